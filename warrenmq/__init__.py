@@ -1,0 +1,1 @@
+"""warrenmq: RabbitMQ's classic-queue storage as supervised Pykka actors."""

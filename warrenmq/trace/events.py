@@ -1,0 +1,249 @@
+"""The event schema: what an actor can say of itself, and what the columns mean.
+
+A trace is rows of nine 64-bit integers.  Who wrote a row is its actor; an actor numbers its rows from 1
+without a gap (`seq`), so a reader can prove that nothing is missing.
+
+    t      hybrid logical clock, ns: strictly rising per actor, send < receive between actors
+    seq    the actor's own number of this row
+    msg    a message: the low 64 bits of its message id (unique in a data directory); 0 = none
+    peer   another actor's trace id; on a receive, the sender
+    pseq   on a receive, the `seq` of the sender's SEND row; elsewhere as the event says
+    a b c  as the event says
+    who    actor << 16 | event << 8 | flag
+
+A block of n messages published together has consecutive message ids and consecutive sequence ids; rows that
+cover such a block carry its first message, its first sequence id and n.
+
+Rule for maintainers: a number once given is never reused; a change of meaning raises SCHEMA_VERSION.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import NamedTuple
+
+SCHEMA_VERSION = 1
+COLUMNS = ("t", "seq", "msg", "peer", "pseq", "a", "b", "c", "who")
+
+
+class Ev(IntEnum):
+    """Event numbers (8 bits)."""
+
+    # runtime: every actor
+    ACTOR_START = 1
+    ACTOR_STOP = 2
+    SEND = 3
+    RECV = 4
+    UNDELIVERED = 5
+    # supervisors
+    CHILD_START = 10
+    CHILD_EXIT = 11
+    RESTART = 12
+    ESCALATE = 13
+    # queue process
+    PUBLISH = 20
+    QI_WRITE = 21
+    QI_SYNC = 22
+    CONFIRM = 23
+    DELIVER = 24
+    ACK = 25
+    REQUEUE = 26
+    DROP = 27
+    QI_FLUSH = 28
+    SEGMENT_DELETE = 29
+    QUEUE_RECOVERED = 30
+    RECOVERED = 31
+    QUEUE_CLOSED = 32
+    ON_DISK = 33
+    # message store
+    STORE_WRITE = 40
+    APPEND = 41
+    STORE_REMOVE = 42
+    FILE_WRITE = 43
+    FILE_SYNC = 44
+    STORE_CONFIRM = 45
+    ROLL = 46
+    LOCK = 47
+    UNLOCK = 48
+    DEFER = 49
+    READ = 50
+    FILE_DELETE = 51
+    FILE_STATE = 52
+    STORE_RECOVERED = 53
+    REF_RECOVERED = 54
+    REF_DROPPED = 55
+    # garbage collector
+    GC_START = 60
+    GC_MOVE = 61
+    GC_DONE = 62
+    # the broker's own rows (actor kind "broker")
+    RUN_START = 70
+    RUN_END = 71
+
+
+class Trigger(IntEnum):
+    """Why a buffer was written or synced (the flag of QI_WRITE, QI_SYNC, FILE_WRITE, FILE_SYNC)."""
+
+    BUFFER_FULL = 1
+    TIMER = 2
+    MAILBOX_EMPTY = 3
+    ROLL_OVER = 4
+    CLOSE = 5
+    READ = 6
+    JOURNAL_FLUSH = 7
+
+
+class Decision(IntEnum):
+    """What the store did with a write or a remove (the flag of STORE_WRITE and STORE_REMOVE)."""
+
+    WRITE = 1
+    """A new record was appended (an APPEND row follows)."""
+    IGNORE = 2
+    """Cancelled by the flying counter, or by a dying client."""
+    CONFIRM = 3
+    """The record exists: one reference more, nothing written."""
+    REMOVE = 4
+    """One reference less."""
+    DEFER = 5
+    """The file is at the garbage collector: done when it comes back (a DEFER row precedes)."""
+
+
+class Reason(IntEnum):
+    """Why an actor ended (the flag of ACTOR_STOP and CHILD_EXIT)."""
+
+    NORMAL = 1
+    SHUTDOWN = 2
+    KILLED = 3
+    CRASH = 4
+
+
+# flags of PUBLISH (bits)
+PERSISTENT = 1
+"""The message is persistent and the queue durable."""
+WANTS_CONFIRM = 2
+IN_STORE = 4
+"""The body is in a message store; else it is embedded in the queue index."""
+
+# flags of CONFIRM
+CONFIRM_DURABLE = 1
+"""After the sync: body and index entry are on disk."""
+CONFIRM_TRANSIENT = 2
+"""At once: a transient message, or a queue that is not durable (RabbitMQ's rule)."""
+CONFIRM_NACK = 3
+
+# flags of DELIVER (bits)
+REDELIVERED = 1
+NO_ACK = 2
+GET = 4
+
+# flags of DROP
+DROP_REJECTED = 1
+DROP_PURGED = 2
+DROP_DELETED = 3
+
+# flags of QUEUE_RECOVERED and STORE_RECOVERED
+CLEAN = 1
+DIRTY = 2
+
+# flags of STORE_CONFIRM and ON_DISK
+WRITTEN = 1
+IGNORED = 2
+
+# flags of READ
+FROM_CACHE = 1
+DIRECT = 2
+BY_SERVER = 3
+
+# flags of DEFER
+DEFER_READ = 1
+DEFER_REMOVE = 2
+
+
+class Meaning(NamedTuple):
+    """What the columns of one event hold; '' = unused (0)."""
+
+    text: str
+    flag: str = ""
+    msg: str = ""
+    peer: str = ""
+    pseq: str = ""
+    a: str = ""
+    b: str = ""
+    c: str = ""
+
+
+_SEQS = {"a": "first sequence id", "b": "how many"}
+
+REGISTRY: dict[Ev, Meaning] = {
+    Ev.ACTOR_START: Meaning("the actor's init has returned", a="incarnation of this name in this run, from 1"),
+    Ev.ACTOR_STOP: Meaning("the actor's last row", flag="Reason"),
+    Ev.SEND: Meaning("a message was put in a mailbox", flag="message kind", msg="first message",
+                     peer="receiver (0 = unknown yet)", a="first sequence id or 0", b="messages in it"),
+    Ev.RECV: Meaning("a message was taken from the mailbox", flag="message kind", peer="sender", pseq="its SEND"),
+    Ev.UNDELIVERED: Meaning("a message met a dead actor and came back to its sender",
+                            flag="message kind", pseq="the SEND"),
+    Ev.CHILD_START: Meaning("a child runs", peer="child"),
+    Ev.CHILD_EXIT: Meaning("a child ended", flag="Reason", peer="child"),
+    Ev.RESTART: Meaning("a child is started again", peer="the dead child", a="restarts within the period, this one "
+                        "included", b="intensity", c="period, ms"),
+    Ev.ESCALATE: Meaning("intensity exceeded: the supervisor gives up", peer="the dead child",
+                         a="restarts within the period", b="intensity", c="period, ms"),
+    Ev.PUBLISH: Meaning("messages entered the queue; is also the receive of their SEND when pseq > 0",
+                        flag="PERSISTENT | WANTS_CONFIRM | IN_STORE", msg="first message", peer="publisher",
+                        pseq="its SEND", **_SEQS),
+    Ev.QI_WRITE: Meaning("index records handed to the operating system", flag="Trigger", a="bytes",
+                         b="records", c="file offset of the first byte"),
+    Ev.QI_SYNC: Meaning("everything written to the index so far is on disk (with durability=os: in the kernel)",
+                        flag="Trigger", a="bytes since the last sync", b="records since the last sync"),
+    Ev.CONFIRM: Meaning("the publisher is told", flag="CONFIRM_*", msg="first message", **_SEQS),
+    Ev.DELIVER: Meaning("messages left for a consumer", flag="REDELIVERED | NO_ACK | GET", peer="consumer or 0",
+                        c="delivery tag of the first", **_SEQS),
+    Ev.ACK: Meaning("the consumer is done with messages; is also a receive when pseq > 0", peer="consumer",
+                    pseq="its SEND", **_SEQS),
+    Ev.REQUEUE: Meaning("unacked messages went back to their old positions", **_SEQS),
+    Ev.DROP: Meaning("messages left the queue unconsumed", flag="DROP_*", **_SEQS),
+    Ev.QI_FLUSH: Meaning("journal entries moved to segment files", a="segments", b="bytes", c="1 = journal restarted"),
+    Ev.SEGMENT_DELETE: Meaning("a segment with no unacked message was deleted", a="segment"),
+    Ev.QUEUE_RECOVERED: Meaning("the queue is up again", flag="CLEAN or DIRTY", a="messages", b="next sequence id",
+                                c="messages dropped because they were transient or not in the store"),
+    Ev.RECOVERED: Meaning("messages found at recovery (one row a run of consecutive sequence ids)", **_SEQS),
+    Ev.QUEUE_CLOSED: Meaning("clean stop; everything is on disk", a="messages, unacked ones included",
+                             b="next sequence id"),
+    Ev.ON_DISK: Meaning("the store told the queue that a body is safe", flag="WRITTEN or IGNORED", msg="the message"),
+    Ev.STORE_WRITE: Meaning("a write was handled", flag="Decision", msg="the message", peer="client (queue)",
+                            a="flying counter seen (absent = 0 with c = 0)", b="references afterwards",
+                            c="1 = a flying entry existed"),
+    Ev.APPEND: Meaning("a record was appended to the write buffer", msg="the message", a="file", b="offset",
+                       c="bytes, framing included"),
+    Ev.STORE_REMOVE: Meaning("a remove was handled", flag="Decision", msg="the message", peer="client (queue)",
+                             pseq="file of the record or 0", a="flying counter seen (absent = 0 with c = 0)",
+                             b="references afterwards", c="1 = a flying entry existed"),
+    Ev.FILE_WRITE: Meaning("the write buffer was handed to the operating system", flag="Trigger", a="file",
+                           b="offset", c="bytes"),
+    Ev.FILE_SYNC: Meaning("the current file is on disk up to here (with durability=os: in the kernel)",
+                          flag="Trigger", a="file", b="bytes of the file that are safe", c="bytes since the last sync"),
+    Ev.STORE_CONFIRM: Meaning("the client is told", flag="WRITTEN or IGNORED", msg="the message",
+                              peer="client (queue)"),
+    Ev.ROLL: Meaning("the current file was full: the next one was opened", a="new file", b="old file",
+                     c="bytes of the old file"),
+    Ev.LOCK: Meaning("a file goes to the garbage collector", a="file"),
+    Ev.UNLOCK: Meaning("a file came back from it", a="file"),
+    Ev.DEFER: Meaning("an operation on a locked file waits", flag="DEFER_*", msg="the message", a="file"),
+    Ev.READ: Meaning("a body was read", flag="FROM_CACHE, DIRECT or BY_SERVER", msg="the message", a="file",
+                     b="offset", c="bytes"),
+    Ev.FILE_DELETE: Meaning("a file with no valid data was deleted", a="file", b="bytes"),
+    Ev.FILE_STATE: Meaning("a file's row of the summary, told after recovery, after each combine and at the end",
+                           a="file", b="valid_total_size", c="file_size"),
+    Ev.STORE_RECOVERED: Meaning("the store is up again", flag="CLEAN or DIRTY", a="messages", b="files",
+                                c="records set aside as damaged"),
+    Ev.REF_RECOVERED: Meaning("a record found at recovery", msg="the message", pseq="references", a="file",
+                              b="offset", c="bytes"),
+    Ev.REF_DROPPED: Meaning("a reference that a dead client held was dropped", msg="the message",
+                            pseq="file", b="references afterwards"),
+    Ev.GC_START: Meaning("combine begins", a="destination (left)", b="source (right)", c="valid bytes of both"),
+    Ev.GC_MOVE: Meaning("a record got a new place", msg="the message", a="file", b="offset", c="bytes"),
+    Ev.GC_DONE: Meaning("combine ended and is on disk", a="destination", b="source", c="bytes reclaimed"),
+    Ev.RUN_START: Meaning("a broker opened the data directory", a="boot number of the directory",
+                          b="1 = fsync, 0 = os", c="msg_store_file_size_limit"),
+    Ev.RUN_END: Meaning("clean end of the run", a="boot number"),
+}
