@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+from dataclasses import FrozenInstanceError, fields
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from warrenmq.errors import SettingsError
+from warrenmq.settings import Settings
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def load(file: Path | None = None, environ: dict[str, str] | None = None, **keywords: Any) -> Settings:
+    return Settings.load(file=file, environ=environ or {}, **keywords)
+
+
+def conf(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "rabbitmq.conf"
+    path.write_text(text)
+    return path
+
+
+def test_the_defaults_are_rabbitmqs() -> None:
+    assert {each.name: getattr(load(), each.name) for each in fields(Settings)} == {
+        "profile": "classic",
+        "queue_version": 1,
+        "msg_store_gc": "combine",
+        "durability": "fsync",
+        "msg_store_file_size_limit": 16_777_216,
+        "msg_store_write_buffer": 1_048_576,
+        "msg_store_sync_interval": 25,
+        "msg_store_credit_disc_bound": (4_000, 800),
+        "msg_store_io_batch_size": 4_096,
+        "msg_store_shutdown_timeout": 600_000,
+        "classic_queue_shutdown_timeout": 600_000,
+        "queue_index_embed_msgs_below": 4_096,
+        "queue_index_max_journal_entries": 32_768,
+        "queue_index_segment_entry_count": 2_048,
+        "credit_flow_default_credit": (400, 200),
+        "vhost_restart_intensity": (2, 300),
+    }
+
+
+def test_settings_cannot_be_changed() -> None:
+    with pytest.raises(FrozenInstanceError):
+        load().durability = "os"  # type: ignore[misc]
+
+
+def test_keywords_win_over_variables_and_variables_over_the_file(tmp_path: Path) -> None:
+    file = conf(tmp_path, "msg_store_sync_interval = 1\nmsg_store_io_batch_size = 1\ndurability = os\n")
+    environ = {"WARRENMQ_MSG_STORE_SYNC_INTERVAL": "2", "WARRENMQ_MSG_STORE_IO_BATCH_SIZE": "2", "HOME": "/"}
+    settings = load(file, environ, msg_store_sync_interval=3)
+    assert (settings.msg_store_sync_interval, settings.msg_store_io_batch_size, settings.durability) == (3, 2, "os")
+
+
+def test_the_process_environment_is_used_when_none_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WARRENMQ_DURABILITY", "os")
+    assert Settings.load().durability == "os"
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "value"),
+    [
+        ("queue_index_embed_msgs_below = 0", "queue_index_embed_msgs_below", 0),
+        ("queue_index_embed_msgs_below=4kb", "queue_index_embed_msgs_below", 4_000),
+        ("queue_index_embed_msgs_below = 4KiB", "queue_index_embed_msgs_below", 4_096),
+        ("msg_store_file_size_limit = 64 k", "msg_store_file_size_limit", 65_536),
+        ("msg_store_file_size_limit = 16MB", "msg_store_file_size_limit", 16_000_000),
+        ("credit_flow_default_credit = 20, 10", "credit_flow_default_credit", (20, 10)),
+        ("credit_flow_default_credit = {20,10}", "credit_flow_default_credit", (20, 10)),
+        ("durability = 'os'", "durability", "os"),
+        ("durability = os   # no fsync", "durability", "os"),
+        ("## comment\n\n   # another\n  durability   =   os  ", "durability", "os"),
+    ],
+)
+def test_a_file_in_rabbitmqs_syntax_is_understood(tmp_path: Path, text: str, key: str, value: object) -> None:
+    assert getattr(load(conf(tmp_path, text)), key) == value
+
+
+@pytest.mark.parametrize(
+    ("keywords", "sentence"),
+    [
+        ({"msg_store_sync_intervall": 1},
+         "msg_store_sync_intervall is not a setting; did you mean msg_store_sync_interval?"),
+        ({"xyzzy": 1}, "xyzzy is not a setting."),
+        ({"msg_store_sync_interval": 0},
+         "msg_store_sync_interval = 0 must be a whole number from 1 to 60000."),
+        ({"msg_store_sync_interval": "25"},
+         "msg_store_sync_interval = '25' must be a whole number from 1 to 60000."),
+        ({"msg_store_sync_interval": True},
+         "msg_store_sync_interval = True must be a whole number from 1 to 60000."),
+        ({"queue_index_segment_entry_count": 16_385},
+         "queue_index_segment_entry_count = 16385 must be a whole number from 1 to 16384."),
+        ({"credit_flow_default_credit": (100, 200)}, "credit_flow_default_credit = (100, 200) must be two positive "
+         "whole numbers, the second not larger than the first."),
+        ({"credit_flow_default_credit": 400}, "credit_flow_default_credit = 400 must be two positive whole numbers, "
+         "the second not larger than the first."),
+        ({"vhost_restart_intensity": (0, 1)}, "vhost_restart_intensity = (0, 1) must be two positive whole numbers."),
+        ({"durability": "fdatasync"}, "durability = 'fdatasync' must be fsync or os."),
+        ({"profile": "modern"}, "profile = 'modern' is not built yet, use classic."),
+        ({"queue_version": 2}, "queue_version = 2 is not built yet, use 1."),
+        ({"msg_store_gc": "compact"}, "msg_store_gc = 'compact' is not built yet, use combine."),
+    ],
+)  # fmt: skip
+def test_a_wrong_setting_is_refused_with_a_sentence(keywords: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(SettingsError) as refused:
+        load(**keywords)
+    assert str(refused.value) == sentence
+
+
+def test_values_are_checked_without_load_too() -> None:
+    with pytest.raises(SettingsError):
+        Settings(queue_version=3)
+
+
+def test_a_misspelt_variable_is_corrected_as_a_variable() -> None:
+    with pytest.raises(SettingsError, match="^WARRENMQ_DURABILTY is not a .* did you mean WARRENMQ_DURABILITY"):
+        load(environ={"WARRENMQ_DURABILTY": "os"})
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("\nprofil = classic", "line 2: profil is not a setting; did you mean profile"),
+        ("durability os", "line 1: 'durability os' is not of the form key = value"),
+        ("= os", "line 1: '= os' is not of the form key = value"),
+        ("msg_store_file_size_limit = 16 bananas", "msg_store_file_size_limit = '16 bananas' must be a whole"),
+        ("credit_flow_default_credit = 1,2,3", "credit_flow_default_credit = '1,2,3' must be two positive"),
+    ],
+)
+def test_a_mistake_in_the_file_is_told_with_its_place(tmp_path: Path, text: str, sentence: str) -> None:
+    with pytest.raises(SettingsError, match=sentence):
+        load(conf(tmp_path, text))

@@ -1,0 +1,104 @@
+"""What can go wrong, by whose fault it is.
+
+    the caller's     CallerError and its subclasses: the call was refused and nothing changed
+    the broker's no  Refusal and its subclasses: the call was fine, the broker could not take the message
+    a damaged file   CorruptFile: bytes that this program did not write, or wrote only in part
+    a failing disk   no class of ours: the system's own OSError goes through unchanged
+
+Every message is one sentence that says what is wrong and, where it is not obvious, what to do.
+"""
+
+from __future__ import annotations
+
+
+class Error(Exception):
+    """Every error of this package that is not the system's."""
+
+
+class CallerError(Error):
+    """The caller asked for something that cannot be; nothing changed."""
+
+
+class SettingsError(CallerError):
+    """A setting is unknown, of the wrong type or out of range."""
+
+
+class NotFound(CallerError):
+    """No such queue, exchange or message (AMQP 404)."""
+
+
+class AccessRefused(CallerError):
+    """The name is reserved, or the object is not for clients (AMQP 403)."""
+
+
+class ResourceLocked(CallerError):
+    """An exclusive queue belongs to somebody else (AMQP 405)."""
+
+
+class PreconditionFailed(CallerError):
+    """The object exists with other properties, or a delivery tag is unknown (AMQP 406)."""
+
+
+class DirectoryInUse(CallerError):
+    """Another broker owns the data directory."""
+
+    def __init__(self, path: str, pid: int, host: str, started: str) -> None:
+        super().__init__(path, pid, host, started)
+        self.path = path
+        self.pid = pid
+        self.host = host
+        self.started = started
+
+    def __str__(self) -> str:
+        return (
+            f"{self.path} is in use by process {self.pid} on {self.host}, which opened it at {self.started}; "
+            "close that broker or choose another directory."
+        )
+
+
+class Refusal(Error):
+    """The broker could not take, or not keep, what it was given."""
+
+
+class Nacked(Refusal):
+    """The broker does not have the message: publish it again."""
+
+
+class Returned(Refusal):
+    """A mandatory message matched no queue."""
+
+    def __init__(self, exchange: str, routing_key: str) -> None:
+        super().__init__(exchange, routing_key)
+        self.exchange = exchange
+        self.routing_key = routing_key
+
+    def __str__(self) -> str:
+        return (
+            f"exchange {self.exchange!r} routed a mandatory message with key {self.routing_key!r} to no queue; "
+            "bind a queue or publish it without mandatory."
+        )
+
+
+class Blocked(Refusal):
+    """A memory or disk alarm is set and the caller asked not to wait."""
+
+
+class BrokerClosed(Refusal):
+    """The broker is closed, or was closed before it answered."""
+
+
+class Fenced(Error):
+    """A write of an actor that has been replaced: it must not reach the disk any more."""
+
+
+class CorruptFile(Error):
+    """Bytes of a file do not make sense."""
+
+    def __init__(self, path: str, offset: int, reason: str) -> None:
+        super().__init__(path, offset, reason)
+        self.path = path
+        self.offset = offset
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"{self.path} is damaged at byte {self.offset}: {self.reason}."

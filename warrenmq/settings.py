@@ -1,0 +1,204 @@
+"""The settings: RabbitMQ's key names and defaults, in one frozen dataclass.
+
+They come from keywords, then from WARRENMQ_* variables, then from a file in rabbitmq.conf's syntax; the
+first that names a key wins:
+
+    Settings.load(msg_store_sync_interval=50)
+    WARRENMQ_MSG_STORE_SYNC_INTERVAL=50
+    msg_store_sync_interval = 50            # rabbitmq.conf; sizes may have units: 16MiB, 4kB
+
+Each field carries the kind of value that it takes, so that a new setting is one line.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, Protocol
+
+from warrenmq.errors import SettingsError
+
+ENVIRONMENT_PREFIX = "WARRENMQ_"
+MAX_SEGMENT_ENTRIES = 1 << 14
+"""A position within a segment has 14 bits on disk."""
+
+_UNITS = {"": 1, "k": 1 << 10, "kib": 1 << 10, "kb": 10**3, "m": 1 << 20, "mib": 1 << 20, "mb": 10**6,
+          "g": 1 << 30, "gib": 1 << 30, "gb": 10**9}  # fmt: skip
+
+
+class Kind(Protocol):
+    """What values a setting takes."""
+
+    def parse(self, text: str) -> Any:
+        """The value that a line of text means; the text itself when it means none."""
+
+    def problem(self, value: Any) -> str | None:
+        """What is wrong with a value, as the end of a sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Integer:
+    """A whole number within bounds."""
+
+    low: int
+    high: int
+
+    def parse(self, text: str) -> int | str:
+        return int(text) if re.fullmatch(r"[+-]?\d+", text) else text
+
+    def problem(self, value: object) -> str | None:
+        if isinstance(value, int) and not isinstance(value, bool) and self.low <= value <= self.high:
+            return None
+        return f"must be a whole number from {self.low} to {self.high}"
+
+
+@dataclass(frozen=True, slots=True)
+class Size(Integer):
+    """A number of bytes, in text with or without RabbitMQ's units (k and kiB are 1024, kB is 1000)."""
+
+    def parse(self, text: str) -> int | str:
+        match = re.fullmatch(r"(\d+)\s*([a-zA-Z]*)", text)
+        if match is None or match[2].lower() not in _UNITS:
+            return text
+        return int(match[1]) * _UNITS[match[2].lower()]
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Two positive numbers; in text "400, 200" or Erlang's "{400, 200}"."""
+
+    falling: bool = False
+    """The second must not be larger than the first."""
+
+    def parse(self, text: str) -> tuple[int, ...] | str:
+        match = re.fullmatch(r"\{?\s*(\d+)\s*,\s*(\d+)\s*\}?", text)
+        return (int(match[1]), int(match[2])) if match else text
+
+    def problem(self, value: object) -> str | None:
+        match value:
+            case (int() as first, int() as second) if (
+                isinstance(value, tuple) and first > 0 and second > 0 and not (self.falling and second > first)
+            ):
+                return None
+        order = ", the second not larger than the first" if self.falling else ""
+        return f"must be two positive whole numbers{order}"
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One of a few words or numbers; some are known, but not built yet."""
+
+    built: tuple[str | int, ...]
+    planned: tuple[str | int, ...] = ()
+
+    def parse(self, text: str) -> str | int:
+        return next((each for each in (*self.built, *self.planned) if str(each) == text), text)
+
+    def problem(self, value: object) -> str | None:
+        if value in self.built and not isinstance(value, bool):
+            return None
+        choices = " or ".join(map(str, self.built))
+        return f"is not built yet, use {choices}" if value in self.planned else f"must be {choices}"
+
+
+def _setting(default: Any, kind: Kind) -> Any:
+    return field(default=default, metadata={"kind": kind})
+
+
+_MINUTE = 60_000
+_HOUR = 60 * _MINUTE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What can be chosen; times in milliseconds, sizes in bytes."""
+
+    profile: str = _setting("classic", Choice(("classic",), planned=("modern",)))
+    """Which era of RabbitMQ's classic queue: classic is 3.5/3.6, modern 3.13/4.x."""
+    queue_version: int = _setting(1, Choice((1,), planned=(2,)))
+    """1: journal.jif and .idx; 2: .qi and .qs."""
+    msg_store_gc: str = _setting("combine", Choice(("combine",), planned=("compact",)))
+    """combine: two neighbouring files become one; compact: in place."""
+    durability: str = _setting("fsync", Choice(("fsync", "os")))
+    """A confirm means: fsync, the disk has it; os, the operating system has it."""
+
+    msg_store_file_size_limit: int = _setting(16_777_216, Size(4_096, 1 << 40))
+    """A message file that has reached this size is closed and the next one begun."""
+    msg_store_write_buffer: int = _setting(1_048_576, Size(4_096, 1 << 30))
+    """Records collected before they are handed to the operating system."""
+    msg_store_sync_interval: int = _setting(25, Integer(1, _MINUTE))
+    """Longest wait of a confirm for company; an empty mailbox ends it earlier."""
+    msg_store_credit_disc_bound: tuple[int, int] = _setting((4_000, 800), Pair(falling=True))
+    """Messages a queue may send to the store unanswered, and how many the store answers together."""
+    msg_store_io_batch_size: int = _setting(4_096, Integer(1, 1 << 20))
+    """Messages paged out together."""
+    msg_store_shutdown_timeout: int = _setting(600_000, Integer(1, 24 * _HOUR))
+    classic_queue_shutdown_timeout: int = _setting(600_000, Integer(1, 24 * _HOUR))
+
+    queue_index_embed_msgs_below: int = _setting(4_096, Size(0, 1 << 20))
+    """Body plus properties below this many bytes travel inside the queue index; 0: all bodies to the store."""
+    queue_index_max_journal_entries: int = _setting(32_768, Integer(1, 1 << 24))
+    """More actions than this and the journal moves to the segment files."""
+    queue_index_segment_entry_count: int = _setting(2_048, Integer(1, MAX_SEGMENT_ENTRIES))
+    """Messages a segment file; fixed in a data directory when it is created."""
+
+    credit_flow_default_credit: tuple[int, int] = _setting((400, 200), Pair(falling=True))
+    """Messages an actor may send to the next one unanswered, and how many are answered together."""
+    vhost_restart_intensity: tuple[int, int] = _setting((2, 300), Pair())
+    """Restarts of a virtual host's tree that are tolerated, within how many seconds."""
+
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if problem := each.metadata["kind"].problem(value):
+                msg = f"{each.name} = {value!r} {problem}."
+                raise SettingsError(msg)
+
+    @classmethod
+    def load(cls, *, file: str | os.PathLike[str] | None = None,
+             environ: Mapping[str, str] | None = None, **keywords: Any) -> Settings:  # fmt: skip
+        """Settings of all three sources; `environ` is the process's own unless it is given."""
+        texts: dict[str, str] = {}
+        if file is not None:
+            texts.update(_lines(Path(file)))
+        texts.update(_variables(os.environ if environ is None else environ))
+        for key in keywords:
+            _kind(key, key)
+        return cls(**{key: _kind(key, key).parse(text) for key, text in texts.items()} | keywords)
+
+
+def _kind(key: str, shown: str, spell: Callable[[str], str] = str) -> Kind:
+    """The kind of a key; an unknown one is an error that is shown, and corrected, as the user spells it."""
+    kinds: dict[str, Kind] = {each.name: each.metadata["kind"] for each in fields(Settings)}
+    if key in kinds:
+        return kinds[key]
+    near = difflib.get_close_matches(key, kinds, n=1, cutoff=0.5)
+    advice = f"; did you mean {spell(near[0])}?" if near else "."
+    msg = f"{shown} is not a setting{advice}"
+    raise SettingsError(msg)
+
+
+def _variables(environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    for name, text in environ.items():
+        if name.startswith(ENVIRONMENT_PREFIX):
+            key = name.removeprefix(ENVIRONMENT_PREFIX).lower()
+            _kind(key, name, lambda known: ENVIRONMENT_PREFIX + known.upper())
+            yield key, text.strip()
+
+
+def _lines(path: Path) -> Iterator[tuple[str, str]]:
+    """rabbitmq.conf: `key = value`, from # on a comment, '...' around a value that needs it."""
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        code = re.sub(r"(^|\s)#.*", "", line).strip()
+        if not code:
+            continue
+        key, equals, value = (part.strip() for part in code.partition("="))
+        if not equals or not key:
+            msg = f"{path}, line {number}: {code!r} is not of the form key = value."
+            raise SettingsError(msg)
+        _kind(key, f"{path}, line {number}: {key}")
+        yield key, value[1:-1] if len(value) > 1 and value[0] == value[-1] == "'" else value
