@@ -52,7 +52,11 @@ def test_keywords_win_over_variables_and_variables_over_the_file(tmp_path: Path)
     file = conf(tmp_path, "msg_store_sync_interval = 1\nmsg_store_io_batch_size = 1\ndurability = os\n")
     environ = {"WARRENMQ_MSG_STORE_SYNC_INTERVAL": "2", "WARRENMQ_MSG_STORE_IO_BATCH_SIZE": "2", "HOME": "/"}
     settings = load(file, environ, msg_store_sync_interval=3)
-    assert (settings.msg_store_sync_interval, settings.msg_store_io_batch_size, settings.durability) == (3, 2, "os")
+    assert (settings.msg_store_sync_interval, settings.msg_store_io_batch_size, settings.durability) == (
+        3,
+        2,
+        "os",
+    )
 
 
 def test_the_process_environment_is_used_when_none_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,7 +120,9 @@ def test_values_are_checked_without_load_too() -> None:
 
 
 def test_a_misspelt_variable_is_corrected_as_a_variable() -> None:
-    with pytest.raises(SettingsError, match="^WARRENMQ_DURABILTY is not a .* did you mean WARRENMQ_DURABILITY"):
+    with pytest.raises(
+        SettingsError, match=r"^WARRENMQ_DURABILTY is not a .* did you mean WARRENMQ_DURABILITY"
+    ):
         load(environ={"WARRENMQ_DURABILTY": "os"})
 
 
@@ -126,7 +132,10 @@ def test_a_misspelt_variable_is_corrected_as_a_variable() -> None:
         ("\nprofil = classic", "line 2: profil is not a setting; did you mean profile"),
         ("durability os", "line 1: 'durability os' is not of the form key = value"),
         ("= os", "line 1: '= os' is not of the form key = value"),
-        ("msg_store_file_size_limit = 16 bananas", "msg_store_file_size_limit = '16 bananas' must be a whole"),
+        (
+            "msg_store_file_size_limit = 16 bananas",
+            "msg_store_file_size_limit = '16 bananas' must be a whole",
+        ),
         ("credit_flow_default_credit = 1,2,3", "credit_flow_default_credit = '1,2,3' must be two positive"),
     ],
 )

@@ -79,10 +79,9 @@ class Pair:
         return (int(match[1]), int(match[2])) if match else text
 
     def problem(self, value: object) -> str | None:
-        match value:
-            case (int() as first, int() as second) if (
-                isinstance(value, tuple) and first > 0 and second > 0 and not (self.falling and second > first)
-            ):
+        if isinstance(value, tuple) and [type(part) for part in value] == [int, int]:
+            first, second = value
+            if first > 0 < second and (first >= second or not self.falling):
                 return None
         order = ", the second not larger than the first" if self.falling else ""
         return f"must be two positive whole numbers{order}"
@@ -140,7 +139,7 @@ class Settings:
     classic_queue_shutdown_timeout: int = _setting(600_000, Integer(1, 24 * _HOUR))
 
     queue_index_embed_msgs_below: int = _setting(4_096, Size(0, 1 << 20))
-    """Body plus properties below this many bytes travel inside the queue index; 0: all bodies to the store."""
+    """Body plus properties below this many bytes travel inside the index; 0: all bodies go to the store."""
     queue_index_max_journal_entries: int = _setting(32_768, Integer(1, 1 << 24))
     """More actions than this and the journal moves to the segment files."""
     queue_index_segment_entry_count: int = _setting(2_048, Integer(1, MAX_SEGMENT_ENTRIES))

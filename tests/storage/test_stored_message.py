@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import fields
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
+
+import msgpack
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from warrenmq.errors import CorruptFile, PreconditionFailed
+from warrenmq.storage.stored_message import Properties, body_of, decode, encode, encode_head
+
+TIMES = st.datetimes(timezones=st.just(UTC), min_value=datetime(1970, 1, 1), max_value=datetime(9999, 1, 1))  # noqa: DTZ001
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False) | st.text()
+    | st.binary() | TIMES,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)  # fmt: skip
+KINDS: dict[str, st.SearchStrategy[Any]] = {
+    "headers": st.dictionaries(st.text(), VALUES, max_size=4),
+    "delivery_mode": st.integers(1, 2),
+    "priority": st.integers(0, 255),
+    "timestamp": TIMES,
+}
+PROPERTIES = st.builds(
+    Properties,
+    **{each.name: st.none() | KINDS.get(each.name, st.text(max_size=20)) for each in fields(Properties)},
+)
+
+
+def test_the_properties_are_amqps_fourteen_in_its_order() -> None:
+    assert [each.name for each in fields(Properties)] == [
+        "content_type", "content_encoding", "headers", "delivery_mode", "priority", "correlation_id", "reply_to",
+        "expiration", "message_id", "timestamp", "type", "user_id", "app_id", "cluster_id",
+    ]  # fmt: skip
+
+
+def test_the_bytes_are_a_msgpack_array_with_the_body_last() -> None:
+    stored = encode(encode_head("logs", ["a.b"], Properties(delivery_mode=2)), b"hello")
+    assert stored == bytes.fromhex("95 01 a4 6c6f6773 91a3 612e62 94 c0c0c0 02 c405 68656c6c6f")
+    assert msgpack.unpackb(stored) == [1, "logs", ["a.b"], [None, None, None, 2], b"hello"]
+
+
+def test_no_properties_are_nil() -> None:
+    head = bytes.fromhex("95 01 a0 91a1 71 c0")
+    assert encode_head("", ["q"], None) == encode_head("", ["q"], Properties()) == head
+
+
+@pytest.mark.parametrize("size", [0, 1, 255, 256, 65_535, 65_536])
+def test_every_body_size_takes_msgpacks_shortest_header(size: int) -> None:
+    body = b"x" * size
+    stored = encode(encode_head("", ["q"], None), body)
+    assert stored == msgpack.packb([1, "", ["q"], None, body])
+    assert body_of(stored, size) == decode(stored).body == body
+
+
+@given(st.text(max_size=20), st.lists(st.text(max_size=20), max_size=3), PROPERTIES, st.binary(max_size=300))
+def test_what_is_encoded_is_decoded(
+    exchange: str, keys: list[str], properties: Properties, body: bytes
+) -> None:
+    stored = encode(encode_head(exchange, keys, properties), body)
+    message = decode(stored)
+    assert (message.exchange, message.routing_keys, message.properties) == (exchange, keys, properties)
+    assert message.body == body_of(stored, len(body)) == body
+    assert stored[0] != 131
+
+
+@pytest.mark.parametrize(
+    ("properties", "problem"),
+    [
+        (Properties(priority="high"), "property priority is str, not int"),  # type: ignore[arg-type]
+        (Properties(delivery_mode=True), "property delivery_mode is bool, not int"),
+        (Properties(expiration=100), "property expiration is int, not str"),  # type: ignore[arg-type]
+        (Properties(headers={"set": {1}}), "can not serialize 'set' object"),
+        (Properties(headers={"deep": {1: "key"}}), "int is not allowed for map key"),
+        (Properties(headers={"deep": {(1, 2): "key"}}), "not allowed for map key"),
+        (Properties(headers={"big": 2**64}), "Integer value out of range"),
+        (Properties(headers={"half": "\ud800"}), "surrogates not allowed"),
+        (Properties(timestamp=datetime(2026, 1, 1)), "tzinfo=None"),  # noqa: DTZ001
+    ],
+)
+def test_properties_that_could_not_be_read_back_are_refused(properties: Properties, problem: str) -> None:
+    with pytest.raises(PreconditionFailed, match=problem):
+        encode_head("", ["q"], properties)
+
+
+@pytest.mark.parametrize(
+    ("stored", "problem"),
+    [
+        (b"", "not msgpack"),
+        (b"\x83h\x02", "Erlang term"),
+        (b"\xc1", "not msgpack"),
+        (msgpack.packb([2, "new", {}]), "version is 2"),
+        (msgpack.packb([1, "", ["q"], None]), "not an array of version"),
+        (msgpack.packb([1, "", ["q"], None, "text"]), "not an array of version"),
+        (msgpack.packb([1, "", [7], None, b""]), "not an array of version"),
+        (msgpack.packb([1, "", ["q"], [7], b""]), "content_type is int"),
+        (msgpack.packb([1, "", ["q"], [None] * 15, b""]), "AMQP has 14"),
+        (msgpack.packb([1, "", ["q"], None, b""]) + b"\x00", "extra data"),
+        (b"\x95\x01\xa0\x90\x91\xd6\xff\xff\xff", "not msgpack"),
+    ],
+)
+def test_other_bytes_are_a_corrupt_file(stored: bytes, problem: str) -> None:
+    with pytest.raises(CorruptFile, match=problem) as damaged:
+        decode(stored, "7.rdq", 96)
+    assert (damaged.value.path, damaged.value.offset) == ("7.rdq", 96)
+
+
+WHOLE = encode(
+    encode_head("e", ["k"], Properties(headers={"h": [1, None]}, timestamp=datetime(2026, 1, 1, tzinfo=UTC))),
+    b"body",
+)
+
+
+@given(st.binary(max_size=60) | st.tuples(st.integers(0, len(WHOLE) - 1), st.integers(0, 255)).map(
+    lambda flip: WHOLE[: flip[0]] + bytes([flip[1]]) + WHOLE[flip[0] + 1 :]))  # fmt: skip
+def test_damaged_bytes_decode_or_are_a_corrupt_file(stored: bytes) -> None:
+    with suppress(CorruptFile):
+        assert decode(stored).properties is not None
+
+
+def test_times_keep_their_moment_and_become_utc() -> None:
+    moment = datetime(2026, 5, 1, 12, 30, 15, 123456, UTC)
+    local = moment.astimezone(timezone(timedelta(hours=5, minutes=30)))
+    assert (
+        decode(encode(encode_head("", [], Properties(timestamp=local)), b"")).properties.timestamp == moment
+    )

@@ -1,0 +1,157 @@
+"""The bytes of a message wherever it is stored: in a message file, a journal or a segment.
+
+One msgpack array with the body last, so that a reader who knows the body's size (index records do) takes
+it off the end without decoding anything:
+
+    95 | 01 | exchange (str) | routing keys (array of str) | properties (array or nil) | body (bin)
+    ^    ^                                                                               '- stored[-size:]
+    |    version
+    array of 5: never 131, which begins an Erlang term, so RabbitMQ's own messages are told by one byte
+
+Properties are an array in AMQP's order, cut after the last one that is set.  Everything before the body is
+the head; it is the same for all messages published alike, so publishers keep it.
+
+RabbitMQ stores `#basic_message{}` as an Erlang term here (reference: classic queue, section 7.3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from datetime import datetime
+from functools import cached_property
+from typing import Any
+
+import msgpack  # type: ignore[import-untyped]
+
+from warrenmq.errors import CorruptFile, PreconditionFailed
+
+VERSION = 1
+ERLANG_TERM = 131
+"""First byte of a message stored by RabbitMQ."""
+
+_PARTS = 5
+_ARRAY_OF_5 = b"\x95"
+_MAX_BIN8 = 0xFF
+_MAX_BIN16 = 0xFFFF
+
+
+@dataclass(frozen=True, slots=True)
+class Properties:
+    """AMQP 0-9-1's basic properties, in the order in which they are stored."""
+
+    content_type: str | None = None
+    content_encoding: str | None = None
+    headers: dict[str, Any] | None = None
+    delivery_mode: int | None = None
+    """1 transient, 2 persistent."""
+    priority: int | None = None
+    correlation_id: str | None = None
+    reply_to: str | None = None
+    expiration: str | None = None
+    """Time to live in milliseconds, as a decimal string."""
+    message_id: str | None = None
+    timestamp: datetime | None = None
+    type: str | None = None
+    user_id: str | None = None
+    app_id: str | None = None
+    cluster_id: str | None = None
+
+
+_NAMES = tuple(each.name for each in fields(Properties))
+_TYPES = tuple({"headers": dict, "delivery_mode": int, "priority": int, "timestamp": datetime}.get(name, str)
+               for name in _NAMES)  # fmt: skip
+
+
+def encode_head(exchange: str, routing_keys: list[str], properties: Properties | None) -> bytes:
+    """Everything before the body; PreconditionFailed for values that could not be read back."""
+    values = [getattr(properties, name) for name in _NAMES] if properties is not None else []
+    while values and values[-1] is None:
+        values.pop()
+    if problem := _problem(values):
+        msg = f"{problem}; nothing was published."
+        raise PreconditionFailed(msg)
+    try:
+        # an array of 4 becomes one of 5: the body follows
+        array: bytes = msgpack.packb((VERSION, exchange, routing_keys, values or None), datetime=True)
+        head = _ARRAY_OF_5 + array[1:]
+        if properties is not None and properties.headers is not None:
+            _unpack(encode(head, b""))  # a key that is no string can be packed, but not unpacked
+    except (TypeError, ValueError, OverflowError) as why:
+        msg = f"the message's properties cannot be stored ({why}); nothing was published."
+        raise PreconditionFailed(msg) from why
+    return head
+
+
+def encode(head: bytes, body: bytes) -> bytes:
+    """The stored message."""
+    size = len(body)
+    if size <= _MAX_BIN8:
+        return b"%b\xc4%c%b" % (head, size, body)
+    if size <= _MAX_BIN16:
+        return b"".join((head, b"\xc5", size.to_bytes(2, "big"), body))
+    return b"".join((head, b"\xc6", size.to_bytes(4, "big"), body))
+
+
+def body_of(stored: bytes, size: int) -> bytes:
+    """The body, without decoding; `size` is the index record's."""
+    return stored[len(stored) - size :]
+
+
+@dataclass
+class StoredMessage:
+    """A decoded message."""
+
+    exchange: str
+    routing_keys: list[str]
+    property_values: list[Any]
+    body: bytes
+
+    @cached_property
+    def properties(self) -> Properties:
+        """Made when somebody asks: most consumers only look at the body."""
+        return Properties(*self.property_values)
+
+
+def decode(stored: bytes, path: str = "a stored message", offset: int = 0) -> StoredMessage:
+    """The message, or CorruptFile, which names `path` and `offset`, for bytes that `encode` did not make."""
+    if stored[:1] == bytes([ERLANG_TERM]):
+        raise CorruptFile(path, offset, "it is an Erlang term, stored by RabbitMQ, not by warrenmq")
+    try:
+        parts = _unpack(stored)
+    except (TypeError, ValueError, OverflowError) as why:
+        raise CorruptFile(path, offset, f"it is not msgpack ({why})") from why
+    if problem := _shape_problem(parts) or _problem(parts[3] or ()):
+        raise CorruptFile(path, offset, problem)
+    _, exchange, routing_keys, values, body = parts
+    return StoredMessage(exchange, routing_keys, values or [], body)
+
+
+def _unpack(stored: bytes) -> Any:
+    return msgpack.unpackb(stored, timestamp=3)
+
+
+def _shape_problem(parts: Any) -> str | None:
+    if isinstance(parts, list) and parts and parts[0] != VERSION:
+        return f"its version is {parts[0]!r}, only {VERSION} is known"
+    if not (
+        isinstance(parts, list)
+        and len(parts) == _PARTS
+        and isinstance(parts[1], str)
+        and isinstance(parts[2], list)
+        and all(isinstance(key, str) for key in parts[2])
+        and (parts[3] is None or isinstance(parts[3], list))
+        and isinstance(parts[4], bytes)
+    ):
+        return "it is not an array of version, exchange, routing keys, properties and body"
+    return None
+
+
+def _problem(values: Sequence[Any]) -> str | None:
+    """Why these cannot be the values of Properties; None if they can."""
+    if len(values) > len(_NAMES):
+        return f"there are {len(values)} properties, AMQP has {len(_NAMES)}"
+    for name, kind, value in zip(_NAMES, _TYPES, values, strict=False):
+        if value is not None and (not isinstance(value, kind) or isinstance(value, bool)):
+            return f"property {name} is {type(value).__name__}, not {kind.__name__}"
+    return None
