@@ -1,0 +1,118 @@
+"""The Spark session: take the one there is, else start a quiet local one and stop it afterwards.
+
+Rules, each learnt the hard way:
+
+- `builder.master(...)` in code silently overrides `spark-submit --master`, so a master is set only when this
+  process itself starts Spark.  Under spark-submit, Spark Connect, Databricks or inside a notebook nothing is set.
+- Local workers must run this interpreter: without PYSPARK_PYTHON they are whatever `python3` is on PATH.
+- `-XX:TieredStopAtLevel=1 -XX:+UseSerialGC` halves the start-up of a short run and slows a long one down.
+- Only the public DataFrame API anywhere in this package (no `sparkContext`, `_jvm`, `.rdd`): the rest does not
+  exist on Spark Connect and Databricks serverless.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import sys
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from warrenmq.replay.java import SparkUnavailable, ensure_java
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
+
+SHUFFLE_PARTITIONS = 8
+"""Two to four times the cores of a laptop; Spark's 200 are the commonest slowdown of a local run."""
+
+_SHORT_RUN = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+_ELSEWHERE = ("PYSPARK_GATEWAY_PORT", "SPARK_REMOTE", "DATABRICKS_RUNTIME_VERSION")
+
+_LOG4J = """\
+rootLogger.level = error
+rootLogger.appenderRef.stderr.ref = stderr
+appender.stderr.type = Console
+appender.stderr.name = stderr
+appender.stderr.target = SYSTEM_ERR
+appender.stderr.layout.type = PatternLayout
+appender.stderr.layout.pattern = spark: %m%n
+logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
+logger.gateway.level = error
+"""
+# The gateway's level is named because Spark prints a line about it whenever it differs from the root's.
+
+
+def require_pyspark() -> None:
+    """Raise `SparkUnavailable` with the remedy when a package of the `spark` extra is missing."""
+    missing = [name for name in ("pyspark", "pyarrow", "pandas") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise SparkUnavailable(f"{' and '.join(missing)} not installed: pip install 'warrenmq[spark,java]'.")
+
+
+@contextmanager
+def spark_session(
+    *,
+    master: str | None = None,
+    short: bool = False,
+    memory: str = "2g",
+    partitions: int = SHUFFLE_PARTITIONS,
+) -> Iterator[SparkSession]:
+    """The active session, or a new one that ends with the block.
+
+    `short` compiles less (for a run of seconds); `memory` is the JVM's heap.  Both, and `master`, count only when
+    this process starts Spark.
+    """
+    require_pyspark()
+    from pyspark.sql import SparkSession
+
+    active = SparkSession.getActiveSession()
+    if active is not None:
+        yield active
+        return
+    builder = SparkSession.builder.appName("warrenmq replay")
+    if any(name in os.environ for name in _ELSEWHERE):
+        spark = builder.getOrCreate()
+        try:
+            yield spark
+        finally:
+            spark.stop()
+        return
+    ensure_java()
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    scratch = Path(tempfile.mkdtemp(prefix="warrenmq-spark-"))
+    try:
+        for key, value in _local_conf(scratch, short=short, memory=memory, partitions=partitions).items():
+            builder = builder.config(key, value)
+        spark = builder.master(master or "local[*]").getOrCreate()
+        try:
+            yield spark
+        finally:
+            spark.stop()
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _local_conf(scratch: Path, *, short: bool, memory: str, partitions: int) -> dict[str, str]:
+    log4j = scratch / "log4j2.properties"
+    log4j.write_text(_LOG4J)
+    jvm = f"-Dlog4j2.configurationFile={log4j.as_uri()}" + (f" {_SHORT_RUN}" if short else "")
+    return {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.memory": memory,
+        "spark.driver.extraJavaOptions": jvm,
+        "spark.sql.shuffle.partitions": str(partitions),
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.warehouse.dir": str(scratch / "warehouse"),
+        # Workers import this package from where we did, installed or not.
+        "spark.executorEnv.PYTHONPATH": str(Path(__file__).resolve().parents[2]),
+    }
