@@ -1,0 +1,112 @@
+"""A virtual environment for one purpose, made on first use and used again while it is up to date.
+
+The README's two commands stand on this: they are typed in a fresh clone, on a machine that has Python (with `venv`
+and `pip`) and nothing else.  So this file imports the standard library only, and it must still be readable for an
+old Python, to be able to say that it is too old.
+
+An environment is up to date when its stamp file holds the hash of what went into it: pyproject.toml,
+constraints.txt, the requirements and the interpreter.  The stamp is written last, so that an installation that broke
+off is done again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import time
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+OLDEST = (3, 11)
+
+
+def ensure(name: str, extra: str, group: str | None = None) -> str:
+    """The interpreter of `.venv-NAME`, which holds this project with `extra` and a dependency group.
+
+    Ends the process with a sentence on stderr, and pip's own words above it, when it cannot be made.
+    """
+    if sys.version_info < OLDEST:
+        sys.exit(f"warrenmq needs Python {OLDEST[0]}.{OLDEST[1]} or newer; this is {sys.version.split()[0]}")
+    requirements = ["-e", f".[{extra}]", *(_group(group) if group else [])]
+    folder = os.path.join(ROOT, ".venv-" + name)
+    python = os.path.join(folder, "bin", "python")
+    stamp, wanted = os.path.join(folder, "stamp"), _fingerprint(requirements)
+    if os.path.exists(python) and _read(stamp) == wanted:
+        return python
+    started = time.monotonic()
+    _say(f"setting up {os.path.relpath(folder)} (first use, or pyproject.toml or constraints.txt changed)")
+    _make(folder, python)
+    _say("installing; pyspark is a 450 MB source archive, so this takes one to three minutes the first time")
+    _install(python, requirements)
+    with open(stamp, "w", encoding="ascii") as file:
+        file.write(wanted)
+    _say(f"ready after {time.monotonic() - started:.0f} s")
+    return python
+
+
+def run(python: str, *arguments: str, cwd: str | None = None) -> int:
+    """Run `python arguments...` and return its exit code."""
+    try:
+        return subprocess.call([python, *arguments], cwd=cwd)
+    except KeyboardInterrupt:
+        return 130  # the child had the same Ctrl-C and has said what it had to say
+
+
+def _group(name: str) -> list[str]:
+    """The requirements of a dependency group, read here because pip knows groups only since 25.1."""
+    import tomllib  # noqa: PLC0415  (there since Python 3.11, which was checked above)
+
+    with open(os.path.join(ROOT, "pyproject.toml"), "rb") as file:
+        return list(tomllib.load(file)["dependency-groups"][name])
+
+
+def _fingerprint(requirements: list[str]) -> str:
+    digest = hashlib.sha256(repr((sys.version, ROOT, requirements)).encode())
+    for name in ("pyproject.toml", "constraints.txt"):
+        with open(os.path.join(ROOT, name), "rb") as file:
+            digest.update(file.read())
+    return digest.hexdigest()
+
+
+def _make(folder: str, python: str) -> None:
+    if (
+        os.path.exists(python)
+        and subprocess.call([python, "-c", "import pip"], stderr=subprocess.DEVNULL) == 0
+    ):
+        return
+    shutil.rmtree(folder, ignore_errors=True)
+    made = subprocess.run(
+        [sys.executable, "-m", "venv", folder],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    if made.returncode:
+        _say(made.stdout.strip())
+        shutil.rmtree(folder, ignore_errors=True)
+        sys.exit("python -m venv failed; on Debian and Ubuntu it is in the package python3-venv")
+
+
+def _install(python: str, requirements: list[str]) -> None:
+    pip = [python, "-m", "pip", "install", "--quiet", "--no-input", "--disable-pip-version-check"]
+    failed = subprocess.call([*pip, "-c", "constraints.txt", *requirements], cwd=ROOT)
+    if failed:
+        sys.exit(
+            f"pip failed with exit code {failed}; its own message is above. What is installed so far is kept:"
+            " run the same command again once the cause is gone."
+        )
+
+
+def _read(path: str) -> str | None:
+    try:
+        with open(path, encoding="ascii") as file:
+            return file.read()
+    except OSError:
+        return None
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)

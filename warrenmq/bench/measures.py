@@ -1,0 +1,271 @@
+"""One function a measure: it gets an empty folder on the disk to measure and returns plain numbers.
+
+Bodies have 1 KB, there is one durable queue, every message is persistent, and a rate counts only what was confirmed
+(or acknowledged).  Each measure wants a process of its own: a heap left by another one makes the cyclic collector
+slower, and peak memory is a number of the whole process.
+
+Rates are messages a second, `_us` and `_ms` are times, `_mb` are megabytes of 10^6 bytes.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import random
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import islice
+
+import warrenmq
+from warrenmq.bench.resources import disk_used, memory_used, peak_memory, settled_disk
+from warrenmq.broker import Confirm, Queue
+
+SIZE = 1024
+BATCH = 500
+WINDOW = 5_000  # unconfirmed messages; RabbitMQ's credit for a message store is 4,000
+PACE = 50_000  # messages a second of the paced measure
+TICK = 0.001  # its publisher wakes this often, as sleep is no finer
+PATIENCE = 60.0  # seconds to wait for a confirm; a broker that needs longer has failed
+ACK_EVERY = 128
+
+clock = time.perf_counter
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How much of everything."""
+
+    messages: int
+    backlog: int
+    seconds: float
+
+
+THOROUGH = Scale(messages=400_000, backlog=200_000, seconds=5.0)
+QUICK = Scale(messages=4_000, backlog=4_000, seconds=0.3)
+
+Numbers = dict[str, float]
+
+
+def publish_many(directory: str, scale: Scale, trace: str | None = None) -> Numbers:
+    """Pipelined in batches of 500, until all are confirmed."""
+    with _queue(directory, trace) as queue:
+        _publish_batches(queue, scale.messages // 20)
+        started = clock()
+        _publish_batches(queue, scale.messages)
+        return {"rate": scale.messages / (clock() - started)}
+
+
+def publish_one(directory: str, scale: Scale, trace: str | None = None) -> Numbers:
+    """Pipelined with one call a message, until all are confirmed."""
+    with _queue(directory, trace) as queue:
+        _publish_singles(queue, scale.messages // 20)
+        started = clock()
+        _publish_singles(queue, scale.messages)
+        return {"rate": scale.messages / (clock() - started)}
+
+
+def publish_many_traced(directory: str, scale: Scale) -> Numbers:
+    """`publish_many` with a trace being written."""
+    return publish_many(directory, scale, os.path.join(directory, "trace"))
+
+
+def publish_one_traced(directory: str, scale: Scale) -> Numbers:
+    """`publish_one` with a trace being written."""
+    return publish_one(directory, scale, os.path.join(directory, "trace"))
+
+
+def round_trip(directory: str, scale: Scale) -> Numbers:
+    """Publish and wait for the confirm, in turn with the disk's own round trip: a bare write and fdatasync."""
+    ours: list[float] = []
+    bare: list[float] = []
+    bodies = _bodies()
+    file = os.open(os.path.join(directory, "bare"), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    try:
+        with _queue(directory) as queue:
+            end = clock() + 2 * scale.seconds
+            while clock() < end:
+                for body in islice(bodies, 50):
+                    started = clock()
+                    queue.publish(body).result(PATIENCE)
+                    ours.append(clock() - started)
+                for body in islice(bodies, 50):
+                    started = clock()
+                    os.write(file, body)
+                    os.fdatasync(file)
+                    bare.append(clock() - started)
+    finally:
+        os.close(file)
+    return {
+        "p50_us": _percentile(ours, 50) * 1e6,
+        "p99_us": _percentile(ours, 99) * 1e6,
+        "bare_p50_us": _percentile(bare, 50) * 1e6,
+        "bare_p99_us": _percentile(bare, 99) * 1e6,
+        "ratio": _percentile(ours, 50) / _percentile(bare, 50),
+    }
+
+
+def paced(directory: str, scale: Scale) -> Numbers:
+    """50,000 single publishes a second, open loop: from the call to the confirm's callback."""
+    latencies: list[float] = []
+    late = 0.0
+    bodies = _bodies()
+    with _queue(directory) as queue:
+        _publish_singles(queue, WINDOW)
+        gc.collect()
+        first = clock()
+        for tick in range(int(scale.seconds / TICK)):
+            wait = first + tick * TICK - clock()
+            if wait > 0:
+                time.sleep(wait)
+            late = max(late, -wait)
+            for body in islice(bodies, int(PACE * TICK)):
+                called = clock()
+                last = queue.publish(body)
+                last.add_done_callback(lambda _confirm, called=called: latencies.append(clock() - called))
+        rate = int(scale.seconds / TICK) * int(PACE * TICK) / (clock() - first)
+        last.result(PATIENCE)
+    return {
+        "rate": rate,
+        "p50_ms": _percentile(latencies, 50) * 1e3,
+        "p99_ms": _percentile(latencies, 99) * 1e3,
+        "max_ms": max(latencies) * 1e3,
+        "publisher_late_ms": late * 1e3,
+    }
+
+
+def steady(directory: str, scale: Scale) -> Numbers:
+    """A publisher and a consumer that acknowledges, at most 4,096 messages between them."""
+    room = threading.Semaphore(4_096 // ACK_EVERY)
+    batches = scale.messages // ACK_EVERY
+    bodies = _bodies()
+    failed: list[BaseException] = []
+
+    def publish() -> None:
+        try:
+            for _ in range(batches):
+                room.acquire()
+                confirm = queue.publish_many(list(islice(bodies, ACK_EVERY)))
+            confirm.result(PATIENCE)
+        except BaseException as error:
+            failed.append(error)
+
+    with _queue(directory) as queue:
+        publisher = threading.Thread(target=publish, daemon=True)
+        started = clock()
+        publisher.start()
+        _consume(queue, batches * ACK_EVERY, room.release)
+        took = clock() - started
+        publisher.join(PATIENCE)
+    if failed:
+        raise failed[0]
+    return {"rate": batches * ACK_EVERY / took}
+
+
+def backlog(directory: str, scale: Scale) -> Numbers:
+    """Fill a queue, then drain and acknowledge all: rates, memory, and what is left on the disk."""
+    count = scale.backlog
+    with _queue(directory) as queue:
+        empty, memory = disk_used(directory), memory_used()
+        started = clock()
+        _publish_batches(queue, count)
+        filled = clock() - started
+        full, held = disk_used(directory), memory_used()
+        started = clock()
+        _consume(queue, count)
+        drained = clock() - started
+        left = settled_disk(directory, empty + (full - empty) * 0.05)
+    return {
+        "fill_rate": count / filled,
+        "rate": count / drained,
+        "memory_mb": (held - memory) / 1e6,
+        "peak_memory_mb": peak_memory() / 1e6,
+        "disk_full_mb": full / 1e6,
+        "disk_left_mb": left / 1e6,
+        "disk_left_share": (left - empty) / (full - empty),
+    }
+
+
+def disk(directory: str, scale: Scale) -> Numbers:
+    """The ceiling: 1 MiB appended and synced at a time, as messages of 1 KB a second."""
+    block = random.Random(1).randbytes(1 << 20)
+    written = 0
+    file = os.open(os.path.join(directory, "bare"), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    try:
+        started = clock()
+        while clock() - started < scale.seconds and written < 1 << 31:
+            os.write(file, block)
+            os.fdatasync(file)
+            written += len(block)
+        return {"rate": written / SIZE / (clock() - started)}
+    finally:
+        os.close(file)
+
+
+MEASURES: dict[str, Callable[[str, Scale], Numbers]] = {
+    "disk": disk,
+    "publish_many": publish_many,
+    "publish_many_traced": publish_many_traced,
+    "publish_one": publish_one,
+    "publish_one_traced": publish_one_traced,
+    "round_trip": round_trip,
+    "paced": paced,
+    "steady": steady,
+    "backlog": backlog,
+}
+
+
+@contextmanager
+def _queue(directory: str, trace: str | None = None) -> Iterator[Queue]:
+    with warrenmq.open(os.path.join(directory, "data"), trace=trace) as broker:
+        yield broker.declare_queue("bench")
+
+
+def _bodies() -> Iterator[bytes]:
+    """Endless bodies; 512 different ones, so that making them costs nothing and no page repeats at once."""
+    rng = random.Random(7)
+    pool = [rng.randbytes(SIZE) for _ in range(512)]
+    while True:
+        yield from pool
+
+
+def _publish_batches(queue: Queue, count: int) -> None:
+    bodies = _bodies()
+    unconfirmed: deque[Confirm] = deque()
+    for _ in range(count // BATCH):
+        unconfirmed.append(queue.publish_many(list(islice(bodies, BATCH))))
+        if len(unconfirmed) > WINDOW // BATCH:
+            unconfirmed.popleft().result(PATIENCE)
+    for confirm in unconfirmed:
+        confirm.result(PATIENCE)
+
+
+def _publish_singles(queue: Queue, count: int) -> None:
+    bodies = _bodies()
+    unconfirmed: deque[Confirm] = deque()
+    for _ in range(count // 64):
+        for body in islice(bodies, 64):
+            unconfirmed.append(queue.publish(body))
+        while len(unconfirmed) > WINDOW:
+            unconfirmed.popleft().result(PATIENCE)
+    for confirm in unconfirmed:
+        confirm.result(PATIENCE)
+
+
+def _consume(queue: Queue, count: int, acked: Callable[[], None] = lambda: None) -> None:
+    """Take `count` messages and acknowledge each 128 with one ack."""
+    with queue.consume(prefetch=2_000) as consumer:
+        for number, delivery in enumerate(consumer, 1):
+            if number % ACK_EVERY == 0 or number == count:
+                delivery.ack(multiple=True)
+                acked()
+            if number == count:
+                return
+
+
+def _percentile(values: list[float], percent: int) -> float:
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, len(ordered) * percent // 100)]
