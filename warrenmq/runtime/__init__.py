@@ -1,0 +1,15 @@
+"""Erlang's process model on Pykka: servers, names, links, monitors, timers, credit flow, and two schedulers."""
+
+from warrenmq.runtime.base import Name, Runtime
+from warrenmq.runtime.calls import NO_REPLY, From
+from warrenmq.runtime.credit_flow import CreditFlow, CreditSpec
+from warrenmq.runtime.fence import Fence
+from warrenmq.runtime.mailbox import Timer
+from warrenmq.runtime.messages import CallFailed, Down, Exit, Stop
+from warrenmq.runtime.server import Server
+from warrenmq.runtime.threads import Threads
+
+__all__ = [
+    "NO_REPLY", "CallFailed", "CreditFlow", "CreditSpec", "Down", "Exit", "Fence", "From", "Name", "Runtime",
+    "Server", "Stop", "Threads", "Timer",
+]

@@ -1,0 +1,257 @@
+"""Runtime: one system of actors, its names, and how they are scheduled.
+
+A runtime is what one broker (or one app's supervision tree) lives in: names are its own, and its shutdown
+stops what it started.  `Threads` and `Simulation` differ only in the blocking things (`channel`, `event`,
+`lock`), the clock, and in who runs an actor's loop (`launch`); everything else is here.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Hashable
+from itertools import count
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+
+from pykka import Actor, ActorDeadError, ActorRef, ActorRegistry
+
+from warrenmq.runtime.calls import From
+from warrenmq.runtime.messages import NO_PROC, Call, CallFailed, Exit, Traced
+from warrenmq.trace.events import Ev
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from warrenmq.runtime.fence import Fence
+    from warrenmq.runtime.mailbox import Mailbox
+    from warrenmq.runtime.seams import Channel, Event, Lock
+    from warrenmq.trace.recorder import ActorTrace, Recorder
+
+Name: TypeAlias = Hashable
+A = TypeVar("A", bound=Actor)
+
+
+class Boot:
+    """How a runtime hands a new actor what it starts with; `started` gets (ref, None) or (None, error)."""
+
+    __slots__ = ("args", "kwargs", "name", "parent", "runtime", "started")
+
+    def __init__(
+        self, runtime: Runtime, name: Name | None, parent: ActorRef[Any] | None, args: Any, kwargs: Any
+    ) -> None:
+        self.runtime = runtime
+        self.name = name
+        self.parent = parent
+        self.args = args
+        self.kwargs = kwargs
+        self.started = runtime.channel()
+
+
+class Runtime(ABC):
+    """One system of actors.  All methods may be called from any thread, and from outside actors."""
+
+    def __init__(self, recorder: Recorder | None = None) -> None:
+        self.recorder = recorder
+        """Where actors write their trace; None = tracing is off.  Counts for actors that start later."""
+        self.tick = count(1).__next__
+        self._names: dict[Name, ActorRef[Any]] = {}
+        self._living: dict[ActorRef[Any], ActorRef[Any] | None] = {}  # in order of start, with its parent
+        self._incarnations: dict[str, int] = {}
+
+    # -- what a scheduler is
+
+    @abstractmethod
+    def launch(self, name: str, loop: Callable[[], None]) -> None:
+        """Run an actor's loop."""
+
+    @abstractmethod
+    def channel(self) -> Channel:
+        """A blocking FIFO; for code outside actors, too."""
+
+    @abstractmethod
+    def event(self) -> Event:
+        """A flag that can be waited for."""
+
+    @abstractmethod
+    def lock(self) -> Lock:
+        """A lock that may be held across a checkpoint."""
+
+    @abstractmethod
+    def monotonic_ns(self) -> int: ...
+
+    @abstractmethod
+    def wall_ns(self) -> int: ...
+
+    @abstractmethod
+    def token_bytes(self, n: int) -> bytes:
+        """Random bytes, for ids."""
+
+    def checkpoint(self) -> None:
+        """A point where another actor may run; under threads every point is one, and this does nothing."""
+
+    def is_crash(self, error: BaseException) -> bool:
+        """Does an exception in an actor end that actor only?  See Simulation for those that end the run."""
+        return isinstance(error, BaseException)
+
+    # -- starting and finding
+
+    def start(
+        self,
+        server: type[A],
+        *args: Any,
+        name: Name | None = None,
+        parent: ActorRef[Any] | None = None,
+        **kwargs: Any,
+    ) -> ActorRef[A]:
+        """Start an actor, linked to `parent`; returns once `init` has returned, and raises what it raises."""
+        boot = Boot(self, name, parent, args, kwargs)
+        server.start(boot=boot)
+        ref, error = boot.started.get()
+        if error is not None:
+            raise error
+        found: ActorRef[A] = ref
+        return found
+
+    def whereis(self, name: Name) -> ActorRef[Any]:
+        """Resolve a name; a reference stands for itself.  ActorDeadError if nobody has that name."""
+        if type(name) is ActorRef:
+            return name
+        try:
+            return self._names[name]
+        except KeyError:
+            msg = f"no actor is called {name!r}"
+            raise ActorDeadError(msg) from None
+
+    def is_registered(self, name: Name) -> bool:
+        return name in self._names
+
+    def register(self, name: Name, ref: ActorRef[Any]) -> None:
+        """Give a living actor a name; it is free again when the actor ends."""
+        if self._names.setdefault(name, ref) is not ref:
+            msg = f"the name {name!r} is already taken by {self._names.get(name)}"
+            raise ValueError(msg)
+        ref.actor_inbox.on_close(lambda _reason: self._names.pop(name, None))  # type: ignore[attr-defined]
+
+    def enlist(self, ref: ActorRef[Any], parent: ActorRef[Any] | None) -> None:
+        """Count an actor among those that `shutdown` stops."""
+        self._living[ref] = parent
+        ref.actor_inbox.on_close(lambda _reason: self._living.pop(ref, None))  # type: ignore[attr-defined]
+
+    def trace_name(self, name: Name | None, actor: type[Actor]) -> str:
+        """What an actor is called in the trace and in logs; those without a name are numbered."""
+        return str(name) if name is not None else f"{actor.__name__}-{self._count('-' + actor.__name__)}"
+
+    def incarnation(self, name: str) -> int:
+        """Which actor of this name in this runtime this is, from 1."""
+        return self._count(name)
+
+    def _count(self, name: str) -> int:
+        number = self._incarnations[name] = self._incarnations.get(name, 0) + 1
+        return number
+
+    # -- sending
+
+    def cast(self, dest: ActorRef[Any] | Name, message: Any, trace: ActorTrace | None = None) -> bool:
+        """Send a message; False if it is known that nobody takes it (dead, or no such name).
+
+        `trace` is the sender's.  A dead actor's `undelivered` has been called when False comes back; with an
+        unknown name there is nobody to call.
+        """
+        if type(dest) is ActorRef:
+            inbox: Any = dest.actor_inbox
+        elif (ref := self._names.get(dest)) is not None:
+            inbox = ref.actor_inbox
+        else:
+            inbox = None
+        if trace is None:
+            return inbox is not None and inbox.send(message)
+        kind = self.kind(message)
+        wrapped = self._trace_send(inbox, message, kind, message, trace)
+        if inbox is not None and inbox.send(wrapped):
+            return True
+        trace.emit(Ev.UNDELIVERED, kind, 0, 0, wrapped.pseq)
+        return False
+
+    def call(
+        self,
+        dest: ActorRef[Any] | Name,
+        request: Any,
+        timeout: float | None = 5.0,
+        trace: ActorTrace | None = None,
+    ) -> Any:
+        """Send a request and wait for the answer; CallFailed if the server dies first, or pykka.Timeout."""
+        try:
+            inbox: Any = self.whereis(dest).actor_inbox
+        except ActorDeadError as error:
+            raise CallFailed(NO_PROC) from error
+        sender = From(self.reply_box(dest, request))
+        call = Call(request, sender)
+        key = inbox.on_close(sender.fail)
+        inbox.send(call if trace is None else self._trace_send(inbox, call, self.kind(request), request, trace))
+        try:
+            return sender.wait(timeout)
+        finally:
+            inbox.forget(key)
+            if trace is not None:
+                trace.observe(sender.t)
+
+    def reply_box(self, dest: ActorRef[Any] | Name, request: Any) -> Channel:  # noqa: ARG002
+        """Where the caller waits."""
+        return self.channel()
+
+    def kind(self, message: Any) -> int:
+        """The number of a message's class in the trace; only with tracing on."""
+        assert self.recorder is not None
+        return self.recorder.kind(type(message))
+
+    @staticmethod
+    def _trace_send(inbox: Any, message: Any, kind: int, told: Any, trace: ActorTrace) -> Traced:
+        peer = 0 if inbox is None else inbox.trace_id
+        traced = getattr(told, "traced", None)
+        msg, a, b = traced() if traced is not None else (0, 0, 0)
+        seq = trace.emit(Ev.SEND, kind, msg, peer, 0, a, b)
+        return Traced(message, trace.id, seq, trace.last_t)
+
+    # -- ending
+
+    def stop_actor(self, ref: ActorRef[Any], reason: Any = "shutdown", timeout: float | None = None) -> bool:
+        """Send an exit signal and wait for the end; False if it has not come in `timeout` seconds."""
+        inbox: Any = ref.actor_inbox
+        gone = self.event()
+        key = inbox.on_close(lambda _reason: gone.set())
+        inbox.send(Exit(None, reason))
+        try:
+            return gone.wait(timeout)
+        finally:
+            inbox.forget(key)
+
+    def kill(self, ref: ActorRef[Any]) -> None:
+        """End an actor without its consent: no terminate.
+
+        A thread cannot be killed.  What it runs now goes on until it next sends, takes mail or writes to disk,
+        none of which it can any more: its fence is cut, its mailbox shut and its name free when this returns.
+        """
+        inbox: Any = ref.actor_inbox
+        inbox.fence.cut_off()
+        if inbox.kill():
+            ActorRegistry.unregister(ref)
+            ref.actor_stopped.set()
+            inbox.mourn()
+
+    def shutdown(self, timeout: float | None = 5.0) -> None:
+        """Stop whatever is left, each tree from its root, the youngest first; who overruns `timeout` is killed."""
+        while self._living:
+            living = list(self._living.items())
+            roots = [ref for ref, parent in living if parent not in self._living] or [living[0][0]]
+            for ref in reversed(roots):
+                if not self.stop_actor(ref, timeout=timeout):
+                    self.kill(ref)
+
+
+def mailbox_of(ref: ActorRef[Any]) -> Mailbox:
+    """The mailbox of an actor of ours."""
+    return ref.actor_inbox  # type: ignore[return-value]
+
+
+def fence_of(ref: ActorRef[Any]) -> Fence:
+    """The fence of an actor of ours."""
+    return mailbox_of(ref).fence

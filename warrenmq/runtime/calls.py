@@ -1,0 +1,80 @@
+"""From: the address that a call is answered at (gen_server's `From`).
+
+A reply may come at once, later, or from another actor; the first one counts.
+"""
+
+from __future__ import annotations
+
+from queue import Empty
+from typing import TYPE_CHECKING, Any
+
+from pykka import Timeout
+
+from warrenmq.runtime.messages import CallFailed
+
+if TYPE_CHECKING:
+    from pykka import Future
+
+    from warrenmq.runtime.mailbox import Mortal
+    from warrenmq.runtime.seams import Channel
+
+NO_REPLY = object()
+"""Returned by a `handle_call` that will answer later, with `sender.reply`."""
+
+
+class From:
+    """Where one call waits for its answer."""
+
+    __slots__ = ("_box", "t")
+
+    def __init__(self, box: Channel) -> None:
+        self._box = box
+        self.t = 0
+        """The answering actor's clock at its reply; 0 when untraced."""
+
+    def reply(self, value: Any) -> None:
+        """Answer; from any thread."""
+        self._box.put((value, None))
+
+    def fail(self, reason: Any) -> None:
+        """Have the call raise CallFailed(reason)."""
+        self._box.put((None, reason))
+
+    def wait(self, timeout: float | None) -> Any:
+        """For the caller: the answer, CallFailed, or pykka.Timeout after `timeout` seconds."""
+        try:
+            value, reason = self._box.get(timeout=timeout)
+        except Empty:
+            msg = f"no reply in {timeout} s"
+            raise Timeout(msg) from None
+        if reason is None:
+            return value
+        raise CallFailed(reason) from (reason if isinstance(reason, BaseException) else None)
+
+
+class FutureFrom(From):
+    """The address of a Pykka `ask`: its answer goes into a Pykka future, once."""
+
+    __slots__ = ("_callee", "_future", "_key")
+
+    def __init__(self, future: Future[Any], callee: Mortal) -> None:
+        self.t = 0
+        self._future: Future[Any] | None = future
+        self._callee = callee
+        self._key = callee.on_close(self.fail)
+
+    def reply(self, value: Any) -> None:
+        if (future := self._take()) is not None:
+            future.set(value)
+
+    def fail(self, reason: Any) -> None:
+        if (future := self._take()) is not None:
+            error = CallFailed(reason)
+            error.__cause__ = reason if isinstance(reason, BaseException) else None
+            future.set_exception((CallFailed, error, None))
+
+    def _take(self) -> Future[Any] | None:
+        future, self._future = self._future, None
+        if future is not None:
+            self._callee.forget(self._key)
+        return future

@@ -1,0 +1,49 @@
+"""Fence: a Python thread cannot be killed, so an actor that is given up must at least write no more.
+
+Each incarnation of an actor has one.  Whoever writes to disk on its behalf holds the fence's guard around
+each write; whoever gives the actor up cuts the fence first and starts a successor afterwards.
+
+Guarantees: once `cut_off` has returned no guarded write is in progress, and none will begin.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from warrenmq.errors import Fenced
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from warrenmq.runtime.seams import Lock
+
+
+class Fence:
+    """The right to write, until it is cut off."""
+
+    def __init__(self, lock: Lock | None = None) -> None:
+        self.cut = False
+        self._lock = lock or threading.Lock()
+
+    def guard(self) -> Fence:
+        """`with fence.guard():` around one write; raises Fenced once the fence is cut.  Not reentrant."""
+        return self
+
+    def cut_off(self) -> None:
+        """Refuse all writes from now on; waits for a write in flight."""
+        self.cut = True
+        with self._lock:
+            pass
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+        if self.cut:
+            self._lock.release()
+            msg = "this actor was given up and may not write any more"
+            raise Fenced(msg)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._lock.release()
