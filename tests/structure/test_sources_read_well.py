@@ -1,0 +1,48 @@
+"""Sizes and docstrings: every module is one concept, and the public face explains itself."""
+
+import ast
+import inspect
+
+import pytest
+
+import warrenmq
+from tests.support.source_tree import modules
+
+LONGEST = 400
+
+
+@pytest.mark.parametrize("name", modules())
+def test_a_module_is_short_enough_to_read(name):
+    assert modules()[name].lines <= LONGEST
+
+
+@pytest.mark.parametrize("name", [name for name, module in modules().items() if module.tree.body])
+def test_a_module_says_what_it_is(name):
+    assert ast.get_docstring(modules()[name].tree)
+
+
+def public_names():
+    return [name for name in getattr(warrenmq, "__all__", []) if not name.startswith("__")]
+
+
+def test_the_public_names_are_sorted_and_there():
+    names = list(getattr(warrenmq, "__all__", []))
+    assert names == sorted(names)
+    assert [name for name in names if not hasattr(warrenmq, name)] == []
+
+
+@pytest.mark.parametrize("name", public_names())
+def test_what_is_public_has_a_docstring(name):
+    thing = getattr(warrenmq, name)
+    if not (inspect.isclass(thing) or inspect.isfunction(thing) or inspect.ismodule(thing)):
+        return
+    assert inspect.getdoc(thing), name
+    if not inspect.isclass(thing) or issubclass(thing, BaseException):
+        return
+    methods = {
+        member: value
+        for member, value in vars(thing).items()
+        if not member.startswith("_") and (inspect.isfunction(value) or isinstance(value, property))
+    }
+    silent = [member for member in methods if not inspect.getdoc(getattr(thing, member))]
+    assert silent == []

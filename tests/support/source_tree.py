@@ -1,0 +1,86 @@
+"""The project's own sources, for tests that hold its structure."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import os
+import subprocess
+from typing import NamedTuple
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+HOMES = {"warrenmq": "warrenmq", "warrenmq.actors": "actors", "warrenmq.supervisors": "supervisors"}
+"""Import names and the folders where their files are."""
+
+
+class Module(NamedTuple):
+    name: str
+    path: str
+    tree: ast.Module
+    lines: int
+
+    @property
+    def is_package(self):
+        return os.path.basename(self.path) == "__init__.py"
+
+
+class Import(NamedTuple):
+    """One name that a module imports: `warrenmq.storage.disk`, or `warrenmq.storage.disk.Disk` of a from-import."""
+
+    name: str
+    line: int
+    for_types_only: bool
+    deferred: bool
+    """Inside a function: done when it is called, so it makes no circle at import."""
+
+
+@functools.cache
+def modules():
+    """Every module of warrenmq by its import name."""
+    found = {}
+    for home, folder in HOMES.items():
+        top = os.path.join(ROOT, folder)
+        for where, folders, files in os.walk(top):
+            folders[:] = sorted(name for name in folders if name != "__pycache__")
+            for file in sorted(files):
+                if file.endswith(".py"):
+                    path = os.path.join(where, file)
+                    name = ".".join([home, *os.path.relpath(path, top)[:-3].split(os.sep)])
+                    name = name.removesuffix(".__init__")
+                    found[name] = _parse(name, path)
+    return found
+
+
+def imports(module):
+    """Everything that a module imports, wherever in the file."""
+    return list(_imports(module.tree, for_types_only=False, deferred=False))
+
+
+def tracked_files():
+    """The paths that git tracks, relative to the root; None outside a checkout."""
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=False)
+    return (
+        [os.fsdecode(name) for name in listed.stdout.split(b"\0") if name] if listed.returncode == 0 else None
+    )
+
+
+def _parse(name, path):
+    with open(path, encoding="utf-8") as file:
+        text = file.read()
+    return Module(name, path, ast.parse(text, path), text.count("\n"))
+
+
+def _imports(node, for_types_only, deferred):
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Import):
+            for alias in child.names:
+                yield Import(alias.name, child.lineno, for_types_only, deferred)
+        elif isinstance(child, ast.ImportFrom):
+            for alias in child.names:
+                name = f"{'.' * child.level}{child.module or ''}.{alias.name}"
+                yield Import(name, child.lineno, for_types_only, deferred)
+        elif isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
+            yield from _imports(child, True, deferred)
+        else:
+            inside = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+            yield from _imports(child, for_types_only, deferred or inside)
