@@ -64,7 +64,7 @@ class _Change:
         arrived = rng.randint(0, len(self.data))
         if arrived:
             _Change(self.data[:arrived], self.offset).apply(content)
-        if rng.random() < 0.5:  # noqa: PLR2004
+        if rng.random() < 0.5:
             _resize(content, max(len(content), end))
 
 
@@ -121,7 +121,7 @@ class SimulatedDisk:
         with self.lock:
             entries = dict(self._durable_files)
             for _, change in self._unsynced:
-                if self._rng.random() < 0.5:  # noqa: PLR2004
+                if self._rng.random() < 0.5:
                     _apply_entries(entries, change)
             self._files = {path: inode.after_power_cut(self._rng) for path, inode in sorted(entries.items())}
             self._durable_files = dict(self._files)
