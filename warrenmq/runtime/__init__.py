@@ -6,10 +6,26 @@ from warrenmq.runtime.credit_flow import CreditFlow, CreditSpec
 from warrenmq.runtime.fence import Fence
 from warrenmq.runtime.mailbox import Timer
 from warrenmq.runtime.messages import CallFailed, Down, Exit, Stop
+from warrenmq.runtime.seams import Channel, Event, Lock
 from warrenmq.runtime.server import Server
 from warrenmq.runtime.threads import Threads
 
 __all__ = [
-    "NO_REPLY", "CallFailed", "CreditFlow", "CreditSpec", "Down", "Exit", "Fence", "From", "Name", "Runtime",
-    "Server", "Stop", "Threads", "Timer",
+    "NO_REPLY",
+    "CallFailed",
+    "Channel",
+    "CreditFlow",
+    "CreditSpec",
+    "Down",
+    "Event",
+    "Exit",
+    "Fence",
+    "From",
+    "Lock",
+    "Name",
+    "Runtime",
+    "Server",
+    "Stop",
+    "Threads",
+    "Timer",
 ]

@@ -7,22 +7,24 @@ stops what it started.  `Threads` and `Simulation` differ only in the blocking t
 
 from __future__ import annotations
 
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Hashable
 from itertools import count
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 from pykka import Actor, ActorDeadError, ActorRef, ActorRegistry
 
 from warrenmq.runtime.calls import From
-from warrenmq.runtime.messages import NO_PROC, Call, CallFailed, Exit, Traced
+from warrenmq.runtime.life import Boot, Life, inbox_of
+from warrenmq.runtime.messages import NO_PROC, SHUTDOWN, Call, CallFailed, Exit, Traced
+from warrenmq.runtime.plain import supervised
 from warrenmq.trace.events import Ev
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from warrenmq.runtime.fence import Fence
-    from warrenmq.runtime.mailbox import Mailbox
+    from warrenmq.runtime.inbox import Inbox
     from warrenmq.runtime.seams import Channel, Event, Lock
     from warrenmq.trace.recorder import ActorTrace, Recorder
 
@@ -30,20 +32,16 @@ Name: TypeAlias = Hashable
 A = TypeVar("A", bound=Actor)
 
 
-class Boot:
-    """How a runtime hands a new actor what it starts with; `started` gets (ref, None) or (None, error)."""
+class ActorInfo(NamedTuple):
+    """One line of `Runtime.living`."""
 
-    __slots__ = ("args", "kwargs", "name", "parent", "runtime", "started")
-
-    def __init__(
-        self, runtime: Runtime, name: Name | None, parent: ActorRef[Any] | None, args: Any, kwargs: Any
-    ) -> None:
-        self.runtime = runtime
-        self.name = name
-        self.parent = parent
-        self.args = args
-        self.kwargs = kwargs
-        self.started = runtime.channel()
+    label: str
+    kind: str
+    """Its class."""
+    mailbox: int
+    """Messages that wait."""
+    restarts: int
+    """How many of this name were there before it in this runtime."""
 
 
 class Runtime(ABC):
@@ -54,8 +52,9 @@ class Runtime(ABC):
         """Where actors write their trace; None = tracing is off.  Counts for actors that start later."""
         self.tick = count(1).__next__
         self._names: dict[Name, ActorRef[Any]] = {}
-        self._living: dict[ActorRef[Any], ActorRef[Any] | None] = {}  # in order of start, with its parent
-        self._incarnations: dict[str, int] = {}
+        self._living: dict[ActorRef[Any], Life] = {}  # in order of start
+        self._counts: dict[str, int] = {}
+        self._counting = threading.Lock()
 
     # -- what a scheduler is
 
@@ -88,23 +87,25 @@ class Runtime(ABC):
     def checkpoint(self) -> None:
         """A point where another actor may run; under threads every point is one, and this does nothing."""
 
-    def is_crash(self, error: BaseException) -> bool:
-        """Does an exception in an actor end that actor only?  See Simulation for those that end the run."""
-        return isinstance(error, BaseException)
+    def caught(self, error: BaseException) -> None:
+        """Told of each exception that ends an actor, before it does; Simulation has a use for it."""
 
     # -- starting and finding
 
     def start(
         self,
-        server: type[A],
+        actor: type[A],
         *args: Any,
         name: Name | None = None,
         parent: ActorRef[Any] | None = None,
         **kwargs: Any,
     ) -> ActorRef[A]:
-        """Start an actor, linked to `parent`; returns once `init` has returned, and raises what it raises."""
+        """Start an actor, linked to `parent`; returns once `init` has returned, and raises what it raises.
+
+        A plain Pykka actor, too: its `on_start` takes the place of `init`.
+        """
         boot = Boot(self, name, parent, args, kwargs)
-        server.start(boot=boot)
+        supervised(actor).start(boot=boot)
         ref, error = boot.started.get()
         if error is not None:
             raise error
@@ -129,23 +130,31 @@ class Runtime(ABC):
         if self._names.setdefault(name, ref) is not ref:
             msg = f"the name {name!r} is already taken by {self._names.get(name)}"
             raise ValueError(msg)
-        ref.actor_inbox.on_close(lambda _reason: self._names.pop(name, None))  # type: ignore[attr-defined]
+        inbox_of(ref).on_close(lambda _reason: self._names.pop(name, None))
 
-    def enlist(self, ref: ActorRef[Any], parent: ActorRef[Any] | None) -> None:
-        """Count an actor among those that `shutdown` stops."""
-        self._living[ref] = parent
-        ref.actor_inbox.on_close(lambda _reason: self._living.pop(ref, None))  # type: ignore[attr-defined]
+    def enlist(self, ref: ActorRef[Any], life: Life) -> None:
+        """Count an actor among those that live, and that `shutdown` stops."""
+        self._living[ref] = life
+        inbox_of(ref).on_close(lambda _reason: self._living.pop(ref, None))
 
-    def trace_name(self, name: Name | None, actor: type[Actor]) -> str:
+    def label(self, name: Name | None, actor: type) -> str:
         """What an actor is called in the trace and in logs; those without a name are numbered."""
         return str(name) if name is not None else f"{actor.__name__}-{self._count('-' + actor.__name__)}"
 
-    def incarnation(self, name: str) -> int:
-        """Which actor of this name in this runtime this is, from 1."""
-        return self._count(name)
+    def incarnation(self, label: str) -> int:
+        """Count one more actor called `label`; the first is 1."""
+        return self._count(label)
+
+    def living(self) -> list[ActorInfo]:
+        """The living actors, in order of start."""
+        return [
+            ActorInfo(life.label, ref.actor_class.__name__, inbox_of(ref).length(), life.incarnation - 1)
+            for ref, life in list(self._living.items())
+        ]
 
     def _count(self, name: str) -> int:
-        number = self._incarnations[name] = self._incarnations.get(name, 0) + 1
+        with self._counting:
+            number = self._counts[name] = self._counts.get(name, 0) + 1
         return number
 
     # -- sending
@@ -156,12 +165,8 @@ class Runtime(ABC):
         `trace` is the sender's.  A dead actor's `undelivered` has been called when False comes back; with an
         unknown name there is nobody to call.
         """
-        if type(dest) is ActorRef:
-            inbox: Any = dest.actor_inbox
-        elif (ref := self._names.get(dest)) is not None:
-            inbox = ref.actor_inbox
-        else:
-            inbox = None
+        ref = dest if type(dest) is ActorRef else self._names.get(dest)
+        inbox: Any = None if ref is None else ref.actor_inbox
         if trace is None:
             return inbox is not None and inbox.send(message)
         kind = self.kind(message)
@@ -180,7 +185,7 @@ class Runtime(ABC):
     ) -> Any:
         """Send a request and wait for the answer; CallFailed if the server dies first, or pykka.Timeout."""
         try:
-            inbox: Any = self.whereis(dest).actor_inbox
+            inbox = inbox_of(self.whereis(dest))
         except ActorDeadError as error:
             raise CallFailed(NO_PROC) from error
         sender = From(self.reply_box(dest, request))
@@ -204,7 +209,7 @@ class Runtime(ABC):
         return self.recorder.kind(type(message))
 
     @staticmethod
-    def _trace_send(inbox: Any, message: Any, kind: int, told: Any, trace: ActorTrace) -> Traced:
+    def _trace_send(inbox: Inbox | None, message: Any, kind: int, told: Any, trace: ActorTrace) -> Traced:
         peer = 0 if inbox is None else inbox.trace_id
         traced = getattr(told, "traced", None)
         msg, a, b = traced() if traced is not None else (0, 0, 0)
@@ -213,9 +218,9 @@ class Runtime(ABC):
 
     # -- ending
 
-    def stop_actor(self, ref: ActorRef[Any], reason: Any = "shutdown", timeout: float | None = None) -> bool:
+    def stop_actor(self, ref: ActorRef[Any], reason: Any = SHUTDOWN, timeout: float | None = None) -> bool:
         """Send an exit signal and wait for the end; False if it has not come in `timeout` seconds."""
-        inbox: Any = ref.actor_inbox
+        inbox = inbox_of(ref)
         gone = self.event()
         key = inbox.on_close(lambda _reason: gone.set())
         inbox.send(Exit(None, reason))
@@ -224,34 +229,28 @@ class Runtime(ABC):
         finally:
             inbox.forget(key)
 
-    def kill(self, ref: ActorRef[Any]) -> None:
-        """End an actor without its consent: no terminate.
+    def disown(self, ref: ActorRef[Any]) -> None:
+        """Give an actor up that cannot be waited for: it is dead to all others, and no terminate is called.
 
         A thread cannot be killed.  What it runs now goes on until it next sends, takes mail or writes to disk,
         none of which it can any more: its fence is cut, its mailbox shut and its name free when this returns.
         """
-        inbox: Any = ref.actor_inbox
+        inbox = inbox_of(ref)
         inbox.fence.cut_off()
         if inbox.kill():
             ActorRegistry.unregister(ref)
             ref.actor_stopped.set()
             inbox.mourn()
 
+    def kill(self, ref: ActorRef[Any]) -> None:
+        """End an actor at once, without its consent; see `disown` for what that can mean."""
+        self.disown(ref)
+
     def shutdown(self, timeout: float | None = 5.0) -> None:
         """Stop whatever is left, each tree from its root, the youngest first; who overruns `timeout` is killed."""
         while self._living:
             living = list(self._living.items())
-            roots = [ref for ref, parent in living if parent not in self._living] or [living[0][0]]
+            roots = [ref for ref, life in living if life.parent not in self._living] or [living[0][0]]
             for ref in reversed(roots):
                 if not self.stop_actor(ref, timeout=timeout):
                     self.kill(ref)
-
-
-def mailbox_of(ref: ActorRef[Any]) -> Mailbox:
-    """The mailbox of an actor of ours."""
-    return ref.actor_inbox  # type: ignore[return-value]
-
-
-def fence_of(ref: ActorRef[Any]) -> Fence:
-    """The fence of an actor of ours."""
-    return mailbox_of(ref).fence

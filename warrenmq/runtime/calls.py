@@ -15,7 +15,7 @@ from warrenmq.runtime.messages import CallFailed
 if TYPE_CHECKING:
     from pykka import Future
 
-    from warrenmq.runtime.mailbox import Mortal
+    from warrenmq.runtime.mortal import Mortal
     from warrenmq.runtime.seams import Channel
 
 NO_REPLY = object()

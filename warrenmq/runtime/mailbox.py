@@ -1,19 +1,13 @@
-"""The mailbox: everything that others may touch of an actor.
+"""Mailbox: the inbox of a Server, with priorities and timers (gen_server2's drained priority queue).
 
 Purpose.  Pykka asks three things of an inbox, `put`, `get` and `empty`, and calls `get` from the actor's own
 thread when it has nothing to do.  That is enough to build Erlang's receive loop on Pykka's: `get` parks the
 actor, knows the timers, and says DRY once before it parks, which is `receive ... after 0`.
 
 Senders only append to a channel (a C queue under threads: 24 ns, where queue.Queue takes 466); sorting by
-priority is the owner's work as it drains, as in RabbitMQ's gen_server2: FIFO inside a priority, exit signals
-before everything.
+priority is the owner's work as it drains: FIFO inside a priority, exit signals before everything.
 
-Guarantees.  A message that is sent is taken by the owner exactly once, or handed to `undelivered` exactly
-once: senders look at `reason` again after they have put, and whoever finds the mailbox shut drains it.  Each
-drain takes messages out by single atomic pops, so two drains share the leftovers and never both get one.
-
-Assumptions.  `put`, `get_nowait` and `popleft` are atomic (C calls of SimpleQueue and deque; in simulation
-nothing runs in between).  Only the owner adds to the lanes.
+Assumption.  Only the owner adds to the lanes; after the end any drain may take from them.
 """
 
 from __future__ import annotations
@@ -26,28 +20,17 @@ from typing import TYPE_CHECKING, Any
 from pykka.messages import ProxyCall, ProxyGetAttr, ProxySetAttr
 
 from warrenmq.runtime.calls import FutureFrom
+from warrenmq.runtime.inbox import CLOSED, Inbox, Letter
 from warrenmq.runtime.messages import Call, Down, Exit, Info, ProxyRequest, Traced
-from warrenmq.runtime.mortal import ALIVE, Mortal, log
+from warrenmq.runtime.mortal import ALIVE, log
 from warrenmq.trace.events import Ev
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pykka import ActorRef
-
     from warrenmq.runtime.base import Runtime
     from warrenmq.runtime.fence import Fence
     from warrenmq.trace.recorder import ActorTrace
-
-
-class Letter:
-    """What Pykka's loop reads: something for Pykka itself, or a sign to our own loop to return to it."""
-
-    __slots__ = ("message", "reply_to")
-
-    def __init__(self, message: Any, reply_to: Any = None) -> None:
-        self.message = message
-        self.reply_to = reply_to
 
 
 class Dry:
@@ -55,39 +38,33 @@ class Dry:
 
 
 DRY = Dry()
-
 PARK = Letter(None)
 """Nothing to do, and DRY has been said: back to Pykka's loop, which will `get`."""
 
-CLOSED = Letter(None)
-"""The owner was given up: it must stop.  A letter to itself, since Pykka's loop may be the one to read it."""
-CLOSED.message = CLOSED
-
-_WAKE = Letter(None)
-_NOBODYS = object()
-_SIGNALS = frozenset({Letter, Dry, Info, Down, Exit, Call, ProxyRequest})
+_SIGNALS = frozenset({Dry, Info, Down, Exit, Call, ProxyRequest})
 _PROXIES = (ProxyCall, ProxyGetAttr, ProxySetAttr)
-_PYKKA = ProxyCall.__module__
+_COMPACT_FROM = 64
 
 
 class Timer:
     """A message to oneself, due later."""
 
-    __slots__ = ("_mailbox", "message")
+    __slots__ = ("_mailbox", "info")
 
     def __init__(self, message: Any, mailbox: Mailbox) -> None:
-        self.message: Info | None = Info(message)
+        self.info: Info | None = Info(message)
+        """None once it has come or was cancelled."""
         self._mailbox = mailbox
 
     def cancel(self) -> None:
         """No message will come; by the owner only.  Nothing happens if it has come already."""
-        if self.message is not None:
-            self.message = None
+        if self.info is not None:
+            self.info = None
             self._mailbox.timer_cancelled()
 
 
-class Mailbox(Mortal):
-    """One actor's mail, its timers, and its end."""
+class Mailbox(Inbox):
+    """One server's mail and its timers."""
 
     def __init__(
         self,
@@ -96,87 +73,21 @@ class Mailbox(Mortal):
         priority: Callable[[Any], int] | None,
         undelivered: Callable[[Any], None] | None,
     ) -> None:
-        super().__init__(runtime.tick)
-        self._runtime = runtime
-        self.fence = fence
-        self.trace_id = 0
-        """The owner's number in the trace; 0 when untraced."""
-        self._incoming = runtime.channel()
+        super().__init__(runtime, fence)
         self._now = runtime.monotonic_ns
         self._undelivered = undelivered
-        # From here on, the owner's alone; only a drain after the end may take from the lanes, too.
         self._priority = priority
         self._exits: deque[Any] = deque()
         self._ready: deque[Any] = deque()
-        self._ranked: dict[int, deque[Any]] = {0: self._ready}
-        self._lanes = (self._exits, self._ready)
+        self._ranked = {0: self._ready}
+        self._lanes: tuple[deque[Any], ...] = (self._exits, self._ready)
         self._timers: list[tuple[int, int, Timer]] = []
         self._cancelled = 0
         self._held: Letter | None = None
-        self._said_empty = False
+        self._said_dry = False
 
-    # -- for everyone
-
-    def send(self, message: Any) -> bool:
-        """Append a message; False if it is known that the owner will not take it."""
-        if self.reason is not ALIVE:
-            self._lose(message, None)
-            return False
-        self._incoming.put(message)
-        return self.reason is ALIVE or self.drain(message)
-
-    def kill(self) -> bool:
-        """Give the owner up: it takes no more mail, and stops when it next looks for some."""
-        if not self.shut("killed"):
-            return False
-        self.drain()
-        self._incoming.put(_WAKE)
-        return True
-
-    def drain(self, mine: Any = _NOBODYS, trace: ActorTrace | None = None) -> bool:
-        """After the end: hand out what nobody will read.  False if `mine` was among it."""
-        delivered = True
-        woken = False
-        for message in self._leftovers():
-            if message is _WAKE:
-                woken = True
-            elif message is mine:
-                delivered = False
-                self._lose(message, None)  # its sender says so in its own trace
-            else:
-                self._lose(message, trace)
-        if woken:
-            self._incoming.put(_WAKE)  # it is the owner's, who may still be parked
-        return delivered
-
-    def _leftovers(self) -> list[Any]:
-        found: list[Any] = []
-        for lane in self._lanes:
-            try:
-                while True:
-                    found.append(lane.popleft())
-            except IndexError:
-                pass
-        try:
-            while True:
-                found.append(self._incoming.get_nowait())
-        except Empty:
-            return found
-
-    def _lose(self, message: Any, trace: ActorTrace | None) -> None:
-        if type(message) is Traced:
-            if trace is not None:
-                kind = self._runtime.kind(message.message)
-                trace.emit(Ev.UNDELIVERED, kind, 0, message.peer, message.pseq)
-            message = message.message
-        if type(message) is Letter:
-            if message.reply_to is not None:
-                message.reply_to.set(None)  # a stop: it has what it wants
-        elif type(message) not in _SIGNALS and self._undelivered is not None:
-            try:
-                self._undelivered(message)
-            except Exception:
-                log.exception("undelivered failed", message_type=type(message).__name__)
+    def length(self) -> int:
+        return self._incoming.qsize() + sum(map(len, self._lanes))
 
     # -- for the owner
 
@@ -194,9 +105,9 @@ class Mailbox(Mortal):
                     return lane.popleft()
         except IndexError:  # drained under our hands
             return CLOSED
-        if self._said_empty:
+        if self._said_dry:
             return PARK
-        self._said_empty = True
+        self._said_dry = True
         return DRY
 
     def hold(self, letter: Letter) -> None:
@@ -212,20 +123,20 @@ class Mailbox(Mortal):
     def timer_cancelled(self) -> None:
         """Forget cancelled timers once they are most: resetting a far timer often must not pile up."""
         self._cancelled += 1
-        if self._cancelled > 64 and self._cancelled > len(self._timers) // 2:
-            self._timers = [entry for entry in self._timers if entry[2].message is not None]
+        if self._cancelled > max(_COMPACT_FROM, len(self._timers) // 2):
+            self._timers = [entry for entry in self._timers if entry[2].info is not None]
             heapify(self._timers)
             self._cancelled = 0
 
     def _ring(self) -> None:
         now = self._now()
-        while self._timers and (self._timers[0][0] <= now or self._timers[0][2].message is None):
+        while self._timers and (self._timers[0][0] <= now or self._timers[0][2].info is None):
             timer = heappop(self._timers)[2]
-            if timer.message is None:
+            if timer.info is None:
                 self._cancelled -= 1
             else:
-                self._file(timer.message)
-                timer.message = None
+                self._file(timer.info)
+                timer.info = None
 
     def _sort(self) -> None:
         file, get = self._file, self._incoming.get_nowait
@@ -236,24 +147,24 @@ class Mailbox(Mortal):
             pass
 
     def _file(self, message: Any) -> None:
-        self._said_empty = False
+        self._said_dry = False
         if type(message) is Exit:
             self._exits.append(message)
         elif self._priority is None:
             self._ready.append(message)
         else:
-            self._rank(message).append(message)
+            self._lane(self._priority, message).append(message)
 
-    def _rank(self, message: Any) -> deque[Any]:
+    def _lane(self, priority: Callable[[Any], int], message: Any) -> deque[Any]:
         if type(message) is Traced:
             message = message.message
         if type(message) is Info:
             message = message.message
         elif type(message) is Call:
             message = message.request
-        elif type(message) in (Letter, ProxyRequest):
+        elif type(message) in (Letter, ProxyRequest):  # Pykka's, of which a server's priority knows nothing
             return self._ready
-        rank = self._priority(message)  # type: ignore[misc]  # not None: _file asked
+        rank = priority(message)
         lane = self._ranked.get(rank)
         if lane is None:
             lane = self._ranked[rank] = deque()
@@ -269,25 +180,48 @@ class Mailbox(Mortal):
                 pass
         return message
 
+    # -- after the end
+
+    def _leftovers(self) -> list[Any]:
+        found: list[Any] = []
+        for lane in self._lanes:
+            try:
+                while True:
+                    found.append(lane.popleft())
+            except IndexError:
+                pass
+        return found + super()._leftovers()
+
+    def _lose(self, message: Any, trace: ActorTrace | None) -> None:
+        if type(message) is Traced:
+            if trace is not None:
+                trace.emit(Ev.UNDELIVERED, self.runtime.kind(message.message), 0, message.peer, message.pseq)
+            message = message.message
+        if type(message) is Letter:
+            if message.reply_to is not None:
+                message.reply_to.set(None)  # of a stop: it has what it wants
+        elif type(message) not in _SIGNALS and self._undelivered is not None:
+            try:
+                self._undelivered(message)
+            except Exception:
+                log.exception("undelivered failed", message_class=type(message).__name__)
+
     # -- for Pykka
 
     def put(self, envelope: Any, /) -> None:
-        """Take mail of Pykka's tell, ask, stop and proxies; all but a stop becomes mail of ours.
+        """Make mail of ours of all that Pykka sends but a stop.
 
         So an exception in any of it ends the actor, and whoever waits for an answer is told at once.
         """
         message, future = envelope.message, envelope.reply_to
-        if type(message).__module__ == _PYKKA and not isinstance(message, _PROXIES):  # its private stop message
-            self.send(Letter(message, future))
-            return
-        sender = None if future is None else FutureFrom(future, self)
         if isinstance(message, _PROXIES):
-            self.send(ProxyRequest(message, sender))
+            self.send(ProxyRequest(message, None if future is None else FutureFrom(future, self)))
+        elif type(message).__module__ == ProxyCall.__module__:  # the stop message, which has a private name
+            self.send(Letter(message, future))
         else:
-            self.send(message if sender is None else Call(message, sender))
+            self.send(message if future is None else Call(message, FutureFrom(future, self)))
 
-    def get(self) -> Letter:
-        """Wait for the next message."""
+    def get(self) -> Any:
         if (held := self._held) is not None:
             self._held = None
             return held
@@ -295,10 +229,6 @@ class Mailbox(Mortal):
         return message if type(message) is Letter else Letter(message)
 
     def empty(self) -> bool:
-        """Pykka asks after the owner's end."""
         if self._held is not None:
             self._lose(self._held, None)
-        self.drain()
-        return True
-
-
+        return super().empty()

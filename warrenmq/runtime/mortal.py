@@ -36,9 +36,9 @@ class Mortal:
         self.reason: Any = ALIVE
         self._tick = tick
         self._lock = threading.Lock()  # never held across anything that may wait
-        self._mourners: dict[int, Callable[[Any], None]] = {}
+        self._mourners: dict[int, Callable[[Any], object]] = {}
 
-    def on_close(self, tell: Callable[[Any], None], key: int = 0) -> int:
+    def on_close(self, tell: Callable[[Any], object], key: int = 0) -> int:
         """Have `tell(reason)` called at the end; at once if that has been."""
         key = key or self._tick()
         with self._lock:

@@ -4,44 +4,49 @@ The only file that subclasses a Pykka actor for our own servers.  Pykka's loop p
 in `on_receive` runs messages until the mailbox is dry, so Pykka's price per message is paid once a wake-up.
 
 All of Pykka's traps are closed here and in Mailbox.put (docs/runtime.md has the list): nothing that a callback
-raises, SystemExit included, reaches Pykka's loop; every end of an actor goes through `_end`.
+raises, SystemExit included, reaches Pykka's loop, and every end of an actor goes through `_end`.
 """
 
 from __future__ import annotations
 
-import sys
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from pykka import ActorDeadError, ActorRegistry, ThreadingActor
+from pykka import ActorDeadError, ThreadingActor
 from pykka.messages import ProxyCall, ProxySetAttr
 
-from warrenmq.runtime.base import Boot, mailbox_of
 from warrenmq.runtime.calls import NO_REPLY
 from warrenmq.runtime.fence import Fence
-from warrenmq.runtime.mailbox import CLOSED, Dry, Letter, Mailbox
+from warrenmq.runtime.inbox import CLOSED, Inbox, Letter
+from warrenmq.runtime.life import Boot, Life, inbox_of, link
+from warrenmq.runtime.mailbox import Dry, Mailbox
 from warrenmq.runtime.messages import (
-    NO_PROC, NORMAL, Call, Down, Exit, Info, Killed, ProxyRequest, Stop, Traced, is_normal,
+    NO_PROC,
+    NORMAL,
+    Call,
+    Down,
+    Exit,
+    Info,
+    Killed,
+    ProxyRequest,
+    Stop,
+    Traced,
 )
-from warrenmq.runtime.mortal import ALIVE, log
-from warrenmq.trace.events import Ev, Reason
+from warrenmq.runtime.mortal import ALIVE
+from warrenmq.trace.events import Ev
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pykka import ActorRef
 
+    _Handler = Callable[[Any], object]
+    _Dispatch = Callable[[type, _Handler], _Handler]
+
     from warrenmq.runtime.base import Name, Runtime
     from warrenmq.runtime.calls import From
     from warrenmq.runtime.mailbox import Timer
     from warrenmq.trace.recorder import ActorTrace
-
-
-def reason_number(reason: Any) -> Reason:
-    """A reason as the trace has it."""
-    if is_normal(reason):
-        return Reason.NORMAL if reason == NORMAL else Reason.SHUTDOWN
-    return Reason.KILLED if reason == "killed" else Reason.CRASH
 
 
 class Server(ThreadingActor):
@@ -52,6 +57,8 @@ class Server(ThreadingActor):
     receives: ClassVar[frozenset[type]] = frozenset()
     """Message classes whose handlers write their own receive row, so that no RECV row is written."""
 
+    is_server: ClassVar[bool] = True
+    """A Runtime starts it as it is."""
     actor_inbox: Mailbox
 
     def __init__(self, *, boot: Boot) -> None:
@@ -63,9 +70,11 @@ class Server(ThreadingActor):
         """Who sent the message that is being handled (a trace id), and ..."""
         self.sender_seq = 0
         """... the row of its SEND; both 0 when untraced."""
-        self._boot = boot
+        self._life = Life(boot, type(self))
+        self._arguments = boot.args, boot.kwargs
+        self._monitors: dict[int, Inbox] = {}
         super().__init__()
-        self._dispatch: dict[type, Callable[[Any], Any]] = {
+        self._dispatch: dict[type, _Handler] = {
             Call: self._answer,
             Dry: lambda _dry: self.mailbox_empty(),
             Down: self.handle_info,
@@ -136,7 +145,7 @@ class Server(ThreadingActor):
         except ActorDeadError:
             mine.send(Down(key, None, NO_PROC))
             return key
-        its = mailbox_of(ref)
+        its = inbox_of(ref)
 
         def mourn(reason: Any) -> None:
             mine.forget(key)
@@ -155,9 +164,7 @@ class Server(ThreadingActor):
 
     def link(self, other: ActorRef[Any]) -> None:
         """Tie two fates together: when one ends, the other gets an exit signal."""
-        key = self.runtime.tick()
-        _tie(key, self.actor_ref, other)
-        _tie(key, other, self.actor_ref)
+        link(self.runtime, self.actor_ref, other)
 
     # -- the life of an actor, in Pykka's hooks
 
@@ -171,33 +178,25 @@ class Server(ThreadingActor):
         )
 
     def _start_actor_loop(self) -> None:
-        self._label = self.runtime.trace_name(self.name, type(self))
-        self.runtime.launch(self._label, self._actor_loop)
+        self.runtime.launch(self._life.label, self._actor_loop)
 
     def on_start(self) -> None:
-        boot = self._boot
-        self._parent = boot.parent
-        self._monitors: dict[int, Mailbox] = {}
+        life = self._life
+        args, kwargs = self._arguments
+        del self._arguments
         try:
-            self.runtime.enlist(self.actor_ref, boot.parent)
-            if boot.name is not None:
-                self.runtime.register(boot.name, self.actor_ref)
-            self._open_trace()
-            self.init(*boot.args, **boot.kwargs)
-            if self.trace is not None:
-                self.trace.emit(Ev.ACTOR_START, 0, 0, 0, 0, self.runtime.incarnation(self._label))
-            if boot.parent is not None:
-                self.link(boot.parent)
-        except BaseException as error:  # noqa: BLE001 - a crash of this actor only
-            self._end(error, started=False)
-            boot.started.put((None, error))
+            life.begin(self.actor_ref)
+            self.trace = life.trace
+            self.init(*args, **kwargs)
+        except BaseException as error:  # noqa: BLE001 - the starter raises it
+            life.stillborn(error)
         else:
-            boot.started.put((self.actor_ref, None))
-        del self._boot
+            life.running()
 
     def on_receive(self, message: Any) -> None:
         inbox = self.actor_inbox
-        take, dispatch, handle_cast = inbox.take, self._dispatch.get, self.handle_cast
+        take, handle_cast = inbox.take, self.handle_cast
+        dispatch: _Dispatch = self._dispatch.get
         try:
             while type(message) is not Letter:
                 dispatch(type(message), handle_cast)(message)
@@ -215,36 +214,18 @@ class Server(ThreadingActor):
         self._end(NORMAL)
 
     def _crash(self, error: BaseException) -> None:
-        if self.actor_inbox.reason is ALIVE:
-            log.error("actor crashed", actor=self._label, exc_info=error)
+        self._life.crashed(error)
         self._end(error)
 
-    def _end(self, reason: Any, *, started: bool = True) -> None:
-        """Terminate, take leave of the trace, and tell all who want to know; then Pykka's loop ends."""
-        inbox = self.actor_inbox
-        if started and inbox.reason is ALIVE:  # else its files are another's now
+    def _end(self, reason: Any) -> None:
+        if self.actor_inbox.reason is ALIVE:  # else its files are another's now
             try:
                 self.terminate(reason)
-            except BaseException as error:  # noqa: BLE001
-                log.error("actor crashed in terminate", actor=self._label, exc_info=error)
+            except BaseException as error:  # noqa: BLE001 - what terminate raises becomes the reason
+                self._life.crashed(error)
                 reason = error
-        first = inbox.shut(reason)
-        inbox.drain(trace=self.trace)
-        if self.trace is not None:
-            self.trace.emit(Ev.ACTOR_STOP, reason_number(inbox.reason))
-            self.trace.close()
-            self.trace = None
-        ActorRegistry.unregister(self.actor_ref)  # with the next line, what Pykka's own stop does
-        self.actor_stopped.set()
+        self._life.end(reason)
         self._dispatch.clear()  # of bound methods, which hold the actor
-        if first:
-            inbox.mourn()
-
-    def _open_trace(self) -> None:
-        if (recorder := self.runtime.recorder) is not None:
-            parent = 0 if self._parent is None else mailbox_of(self._parent).trace_id
-            self.trace = recorder.actor(self._label, type(self).__name__, parent)
-            self.actor_inbox.trace_id = self.trace.id
 
     # -- messages of the runtime
 
@@ -262,11 +243,12 @@ class Server(ThreadingActor):
             if type(told) not in self.receives:
                 trace.emit(Ev.RECV, self.runtime.kind(told), 0, traced.peer, traced.pseq)
         self.sender_id, self.sender_seq = traced.peer, traced.pseq
-        self._dispatch.get(type(message), self.handle_cast)(message)
+        dispatch: _Dispatch = self._dispatch.get
+        dispatch(type(message), self.handle_cast)(message)
         self.sender_id = self.sender_seq = 0
 
     def _exit(self, signal: Exit) -> None:
-        if signal.ref is None or signal.ref is self._parent:
+        if signal.ref is None or signal.ref is self._life.parent:
             raise Stop(signal.reason)
         if self.trap_exit:
             self.handle_info(signal)
@@ -277,18 +259,11 @@ class Server(ThreadingActor):
         message = request.message
         if isinstance(message, ProxySetAttr):
             *path, last = message.attr_path
-            value = setattr(attrgetter(".".join(path))(self) if path else self, last, message.value)
+            setattr(attrgetter(".".join(path))(self) if path else self, last, message.value)
+            value = None
         else:
             value = attrgetter(".".join(message.attr_path))(self)
             if isinstance(message, ProxyCall):
                 value = value(*message.args, **message.kwargs)
         if request.sender is not None:
             request.sender.reply(value)
-
-
-def _tie(key: int, one: ActorRef[Any], two: ActorRef[Any]) -> None:
-    def mourn(reason: Any) -> None:
-        mailbox_of(two).forget(key)
-        mailbox_of(two).send(Exit(one, reason))
-
-    mailbox_of(one).on_close(mourn, key)

@@ -1,0 +1,106 @@
+"""What a supervisor can be asked (OTP's supervisor:start_child and so on): the requests, and functions for them.
+
+The first argument is who calls: a Runtime, or the Server whose callback it is.  They wait as long as the children
+take, and raise what went wrong at the supervisor, which lives on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Mapping
+
+    from pykka import ActorRef
+
+    from warrenmq.runtime import Name
+    from warrenmq.supervisors.child_spec import ChildSpec
+
+
+class ChildInfo(NamedTuple):
+    """One line of `which_children`."""
+
+    id: Hashable
+    ref: ActorRef[Any] | None
+    """None while it does not run."""
+    spec: ChildSpec
+
+
+@dataclass(slots=True)
+class StartChild:
+    """A ChildSpec alone, or what adds to the template of a simple_one_for_one supervisor."""
+
+    args: tuple[Any, ...] = ()
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    name: Name | None = None
+
+
+@dataclass(slots=True)
+class StopChild:
+    id: Hashable
+
+
+@dataclass(slots=True)
+class RestartChild:
+    id: Hashable
+
+
+@dataclass(slots=True)
+class DeleteChild:
+    id: Hashable
+
+
+@dataclass(slots=True)
+class WhichChildren:
+    pass
+
+
+@dataclass(slots=True)
+class TryAgain:
+    """From the supervisor to itself: a restart has failed, and counts."""
+
+    child: Any
+
+
+class Caller(Protocol):
+    """Who can call: a Server or a Runtime."""
+
+    def call(self, dest: ActorRef[Any] | Name, request: Any, timeout: float | None) -> Any: ...
+
+
+def start_child(
+    caller: Caller, supervisor: ActorRef[Any] | Name, *args: Any, name: Name | None = None, **kwargs: Any
+) -> ActorRef[Any]:
+    """Start a child: of the one ChildSpec given, or, of a simple_one_for_one supervisor, with more arguments."""
+    ref: ActorRef[Any] = _ask(caller, supervisor, StartChild(args, kwargs, name))
+    return ref
+
+
+def stop_child(caller: Caller, supervisor: ActorRef[Any] | Name, id: Hashable) -> None:
+    """Stop a child and keep its spec, unless it is temporary or of a simple_one_for_one supervisor."""
+    _ask(caller, supervisor, StopChild(id))
+
+
+def restart_child(caller: Caller, supervisor: ActorRef[Any] | Name, id: Hashable) -> ActorRef[Any]:
+    """Start a stopped child again."""
+    ref: ActorRef[Any] = _ask(caller, supervisor, RestartChild(id))
+    return ref
+
+
+def delete_child(caller: Caller, supervisor: ActorRef[Any] | Name, id: Hashable) -> None:
+    """Forget a stopped child."""
+    _ask(caller, supervisor, DeleteChild(id))
+
+
+def which_children(caller: Caller, supervisor: ActorRef[Any] | Name) -> list[ChildInfo]:
+    """The children, in order of start."""
+    found: list[ChildInfo] = _ask(caller, supervisor, WhichChildren())
+    return found
+
+
+def _ask(caller: Caller, supervisor: ActorRef[Any] | Name, request: Any) -> Any:
+    value, error = caller.call(supervisor, request, None)
+    if error is not None:
+        raise error
+    return value

@@ -1,0 +1,269 @@
+"""Supervisor: starts children in order, restarts the fallen, stops the rest in reverse (OTP's supervisor).
+
+It runs no code of its children: a crash in one cannot crash it.  What it cannot mend, it passes on: more than
+`intensity` restarts within `period` seconds, and it stops its children and itself, with reason "shutdown", so
+that its own supervisor decides.
+
+A child that does not end within its `shutdown` time is given up: its fence is cut before a successor starts,
+so that it can write nothing when it wakes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+from warrenmq.runtime import Exit, Server, Stop, Threads
+from warrenmq.runtime.life import inbox_of, reason_number
+from warrenmq.runtime.messages import SHUTDOWN, Info
+from warrenmq.supervisors.calls import (
+    ChildInfo,
+    DeleteChild,
+    RestartChild,
+    StartChild,
+    StopChild,
+    TryAgain,
+    WhichChildren,
+)
+from warrenmq.supervisors.child_spec import ChildSpec, check_ids, restarts
+from warrenmq.supervisors.strategy import Intensity, Strategy, affected, check_strategy
+from warrenmq.trace.events import Ev
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Iterable, Sequence
+
+    from pykka import ActorRef
+
+    from warrenmq.runtime import From, Name, Runtime
+
+log = structlog.get_logger("warrenmq.supervisors")
+
+
+class Child:
+    """A child's spec and its present incarnation."""
+
+    __slots__ = ("ref", "spec", "trace_id")
+
+    def __init__(self, spec: ChildSpec) -> None:
+        self.spec = spec
+        self.ref: ActorRef[Any] | None = None
+        """None while it does not run."""
+        self.trace_id = 0
+        """Of the present or the last incarnation."""
+
+
+class Supervisor(Server):
+    """Override `children` (or pass them); set strategy, intensity and period on the class (or pass them)."""
+
+    trap_exit = True
+    strategy: Strategy = "one_for_one"
+    intensity: int = 1
+    period: float = 5.0
+
+    # State (OTP's #state{}):
+    #   _children   id -> Child, in order of start (#state.children)
+    #   _by_ref     running children by their reference
+    #   _template   the one spec of a simple_one_for_one supervisor; its children are numbered by _born
+    #   _restarts   the times of recent restarts (#state.restarts)
+
+    @classmethod
+    def start_link(
+        cls, *args: Any, runtime: Runtime | None = None, name: Name | None = None, **kwargs: Any
+    ) -> ActorRef[Any]:
+        """Start a supervision tree in `runtime`, or, for an app that has none, in one of its own."""
+        return (runtime or Threads()).start(cls, *args, name=name, **kwargs)
+
+    def children(self, *args: Any) -> Iterable[ChildSpec]:
+        """The children, in the order to start them in."""
+        raise NotImplementedError(args)
+
+    def init(self, *args: Any, **options: Any) -> None:
+        specs = self._configure(*args, **options)
+        self._children: dict[Hashable, Child] = {}
+        self._by_ref: dict[ActorRef[Any], Child] = {}
+        self._born = 0
+        check_ids(specs)
+        if self._strategy == "simple_one_for_one":
+            if len(specs) != 1:
+                msg = f"simple_one_for_one takes one child as its template, not {len(specs)}"
+                raise ValueError(msg)
+            self._template = specs[0]
+            return
+        try:
+            for spec in specs:
+                self._add(spec)
+        except BaseException:
+            self._shut_down(list(self._children.values()))
+            raise
+
+    def _configure(
+        self,
+        *args: Any,
+        children: Iterable[ChildSpec] | None = None,
+        strategy: Strategy | None = None,
+        intensity: int | None = None,
+        period: float | None = None,
+    ) -> list[ChildSpec]:
+        self._strategy = strategy or self.strategy
+        limit = self.intensity if intensity is None else intensity
+        seconds = self.period if period is None else period
+        check_strategy(self._strategy, limit, seconds)
+        self._restarts = Intensity(limit, round(seconds * 1e9))
+        return list(self.children(*args) if children is None else children)
+
+    # -- what others may ask
+
+    def handle_call(self, request: Any, _sender: From) -> Any:
+        try:
+            return self._serve(request), None
+        except Stop:
+            raise
+        except Exception as error:  # noqa: BLE001 - the caller's mistake, or the child's: raised at the caller
+            return None, error
+
+    def _serve(self, request: Any) -> Any:
+        match request:
+            case StartChild():
+                return self._add(self._spec_of(request)).ref
+            case StopChild():
+                self._shut_down([self._child(request.id)])
+                if self._strategy == "simple_one_for_one" or self._child(request.id).spec.restart == "temporary":
+                    del self._children[request.id]
+                return None
+            case RestartChild():
+                child = self._child(request.id)
+                if child.ref is not None:
+                    msg = f"child {request.id!r} is running"
+                    raise ValueError(msg)
+                self._start(child)
+                return child.ref
+            case DeleteChild():
+                if self._child(request.id).ref is not None:
+                    msg = f"child {request.id!r} is running; stop it first"
+                    raise ValueError(msg)
+                del self._children[request.id]
+                return None
+            case WhichChildren():
+                return [ChildInfo(id, child.ref, child.spec) for id, child in self._children.items()]
+        raise NotImplementedError(request)
+
+    def _child(self, id: Hashable) -> Child:
+        try:
+            return self._children[id]
+        except KeyError:
+            msg = f"no child has the id {id!r}"
+            raise ValueError(msg) from None
+
+    def _spec_of(self, request: StartChild) -> ChildSpec:
+        if self._strategy != "simple_one_for_one":
+            match request.args:
+                case (ChildSpec() as spec,):
+                    return spec
+            msg = f"a {self._strategy} supervisor starts a child from a ChildSpec, and nothing else"
+            raise ValueError(msg)
+        like = self._template
+        self._born += 1
+        return replace(
+            like,
+            id=(like.id, self._born) if request.name is None else request.name,
+            name=request.name,
+            args=(*like.args, *request.args),
+            kwargs={**like.kwargs, **request.kwargs},
+        )
+
+    def _add(self, spec: ChildSpec) -> Child:
+        check_ids([*(child.spec for child in self._children.values() if child.spec.id == spec.id), spec])
+        child = Child(spec)
+        self._start(child)
+        self._children[spec.id] = child
+        return child
+
+    # -- deaths
+
+    def handle_info(self, message: Any) -> None:
+        match message:
+            case Exit() if message.ref in self._by_ref:
+                child = self._by_ref[message.ref]
+                self._ended(child, message.reason)
+                self._fallen(child, message.reason)
+            case TryAgain(child) if child.ref is None and self._children.get(child.spec.id) is child:
+                self._restart(child, "its start failed")
+
+    def terminate(self, reason: Any) -> None:  # noqa: ARG002
+        self._shut_down(list(self._children.values()))
+
+    def _fallen(self, child: Child, reason: Any) -> None:
+        if restarts(child.spec.restart, reason):
+            self._restart(child, reason)
+        elif child.spec.restart == "temporary" or self._strategy == "simple_one_for_one":
+            del self._children[child.spec.id]
+
+    def _restart(self, child: Child, reason: Any) -> None:
+        counted = self._restarts.restart(self.runtime.monotonic_ns())
+        self._tell(Ev.RESTART if counted <= self._restarts.limit else Ev.ESCALATE, child, counted, reason)
+        if counted > self._restarts.limit:
+            raise Stop(SHUTDOWN)
+        fallen = affected(self._strategy, list(self._children.values()), child)
+        self._shut_down(fallen)
+        for one in fallen:
+            try:
+                self._start(one)
+            except Exception as error:
+                log.warning("restart failed", supervisor=self._life.label, child=one.spec.id, exc_info=error)
+                self.actor_inbox.send(Info(TryAgain(one)))
+                return
+
+    def _tell(self, event: Ev, child: Child, counted: int, reason: Any) -> None:
+        limit, period_ms = self._restarts.limit, self._restarts.period_ns // 1_000_000
+        if self.trace is not None:
+            self.trace.emit(event, 0, 0, child.trace_id, 0, counted, limit, period_ms)
+        say = log.warning if event is Ev.RESTART else log.error
+        what = "child is restarted" if event is Ev.RESTART else "too many restarts: giving up"
+        say(
+            what, supervisor=self._life.label, child=child.spec.id, reason=repr(reason),
+            restarts=counted, intensity=limit, period_ms=period_ms,
+        )  # fmt: skip
+
+    # -- starting and stopping
+
+    def _start(self, child: Child) -> None:
+        spec = child.spec
+        ref = self.runtime.start(
+            spec.actor, *spec.args, name=spec.name, parent=self.actor_ref, **spec.kwargs
+        )
+        child.ref = ref
+        child.trace_id = inbox_of(ref).trace_id
+        self._by_ref[ref] = child
+        if self.trace is not None:
+            self.trace.emit(Ev.CHILD_START, 0, 0, child.trace_id)
+
+    def _ended(self, child: Child, reason: Any) -> None:
+        assert child.ref is not None
+        del self._by_ref[child.ref]
+        child.ref = None
+        if self.trace is not None:
+            self.trace.emit(Ev.CHILD_EXIT, reason_number(reason), 0, child.trace_id)
+
+    def _shut_down(self, children: Sequence[Child]) -> None:
+        """Stop children in reverse order, one after the other; those of a simple_one_for_one all at once."""
+        running = [child for child in reversed(children) if child.ref is not None]
+        started = self.runtime.monotonic_ns()
+        together = self._strategy == "simple_one_for_one"
+        if together:
+            for child in running:
+                assert child.ref is not None
+                inbox_of(child.ref).send(Exit(None, SHUTDOWN))
+        for child in running:
+            spent = (self.runtime.monotonic_ns() - started) / 1e9 if together else 0.0
+            self._see_off(child, spent)
+
+    def _see_off(self, child: Child, spent: float) -> None:
+        assert child.ref is not None
+        limit = child.spec.shutdown
+        if not self.runtime.stop_actor(child.ref, SHUTDOWN, None if limit is None else max(0.0, limit - spent)):
+            log.warning("child overran its shutdown time and is given up", supervisor=self._life.label,
+                        child=child.spec.id, seconds=limit)  # fmt: skip
+            self.runtime.disown(child.ref)
+        self._ended(child, inbox_of(child.ref).reason)

@@ -1,0 +1,119 @@
+"""Inbox: the way in to an actor, and its end, for servers and for supervised plain Pykka actors alike.
+
+Guarantees.  A message that is sent is taken by the owner exactly once, or lost exactly once (`_lose` decides
+what that means): senders look at `reason` again after they have put, and whoever finds the inbox shut drains
+it.  Each drain takes messages out by single atomic pops, so two drains share the leftovers and never both get
+the same one.
+
+Assumptions.  `put`, `get_nowait` and `deque.popleft` are atomic (C calls; in simulation nothing runs between).
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from queue import Empty
+from typing import TYPE_CHECKING, Any
+
+from warrenmq.runtime.messages import KILLED
+from warrenmq.runtime.mortal import ALIVE, Mortal
+
+if TYPE_CHECKING:
+    from warrenmq.runtime.base import Runtime
+    from warrenmq.runtime.fence import Fence
+    from warrenmq.trace.recorder import ActorTrace
+
+
+class Letter:
+    """What Pykka's loop reads: something for Pykka itself, or a sign to our own loop to return to it."""
+
+    __slots__ = ("message", "reply_to")
+
+    def __init__(self, message: Any, reply_to: Any = None) -> None:
+        self.message = message
+        self.reply_to = reply_to
+
+
+CLOSED = Letter(None)
+"""The owner was given up: it must stop.  A letter to itself, since Pykka's loop may be the one to read it."""
+CLOSED.message = CLOSED
+
+_WAKE = Letter(None)
+_NOBODYS = object()
+
+
+class Inbox(Mortal):
+    """What anybody may touch of an actor."""
+
+    def __init__(self, runtime: Runtime, fence: Fence) -> None:
+        super().__init__(runtime.tick)
+        self.runtime = runtime
+        self.fence = fence
+        self.trace_id = 0
+        """The owner's number in the trace; 0 when untraced."""
+        self._incoming = runtime.channel()
+
+    def send(self, message: Any) -> bool:
+        """Append a message; False if it is known that the owner will not take it."""
+        if self.reason is not ALIVE:
+            self._lose(message, None)
+            return False
+        self._incoming.put(message)
+        return self.reason is ALIVE or self.drain(message)
+
+    def length(self) -> int:
+        """How many messages wait; by the time it is read, about."""
+        return self._incoming.qsize()
+
+    def kill(self) -> bool:
+        """Give the owner up: it takes no more mail, and stops when it next looks for some."""
+        if not self.shut(KILLED):
+            return False
+        self.drain()
+        self._incoming.put(_WAKE)
+        return True
+
+    def drain(self, mine: Any = _NOBODYS, trace: ActorTrace | None = None) -> bool:
+        """After the end: lose what nobody will read.  False if `mine` was among it.
+
+        `trace` is the owner's, when it is the owner who drains; the sender of `mine` has one of its own.
+        """
+        delivered = True
+        woken = False
+        for message in self._leftovers():
+            if message is _WAKE:
+                woken = True
+            elif message is mine:
+                delivered = False
+                self._lose(message, None)
+            else:
+                self._lose(message, trace)
+        if woken:
+            self._incoming.put(_WAKE)  # it is for the owner, who may still be parked
+        return delivered
+
+    def _leftovers(self) -> list[Any]:
+        found: list[Any] = []
+        try:
+            while True:
+                found.append(self._incoming.get_nowait())
+        except Empty:
+            return found
+
+    @abstractmethod
+    def _lose(self, message: Any, trace: ActorTrace | None) -> None:
+        """Nobody will handle `message`."""
+
+    # -- for Pykka
+
+    @abstractmethod
+    def put(self, envelope: Any, /) -> None:
+        """Take mail of Pykka's tell, ask, stop and proxies."""
+
+    @abstractmethod
+    def get(self) -> Any:
+        """Wait for the next Letter; by the owner only."""
+
+    def empty(self) -> bool:
+        """Pykka asks after the owner's end: nothing is left for it to answer."""
+        self.drain()
+        return True

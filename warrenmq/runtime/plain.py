@@ -1,0 +1,162 @@
+"""Plain Pykka actors under a Runtime: they know nothing of us and are supervised all the same.
+
+`supervised(cls)` makes a subclass of a plain actor class: the inbox is ours (so that its end can be waited for,
+and an `ask` that races with a stop is answered), the thread is the runtime's, and each of Pykka's hooks reports
+to the actor's Life.  What the actor itself does, Pykka's rules included, stays as it is, but for one trap: a
+SystemExit in a handler crashes this actor, where Pykka would stop every actor there is.
+"""
+
+from __future__ import annotations
+
+import sys
+from functools import cache
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pykka import Actor, ActorDeadError
+
+from warrenmq.runtime.fence import Fence
+from warrenmq.runtime.inbox import CLOSED, Inbox, Letter
+from warrenmq.runtime.life import Boot, Life
+from warrenmq.runtime.messages import NORMAL, Call, Exit, Traced
+from warrenmq.trace.events import Ev
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from pykka import ActorRef
+
+    from warrenmq.runtime.base import Runtime
+    from warrenmq.runtime.calls import From
+    from warrenmq.trace.recorder import ActorTrace
+
+A = TypeVar("A", bound=Actor)
+
+
+class Crashed(Exception):  # noqa: N818
+    """Stands for a SystemExit or the like (its cause) in a plain actor."""
+
+
+class Answer:
+    """Where Pykka's loop puts the reply to one of our calls: its future, as far as that loop uses it."""
+
+    __slots__ = ("_sender",)
+
+    def __init__(self, sender: From) -> None:
+        self._sender = sender
+
+    def set(self, value: Any = None) -> None:
+        self._sender.reply(value)
+
+    def set_exception(self, exc_info: Any = None) -> None:
+        self._sender.fail((exc_info or sys.exc_info())[1])
+
+
+class PlainInbox(Inbox):
+    """Pykka's letters, in order; what of ours reaches a plain actor is made a letter."""
+
+    def __init__(self, runtime: Runtime, fence: Fence, parent: ActorRef[Any] | None) -> None:
+        super().__init__(runtime, fence)
+        self._parent = parent
+        self.owner: ActorRef[Any]
+        self.trace: ActorTrace | None = None
+        self.stop_reason: Any = NORMAL
+        """What the actor ends with when it is told to stop."""
+
+    def send(self, message: Any) -> bool:
+        if type(message) is Exit:
+            if message.ref is None or message.ref is self._parent or message.reason != NORMAL:
+                self.stop_reason = message.reason
+                self.owner.stop(block=False)
+            return True
+        return super().send(message)
+
+    def put(self, envelope: Any, /) -> None:
+        super().send(Letter(envelope.message, envelope.reply_to))
+
+    def get(self) -> Any:
+        message = self._incoming.get()
+        if type(message) is Traced:
+            traced, message = message, message.message
+            if (trace := self.trace) is not None:
+                told = message.request if type(message) is Call else message
+                trace.observe(traced.t)
+                trace.emit(Ev.RECV, self.runtime.kind(told), 0, traced.peer, traced.pseq)
+        if type(message) is Letter:
+            return message
+        return Letter(message.request, Answer(message.sender)) if type(message) is Call else Letter(message)
+
+    def _lose(self, message: Any, trace: ActorTrace | None) -> None:
+        if type(message) is Traced and trace is not None:
+            trace.emit(Ev.UNDELIVERED, self.runtime.kind(message.message), 0, message.peer, message.pseq)
+        if type(message) is Letter and message.reply_to is not None:
+            error = ActorDeadError(f"{self.owner} stopped before handling the message")
+            message.reply_to.set_exception((ActorDeadError, error, None))
+
+
+class Supervised(Actor):
+    """The mixin: in front of a plain actor class."""
+
+    def __init__(self, *, boot: Boot) -> None:
+        self.__runtime = boot.runtime
+        self.__life = Life(boot, type(self))
+        super().__init__(*boot.args, **boot.kwargs)
+        self.__inbox.owner = self.actor_ref
+
+    def _create_actor_inbox(self) -> PlainInbox:  # type: ignore[override]  # Pykka calls it on the instance
+        fence = Fence(self.__runtime.lock())
+        self.__inbox = PlainInbox(self.__runtime, fence, self.__life.parent)
+        return self.__inbox
+
+    def _start_actor_loop(self) -> None:
+        self.__runtime.launch(self.__life.label, self._actor_loop)
+
+    def on_start(self) -> None:
+        life = self.__life
+        try:
+            life.begin(self.actor_ref)
+            self.__inbox.trace = life.trace
+            super().on_start()
+        except BaseException as error:  # noqa: BLE001 - the starter raises it
+            life.stillborn(error)
+        else:
+            life.running()
+
+    def on_stop(self) -> None:
+        reason = self.__inbox.stop_reason
+        try:
+            super().on_stop()
+        except BaseException as error:  # noqa: BLE001
+            self.__life.crashed(error)
+            reason = error
+        self.__life.end(reason)
+
+    def on_failure(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            super().on_failure(kind, error, traceback)
+        finally:  # Pykka has logged the crash, and will log one in here
+            self.__life.end(error)
+
+    def _handle_receive(self, message: Any) -> Any:
+        if message is CLOSED:
+            return self.__life.end(self.__inbox.reason)
+        try:
+            return super()._handle_receive(message)
+        except Exception:
+            raise
+        except BaseException as error:
+            self.__runtime.caught(error)
+            raise Crashed(repr(error)) from error
+
+
+@cache
+def _subclass(actor: type[Actor]) -> type[Actor]:
+    return type(actor.__name__, (Supervised, actor), {"__module__": actor.__module__, "__doc__": actor.__doc__})
+
+
+def supervised(actor: type[A]) -> type[A]:
+    """The class to start: a Server's own, or the supervised subclass of a plain actor's."""
+    if getattr(actor, "is_server", False):
+        return actor
+    return _subclass(actor)  # type: ignore[return-value]
