@@ -91,7 +91,7 @@ def _make(folder: str, python: str) -> None:
 
 
 def _install(python: str, requirements: list[str]) -> None:
-    pip = [python, "-m", "pip", "install", "--quiet", "--no-input", "--disable-pip-version-check"]
+    pip = [python, "-m", "pip", "install", "-qq", "--no-input", "--disable-pip-version-check"]
     failed = subprocess.call([*pip, "-c", "constraints.txt", *requirements], cwd=ROOT)
     if failed:
         sys.exit(

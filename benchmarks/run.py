@@ -1,0 +1,350 @@
+"""Run peers x workloads x sizes, repeated, each in a fresh process.
+
+    python -m benchmarks.run --peers all --workloads w1,w2 --sizes 100,1024,16384 \
+        --repeats 3 --dir SCRATCH --out results/my.json [--lock FILE]
+
+Results are appended to the JSON file after every run; a (peer, workload,
+size) that already has enough repeats in it is skipped, so an interrupted run
+continues.  `python -m benchmarks.report` makes the tables.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import fcntl
+import json
+import os
+import platform
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+from benchmarks import rabbit_node
+from benchmarks.adapters import registry
+
+SIZED = {"w1", "w2", "w3s", "w3c", "w3p", "w7"}
+ALL = ["w1", "w2", "w3s", "w3c", "w3p", "w4", "w5", "w6", "w7"]
+
+
+def busy_share(secs: float = 0.3) -> float:
+    def snap():
+        v = [int(x) for x in open("/proc/stat").readline().split()[1:9]]
+        return sum(v), v[3] + v[4]
+
+    t0, i0 = snap()
+    time.sleep(secs)
+    t1, i1 = snap()
+    return 1 - (i1 - i0) / max(1, t1 - t0)
+
+
+class Turn:
+    """The lock, kept for several short runs in a row (at most ~`secs`), then
+    given up so that others get theirs.
+    """
+
+    def __init__(self, lock, secs: float, limit: float, patience: float):
+        self.lock, self.secs, self.limit, self.patience = lock, secs, limit, patience
+        self.f = None
+        self.since = 0.0
+
+    @contextlib.contextmanager
+    def run(self):
+        if self.lock and self.f is None:
+            self.f = open(self.lock, "a")
+            fcntl.flock(self.f, fcntl.LOCK_EX)
+            self.since = time.time()
+        end = time.time() + self.patience
+        busy = busy_share()
+        while busy > self.limit and time.time() < end:
+            busy = busy_share()
+        os.sync()
+        try:
+            yield busy
+        finally:
+            if self.f and time.time() - self.since > self.secs:
+                self.release()
+
+    def release(self):
+        if self.f:
+            fcntl.flock(self.f, fcntl.LOCK_UN)
+            self.f.close()
+            self.f = None
+            time.sleep(0.3)
+
+
+HZ = os.sysconf("SC_CLK_TCK")
+
+
+def cpu_used(server: bool) -> tuple[float, float, float]:
+    """(wall, busy CPU seconds of the machine, CPU seconds of us and our server)"""
+    v = [int(x) for x in open("/proc/stat").readline().split()[1:9]]
+    busy = (sum(v) - v[3] - v[4]) / HZ
+    r, c = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
+    mine = r.ru_utime + r.ru_stime + c.ru_utime + c.ru_stime
+    if server and rabbit_node.pid():
+        f = open(f"/proc/{rabbit_node.pid()}/stat").read().split(") ")[1].split()
+        mine += (int(f[11]) + int(f[12])) / HZ
+    return time.time(), busy, mine
+
+
+def child(args, preload=None, env=None):
+    e = dict(os.environ, **(env or {}))
+    if preload:
+        e["LD_PRELOAD"] = preload
+    root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    return subprocess.Popen(
+        [sys.executable, "-m", "benchmarks.worker", *args],
+        cwd=root,
+        env=e,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def finish(p, timeout):
+    try:
+        out, err = p.communicate(timeout=timeout)
+    except subprocess.TimeoutExpired:
+        p.kill()
+        out, err = p.communicate()
+        return {"error": f"timeout after {timeout} s"}
+    for line in reversed(out.strip().splitlines()):
+        if line.startswith("{"):
+            r = json.loads(line)
+            if "error" in r:
+                r["trace"] = err[-1500:]
+            return r
+    return {"error": f"no result, rc {p.returncode}", "trace": err[-1500:]}
+
+
+def w6(adapter, o, size, path, kill: bool) -> dict:
+    """fill, then clean close or SIGKILL, then reopen in a new process."""
+    server = adapter.startswith("rabbit")
+    base = [
+        "--adapter",
+        adapter,
+        "--size",
+        str(size),
+        "--n",
+        str(o.n),
+        "--cap",
+        str(o.cap),
+        "--dir",
+        path,
+        "--keep",
+    ]
+    p = child([*base, "--workload", "fill"])
+    line = p.stdout.readline()
+    if not line.startswith("{") or "ready" not in line:
+        p.kill()
+        return {"error": "fill failed: " + line + p.stderr.read()[-800:]}
+    n = json.loads(line)["ready"]
+    res = {"n": n, "kill": kill}
+    if kill:
+        p.send_signal(signal.SIGKILL)
+        p.wait()
+        if server:
+            rabbit_node.kill()
+    else:
+        p.stdin.write("close\n")
+        p.stdin.flush()
+        line = p.stdout.readline()
+        res["close_s"] = json.loads(line)["close_s"] if line.startswith("{") else None
+        p.wait()
+        if server:
+            res["close_s"] = rabbit_node.stop()
+    boot = rabbit_node.start() if server else 0.0
+    r = finish(
+        child([x for x in base if x != "--keep"] + ["--workload", "reopen", "--expect", str(n)]),
+        o.cap * 2 + 120,
+    )
+    if "error" in r:
+        return r
+    res.update(r)
+    res["boot_s"] = boot
+    res["first_s"] += boot
+    return res
+
+
+def pick_peers(spec: str) -> list[str]:
+    """'all', 'a,b', 'rabbit*' -> names of available peers."""
+    have, missing = registry()
+    out: list[str] = []
+    for s in spec.split(","):
+        if s == "all":
+            out += sorted(have)
+        elif s.endswith("*"):
+            out += sorted(x for x in have if x.startswith(s[:-1]))
+        elif s:
+            if s not in have:
+                raise SystemExit(f"no such peer {s}; have {sorted(have)}; unavailable {missing}")
+            out.append(s)
+    return list(dict.fromkeys(out))
+
+
+def main() -> None:
+    have, missing = registry()
+    p = argparse.ArgumentParser()
+    p.add_argument("--peers", default="all", help="comma list, prefix* allowed, or 'all'")
+    p.add_argument("--skip", default="")
+    p.add_argument("--workloads", default=",".join(ALL))
+    p.add_argument("--sizes", default="100,1024,16384")
+    p.add_argument("--repeats", type=int, default=3)
+    p.add_argument("--secs", type=float, default=3.0)
+    p.add_argument("--n", type=int, default=200_000, help="backlog of W4/W6")
+    p.add_argument("--cap", type=float, default=60.0, help="seconds per phase of W4/W6")
+    p.add_argument("--window", type=int, default=4096)
+    p.add_argument("--dir", required=True, help="scratch directory on the disk to measure")
+    p.add_argument("--out", required=True, help="JSON file, appended to")
+    p.add_argument("--lock", help="flock this file around every timed run")
+    p.add_argument("--preload", help="LD_PRELOAD for workers (see fsyncshim.c)")
+    p.add_argument(
+        "--noise", type=float, default=0.3, help="a run counts as clean when others used fewer CPUs than this"
+    )
+    p.add_argument(
+        "--quiet", type=float, default=0.25, help="start only when the CPUs are less busy than this"
+    )
+    p.add_argument("--turn", type=float, default=30.0, help="seconds to keep the lock over several runs")
+    p.add_argument("--patience", type=float, default=4.0, help="seconds to wait for that")
+    p.add_argument("--extra", type=int, default=2, help="attempts beyond --repeats to get clean runs")
+    p.add_argument("--tag", default="", help="stored with every row, e.g. slowdisk5ms")
+    p.add_argument("--list", action="store_true")
+    o = p.parse_args()
+
+    skip = set(pick_peers(o.skip))
+    peers = [x for x in pick_peers(o.peers) if x not in skip]
+    if o.list:
+        for x in peers:
+            a = have[x]()
+            print(f"{x:26} {a.durability:6} {a.ack_mode:8} {a.notes}")
+        print("unavailable:", missing)
+        return
+    data = {"runs": []}
+    if os.path.exists(o.out):
+        data = json.load(open(o.out))
+    data.setdefault(
+        "machine", {"python": platform.python_version(), "kernel": platform.release(), "cpus": os.cpu_count()}
+    )
+    data.setdefault("peers", {})
+    for x in peers:
+        a = have[x]()
+        data["peers"][x] = {
+            "durability": a.durability,
+            "ack": a.ack_mode,
+            "notes": a.notes,
+            "batch": a.native_batch,
+            "fanout": a.native_fanout,
+        }
+
+    def done(x, w, s, rep):
+        """Enough undisturbed runs up to this round (or enough attempts)."""
+        mine = [
+            r
+            for r in data["runs"]
+            if (r["peer"], r["workload"], r["size"], r.get("tag", "")) == (x, w, s, o.tag)
+        ]
+        clean = sum(1 for r in mine if r.get("other_cpu", 0) < o.noise and "error" not in r)
+        return clean > rep or len(mine) > rep + o.extra
+
+    def key_sizes(w):
+        if w in SIZED:
+            return [int(s) for s in o.sizes.split(",")]
+        return [16384] if w == "w5" else [1024]
+
+    turn = Turn(o.lock, o.turn, o.quiet, o.patience)
+    for rep in range(o.repeats):
+        for w in o.workloads.split(","):
+            for size in key_sizes(w):
+                for x in peers:
+                    kinds = [("w6-clean", False), ("w6-kill", True)] if w == "w6" else [(w, None)]
+                    for wname, kill in kinds:
+                        if done(x, wname, size, rep):
+                            continue
+                        path = os.path.join(o.dir, f"{x}-{wname}-{os.getpid()}-{rep}".replace(".", "_"))
+                        shutil.rmtree(path, ignore_errors=True)
+                        os.makedirs(path)
+                        with turn.run() as busy:
+                            load0 = os.getloadavg()[0]
+                            server = x.startswith("rabbit")
+                            c0 = cpu_used(server)
+                            if w == "w6":
+                                r = w6(x, o, size, path, kill)
+                            else:
+                                r = finish(
+                                    child(
+                                        [
+                                            "--adapter",
+                                            x,
+                                            "--workload",
+                                            w,
+                                            "--size",
+                                            str(size),
+                                            "--secs",
+                                            str(o.secs),
+                                            "--n",
+                                            str(o.n),
+                                            "--cap",
+                                            str(o.cap),
+                                            "--window",
+                                            str(o.window),
+                                            "--dir",
+                                            path,
+                                        ],
+                                        o.preload,
+                                    ),
+                                    o.secs * 8 + 2 * o.cap + 60,
+                                )
+                            c1 = cpu_used(server)
+                        r["took_s"] = c1[0] - c0[0]
+                        # CPUs' worth of work by everybody else during the run
+                        r["other_cpu"] = round(max(0.0, (c1[1] - c0[1]) - (c1[2] - c0[2])) / r["took_s"], 2)
+                        if w == "w6":
+                            r["other_cpu"] = 0.0 if not server else -1.0
+                        shutil.rmtree(path, ignore_errors=True)
+                        row = {
+                            "peer": x,
+                            "workload": wname,
+                            "size": size,
+                            "rep": rep,
+                            "tag": o.tag,
+                            "busy_before": round(busy, 3),
+                            "load": load0,
+                            "at": time.time(),
+                            **r,
+                        }
+                        data["runs"].append(row)
+                        tmp = o.out + ".tmp"
+                        json.dump(data, open(tmp, "w"), indent=0)
+                        os.replace(tmp, o.out)
+                        brief = {
+                            k: (round(v, 3) if isinstance(v, float) else v)
+                            for k, v in r.items()
+                            if k
+                            in (
+                                "rate",
+                                "p50_ms",
+                                "p99_ms",
+                                "drain_rate",
+                                "fill_rate",
+                                "first_s",
+                                "recovered",
+                                "n",
+                                "error",
+                                "disk_per_msg",
+                                "order_errors",
+                                "lost",
+                                "other_cpu",
+                            )
+                        }
+                        print(f"{rep} {wname:8} {size:6} {x:26} {brief}", flush=True)
+    turn.release()
+
+
+if __name__ == "__main__":
+    main()

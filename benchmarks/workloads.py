@@ -1,0 +1,476 @@
+"""W1..W7.  Each takes an opened (or openable) adapter and returns a dict of
+plain numbers.  Times are time-boxed, so a slow peer simply does fewer
+messages; the rate is what is compared.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import random
+import threading
+import time
+from itertools import cycle
+
+clock = time.perf_counter
+ALPHABET = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
+
+
+def pool(size: int, n: int = 512, seed: int = 7) -> list[bytes]:
+    """n random printable bodies of `size` bytes (seq field left zero)."""
+    rnd = random.Random(seed)
+    out = []
+    for _ in range(n):
+        raw = rnd.randbytes(size)
+        out.append(raw.translate(bytes(ALPHABET[i % 64] for i in range(256))))
+    return out
+
+
+def numbered(bodies: list[bytes], start: int = 0):
+    """Endless bodies with their sequence number in the first 16 bytes."""
+    i = start
+    tails = [b[16:] for b in bodies]
+    for t in cycle(tails):
+        yield b"%016x" % i + t
+        i += 1
+
+
+def pct(sorted_values: list[float], p: float) -> float:
+    if not sorted_values:
+        return float("nan")
+    return sorted_values[min(len(sorted_values) - 1, int(len(sorted_values) * p))]
+
+
+def ms(x: float) -> float:
+    return x * 1e3
+
+
+def lat(values: list[float]) -> dict:
+    v = sorted(values)
+    return {
+        "p50_ms": ms(pct(v, 0.50)),
+        "p99_ms": ms(pct(v, 0.99)),
+        "max_ms": ms(v[-1]) if v else float("nan"),
+    }
+
+
+def w1_confirmed(a, size: int, secs: float) -> dict:
+    """One producer, each message confirmed before the next."""
+    bodies = pool(size)
+    pub = a.publish_confirmed
+    t_end = clock() + min(0.3, secs / 5)
+    for b in cycle(bodies):
+        pub(b)
+        if clock() > t_end:
+            break
+    gc.collect()
+    lats = []
+    t0 = clock()
+    t_end = t0 + secs
+    prev = t0
+    for b in cycle(bodies):
+        pub(b)
+        now = clock()
+        lats.append(now - prev)
+        prev = now
+        if now > t_end:
+            break
+    dt = prev - t0
+    return {
+        "n": len(lats),
+        "secs": dt,
+        "rate": len(lats) / dt,
+        "mb_s": len(lats) * size / dt / 1e6,
+        **lat(lats),
+    }
+
+
+def timed_bodies(bodies: list[bytes], secs: float, every: int = 32, cap: int = 1 << 60):
+    t_end = clock() + secs
+    for n, b in enumerate(cycle(bodies), 1):
+        yield b
+        if n % every == 0 and (clock() > t_end or n >= cap):
+            return
+
+
+def w2_pipelined(a, size: int, secs: float, window: int = 4096) -> dict:
+    """One producer, up to `window` unconfirmed; time until all confirmed."""
+    bodies = pool(size)
+    a.publish_pipelined(timed_bodies(bodies, min(0.3, secs / 5)), window=window)
+    gc.collect()
+    cap = int(6e9 // size)  # at most 6 GB
+    t0 = clock()
+    n = a.publish_pipelined(timed_bodies(bodies, secs, cap=cap), window=window)
+    dt = clock() - t0
+    return {"n": n, "secs": dt, "rate": n / dt, "mb_s": n * size / dt / 1e6, "window": window}
+
+
+def _flow(a, size: int, secs: float, window: int, inflight: int, group: int) -> dict:
+    """Producer thread + consumer thread; closed loop with a bounded backlog."""
+    tails = [b[16:] for b in pool(size)]
+    ntails = len(tails)
+    sent: list[float] = []
+    got = [0]
+    stop = threading.Event()
+    lats: list[float] = []
+    order_errors = [0]
+    err: list[BaseException] = []
+    warm = min(0.5, secs / 4)
+    t_start = clock()
+    t_end = t_start + warm + secs
+
+    def gen():
+        i = 0
+        append = sent.append
+        while True:
+            now = clock()
+            if now > t_end or stop.is_set():
+                return
+            while i - got[0] >= inflight:
+                time.sleep(0.0002)
+                if stop.is_set() or clock() > t_end:
+                    return
+            append(clock())
+            yield b"%016x" % i + tails[i % ntails]
+            i += 1
+
+    def producer():
+        try:
+            if window <= 1:
+                for b in gen():
+                    a.publish_confirmed(b)
+            else:
+                a.publish_pipelined(gen(), window=window)
+        except BaseException as e:
+            err.append(e)
+            stop.set()
+
+    th = threading.Thread(target=producer)
+    th.start()
+    expect = 0
+    first_t = last_t = None
+    counted = 0
+    try:
+        while True:
+            ds = a.consume(group, 0.5)
+            now = clock()
+            if not ds:
+                if not th.is_alive() and got[0] >= len(sent):
+                    break
+                if now > t_end + 20 or (stop.is_set() and not th.is_alive()):
+                    break
+                continue
+            for _tag, body in ds:
+                seq = int(body[:16], 16)
+                if seq != expect:
+                    order_errors[0] += 1
+                expect = seq + 1
+                lats.append(now - sent[seq])
+            a.ack([t for t, _ in ds])
+            done = clock()
+            got[0] += len(ds)
+            if done - t_start > warm and done <= t_end:
+                if first_t is None:
+                    first_t, counted, n_warm = done, 0, got[0]
+                else:
+                    counted += len(ds)
+                last_t = done
+    finally:
+        stop.set()
+        th.join(60)
+    if err:
+        raise err[0]
+    dt = (last_t - first_t) if first_t is not None and last_t != first_t else float("nan")
+    tail = lats[n_warm:] if first_t is not None else lats
+    return {
+        "n": counted,
+        "secs": dt,
+        "rate": counted / dt if dt > 0 else 0.0,
+        "order_errors": order_errors[0],
+        "lost": len(sent) - got[0],
+        **lat(tail),
+    }
+
+
+def w3_stream(a, size: int, secs: float) -> dict:
+    """publish+consume+ack, pipelined: window 256, at most 2048 in flight,
+    consumer takes and acks up to 128 at a time.
+    """
+    return _flow(a, size, secs, window=256, inflight=2048, group=128)
+
+
+def w3_strict(a, size: int, secs: float) -> dict:
+    """publish+consume+ack one by one: confirm per publish, ack per message,
+    at most 64 in flight.
+    """
+    return _flow(a, size, secs, window=1, inflight=64, group=1)
+
+
+def w3_paced(a, size: int, secs: float, hz: float = 500.0) -> dict:
+    """Open loop: hz messages a second, latency from hand-over to the consumer
+    having it (ack per message).
+    """
+    tails = [b[16:] for b in pool(size)]
+    sent: list[float] = []
+    lats: list[float] = []
+    late = [0.0]
+    done = threading.Event()
+    err: list[BaseException] = []
+    total = int(hz * secs)
+
+    def producer():
+        try:
+            t0 = clock()
+            for i in range(total):
+                due = t0 + i / hz
+                now = clock()
+                if due > now:
+                    time.sleep(due - now)
+                else:
+                    late[0] = max(late[0], now - due)
+                b = b"%016x" % i + tails[i % len(tails)]
+                sent.append(clock())
+                a.publish_nowait(b)
+                if clock() - t0 > secs * 3:
+                    break
+            a.settle()
+        except BaseException as e:
+            err.append(e)
+        done.set()
+
+    th = threading.Thread(target=producer)
+    th.start()
+    n = 0
+    idle_end = clock() + secs * 3 + 10
+    while clock() < idle_end:
+        ds = a.consume(1, 0.2)
+        now = clock()
+        if not ds:
+            if done.is_set() and n >= len(sent):
+                break
+            continue
+        for _t, body in ds:
+            lats.append(now - sent[int(body[:16], 16)])
+            n += 1
+        a.ack([t for t, _ in ds])
+    th.join(60)
+    if err:
+        raise err[0]
+    skip = min(len(lats) // 5, 250)
+    return {
+        "n": n,
+        "hz": hz,
+        "lost": len(sent) - n,
+        "producer_late_ms": ms(late[0]),
+        "kept_up": late[0] < 0.25 and len(sent) == total,
+        **lat(lats[skip:]),
+    }
+
+
+def proc_io(pids: list[int]) -> dict:
+    tot = {"write_bytes": 0, "wchar": 0}
+    for p in pids:
+        try:
+            for line in open(f"/proc/{p}/io"):
+                k, v = line.split(":")
+                if k in tot:
+                    tot[k] += int(v)
+        except OSError:
+            pass
+    return tot
+
+
+def hwm_kb(pid: int) -> int:
+    for line in open(f"/proc/{pid}/status"):
+        if line.startswith("VmHWM"):
+            return int(line.split()[1])
+    return 0
+
+
+def rss_kb(pid: int) -> int:
+    for line in open(f"/proc/{pid}/status"):
+        if line.startswith("VmRSS"):
+            return int(line.split()[1])
+    return 0
+
+
+class PeakRss(threading.Thread):
+    """Peak RSS of other processes (a server), sampled."""
+
+    def __init__(self, pids):
+        super().__init__(daemon=True)
+        self.pids, self.peak, self.stop = pids, 0, threading.Event()
+
+    def run(self):
+        while not self.stop.wait(0.1):
+            try:
+                self.peak = max(self.peak, sum(rss_kb(p) for p in self.pids))
+            except OSError:
+                pass
+
+
+def _fill(a, n: int, size: int, cap: float, queue: str = "q") -> tuple[int, float]:
+    t0 = clock()
+
+    def gen():
+        for i, b in zip(range(n), numbered(pool(size)), strict=False):
+            if i % 64 == 0 and clock() - t0 > cap:
+                return
+            yield b
+
+    k = a.publish_pipelined(gen(), queue, window=4096)
+    return k, clock() - t0
+
+
+def _drain(a, expect: int, cap: float, group: int = 256, ack: bool = True, queue: str = "q") -> dict:
+    t0 = clock()
+    n = bad = 0
+    nxt = 0
+    first = None
+    while n < expect and clock() - t0 < cap:
+        ds = a.consume(group, 2.0, queue)
+        if not ds:
+            break
+        if first is None:
+            first = clock() - t0
+        for _t, body in ds:
+            s = int(body[:16], 16)
+            if s != nxt:
+                bad += 1
+            nxt = s + 1
+        n += len(ds)
+        if ack:
+            a.ack([t for t, _ in ds], queue)
+    dt = clock() - t0
+    return {"n": n, "secs": dt, "rate": n / dt if dt else 0, "first_s": first, "out_of_order": bad}
+
+
+def w4_backlog(a, path: str, size: int, n: int, cap: float) -> dict:
+    """Enqueue n, then drain and ack all; space and writes around it."""
+    me = os.getpid()
+    spids = a.server_pids()
+    pids = spids or [me]
+    peak = PeakRss(spids) if spids else None
+    rss0 = rss_kb(me)
+    srss0 = sum(rss_kb(p) for p in spids)
+    disk0 = a.disk_bytes(path)
+    if peak:
+        peak.start()
+    io0 = proc_io(pids)
+    k, t_in = _fill(a, n, size, cap)
+    os.sync()
+    disk1 = a.disk_bytes(path)
+    io1 = proc_io(pids)
+    rss1 = rss_kb(me)
+    d = _drain(a, k, cap)
+    if d["n"] == k:
+        time.sleep(1.0)  # let it reclaim
+    os.sync()
+    disk2 = a.disk_bytes(path)
+    io2 = proc_io(pids)
+    if peak:
+        peak.stop.set()
+        peak.join()
+    payload = k * size
+    return {
+        "n": k,
+        "fill_secs": t_in,
+        "fill_rate": k / t_in,
+        "drained": d["n"],
+        "drain_secs": d["secs"],
+        "drain_rate": d["rate"],
+        "out_of_order": d["out_of_order"],
+        "rss_before_kb": rss0,
+        "rss_full_kb": rss1,
+        "rss_peak_kb": hwm_kb(me),
+        "server_rss_before_kb": srss0,
+        "server_rss_peak_kb": peak.peak if peak else 0,
+        "disk_before": disk0,
+        "disk_full": disk1,
+        "disk_drained": disk2,
+        "space_amp": (disk1 - disk0) / payload,
+        "left_after_drain": (disk2 - disk0) / payload,
+        "write_amp_fill": (io1["write_bytes"] - io0["write_bytes"]) / payload,
+        "write_amp_total": (io2["write_bytes"] - io0["write_bytes"]) / payload,
+    }
+
+
+def w5_fanout(a, path: str, size: int, secs: float, queues: list[str]) -> dict:
+    """One message to all queues; bytes on disk per message."""
+    bodies = pool(size, 64)
+    spids = a.server_pids()
+    pids = spids or [os.getpid()]
+    for b in bodies[:4]:
+        a.publish_fanout(b, queues)
+    a.settle()
+    os.sync()
+    d0, io0 = a.disk_bytes(path), proc_io(pids)
+    n, t0 = 0, clock()
+    cap = int(2e9 // size)
+    for b in cycle(bodies):
+        a.publish_fanout(b, queues)
+        n += 1
+        if (n % 4 == 0 and clock() - t0 > secs) or n >= cap:
+            break
+    a.settle()
+    dt = clock() - t0
+    os.sync()
+    d1, io1 = a.disk_bytes(path), proc_io(pids)
+    return {
+        "n": n,
+        "secs": dt,
+        "rate": n / dt,
+        "deliveries_s": n * len(queues) / dt,
+        "disk_per_msg": (d1 - d0) / n,
+        "copies_on_disk": (d1 - d0) / n / size,
+        "written_per_msg": (io1["write_bytes"] - io0["write_bytes"]) / n,
+    }
+
+
+def w7_producers(a, size: int, secs: float, threads: int = 4) -> dict:
+    """`threads` producers, each waiting for its confirm."""
+    bodies = pool(size)
+    lats: list[list[float]] = [[] for _ in range(threads)]
+    go = threading.Barrier(threads + 1)
+    t_end = [0.0]
+    err: list[BaseException] = []
+
+    def run(k: int):
+        try:
+            pub = a.publish_confirmed
+            for i in range(5):
+                pub(bodies[i])
+            go.wait()
+            mine = lats[k].append
+            prev = clock()
+            for b in cycle(bodies):
+                pub(b)
+                now = clock()
+                mine(now - prev)
+                prev = now
+                if now > t_end[0]:
+                    break
+        except BaseException as e:
+            err.append(e)
+            go.abort()
+
+    ths = [threading.Thread(target=run, args=(k,)) for k in range(threads)]
+    for t in ths:
+        t.start()
+    t_end[0] = clock() + secs + 0.05
+    try:
+        t_end[0] = clock() + 1e9
+        while go.n_waiting < threads and not err:
+            time.sleep(0.001)
+        t0 = clock()
+        t_end[0] = t0 + secs
+        go.wait()
+    except threading.BrokenBarrierError:
+        pass
+    for t in ths:
+        t.join()
+    if err:
+        raise err[0]
+    dt = clock() - t0
+    allv = [x for each in lats for x in each]
+    return {"n": len(allv), "secs": dt, "rate": len(allv) / dt, "threads": threads, **lat(allv)}
