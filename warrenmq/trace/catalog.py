@@ -1,0 +1,259 @@
+"""The catalogue of a trace: its runs, actors and pieces, and the proof of what is missing.
+
+An actor numbers its rows from 1 without a gap, so the pieces that are there show the ones that are not:
+
+    first row missing       the first piece does not begin with seq 1
+    rows missing between    seq jumps from one piece to the next
+    last row unknown        nothing proves that the last piece is the last one
+
+The last row is known when it is an ACTOR_STOP, when it stands in the run's slab file (always the latest rows), or when
+the run's files are whole: numbered without a gap, undamaged, ended by the footer of a clean close or, after a kill,
+beside a slab file that lost nothing.
+
+`known_until` turns this into what a rule needs: every row of the actor up to that t is here.  A missing row cannot have
+spoken before it, so whatever is decided by rows up to then stands, and the rest is indeterminate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import Any, NamedTuple
+
+from warrenmq.trace.block import ROW, raw_columns
+from warrenmq.trace.events import Ev
+from warrenmq.trace.index import BROKER, ActorEntry, Damage, FileIndex, Row, run_starts
+
+FOREVER = (1 << 63) - 1
+NEVER = -(1 << 63)
+
+
+class Chunk(NamedTuple):
+    """Consecutive rows of one actor, and where they are."""
+
+    run: int
+    """Index in Catalog.runs."""
+    actor: int
+    seq_first: int
+    rows: int
+    t_first: int
+    t_last: int
+    who: int
+    """That of the last row."""
+    file: str
+    offset: int
+    """Of the frame in the file; -1 when the rows came from a slab."""
+    raw: bytes = b""
+    """The rows themselves, of a slab."""
+
+    @property
+    def seq_end(self) -> int:
+        """One past the last seq."""
+        return self.seq_first + self.rows
+
+
+@dataclass(slots=True)
+class Run:
+    """One run of a broker: from open to close or kill."""
+
+    name: str
+    node: str
+    pid: int
+    boot: int
+    wall_ns: int
+    mono_ns: int
+    version: int
+    actors: dict[int, ActorEntry] = field(default_factory=dict)
+    kinds: dict[int, str] = field(default_factory=dict)
+    events: dict[int, str] = field(default_factory=dict)
+    start: Row | None = None
+    """Its RUN_START row."""
+    closed: bool = False
+    """The recorder was closed: nobody killed this run."""
+    whole: bool = False
+    """No file is missing or damaged."""
+    lossy: bool = False
+    """The disk refused rows."""
+
+    def actor_name(self, actor: int) -> str:
+        entry = self.actors.get(actor)
+        return entry.name if entry is not None else f"?{actor}"
+
+    def event_name(self, event: int) -> str:
+        """The name of an event, "?<number>" when this version does not know it."""
+        return Ev(event).name if event in Ev._value2member_map_ else f"?{event}"
+
+
+@dataclass(slots=True)
+class Coverage:
+    """How much of one actor's rows is here."""
+
+    run: int
+    actor: int
+    first_seq: int = 0
+    last_seq: int = 0
+    rows: int = 0
+    missing: list[tuple[int, int]] = field(default_factory=list)
+    """Gaps, as (first seq, last seq)."""
+    stopped: bool = False
+    """Its last row is ACTOR_STOP."""
+    end_known: bool = False
+    known_until: int = NEVER
+    t_first: int = 0
+    t_last: int = 0
+
+    @property
+    def complete(self) -> bool:
+        return self.known_until == FOREVER
+
+
+@dataclass(slots=True)
+class Catalog:
+    """All runs of a trace in the order of their boots, all pieces in an order in which an actor's seq rises."""
+
+    runs: list[Run]
+    chunks: list[Chunk]
+    coverage: dict[tuple[int, int], Coverage]
+    damage: list[Damage]
+    torn_rows: int
+    overlaps: list[tuple[Chunk, Chunk]]
+    """Pieces of one actor that repeat a seq, or whose t does not rise from one to the next."""
+
+    def known_until(self, run: int, actor: int) -> int:
+        """Every row of this actor up to this t is in the trace."""
+        coverage = self.coverage.get((run, actor))
+        return coverage.known_until if coverage is not None else NEVER
+
+    def in_gap(self, run: int, actor: int, seq: int) -> bool:
+        """Could the row with this seq have existed, although it is not here?"""
+        coverage = self.coverage.get((run, actor))
+        if coverage is None:
+            return True
+        if seq > coverage.last_seq:
+            return not coverage.end_known
+        return any(first <= seq <= last for first, last in coverage.missing)
+
+
+def build_catalog(indexes: Iterable[FileIndex]) -> Catalog:
+    """Put the files of a trace together; files without a readable header count only as damage."""
+    groups: dict[tuple[str, str, int], list[FileIndex]] = {}
+    damage: list[Damage] = []
+    for index in indexes:
+        damage += index.damage
+        if index.header is not None:
+            key = (index.header["run"], index.header["node"], index.header["pid"])
+            groups.setdefault(key, []).append(index)
+    gathered = [(_run(files), files) for files in groups.values()]
+    gathered.sort(key=lambda pair: (pair[0].boot, pair[0].wall_ns, pair[0].name, pair[0].pid))
+    catalog = Catalog([run for run, _ in gathered], [], {}, damage, 0, [])
+    for number, (run, files) in enumerate(gathered):
+        catalog.torn_rows += sum(file.torn_rows for file in files)
+        chunks = _chunks(number, files)
+        catalog.chunks += chunks
+        _cover(catalog, number, run, chunks)
+    return catalog
+
+
+def _segments(files: list[FileIndex]) -> list[FileIndex]:
+    return sorted((file for file in files if file.slabs is None), key=_file_number)
+
+
+def _file_number(file: FileIndex) -> int:
+    number: int = (file.header or {}).get("n", 0)
+    return number
+
+
+def _run(files: list[FileIndex]) -> Run:
+    segments = _segments(files)
+    slabs = [file for file in files if file.slabs is not None]
+    header: dict[str, Any] = (segments or slabs)[0].header or {}
+    run = Run(*(header[key] for key in ("run", "node", "pid", "boot", "wall_ns", "mono_ns", "v")))
+    for file in segments:
+        run.actors |= file.actors
+        run.kinds |= file.kinds
+        run.events |= (file.header or {})["events"]
+    starts = [row for file in segments for row in file.starts]
+    for file in slabs:
+        for actor, raw in (file.slabs or {}).items():
+            if run.actors.get(actor, ActorEntry("", "", 0)).kind == BROKER:
+                starts += run_starts(raw_columns(raw))
+    if starts:
+        run.start = starts[0]
+        run.boot = starts[0][5]
+    run.lossy = any(file.lossy for file in slabs)
+    last = segments[-1].footer if segments else None
+    run.closed = last is not None and bool(last["closed"])
+    damaged = any(not found.at_end or file is not segments[-1] for file in segments for found in file.damage)
+    numbered = [_file_number(file) for file in segments] == list(range(1, len(segments) + 1))
+    ended = run.closed or (last is None and bool(slabs) and bool(segments))
+    run.whole = numbered and ended and not damaged and not run.lossy
+    return run
+
+
+def _chunks(run: int, files: list[FileIndex]) -> list[Chunk]:
+    chunks = []
+    last: dict[int, int] = {}
+    for file in _segments(files):
+        for offset, seq, rows, t_first, t_last, who in file.frames:
+            actor = who >> 16
+            chunks.append(Chunk(run, actor, seq, rows, t_first, t_last, who, file.name, offset))
+            last[actor] = max(last.get(actor, 0), seq + rows - 1)
+    for file in files:
+        for actor, raw in (file.slabs or {}).items():
+            chunks += _slab_chunks(run, actor, raw, last.get(actor, 0), file.name)
+    return chunks
+
+
+def _slab_chunks(run: int, actor: int, raw: bytes, stored: int, file: str) -> list[Chunk]:
+    """Pieces of consecutive rows; those with seq <= `stored` are in a segment too and left out."""
+    rows: list[tuple[int, int]] = []
+    for at in range(0, len(raw), ROW.size):
+        seq = ROW.unpack_from(raw, at)[1]
+        if seq > stored:
+            rows.append((at, seq))
+    chunks = []
+    begin = 0
+    for i in range(1, len(rows) + 1):
+        if i == len(rows) or rows[i][1] != rows[i - 1][1] + 1:
+            piece = raw[rows[begin][0] : rows[i - 1][0] + ROW.size]
+            t_first = ROW.unpack_from(piece, 0)[0]
+            t_last, *_, who = ROW.unpack_from(piece, len(piece) - ROW.size)
+            chunks.append(
+                Chunk(run, actor, rows[begin][1], i - begin, t_first, t_last, who, file, -1, piece)
+            )
+            begin = i
+    return chunks
+
+
+def _cover(catalog: Catalog, number: int, run: Run, chunks: list[Chunk]) -> None:
+    by_actor: dict[int, list[Chunk]] = {actor: [] for actor in run.actors}
+    for chunk in chunks:
+        by_actor.setdefault(chunk.actor, []).append(chunk)
+    for actor, pieces in by_actor.items():
+        pieces.sort(key=attrgetter("seq_first"))
+        coverage = catalog.coverage[number, actor] = Coverage(number, actor)
+        gap_t: int | None = None
+        previous: Chunk | None = None
+        for chunk in pieces:
+            expected = previous.seq_end if previous is not None else 1
+            if chunk.seq_first > expected:
+                coverage.missing.append((expected, chunk.seq_first - 1))
+                if gap_t is None:
+                    gap_t = previous.t_last if previous is not None else NEVER
+            if previous is not None and (chunk.seq_first < expected or chunk.t_first <= previous.t_last):
+                catalog.overlaps.append((previous, chunk))
+            coverage.rows += chunk.rows
+            previous = chunk
+        if previous is not None:
+            coverage.first_seq, coverage.t_first = pieces[0].seq_first, pieces[0].t_first
+            coverage.last_seq, coverage.t_last = previous.seq_end - 1, previous.t_last
+            coverage.stopped = previous.who >> 8 & 0xFF == Ev.ACTOR_STOP
+        in_slab = previous is not None and previous.offset < 0 and not run.lossy
+        coverage.end_known = run.whole or coverage.stopped or in_slab
+        if gap_t is not None:
+            coverage.known_until = gap_t
+        elif coverage.end_known:
+            coverage.known_until = FOREVER
+        elif previous is not None:
+            coverage.known_until = previous.t_last

@@ -1,0 +1,136 @@
+"""What one trace file holds, without its rows: the first look of a reader, one file at a time.
+
+`index_file` is a pure function of the bytes, so a cluster can run it on each file and send the small result
+to one place (catalog.py).  It never raises on damage: what it could not read is listed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from warrenmq.trace.block import Frame, Kind, decode_columns, decode_map, next_frame
+from warrenmq.trace.events import Ev
+from warrenmq.trace.segment import decode_header
+from warrenmq.trace.slab import SLAB_SUFFIX, read_slabs
+
+Row = tuple[int, int, int, int, int, int, int, int, int]
+"""t, seq, msg, peer, pseq, a, b, c, who."""
+
+BROKER = "broker"
+"""The actor kind that writes RUN_START and RUN_END."""
+
+
+class ActorEntry(NamedTuple):
+    """An actor as its run registered it."""
+
+    name: str
+    kind: str
+    parent: int
+
+
+class FrameEntry(NamedTuple):
+    """Where consecutive rows of one actor stand in a file."""
+
+    offset: int
+    seq_first: int
+    rows: int
+    t_first: int
+    t_last: int
+    who: int
+    """That of the last row."""
+
+
+class Damage(NamedTuple):
+    """Bytes that are no whole frame."""
+
+    file: str
+    offset: int
+    size: int
+    at_end: bool
+    """Nothing whole follows: a torn tail."""
+
+
+@dataclass(slots=True)
+class FileIndex:
+    """The contents of one segment or slab file."""
+
+    name: str
+    header: dict[str, Any] | None
+    """None: the file does not begin with a whole header, nothing else is known of it."""
+    size: int = 0
+    actors: dict[int, ActorEntry] = field(default_factory=dict)
+    kinds: dict[int, str] = field(default_factory=dict)
+    frames: list[FrameEntry] = field(default_factory=list)
+    starts: list[Row] = field(default_factory=list)
+    """RUN_START rows, which name the boot."""
+    damage: list[Damage] = field(default_factory=list)
+    footer: dict[str, Any] | None = None
+    slabs: dict[int, bytes] | None = None
+    """Of a slab file: the rows themselves, by actor."""
+    torn_rows: int = 0
+    lossy: bool = False
+
+
+def index_file(name: str, data: memoryview) -> FileIndex:
+    """Index the bytes of a file; its name says only whether it is a slab file."""
+    return _index_slabs(name, data) if name.endswith(SLAB_SUFFIX) else _index_segment(name, data)
+
+
+def _index_slabs(name: str, data: memoryview) -> FileIndex:
+    content = read_slabs(data)
+    if content is None:
+        return FileIndex(name, None, len(data), damage=[Damage(name, 0, len(data), at_end=True)])
+    return FileIndex(
+        name, content.header, len(data), slabs=content.rows, torn_rows=content.torn, lossy=content.lossy
+    )
+
+
+def _index_segment(name: str, data: memoryview) -> FileIndex:
+    head = decode_header(data)
+    if head is None:
+        return FileIndex(name, None, len(data), damage=[Damage(name, 0, len(data), at_end=True)])
+    header, offset = head
+    index = FileIndex(name, header, len(data))
+    index.actors = {actor: ActorEntry(*entry) for actor, entry in header["actors"].items()}
+    index.kinds = dict(header["kinds"])
+    while offset < len(data):
+        frame = next_frame(data, offset)
+        if frame is None:
+            index.damage.append(Damage(name, offset, len(data) - offset, at_end=True))
+            break
+        if frame.offset > offset:
+            index.damage.append(Damage(name, offset, frame.offset - offset, at_end=False))
+        _take(index, frame)
+        offset = frame.end
+    return index
+
+
+def _take(index: FileIndex, frame: Frame) -> None:
+    if frame.kind == Kind.ROWS:
+        index.frames.append(
+            FrameEntry(frame.offset, frame.seq_first, frame.rows, frame.t_first, frame.t_last, frame.who)
+        )
+        entry = index.actors.get(frame.who >> 16)
+        if entry is not None and entry.kind == BROKER:
+            index.starts += run_starts(decode_columns(frame))
+    elif frame.kind == Kind.META:
+        meta = decode_map(frame)
+        if "actor" in meta:
+            actor, *rest = meta["actor"]
+            index.actors[actor] = ActorEntry(*rest)
+        if "kind" in meta:
+            number, kind = meta["kind"]
+            index.kinds[number] = kind
+    elif frame.kind == Kind.FOOTER:
+        index.footer = decode_map(frame)
+
+
+def run_starts(columns: list[memoryview]) -> list[Row]:
+    """The RUN_START rows among these."""
+    return [row for row in rows_of(columns) if row[8] >> 8 & 0xFF == Ev.RUN_START]
+
+
+def rows_of(columns: list[memoryview]) -> list[Row]:
+    """Columns as rows."""
+    return list(zip(*[column.tolist() for column in columns], strict=True))

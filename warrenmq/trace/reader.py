@@ -1,0 +1,104 @@
+"""Reading a trace: directories or files in, pieces of rows out.
+
+    with open_trace("trace/") as trace:
+        for chunk in trace.catalog.chunks:
+            for row in trace.rows(chunk): ...
+
+Damage never raises: the catalogue says what is torn, ignored or missing.  Only a path that holds no trace does.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Mapping
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Self
+
+from warrenmq.errors import CallerError
+from warrenmq.trace.block import decode_columns, frame_at, raw_columns
+from warrenmq.trace.catalog import Catalog, Chunk, build_catalog
+from warrenmq.trace.index import Row, index_file, rows_of
+from warrenmq.trace.segment import SEGMENT_SUFFIX
+from warrenmq.trace.slab import SLAB_SUFFIX
+
+
+class NotATrace(CallerError):
+    """The path holds no trace of warrenmq."""
+
+
+class Trace:
+    """An open trace.  Not thread-safe; closing it lets go of its files."""
+
+    def __init__(self, files: Mapping[str, memoryview], opened: ExitStack | None = None) -> None:
+        self._files = files
+        self._opened = opened or ExitStack()
+        self.catalog: Catalog = build_catalog(index_file(name, data) for name, data in files.items())
+        if not self.catalog.runs:
+            names = ", ".join(files)
+            msg = f"{names} cannot be read as a trace: no file begins with a whole header."
+            raise NotATrace(msg)
+
+    def columns(self, chunk: Chunk) -> list[memoryview]:
+        """The nine columns of a piece, as int64."""
+        if chunk.raw:
+            return raw_columns(chunk.raw)
+        frame = frame_at(self._files[chunk.file], chunk.offset)
+        assert frame is not None, "the catalogue lists only frames that were whole"
+        return decode_columns(frame)
+
+    def rows(self, chunk: Chunk) -> list[Row]:
+        return rows_of(self.columns(chunk))
+
+    def close(self) -> None:
+        self._opened.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def trace_files(path: str) -> list[str]:
+    """The trace files that a path means: of a directory all in it, else itself."""
+    if os.path.isdir(path):
+        names = sorted(name for name in os.listdir(path) if name.endswith((SEGMENT_SUFFIX, SLAB_SUFFIX)))
+        if not names:
+            msg = f"{path} is no trace: it holds no {SEGMENT_SUFFIX} file. Was the broker opened with trace=...?"
+            raise NotATrace(msg)
+        return [os.path.join(path, name) for name in names]
+    if not os.path.exists(path):
+        msg = f"there is no trace at {path}: no such file or directory."
+        raise NotATrace(msg)
+    return [path]
+
+
+def open_trace(*paths: str | os.PathLike[str]) -> Trace:
+    """Open directories and files as one trace."""
+    opened = ExitStack()
+    try:
+        names = [name for path in paths for name in trace_files(os.fspath(path))]
+        return Trace({name: _mapped(name, opened) for name in names}, opened)
+    except BaseException:
+        opened.close()
+        raise
+
+
+def open_memory(files: Mapping[str, bytes]) -> Trace:
+    """Open what a MemorySink holds."""
+    return Trace({name: memoryview(data) for name, data in files.items()})
+
+
+def _mapped(path: str, opened: ExitStack) -> memoryview:
+    with open(path, "rb") as file:
+        if os.fstat(file.fileno()).st_size == 0:
+            return memoryview(b"")
+        data = opened.enter_context(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+    return opened.enter_context(memoryview(data))

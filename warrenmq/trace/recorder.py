@@ -1,0 +1,290 @@
+"""The recorder: every actor's rows, safe against SIGKILL of the process, for about half a microsecond a row.
+
+Purpose.  An actor calls `ActorTrace.emit`; that row is in a mapped file when the call returns.  When the actor's slab
+is full it becomes one compressed frame in the run's current segment file, under the recorder's lock.
+
+Who may call what.  `emit` and `observe` of an ActorTrace belong to its one owner: the thread that runs the actor (or the
+application's thread that the ActorTrace was made for).  `close` of an ActorTrace is the owner's last call; an actor that
+was killed and may still be running is never closed by anybody else, its rows wait in the slab.  Everything of a Recorder
+may be called from any thread.  `Recorder.close` comes when the actors have ended; rows emitted after it go nowhere.
+
+Cost.  One row is one struct.pack_into (0.1 us) and the clock (0.05 us); 1,024 rows are encoded together.  Callers keep
+event numbers as plain ints (`_SEND = int(Ev.SEND)`): looking up an enum's member costs as much as the packing.
+
+A trace never stops its broker: when the disk is full the frame is dropped and counted in `lost`, and the
+reader finds the gap in `seq`.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from threading import Lock
+from typing import Any
+
+from warrenmq.trace.block import ROW, encode_meta, encode_rows
+from warrenmq.trace.clock import Clock, SystemClock
+from warrenmq.trace.events import COLUMNS, SCHEMA_VERSION, Ev
+from warrenmq.trace.segment import SEGMENT_SUFFIX, Segment
+from warrenmq.trace.sink import DirectorySink, Sink
+from warrenmq.trace.slab import SIZES, SLAB_SUFFIX, Slabs
+
+SEGMENT_BYTES = 64 << 20
+"""A segment file that has reached this is finished: one row of Spark's `binaryFile`."""
+
+_MAX_KINDS = 255
+_QUICKLY = 1_000_000_000
+"""A slab that fills within this many ns is followed by one of the next size."""
+
+_ROW_BYTES = ROW.size
+_MASK = (1 << 64) - 1
+_SIGN = 1 << 63
+
+
+class Recorder:
+    """One run's trace: registers actors and message kinds, and writes their frames."""
+
+    def __init__(
+        self,
+        target: str | os.PathLike[str] | Sink,
+        *,
+        run: str,
+        node: str = "warrenmq",
+        pid: int = 0,
+        boot: int = 0,
+        clock: Clock | None = None,
+        segment_bytes: int = SEGMENT_BYTES,
+    ) -> None:
+        """`run` must be unique in the directory; `boot` is the boot number of the data directory (RUN_START)."""
+        clock = clock or SystemClock()
+        self.now = clock.monotonic_ns
+        self.lost = 0
+        """Rows dropped because the disk refused them."""
+        self._sink: Sink = DirectorySink(target) if isinstance(target, (str, os.PathLike)) else target
+        self._name = f"{run}-{node}-{pid}"
+        self._segment_bytes = segment_bytes
+        self._lock = Lock()
+        self._traces: dict[int, ActorTrace] = {}
+        self._last_actor = 0
+        self._kinds: dict[type, int] = {}
+        self._closed = False
+        self._is_lossy = False
+        self._header: dict[str, Any] = {
+            "v": SCHEMA_VERSION,
+            "lib": "warrenmq",
+            "run": run,
+            "node": node,
+            "pid": pid,
+            "boot": boot,
+            "wall_ns": clock.wall_ns(),
+            "mono_ns": clock.monotonic_ns(),
+            "n": 0,
+            "columns": list(COLUMNS),
+            "events": {int(event): event.name for event in Ev},
+            "actors": {},
+            "kinds": {},
+        }
+        self._segment: Segment | None = self._open_segment()
+        self._chunks = self._sink.slabs(self._name + SLAB_SUFFIX, self._header)
+        self._slabs = Slabs(self._chunks)
+
+    def actor(self, name: str, kind: str, parent: int = 0) -> ActorTrace:
+        """Register one incarnation of an actor; `parent` is the trace id of who started it."""
+        with self._lock:
+            self._last_actor += 1
+            actor = self._last_actor
+            entry = [name, kind, parent]
+            self._header["actors"][actor] = entry
+            self._meta({"actor": [actor, *entry]})
+            trace = self._traces[actor] = ActorTrace(self, actor, self._take(SIZES[0]))
+        return trace
+
+    def kind(self, message_class: type) -> int:
+        """The number of a message class (the flag of SEND and RECV); 0 when there are more than 255."""
+        known = self._kinds.get(message_class)
+        if known is not None:
+            return known
+        with self._lock:
+            known = self._kinds.get(message_class)
+            if known is None:
+                known = len(self._kinds) + 1
+                if known > _MAX_KINDS:
+                    return 0
+                name = message_class.__qualname__
+                self._header["kinds"][known] = name
+                self._meta({"kind": [known, name]})
+                self._kinds[message_class] = known
+        return known
+
+    def close(self) -> None:
+        """Write what the slabs still hold and the footer: a clean end of the trace."""
+        for trace in list(self._traces.values()):
+            trace.close()
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            if self._segment is not None:
+                try:
+                    self._segment.finish(closed=True)
+                except OSError:
+                    self._lossy()
+            self._chunks.close(keep=self._is_lossy)
+
+    # for ActorTrace
+
+    def store(self, slab: memoryview, used: int) -> None:
+        """Move the first `used` bytes of a slab into the segment file, and zero them."""
+        raw = bytes(slab[:used])
+        frame = encode_rows(raw)
+        rows = used // ROW.size
+        with self._lock:
+            if not self._append(frame, rows):
+                self.lost += rows
+                self._lossy()
+        # Only now: killed before this line, the rows are in both places, never in none.
+        slab[:used] = bytes(used)
+
+    def larger(self, slab: memoryview) -> memoryview:
+        """A slab of the next size in exchange for an empty one, if there is room."""
+        rows = len(slab) // ROW.size
+        if rows == SIZES[-1]:
+            return slab
+        wanted = SIZES[SIZES.index(rows) + 1]
+        with self._lock:
+            if self._closed or not self._slabs.can_take(wanted):
+                return slab
+            try:
+                taken = self._slabs.take(wanted)
+            except OSError:
+                return slab
+            self._slabs.give_back(slab)
+            return taken
+
+    def release(self, actor: int, slab: memoryview) -> None:
+        """The actor ended and its slab is empty."""
+        with self._lock:
+            if self._traces.pop(actor, None) is not None and not self._is_lossy:
+                self._slabs.give_back(slab)
+
+    # with the lock held
+
+    def _take(self, rows: int) -> memoryview:
+        try:
+            return self._slabs.take(rows)
+        except OSError:
+            # A full disk: this actor's rows live in plain memory until they make a frame.
+            self._lossy()
+            return memoryview(bytearray(rows * ROW.size))
+
+    def _lossy(self) -> None:
+        """From now on the last rows of any actor may be missing: say so where it needs no new block on disk."""
+        self._is_lossy = True
+        self._chunks.mark_lossy()
+
+    def _open_segment(self) -> Segment:
+        self._header["n"] += 1
+        name = f"{self._name}-{self._header['n']:06d}{SEGMENT_SUFFIX}"
+        return Segment(self._sink.segment(name), self._header)
+
+    def _append(self, frame: bytes, rows: int) -> bool:
+        """Append to the current file, and begin the next one when that is full; False when the disk refuses."""
+        if self._closed:
+            return False
+        try:
+            if self._segment is None:
+                self._segment = self._open_segment()
+            self._segment.append(frame, rows)
+        except OSError:
+            return False
+        if self._segment.size >= self._segment_bytes:
+            full, self._segment = self._segment, None
+            try:
+                full.finish(closed=False)
+                self._segment = self._open_segment()
+            except OSError:
+                pass  # tried again with the next frame
+        return True
+
+    def _meta(self, meta: dict[str, Any]) -> None:
+        self._append(encode_meta(meta), 0)
+
+
+class ActorTrace:
+    """What one incarnation of one actor says.  Lock-free: it belongs to its owner's thread."""
+
+    __slots__ = ("_at", "_end", "_now", "_recorder", "_seq", "_since", "_slab", "_who", "id", "last_t")
+
+    def __init__(self, recorder: Recorder, actor: int, slab: memoryview) -> None:
+        self.id = actor
+        self.last_t = 0
+        """t of the last row, or of the latest message observed."""
+        self._recorder: Recorder | None = recorder
+        self._since = recorder.now()
+        self._now = recorder.now
+        self._who = actor << 16
+        self._seq = 0
+        self._slab = slab
+        self._at = 0
+        self._end = len(slab)
+
+    def emit(
+        self,
+        event: int,
+        flag: int = 0,
+        msg: int = 0,
+        peer: int = 0,
+        pseq: int = 0,
+        a: int = 0,
+        b: int = 0,
+        c: int = 0,
+        _pack_into: Any = ROW.pack_into,
+    ) -> int:
+        """Write one row; returns its seq."""
+        t = self._now()
+        if t <= self.last_t:
+            t = self.last_t + 1
+        self.last_t = t
+        self._seq = seq = self._seq + 1
+        at = self._at
+        who = self._who | event << 8 | flag
+        try:
+            _pack_into(self._slab, at, t, seq, msg, peer, pseq, a, b, c, who)
+        except struct.error:
+            # Unsigned 64-bit numbers are taken too, as the same bits.
+            _pack_into(self._slab, at, t, seq, *map(_signed, (msg, peer, pseq, a, b, c)), who)
+        self._at = at = at + _ROW_BYTES
+        if at == self._end:
+            self._full()
+        return seq
+
+    def observe(self, t: int) -> None:
+        """A message whose SEND has this t was taken: the rows that follow are after it."""
+        if t > self.last_t:  # noqa: PLR1730 - max() costs three times as much, on every message
+            self.last_t = t
+
+    def close(self) -> None:
+        """The owner's last call: the rows go to the segment file, the slab to another actor."""
+        recorder, slab = self._recorder, self._slab
+        if recorder is None:
+            return
+        self._recorder = None
+        if self._at:
+            recorder.store(slab, self._at)
+        recorder.release(self.id, slab)
+        # Whoever emits after this writes over and over into memory that nobody reads.
+        self._slab = memoryview(bytearray(_ROW_BYTES))
+        self._at, self._end = 0, _ROW_BYTES
+
+    def _full(self) -> None:
+        if self._recorder is not None:
+            self._recorder.store(self._slab, self._at)
+            if self.last_t - self._since < _QUICKLY:
+                self._slab = self._recorder.larger(self._slab)
+            self._since = self.last_t
+            self._end = len(self._slab)
+        self._at = 0
+
+
+def _signed(value: int) -> int:
+    return ((value + _SIGN) & _MASK) - _SIGN

@@ -1,0 +1,112 @@
+"""Segment files: the immutable part of a trace, rotated by size.
+
+    file = "WTR1" u32 length u32 crc32 header frame* [footer frame]        name: {run}-{node}-{pid}-{n:06d}.wtr
+
+    header = msgpack {v, lib, run, node, pid, boot, wall_ns, mono_ns, n, columns, events {id: name},
+                      actors {id: [name, kind, parent]}, kinds {id: name}}
+
+The header repeats the tables of actors and message kinds known when the file began, so each file can be read alone;
+what is registered later follows at once in META frames.  A file without a footer belongs to a run that is still
+going or was killed; its last rows are then in the slab file (slab.py).
+
+Not thread-safe: the recorder holds its lock around every call.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import zlib
+from typing import Any, Protocol
+
+import msgpack  # type: ignore[import-untyped]
+
+from warrenmq.trace.block import encode_footer
+
+FILE_MAGIC = b"WTR1"
+FILE_HEAD = struct.Struct("<4sII")
+SEGMENT_SUFFIX = ".wtr"
+
+
+class Output(Protocol):
+    """A segment file being written."""
+
+    def append(self, data: bytes) -> None:
+        """All bytes at the end, or OSError and none."""
+
+    def close(self) -> None: ...
+
+
+class OutputFile:
+    """A real file.  One unbuffered write a frame: what was appended survives SIGKILL."""
+
+    def __init__(self, path: str) -> None:
+        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        self._size = 0
+
+    def append(self, data: bytes) -> None:
+        view = memoryview(data)
+        try:
+            while view:
+                view = view[os.write(self._fd, view) :]
+        except OSError:
+            os.ftruncate(self._fd, self._size)
+            raise
+        self._size += len(data)
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+class OutputBytes:
+    """A file in memory, for simulation."""
+
+    def __init__(self, content: bytearray) -> None:
+        self._content = content
+
+    def append(self, data: bytes) -> None:
+        self._content += data
+
+    def close(self) -> None:
+        """Nothing to do: the content stays."""
+
+
+def encode_header(header: dict[str, Any]) -> bytes:
+    body: bytes = msgpack.packb(header)
+    return FILE_HEAD.pack(FILE_MAGIC, len(body), zlib.crc32(body)) + body
+
+
+def decode_header(data: memoryview) -> tuple[dict[str, Any], int] | None:
+    """The header and where it ends; None when the bytes begin with no whole header."""
+    if len(data) < FILE_HEAD.size:
+        return None
+    magic, length, crc = FILE_HEAD.unpack_from(data)
+    body = data[FILE_HEAD.size : FILE_HEAD.size + length]
+    if magic != FILE_MAGIC or len(body) != length or zlib.crc32(body) != crc:
+        return None
+    return msgpack.unpackb(body, strict_map_key=False), FILE_HEAD.size + length
+
+
+class Segment:
+    """The file being written: counts what goes in, so that its footer can say it."""
+
+    def __init__(self, output: Output, header: dict[str, Any]) -> None:
+        head = encode_header(header)
+        output.append(head)
+        self._output = output
+        self.size = len(head)
+        self._frames = 0
+        self._rows = 0
+
+    def append(self, frame: bytes, rows: int) -> None:
+        self._output.append(frame)
+        self.size += len(frame)
+        self._frames += 1
+        self._rows += rows
+
+    def finish(self, *, closed: bool) -> None:
+        """Write the footer and close; `closed` when no file of the run follows."""
+        self._output.append(encode_footer(self._frames, self._rows, closed=closed))
+        self._output.close()
+
+
