@@ -1,0 +1,109 @@
+"""Publisher confirms: one promise for one publish, kept by every queue it was routed to.
+
+A queue process settles its share after the sync that made the message safe (rabbit_confirms: a sequence number
+owes its queues; the last one that answers settles it).  A queue that dies before it answered nacks its share.
+
+No lock on the way of a message: a share is taken by `list.pop`, one atomic step, and whoever takes the last
+share settles the promise.  A waiter registers itself first and looks at the result second; the settler writes
+the result first and looks for waiters second; so one of the two always sees the other.
+"""
+
+from __future__ import annotations
+
+from threading import Lock
+from typing import TYPE_CHECKING
+
+from warrenmq.errors import Nacked
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from warrenmq.runtime import Runtime
+
+_registering = Lock()
+"""Held while a waiter registers: rare, and short, so one lock serves all promises."""
+
+
+class Confirm:
+    """The broker's answer to a publish; settled once, from any thread.
+
+    After `result` has returned None the message is as safe as the settings say (`durability`).
+    """
+
+    __slots__ = ("_callbacks", "_error", "_runtime", "_settled", "_shares")
+
+    def __init__(self, runtime: Runtime, shares: int = 1) -> None:
+        self._runtime = runtime
+        self._settled = shares == 0
+        self._error: Exception | None = None
+        self._shares = [None] * shares if shares > 1 else None
+        self._callbacks: list[Callable[[Confirm], object]] | None = None
+
+    def done(self) -> bool:
+        """Whether the answer is known."""
+        return self._settled
+
+    def result(self, timeout: float | None = None) -> None:
+        """Wait for the answer, `timeout` seconds at the most.
+
+        Raises Nacked, Returned or BrokerClosed when the message was not taken over, TimeoutError when the answer
+        is not there in time (it may still come).
+        """
+        if not self._settled:
+            known = self._runtime.event()
+            self.add_done_callback(lambda _confirm: known.set())
+            if not known.wait(timeout):
+                msg = f"no confirm within {timeout} s; the message may still be confirmed later"
+                raise TimeoutError(msg)
+        if self._error is not None:
+            raise self._error
+
+    def exception(self) -> Exception | None:
+        """Why the message was not taken over; None when it was, or while that is not known."""
+        return self._error
+
+    def add_done_callback(self, callback: Callable[[Confirm], object]) -> None:
+        """Have `callback(confirm)` called when the answer is known: in the settling actor's thread, or here and
+        now if it is known already.  It must not block, and what it raises is lost."""
+        with _registering:
+            if self._callbacks is None:
+                self._callbacks = []
+            self._callbacks.append(callback)
+        if self._settled:
+            self._call_back()
+
+    # -- for queue processes
+
+    def confirm(self) -> None:
+        """One queue has the message safe."""
+        if (shares := self._shares) is not None:
+            shares.pop()
+            if shares:
+                return
+        self._settled = True
+        if self._callbacks is not None:
+            self._call_back()
+
+    def nack(self, why: str) -> None:
+        """One queue will not answer: the whole promise is broken (RabbitMQ nacks when any queue does)."""
+        self.fail(Nacked(why))
+
+    def fail(self, error: Exception) -> None:
+        """Break the promise; later answers of other queues change nothing."""
+        if not self._settled:
+            self._error = error
+            self._settled = True
+        if self._callbacks is not None:
+            self._call_back()
+
+    def _call_back(self) -> None:
+        callbacks = self._callbacks
+        while callbacks:
+            try:
+                callback = callbacks.pop()
+            except IndexError:  # another thread is calling back too
+                return
+            try:
+                callback(self)
+            except Exception:  # noqa: BLE001, S110  # a publisher's mistake must not stop the queue
+                pass

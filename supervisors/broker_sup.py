@@ -1,0 +1,103 @@
+"""The broker's supervision tree, as data (rabbit_vhost_sup_wrapper, rabbit_vhost_sup; reference 13.1).
+
+    vhost_sup_wrapper        one_for_all   2 in 300 s (vhost_restart_intensity)
+     ├ vhost_sup             one_for_all   0
+     │  ├ msg_store_transient    and its GC, linked
+     │  ├ msg_store_persistent   and its GC, linked
+     │  └ queue_sup          simple_one_for_one   10 in 10 s
+     │     └ one process a queue    transient: not started again when it was deleted
+     └ vhost_process         recovers the vhost: starts the queues, answers declarations
+
+A queue that crashes is started again alone.  A store (or its GC, which is linked to it) that crashes takes the
+vhost with it: the queues hold references into its tables, so all of it recovers from disk together; that is what
+intensity 0 of vhost_sup means.  The wrapper then starts the vhost again, and after too many crashes gives up, and
+the broker is down until it is opened anew.
+
+RabbitMQ has one more supervisor around each queue (rabbit_amqqueue_sup, 5 in 10 s); here a thread a queue is
+worth more than a second limit, so all queues share the limit of the one above (docs/architecture.md).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from warrenmq.actors.msg_store import MsgStore
+from warrenmq.actors.queue_process import QueueProcess
+from warrenmq.actors.vhost_process import VhostProcess
+from warrenmq.storage.index_recovery import store_message_ids
+from warrenmq.supervisors.supervisor import ChildSpec, Supervisor
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from warrenmq.actors.vhost_process import Vhost
+
+TRANSIENT_STORE = "msg_store_transient"
+PERSISTENT_STORE = "msg_store_persistent"
+VHOST_SUP = "vhost_sup"
+VHOST_PROCESS = "vhost_process"
+QUEUE_SUP = "queue_sup"
+WRAPPER = "vhost_sup_wrapper"
+
+
+class QueueSup(Supervisor):
+    """rabbit_amqqueue_sup_sup: one child a queue, started by the vhost process."""
+
+    strategy = "simple_one_for_one"
+    intensity = 10
+    period = 10.0
+
+    def children(self, vhost: Vhost) -> Iterable[ChildSpec]:
+        """The template; each queue adds its QueueSpec and its name."""
+        shutdown = vhost.settings.classic_queue_shutdown_timeout / 1000
+        return [ChildSpec("queue", QueueProcess, restart="transient", shutdown=shutdown)]
+
+
+class VhostSup(Supervisor):
+    """rabbit_vhost_sup: the stores first, transient before persistent, then the queues."""
+
+    strategy = "one_for_all"
+    intensity = 0
+    period = 1.0
+
+    def children(self, vhost: Vhost) -> Iterable[ChildSpec]:
+        """Both stores are one class; the persistent one counts references from the queues' indexes."""
+        shutdown = vhost.settings.msg_store_shutdown_timeout / 1000
+
+        def references() -> Iterable[tuple[str, list[bytes]]]:
+            for name in vhost.definitions.queues:
+                yield name, store_message_ids(vhost.disk, vhost.directory.queue(name))
+
+        def store(name: str, refs: Any) -> ChildSpec:
+            args = (name, vhost.directory.store(name), vhost.disk, vhost.settings, refs, vhost.directory.quarantine)
+            return ChildSpec(name, MsgStore, args=args, name=name, shutdown=shutdown)
+
+        return [
+            store(TRANSIENT_STORE, None),
+            store(PERSISTENT_STORE, references),
+            ChildSpec(QUEUE_SUP, QueueSup, args=(vhost,), name=QUEUE_SUP, shutdown=None),
+        ]
+
+
+class VhostSupWrapper(Supervisor):
+    """rabbit_vhost_sup_wrapper: the root of the tree."""
+
+    strategy: ClassVar[str] = "one_for_all"
+
+    def init(self, vhost: Vhost) -> None:
+        """The limit is a setting, the rest is fixed."""
+        self.intensity, self.period = vhost.settings.vhost_restart_intensity
+        super().init(vhost)
+
+    def children(self, vhost: Vhost) -> Iterable[ChildSpec]:
+        """The vhost's supervisor, then the process that recovers it."""
+        return [
+            ChildSpec(VHOST_SUP, VhostSup, args=(vhost,), name=VHOST_SUP, shutdown=None),
+            ChildSpec(
+                VHOST_PROCESS,
+                VhostProcess,
+                args=(vhost, QUEUE_SUP, PERSISTENT_STORE, TRANSIENT_STORE),
+                name=VHOST_PROCESS,
+                shutdown=vhost.settings.msg_store_shutdown_timeout / 1000,
+            ),
+        ]

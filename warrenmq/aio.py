@@ -1,0 +1,242 @@
+"""warrenmq for asyncio: the same broker, awaited; nothing here blocks the event loop.
+
+    async with warrenmq.aio.open("data/") as broker:
+        jobs = await broker.declare_queue("jobs")
+        await jobs.publish(b"payload")                  # returns when it is on disk
+        async for delivery in jobs.consume(prefetch=100):
+            delivery.ack()
+
+Calls that may wait (open, declare, get, close) run in a worker thread; publishes and deliveries do not: confirms
+and messages come back to the loop through `call_soon_threadsafe`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from warrenmq import broker as _broker
+from warrenmq.consumer import DOWN
+from warrenmq.consumer import Consumer as _Consumer
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+    from os import PathLike
+    from types import TracebackType
+
+    from warrenmq.actors.confirms import Confirm
+    from warrenmq.consumer import Delivery
+    from warrenmq.runtime import Channel
+    from warrenmq.settings import Settings
+    from warrenmq.stats import Stats
+
+
+def open(path: str | PathLike[str], *, settings: Settings | Mapping[str, Any] | None = None,  # noqa: A001
+         trace: str | PathLike[str] | None = None) -> Broker:  # fmt: skip
+    """As `warrenmq.open`; use the result with `async with`, or call its `start` and `close`."""
+    return Broker(lambda: _broker.open(path, settings=settings, trace=trace))
+
+
+AT_ONCE = 128
+"""Deliveries that one trip to the consumer's channel brings."""
+
+
+class Broker:
+    """An open data directory for one event loop."""
+
+    def __init__(self, start: Callable[[], _broker.Broker]) -> None:
+        self._start = start
+        self._sync: _broker.Broker | None = None
+
+    async def start(self) -> Broker:
+        """Open or recover the directory; raises as `warrenmq.open` does."""
+        self._sync = await asyncio.to_thread(self._start)
+        return self
+
+    async def close(self, timeout: float | None = 60.0) -> None:  # noqa: ASYNC109  # the face's own signature
+        """As `warrenmq.Broker.close`."""
+        await asyncio.to_thread(self.sync.close, timeout)
+
+    async def __aenter__(self) -> Broker:
+        return await self.start()
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                        traceback: TracebackType | None) -> None:  # fmt: skip
+        await self.close()
+
+    @property
+    def sync(self) -> _broker.Broker:
+        """The broker underneath, for calls that are not wrapped here."""
+        if self._sync is None:
+            msg = "the broker is not started; use `async with warrenmq.aio.open(...)` or await its start()"
+            raise _broker.BrokerClosed(msg)
+        return self._sync
+
+    async def declare_queue(self, name: str = "", **options: Any) -> Queue:
+        """As `warrenmq.Broker.declare_queue`."""
+        queue = await asyncio.to_thread(self.sync.declare_queue, name, **options)
+        return Queue(self, queue)
+
+    async def declare_exchange(self, name: str, type: str = "direct", **options: Any) -> str:  # noqa: A002
+        """As `warrenmq.Broker.declare_exchange`; returns the name."""
+        return str(await asyncio.to_thread(self.sync.declare_exchange, name, type, **options))
+
+    async def bind(self, destination: Queue | str, source: str, routing_key: str = "") -> None:
+        """As `warrenmq.Broker.bind`."""
+        await asyncio.to_thread(self.sync.bind, str(destination), source, routing_key)
+
+    async def unbind(self, destination: Queue | str, source: str, routing_key: str = "") -> None:
+        """As `warrenmq.Broker.unbind`."""
+        await asyncio.to_thread(self.sync.unbind, str(destination), source, routing_key)
+
+    async def delete_queue(self, name: Queue | str, *, if_unused: bool = False, if_empty: bool = False) -> int:
+        """As `warrenmq.Broker.delete_queue`."""
+        return await asyncio.to_thread(self.sync.delete_queue, str(name), if_unused=if_unused, if_empty=if_empty)
+
+    async def purge(self, name: Queue | str) -> int:
+        """As `warrenmq.Broker.purge`."""
+        return await asyncio.to_thread(self.sync.purge, str(name))
+
+    async def stats(self) -> Stats:
+        """As `warrenmq.Broker.stats`."""
+        return await asyncio.to_thread(self.sync.stats)
+
+    async def publish(self, exchange: str, routing_key: str, body: bytes, **options: Any) -> None:
+        """Publish, and return when it is confirmed; raises as `Confirm.result` does."""
+        await self._confirmed(lambda: self.sync.publish(exchange, routing_key, body, **options), exchange, routing_key)
+
+    async def publish_many(self, exchange: str, routing_key: str, bodies: Iterable[bytes], **options: Any) -> None:
+        """Publish many in one cast, and return when all are confirmed."""
+        batch = list(bodies)
+        await self._confirmed(
+            lambda: self.sync.publish_many(exchange, routing_key, batch, **options), exchange, routing_key
+        )
+
+    async def _confirmed(self, publish: Callable[[], Confirm], exchange: str, routing_key: str) -> None:
+        # Where there is credit a publish does not wait; where there is none, or where a queue is being restarted,
+        # it waits in a thread.
+        confirm = await asyncio.to_thread(publish) if self.sync.would_block(exchange, routing_key) else publish()
+        if not confirm.done():
+            loop = asyncio.get_running_loop()
+            known = loop.create_future()
+
+            def wake() -> None:
+                if not known.done():
+                    known.set_result(None)
+
+            confirm.add_done_callback(lambda _confirm: loop.call_soon_threadsafe(wake))
+            await known
+        confirm.result(0)
+
+
+class Queue:
+    """A declared queue."""
+
+    def __init__(self, broker: Broker, queue: _broker.Queue) -> None:
+        self._broker = broker
+        self._queue = queue
+        self.name = queue.name
+
+    async def publish(self, body: bytes, **options: Any) -> None:
+        """Publish, and return when it is confirmed."""
+        await self._broker.publish("", self.name, body, **options)
+
+    async def publish_many(self, bodies: Iterable[bytes], **options: Any) -> None:
+        """Publish many in one cast, and return when all are confirmed."""
+        await self._broker.publish_many("", self.name, bodies, **options)
+
+    async def get(self, timeout: float | None = None, *, no_ack: bool = False) -> Delivery | None:  # noqa: ASYNC109
+        """As `warrenmq.broker.Queue.get`."""
+        if not timeout:
+            return await asyncio.to_thread(self._queue.get, None, no_ack=no_ack)
+        async with self.consume(1, no_ack) as consumer:
+            try:
+                return await asyncio.wait_for(anext(consumer), timeout)
+            except (TimeoutError, StopAsyncIteration):
+                return None
+
+    def consume(self, prefetch: int = _broker.DEFAULT_PREFETCH, no_ack: bool = False, *,  # noqa: FBT001, FBT002
+                exclusive: bool = False) -> Consumer:  # fmt: skip
+        """An async iterator over deliveries, and an async context manager; it subscribes at the first use."""
+        return Consumer(self._broker, self.name, prefetch, no_ack=no_ack, exclusive=exclusive)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class _WakingChannel:
+    """A consumer's channel that wakes its event loop; `put` is called in other threads."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self._loop = asyncio.get_running_loop()
+        self.news = asyncio.Event()
+        self.subscribe_again = False
+        """The queue process died: the next take will wait for its successor."""
+        self.get = channel.get
+        self.get_nowait = channel.get_nowait
+        self.empty = channel.empty
+        self.qsize = channel.qsize
+
+    def put(self, item: object, /) -> None:
+        self._channel.put(item)
+        if item is DOWN:
+            self.subscribe_again = True
+        with suppress(RuntimeError):  # the loop is closed: nobody is left to wake
+            self._loop.call_soon_threadsafe(self.news.set)
+
+
+class Consumer:
+    """Deliveries for `async for`; acks are ordinary methods of the delivery, they never wait."""
+
+    def __init__(self, broker: Broker, queue: str, prefetch: int, *, no_ack: bool, exclusive: bool) -> None:
+        self._broker = broker
+        self._options = queue, prefetch, no_ack, exclusive
+        self._consumer: _Consumer | None = None
+        self._channel: _WakingChannel | None = None
+        self._ready: deque[Delivery] = deque()
+
+    async def _started(self) -> tuple[_Consumer, _WakingChannel]:
+        if self._consumer is None or self._channel is None:
+            queue, prefetch, no_ack, exclusive = self._options
+            broker = self._broker.sync
+            channel = self._channel = _WakingChannel(broker.runtime.channel())
+            self._consumer = await asyncio.to_thread(
+                lambda: _Consumer(broker, queue, prefetch, no_ack=no_ack, exclusive=exclusive, channel=channel)
+            )
+        return self._consumer, self._channel
+
+    def __aiter__(self) -> AsyncIterator[Delivery]:
+        return self
+
+    async def __anext__(self) -> Delivery:
+        consumer, channel = await self._started()
+        while not self._ready:
+            channel.news.clear()
+            if channel.subscribe_again:
+                channel.subscribe_again = False
+                self._ready.extend(await asyncio.to_thread(consumer.take, AT_ONCE, 0))
+            else:
+                self._ready.extend(consumer.take(AT_ONCE, 0))
+            if not self._ready:
+                if consumer.ended:
+                    raise StopAsyncIteration
+                await channel.news.wait()
+        return self._ready.popleft()
+
+    async def cancel(self) -> None:
+        """No more deliveries; those not yet handed out go back to the queue."""
+        if self._consumer is not None:
+            while self._ready:
+                self._ready.pop().nack()
+            await asyncio.to_thread(self._consumer.cancel)
+
+    async def __aenter__(self) -> Consumer:
+        await self._started()
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                        traceback: TracebackType | None) -> None:  # fmt: skip
+        await self.cancel()

@@ -1,0 +1,492 @@
+"""The broker as an application sees it: open a directory, declare, publish, consume, close.
+
+A Broker is no actor.  It owns the directory and the runtime, starts the supervision tree, and turns calls into
+casts to queue processes (publish, ack) or calls (everything that is not on a message's way).
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from contextlib import suppress
+from itertools import count
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import structlog
+from pykka import ActorDeadError, Timeout
+
+from warrenmq.actors.confirms import Confirm
+from warrenmq.actors.msg_store import StoreInfo
+from warrenmq.actors.queue_process import Deliveries, Drain, Get, Info, Purge, Refused
+from warrenmq.actors.vhost_process import (
+    Bind,
+    DeclareExchange,
+    DeclareQueue,
+    DeleteExchange,
+    DeleteQueue,
+    Unbind,
+    Vhost,
+    queue_name,
+)
+from warrenmq.consumer import CLOSED, Consumer, Delivery, Subscription
+from warrenmq.errors import BrokerClosed, Error, NotFound, PreconditionFailed, Returned
+from warrenmq.publisher import MessageIds, Publishing
+from warrenmq.routing import Binding, ExchangeSpec, Router
+from warrenmq.runtime import Threads
+from warrenmq.settings import Settings
+from warrenmq.stats import ActorStats, FileStats, QueueStats, Stats, StoreStats
+from warrenmq.storage.definitions import Definitions, QueueRecord
+from warrenmq.storage.directory import DataDirectory
+from warrenmq.storage.disk import RealDisk
+from warrenmq.supervisors.broker_sup import (
+    PERSISTENT_STORE,
+    TRANSIENT_STORE,
+    VHOST_PROCESS,
+    WRAPPER,
+    VhostSupWrapper,
+)
+from warrenmq.trace.events import Ev
+from warrenmq.trace.recorder import Recorder
+from warrenmq.transaction import Transaction
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from os import PathLike
+    from types import TracebackType
+
+    from pykka import ActorRef
+
+    from warrenmq.actors.queue_process import Ack, Cancel, QueueInfo, Reject, Taken
+    from warrenmq.runtime import Channel, Runtime
+    from warrenmq.storage.disk import Disk
+    from warrenmq.storage.stored_message import Properties
+    from warrenmq.trace.recorder import ActorTrace
+
+RESTART_PATIENCE = 30.0
+"""Seconds that a call waits for a queue process that is being restarted."""
+RESTART_LOOK = 0.002
+"""Seconds between looks for it."""
+DEFAULT_PREFETCH = 250
+T = TypeVar("T")
+
+log = structlog.get_logger("warrenmq.broker")
+
+
+def open(  # noqa: A001  # the promised name
+    path: str | PathLike[str],
+    *,
+    settings: Settings | Mapping[str, Any] | None = None,
+    trace: str | PathLike[str] | None = None,
+    runtime: Runtime | None = None,
+) -> Broker:
+    """Start or recover the store in the folder `path`; made when it is not there.
+
+    `settings` is a Settings or a mapping of its fields; None reads WARRENMQ_* variables and defaults.
+    `trace` is a folder for trace segments; None = no trace.  `runtime` schedules the actors; None = Threads().
+    Raises DirectoryInUse when another broker has the folder, SettingsError for a bad setting, OSError when the
+    folder cannot be used.  Damaged files never raise: their bad bytes go to quarantine/ and are reported.
+    """
+    if settings is None:
+        settings = Settings.load()
+    elif not isinstance(settings, Settings):
+        settings = Settings.load(**settings)
+    return Broker(str(path), settings, runtime or Threads(), RealDisk(settings.durability),
+                  None if trace is None else str(trace))  # fmt: skip
+
+
+class Broker:
+    """An open data directory; also a context manager.  All methods may be called from any thread."""
+
+    def __init__(self, path: str, settings: Settings, runtime: Runtime, disk: Disk,
+                 trace: str | Recorder | None = None) -> None:  # fmt: skip
+        self.path = path
+        self.settings = settings
+        self.runtime = runtime
+        self._directory = DataDirectory.open(disk, path, settings)
+        self._local = threading.local()
+        self._consumer_ids = count(1)
+        self._closing = False
+        self._down: str | None = None
+        """Why the supervision tree ended by itself; None while it stands."""
+        self.consumers: dict[int, Channel] = {}
+        """Channels of running consumers, to be told when the broker closes."""
+        self._exclusive_queues: list[str] = []
+        try:
+            vhost_directory = self._directory.vhost("/")
+            definitions = Definitions.open(disk, vhost_directory.definitions, vhost_directory.quarantine)
+            self._vhost = Vhost(vhost_directory, disk, settings, definitions, Router())
+            boot = self._directory.next_boot()
+            self._ids = MessageIds(runtime, boot, runtime.lock())
+            self._recorder = self._start_trace(trace, boot)
+            self._root = runtime.start(VhostSupWrapper, self._vhost, name=WRAPPER)
+        except BaseException:
+            self._end_trace(clean=False)
+            self._directory.close()
+            raise
+        self._root.actor_inbox.on_close(self._root_ended)
+        log.info("broker open", path=path, boot=boot, queues=len(definitions.queues))
+
+    # -- declarations
+
+    def declare_queue(self, name: str = "", *, durable: bool = True, exclusive: bool = False,
+                      auto_delete: bool = False, arguments: Mapping[str, Any] | None = None) -> Queue:  # fmt: skip
+        """Have a queue; a durable one is on disk when this returns.
+
+        An empty name is replaced by one of the broker's ("amq.gen-...").  An exclusive queue lives as long as this
+        Broker and is not durable.  Raises PreconditionFailed when a queue of this name exists with other
+        properties or an argument is not supported, AccessRefused for names that begin with "amq.".
+        """
+        name = name or "amq.gen-" + self.runtime.token_bytes(11).hex()
+        record = QueueRecord(name, durable=durable and not exclusive, exclusive=exclusive, auto_delete=auto_delete,
+                             arguments=dict(arguments or {}))  # fmt: skip
+        self._declare(DeclareQueue(record))
+        if exclusive:
+            self._exclusive_queues.append(name)
+        return Queue(self, name)
+
+    def declare_exchange(self, name: str, type: str = "direct", *, durable: bool = True,  # noqa: A002
+                         auto_delete: bool = False, internal: bool = False,
+                         arguments: Mapping[str, Any] | None = None) -> Exchange:  # fmt: skip
+        """Have an exchange ("direct" or "fanout"; the other types are not built yet); on disk when this returns."""
+        self._declare(DeclareExchange(ExchangeSpec(name, type, durable, auto_delete, internal, dict(arguments or {}))))
+        return Exchange(self, name)
+
+    def bind(self, destination: str | Queue, source: str | Exchange, routing_key: str = "",
+             arguments: Mapping[str, Any] | None = None) -> None:  # fmt: skip
+        """Route messages of exchange `source` with this key to queue `destination`; on disk when this returns."""
+        self._declare(Bind(Binding(str(destination), str(source), routing_key, dict(arguments or {}))))
+
+    def unbind(self, destination: str | Queue, source: str | Exchange, routing_key: str = "",
+               arguments: Mapping[str, Any] | None = None) -> None:  # fmt: skip
+        """Undo a binding; no error when there is none (AMQP)."""
+        self._declare(Unbind(Binding(str(destination), str(source), routing_key, dict(arguments or {}))))
+
+    def delete_queue(self, name: str | Queue, *, if_unused: bool = False, if_empty: bool = False) -> int:
+        """Delete a queue and its messages; returns how many were ready.  NotFound, PreconditionFailed."""
+        deleted = self._declare(DeleteQueue(str(name), if_unused, if_empty))
+        return int(deleted)
+
+    def delete_exchange(self, name: str | Exchange, *, if_unused: bool = False) -> None:
+        """Delete an exchange and its bindings; its queues stay."""
+        self._declare(DeleteExchange(str(name), if_unused))
+
+    def purge(self, name: str | Queue) -> int:
+        """Drop all ready messages of a queue; returns how many.  Unacked ones stay."""
+        return int(self.call_process(self.address(str(name)), Purge()))
+
+    def queue(self, name: str) -> Queue:
+        """A queue that exists (AMQP's passive declare); NotFound when it does not."""
+        self.check_open()
+        if self._vhost.queue(name) is None:
+            msg = f"there is no queue {name!r}; declare it first"
+            raise NotFound(msg)
+        return Queue(self, name)
+
+    # -- publish
+
+    def publish(self, exchange: str | Exchange, routing_key: str, body: bytes, *,
+                properties: Properties | None = None, persistent: bool = True,
+                mandatory: bool = False) -> Confirm:  # fmt: skip
+        """Publish one message; returns at once, unless a queue is so far behind that it grants no credit.
+
+        `body` is bytes-like.  The Confirm is settled when every queue it was routed to has it safe; one that no
+        queue wants is confirmed at once, or with `mandatory` fails with Returned.  NotFound: no such exchange.
+        """
+        return self._publish(str(exchange), routing_key, [body if type(body) is bytes else bytes(body)],
+                             properties, persistent, mandatory)  # fmt: skip
+
+    def publish_many(self, exchange: str | Exchange, routing_key: str, bodies: Iterable[bytes], *,
+                     properties: Properties | None = None, persistent: bool = True,
+                     mandatory: bool = False) -> Confirm:  # fmt: skip
+        """Publish many messages that differ in their bodies only: one cast to each queue, one Confirm for all."""
+        bodies = [body if type(body) is bytes else bytes(body) for body in bodies]
+        return self._publish(str(exchange), routing_key, bodies, properties, persistent, mandatory)
+
+    def _publish(self, exchange: str, routing_key: str, bodies: list[bytes], properties: Properties | None,
+                 persistent: bool, mandatory: bool) -> Confirm:  # fmt: skip  # noqa: FBT001
+        if self._closing or self._down is not None:
+            self.check_open()
+        if (transaction := self._local.__dict__.get("transaction")) is not None:
+            confirm = Confirm(self.runtime)
+            self._vhost.router.route(exchange, routing_key)  # an unknown exchange is refused now, not at the commit
+            transaction.add(lambda: self._publish_now(exchange, routing_key, bodies, properties, persistent,
+                                                      mandatory), confirm)  # fmt: skip
+            return confirm  # type: ignore[no-any-return]
+        return self._publish_now(exchange, routing_key, bodies, properties, persistent, mandatory)
+
+    def _publish_now(self, exchange: str, routing_key: str, bodies: list[bytes], properties: Properties | None,
+                     persistent: bool, mandatory: bool) -> Confirm:  # fmt: skip  # noqa: FBT001
+        queues = self._vhost.router.route(exchange, routing_key)
+        if not queues or not bodies:
+            confirm = Confirm(self.runtime, 0)
+            if mandatory and not queues:
+                confirm.fail(Returned(exchange, routing_key))
+            return confirm
+        publishing = self.publishing()
+        publication = publishing.publication(exchange, routing_key, bodies, properties, persistent=persistent)
+        confirm = Confirm(self.runtime, len(queues))
+        for queue in queues:
+            publishing.send(queue, publication, confirm)
+        return confirm
+
+    def would_block(self, exchange: str, routing_key: str) -> bool:
+        """Whether a publish by this thread would wait, for credit or for a queue that is being restarted."""
+        publishing = self.publishing()
+        return any(publishing.would_block(queue) for queue in self._vhost.router.route(exchange, routing_key))
+
+    def tx(self) -> Transaction:
+        """A context manager: what this thread publishes and acks inside takes effect together at its end, when it
+        also waits for the confirms; on an exception none of it does (AMQP's tx)."""
+        self.check_open()
+        return Transaction(self._local)
+
+    # -- state
+
+    def stats(self) -> Stats:
+        """A snapshot of queues, stores and actors."""
+        self.check_open()
+        queues = []
+        for name in sorted(self._vhost.router.queues):
+            with suppress(NotFound):
+                info = self.call_process(self.address(name), Info())
+                record = self._vhost.queue(name)
+                queues.append(QueueStats(name, record is not None and record.durable, info.ready, info.unacked,
+                                         info.consumers, info.in_memory))  # fmt: skip
+        stores = []
+        for name in (PERSISTENT_STORE, TRANSIENT_STORE):
+            info = self.call_process(self.runtime.whereis(name), StoreInfo())
+            files = tuple(FileStats(*row) for row in info.files)
+            stores.append(StoreStats(name, info.messages, info.references, info.current_file, files))
+        actors = tuple(ActorStats(*each) for each in self.runtime.living())
+        return Stats(tuple(queues), tuple(stores), actors)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it takes calls: False once closed, or when its supervision tree gave up."""
+        return not self._closing and self._down is None
+
+    def check_open(self) -> None:
+        """Raise BrokerClosed, with the reason, unless it is open."""
+        if self._down is not None:
+            msg = f"the broker of {self.path} is down: {self._down}; close it and open the directory again"
+            raise BrokerClosed(msg)
+        if self._closing:
+            msg = f"the broker of {self.path} is closed"
+            raise BrokerClosed(msg)
+
+    def close(self, timeout: float | None = 60.0) -> None:
+        """Stop cleanly: outstanding confirms are waited for (`timeout` seconds), everything is on disk, consumers
+        end, the directory is free.  Closing twice is no error."""
+        if self._closing:
+            return
+        for name in self._exclusive_queues:
+            with suppress(Error):
+                self.delete_queue(name)
+        self._drain(timeout)
+        self._closing = True
+        clean = self._down is None and self.runtime.stop_actor(self._root, timeout=timeout)
+        if not clean:
+            self.runtime.shutdown()
+        for channel in list(self.consumers.values()):
+            channel.put(CLOSED)
+        self._end_trace(clean=clean)
+        self._vhost.definitions.close()
+        self._directory.close()
+        log.info("broker closed", path=self.path, clean=clean)
+
+    def _drain(self, timeout: float | None) -> None:
+        for name in list(self._vhost.router.queues):
+            with suppress(Error, ActorDeadError, Timeout):
+                self.runtime.call(queue_name(name), Drain(), timeout)
+
+    def __enter__(self) -> Broker:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 traceback: TracebackType | None) -> None:  # fmt: skip
+        self.close()
+
+    def _root_ended(self, reason: Any) -> None:
+        if not self._closing:
+            restarts, period = self.settings.vhost_restart_intensity
+            self._down = f"its supervisor gave up ({reason}); it allows {restarts} restarts in {period} s"
+            for channel in list(self.consumers.values()):
+                channel.put(CLOSED)
+
+    # -- for Queue, Consumer and Publishing
+
+    def publishing(self) -> Publishing:
+        """The calling thread's publishing side."""
+        try:
+            return self._local.publishing  # type: ignore[no-any-return]
+        except AttributeError:
+            credit = self.settings.credit_flow_default_credit[0]
+            self._local.publishing = Publishing(self.runtime, self._ids, credit, self.trace(), self.address)
+            return self._local.publishing  # type: ignore[no-any-return]
+
+    def trace(self) -> ActorTrace | None:
+        """The calling thread's trace: an application thread is a client in the trace."""
+        if self._recorder is None:
+            return None
+        try:
+            return self._local.trace  # type: ignore[no-any-return]
+        except AttributeError:
+            name = f"client-{next(self._clients)}"
+            self._local.trace = self._recorder.actor(name, "client")
+            return self._local.trace  # type: ignore[no-any-return]
+
+    def address(self, queue: str) -> ActorRef:
+        """A queue's process; waits while it is being restarted.  NotFound, BrokerClosed."""
+        name = queue_name(queue)
+        waited = 0.0
+        while True:
+            try:
+                return self.runtime.whereis(name)
+            except ActorDeadError:
+                self.check_open()
+                if self._vhost.queue(queue) is None:
+                    msg = f"there is no queue {queue!r}; declare it first"
+                    raise NotFound(msg) from None
+                if waited > RESTART_PATIENCE:
+                    msg = f"queue {queue!r} did not come back within {RESTART_PATIENCE:.0f} s; see the log"
+                    raise BrokerClosed(msg) from None
+            self.runtime.event().wait(RESTART_LOOK)
+            waited += RESTART_LOOK
+
+    def call_process(self, ref: ActorRef, request: Any) -> Any:
+        """Call an actor and raise what it refuses."""
+        self.check_open()
+        try:
+            reply = self.runtime.call(ref, request, None, self.trace())
+        except ActorDeadError as error:
+            self.check_open()
+            msg = "the actor that was called ended before it answered; it is being restarted, try again"
+            raise BrokerClosed(msg) from error
+        if isinstance(reply, Refused):
+            raise reply.error
+        return reply
+
+    def settle(self, ref: ActorRef, message: Ack | Reject | Taken | Cancel) -> None:
+        """Cast what a consumer has to say; a dead queue process needs no acks (its messages come again)."""
+        if (transaction := self._local.__dict__.get("transaction")) is not None:
+            transaction.add(lambda: self.runtime.cast(ref, message, self.trace()), None)
+        else:
+            self.runtime.cast(ref, message, self.trace())
+
+    def next_consumer_id(self) -> int:
+        """A number for a consumer, unique in this broker."""
+        return next(self._consumer_ids)
+
+    def _declare(self, request: Any) -> Any:
+        self.check_open()
+        waited = 0.0
+        while not self.runtime.is_registered(VHOST_PROCESS) and waited < RESTART_PATIENCE and self._down is None:
+            self.runtime.event().wait(RESTART_LOOK)
+            waited += RESTART_LOOK
+        self.check_open()
+        return self.call_process(self.runtime.whereis(VHOST_PROCESS), request)
+
+    # -- trace
+
+    def _start_trace(self, trace: str | Recorder | None, boot: int) -> Recorder | None:
+        self._clients = count(1)
+        self._recorder: Recorder | None = None
+        if trace is None:
+            return None
+        if isinstance(trace, str):
+            run = f"{boot:06d}-{self.runtime.token_bytes(4).hex()}"
+            recorder = Recorder(trace, run=run, pid=os.getpid(), boot=boot, clock=self.runtime)
+        else:
+            recorder = trace
+        self._recorder = self.runtime.recorder = recorder
+        self._broker_trace = recorder.actor("broker", "broker")
+        self._broker_trace.emit(Ev.RUN_START, a=boot, b=int(self.settings.durability == "fsync"),
+                                c=self.settings.msg_store_file_size_limit)  # fmt: skip
+        self._boot = boot
+        return recorder
+
+    def _end_trace(self, *, clean: bool) -> None:
+        if (recorder := getattr(self, "_recorder", None)) is None:
+            return
+        if clean:
+            self._broker_trace.emit(Ev.RUN_END, a=self._boot)
+        recorder.close()
+        self.runtime.recorder = None
+        self._recorder = None
+
+
+class Exchange:
+    """A declared exchange."""
+
+    def __init__(self, broker: Broker, name: str) -> None:
+        self._broker = broker
+        self.name = name
+
+    def publish(self, routing_key: str, body: bytes, *, properties: Properties | None = None,
+                persistent: bool = True, mandatory: bool = False) -> Confirm:  # fmt: skip
+        """As `Broker.publish` to this exchange."""
+        return self._broker.publish(self.name, routing_key, body, properties=properties, persistent=persistent,
+                                    mandatory=mandatory)  # fmt: skip
+
+    def __str__(self) -> str:
+        return self.name
+
+    def __repr__(self) -> str:
+        return f"<Exchange {self.name!r}>"
+
+
+class Queue:
+    """A declared queue."""
+
+    def __init__(self, broker: Broker, name: str) -> None:
+        self._broker = broker
+        self.name = name
+        self._getter = broker.next_consumer_id()
+
+    def publish(self, body: bytes, *, properties: Properties | None = None, persistent: bool = True,
+                mandatory: bool = False) -> Confirm:  # fmt: skip
+        """Publish to this queue, through the default exchange (see Broker.publish)."""
+        return self._broker.publish("", self.name, body, properties=properties, persistent=persistent,
+                                    mandatory=mandatory)  # fmt: skip
+
+    def publish_many(self, bodies: Iterable[bytes], *, properties: Properties | None = None,
+                     persistent: bool = True, mandatory: bool = False) -> Confirm:  # fmt: skip
+        """Publish many bodies in one cast; the Confirm covers all of them."""
+        return self._broker.publish_many("", self.name, bodies, properties=properties, persistent=persistent,
+                                         mandatory=mandatory)  # fmt: skip
+
+    def get(self, timeout: float | None = None, *, no_ack: bool = False) -> Delivery | None:
+        """One message, or None: at once when `timeout` is None or 0, else when none came within `timeout` s."""
+        ref = self._broker.address(self.name)
+        reply = self._broker.call_process(ref, Get(self._getter, no_ack, timeout or 0.0))
+        if not isinstance(reply, Deliveries):
+            return None
+        subscription = Subscription(self._broker, self.name, ref, self._getter, no_ack=no_ack)
+        return Delivery(subscription, reply.first_tag, reply.messages[0])
+
+    def consume(self, prefetch: int = DEFAULT_PREFETCH, no_ack: bool = False, *,  # noqa: FBT001, FBT002
+                exclusive: bool = False) -> Consumer:  # fmt: skip
+        """An iterator over deliveries, up to `prefetch` of them unacked (0 = no limit).
+
+        With `no_ack` a message is gone once it is delivered.  An exclusive consumer shares with nobody
+        (AccessRefused otherwise).
+        """
+        if prefetch < 0:
+            msg = f"prefetch is {prefetch}; use 0 for no limit, or how many deliveries may be unacked"
+            raise PreconditionFailed(msg)
+        return Consumer(self._broker, self.name, prefetch, no_ack=no_ack, exclusive=exclusive)
+
+    def info(self) -> QueueInfo:
+        """What the queue's process knows of itself (see QueueInfo)."""
+        info: QueueInfo = self._broker.call_process(self._broker.address(self.name), Info())
+        return info
+
+    def purge(self) -> int:
+        """Drop all ready messages; returns how many."""
+        return self._broker.purge(self.name)
+
+    def __str__(self) -> str:
+        return self.name
+
+    def __repr__(self) -> str:
+        return f"<Queue {self.name!r}>"

@@ -1,0 +1,263 @@
+"""The consuming side of the face: deliveries, and the iterator that brings them.
+
+The queue process pushes deliveries into the consumer's channel as far as its prefetch count allows; the
+application takes them from there in its own thread.  Acks are casts, from any thread.
+
+When the queue process dies and is restarted, a consumer subscribes again by the queue's name: what it held
+unacked comes again, marked redelivered, and acks of the old deliveries are void, as in RabbitMQ.
+"""
+
+from __future__ import annotations
+
+from queue import Empty
+from typing import TYPE_CHECKING, Any
+
+from pykka import ActorDeadError
+
+from warrenmq.actors.queue_process import Ack, Cancel, Consume, Deliveries, Refused, Reject, Taken
+from warrenmq.errors import BrokerClosed, Error, PreconditionFailed
+from warrenmq.storage.stored_message import Properties, StoredMessage, body_of, decode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import TracebackType
+
+    from pykka import ActorRef
+
+    from warrenmq.broker import Broker
+    from warrenmq.runtime import Channel
+    from warrenmq.storage.variable_queue import Fetched
+
+_RECORD_HEADER = 32
+"""Bytes of an index record before the embedded stored message."""
+
+CLOSED = object()
+"""In a channel: there will be no more deliveries."""
+DOWN = object()
+"""In a channel: the queue process died."""
+
+
+class Subscription:
+    """One incarnation of a consumer in one incarnation of its queue process: where its acks go."""
+
+    __slots__ = ("broker", "consumer_id", "no_ack", "queue", "ref", "settled_up_to")
+
+    def __init__(self, broker: Broker, queue: str, ref: ActorRef, consumer_id: int, *, no_ack: bool) -> None:
+        self.broker = broker
+        self.queue = queue
+        self.ref = ref
+        self.consumer_id = consumer_id
+        self.no_ack = no_ack
+        self.settled_up_to = 0
+        """The largest tag of an ack, nack or reject with multiple."""
+
+    def settle(self, tag: int, message: Ack | Reject) -> None:
+        """Send an ack or reject; PreconditionFailed when this delivery cannot be settled any more."""
+        self.broker.check_open()
+        if self.no_ack:
+            msg = f"a delivery of queue {self.queue!r} was consumed with no_ack: there is nothing to ack"
+            raise PreconditionFailed(msg)
+        if tag <= self.settled_up_to:
+            msg = f"delivery {tag} of queue {self.queue!r} was settled already, by one with multiple=True"
+            raise PreconditionFailed(msg)
+        if message.multiple:
+            self.settled_up_to = tag
+        self.broker.settle(self.ref, message)
+
+
+class Delivery:
+    """One message as a consumer gets it; settle it with `ack`, `nack` or `reject`."""
+
+    __slots__ = ("_decoded", "_fetched", "_settled", "_subscription", "body", "tag")
+
+    def __init__(self, subscription: Subscription, tag: int, fetched: Fetched) -> None:
+        self._subscription = subscription
+        self._fetched = fetched
+        self._decoded: StoredMessage | None = None
+        self._settled = False
+        self.tag = tag
+        """Delivery tag, from 1, for each consumer."""
+        self.body: bytes = body_of(fetched.payload, fetched.size)
+
+    @property
+    def redelivered(self) -> bool:
+        """Whether it may have been delivered before."""
+        return self._fetched.redelivered
+
+    @property
+    def exchange(self) -> str:
+        """The exchange it was published to ("" = default)."""
+        return self._stored().exchange
+
+    @property
+    def routing_key(self) -> str:
+        """The routing key it was published with."""
+        return self._stored().routing_keys[0]
+
+    @property
+    def properties(self) -> Properties:
+        """AMQP's basic properties; all None when the publisher gave none."""
+        return self._stored().properties
+
+    def ack(self, multiple: bool = False) -> None:  # noqa: FBT001, FBT002  # the promised signature
+        """Done with it, and with `multiple` with all older ones of this consumer: they will not come again.
+
+        From any thread.  Raises PreconditionFailed when it was settled before, BrokerClosed after close.
+        """
+        self._settle(Ack(self._subscription.consumer_id, self.tag, multiple), "acked")
+
+    def nack(self, requeue: bool = True, multiple: bool = False) -> None:  # noqa: FBT001, FBT002
+        """Not done with it: back to its old place in the queue, or with requeue=False away for good."""
+        self._settle(Reject(self._subscription.consumer_id, self.tag, multiple, requeue), "nacked")
+
+    def reject(self, requeue: bool = True) -> None:  # noqa: FBT001, FBT002
+        """As `nack` of one delivery (AMQP's older method)."""
+        self._settle(Reject(self._subscription.consumer_id, self.tag, multiple=False, requeue=requeue), "rejected")
+
+    def _settle(self, message: Ack | Reject, how: str) -> None:
+        if self._settled:
+            msg = f"delivery {self.tag} of queue {self._subscription.queue!r} cannot be {how}: it was settled already"
+            raise PreconditionFailed(msg)
+        self._subscription.settle(self.tag, message)
+        self._settled = True
+
+    def _stored(self) -> StoredMessage:
+        if self._decoded is None:
+            payload = self._fetched.payload
+            self._decoded = decode(payload if self._fetched.in_store else payload[_RECORD_HEADER:])
+        return self._decoded
+
+    def __repr__(self) -> str:
+        return f"<Delivery {self.tag} of {self._subscription.queue!r}, {len(self.body)} bytes>"
+
+
+class Consumer:
+    """An iterator over deliveries, and a context manager; ends when it is cancelled or the broker closes."""
+
+    def __init__(self, broker: Broker, queue: str, prefetch: int, *, no_ack: bool, exclusive: bool,
+                 channel: Channel | None = None) -> None:  # fmt: skip
+        self._broker = broker
+        self.queue = queue
+        self._prefetch = prefetch
+        self._no_ack = no_ack
+        self._exclusive = exclusive
+        self._channel = channel or broker.runtime.channel()
+        """Deliveries, DOWN or CLOSED, from the queue's thread to the application's."""
+        self._batch: list[Fetched] = []
+        self._position = 0
+        self._first_tag = 1
+        self._cancelled = False
+        self._subscription = self._subscribe()
+        broker.consumers[id(self)] = self._channel
+
+    def __iter__(self) -> Iterator[Delivery]:
+        return self
+
+    def __next__(self) -> Delivery:
+        delivery = self.get()
+        if delivery is None:
+            raise StopIteration
+        return delivery
+
+    @property
+    def ended(self) -> bool:
+        """Whether there will be no more deliveries: cancelled, the queue deleted, or the broker closed."""
+        return self._cancelled
+
+    def get(self, timeout: float | None = None) -> Delivery | None:
+        """The next delivery; None when none came within `timeout` seconds, or when there will be no more."""
+        position = self._position
+        if position >= len(self._batch):
+            if not self._next_batch(timeout):
+                return None
+            position = 0
+        self._position = position + 1
+        return Delivery(self._subscription, self._first_tag + position, self._batch[position])
+
+    def take(self, most: int, timeout: float | None = None) -> list[Delivery]:
+        """Up to `most` deliveries that are there; waits for the first as `get` does."""
+        first = self.get(timeout)
+        if first is None:
+            return []
+        position = self._position
+        rest = self._batch[position : position + most - 1]
+        self._position = position + len(rest)
+        subscription, tag = self._subscription, self._first_tag + position
+        return [first, *[Delivery(subscription, tag + i, fetched) for i, fetched in enumerate(rest)]]
+
+    def cancel(self) -> None:
+        """No more deliveries; what was delivered but not taken goes back, what was taken may still be acked."""
+        if self._cancelled:
+            return
+        self._cancelled = True
+        self._broker.consumers.pop(id(self), None)
+        self._subscription.ref.actor_inbox.forget(self._death_notice)
+        try:
+            untaken = self._untaken()
+            self._broker.call_process(self._subscription.ref, Cancel(self._subscription.consumer_id, untaken))
+            # What the queue sent before it handled the cancel comes before the reply.
+            if late := self._untaken():
+                self._broker.call_process(self._subscription.ref, Cancel(self._subscription.consumer_id, late))
+        except (Error, ActorDeadError):
+            pass  # a dead queue process has no consumers
+        self._channel.put(CLOSED)
+
+    def __enter__(self) -> Consumer:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 traceback: TracebackType | None) -> None:  # fmt: skip
+        self.cancel()
+
+    def __del__(self) -> None:
+        # A loop that was left with `break` must not keep the messages it never saw.
+        if not getattr(self, "_cancelled", True) and self._broker.is_open:
+            self._broker.consumers.pop(id(self), None)
+            message = Cancel(self._subscription.consumer_id, self._untaken())
+            self._broker.settle(self._subscription.ref, message)
+
+    def _untaken(self) -> list[int]:
+        """Tags of deliveries that are here and were not taken by the application."""
+        tags = list(range(self._first_tag + self._position, self._first_tag + len(self._batch)))
+        self._position = len(self._batch)
+        while not self._channel.empty():
+            item = self._channel.get_nowait()
+            if isinstance(item, Deliveries):
+                tags += range(item.first_tag, item.first_tag + len(item.messages))
+        return tags
+
+    def _next_batch(self, timeout: float | None) -> bool:
+        if self._batch:
+            self._broker.settle(self._subscription.ref, Taken(self._subscription.consumer_id, len(self._batch)))
+            self._batch, self._position = [], 0
+        while True:
+            if self._cancelled:
+                return False
+            try:
+                item = self._channel.get(timeout=timeout)
+            except Empty:
+                return False
+            if isinstance(item, Deliveries):
+                self._batch, self._position, self._first_tag = item.messages, 0, item.first_tag
+                return True
+            if item is DOWN:
+                try:
+                    self._subscription = self._subscribe()
+                except Error:  # closed, or the queue was deleted: RabbitMQ cancels the consumer
+                    self._cancelled = True
+            else:
+                self._cancelled = True
+
+    def _subscribe(self) -> Subscription:
+        ref = self._broker.address(self.queue)
+        consumer_id = self._broker.next_consumer_id()
+        channel = self._channel
+        request = Consume(consumer_id, channel, self._prefetch, self._no_ack, self._exclusive)
+        reply: Any = self._broker.call_process(ref, request)
+        if isinstance(reply, Refused):
+            raise reply.error
+        self._death_notice = ref.actor_inbox.on_close(lambda _reason: channel.put(DOWN))
+        if not self._broker.is_open:
+            msg = "the broker is closed"
+            raise BrokerClosed(msg)
+        return Subscription(self._broker, self.queue, ref, consumer_id, no_ack=self._no_ack)
