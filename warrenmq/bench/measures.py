@@ -18,11 +18,13 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 
 import warrenmq
+from warrenmq.actors.confirms import Confirm
 from warrenmq.bench.resources import disk_used, memory_used, peak_memory, settled_disk
-from warrenmq.broker import Confirm, Queue
+from warrenmq.broker import Queue
 
 SIZE = 1024
 BATCH = 500
@@ -123,9 +125,9 @@ def paced(directory: str, scale: Scale) -> Numbers:
                 time.sleep(wait)
             late = max(late, -wait)
             for body in islice(bodies, int(PACE * TICK)):
-                called = clock()
+                note = partial(_note, latencies, clock())
                 last = queue.publish(body)
-                last.add_done_callback(lambda _confirm, called=called: latencies.append(clock() - called))
+                last.add_done_callback(note)
         rate = int(scale.seconds / TICK) * int(PACE * TICK) / (clock() - first)
         last.result(PATIENCE)
     return {
@@ -150,7 +152,7 @@ def steady(directory: str, scale: Scale) -> Numbers:
                 room.acquire()
                 confirm = queue.publish_many(list(islice(bodies, ACK_EVERY)))
             confirm.result(PATIENCE)
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001  (raised again in the thread that waits)
             failed.append(error)
 
     with _queue(directory) as queue:
@@ -264,6 +266,10 @@ def _consume(queue: Queue, count: int, acked: Callable[[], None] = lambda: None)
                 acked()
             if number == count:
                 return
+
+
+def _note(latencies: list[float], called: float, _confirm: Confirm) -> None:
+    latencies.append(clock() - called)
 
 
 def _percentile(values: list[float], percent: int) -> float:

@@ -18,6 +18,8 @@ import sys
 from collections.abc import Sequence
 from typing import Any, Protocol, cast
 
+import structlog
+
 from warrenmq.errors import CallerError, Error
 
 __all__ = ["main"]
@@ -40,6 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for verb in known.values():
         verb.add_parser(subparsers)
     args = parser.parse_args(argv)
+    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))  # stdout is for data
     try:
         return known[args.verb].run(args)
     except Error as error:

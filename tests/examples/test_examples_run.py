@@ -1,0 +1,64 @@
+"""Every script in examples/ runs and says what it promises."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.support.source_tree import ROOT
+
+SAYS = {
+    "quickstart.py": [
+        "confirmed: resize cat.jpg",
+        "confirmed: two more, with one sync",
+        "done: resize cat.jpg",
+        "done: resize dog.jpg",
+        "done: resize owl.jpg",
+    ],
+    "stdlib_queue.py": [
+        "resizing cat.jpg to 640",
+        "resizing dog.jpg to 320",
+        "resizing dog.jpg to 640",
+        "resizing dog.jpg to 1280",
+        "left: 0",
+    ],
+    "asyncio_app.py": ["done: 15 jobs"],
+    "supervised_app_actors.py": [
+        "resized cat.jpg",
+        "the resizer crashed and was started again",
+        "resized dog.jpg",
+        "mailed dog.jpg",
+        "stopped: True",
+    ],
+}
+MAKES_ITS_OWN_ENVIRONMENT = {"run_demo.py"}
+
+
+def run(script, *arguments):
+    command = [sys.executable, "-W", "error", os.path.join(ROOT, "examples", script), *arguments]
+    environment = os.environ | {"PYTHONPATH": ROOT}
+    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60, check=False)
+
+
+@pytest.mark.parametrize("script", SAYS)
+def test_an_example_says_what_it_promises(script, tmp_path):
+    directory = [] if script == "supervised_app_actors.py" else [str(tmp_path / "data")]
+    done = run(script, *directory)
+    assert done.returncode == 0, done.stderr
+    assert [line for line in done.stdout.splitlines() if " [" not in line] == SAYS[script]
+
+
+def test_every_example_is_tested():
+    scripts = {name for name in os.listdir(os.path.join(ROOT, "examples")) if name.endswith(".py")}
+    assert scripts == set(SAYS) | MAKES_ITS_OWN_ENVIRONMENT
+
+
+def test_the_event_log_of_the_demo_is_what_its_note_says():
+    folder = os.path.join(ROOT, "examples", "data")
+    with open(os.path.join(folder, "dpkg.log"), "rb") as file:
+        log = file.read()
+    with open(os.path.join(folder, "README.md"), encoding="utf-8") as file:
+        note = file.read()
+    assert f"{log.count(10):,} lines" in note
+    assert f"{len(log):,} bytes" in note
