@@ -1,0 +1,347 @@
+"""The plots of the report, as plotly.js specifications: plain dicts, nothing imported.
+
+One colour means one thing on the whole page.  What depends on light or dark (text, grid, background) is left out
+here and put in by the page, so that it can follow the reader's system.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from warrenmq.replay.summary import Summary
+
+BLUE, GREEN, AMBER, VIOLET = "#3b82f6", "#22a06b", "#e0930a", "#9361d6"
+RED, TEAL, ROSE, INDIGO, GREY = "#d9483b", "#0e9aa7", "#c0527f", "#6b7fd7", "#8a94a6"
+
+FLOWS = {"published": BLUE, "confirmed": GREEN, "delivered": AMBER, "acked": VIOLET}
+TRIGGERS = {
+    "MAILBOX_EMPTY": BLUE,
+    "TIMER": AMBER,
+    "BUFFER_FULL": RED,
+    "ROLL_OVER": VIOLET,
+    "JOURNAL_FLUSH": GREEN,
+    "READ": TEAL,
+    "CLOSE": GREY,
+}
+DECISIONS = {"WRITE": BLUE, "REMOVE": BLUE, "IGNORE": GREEN, "CONFIRM": AMBER, "DEFER": VIOLET}
+SERIES = (BLUE, GREEN, AMBER, VIOLET, TEAL, ROSE, INDIGO, RED, GREY)
+ENDS = {
+    "still running": BLUE,
+    "SHUTDOWN": GREEN,
+    "NORMAL": GREEN,
+    "KILLED": RED,
+    "CRASH": ROSE,
+    "the process died": AMBER,
+}
+LIVES_SHOWN = 40
+
+
+class Plot(NamedTuple):
+    """One card of the page."""
+
+    title: str
+    note: str
+    data: list[dict[str, Any]]
+    layout: dict[str, Any]
+    wide: bool = False
+
+
+def plots(summary: Summary) -> list[Plot]:
+    """Every plot for which the trace has something to show."""
+    makers: Sequence[Callable[[Summary], Plot | None]] = (
+        _rates, _depth, _delays_over_time, _delay_percentiles, _syncs, _sync_sizes, _flying, _disk, _files, _lives,
+    )  # fmt: skip
+    return [plot for maker in makers if (plot := maker(summary)) is not None]
+
+
+def _line(x: Sequence[float], y: Sequence[Any], name: str, colour: str, **more: Any) -> dict[str, Any]:
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "x": x,
+        "y": y,
+        "name": name,
+        "line": {"color": colour, "width": 1.8, **more.pop("line", {})},
+        **more,
+    }
+
+
+def _bar(x: Sequence[Any], y: Sequence[Any], name: str, colour: str, **more: Any) -> dict[str, Any]:
+    return {"type": "bar", "x": x, "y": y, "name": name, "marker": {"color": colour}, **more}
+
+
+def _axes(x: str, y: str, **more: Any) -> dict[str, Any]:
+    return {"xaxis": {"title": {"text": x}}, "yaxis": {"title": {"text": y}, "rangemode": "tozero"}, **more}
+
+
+def _rates(summary: Summary) -> Plot | None:
+    if not any(summary.totals.values()):
+        return None
+    data = [_line(summary.seconds, [round(r, 1) for r in summary.flows[name]], name, colour)
+            for name, colour in FLOWS.items()]  # fmt: skip
+    return Plot(
+        "Messages per second",
+        f"Each point covers {_seconds(summary.width)}. Confirmed follows published at the distance of one sync.",
+        data,
+        _axes("seconds", "messages/s", hovermode="x unified", shapes=_run_edges(summary)),
+        wide=True,
+    )
+
+
+def _run_edges(summary: Summary) -> list[dict[str, Any]]:
+    """A thin vertical line where a run of the broker begins, the first one aside."""
+    return [
+        {"type": "line", "xref": "x", "yref": "paper", "x0": start, "x1": start, "y0": 0, "y1": 1,
+         "line": {"color": GREY, "width": 1, "dash": "dot"}}
+        for start, _ in summary.runs[1:]
+    ]  # fmt: skip
+
+
+def _depth(summary: Summary) -> Plot | None:
+    if not summary.depth:
+        return None
+    data = [
+        _line(summary.seconds, line, name, colour, line={"shape": "hv"})
+        for (name, line), colour in zip(summary.depth.items(), SERIES, strict=False)
+    ]
+    return Plot(
+        "Queue depth",
+        "Messages in each queue, delivered ones that are not yet acked included.",
+        data,
+        _axes("seconds", "messages", hovermode="x unified", shapes=_run_edges(summary)),
+    )
+
+
+def _delays_over_time(summary: Summary) -> Plot | None:
+    if not summary.delays:
+        return None
+    data = []
+    for (name, delays), colour in zip(summary.delays.items(), (GREEN, AMBER, VIOLET), strict=False):
+        for line, label, dash in ((delays.median, "median", "solid"), (delays.p99, "p99", "dot")):
+            data.append(
+                _line(
+                    summary.seconds,
+                    [None if value is None else value * 1000 for value in line],
+                    f"{name}, {label}",
+                    colour,
+                    line={"dash": dash},
+                    connectgaps=True,
+                )
+            )
+    layout = _axes("seconds", "ms (log)", hovermode="x unified")
+    layout["yaxis"] = {"title": {"text": "ms"}, "type": "log", "dtick": 1}
+    return Plot("Delays over time", "Time until the confirm, the first delivery and the ack, at the moment "
+                "it ended.", data, layout)  # fmt: skip
+
+
+def _delay_percentiles(summary: Summary) -> Plot | None:
+    if not summary.delays:
+        return None
+    data = [
+        _bar(
+            ["max" if percent == 100 else f"p{percent:g}" for percent in delays.overall],
+            [seconds * 1000 for seconds in delays.overall.values()],
+            f"{name} ({delays.count:,})",
+            colour,
+            hovertemplate="%{x}: %{y:.3g} ms",
+        )
+        for (name, delays), colour in zip(summary.delays.items(), (GREEN, AMBER, VIOLET), strict=False)
+    ]
+    layout = _axes("", "ms", barmode="group")
+    layout["yaxis"] = {"title": {"text": "ms"}, "type": "log", "dtick": 1}
+    return Plot("Delay percentiles", "Over the whole trace; histogram classes are 6 % wide.", data, layout)
+
+
+def _syncs(summary: Summary) -> Plot | None:
+    if not (summary.syncs or summary.writes):
+        return None
+    columns = ["index writes", "index syncs", "store writes", "store syncs"]
+    counts: dict[str, list[int]] = {}
+    for offset, entries in enumerate((summary.writes, summary.syncs)):
+        for entry in entries:
+            row = counts.setdefault(entry.trigger, [0] * 4)
+            row[offset + (0 if entry.what == "queue index" else 2)] += entry.times
+    data = [
+        _bar(columns, counts[trigger], _words(trigger), colour)
+        for trigger, colour in TRIGGERS.items()
+        if trigger in counts
+    ]
+    return Plot(
+        "Why buffers were written and synced",
+        "A write hands the buffer to the kernel, a sync puts it on disk; each names its trigger.",
+        data,
+        _axes("", "times", barmode="stack"),
+    )
+
+
+def _sync_sizes(summary: Summary) -> Plot | None:
+    by_trigger = summary.sync_sizes.get("queue index")
+    if not by_trigger:
+        return None
+    used = [bits for bits in range(33) if any(sizes[bits] for sizes in by_trigger.values())]
+    if not used:
+        return None
+    span = range(used[0], used[-1] + 1)
+    labels = [_range(bits) for bits in span]
+    data = [
+        _bar(labels, [by_trigger[trigger][bits] for bits in span], _words(trigger), colour)
+        for trigger, colour in TRIGGERS.items()
+        if trigger in by_trigger
+    ]
+    total = sum(entry.records for entry in summary.syncs if entry.what == "queue index")
+    times = sum(entry.times for entry in summary.syncs if entry.what == "queue index")
+    return Plot(
+        "Records per index sync",
+        f"Group commit: {total:,} records shared {times:,} syncs, {total / max(times, 1):,.1f} records each on average.",
+        data,
+        {**_axes("records in one sync", "syncs", barmode="stack", bargap=0.08),
+         "xaxis": {"title": {"text": "records in one sync"}, "type": "category"}},
+    )  # fmt: skip
+
+
+def _range(bits: int) -> str:
+    if bits <= 1:
+        return str(bits)
+    return f"{1 << (bits - 1):,}-{(1 << bits) - 1:,}"
+
+
+def _flying(summary: Summary) -> Plot | None:
+    if not summary.decisions:
+        return None
+    columns = [name for name in ("write", "remove") if name in summary.decisions]
+    data = [
+        _bar([f"{name}s" for name in columns], [summary.decisions[name].get(decision, 0) for name in columns],
+             _words(decision), colour)
+        for decision, colour in DECISIONS.items()
+        if any(summary.decisions[name].get(decision) for name in columns)
+    ]  # fmt: skip
+    writes = summary.decisions.get("write", {})
+    total = sum(writes.values())
+    saved = writes.get("IGNORE", 0)
+    return Plot(
+        "What the store did with writes and removes",
+        f"The flying counter cancelled {saved:,} of {total:,} writes ({saved / max(total, 1):.0%}): "
+        "the message was gone before its body was written.",
+        data,
+        _axes("", "messages", barmode="stack"),
+    )
+
+
+def _disk(summary: Summary) -> Plot | None:
+    if not any(any(line) for line in summary.on_disk.values()):
+        return None
+    data = []
+    names = [
+        name for name in summary.on_disk if any(summary.on_disk[name]) or any(summary.live.get(name, ()))
+    ]
+    for name, colour in zip(names, SERIES, strict=False):
+        data.append(
+            _line(summary.seconds, [n / 1e6 for n in summary.on_disk[name]], f"{name}: files", colour)
+        )
+        if name in summary.live:
+            data.append(
+                _line(
+                    summary.seconds,
+                    [n / 1e6 for n in summary.live[name]],
+                    f"{name}: live records",
+                    colour,
+                    line={"dash": "dot"},
+                )
+            )
+    marks = _gc_marks(summary)
+    return Plot(
+        "Disk use of the stores",
+        f"Between the lines lies garbage. {len(summary.gc):,} combines gave back "
+        f"{sum(run.reclaimed for run in summary.gc) / 1e6:,.1f} MB{' (marked below)' if marks else ''}.",
+        data + marks,
+        _axes("seconds", "MB", hovermode="x unified", shapes=_run_edges(summary)),
+    )
+
+
+def _gc_marks(summary: Summary) -> list[dict[str, Any]]:
+    if not summary.gc:
+        return []
+    return [{
+        "type": "scatter", "mode": "markers", "name": "combine", "x": [run.start for run in summary.gc],
+        "y": [0] * len(summary.gc), "marker": {"color": RED, "symbol": "triangle-up", "size": 9},
+        "text": [f"{run.destination} + {run.source}: {run.reclaimed / 1e6:.2f} MB in {run.seconds * 1000:.1f} ms"
+                 for run in summary.gc],
+        "hovertemplate": "%{text}",
+    }]  # fmt: skip
+
+
+def _files(summary: Summary) -> Plot | None:
+    if not summary.files:
+        return None
+    largest = sorted(summary.files, key=lambda bar: (-bar.size, bar.store, bar.file))[:LIVES_SHOWN]
+    shown = sorted(largest, key=lambda bar: (bar.store, bar.file))
+    labels = [f"{bar.file}.rdq<br>{bar.store.rsplit('_', 1)[-1]}" for bar in shown]
+    data = [
+        _bar(labels, [bar.valid / 1e6 for bar in shown], "valid", GREEN),
+        _bar(labels, [(bar.size - bar.valid) / 1e6 for bar in shown], "garbage", GREY),
+    ]
+    return Plot(
+        "Store files at the end",
+        "As the file summary last told them.",
+        data,
+        _axes("", "MB", barmode="stack"),
+    )
+
+
+def _lives(summary: Summary) -> Plot | None:
+    if not summary.lives:
+        return None
+    names: dict[str, list[int]] = {}
+    for index, life in enumerate(summary.lives):
+        names.setdefault(life.name, []).append(index)
+    eventful = {"KILLED", "CRASH", "the process died"}
+    order = sorted(
+        names,
+        key=lambda name: (not any(summary.lives[i].how in eventful for i in names[name]), -len(names[name])),
+    )[:LIVES_SHOWN]
+    shown = [life for life in summary.lives if life.name in set(order)]
+    rows = sorted(order, key=lambda name: min(i for i in names[name]), reverse=True)
+    data: list[dict[str, Any]] = []
+    for how, colour in ENDS.items():
+        lives = [life for life in shown if life.how == how]
+        if lives:
+            data.append({
+                "type": "bar", "orientation": "h", "name": f"ended: {_words(how)}" if how != "still running" else how,
+                "y": [life.name for life in lives], "base": [life.start for life in lives],
+                "x": [max(life.end - life.start, summary.width / 10) for life in lives],
+                "marker": {"color": colour, "opacity": 0.75}, "width": 0.62,
+                "hovertemplate": "%{y}: from %{base:.3f} s, for %{x:.3f} s",
+            })  # fmt: skip
+    for gave_up, name, symbol in ((False, "restart", "diamond"), (True, "supervisor gave up", "x")):
+        marks = [r for r in summary.restarts if r.gave_up == gave_up and r.child in set(order)]
+        if marks:
+            data.append({
+                "type": "scatter", "mode": "markers", "name": name, "x": [r.at for r in marks],
+                "y": [r.child for r in marks], "marker": {"color": RED, "symbol": symbol, "size": 9},
+                "text": [f"{r.supervisor}: {r.times} of {r.intensity} allowed" for r in marks],
+                "hovertemplate": "%{text}",
+            })  # fmt: skip
+    hidden = len(names) - len(order)
+    return Plot(
+        "Lives of the actors",
+        "Each bar is one incarnation, from the end of its init to its end."
+        + (f" {hidden} more actors are not shown." if hidden else ""),
+        data,
+        {
+            "xaxis": {"title": {"text": "seconds"}},
+            "yaxis": {"categoryorder": "array", "categoryarray": rows, "automargin": True, "dtick": 1},
+            "barmode": "overlay",
+            "height": 150 + 22 * len(rows),
+            "shapes": _run_edges(summary),
+        },
+        wide=True,
+    )
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ").lower()
+
+
+def _seconds(width: float) -> str:
+    return f"{width * 1000:g} ms" if width < 1 else f"{width:g} s"
