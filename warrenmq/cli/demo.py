@@ -1,0 +1,231 @@
+"""`warrenmq demo`: the main job, end to end, on real input.
+
+A child process (see _demo_worker) publishes the input through exchanges to five queues, consumes and acks it, and
+kills a queue, a store and a garbage collector on the way.  Half way through, the whole child is killed with
+SIGKILL; a second one recovers the directory and finishes.  Both wrote traces: they are replayed, in Spark unless
+told otherwise, and their invariants checked.  What was confirmed and what was consumed is compared here, too,
+without any trace.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from warrenmq.errors import CallerError, Error
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+DEFAULT_MESSAGES = 5_000
+
+
+class DemoFailed(Error):
+    """The demo's broker did something that it must not."""
+
+
+def add_parser(subparsers: Any) -> None:
+    """The verb and its arguments."""
+    parser = subparsers.add_parser(
+        "demo",
+        help="run the whole system on real input, kill parts of it, replay and verify its traces",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--data", metavar="DIR", help="data directory, fresh or of an earlier demo (default: a temporary one)"
+    )
+    parser.add_argument("--messages", type=int, default=0, metavar="N",
+                        help=f"publish N lines (default: all of FILE once, or {DEFAULT_MESSAGES:,} numbered lines)")  # fmt: skip
+    parser.add_argument("--input", metavar="FILE", help="publish the lines of this file")
+    parser.add_argument(
+        "--report", metavar="FILE.html", help="where the report goes (default: DIR/report.html)"
+    )
+    parser.add_argument(
+        "--engine", choices=("spark", "python"), default="spark", help="who replays the traces"
+    )
+    parser.add_argument("--master", help="Spark master (default: as Spark finds it, else local[*])")
+
+
+def run(args: argparse.Namespace) -> int:
+    """0: every invariant holds; 1: one does not, or something was lost."""
+    if args.messages < 0:
+        msg = f"--messages is {args.messages}; give the number of lines to publish"
+        raise CallerError(msg)
+    if args.engine == "spark" and importlib.util.find_spec("pyspark") is None:
+        msg = "the replay needs pyspark: install warrenmq[demo], or use --engine python"
+        raise CallerError(msg)
+    with tempfile.TemporaryDirectory(prefix="warrenmq-demo-") as temporary:
+        data = Path(args.data or temporary)
+        data.mkdir(parents=True, exist_ok=True)
+        return _run(args, data, Path(temporary))
+
+
+def _run(args: argparse.Namespace, data: Path, temporary: Path) -> int:
+    from warrenmq.cli._demo_worker import items, read_lines  # noqa: PLC0415  # the broker, only when it is wanted
+
+    source = _input(args, temporary)
+    everything = list(items(read_lines(str(source), args.messages)))
+    if not everything:
+        msg = f"{source} has no lines to publish"
+        raise CallerError(msg)
+    trace = data / "trace"
+    print(
+        f"input   {args.input or 'numbered lines'}: {len(everything):,} messages (lines and bundles of lines)"
+    )
+    print(f"data    {args.data or str(data) + ' (temporary)'}")
+    children = Children(args, data, trace, source, temporary / "consumed", len(everything))
+    confirmed = children.first_life()
+    children.second_life(confirmed)
+    lost = _lost(everything, temporary / "consumed")
+    print(f"check   every message consumed: {'no, ' + lost if lost else 'yes'}")
+    ok = _replay(args, trace, data)
+    return 0 if ok and not lost else 1
+
+
+def _input(args: argparse.Namespace, temporary: Path) -> Path:
+    if args.input is None:
+        made = temporary / "numbered-lines"
+        made.write_text("".join(f"line {i:07d}\n" for i in range(args.messages or DEFAULT_MESSAGES)))
+        return made
+    if not Path(args.input).is_file():
+        msg = f"there is no file {args.input}; --input takes a file whose lines are published"
+        raise CallerError(msg)
+    return Path(args.input)
+
+
+class Children:
+    """The two lives of the broker process."""
+
+    def __init__(
+        self, args: argparse.Namespace, data: Path, trace: Path, source: Path, consumed: Path, total: int
+    ) -> None:
+        self._command = [
+            sys.executable, "-m", "warrenmq.cli._demo_worker", "--data", str(data), "--trace", str(trace),
+            "--input", str(source), "--messages", str(args.messages), "--consumed", str(consumed),
+        ]  # fmt: skip
+        self._total = total
+
+    def first_life(self) -> int:
+        """Until half of the input is confirmed, then SIGKILL; returns how many items were confirmed by then."""
+        kills = [("0.15", "lines-1"), ("0.3", "store")]
+        with _Progress("publishing", self._total) as progress:
+            child = self._start(0, kills)
+            confirmed = 0
+            for told in _lines(child):
+                confirmed = told.get("confirmed", confirmed)
+                progress.at(confirmed)
+                _report_kill(told)
+                if confirmed >= self._total // 2:
+                    break
+            child.kill()
+            for told in _lines(child):  # what it said before it died
+                confirmed = told.get("confirmed", confirmed)
+            if child.wait() != -9:
+                raise DemoFailed(_ended(child))
+        print(f"SIGKILL the whole system, after {confirmed:,} confirms")
+        return confirmed
+
+    def second_life(self, confirmed: int) -> None:
+        """Recover, publish the rest, consume everything, stop cleanly."""
+        kills = [("0.65", "gc"), ("0.8", "archive-a")]
+        with _Progress("publishing", self._total) as progress:
+            child = self._start(confirmed, kills)
+            closed = False
+            for told in _lines(child):
+                if "recovered" in told:
+                    print(f"        recovered, {told['recovered']:,} messages ready")
+                progress.at(told.get("confirmed", 0))
+                _report_kill(told)
+                closed = closed or "closed" in told
+            if child.wait() != 0 or not closed:
+                raise DemoFailed(_ended(child))
+        print("closed  cleanly, all queues empty")
+
+    def _start(self, first: int, kills: list[tuple[str, str]]) -> subprocess.Popen[str]:
+        arguments = [word for kill in kills for word in ("--kill", *kill)]
+        return subprocess.Popen(
+            [*self._command, "--first", str(first), *arguments],
+            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL if sys.stderr.isatty() else None, text=True,
+        )  # fmt: skip
+
+
+def _lines(child: subprocess.Popen[str]) -> Any:
+    assert child.stdout is not None
+    for line in child.stdout:
+        if line.endswith("\n"):
+            yield json.loads(line)
+
+
+def _report_kill(told: dict[str, Any]) -> None:
+    if "killed" in told:
+        print(f"kill    {told['killed']}: back after {told['back_after_ms']} ms")
+
+
+def _ended(child: subprocess.Popen[str]) -> str:
+    return f"the broker process ended with status {child.returncode} before its work was done; run it again with 2> log"
+
+
+def _lost(everything: list[tuple[str, str, bytes]], consumed: Path) -> str:
+    """What was published but never consumed, in words; empty when nothing was."""
+    raw = consumed.read_bytes()
+    seen = Counter(int.from_bytes(raw[i : i + 8], "big") for i in range(0, len(raw) - 7, 8))
+    missing = 0
+    for number, (exchange, key, _body) in enumerate(everything):
+        queues = [int(key)] if exchange == "lines" else [3, 4]
+        missing += sum((queue << 56 | number) not in seen for queue in queues)
+    return f"{missing:,} deliveries are missing" if missing else ""
+
+
+def _replay(args: argparse.Namespace, trace: Path, data: Path) -> bool:
+    from warrenmq.replay import replay, write_report  # noqa: PLC0415  # loads Spark
+    from warrenmq.replay.summary import print_summary  # noqa: PLC0415
+
+    result = replay(str(trace), engine=args.engine, master=args.master)
+    report = (
+        Path(args.report)
+        if args.report
+        else (data / "report.html" if args.data else Path("warrenmq-demo.html"))
+    )
+    write_report(result, report)
+    print(f"report  {os.path.abspath(report)}")
+    print_summary(result)
+    return bool(result.verdict == "ok")
+
+
+class _Progress:
+    """A progress bar on a terminal; nothing elsewhere."""
+
+    def __init__(self, label: str, total: int) -> None:
+        self._label = label
+        self._total = total
+        self._update: Callable[[int], None] = lambda _done: None
+        self._bar: Any = None
+
+    def __enter__(self) -> _Progress:
+        if sys.stderr.isatty() and importlib.util.find_spec("rich") is not None:
+            from rich.console import Console  # noqa: PLC0415  # an extra
+            from rich.progress import Progress  # noqa: PLC0415
+
+            self._bar = Progress(console=Console(stderr=True), transient=True)
+            task = self._bar.add_task(self._label, total=self._total)
+            self._update = lambda done: self._bar.update(task, completed=done)
+            self._bar.start()
+        return self
+
+    def at(self, done: int) -> None:
+        """So many of the total."""
+        if done:
+            self._update(done)
+
+    def __exit__(self, *_error: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()
