@@ -52,6 +52,11 @@ class Chunk(NamedTuple):
         """One past the last seq."""
         return self.seq_first + self.rows
 
+    @property
+    def order(self) -> tuple[int, int, int]:
+        """Sorts the pieces of an actor in the order of its rows."""
+        return self.run, self.actor, self.seq_first
+
 
 @dataclass(slots=True)
 class Run:

@@ -1,0 +1,57 @@
+"""The invariants, each with its number, its sentence and its source; and the machines that decide them.
+
+Sources: MS = the message store's reference (sections, I numbers of 15.1), CQ = the classic queue's reference,
+TF = the trace format's own promises.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Rule(NamedTuple):
+    """One invariant."""
+
+    id: str
+    name: str
+    text: str
+    source: str
+    machines: tuple[str, ...]
+
+
+RULES: dict[str, Rule] = {
+    rule.id: rule
+    for rule in (
+        Rule("T1", "unbroken rows", "An actor numbers its rows without a gap, and their t rises.",
+             "TF 2c, 2d", ("chain",)),
+        Rule("T2", "every receive has a send", "A receive names a SEND that exists, and no SEND is received twice.",
+             "TF 2d", ("mail",)),
+        Rule("T4", "send before receive", "The t of a SEND is below the t of its receive.", "TF 2d", ("mail",)),
+        Rule("C1", "confirm after sync", "A durable confirm comes after the index sync that covers the message and, "
+             "with a body in the store, after the body was synced and reported, or its write was cancelled.",
+             "MS I21, 7; CQ 3.6, 10.1 (25)", ("confirms", "synced", "on_disk")),
+        Rule("C2", "nothing confirmed is lost", "A confirmed persistent message is acked, dropped, recovered by the "
+             "next incarnation of its queue, or still there; what was acked and synced does not come back.",
+             "CQ 10.1 (8, 10, 13)", ("ledger",)),
+        Rule("Q1", "first in, first out", "A delivery takes the smallest ready sequence id, a message is acked or "
+             "requeued only while it is unacked, and is flagged redelivered when it was delivered before.",
+             "CQ 10.1 (1-5)", ("fifo", "ledger")),
+        Rule("S1", "reference counts", "A reference count moves by one, is never negative, and at a clean end equals "
+             "the number of queues that hold the message.", "MS I3, I28; CQ 10.1 (27)", ("references",)),
+        Rule("S2", "flying decisions", "The store's decision on a write or remove is the one that the flying counter's "
+             "table names for the value seen.", "MS 5.1, I11, I12", ("references",)),
+        Rule("S3", "valid_total_size", "A file's valid_total_size is the sum of its live records.", "MS I1", ("files",)),
+        Rule("S4", "locked files", "Nothing is written to a locked file but by the collector, and the collector writes "
+             "only to locked files.", "MS 6.4, 8, I15, I24", ("files",)),
+        Rule("S5", "contiguous offsets", "A record begins where the one before it in its file ended.", "MS 6.1, I7, I19",
+             ("files",)),
+        Rule("S6", "roll at the limit", "A file is left when it has reached the limit, not before and not later.",
+             "MS 6.1, I18", ("files",)),
+        Rule("S7", "true triggers", "A flush writes what was appended since the last one, for the reason it names.",
+             "MS 6.1, 7.1; TF 3d (S3)", ("files",)),
+        Rule("R1", "restarts within intensity", "A supervisor restarts no more often than its intensity allows, and "
+             "gives up only when it is exceeded.", "MS 13.3", ("supervisor",)),
+        Rule("R2", "the dead are silent", "An incarnation writes no row after its successor has started.", "MS 13.2",
+             ("names",)),
+    )
+}  # fmt: skip

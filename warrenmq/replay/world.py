@@ -1,0 +1,137 @@
+"""What a machine may know beside the rows of its own key: the runs, who was who, and how far the trace is whole.
+
+A World is small (a few numbers an actor), the same for every key, and can be pickled: a cluster builds it once and
+sends it everywhere.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from warrenmq.trace.catalog import NEVER, Catalog, Coverage, Run
+from warrenmq.trace.events import DROP_DELETED, Ev
+from warrenmq.trace.index import Row
+
+Who = tuple[int, int]
+"""An actor of a trace: (index of its run, trace id)."""
+
+_DELETED = int(Ev.DROP) << 8 | DROP_DELETED
+_RARE = frozenset(
+    {
+        Ev.ACTOR_START,
+        Ev.ACTOR_STOP,
+        Ev.QUEUE_RECOVERED,
+        Ev.STORE_RECOVERED,
+        Ev.QUEUE_CLOSED,
+        Ev.QI_SYNC,
+        Ev.RUN_END,
+        Ev.DROP,
+    }
+)
+
+
+@dataclass(slots=True)
+class Landmarks:
+    """One actor's rows, counted, and the rare ones that others need."""
+
+    counts: Counter[int] = field(default_factory=Counter)
+    """Rows by event << 8 | flag."""
+    first_t: int = 0
+    incarnation: int = 0
+    """From ACTOR_START; 0 = it never got that far."""
+    started_t: int = 0
+    stopped: Row | None = None
+    recovered: Row | None = None
+    """QUEUE_RECOVERED or STORE_RECOVERED."""
+    closed: Row | None = None
+    """QUEUE_CLOSED."""
+    last_sync: int = 0
+    """seq of the last QI_SYNC."""
+    deleted_t: int = 0
+    """t of the first DROP_DELETED."""
+    ended_run: bool = False
+    """It wrote RUN_END."""
+
+    @property
+    def events(self) -> frozenset[int]:
+        """The events it wrote."""
+        return frozenset(word >> 8 for word in self.counts)
+
+    def count(self, event: int, flag: int | None = None) -> int:
+        """How many rows of an event, with this flag if one is given."""
+        if flag is not None:
+            return self.counts[event << 8 | flag]
+        return sum(n for word, n in self.counts.items() if word >> 8 == event)
+
+    def note(self, rows: Sequence[Row]) -> None:
+        """Take in the next rows of the actor."""
+        if not self.first_t:
+            self.first_t = rows[0][0]
+        counts = Counter([row[8] & 0xFFFF for row in rows])
+        self.counts.update(counts)
+        if _RARE.isdisjoint(word >> 8 for word in counts):
+            return
+        for row in rows:
+            if row[8] >> 8 & 0xFF in _RARE:
+                self._note(row)
+
+    def _note(self, row: Row) -> None:
+        word = row[8] & 0xFFFF
+        match word >> 8:
+            case Ev.QI_SYNC:
+                self.last_sync = row[1]
+            case Ev.ACTOR_START:
+                self.incarnation, self.started_t = row[5], row[0]
+            case Ev.ACTOR_STOP:
+                self.stopped = row
+            case Ev.QUEUE_RECOVERED | Ev.STORE_RECOVERED:
+                self.recovered = row
+            case Ev.QUEUE_CLOSED:
+                self.closed = row
+            case Ev.RUN_END:
+                self.ended_run = True
+            case _ if word == _DELETED and not self.deleted_t:
+                self.deleted_t = row[0]
+
+    def merge(self, later: Landmarks) -> None:
+        """Take in those of later rows of the same actor."""
+        self.counts.update(later.counts)
+        self.first_t = self.first_t or later.first_t
+        if later.incarnation:
+            self.incarnation, self.started_t = later.incarnation, later.started_t
+        self.stopped = later.stopped or self.stopped
+        self.recovered = self.recovered or later.recovered
+        self.closed = later.closed or self.closed
+        self.last_sync = later.last_sync or self.last_sync
+        self.deleted_t = self.deleted_t or later.deleted_t
+        self.ended_run = self.ended_run or later.ended_run
+
+
+@dataclass(slots=True)
+class World:
+    """Runs in the order of their boots, the coverage and the landmarks of every actor."""
+
+    runs: Sequence[Run]
+    coverage: dict[Who, Coverage]
+    landmarks: dict[Who, Landmarks] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, catalog: Catalog) -> World:
+        return cls(catalog.runs, catalog.coverage)
+
+    def name(self, who: Who) -> str:
+        return self.runs[who[0]].actor_name(who[1])
+
+    def known_until(self, who: Who) -> int:
+        """Every row of this actor up to this t is in the trace."""
+        coverage = self.coverage.get(who)
+        return coverage.known_until if coverage is not None else NEVER
+
+    def landmark(self, who: Who) -> Landmarks:
+        return self.landmarks.get(who) or Landmarks()
+
+    def ended_cleanly(self, run: int) -> bool:
+        """The run wrote RUN_END."""
+        return any(mark.ended_run for (number, _), mark in self.landmarks.items() if number == run)
