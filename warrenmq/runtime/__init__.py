@@ -7,7 +7,9 @@ from warrenmq.runtime.fence import Fence
 from warrenmq.runtime.mailbox import Timer
 from warrenmq.runtime.messages import CallFailed, Down, Exit, Stop
 from warrenmq.runtime.seams import Channel, Event, Lock
+from warrenmq.runtime.scheduler import Deadlock
 from warrenmq.runtime.server import Server
+from warrenmq.runtime.simulation import Simulation, Vanished
 from warrenmq.runtime.threads import Threads
 
 __all__ = [
@@ -16,6 +18,7 @@ __all__ = [
     "Channel",
     "CreditFlow",
     "CreditSpec",
+    "Deadlock",
     "Down",
     "Event",
     "Exit",
@@ -25,7 +28,9 @@ __all__ = [
     "Name",
     "Runtime",
     "Server",
+    "Simulation",
     "Stop",
     "Threads",
     "Timer",
+    "Vanished",
 ]

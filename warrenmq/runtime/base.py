@@ -59,7 +59,7 @@ class Runtime(ABC):
     # -- what a scheduler is
 
     @abstractmethod
-    def launch(self, name: str, loop: Callable[[], None]) -> None:
+    def launch(self, ref: ActorRef[Any], label: str, loop: Callable[[], None]) -> None:
         """Run an actor's loop."""
 
     @abstractmethod
@@ -105,12 +105,16 @@ class Runtime(ABC):
         A plain Pykka actor, too: its `on_start` takes the place of `init`.
         """
         boot = Boot(self, name, parent, args, kwargs)
-        supervised(actor).start(boot=boot)
+        self.actor_class(actor).start(boot=boot)
         ref, error = boot.started.get()
         if error is not None:
             raise error
         found: ActorRef[A] = ref
         return found
+
+    def actor_class(self, actor: type[Actor]) -> type[Actor]:
+        """The class that is started for `actor`: a plain Pykka actor gets a supervised subclass."""
+        return supervised(actor)
 
     def whereis(self, name: Name) -> ActorRef[Any]:
         """Resolve a name; a reference stands for itself.  ActorDeadError if nobody has that name."""

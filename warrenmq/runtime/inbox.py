@@ -72,6 +72,13 @@ class Inbox(Mortal):
         self._incoming.put(_WAKE)
         return True
 
+    def vanish(self) -> None:
+        """The process is gone (in simulation): shut, and nobody is told of anything."""
+        self.shut(KILLED)
+        self._mourners.clear()
+        self._leftovers()
+        self._lose = lambda message, trace: None  # type: ignore[method-assign]  # noqa: ARG005
+
     def drain(self, mine: Any = _NOBODYS, trace: ActorTrace | None = None) -> bool:
         """After the end: lose what nobody will read.  False if `mine` was among it.
 

@@ -123,11 +123,15 @@ class Life:
         self.over = True
         first = self._inbox.shut(reason)
         self._inbox.drain(trace=self.trace)
-        if self.trace is not None:
-            self.trace.emit(Ev.ACTOR_STOP, reason_number(self._inbox.reason))
-            self.trace.close()
-            self.trace = None
+        self.close_trace(self._inbox.reason)
         ActorRegistry.unregister(self._ref)  # with the next line, what Pykka's own stop does
         self._ref.actor_stopped.set()
         if first:
             self._inbox.mourn()
+
+    def close_trace(self, reason: Any) -> None:
+        """Write the last row."""
+        if self.trace is not None:
+            self.trace.emit(Ev.ACTOR_STOP, reason_number(reason))
+            self.trace.close()
+            self.trace = None

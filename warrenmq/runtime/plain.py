@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 from functools import cache
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from pykka import Actor, ActorDeadError
 
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from warrenmq.runtime.base import Runtime
     from warrenmq.runtime.calls import From
     from warrenmq.trace.recorder import ActorTrace
-
-A = TypeVar("A", bound=Actor)
 
 
 class Crashed(Exception):  # noqa: N818
@@ -108,7 +106,7 @@ class Supervised(Actor):
         return self.__inbox
 
     def _start_actor_loop(self) -> None:
-        self.__runtime.launch(self.__life.label, self._actor_loop)
+        self.__runtime.launch(self.actor_ref, self.__life.label, self._actor_loop)
 
     def on_start(self) -> None:
         life = self.__life
@@ -151,12 +149,8 @@ class Supervised(Actor):
 
 
 @cache
-def _subclass(actor: type[Actor]) -> type[Actor]:
-    return type(actor.__name__, (Supervised, actor), {"__module__": actor.__module__, "__doc__": actor.__doc__})
-
-
-def supervised(actor: type[A]) -> type[A]:
+def supervised(actor: type[Actor]) -> type[Actor]:
     """The class to start: a Server's own, or the supervised subclass of a plain actor's."""
     if getattr(actor, "is_server", False):
         return actor
-    return _subclass(actor)  # type: ignore[return-value]
+    return type(actor.__name__, (Supervised, actor), {"__module__": actor.__module__, "__doc__": actor.__doc__})

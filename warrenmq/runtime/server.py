@@ -178,7 +178,7 @@ class Server(ThreadingActor):
         )
 
     def _start_actor_loop(self) -> None:
-        self.runtime.launch(self._life.label, self._actor_loop)
+        self.runtime.launch(self.actor_ref, self._life.label, self._actor_loop)
 
     def on_start(self) -> None:
         life = self._life

@@ -13,6 +13,8 @@ from warrenmq.runtime.base import Runtime
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pykka import ActorRef
+
     from warrenmq.trace.recorder import Recorder
 
 
@@ -25,14 +27,14 @@ class Threads(Runtime):
         self.monotonic_ns = time.monotonic_ns  # type: ignore[method-assign]  # 45 ns, a method around it 100
         self.channel = SimpleQueue  # type: ignore[method-assign]
 
-    def launch(self, name: str, loop: Callable[[], None]) -> None:
+    def launch(self, ref: ActorRef[Any], label: str, loop: Callable[[], None]) -> None:  # noqa: ARG002
         def run() -> None:
             try:
                 loop()
             finally:
                 self._threads.discard(thread)
 
-        thread = threading.Thread(target=run, name=name, daemon=True)
+        thread = threading.Thread(target=run, name=label, daemon=True)
         self._threads.add(thread)
         thread.start()
 

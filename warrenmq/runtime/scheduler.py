@@ -1,0 +1,240 @@
+"""Scheduler: tasks on one thread, a seed that decides which runs next, and time that passes only here.
+
+A task is a greenlet: an actor's loop, or a function of the test.  It runs until it waits or comes to a
+checkpoint where the seed says that another one's turn has come.  Who made the scheduler is a task as well
+("outside"): when it waits, it drives the others.
+
+Time: each checkpoint costs a little; when nothing can run, time jumps to the next deadline.  How restless the
+schedule is and how slow the machine, each seed draws for itself, so that a few hundred seeds hold runs that
+switch at every point as well as runs with long bursts, and timers that fire amid the work as well as after it.
+
+Rules for maintainers: nothing here may depend on wall time, `hash`, `id` or the order of a set; a draw from the
+seed is made at the same places in every run.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from heapq import heappop, heappush
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from warrenmq.runtime.sim_sync import SimLock
+
+START_NS = 1_000_000_000
+RESTLESSNESS = (0.05, 0.3, 1.0)
+"""How likely another task gets its turn at a checkpoint."""
+STEP_NS = (1_000, 10_000, 100_000)
+"""What a checkpoint costs; so a 25 ms timer fires after 25,000, 2,500 or 250 of them in a busy system."""
+
+
+class Deadlock(Exception):  # noqa: N818
+    """Nothing can run, and no timer will change that: says who waits for what."""
+
+
+class Task:
+    """One flow of control."""
+
+    __slots__ = ("actor", "gone", "greenlet", "locks", "name", "ticket", "timed_out", "waits_for")
+
+    def __init__(self, name: str, *, actor: bool) -> None:
+        self.name = name
+        self.actor = actor
+        self.greenlet: Any = None
+        self.gone = False
+        """Given up: it will never run again."""
+        self.waits_for: object = None
+        """What it waits for, in words; None while it can run."""
+        self.ticket = 0
+        """Counts its waits, so that the deadline of an earlier one is known to be stale."""
+        self.timed_out = False
+        self.locks: list[SimLock] = []
+        """Those that it holds."""
+
+
+class Scheduler:
+    """Runs tasks, one at a time."""
+
+    def __init__(self, seed: object) -> None:
+        try:
+            import greenlet  # type: ignore[import-untyped]  # noqa: PLC0415 - an optional dependency
+        except ImportError as error:
+            msg = "simulation needs the greenlet package: pip install 'warrenmq[simulation]'"
+            raise ImportError(msg) from error
+        self._greenlet = greenlet.greenlet
+        self.exit: type[BaseException] = greenlet.GreenletExit
+        """Raised in a task that is given up, should it ever run again."""
+        rng = Random(f"schedule {seed}")
+        self._draw = rng.random
+        self._restlessness = rng.choice(RESTLESSNESS)
+        self._step_ns = rng.choice(STEP_NS)
+        self.now = START_NS
+        self._ready: list[Task] = []
+        self._deadlines: list[tuple[int, int, Task, int]] = []
+        self._count = 0
+        self._tasks: dict[Task, None] = {}
+        self.outside = self.current = Task("outside", actor=False)
+        self._hub = greenlet.getcurrent()
+
+    # -- for tasks
+
+    def spawn(self, name: str, run: Callable[[], Any], *, actor: bool) -> Task:
+        """Add a task; it has its first turn when the seed says so."""
+        task = Task(name, actor=actor)
+
+        def main() -> None:
+            try:
+                run()
+            finally:
+                self._tasks.pop(task, None)
+
+        task.greenlet = self._greenlet(main, parent=self._hub)
+        self._tasks[task] = None
+        self._ready.append(task)
+        return task
+
+    def checkpoint(self) -> None:
+        """Perhaps another task runs now."""
+        task = self.current
+        if task.gone:
+            raise self.exit
+        self.now += self._step_ns
+        if self._deadlines:
+            self._ring()
+        if self._ready and self._draw() < self._restlessness:
+            self._ready.append(task)
+            self._switch(task)
+
+    def wait(self, waiters: deque[Task], waits_for: object, timeout: float | None) -> bool:
+        """Wait among `waiters` until woken; False when `timeout` seconds pass first."""
+        task = self.current
+        if task.gone:
+            raise self.exit
+        task.waits_for = waits_for
+        task.timed_out = False
+        waiters.append(task)
+        if timeout is not None:
+            self._count += 1
+            due = self.now + max(0, round(timeout * 1e9))
+            heappush(self._deadlines, (due, self._count, task, task.ticket))
+        try:
+            self._switch(task)
+        finally:
+            if task in waiters:  # not woken: time is up, or something was raised here
+                waiters.remove(task)
+        return not task.timed_out
+
+    def wake(self, waiters: deque[Task]) -> None:
+        """Let the one that has waited longest go on."""
+        while waiters:
+            task = waiters.popleft()
+            if not task.gone and task.waits_for is not None:
+                self._resume(task)
+                return
+
+    # -- for the simulation
+
+    def abandon(self, task: Task) -> None:
+        """Never let it run again; what it holds is free."""
+        task.gone = True
+        task.ticket += 1
+        if task in self._ready:
+            self._ready.remove(task)
+        for lock in list(task.locks):
+            lock.release_of(task)
+
+    def tasks(self) -> list[Task]:
+        """All but the one outside, in order of their start; those given up are among them."""
+        return list(self._tasks)
+
+    def leave(self, error: BaseException | None = None) -> None:
+        """Go from an abandoned task to the outside for ever; with an error, raise it there."""
+        task = self.current
+        if task is self.outside:
+            if error is not None:
+                raise error
+            return
+        if error is None:
+            self._hub.switch()
+        else:
+            self._hub.throw(error)
+
+    def unwind(self, task: Task) -> None:
+        """Let an abandoned task's frames go, so that nothing keeps them alive."""
+        self.current = task
+        try:
+            task.greenlet.throw(self.exit)
+        except BaseException:  # noqa: BLE001, S110 - it is given up, and so is what it has to say
+            pass
+        finally:
+            self.current = self.outside
+            self._tasks.pop(task, None)
+
+    # -- inside
+
+    def _switch(self, task: Task) -> None:
+        if task is not self.outside:
+            self._hub.switch()
+            return
+        try:
+            while (turn := self._pick()) is not task:
+                self.current = turn
+                turn.greenlet.switch()
+        except BaseException:  # of another task, or Deadlock: it goes on with that
+            task.ticket += 1
+            task.waits_for = None
+            if task in self._ready:
+                self._ready.remove(task)
+            raise
+        finally:
+            self.current = task
+
+    def _pick(self) -> Task:
+        self._ring()
+        ready = self._ready
+        while not ready:
+            self._jump()
+        at = int(self._draw() * len(ready))
+        ready[at], ready[-1] = ready[-1], ready[at]
+        return ready.pop()
+
+    def _ring(self) -> None:
+        deadlines = self._deadlines
+        while deadlines and deadlines[0][0] <= self.now:
+            _due, _count, task, ticket = heappop(deadlines)
+            if task.ticket == ticket:
+                task.timed_out = True
+                self._resume(task)
+
+    def _jump(self) -> None:
+        while self._deadlines:
+            due, _count, task, ticket = self._deadlines[0]
+            if task.ticket == ticket:
+                self.now = due
+                self._ring()
+                return
+            heappop(self._deadlines)
+        raise Deadlock(self._who_waits())
+
+    def _resume(self, task: Task) -> None:
+        task.ticket += 1
+        task.waits_for = None
+        self._ready.append(task)
+
+    def _who_waits(self) -> str:
+        waiting = [task for task in [self.outside, *self._tasks] if task.waits_for is not None and not task.gone]
+        lines = [f"  {task.name} waits for {_in_words(task)}" for task in waiting]
+        return "nothing can run, and no timer will change that:\n" + "\n".join(lines)
+
+
+def _in_words(task: Task) -> str:
+    match task.waits_for:
+        case ("reply", dest, request):
+            return f"the reply of {dest} to {type(request).__name__}"
+        case "a channel" if task.actor:
+            return "mail"
+        case words:
+            return str(words)

@@ -1,0 +1,147 @@
+"""The blocking things of the simulation: a caller that must wait gives its turn away instead of blocking."""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from queue import Empty, Full
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from pykka import Future, Timeout
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from warrenmq.runtime.scheduler import Scheduler, Task
+
+
+class SimChannel:
+    """What queue.SimpleQueue is to threads."""
+
+    __slots__ = ("_items", "_label", "_scheduler", "_waiters")
+
+    def __init__(self, scheduler: Scheduler, label: object = "a channel") -> None:
+        self._scheduler = scheduler
+        self._label = label
+        self._items: deque[Any] = deque()
+        self._waiters: deque[Task] = deque()
+
+    def put(self, item: Any, /) -> None:
+        self._items.append(item)
+        if self._waiters:
+            self._scheduler.wake(self._waiters)
+        self._scheduler.checkpoint()
+
+    def get(self, *, timeout: float | None = None) -> Any:
+        while not self._items:
+            if not self._scheduler.wait(self._waiters, self._label, timeout):
+                raise Empty
+        return self._items.popleft()
+
+    def get_nowait(self) -> Any:
+        if not self._items:
+            raise Empty
+        return self._items.popleft()
+
+    def empty(self) -> bool:
+        """A mailbox asks between any two messages: a point where another actor may run."""
+        self._scheduler.checkpoint()
+        return not self._items
+
+    def qsize(self) -> int:
+        return len(self._items)
+
+
+class SimEvent:
+    """What threading.Event is to threads."""
+
+    __slots__ = ("_scheduler", "_set", "_waiters")
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+        self._set = False
+        self._waiters: deque[Task] = deque()
+
+    def set(self) -> None:
+        self._set = True
+        while self._waiters:
+            self._scheduler.wake(self._waiters)
+        self._scheduler.checkpoint()
+
+    def is_set(self) -> bool:
+        return self._set
+
+    def wait(self, timeout: float | None = None) -> bool:
+        return self._set or self._scheduler.wait(self._waiters, "an event", timeout)
+
+
+class SimLock:
+    """What threading.Lock is to threads; a task that is given up holds it no more."""
+
+    __slots__ = ("_holder", "_scheduler", "_waiters")
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+        self._holder: Task | None = None
+        self._waiters: deque[Task] = deque()
+
+    def acquire(self) -> bool:
+        while self._holder is not None:
+            self._scheduler.wait(self._waiters, f"the lock that {self._holder.name} holds", None)
+        self._holder = self._scheduler.current
+        self._holder.locks.append(self)
+        return True
+
+    def release(self) -> None:
+        if self._holder is not None:
+            self.release_of(self._holder)
+
+    def release_of(self, task: Task) -> None:
+        """Release it on behalf of `task`, if that still holds it."""
+        if self._holder is task:
+            task.locks.remove(self)
+            self._holder = None
+            self._scheduler.wake(self._waiters)
+
+    def __enter__(self) -> bool:
+        return self.acquire()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None, /
+    ) -> None:
+        self.release_of(self._scheduler.current)
+
+
+class SimFuture(Future[Any]):
+    """What pykka.ThreadingFuture is to threads.  Pykka makes them without arguments: a class for each scheduler."""
+
+    scheduler: ClassVar[Scheduler]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._done = SimEvent(self.scheduler)
+        self._result: tuple[Any, Any] | None = None
+
+    def get(self, *, timeout: float | None = None) -> Any:
+        if self._get_hook is not None:
+            return super().get(timeout=timeout)
+        if not self._done.wait(timeout):
+            msg = f"{timeout} seconds"
+            raise Timeout(msg)
+        assert self._result is not None
+        value, exc_info = self._result
+        if exc_info is not None:
+            raise exc_info[1]
+        return value
+
+    def set(self, value: Any = None) -> None:
+        self._settle((value, None))
+
+    def set_exception(self, exc_info: Any = None) -> None:
+        self._settle((None, exc_info or sys.exc_info()))
+
+    def _settle(self, result: tuple[Any, Any]) -> None:
+        if self._result is not None or self._get_hook is not None:
+            raise Full
+        self._result = result
+        self._done.set()

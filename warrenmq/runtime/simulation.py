@@ -1,0 +1,183 @@
+"""Simulation: the same actors on one thread, in an order that a seed decides, in virtual time.
+
+Same seed, same run: the same messages in the same order at the same times, whatever machine it runs on.
+Pykka's own actor loop runs in a greenlet; nothing of an actor's code changes.  Where one actor may be
+interrupted by another: at each cast, between any two messages, wherever it waits, and at `checkpoint()`.
+
+    sim = Simulation(seed)
+    sim.run(workload)            # the workload calls, casts and waits like any app
+    sim.kill(ref); sim.crash()   # one actor, or the whole process, is gone at once
+    sim.close()
+
+What simulation cannot see: docs/runtime.md.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pykka import ActorRegistry
+
+from warrenmq.runtime.base import Runtime
+from warrenmq.runtime.life import inbox_of
+from warrenmq.runtime.messages import KILLED, Killed
+from warrenmq.runtime.scheduler import Scheduler
+from warrenmq.runtime.sim_sync import SimChannel, SimEvent, SimFuture, SimLock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+    from pykka import Actor, ActorRef
+
+    from warrenmq.runtime.base import Name
+    from warrenmq.runtime.scheduler import Task
+    from warrenmq.trace.recorder import Recorder
+
+T = TypeVar("T")
+EPOCH_NS = 1_700_000_000_000_000_000
+
+
+class Vanished(Exception):  # noqa: N818
+    """What `run` was running is gone: another task called `crash`."""
+
+
+class Simulation(Runtime):
+    """A runtime on one thread; all its methods are for that thread.
+
+    Calls, waits and starts made outside of `run` work, too: whoever made the simulation is a task of it.
+    """
+
+    def __init__(self, seed: int = 0, recorder: Recorder | None = None) -> None:
+        self._scheduler = Scheduler(seed)
+        self.seed = seed
+        self._tokens = Random(f"tokens {seed}")
+        self._actor_tasks: dict[ActorRef[Any], Task] = {}
+        self._application: Task | None = None
+        self._classes: dict[type[Actor], type[Actor]] = {}
+        self._future = type("SimFuture", (SimFuture,), {"scheduler": self._scheduler})
+        self.checkpoint = self._scheduler.checkpoint  # type: ignore[method-assign]
+        super().__init__(recorder)
+
+    # -- what a scheduler is
+
+    def launch(self, ref: ActorRef[Any], label: str, loop: Callable[[], None]) -> None:
+        self._actor_tasks[ref] = self._scheduler.spawn(label, loop, actor=True)
+
+    def actor_class(self, actor: type[Actor]) -> type[Actor]:
+        if (known := self._classes.get(actor)) is None:
+            members = {"_create_future": staticmethod(self._future), "__module__": actor.__module__}
+            known = self._classes[actor] = type(actor.__name__, (super().actor_class(actor),), members)
+        return known
+
+    def channel(self) -> SimChannel:
+        return SimChannel(self._scheduler)
+
+    def reply_box(self, dest: ActorRef[Any] | Name, request: Any) -> SimChannel:
+        return SimChannel(self._scheduler, ("reply", dest, request))
+
+    def event(self) -> SimEvent:
+        return SimEvent(self._scheduler)
+
+    def lock(self) -> SimLock:
+        return SimLock(self._scheduler)
+
+    def monotonic_ns(self) -> int:
+        return self._scheduler.now
+
+    def wall_ns(self) -> int:
+        return EPOCH_NS + self._scheduler.now
+
+    def token_bytes(self, n: int) -> bytes:
+        return self._tokens.randbytes(n)
+
+    # -- the application
+
+    def run(self, application: Callable[[], T]) -> T:
+        """Run a function together with all actors until it returns; Deadlock if it never can.
+
+        What any application task raises, and what ends an actor without being an Exception or a SystemExit (a
+        simulated power cut, Ctrl-C), is raised here; in the latter case as after `crash`.
+        """
+        result: list[T] = []
+        done = self.event()
+
+        def body() -> None:
+            result.append(application())
+            done.set()
+
+        task = self._application = self._scheduler.spawn("application", body, actor=False)
+        try:
+            done.wait()
+        except BaseException:
+            self._scheduler.abandon(task)
+            raise
+        finally:
+            self._application = None
+        return result[0]
+
+    def spawn(self, function: Callable[[], object], name: str = "") -> None:
+        """Run one more function beside `run`'s; what it raises is raised by `run`."""
+        self._scheduler.spawn(name or getattr(function, "__name__", "task"), function, actor=False)
+
+    # -- sudden ends
+
+    def kill(self, ref: ActorRef[Any]) -> None:
+        """End an actor where it stands: it never runs again, not even its `finally`."""
+        task = self._actor_tasks.get(ref)
+        if task is None or task.gone:
+            return
+        itself = task is self._scheduler.current
+        if not itself:
+            self._scheduler.abandon(task)
+        if (life := self._living.get(ref)) is not None:
+            life.close_trace(KILLED)
+            self.disown(ref)
+        if itself:
+            self._scheduler.abandon(task)
+            self._scheduler.leave()
+
+    def crash(self) -> None:
+        """End the process, as SIGKILL does: actors and application tasks are gone, and nobody is told.
+
+        Only the caller goes on, if it is `run`'s function or outside of `run`; else `run` raises Vanished.  Start
+        anew on this simulation, or on another.
+        """
+        self._wipe_out()
+        if (me := self._scheduler.current) not in (self._scheduler.outside, self._application):
+            self._scheduler.leave(Vanished(f"{me.name} called crash()"))
+
+    def _wipe_out(self) -> None:
+        for ref, life in list(self._living.items()):
+            life.over = True
+            inbox = inbox_of(ref)
+            inbox.vanish()
+            inbox.fence.cut = True
+            ActorRegistry.unregister(ref)
+            ref.actor_stopped.set()
+        self._living.clear()
+        self._names.clear()
+        self._actor_tasks.clear()
+        for task in self._scheduler.tasks():
+            if task is not self._application or task is not self._scheduler.current:
+                self._scheduler.abandon(task)
+
+    def caught(self, error: BaseException) -> None:
+        if not isinstance(error, (Exception, SystemExit, Killed, self._scheduler.exit)):
+            self._wipe_out()
+            self._scheduler.leave(error)
+
+    def close(self) -> None:
+        """Take down what is left and free its frames; nothing of it runs but `finally` blocks, fenced off."""
+        self.crash()
+        for task in self._scheduler.tasks():
+            self._scheduler.unwind(task)
+
+    def __enter__(self) -> Simulation:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
