@@ -131,6 +131,8 @@ class Settings:
     """Records collected before they are handed to the operating system."""
     msg_store_sync_interval: int = _setting(25, Integer(1, _MINUTE))
     """Longest wait of a confirm for company; an empty mailbox ends it earlier."""
+    queue_sync_interval: int = _setting(200, Integer(1, _MINUTE))
+    """Longest time that actions nobody waits for, as acks, stay unsynced (RabbitMQ's constant SYNC_INTERVAL)."""
     msg_store_credit_disc_bound: tuple[int, int] = _setting((4_000, 800), Pair(falling=True))
     """Messages a queue may send to the store unanswered, and how many the store answers together."""
     msg_store_io_batch_size: int = _setting(4_096, Integer(1, 1 << 20))

@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
 from functools import cached_property
+from struct import Struct
 from typing import Any
 
 import msgpack  # type: ignore[import-untyped]
@@ -34,6 +35,7 @@ _PARTS = 5
 _ARRAY_OF_5 = b"\x95"
 _MAX_BIN8 = 0xFF
 _MAX_BIN16 = 0xFFFF
+_pack_bin8, _pack_bin16, _pack_bin32 = Struct(">BB").pack, Struct(">BH").pack, Struct(">BI").pack
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,14 +85,18 @@ def encode_head(exchange: str, routing_keys: list[str], properties: Properties |
     return head
 
 
+def bin_header(size: int) -> bytes:
+    """What stands between the head and a body of `size` bytes."""
+    if size <= _MAX_BIN8:
+        return _pack_bin8(0xC4, size)
+    if size <= _MAX_BIN16:
+        return _pack_bin16(0xC5, size)
+    return _pack_bin32(0xC6, size)
+
+
 def encode(head: bytes, body: bytes) -> bytes:
     """The stored message."""
-    size = len(body)
-    if size <= _MAX_BIN8:
-        return b"%b\xc4%c%b" % (head, size, body)
-    if size <= _MAX_BIN16:
-        return b"".join((head, b"\xc5", size.to_bytes(2, "big"), body))
-    return b"".join((head, b"\xc6", size.to_bytes(4, "big"), body))
+    return b"".join((head, bin_header(len(body)), body))
 
 
 def body_of(stored: bytes, size: int) -> bytes:

@@ -1,0 +1,226 @@
+"""The journal of a queue: every action since the last flush, in order.
+
+`journal.jif` is a run of
+
+    publish    |0|T|sequence id (62 bits)| record (index_record.py) |     40 bytes and the embedded message
+    deliver    |1|0|sequence id (62 bits)|                                 8 bytes
+    ack        |1|1|sequence id (62 bits)|                                 8 bytes
+
+T is 1 for a transient message.  There is no header, no checksum and no end mark; zeros to the end of the file are a
+tail that a power cut left behind.  Since 3.10 a deliver follows each publish.
+
+Appending is cheap: actions are collected as parts and joined when they are written.  `mark` and `restart` cut off what a
+flush has moved to segment files.
+
+Source: rabbit_queue_index, reference/classic-queue.md 1.3, 1.6 and 1.12.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from array import array
+from itertools import chain
+from struct import Struct
+from typing import TYPE_CHECKING
+
+from warrenmq.storage.index_record import lengths_agree
+from warrenmq.storage.segment import Damage, Facts
+
+if TYPE_CHECKING:
+    from warrenmq.storage.disk import Disk, File
+
+FILE_NAME = "journal.jif"
+WRITE_BUFFER = 1 << 20
+"""Bytes collected before they are handed to the operating system without a sync."""
+
+_TRANSIENT = 1 << 62
+_DELIVER = 2 << 62
+_ACK = 3 << 62
+_SEQ_ID = (1 << 62) - 1
+_PLAUSIBLE_SEQ_ID = 1 << 48
+"""A queue does not come this far: a million messages a second for nine years."""
+_ACTION_BYTES = 8
+_PUBLISH_BYTES = 40
+
+_pack_action = Struct(">Q").pack
+_pack_two_actions = Struct(">QQ").pack
+_unpack_action = Struct(">Q").unpack_from
+_unpack_sizes = Struct(">II").unpack_from
+
+_ANY_PUBLISH = re.compile(
+    rb"[\x00\x40]\x00.{6}"  # plausible sequence id
+    rb"(?!\x00{16}).{16}"  # message id
+    rb"\x00.{7}"  # expiry: none, or before the year 4253
+    rb".{4}(?:\x00{4}|\x00.{3}[\x83\x95])",  # sizes, first byte of an embedded message
+    re.DOTALL,
+)
+
+
+class Journal:
+    """The file and the actions that are still to be written to it.  Not thread-safe: it belongs to its index."""
+
+    def __init__(self, disk: Disk, directory: str) -> None:
+        self.path = f"{directory}/{FILE_NAME}"
+        self._disk = disk
+        self._directory = directory
+        existed = disk.exists(self.path)
+        self._file: File = disk.open(self.path, create=True)
+        if not existed:
+            disk.sync_dir(directory)
+        self.size = self._file.size()
+        """Bytes in the file."""
+        self._parts: list[bytes] = []
+        self.buffered = 0
+        """Bytes in the buffer."""
+        self.buffered_actions = 0
+
+    def publish_many(self, first_seq_id: int, records: list[bytes], *, persistent: bool) -> None:
+        """Add publishes of consecutive sequence ids, each with its deliver."""
+        count = len(records)
+        publish = first_seq_id if persistent else first_seq_id | _TRANSIENT
+        deliver = first_seq_id | _DELIVER
+        parts = self._parts
+        parts.append(_pack_action(publish))
+        if count > 1:
+            # between two records stand the deliver of the first and the publish of the second
+            between = map(
+                _pack_two_actions, range(deliver, deliver + count - 1), range(publish + 1, publish + count)
+            )
+            parts.extend(chain.from_iterable(zip(records, between, strict=False)))
+        parts.append(records[-1])
+        parts.append(_pack_action(deliver + count - 1))
+        self.buffered += 2 * _ACTION_BYTES * count + sum(map(len, records))
+        self.buffered_actions += 2 * count
+
+    def ack_range(self, first_seq_id: int, count: int) -> None:
+        """Add acks of consecutive sequence ids."""
+        self._add(array("Q", range(_ACK | first_seq_id, (_ACK | first_seq_id) + count)))
+
+    def ack(self, seq_ids: list[int]) -> None:
+        """Add acks."""
+        self._add(array("Q", [_ACK | seq_id for seq_id in seq_ids]))
+
+    def _add(self, actions: array[int]) -> None:
+        if sys.byteorder == "little":
+            actions.byteswap()
+        self._parts.append(actions.tobytes())
+        self.buffered += _ACTION_BYTES * len(actions)
+        self.buffered_actions += len(actions)
+
+    def write(self) -> None:
+        """Hand the buffer to the operating system in one write; after an error it is all still there."""
+        data = b"".join(self._parts)
+        self._parts = [data]
+        self._file.append(data)
+        self.size += len(data)
+        self._parts = []
+        self.buffered = self.buffered_actions = 0
+
+    def datasync(self) -> None:
+        """Have the disk keep what was written."""
+        self._file.datasync()
+
+    def restart(self, mark: int, last_seq_id: int | None) -> None:
+        """Forget the first `mark` bytes of the file: the segment files have them, synced.  The buffer must be empty.
+
+        `last_seq_id` is kept as an ack, for a recovery that would find no other trace of how far the queue had come.
+        It has no publish, so it says nothing else (rule (b): "the segment is deleted already").
+        """
+        trace = b"" if last_seq_id is None else _pack_action(_ACK | last_seq_id)
+        if self.size == mark:
+            self._file.truncate(0)
+            self.size = 0
+            self._parts, self.buffered = [trace], len(trace)
+            if trace:
+                self.write()
+            return
+        tail = self._file.pread(self.size - mark, mark) + trace
+        self._disk.replace(self.path, tail)
+        self._file.close()
+        self._file = self._disk.open(self.path)
+        self.size = len(tail)
+
+    def close(self) -> None:
+        """Give the file back; what is in the buffer is lost."""
+        self._file.close()
+
+
+class Replay:
+    """What a journal file says: facts by segment number, and what had to be left out."""
+
+    def __init__(self, data: bytes, entry_count: int) -> None:
+        self.facts: dict[int, Facts] = {}
+        self.actions = 0
+        self.next_seq_id = 0
+        """One more than the largest sequence id that any action names."""
+        self.damage: list[Damage] = []
+        self.end = 0
+        """Where the last action ends."""
+        self._entry_count = entry_count
+        zeros = len(data.rstrip(b"\x00"))
+        position, reason = self._run(data, 0)
+        while position < zeros:
+            resume = _next_publish(data, position + 1)
+            self.damage.append(Damage(position, resume - position, reason))
+            position, reason = self._run(data, resume)
+
+    def _run(self, data: bytes, position: int) -> tuple[int, str]:
+        """Replay from `position` to the end, or to the first bytes that make no sense, and why."""
+        entry_count = self._entry_count
+        current, facts = -1, Facts()
+        end = len(data)
+        reason = "an action is cut off"
+        highest = self.next_seq_id - 1
+        while position + _ACTION_BYTES <= end:
+            (action,) = _unpack_action(data, position)
+            seq_id = action & _SEQ_ID
+            if seq_id >= _PLAUSIBLE_SEQ_ID:
+                reason = f"sequence id {seq_id} is beyond belief"
+                break
+            number, relative = divmod(seq_id, entry_count)
+            if number != current:
+                facts = self.facts.setdefault(number, Facts())
+                current = number
+            if action >= _ACK:
+                facts.acked.add(relative)
+                position += _ACTION_BYTES
+            elif action >= _DELIVER:
+                facts.delivered.add(relative)
+                position += _ACTION_BYTES
+            else:
+                body = position + _PUBLISH_BYTES
+                if body > end:
+                    reason = "a publish is cut off"
+                    break
+                size, embedded_size = _unpack_sizes(data, position + 32)
+                stop = body + embedded_size
+                if stop > end or not lengths_agree(data, body, stop, size):
+                    reason = "a publish is cut off, or one of its lengths is wrong"
+                    break
+                if not action and not any(data[position + 8 : position + 24]):
+                    reason = "a message id is zero"
+                    break
+                facts.published[relative] = data[position + _ACTION_BYTES : stop]
+                if action & _TRANSIENT:
+                    facts.transient.add(relative)
+                position = stop
+            highest = max(highest, seq_id)
+            self.actions += 1
+        self.next_seq_id = highest + 1
+        self.end = position
+        return position, reason
+
+
+def _next_publish(data: bytes, position: int) -> int:
+    """Where the next whole publish with its deliver begins; the end of the data when there is none."""
+    while (match := _ANY_PUBLISH.search(data, position)) is not None:
+        position = match.start()
+        body = position + _PUBLISH_BYTES
+        size, embedded_size = _unpack_sizes(data, position + 32)
+        stop = body + embedded_size
+        deliver = b"\x80" + data[position + 1 : position + _ACTION_BYTES]
+        if data.startswith(deliver, stop) and lengths_agree(data, body, stop, size):
+            return position
+        position += 1
+    return len(data)

@@ -1,0 +1,380 @@
+"""The queue index: the position of each message of one queue, and small messages themselves, on disk.
+
+    publish, ack --> journal.jif (every action, appended)        a sync makes them safe
+                 '-> memory: what the segment files lack         read() merges it with the files
+                          |
+                          v  flush: one segment a step
+                     k.idx  (segment k)                          deleted when nothing in it is unacked
+
+Rules for maintainers
+1. A segment file is synced before the journal forgets what it holds; a deleted one's folder is synced first too.
+2. Anything may be in both, and a crash may leave it so: the merge rules (index_merge.py) resolve it.
+3. publish and ack never raise for a full disk: what could not be written stays in the buffer, and sync() says so.
+4. Per message there is one bytes object and one dict entry here, nothing that the cyclic collector tracks.
+
+Source: rabbit_queue_index of RabbitMQ 3.10, reference/classic-queue.md section 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from warrenmq.storage import segment as segment_file
+from warrenmq.storage.index_recovery import Found, Recovery, segment_path
+from warrenmq.storage.journal import WRITE_BUFFER, Journal
+from warrenmq.storage.recovery_terms import Terms
+from warrenmq.storage.segment import Segment
+from warrenmq.trace.events import Ev, Trigger
+
+if TYPE_CHECKING:
+    from warrenmq.settings import Settings
+    from warrenmq.storage.disk import Disk
+    from warrenmq.trace.recorder import ActorTrace
+
+
+@dataclass(slots=True)
+class _Flush:
+    """A journal flush in progress."""
+
+    mark: int
+    """The journal's bytes below this will be in segment files when the flush is done."""
+    actions: int
+    """How many actions those are."""
+    next_seq_id: int
+    """The index's, when the flush began."""
+    waiting: list[Segment]
+    """Segments that are still to be appended to, the next one last."""
+
+
+class QueueIndex:
+    """One queue's index (the record `qistate`).  Not thread-safe: it belongs to its queue process.
+
+    segments       number -> Segment: those with a file, or with something in memory
+    journal        the file and its write buffer
+    dirty_count    actions in the journal: publish, deliver and ack count one each
+    next_seq_id    above every sequence id ever published here
+    """
+
+    def __init__(
+        self, disk: Disk, directory: str, settings: Settings, trace: ActorTrace | None = None
+    ) -> None:
+        """Use `recover`: it makes the directory, and finds what is in it."""
+        self._disk = disk
+        self._directory = directory
+        self._entry_count = settings.queue_index_segment_entry_count
+        self._max_journal_entries = settings.queue_index_max_journal_entries
+        self._trace = trace
+        self._segments: dict[int, Segment] = {}
+        self._journal = Journal(disk, directory)
+        self.dirty_count = 0
+        self.next_seq_id = 0
+        self._unsynced_bytes = 0
+        self._unsynced_actions = 0
+        self._flush: _Flush | None = None
+        self._folder_changed = False
+        self._write_failed = False
+
+    @classmethod
+    def recover(
+        cls,
+        disk: Disk,
+        directory: str,
+        settings: Settings,
+        *,
+        terms: Terms | None,
+        contains: Callable[[bytes], bool],
+        quarantine: str,
+        trace: ActorTrace | None = None,
+    ) -> tuple[QueueIndex, Found]:
+        """Open a queue's directory, or begin one.
+
+        `terms` are those of a clean stop, if there was one.  `contains` says whether the store has a message's body.
+        """
+        disk.mkdir(directory)
+        recovery = Recovery(disk, directory, settings.queue_index_segment_entry_count, contains, quarantine)
+        found = recovery.found
+        index = cls(disk, directory, settings, trace)
+        index._segments = recovery.segments
+        index.dirty_count = recovery.journal_actions
+        found.next_seq_id = recovery.high if terms is None else max(terms.next_seq_id, recovery.next_seq_id)
+        if not found.count:
+            found.low = found.next_seq_id
+        index.next_seq_id = found.next_seq_id
+        if terms is None or found.dropped or found.damage or not recovery.journal_whole:
+            index.flush()
+        return index, found
+
+    # -- actions
+
+    def publish(self, seq_id: int, record: bytes, *, persistent: bool) -> None:
+        """Add a message, and that it was delivered."""
+        self.publish_many(seq_id, [record], persistent=persistent)
+
+    def publish_many(self, first_seq_id: int, records: list[bytes], persistent: bool) -> None:
+        """Add messages with consecutive sequence ids, above all earlier ones."""
+        count = len(records)
+        journal = self._journal
+        journal.publish_many(first_seq_id, records, persistent=persistent)
+        self.next_seq_id = first_seq_id + count
+        self.dirty_count += 2 * count
+        done = 0
+        for number, relative, room in self._split(first_seq_id, count):
+            segment = self._segments.get(number)
+            if segment is None:
+                segment = self._segments[number] = Segment(number)
+            here = records if room == count else records[done : done + room]
+            positions = range(relative, relative + room)
+            segment.published.update(zip(positions, here, strict=True))
+            if not persistent:
+                segment.transient.update(positions)
+            segment.unacked += room
+            done += room
+        if journal.buffered >= WRITE_BUFFER:
+            self._write_full_buffer()
+
+    def ack(self, seq_ids: list[int]) -> None:
+        """Messages are done with; each was published and not acked before."""
+        self._journal.ack(seq_ids)
+        self.dirty_count += len(seq_ids)
+        entry_count, segments = self._entry_count, self._segments
+        for seq_id in seq_ids:
+            number, relative = divmod(seq_id, entry_count)
+            segment = segments[number]
+            if segment.published.pop(relative, None) is None:
+                segment.acked.add(relative)
+            elif segment.transient:
+                segment.transient.discard(relative)
+            segment.unacked -= 1
+        if self._journal.buffered >= WRITE_BUFFER:
+            self._write_full_buffer()
+
+    def ack_range(self, first_seq_id: int, count: int) -> None:
+        """`ack` of consecutive sequence ids."""
+        self._journal.ack_range(first_seq_id, count)
+        self.dirty_count += count
+        for number, relative, room in self._split(first_seq_id, count):
+            segment = self._segments[number]
+            positions = range(relative, relative + room)
+            if segment.published:
+                pop = segment.published.pop
+                segment.acked.update([each for each in positions if pop(each, None) is None])
+            else:
+                segment.acked.update(positions)
+            if segment.transient:
+                segment.transient.difference_update(positions)
+            segment.unacked -= room
+        if self._journal.buffered >= WRITE_BUFFER:
+            self._write_full_buffer()
+
+    def _split(self, first_seq_id: int, count: int) -> Iterator[tuple[int, int, int]]:
+        """The segments that a run of sequence ids lies in: (number, first position, how many)."""
+        number, relative = divmod(first_seq_id, self._entry_count)
+        while count > 0:
+            room = min(count, self._entry_count - relative)
+            yield number, relative, room
+            number, relative, count = number + 1, 0, count - room
+
+    # -- reading
+
+    def next_segment_boundary(self, seq_id: int) -> int:
+        """The first sequence id of the next segment; a read up to here costs one file."""
+        return (seq_id // self._entry_count + 1) * self._entry_count
+
+    def read(self, start: int, end: int) -> list[tuple[int, bytes, bool]]:
+        """The messages in [start, end) that are not acked: (sequence id, record, persistent), ascending."""
+        found: list[tuple[int, bytes, bool]] = []
+        while start < end:
+            number = start // self._entry_count
+            base = number * self._entry_count
+            boundary = base + self._entry_count
+            segment = self._segments.get(number)
+            if segment is not None and segment.unacked:
+                records, transient = self._load(segment)
+                found += [
+                    (base + relative, records[relative], relative not in transient)
+                    for relative in sorted(records)
+                    if start <= base + relative < end
+                ]
+            start = boundary
+        return found
+
+    def _load(self, segment: Segment) -> tuple[dict[int, bytes], set[int]]:
+        """A segment's live records, and which of them are transient: the file and memory together."""
+        if not segment.on_disk:
+            return segment.published, segment.transient
+        facts, _ = segment_file.parse(
+            self._disk.read(segment_path(self._directory, segment.number)), self._entry_count
+        )
+        records = facts.published
+        for relative in facts.acked:
+            del records[relative]
+        for relative in segment.acked:
+            records.pop(relative, None)
+        records.update(segment.published)
+        return records, facts.transient | segment.transient
+
+    def live_runs(self) -> Iterator[tuple[int, int]]:
+        """(first, count) of each run of consecutive sequence ids that are not acked; reads every segment."""
+        first = count = 0
+        for number in sorted(self._segments):
+            base = number * self._entry_count
+            for seq_id, _, _ in self.read(base, base + self._entry_count):
+                if seq_id != first + count:
+                    if count:
+                        yield first, count
+                    first, count = seq_id, 0
+                count += 1
+        if count:
+            yield first, count
+
+    @property
+    def unacked(self) -> int:
+        """Messages that are published and not acked."""
+        return sum(segment.unacked for segment in self._segments.values())
+
+    def bounds(self) -> tuple[int, int]:
+        """(low, high): every message that is not acked lies in [low, high); multiples of a segment's size."""
+        numbers = [number for number, segment in self._segments.items() if segment.unacked]
+        if not numbers:
+            return 0, 0
+        return min(numbers) * self._entry_count, (max(numbers) + 1) * self._entry_count
+
+    # -- to disk
+
+    @property
+    def needs_sync(self) -> bool:
+        """Whether some action is not safe yet."""
+        return self._journal.buffered > 0 or self._unsynced_bytes > 0
+
+    def flush_buffer(self, trigger: Trigger) -> None:
+        """Hand the buffered actions to the operating system; after an error they are still buffered."""
+        journal = self._journal
+        size, actions = journal.buffered, journal.buffered_actions
+        if not size:
+            return
+        offset = journal.size
+        self._write_failed = True
+        journal.write()
+        self._write_failed = False
+        self._unsynced_bytes += size
+        self._unsynced_actions += actions
+        if self._trace is not None:
+            self._trace.emit(Ev.QI_WRITE, trigger, a=size, b=actions, c=offset)
+
+    def _write_full_buffer(self) -> None:
+        """Write in passing.  A disk that is full is sync()'s to report; until one succeeds nothing is tried here."""
+        if not self._write_failed:
+            try:
+                self.flush_buffer(Trigger.BUFFER_FULL)
+            except OSError:
+                pass
+
+    def sync(self, trigger: Trigger) -> None:
+        """Return when every action up to here is safe."""
+        self.flush_buffer(trigger)
+        if not self._unsynced_bytes:
+            return
+        self._journal.datasync()
+        size, actions = self._unsynced_bytes, self._unsynced_actions
+        self._unsynced_bytes = self._unsynced_actions = 0
+        if self._trace is not None:
+            self._trace.emit(Ev.QI_SYNC, trigger, a=size, b=actions)
+
+    # -- the journal flush
+
+    @property
+    def flushing(self) -> bool:
+        """Whether flush_step() has something to do: the journal holds more actions than it may."""
+        return self._flush is not None or self.dirty_count > self._max_journal_entries
+
+    def flush_step(self) -> bool:
+        """Move one segment's entries from the journal to its file; True while there is more to do.
+
+        New actions may come between the steps.  After an error the step can be tried again.
+        """
+        if not self.flushing:
+            return False
+        if self._flush is None:
+            self._flush = self._begin_flush()
+        waiting = self._flush.waiting
+        if waiting:
+            self._append_or_delete(waiting[-1])
+            waiting.pop()
+        if not waiting:
+            self._finish_flush(self._flush)
+            self._flush = None
+        return self.flushing
+
+    def flush(self) -> None:
+        """The whole journal at once, however short it is."""
+        if self._flush is None:
+            self._flush = self._begin_flush()
+        while self._flush is not None:
+            self.flush_step()
+
+    def _begin_flush(self) -> _Flush:
+        """Delete the segments that are done with, which is nearly free, and see which others have entries to append."""
+        self.flush_buffer(Trigger.JOURNAL_FLUSH)
+        for segment in [each for each in self._segments.values() if not each.unacked]:
+            self._append_or_delete(segment)
+        waiting = [segment for _, segment in sorted(self._segments.items(), reverse=True) if segment.dirty()]
+        return _Flush(self._journal.size, self.dirty_count, self.next_seq_id, waiting)
+
+    def _append_or_delete(self, segment: Segment) -> None:
+        path = segment_path(self._directory, segment.number)
+        if not segment.unacked:
+            if segment.on_disk:
+                self._disk.unlink(path)
+                self._folder_changed = True
+                if self._trace is not None:
+                    self._trace.emit(Ev.SEGMENT_DELETE, a=segment.number)
+            self._segments.pop(segment.number, None)
+            return
+        data = segment.entries()
+        if not data:
+            return
+        file = self._disk.open(path, create=True)
+        try:
+            if not segment.on_disk:
+                segment.on_disk = self._folder_changed = True
+            file.append(data)
+            file.datasync()
+        finally:
+            file.close()
+        segment.flushed()
+        if self._trace is not None:
+            self._trace.emit(Ev.QI_FLUSH, a=1, b=len(data))
+
+    def _finish_flush(self, flush: _Flush) -> None:
+        """Everything below the mark is in segment files: have the journal forget it."""
+        self.flush_buffer(Trigger.JOURNAL_FLUSH)
+        if self._folder_changed:
+            self._disk.sync_dir(self._directory)
+            self._folder_changed = False
+        self._journal.restart(flush.mark, self._last_seq_id_to_keep(flush))
+        self.dirty_count -= flush.actions
+        if self._trace is not None:
+            self._trace.emit(Ev.QI_FLUSH, c=1)
+
+    def _last_seq_id_to_keep(self, flush: _Flush) -> int | None:
+        """The last sequence id, when neither a segment file nor the journal's rest would tell a recovery of it."""
+        if not self.next_seq_id or self.next_seq_id != flush.next_seq_id:
+            return None
+        newest = max((number for number, segment in self._segments.items() if segment.on_disk), default=-1)
+        last = self.next_seq_id - 1
+        return None if newest >= last // self._entry_count else last
+
+    # -- the end
+
+    def terminate(self, *, next_seq_id: int, next_deliver_seq_id: int) -> Terms:
+        """A clean stop: everything is safe, and the returned terms tell the next start so."""
+        self.sync(Trigger.CLOSE)
+        self._journal.close()
+        return Terms(max(next_seq_id, self.next_seq_id), next_deliver_seq_id)
+
+    def delete(self) -> None:
+        """The queue is gone: remove its directory."""
+        self._journal.close()
+        self._disk.rmtree(self._directory)
