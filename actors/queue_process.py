@@ -301,7 +301,7 @@ class QueueProcess(Server):
         terms = None
         if spec.durable:
             terms = take_terms(disk, spec.directory)
-            holds = store_message_ids(disk, spec.directory)
+            holds = store_message_ids(disk, spec.directory, spec.settings.queue_index_segment_entry_count)
         else:
             disk.rmtree(spec.directory)
             holds = []

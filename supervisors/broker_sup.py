@@ -19,7 +19,7 @@ worth more than a second limit, so all queues share the limit of the one above (
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from warrenmq.actors.msg_store import MsgStore
 from warrenmq.actors.queue_process import QueueProcess
@@ -65,8 +65,9 @@ class VhostSup(Supervisor):
         shutdown = vhost.settings.msg_store_shutdown_timeout / 1000
 
         def references() -> Iterable[tuple[str, list[bytes]]]:
+            entry_count = vhost.settings.queue_index_segment_entry_count
             for name in vhost.definitions.queues:
-                yield name, store_message_ids(vhost.disk, vhost.directory.queue(name))
+                yield name, store_message_ids(vhost.disk, vhost.directory.queue(name), entry_count)
 
         def store(name: str, refs: Any) -> ChildSpec:
             args = (name, vhost.directory.store(name), vhost.disk, vhost.settings, refs, vhost.directory.quarantine)
@@ -82,12 +83,12 @@ class VhostSup(Supervisor):
 class VhostSupWrapper(Supervisor):
     """rabbit_vhost_sup_wrapper: the root of the tree."""
 
-    strategy: ClassVar[str] = "one_for_all"
+    strategy = "one_for_all"
 
     def init(self, vhost: Vhost) -> None:
         """The limit is a setting, the rest is fixed."""
-        self.intensity, self.period = vhost.settings.vhost_restart_intensity
-        super().init(vhost)
+        intensity, period = vhost.settings.vhost_restart_intensity
+        super().init(vhost, intensity=intensity, period=period)
 
     def children(self, vhost: Vhost) -> Iterable[ChildSpec]:
         """The vhost's supervisor, then the process that recovers it."""
