@@ -202,6 +202,7 @@ def main() -> None:
     p.add_argument("--settle", type=float, default=0.0, help="seconds between the last ack and the kill")
     p.add_argument("--dir", required=True)
     p.add_argument("--out")
+    p.add_argument("--strict", action="store_true", help="exit 1 when something was lost or a run failed")
     p.add_argument("--child", action="store_true")
     p.add_argument("--adapter")
     p.add_argument("--phase")
@@ -224,6 +225,8 @@ def main() -> None:
                 print(r, flush=True)
                 if o.out:
                     json.dump(res, open(o.out, "w"), indent=0)
+    if o.strict and any(r.get("lost") or r.get("torn") or "error" in r for r in res):
+        raise SystemExit("something was lost, see above")
 
 
 if __name__ == "__main__":

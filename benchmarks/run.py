@@ -188,8 +188,65 @@ def pick_peers(spec: str) -> list[str]:
     return list(dict.fromkeys(out))
 
 
-def main() -> None:
-    have, missing = registry()
+SHOWN = (
+    "rate", "p50_ms", "p99_ms", "drain_rate", "fill_rate", "first_s", "recovered", "n", "error",
+    "disk_per_msg", "order_errors", "lost", "other_cpu",
+)  # fmt: skip
+
+
+def plan(peers: list[str], o):
+    """(round, workload, size, peer) in the order to run them: each round goes once through everything."""
+    for rep in range(o.repeats):
+        for w in o.workloads.split(","):
+            sizes = [int(s) for s in o.sizes.split(",")] if w in SIZED else [16384 if w == "w5" else 1024]
+            names = ["w6-clean", "w6-kill"] if w == "w6" else [w]
+            for size in sizes:
+                for x in peers:
+                    for name in names:
+                        yield rep, name, size, x
+
+
+def enough(runs: list[dict], x, w, size, rep, o) -> bool:
+    """Undisturbed runs up to this round, or attempts."""
+    mine = [r for r in runs if (r["peer"], r["workload"], r["size"], r.get("tag", "")) == (x, w, size, o.tag)]
+    clean = sum(1 for r in mine if r.get("other_cpu", 0) < o.noise and "error" not in r)
+    return clean > rep or len(mine) > rep + o.extra
+
+
+def one_run(x: str, w: str, size: int, rep: int, turn: Turn, o) -> dict:
+    """One row of the results."""
+    path = os.path.join(o.dir, f"{x}-{w}-{os.getpid()}-{rep}".replace(".", "_"))
+    shutil.rmtree(path, ignore_errors=True)
+    os.makedirs(path)
+    server, reopens = x.startswith("rabbit"), w.startswith("w6")
+    with turn.run() as busy:
+        load = os.getloadavg()[0]
+        before = cpu_used(server)
+        if reopens:
+            r = w6(x, o, size, path, kill=w == "w6-kill")
+        else:
+            scale = {"secs": o.secs, "n": o.n, "cap": o.cap, "window": o.window}
+            args = ["--adapter", x, "--workload", w, "--size", str(size), "--dir", path]
+            args += [text for key, value in scale.items() for text in (f"--{key}", str(value))]
+            r = finish(child(args, o.preload), o.secs * 8 + 2 * o.cap + 60)
+        after = cpu_used(server)
+    shutil.rmtree(path, ignore_errors=True)
+    r["took_s"], busy_s, own_s = (b - a for a, b in zip(before, after, strict=True))
+    # CPUs' worth of work by everybody else during the run
+    r["other_cpu"] = round(max(0.0, busy_s - own_s) / r["took_s"], 2)
+    if reopens:
+        r["other_cpu"] = -1.0 if server else 0.0
+    row = {"peer": x, "workload": w, "size": size, "rep": rep, "tag": o.tag}
+    return {**row, "busy_before": round(busy, 3), "load": load, "at": time.time(), **r}
+
+
+def save(data: dict, path: str) -> None:
+    with open(path + ".tmp", "w") as f:
+        json.dump(data, f, indent=0)
+    os.replace(path + ".tmp", path)
+
+
+def options() -> argparse.Namespace:
     p = argparse.ArgumentParser()
     p.add_argument("--peers", default="all", help="comma list, prefix* allowed, or 'all'")
     p.add_argument("--skip", default="")
@@ -204,9 +261,8 @@ def main() -> None:
     p.add_argument("--out", required=True, help="JSON file, appended to")
     p.add_argument("--lock", help="flock this file around every timed run")
     p.add_argument("--preload", help="LD_PRELOAD for workers (see fsyncshim.c)")
-    p.add_argument(
-        "--noise", type=float, default=0.3, help="a run counts as clean when others used fewer CPUs than this"
-    )
+    p.add_argument("--noise", type=float, default=0.3,
+                   help="a run counts as clean when others used fewer CPUs than this")  # fmt: skip
     p.add_argument(
         "--quiet", type=float, default=0.25, help="start only when the CPUs are less busy than this"
     )
@@ -215,8 +271,13 @@ def main() -> None:
     p.add_argument("--extra", type=int, default=2, help="attempts beyond --repeats to get clean runs")
     p.add_argument("--tag", default="", help="stored with every row, e.g. slowdisk5ms")
     p.add_argument("--list", action="store_true")
-    o = p.parse_args()
+    p.add_argument("--strict", action="store_true", help="exit 1 when a run failed")
+    return p.parse_args()
 
+
+def main() -> None:
+    have, missing = registry()
+    o = options()
     skip = set(pick_peers(o.skip))
     peers = [x for x in pick_peers(o.peers) if x not in skip]
     if o.list:
@@ -227,123 +288,27 @@ def main() -> None:
         return
     data = {"runs": []}
     if os.path.exists(o.out):
-        data = json.load(open(o.out))
-    data.setdefault(
-        "machine", {"python": platform.python_version(), "kernel": platform.release(), "cpus": os.cpu_count()}
-    )
+        with open(o.out) as f:
+            data = json.load(f)
+    machine = {"python": platform.python_version(), "kernel": platform.release(), "cpus": os.cpu_count()}
+    data.setdefault("machine", machine)
     data.setdefault("peers", {})
     for x in peers:
         a = have[x]()
-        data["peers"][x] = {
-            "durability": a.durability,
-            "ack": a.ack_mode,
-            "notes": a.notes,
-            "batch": a.native_batch,
-            "fanout": a.native_fanout,
-        }
-
-    def done(x, w, s, rep):
-        """Enough undisturbed runs up to this round (or enough attempts)."""
-        mine = [
-            r
-            for r in data["runs"]
-            if (r["peer"], r["workload"], r["size"], r.get("tag", "")) == (x, w, s, o.tag)
-        ]
-        clean = sum(1 for r in mine if r.get("other_cpu", 0) < o.noise and "error" not in r)
-        return clean > rep or len(mine) > rep + o.extra
-
-    def key_sizes(w):
-        if w in SIZED:
-            return [int(s) for s in o.sizes.split(",")]
-        return [16384] if w == "w5" else [1024]
-
+        data["peers"][x] = {"durability": a.durability, "ack": a.ack_mode, "notes": a.notes,
+                            "batch": a.native_batch, "fanout": a.native_fanout}  # fmt: skip
     turn = Turn(o.lock, o.turn, o.quiet, o.patience)
-    for rep in range(o.repeats):
-        for w in o.workloads.split(","):
-            for size in key_sizes(w):
-                for x in peers:
-                    kinds = [("w6-clean", False), ("w6-kill", True)] if w == "w6" else [(w, None)]
-                    for wname, kill in kinds:
-                        if done(x, wname, size, rep):
-                            continue
-                        path = os.path.join(o.dir, f"{x}-{wname}-{os.getpid()}-{rep}".replace(".", "_"))
-                        shutil.rmtree(path, ignore_errors=True)
-                        os.makedirs(path)
-                        with turn.run() as busy:
-                            load0 = os.getloadavg()[0]
-                            server = x.startswith("rabbit")
-                            c0 = cpu_used(server)
-                            if w == "w6":
-                                r = w6(x, o, size, path, kill)
-                            else:
-                                r = finish(
-                                    child(
-                                        [
-                                            "--adapter",
-                                            x,
-                                            "--workload",
-                                            w,
-                                            "--size",
-                                            str(size),
-                                            "--secs",
-                                            str(o.secs),
-                                            "--n",
-                                            str(o.n),
-                                            "--cap",
-                                            str(o.cap),
-                                            "--window",
-                                            str(o.window),
-                                            "--dir",
-                                            path,
-                                        ],
-                                        o.preload,
-                                    ),
-                                    o.secs * 8 + 2 * o.cap + 60,
-                                )
-                            c1 = cpu_used(server)
-                        r["took_s"] = c1[0] - c0[0]
-                        # CPUs' worth of work by everybody else during the run
-                        r["other_cpu"] = round(max(0.0, (c1[1] - c0[1]) - (c1[2] - c0[2])) / r["took_s"], 2)
-                        if w == "w6":
-                            r["other_cpu"] = 0.0 if not server else -1.0
-                        shutil.rmtree(path, ignore_errors=True)
-                        row = {
-                            "peer": x,
-                            "workload": wname,
-                            "size": size,
-                            "rep": rep,
-                            "tag": o.tag,
-                            "busy_before": round(busy, 3),
-                            "load": load0,
-                            "at": time.time(),
-                            **r,
-                        }
-                        data["runs"].append(row)
-                        tmp = o.out + ".tmp"
-                        json.dump(data, open(tmp, "w"), indent=0)
-                        os.replace(tmp, o.out)
-                        brief = {
-                            k: (round(v, 3) if isinstance(v, float) else v)
-                            for k, v in r.items()
-                            if k
-                            in (
-                                "rate",
-                                "p50_ms",
-                                "p99_ms",
-                                "drain_rate",
-                                "fill_rate",
-                                "first_s",
-                                "recovered",
-                                "n",
-                                "error",
-                                "disk_per_msg",
-                                "order_errors",
-                                "lost",
-                                "other_cpu",
-                            )
-                        }
-                        print(f"{rep} {wname:8} {size:6} {x:26} {brief}", flush=True)
+    for rep, w, size, x in plan(peers, o):
+        if enough(data["runs"], x, w, size, rep, o):
+            continue
+        row = one_run(x, w, size, rep, turn, o)
+        data["runs"].append(row)
+        save(data, o.out)
+        brief = {k: (round(v, 3) if isinstance(v, float) else v) for k, v in row.items() if k in SHOWN}
+        print(f"{rep} {w:8} {size:6} {x:26} {brief}", flush=True)
     turn.release()
+    if o.strict and any("error" in r for r in data["runs"]):
+        raise SystemExit("a run failed, see above")
 
 
 if __name__ == "__main__":
