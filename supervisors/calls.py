@@ -38,22 +38,28 @@ class StartChild:
 
 @dataclass(slots=True)
 class StopChild:
+    """A child that runs, or may."""
+
     id: Hashable
 
 
 @dataclass(slots=True)
 class RestartChild:
+    """A child that was stopped."""
+
     id: Hashable
 
 
 @dataclass(slots=True)
 class DeleteChild:
+    """A child that was stopped."""
+
     id: Hashable
 
 
 @dataclass(slots=True)
 class WhichChildren:
-    pass
+    """Answered with a list of ChildInfo."""
 
 
 @dataclass(slots=True)

@@ -41,7 +41,9 @@ class ChildSpec:
             msg = f"child {self.id!r}: restart is {self.restart!r}, but must be one of {', '.join(RESTARTS)}"
             raise ValueError(msg)
         if self.shutdown is not None and self.shutdown < 0:
-            msg = f"child {self.id!r}: shutdown is {self.shutdown!r}, but must be seconds, or None for no limit"
+            msg = (
+                f"child {self.id!r}: shutdown is {self.shutdown!r}, but must be seconds, or None for no limit"
+            )
             raise ValueError(msg)
 
 

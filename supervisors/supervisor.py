@@ -129,7 +129,10 @@ class Supervisor(Server):
                 return self._add(self._spec_of(request)).ref
             case StopChild():
                 self._shut_down([self._child(request.id)])
-                if self._strategy == "simple_one_for_one" or self._child(request.id).spec.restart == "temporary":
+                if (
+                    self._strategy == "simple_one_for_one"
+                    or self._child(request.id).spec.restart == "temporary"
+                ):
                     del self._children[request.id]
                 return None
             case RestartChild():
@@ -146,7 +149,7 @@ class Supervisor(Server):
                 del self._children[request.id]
                 return None
             case WhichChildren():
-                return [ChildInfo(id, child.ref, child.spec) for id, child in self._children.items()]
+                return [ChildInfo(child.spec.id, child.ref, child.spec) for child in self._children.values()]
         raise NotImplementedError(request)
 
     def _child(self, id: Hashable) -> Child:
@@ -230,9 +233,7 @@ class Supervisor(Server):
 
     def _start(self, child: Child) -> None:
         spec = child.spec
-        ref = self.runtime.start(
-            spec.actor, *spec.args, name=spec.name, parent=self.actor_ref, **spec.kwargs
-        )
+        ref = self.runtime.start(spec.actor, *spec.args, name=spec.name, parent=self.actor_ref, **spec.kwargs)
         child.ref = ref
         child.trace_id = inbox_of(ref).trace_id
         self._by_ref[ref] = child
@@ -254,7 +255,7 @@ class Supervisor(Server):
         if together:
             for child in running:
                 assert child.ref is not None
-                inbox_of(child.ref).send(Exit(None, SHUTDOWN))
+                inbox_of(child.ref).signal(Exit(None, SHUTDOWN))
         for child in running:
             spent = (self.runtime.monotonic_ns() - started) / 1e9 if together else 0.0
             self._see_off(child, spent)
@@ -262,7 +263,9 @@ class Supervisor(Server):
     def _see_off(self, child: Child, spent: float) -> None:
         assert child.ref is not None
         limit = child.spec.shutdown
-        if not self.runtime.stop_actor(child.ref, SHUTDOWN, None if limit is None else max(0.0, limit - spent)):
+        if not self.runtime.stop_actor(
+            child.ref, SHUTDOWN, None if limit is None else max(0.0, limit - spent)
+        ):
             log.warning("child overran its shutdown time and is given up", supervisor=self._life.label,
                         child=child.spec.id, seconds=limit)  # fmt: skip
             self.runtime.disown(child.ref)

@@ -195,7 +195,9 @@ class Runtime(ABC):
         sender = From(self.reply_box(dest, request))
         call = Call(request, sender)
         key = inbox.on_close(sender.fail)
-        inbox.send(call if trace is None else self._trace_send(inbox, call, self.kind(request), request, trace))
+        inbox.send(
+            call if trace is None else self._trace_send(inbox, call, self.kind(request), request, trace)
+        )
         try:
             return sender.wait(timeout)
         finally:
@@ -227,7 +229,7 @@ class Runtime(ABC):
         inbox = inbox_of(ref)
         gone = self.event()
         key = inbox.on_close(lambda _reason: gone.set())
-        inbox.send(Exit(None, reason))
+        inbox.signal(Exit(None, reason))
         try:
             return gone.wait(timeout)
         finally:

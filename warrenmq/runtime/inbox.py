@@ -20,6 +20,7 @@ from warrenmq.runtime.mortal import ALIVE, Mortal
 if TYPE_CHECKING:
     from warrenmq.runtime.base import Runtime
     from warrenmq.runtime.fence import Fence
+    from warrenmq.runtime.messages import Exit
     from warrenmq.trace.recorder import ActorTrace
 
 
@@ -37,7 +38,12 @@ CLOSED = Letter(None)
 """The owner was given up: it must stop.  A letter to itself, since Pykka's loop may be the one to read it."""
 CLOSED.message = CLOSED
 
-_WAKE = Letter(None)
+
+class Wake:
+    """Nothing but a reason for a parked owner to look: an exit signal has come, or it was given up."""
+
+
+WAKE = Wake()
 _NOBODYS = object()
 
 
@@ -69,7 +75,7 @@ class Inbox(Mortal):
         if not self.shut(KILLED):
             return False
         self.drain()
-        self._incoming.put(_WAKE)
+        self._incoming.put(WAKE)
         return True
 
     def vanish(self) -> None:
@@ -87,7 +93,7 @@ class Inbox(Mortal):
         delivered = True
         woken = False
         for message in self._leftovers():
-            if message is _WAKE:
+            if message is WAKE:
                 woken = True
             elif message is mine:
                 delivered = False
@@ -95,7 +101,7 @@ class Inbox(Mortal):
             else:
                 self._lose(message, trace)
         if woken:
-            self._incoming.put(_WAKE)  # it is for the owner, who may still be parked
+            self._incoming.put(WAKE)  # it is for the owner, who may still be parked
         return delivered
 
     def _leftovers(self) -> list[Any]:
@@ -105,6 +111,10 @@ class Inbox(Mortal):
                 found.append(self._incoming.get_nowait())
         except Empty:
             return found
+
+    @abstractmethod
+    def signal(self, signal: Exit) -> None:
+        """Send an exit signal; signals to the dead are dropped, as in Erlang."""
 
     @abstractmethod
     def _lose(self, message: Any, trace: ActorTrace | None) -> None:

@@ -44,7 +44,7 @@ def link(runtime: Runtime, one: ActorRef[Any], other: ActorRef[Any]) -> None:
 def _tie(key: int, one: ActorRef[Any], other: ActorRef[Any]) -> None:
     def mourn(reason: Any) -> None:
         inbox_of(other).forget(key)
-        inbox_of(other).send(Exit(one, reason))
+        inbox_of(other).signal(Exit(one, reason))
 
     inbox_of(one).on_close(mourn, key)
 

@@ -1,13 +1,11 @@
-"""Mailbox: the inbox of a Server, with priorities and timers (gen_server2's drained priority queue).
+"""Mailbox: the inbox of a Server, with timers and exit signals; with priorities, RankedMailbox.
 
 Purpose.  Pykka asks three things of an inbox, `put`, `get` and `empty`, and calls `get` from the actor's own
 thread when it has nothing to do.  That is enough to build Erlang's receive loop on Pykka's: `get` parks the
 actor, knows the timers, and says DRY once before it parks, which is `receive ... after 0`.
 
-Senders only append to a channel (a C queue under threads: 24 ns, where queue.Queue takes 466); sorting by
-priority is the owner's work as it drains: FIFO inside a priority, exit signals before everything.
-
-Assumption.  Only the owner adds to the lanes; after the end any drain may take from them.
+Senders only append to a channel (a C queue under threads: 24 ns, where queue.Queue takes 466).  Exit signals
+go beside it, so that they are first in line; a timer's message joins the end of the line when it is due.
 """
 
 from __future__ import annotations
@@ -20,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from pykka.messages import ProxyCall, ProxyGetAttr, ProxySetAttr
 
 from warrenmq.runtime.calls import FutureFrom
-from warrenmq.runtime.inbox import CLOSED, Inbox, Letter
+from warrenmq.runtime.inbox import CLOSED, WAKE, Inbox, Letter, Wake
 from warrenmq.runtime.messages import Call, Down, Exit, Info, ProxyRequest, Traced
 from warrenmq.runtime.mortal import ALIVE, log
 from warrenmq.trace.events import Ev
@@ -41,7 +39,7 @@ DRY = Dry()
 PARK = Letter(None)
 """Nothing to do, and DRY has been said: back to Pykka's loop, which will `get`."""
 
-_SIGNALS = frozenset({Dry, Info, Down, Exit, Call, ProxyRequest})
+_SIGNALS = frozenset({Dry, Info, Down, Exit, Call, ProxyRequest, Wake})
 _PROXIES = (ProxyCall, ProxyGetAttr, ProxySetAttr)
 _COMPACT_FROM = 64
 
@@ -66,45 +64,41 @@ class Timer:
 class Mailbox(Inbox):
     """One server's mail and its timers."""
 
-    def __init__(
-        self,
-        runtime: Runtime,
-        fence: Fence,
-        priority: Callable[[Any], int] | None,
-        undelivered: Callable[[Any], None] | None,
-    ) -> None:
+    def __init__(self, runtime: Runtime, fence: Fence, undelivered: Callable[[Any], None] | None) -> None:
         super().__init__(runtime, fence)
         self._now = runtime.monotonic_ns
         self._undelivered = undelivered
-        self._priority = priority
-        self._exits: deque[Any] = deque()
-        self._ready: deque[Any] = deque()
-        self._ranked = {0: self._ready}
-        self._lanes: tuple[deque[Any], ...] = (self._exits, self._ready)
+        self._exits: deque[Exit] = deque()
+        # From here on, the owner's alone.
         self._timers: list[tuple[int, int, Timer]] = []
         self._cancelled = 0
         self._held: Letter | None = None
         self._said_dry = False
 
-    def length(self) -> int:
-        return self._incoming.qsize() + sum(map(len, self._lanes))
+    # -- for everyone
+
+    def signal(self, signal: Exit) -> None:
+        """Send an exit signal; it is taken before all mail."""
+        if self.reason is ALIVE:
+            self._exits.append(signal)
+            self._incoming.put(WAKE)
 
     # -- for the owner
 
     def take(self) -> Any:
-        """The next message by priority and age; DRY, once, when there is none; then PARK."""
+        """The next message; DRY, once, when there is none; then PARK."""
         if self.reason is not ALIVE:
             return CLOSED
         if self._timers:
             self._ring()
+        if self._exits:
+            return self._exits.popleft()
         if not self._incoming.empty():
-            self._sort()
-        try:
-            for lane in self._lanes:
-                if lane:
-                    return lane.popleft()
-        except IndexError:  # drained under our hands
-            return CLOSED
+            self._said_dry = False
+            try:
+                return self._incoming.get_nowait()
+            except Empty:  # drained under our hands
+                return CLOSED
         if self._said_dry:
             return PARK
         self._said_dry = True
@@ -135,62 +129,24 @@ class Mailbox(Inbox):
             if timer.info is None:
                 self._cancelled -= 1
             else:
-                self._file(timer.info)
+                self._incoming.put(timer.info)
                 timer.info = None
-
-    def _sort(self) -> None:
-        file, get = self._file, self._incoming.get_nowait
-        try:
-            for _ in range(self._incoming.qsize()):
-                file(get())
-        except Empty:  # drained under our hands
-            pass
-
-    def _file(self, message: Any) -> None:
-        self._said_dry = False
-        if type(message) is Exit:
-            self._exits.append(message)
-        elif self._priority is None:
-            self._ready.append(message)
-        else:
-            self._lane(self._priority, message).append(message)
-
-    def _lane(self, priority: Callable[[Any], int], message: Any) -> deque[Any]:
-        if type(message) is Traced:
-            message = message.message
-        if type(message) is Info:
-            message = message.message
-        elif type(message) is Call:
-            message = message.request
-        elif type(message) in (Letter, ProxyRequest):  # Pykka's, of which a server's priority knows nothing
-            return self._ready
-        rank = priority(message)
-        lane = self._ranked.get(rank)
-        if lane is None:
-            lane = self._ranked[rank] = deque()
-            self._lanes = (self._exits, *(self._ranked[rank] for rank in sorted(self._ranked, reverse=True)))
-        return lane
 
     def _park(self) -> Any:
         while (message := self.take()) is PARK:
             wait = max(0, self._timers[0][0] - self._now()) / 1e9 if self._timers else None
             try:
-                self._file(self._incoming.get(timeout=wait))
+                return self._arrived(self._incoming.get(timeout=wait))
             except Empty:
-                pass
+                pass  # time for a timer
+        return message
+
+    def _arrived(self, message: Any) -> Any:
+        """What to handle now that `message` came to the parked owner."""
+        self._said_dry = False
         return message
 
     # -- after the end
-
-    def _leftovers(self) -> list[Any]:
-        found: list[Any] = []
-        for lane in self._lanes:
-            try:
-                while True:
-                    found.append(lane.popleft())
-            except IndexError:
-                pass
-        return found + super()._leftovers()
 
     def _lose(self, message: Any, trace: ActorTrace | None) -> None:
         if type(message) is Traced:
@@ -203,7 +159,7 @@ class Mailbox(Inbox):
         elif type(message) not in _SIGNALS and self._undelivered is not None:
             try:
                 self._undelivered(message)
-            except Exception:
+            except Exception:  # noqa: BLE001 - the hook's own trouble must not keep others from their mail
                 log.exception("undelivered failed", message_class=type(message).__name__)
 
     # -- for Pykka

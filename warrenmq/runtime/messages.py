@@ -22,7 +22,7 @@ KILLED = "killed"
 NO_PROC = "noproc"
 
 
-class Stop(Exception):  # noqa: N818 - it is Erlang's {stop, Reason}, not an error
+class Stop(Exception):
     """Raised in a callback to end the server in good order; `terminate(reason)` follows."""
 
     def __init__(self, reason: Any = NORMAL) -> None:

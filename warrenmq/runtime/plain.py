@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from pykka import Actor, ActorDeadError
 
 from warrenmq.runtime.fence import Fence
-from warrenmq.runtime.inbox import CLOSED, Inbox, Letter
+from warrenmq.runtime.inbox import CLOSED, WAKE, Inbox, Letter
 from warrenmq.runtime.life import Boot, Life
 from warrenmq.runtime.messages import NORMAL, Call, Exit, Traced
 from warrenmq.trace.events import Ev
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from warrenmq.trace.recorder import ActorTrace
 
 
-class Crashed(Exception):  # noqa: N818
+class Crashed(Exception):
     """Stands for a SystemExit or the like (its cause) in a plain actor."""
 
 
@@ -60,19 +60,18 @@ class PlainInbox(Inbox):
         self.stop_reason: Any = NORMAL
         """What the actor ends with when it is told to stop."""
 
-    def send(self, message: Any) -> bool:
-        if type(message) is Exit:
-            if message.ref is None or message.ref is self._parent or message.reason != NORMAL:
-                self.stop_reason = message.reason
-                self.owner.stop(block=False)
-            return True
-        return super().send(message)
+    def signal(self, signal: Exit) -> None:
+        if signal.ref is None or signal.ref is self._parent or signal.reason != NORMAL:
+            self.stop_reason = signal.reason
+            self.owner.stop(block=False)
 
     def put(self, envelope: Any, /) -> None:
-        super().send(Letter(envelope.message, envelope.reply_to))
+        self.send(Letter(envelope.message, envelope.reply_to))
 
     def get(self) -> Any:
         message = self._incoming.get()
+        if message is WAKE:
+            return CLOSED
         if type(message) is Traced:
             traced, message = message, message.message
             if (trace := self.trace) is not None:
@@ -106,7 +105,11 @@ class Supervised(Actor):
         return self.__inbox
 
     def _start_actor_loop(self) -> None:
-        self.__runtime.launch(self.actor_ref, self.__life.label, self._actor_loop)
+        self.__runtime.launch(self.actor_ref, self.__life.label, self.__live)
+
+    def __live(self) -> None:
+        self._actor_loop()
+        self.__life.end(self.__inbox.reason)  # if no hook has said so: it was given up
 
     def on_start(self) -> None:
         life = self.__life
@@ -153,4 +156,6 @@ def supervised(actor: type[Actor]) -> type[Actor]:
     """The class to start: a Server's own, or the supervised subclass of a plain actor's."""
     if getattr(actor, "is_server", False):
         return actor
-    return type(actor.__name__, (Supervised, actor), {"__module__": actor.__module__, "__doc__": actor.__doc__})
+    return type(
+        actor.__name__, (Supervised, actor), {"__module__": actor.__module__, "__doc__": actor.__doc__}
+    )

@@ -31,7 +31,7 @@ STEP_NS = (1_000, 10_000, 100_000)
 """What a checkpoint costs; so a 25 ms timer fires after 25,000, 2,500 or 250 of them in a busy system."""
 
 
-class Deadlock(Exception):  # noqa: N818
+class Deadlock(Exception):
     """Nothing can run, and no timer will change that: says who waits for what."""
 
 
@@ -225,7 +225,9 @@ class Scheduler:
         self._ready.append(task)
 
     def _who_waits(self) -> str:
-        waiting = [task for task in [self.outside, *self._tasks] if task.waits_for is not None and not task.gone]
+        waiting = [
+            task for task in [self.outside, *self._tasks] if task.waits_for is not None and not task.gone
+        ]
         lines = [f"  {task.name} waits for {_in_words(task)}" for task in waiting]
         return "nothing can run, and no timer will change that:\n" + "\n".join(lines)
 

@@ -46,5 +46,9 @@ class Lock(Protocol):
     def __enter__(self) -> bool: ...
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None, /
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+        /,
     ) -> None: ...

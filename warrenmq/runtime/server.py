@@ -17,7 +17,7 @@ from pykka.messages import ProxyCall, ProxySetAttr
 
 from warrenmq.runtime.calls import NO_REPLY
 from warrenmq.runtime.fence import Fence
-from warrenmq.runtime.inbox import CLOSED, Inbox, Letter
+from warrenmq.runtime.inbox import CLOSED, Inbox, Letter, Wake
 from warrenmq.runtime.life import Boot, Life, inbox_of, link
 from warrenmq.runtime.mailbox import Dry, Mailbox
 from warrenmq.runtime.messages import (
@@ -33,6 +33,7 @@ from warrenmq.runtime.messages import (
     Traced,
 )
 from warrenmq.runtime.mortal import ALIVE
+from warrenmq.runtime.ranked_mailbox import RankedMailbox
 from warrenmq.trace.events import Ev
 
 if TYPE_CHECKING:
@@ -82,6 +83,7 @@ class Server(ThreadingActor):
             Info: lambda info: self.handle_info(info.message),
             ProxyRequest: self._serve_proxy,
             Traced: self._unwrap,
+            Wake: lambda _wake: None,
         }
 
     # -- callbacks: all run in the actor; what they raise ends it, Stop(reason) in good order
@@ -169,13 +171,10 @@ class Server(ThreadingActor):
     # -- the life of an actor, in Pykka's hooks
 
     def _create_actor_inbox(self) -> Mailbox:  # type: ignore[override]  # Pykka calls it on the instance
-        kind = type(self)
-        return Mailbox(
-            self.runtime,
-            self.fence,
-            None if kind.priority is Server.priority else self.priority,
-            None if kind.undelivered is Server.undelivered else self.undelivered,
-        )
+        undelivered = None if type(self).undelivered is Server.undelivered else self.undelivered
+        if type(self).priority is Server.priority:
+            return Mailbox(self.runtime, self.fence, undelivered)
+        return RankedMailbox(self.runtime, self.fence, undelivered, self.priority)
 
     def _start_actor_loop(self) -> None:
         self.runtime.launch(self.actor_ref, self._life.label, self._actor_loop)

@@ -107,7 +107,11 @@ class SimLock:
         return self.acquire()
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None, /
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+        /,
     ) -> None:
         self.release_of(self._scheduler.current)
 

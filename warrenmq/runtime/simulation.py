@@ -39,7 +39,7 @@ T = TypeVar("T")
 EPOCH_NS = 1_700_000_000_000_000_000
 
 
-class Vanished(Exception):  # noqa: N818
+class Vanished(Exception):
     """What `run` was running is gone: another task called `crash`."""
 
 

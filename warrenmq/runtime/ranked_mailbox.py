@@ -1,0 +1,117 @@
+"""RankedMailbox: a mailbox whose owner ranks its mail (gen_server2's drained priority queue).
+
+All that has arrived is sorted before each message is taken: the highest rank first, FIFO inside a rank.
+
+Assumption.  Only the owner adds to the lanes; after the end any drain may take from them.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from queue import Empty
+from typing import TYPE_CHECKING, Any
+
+from warrenmq.runtime.inbox import CLOSED, Letter, Wake
+from warrenmq.runtime.mailbox import DRY, PARK, Mailbox
+from warrenmq.runtime.messages import Call, Info, ProxyRequest, Traced
+from warrenmq.runtime.mortal import ALIVE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from warrenmq.runtime.base import Runtime
+    from warrenmq.runtime.fence import Fence
+
+
+_WRAPPERS = frozenset({Traced, Info, Call, Letter, ProxyRequest, Wake})
+_NOTHING = object()
+
+
+def _told(message: Any) -> Any:
+    """What a server's `priority` gets to see of a message; _NOTHING if it is for Pykka or for the runtime."""
+    if type(message) is Traced:
+        message = message.message
+    if type(message) is Info:
+        return message.message
+    if type(message) is Call:
+        return message.request
+    return _NOTHING if type(message) in _WRAPPERS else message
+
+
+class RankedMailbox(Mailbox):
+    """`priority` is the server's; it runs in the owner, once a message."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        fence: Fence,
+        undelivered: Callable[[Any], None] | None,
+        priority: Callable[[Any], int],
+    ) -> None:
+        super().__init__(runtime, fence, undelivered)
+        self._priority = priority
+        self._ordinary: deque[Any] = deque()
+        self._ranked = {0: self._ordinary}
+        self._lanes: tuple[deque[Any], ...] = (self._ordinary,)
+
+    def length(self) -> int:
+        return super().length() + sum(map(len, self._lanes))
+
+    def take(self) -> Any:
+        if self.reason is not ALIVE:
+            return CLOSED
+        if self._timers:
+            self._ring()
+        if not self._incoming.empty():
+            self._sort()
+        if self._exits:
+            return self._exits.popleft()
+        try:
+            for lane in self._lanes:
+                if lane:
+                    return lane.popleft()
+        except IndexError:  # drained under our hands
+            return CLOSED
+        if self._said_dry:
+            return PARK
+        self._said_dry = True
+        return DRY
+
+    def _arrived(self, message: Any) -> Any:
+        self._file(message)
+        return self.take()
+
+    def _sort(self) -> None:
+        file, get = self._file, self._incoming.get_nowait
+        try:
+            for _ in range(self._incoming.qsize()):
+                file(get())
+        except Empty:  # drained under our hands
+            pass
+
+    def _file(self, message: Any) -> None:
+        self._said_dry = False
+        told = message
+        if type(message) in _WRAPPERS:
+            told = _told(message)
+        if told is not _NOTHING and (rank := self._priority(told)):
+            self._lane(rank).append(message)
+        else:
+            self._ordinary.append(message)
+
+    def _lane(self, rank: int) -> deque[Any]:
+        lane = self._ranked.get(rank)
+        if lane is None:
+            lane = self._ranked[rank] = deque()
+            self._lanes = tuple(self._ranked[rank] for rank in sorted(self._ranked, reverse=True))
+        return lane
+
+    def _leftovers(self) -> list[Any]:
+        found: list[Any] = []
+        for lane in self._lanes:
+            try:
+                while True:
+                    found.append(lane.popleft())
+            except IndexError:
+                pass
+        return found + super()._leftovers()
