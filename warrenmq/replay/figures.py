@@ -142,7 +142,7 @@ def _delay_percentiles(summary: Summary) -> Plot | None:
         _bar(
             ["max" if percent == 100 else f"p{percent:g}" for percent in delays.overall],
             [seconds * 1000 for seconds in delays.overall.values()],
-            f"{name} ({delays.count:,})",
+            f"{name} ({delays.messages:,})",
             colour,
             hovertemplate="%{x}: %{y:.3g} ms",
         )
@@ -176,10 +176,8 @@ def _syncs(summary: Summary) -> Plot | None:
 
 
 def _sync_sizes(summary: Summary) -> Plot | None:
-    by_trigger = summary.sync_sizes.get("queue index")
-    if not by_trigger:
-        return None
-    used = [bits for bits in range(33) if any(sizes[bits] for sizes in by_trigger.values())]
+    by_trigger = summary.sync_sizes
+    used = [bits for bits in range(64) if any(sizes[bits] for sizes in by_trigger.values())]
     if not used:
         return None
     span = range(used[0], used[-1] + 1)
@@ -252,21 +250,21 @@ def _disk(summary: Summary) -> Plot | None:
     marks = _gc_marks(summary)
     return Plot(
         "Disk use of the stores",
-        f"Between the lines lies garbage. {len(summary.gc):,} combines gave back "
-        f"{sum(run.reclaimed for run in summary.gc) / 1e6:,.1f} MB{' (marked below)' if marks else ''}.",
+        f"Between the lines lies garbage. {len(summary.combines):,} combines gave back "
+        f"{sum(run.reclaimed for run in summary.combines) / 1e6:,.1f} MB{' (marked below)' if marks else ''}.",
         data + marks,
         _axes("seconds", "MB", hovermode="x unified", shapes=_run_edges(summary)),
     )
 
 
 def _gc_marks(summary: Summary) -> list[dict[str, Any]]:
-    if not summary.gc:
+    if not summary.combines:
         return []
     return [{
-        "type": "scatter", "mode": "markers", "name": "combine", "x": [run.start for run in summary.gc],
-        "y": [0] * len(summary.gc), "marker": {"color": RED, "symbol": "triangle-up", "size": 9},
+        "type": "scatter", "mode": "markers", "name": "combine", "x": [run.start for run in summary.combines],
+        "y": [0] * len(summary.combines), "marker": {"color": RED, "symbol": "triangle-up", "size": 9},
         "text": [f"{run.destination} + {run.source}: {run.reclaimed / 1e6:.2f} MB in {run.seconds * 1000:.1f} ms"
-                 for run in summary.gc],
+                 for run in summary.combines],
         "hovertemplate": "%{text}",
     }]  # fmt: skip
 

@@ -17,12 +17,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from warrenmq.trace.events import (
-    CONFIRM_NACK,
-    REDELIVERED,
-    Decision,
-    Ev,
-)
+from warrenmq.trace.events import CONFIRM_NACK, REDELIVERED, Decision, Ev
+from warrenmq.trace.reader import Trace
 
 SLICE_NS = 10_000_000
 
@@ -57,6 +53,10 @@ class Row(NamedTuple):
     c: int
 
 
+Timed = tuple[int, int, int, int, int]
+"""event, flag, t, first sequence id, how many."""
+
+
 class TallyKey(NamedTuple):
     """What is counted together."""
 
@@ -64,7 +64,7 @@ class TallyKey(NamedTuple):
     actor: int
     event: int
     flag: int
-    size: int  # bit length of the work behind a sync (records of an index sync, bytes of a file sync), else 0
+    size: int  # bit length of the number of records of an index sync, else 0
     slice: int
 
 
@@ -90,11 +90,9 @@ class Measures:
             self.bodies[place] = self.bodies.get(place, 0) + gained
 
 
-def sync_size(event: int, b: int, c: int) -> int:
+def sync_size(event: int, records: int) -> int:
     """The `size` of a tally key."""
-    if event == Ev.QI_SYNC:
-        return b.bit_length()
-    return c.bit_length() if event == Ev.FILE_SYNC else 0
+    return records.bit_length() if event == Ev.QI_SYNC else 0
 
 
 def delay_class(ns: int) -> int:
@@ -111,34 +109,41 @@ def class_middle(cls: int) -> float:
     return ((16 + cls % 16) + 0.5) * (1 << shift)
 
 
-def measure(rows: Iterable[Row]) -> Measures:
-    """All four tables of rows that are in the order of each actor."""
-    measures = Measures()
-    tallies: dict[TallyKey, list[int]] = {}
-    timed: dict[tuple[int, int], list[Row]] = defaultdict(list)
+def measure_trace(trace: Trace) -> Measures:
+    """All four tables of a trace, in one process."""
+    tallies: dict[tuple[int, int, int, int], list[int]] = {}
+    timed: dict[tuple[int, int], list[Timed]] = defaultdict(list)
     bodies: dict[tuple[int, int, int], Body] = defaultdict(Body)
-    for row in rows:
-        event = row.event
-        if event in TALLIED:
-            key = TallyKey(
-                row.run, row.actor, event, row.flag, sync_size(event, row.b, row.c), row.t // SLICE_NS
-            )
-            tally = tallies.setdefault(key, [0, 0, 0, 0])
-            tally[0] += 1
-            tally[1] += row.a
-            tally[2] += row.b
-            tally[3] += row.c
-            if event in TIMED:
-                timed[row.run, row.actor].append(row)
-        if event in BODIES:
-            bodies[row.run, row.actor, row.msg].see(row)
-        elif event in RARE:
-            measures.rare.append(row)
-    measures.tallies = {key: (n, a, b, c) for key, (n, a, b, c) in tallies.items()}
-    for of_queue in timed.values():
-        measures.add(Measures(delays=delays(of_queue)))
+    measures = Measures()
+    for piece in trace.catalog.chunks:
+        run, actor = piece.run, piece.actor
+        for row in trace.rows(piece):
+            t, seq, msg, peer, pseq, a, b, c, who = row
+            event, flag = who >> 8 & 0xFF, who & 0xFF
+            if event in TALLIED:
+                key = (run, who, sync_size(event, b), t // SLICE_NS)
+                tally = tallies.get(key)
+                if tally is None:
+                    tally = tallies[key] = [0, 0, 0, 0]
+                tally[0] += 1
+                tally[1] += a
+                tally[2] += b
+                tally[3] += c
+                if event in TIMED:
+                    timed[run, actor].append((event, flag, t, a, b))
+            if event in BODIES:
+                bodies[run, actor, msg].see(event, flag, t, b, c)
+            elif event in RARE:
+                measures.rare.append(Row(run, actor, event, flag, t, seq, msg, peer, pseq, a, b, c))
+    for (run, who, size, slice_), (n, a, b, c) in tallies.items():
+        tally_key = TallyKey(run, who >> 16, who >> 8 & 0xFF, who & 0xFF, size, slice_)
+        measures.tallies[tally_key] = (n, a, b, c)
+    for (run, _), rows in timed.items():
+        measures.add(Measures(delays=delays(run, rows)))
     for (run, store, _), body in bodies.items():
-        measures.add(Measures(bodies=body.changes(run, store)))
+        for slice_, gained in body.changes():
+            place = (run, store, slice_)
+            measures.bodies[place] = measures.bodies.get(place, 0) + gained
     return measures
 
 
@@ -147,22 +152,21 @@ class Body:
     """One message in one incarnation of a store: how big its record is, when it came and when it went."""
 
     size: int = 0
-    came: int | None = None
-    went: int | None = None
+    came: int = 0
+    went: int = 0
 
-    def see(self, row: Row) -> None:
-        if row.event in (Ev.APPEND, Ev.REF_RECOVERED):
-            self.size, self.came = row.c, row.t if self.came is None else min(self.came, row.t)
-        elif row.b == 0 and (row.event == Ev.REF_DROPPED or row.flag == Decision.REMOVE):
-            self.went = row.t if self.went is None else max(self.went, row.t)
+    def see(self, event: int, flag: int, t: int, references: int, size: int) -> None:
+        if event in {Ev.APPEND, Ev.REF_RECOVERED}:
+            self.size, self.came = size, min(self.came, t) if self.came else t
+        elif references == 0 and (event == Ev.REF_DROPPED or flag == Decision.REMOVE):
+            self.went = max(self.went, t)
 
-    def changes(self, run: int, store: int) -> dict[tuple[int, int, int], int]:
-        if self.came is None:
-            return {}
-        found: dict[tuple[int, int, int], int] = Counter({(run, store, self.came // SLICE_NS): self.size})
-        if self.went is not None:
-            found[run, store, self.went // SLICE_NS] -= self.size
-        return found
+    def changes(self) -> list[tuple[int, int]]:
+        """Bytes gained, by slice."""
+        if not self.came:
+            return []
+        gain = [(self.came // SLICE_NS, self.size)]
+        return [*gain, (self.went // SLICE_NS, -self.size)] if self.went else gain
 
 
 class Spans:
@@ -196,7 +200,7 @@ class Spans:
 
 
 def delays(
-    rows: Iterable[Row], lowest: int = 0, highest: int = 1 << 62
+    run: int, rows: Iterable[Timed], lowest: int = 0, highest: int = 1 << 62
 ) -> dict[tuple[str, int, int], Counter[int]]:
     """The delay histograms of one queue's rows (in its order), for sequence ids from `lowest` below `highest`."""
     published, delivered = Spans(), Spans()
@@ -205,22 +209,20 @@ def delays(
         WAIT_DELAY: defaultdict(Counter),
         CONSUMER_DELAY: defaultdict(Counter),
     }
-    run = 0
-    for row in rows:
-        run = row.run
-        first = max(row.a, lowest)
-        n = min(row.a + row.b, highest) - first
+    for event, flag, t, a, b in rows:
+        first = max(a, lowest)
+        n = min(a + b, highest) - first
         if n <= 0:
             continue
-        if row.event == Ev.PUBLISH:
-            published.add(first, n, row.t)
-        elif row.event == Ev.CONFIRM and row.flag != CONFIRM_NACK:
-            published.count(found[CONFIRM_DELAY], first, n, row.t)
-        elif row.event == Ev.DELIVER and not row.flag & REDELIVERED:
-            delivered.add(first, n, row.t)
-            published.count(found[WAIT_DELAY], first, n, row.t)
-        elif row.event == Ev.ACK:
-            delivered.count(found[CONSUMER_DELAY], first, n, row.t)
+        if event == Ev.PUBLISH:
+            published.add(first, n, t)
+        elif event == Ev.CONFIRM and flag != CONFIRM_NACK:
+            published.count(found[CONFIRM_DELAY], first, n, t)
+        elif event == Ev.DELIVER and not flag & REDELIVERED:
+            delivered.add(first, n, t)
+            published.count(found[WAIT_DELAY], first, n, t)
+        elif event == Ev.ACK:
+            delivered.count(found[CONSUMER_DELAY], first, n, t)
     return {
         (which, run, slice_): histogram
         for which, by_slice in found.items()

@@ -15,11 +15,11 @@ from __future__ import annotations
 import os
 import pickle
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
+from pyspark.sql import DataFrame, SparkSession
 
 from warrenmq.trace.block import ROW, Kind, decode_columns, next_frame, raw_columns
 from warrenmq.trace.catalog import Catalog, build_catalog
@@ -27,9 +27,6 @@ from warrenmq.trace.index import FileIndex, index_file
 from warrenmq.trace.reader import NotATrace, trace_files
 from warrenmq.trace.segment import SEGMENT_SUFFIX, decode_header
 from warrenmq.trace.slab import SLAB_SUFFIX, read_slabs
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 ROWS_DDL = (
     "run int, actor int, event int, flag int, t long, seq long, "

@@ -1,0 +1,136 @@
+"""The four tables of `measures`, filled by Spark: three SQL aggregations, and one pass in Python by queue.
+
+Tallies and bodies are sums, so Spark adds them up where the rows are.  Delays pair rows of one queue by sequence id: they
+go by chunk of 65,536 ids, not by queue, so that one busy queue is not one task.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+import pyarrow as pa  # type: ignore[import-untyped]
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as sf
+
+from warrenmq.replay.measures import (
+    BODIES,
+    RARE,
+    SLICE_NS,
+    TALLIED,
+    TIMED,
+    Measures,
+    Row,
+    TallyKey,
+    Timed,
+    delays,
+)
+from warrenmq.trace.events import Decision, Ev
+
+CHUNK_BITS = 16
+_DELAYS_DDL = "delays string"
+
+
+def measure_rows(rows: DataFrame) -> Measures:
+    """All four tables of rows as spark_source.load_rows gives them."""
+    measures = Measures()
+    _tallies(rows, measures)
+    _rare(rows, measures)
+    _bodies(rows, measures)
+    _delays(rows, measures)
+    return measures
+
+
+def _slice(t: str) -> Column:
+    return sf.expr(f"{t} div {SLICE_NS}")
+
+
+def _tallies(rows: DataFrame, measures: Measures) -> None:
+    size = sf.when(
+        (sf.col("event") == int(Ev.QI_SYNC)) & (sf.col("b") > 0), sf.length(sf.bin("b"))
+    ).otherwise(0)
+    found = (
+        rows.where(sf.col("event").isin(sorted(map(int, TALLIED))))
+        .groupBy("run", "actor", "event", "flag", size.alias("size"), _slice("t").alias("slice"))
+        .agg(sf.count("*"), sf.sum("a"), sf.sum("b"), sf.sum("c"))
+    )
+    for run, actor, event, flag, bits, slice_, n, a, b, c in found.collect():
+        measures.tallies[TallyKey(run, actor, event, flag, bits, slice_)] = (n, a, b, c)
+
+
+def _rare(rows: DataFrame, measures: Measures) -> None:
+    found = rows.where(sf.col("event").isin(sorted(map(int, RARE)))).select(*Row._fields)
+    measures.rare = [Row(*row) for row in found.collect()]
+
+
+def _bodies(rows: DataFrame, measures: Measures) -> None:
+    """A record comes with its first APPEND or REF_RECOVERED and goes with the remove that leaves no reference."""
+    came = sf.col("event").isin(int(Ev.APPEND), int(Ev.REF_RECOVERED))
+    went = (
+        (~came)
+        & (sf.col("b") == 0)
+        & ((sf.col("event") == int(Ev.REF_DROPPED)) | (sf.col("flag") == int(Decision.REMOVE)))
+    )
+    messages = (
+        rows.where(sf.col("event").isin(sorted(map(int, BODIES))))
+        .groupBy("run", "actor", "msg")
+        .agg(
+            sf.max(sf.when(came, sf.col("c"))).alias("size"),
+            sf.min(sf.when(came, sf.col("t"))).alias("came"),
+            sf.max(sf.when(went, sf.col("t"))).alias("went"),
+        )
+        .where("size is not null")
+    )
+    changes = sf.explode(
+        sf.array(
+            sf.struct(sf.col("came").alias("t"), sf.col("size").alias("bytes")),
+            sf.struct(sf.col("went").alias("t"), (-sf.col("size")).alias("bytes")),
+        )
+    )
+    found = (
+        messages.select("run", "actor", changes.alias("change"))
+        .where("change.t is not null")
+        .groupBy("run", "actor", _slice("change.t").alias("slice"))
+        .agg(sf.sum("change.bytes"))
+    )
+    measures.bodies = {(run, actor, slice_): gained for run, actor, slice_, gained in found.collect()}
+
+
+def _delays(rows: DataFrame, measures: Measures) -> None:
+    chunk = sf.explode(sf.expr(f"sequence(shiftright(a, {CHUNK_BITS}), shiftright(a + b - 1, {CHUNK_BITS}))"))
+    found = (
+        rows.where(sf.col("event").isin(sorted(map(int, TIMED))) & (sf.col("b") > 0))
+        .select("run", "actor", chunk.alias("chunk"), "seq", "event", "flag", "t", "a", "b")
+        .repartition("run", "actor", "chunk")
+        .sortWithinPartitions("run", "actor", "chunk", "seq")
+        .mapInArrow(_chunk_delays, _DELAYS_DDL)
+    )
+    for row in found.collect():
+        merged = Measures()
+        for which, run, slice_, classes in json.loads(row["delays"]):
+            merged.delays[which, run, slice_] = Counter({int(cls): n for cls, n in classes.items()})
+        measures.add(merged)
+
+
+def _chunk_delays(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Rows that come chunk by chunk: one histogram set for all of a task."""
+    found = Measures()
+    at: tuple[int, int, int] | None = None
+    rows: list[Timed] = []
+    for batch in batches:
+        columns = [column.to_pylist() for column in batch.columns]
+        for run, actor, chunk, _, event, flag, t, a, b in zip(*columns, strict=True):
+            if (run, actor, chunk) != at:
+                _close(found, at, rows)
+                at, rows = (run, actor, chunk), []
+            rows.append((event, flag, t, a, b))
+    _close(found, at, rows)
+    text = json.dumps([[*which, histogram] for which, histogram in found.delays.items()])
+    yield pa.RecordBatch.from_arrays([pa.array([text])], ["delays"])
+
+
+def _close(found: Measures, at: tuple[int, int, int] | None, rows: list[Timed]) -> None:
+    if at is not None:
+        run, _, chunk = at
+        found.add(Measures(delays=delays(run, rows, chunk << CHUNK_BITS, (chunk + 1) << CHUNK_BITS)))

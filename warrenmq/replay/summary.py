@@ -1,0 +1,95 @@
+"""What the report shows of a trace: series over one time axis, percentiles, bars and lives."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+
+class Delays(NamedTuple):
+    """One kind of delay, in seconds: percentiles over the whole trace (100 = the longest), and two of them over time."""
+
+    messages: int
+    overall: dict[float, float]
+    median: list[float | None]
+    p99: list[float | None]
+
+
+class Flushes(NamedTuple):
+    """All writes, or all syncs, of one kind of file that one trigger caused."""
+
+    what: str
+    trigger: str
+    times: int
+    records: int
+    bytes: int
+
+
+class FileBar(NamedTuple):
+    """The last that was said of one store file."""
+
+    store: str
+    file: int
+    valid: int
+    size: int
+
+
+class Combine(NamedTuple):
+    """One run of a store's garbage collector."""
+
+    start: float
+    seconds: float
+    destination: int
+    source: int
+    reclaimed: int
+
+
+class Life(NamedTuple):
+    """One incarnation of an actor; `how` it ended."""
+
+    name: str
+    kind: str
+    start: float
+    end: float
+    how: str
+
+
+class Restart(NamedTuple):
+    """A supervisor started a child again, or gave up."""
+
+    at: float
+    supervisor: str
+    child: str
+    times: int
+    intensity: int
+    gave_up: bool
+
+
+@dataclass(slots=True)
+class Summary:
+    """Everything the report draws.  Series have one value for each of `seconds`."""
+
+    width: float
+    """Seconds from one point to the next."""
+    seconds: list[float]
+    flows: dict[str, list[float]] = field(default_factory=dict)
+    """published, confirmed, delivered, acked: messages a second."""
+    totals: dict[str, int] = field(default_factory=dict)
+    depth: dict[str, list[int | None]] = field(default_factory=dict)
+    delays: dict[str, Delays] = field(default_factory=dict)
+    writes: list[Flushes] = field(default_factory=list)
+    syncs: list[Flushes] = field(default_factory=list)
+    sync_sizes: dict[str, list[int]] = field(default_factory=dict)
+    """Trigger -> index syncs by the bit length of their number of records."""
+    decisions: dict[str, dict[str, int]] = field(default_factory=dict)
+    """write, remove -> what the store did with it -> how often."""
+    on_disk: dict[str, list[int]] = field(default_factory=dict)
+    """Store -> bytes in its files."""
+    live: dict[str, list[int]] = field(default_factory=dict)
+    """Store -> bytes of records that are still referenced."""
+    files: list[FileBar] = field(default_factory=list)
+    combines: list[Combine] = field(default_factory=list)
+    lives: list[Life] = field(default_factory=list)
+    restarts: list[Restart] = field(default_factory=list)
+    runs: list[tuple[float, float]] = field(default_factory=list)
+    """First and last second of each run."""
