@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from pykka import ActorDeadError
 
-from warrenmq.actors.queue_process import Delete, QueueProcess, QueueSpec, Refused
+from warrenmq.actors.queue_messages import Delete, Refused
+from warrenmq.actors.queue_process import QueueProcess, QueueSpec
 from warrenmq.errors import AccessRefused, Error, NotFound, PreconditionFailed
 from warrenmq.routing import EXCHANGE_TYPES, PREDECLARED, Binding, ExchangeSpec
 from warrenmq.runtime import Server

@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING, Any
 from warrenmq import broker as _broker
 from warrenmq.consumer import DOWN
 from warrenmq.consumer import Consumer as _Consumer
+from warrenmq.handles import DEFAULT_PREFETCH
+from warrenmq.handles import Queue as _Queue
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Mapping
@@ -134,7 +136,7 @@ class Broker:
 class Queue:
     """A declared queue."""
 
-    def __init__(self, broker: Broker, queue: _broker.Queue) -> None:
+    def __init__(self, broker: Broker, queue: _Queue) -> None:
         self._broker = broker
         self._queue = queue
         self.name = queue.name
@@ -157,7 +159,7 @@ class Queue:
             except (TimeoutError, StopAsyncIteration):
                 return None
 
-    def consume(self, prefetch: int = _broker.DEFAULT_PREFETCH, no_ack: bool = False, *,  # noqa: FBT001, FBT002
+    def consume(self, prefetch: int = DEFAULT_PREFETCH, no_ack: bool = False, *,  # noqa: FBT001, FBT002
                 exclusive: bool = False) -> Consumer:  # fmt: skip
         """An async iterator over deliveries, and an async context manager; it subscribes at the first use."""
         return Consumer(self._broker, self.name, prefetch, no_ack=no_ack, exclusive=exclusive)

@@ -17,7 +17,7 @@ from pykka import ActorDeadError, Timeout
 
 from warrenmq.actors.confirms import Confirm
 from warrenmq.actors.msg_store import StoreInfo
-from warrenmq.actors.queue_process import Deliveries, Drain, Get, Info, Purge, Refused
+from warrenmq.actors.queue_messages import Drain, Info, Purge, Refused
 from warrenmq.actors.vhost_process import (
     Bind,
     DeclareExchange,
@@ -28,8 +28,9 @@ from warrenmq.actors.vhost_process import (
     Vhost,
     queue_name,
 )
-from warrenmq.consumer import CLOSED, Consumer, Delivery, Subscription
-from warrenmq.errors import BrokerClosed, Error, NotFound, PreconditionFailed, Returned
+from warrenmq.consumer import CLOSED
+from warrenmq.errors import BrokerClosed, Error, NotFound, Returned
+from warrenmq.handles import Exchange, Queue
 from warrenmq.publisher import MessageIds, Publishing
 from warrenmq.routing import Binding, ExchangeSpec, Router
 from warrenmq.runtime import Threads
@@ -56,7 +57,7 @@ if TYPE_CHECKING:
 
     from pykka import ActorRef
 
-    from warrenmq.actors.queue_process import Ack, Cancel, QueueInfo, Reject, Taken
+    from warrenmq.actors.queue_messages import Ack, Cancel, Reject, Taken
     from warrenmq.runtime import Channel, Runtime
     from warrenmq.storage.disk import Disk
     from warrenmq.storage.stored_message import Properties
@@ -66,7 +67,6 @@ RESTART_PATIENCE = 30.0
 """Seconds that a call waits for a queue process that is being restarted."""
 RESTART_LOOK = 0.002
 """Seconds between looks for it."""
-DEFAULT_PREFETCH = 250
 T = TypeVar("T")
 
 log = structlog.get_logger("warrenmq.broker")
@@ -413,80 +413,3 @@ class Broker:
         recorder.close()
         self.runtime.recorder = None
         self._recorder = None
-
-
-class Exchange:
-    """A declared exchange."""
-
-    def __init__(self, broker: Broker, name: str) -> None:
-        self._broker = broker
-        self.name = name
-
-    def publish(self, routing_key: str, body: bytes, *, properties: Properties | None = None,
-                persistent: bool = True, mandatory: bool = False) -> Confirm:  # fmt: skip
-        """As `Broker.publish` to this exchange."""
-        return self._broker.publish(self.name, routing_key, body, properties=properties, persistent=persistent,
-                                    mandatory=mandatory)  # fmt: skip
-
-    def __str__(self) -> str:
-        return self.name
-
-    def __repr__(self) -> str:
-        return f"<Exchange {self.name!r}>"
-
-
-class Queue:
-    """A declared queue."""
-
-    def __init__(self, broker: Broker, name: str) -> None:
-        self._broker = broker
-        self.name = name
-        self._getter = broker.next_consumer_id()
-
-    def publish(self, body: bytes, *, properties: Properties | None = None, persistent: bool = True,
-                mandatory: bool = False) -> Confirm:  # fmt: skip
-        """Publish to this queue, through the default exchange (see Broker.publish)."""
-        return self._broker.publish("", self.name, body, properties=properties, persistent=persistent,
-                                    mandatory=mandatory)  # fmt: skip
-
-    def publish_many(self, bodies: Iterable[bytes], *, properties: Properties | None = None,
-                     persistent: bool = True, mandatory: bool = False) -> Confirm:  # fmt: skip
-        """Publish many bodies in one cast; the Confirm covers all of them."""
-        return self._broker.publish_many("", self.name, bodies, properties=properties, persistent=persistent,
-                                         mandatory=mandatory)  # fmt: skip
-
-    def get(self, timeout: float | None = None, *, no_ack: bool = False) -> Delivery | None:
-        """One message, or None: at once when `timeout` is None or 0, else when none came within `timeout` s."""
-        ref = self._broker.address(self.name)
-        reply = self._broker.call_process(ref, Get(self._getter, no_ack, timeout or 0.0))
-        if not isinstance(reply, Deliveries):
-            return None
-        subscription = Subscription(self._broker, self.name, ref, self._getter, no_ack=no_ack)
-        return Delivery(subscription, reply.first_tag, reply.messages[0])
-
-    def consume(self, prefetch: int = DEFAULT_PREFETCH, no_ack: bool = False, *,  # noqa: FBT001, FBT002
-                exclusive: bool = False) -> Consumer:  # fmt: skip
-        """An iterator over deliveries, up to `prefetch` of them unacked (0 = no limit).
-
-        With `no_ack` a message is gone once it is delivered.  An exclusive consumer shares with nobody
-        (AccessRefused otherwise).
-        """
-        if prefetch < 0:
-            msg = f"prefetch is {prefetch}; use 0 for no limit, or how many deliveries may be unacked"
-            raise PreconditionFailed(msg)
-        return Consumer(self._broker, self.name, prefetch, no_ack=no_ack, exclusive=exclusive)
-
-    def info(self) -> QueueInfo:
-        """What the queue's process knows of itself (see QueueInfo)."""
-        info: QueueInfo = self._broker.call_process(self._broker.address(self.name), Info())
-        return info
-
-    def purge(self) -> int:
-        """Drop all ready messages; returns how many."""
-        return self._broker.purge(self.name)
-
-    def __str__(self) -> str:
-        return self.name
-
-    def __repr__(self) -> str:
-        return f"<Queue {self.name!r}>"

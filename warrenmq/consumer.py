@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from pykka import ActorDeadError
 
-from warrenmq.actors.queue_process import Ack, Cancel, Consume, Deliveries, Refused, Reject, Taken
+from warrenmq.actors.queue_messages import Ack, Cancel, Consume, Deliveries, Refused, Reject, Taken
 from warrenmq.errors import BrokerClosed, Error, PreconditionFailed
 from warrenmq.storage.stored_message import Properties, StoredMessage, body_of, decode
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from warrenmq.actors.queue_process import Publish, Publisher
+from warrenmq.actors.queue_messages import Publish, Publisher
 from warrenmq.actors.vhost_process import queue_name
 from warrenmq.storage.stored_message import encode_head
 from warrenmq.storage.variable_queue import Publication

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from warrenmq.actors.queue_consumers import UNSENT_LIMIT, Consumer, share_out
-from warrenmq.actors.queue_process import runs
+from warrenmq.storage.runs import runs
 from warrenmq.storage.variable_queue import Fetched
 
 

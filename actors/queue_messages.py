@@ -1,0 +1,147 @@
+"""What can arrive at a queue process, and what it answers: every cast and call, with who sends it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from warrenmq.actors.confirms import Confirm
+    from warrenmq.actors.queue_consumers import Outlet
+    from warrenmq.storage.variable_queue import Fetched, Publication
+
+
+class Publisher:
+    """Who publishes, as far as the queue cares: somebody to grant credit to.  Lives with the broker's face."""
+
+    def bump(self, credit: int) -> None:
+        """May send `credit` more messages to the queue; called in the queue's thread."""
+        raise NotImplementedError
+
+
+@dataclass(slots=True)
+class Publish:
+    """Publisher -> queue: messages that share all but their bodies."""
+
+    publication: Publication
+    confirm: Confirm
+    publisher: Publisher
+
+    def traced(self) -> tuple[int, int, int]:
+        """The SEND row's columns."""
+        return self.publication.first_id, 0, len(self.publication.bodies)
+
+
+@dataclass(slots=True)
+class Ack:
+    """Consumer -> queue: this delivery, or all up to it, is done with."""
+
+    consumer: int
+    tag: int
+    multiple: bool
+
+
+@dataclass(slots=True)
+class Reject:
+    """Consumer -> queue: nack or reject.  Priority 0: it must not overtake (974789eb3c)."""
+
+    consumer: int
+    tag: int
+    multiple: bool
+    requeue: bool
+
+
+@dataclass(slots=True)
+class Taken:
+    """Consumer -> queue: the application took so many deliveries from its channel (notify_sent)."""
+
+    consumer: int
+    count: int
+
+
+@dataclass(slots=True)
+class MsgsOnDisk:
+    """Store -> queue: bodies are safe, or will never be needed (`ignored`)."""
+
+    msg_ids: list[bytes]
+    reason: str
+
+
+@dataclass(slots=True)
+class Consume:
+    """Call: have messages sent to `outlet`, up to `prefetch` unacked ones (0 = no limit)."""
+
+    consumer: int
+    outlet: Outlet
+    prefetch: int
+    no_ack: bool
+    exclusive: bool
+
+
+@dataclass(slots=True)
+class Cancel:
+    """Call: no more deliveries; those in `untaken` (tags) go back, the others may still be acked."""
+
+    consumer: int
+    untaken: list[int]
+
+
+@dataclass(slots=True)
+class Get:
+    """Call: one message, or None after `timeout` seconds (0 = at once)."""
+
+    consumer: int
+    no_ack: bool
+    timeout: float
+
+
+@dataclass(slots=True)
+class Purge:
+    """Call: drop every ready message; the reply is how many."""
+
+
+@dataclass(slots=True)
+class Delete:
+    """Call: check the conditions, `commit` and go; the reply is how many ready messages went along."""
+
+    if_unused: bool
+    if_empty: bool
+    commit: Callable[[], None]
+
+
+@dataclass(slots=True)
+class Drain:
+    """Call: answered when no publisher waits for a confirm."""
+
+
+@dataclass(slots=True)
+class Info:
+    """Call: the reply is a QueueInfo."""
+
+
+@dataclass(slots=True)
+class Refused:
+    """A reply: the call was refused with this error, and nothing changed."""
+
+    error: Exception
+
+
+@dataclass(slots=True, frozen=True)
+class QueueInfo:
+    """What a queue knows of itself."""
+
+    ready: int
+    unacked: int
+    consumers: int
+    in_memory: int
+    unconfirmed: bool
+
+
+@dataclass(slots=True)
+class Deliveries:
+    """Queue -> consumer's outlet: messages with consecutive tags from `first_tag`."""
+
+    first_tag: int
+    messages: list[Fetched]

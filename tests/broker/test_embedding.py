@@ -1,0 +1,331 @@
+"""The promises of the embedded face, on real files and threads."""
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import warrenmq
+from warrenmq.actors.vhost_process import queue_name
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[warrenmq.Broker]:
+    with warrenmq.open(tmp_path / "data") as made:
+        yield made
+
+
+def drain(queue: warrenmq.broker.Queue) -> list[bytes]:
+    got = []
+    while (delivery := queue.get()) is not None:
+        got.append(delivery.body)
+        delivery.ack()
+    return got
+
+
+def test_the_first_example_of_the_readme(broker: warrenmq.Broker) -> None:
+    jobs = broker.declare_queue("jobs")
+    confirm = jobs.publish(b"payload")
+    confirm.result(timeout=5)
+    for delivery in jobs.consume(prefetch=100):
+        assert delivery.body == b"payload"
+        assert (delivery.exchange, delivery.routing_key, delivery.redelivered) == ("", "jobs", False)
+        delivery.ack()
+        break
+    assert jobs.get() is None
+
+
+def test_messages_of_all_sizes_come_back_in_order_after_a_clean_restart(tmp_path: Path) -> None:
+    bodies = [bytes([i]) * size for i, size in enumerate([0, 1, 255, 256, 4000, 4096, 5000, 70_000, 3_000_000, 9])]
+    with warrenmq.open(tmp_path) as broker:
+        queue = broker.declare_queue("q")
+        for body in bodies[:5]:
+            queue.publish(body)
+        queue.publish_many(bodies[5:]).result(30)
+    with warrenmq.open(tmp_path) as broker:
+        assert drain(broker.queue("q")) == bodies
+    with warrenmq.open(tmp_path) as broker:
+        assert drain(broker.queue("q")) == []
+
+
+def test_transient_messages_and_queues_do_not_survive_a_restart(tmp_path: Path) -> None:
+    with warrenmq.open(tmp_path) as broker:
+        durable = broker.declare_queue("durable")
+        durable.publish(b"transient", persistent=False).result(5)
+        durable.publish(b"persistent").result(5)
+        durable.publish(b"T" * 5000, persistent=False).result(5)
+        broker.declare_queue("transient", durable=False).publish(b"x").result(5)
+    with warrenmq.open(tmp_path) as broker:
+        assert drain(broker.queue("durable")) == [b"persistent"]
+        with pytest.raises(warrenmq.NotFound, match="'transient'"):
+            broker.queue("transient")
+
+
+def test_a_delivery_mode_of_1_makes_a_message_transient_and_properties_come_back(tmp_path: Path) -> None:
+    properties = warrenmq.Properties(content_type="text/plain", headers={"a": [1, "x"]}, delivery_mode=1)
+    with warrenmq.open(tmp_path) as broker:
+        queue = broker.declare_queue("q")
+        queue.publish(b"gone", properties=properties).result(5)
+        got = queue.get()
+        assert got is not None
+        assert got.properties == properties
+        got.nack()
+    with warrenmq.open(tmp_path) as broker:
+        assert drain(broker.queue("q")) == []
+
+
+def test_direct_and_fanout_exchanges_route_and_bindings_survive(tmp_path: Path) -> None:
+    with warrenmq.open(tmp_path) as broker:
+        for name in ("a", "b"):
+            broker.declare_queue(name)
+        events = broker.declare_exchange("events", "direct")
+        everyone = broker.declare_exchange("everyone", "fanout")
+        broker.bind("a", events, "red")
+        broker.bind("b", events, "blue")
+        broker.bind("b", events, "red")
+        broker.unbind("b", events, "blue")
+        for name in ("a", "b"):
+            broker.bind(name, everyone)
+    with warrenmq.open(tmp_path) as broker:
+        broker.publish("events", "red", b"1").result(5)
+        broker.publish("events", "blue", b"nobody").result(5)
+        broker.publish("everyone", "whatever", b"L" * 6000).result(5)
+        persistent = next(store for store in broker.stats().stores if store.name == "msg_store_persistent")
+        assert (persistent.messages, persistent.references) == (1, 2), "a large message is stored once for both queues"
+        with pytest.raises(warrenmq.Returned, match="'blue'"):
+            broker.publish("events", "blue", b"nobody", mandatory=True).result(5)
+        assert drain(broker.queue("a")) == [b"1", b"L" * 6000]
+        assert drain(broker.queue("b")) == [b"1", b"L" * 6000]
+
+
+def test_requeue_puts_messages_back_to_their_places_and_marks_them(broker: warrenmq.Broker) -> None:
+    queue = broker.declare_queue("q")
+    queue.publish_many([b"0", b"1", b"2", b"3"]).result(5)
+    with queue.consume() as consumer:
+        first, second, third = (next(consumer) for _ in range(3))
+        second.nack()
+        third.reject(requeue=False)
+        first.nack(requeue=True)
+    assert [(each.body, each.redelivered) for each in iter(queue.get, None)] == [(b"0", True), (b"1", True), (b"3", True)]
+
+
+def test_a_consumer_gets_no_more_than_its_prefetch(broker: warrenmq.Broker) -> None:
+    queue = broker.declare_queue("q")
+    queue.publish_many([b"%d" % i for i in range(10)]).result(5)
+    with queue.consume(prefetch=3) as consumer:
+        held = consumer.take(10, timeout=5)
+        while len(held) < 3:
+            held += consumer.take(10, timeout=5)
+        assert [each.body for each in held] == [b"0", b"1", b"2"]
+        assert consumer.get(timeout=0.05) is None
+        held[2].ack(multiple=True)
+        assert next(consumer).body == b"3"
+
+
+def test_two_consumers_share_evenly(broker: warrenmq.Broker) -> None:
+    queue = broker.declare_queue("q")
+    with queue.consume(prefetch=50) as one, queue.consume(prefetch=50) as two:
+        queue.publish_many([b"%d" % i for i in range(100)]).result(5)
+        counts = []
+        for consumer in (one, two):
+            taken: list[warrenmq.Delivery] = []
+            while len(taken) < 50:
+                taken += consumer.take(50, timeout=5)
+            counts.append(len(taken))
+    assert counts == [50, 50]
+
+
+def test_acks_from_other_threads_are_accepted(broker: warrenmq.Broker) -> None:
+    queue = broker.declare_queue("q")
+    queue.publish_many([b"x"] * 20).result(5)
+    with queue.consume(prefetch=20) as consumer:
+        deliveries = [next(consumer) for _ in range(20)]
+        threads = [threading.Thread(target=delivery.ack) for delivery in deliveries]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    info = queue.info()
+    assert (info.ready, info.unacked) == (0, 0)
+
+
+def test_get_waits_as_long_as_it_is_told(broker: warrenmq.Broker) -> None:
+    queue = broker.declare_queue("q")
+    assert queue.get(timeout=0.01) is None
+    publisher = threading.Timer(0.05, lambda: queue.publish(b"late"))
+    publisher.start()
+    got = queue.get(timeout=10)
+    publisher.join()
+    assert got is not None
+    assert got.body == b"late"
+
+
+def test_a_redeclare_must_ask_for_what_is_there(broker: warrenmq.Broker) -> None:
+    broker.declare_queue("q")
+    broker.declare_queue("q")
+    with pytest.raises(warrenmq.PreconditionFailed, match="'q' exists with durable=True"):
+        broker.declare_queue("q", durable=False)
+    with pytest.raises(warrenmq.PreconditionFailed, match="x-max-length"):
+        broker.declare_queue("other", arguments={"x-max-length": 1})
+    with pytest.raises(warrenmq.AccessRefused, match="amq"):
+        broker.declare_queue("amq.mine")
+    with pytest.raises(warrenmq.PreconditionFailed, match="topic"):
+        broker.declare_exchange("t", "topic")
+    with pytest.raises(warrenmq.NotFound, match="'nowhere'"):
+        broker.publish("nowhere", "", b"")
+
+
+def test_deleting_a_queue_ends_its_consumers_and_frees_its_name(broker: warrenmq.Broker) -> None:
+    queue = broker.declare_queue("q")
+    queue.publish_many([b"x" * 5000] * 3).result(5)
+    with queue.consume(prefetch=1) as consumer:
+        assert next(consumer).body
+        with pytest.raises(warrenmq.PreconditionFailed, match="consumers"):
+            broker.delete_queue("q", if_unused=True)
+        with pytest.raises(warrenmq.PreconditionFailed, match="not empty"):
+            broker.delete_queue("q", if_empty=True)
+        assert broker.delete_queue("q") == 2
+        assert list(consumer) == []
+    assert broker.declare_queue("q").get() is None
+    persistent = next(store for store in broker.stats().stores if store.name == "msg_store_persistent")
+    assert (persistent.messages, persistent.references) == (0, 0)
+
+
+def test_auto_delete_and_exclusive_queues_go_when_they_should(tmp_path: Path) -> None:
+    with warrenmq.open(tmp_path) as broker:
+        with broker.declare_queue("auto", auto_delete=True).consume():
+            broker.queue("auto")
+        for _ in range(1000):
+            try:
+                broker.queue("auto").info()
+            except warrenmq.Error:
+                break
+        with pytest.raises(warrenmq.NotFound):
+            broker.queue("auto")
+        broker.declare_queue("mine", exclusive=True)
+    with warrenmq.open(tmp_path) as broker, pytest.raises(warrenmq.NotFound):
+        broker.queue("mine")
+
+
+def test_a_purge_drops_ready_messages_and_leaves_unacked_ones(broker: warrenmq.Broker) -> None:
+    queue = broker.declare_queue("q")
+    queue.publish_many([b"a", b"b" * 5000, b"c"]).result(5)
+    held = queue.get()
+    assert held is not None
+    assert queue.purge() == 2
+    held.nack()
+    assert drain(queue) == [b"a"]
+
+
+def test_a_transaction_takes_effect_as_a_whole_or_not_at_all(broker: warrenmq.Broker) -> None:
+    queue = broker.declare_queue("q")
+    queue.publish(b"first").result(5)
+    with pytest.raises(RuntimeError, match="changed my mind"), broker.tx():
+        lost = queue.publish(b"never")
+        raise RuntimeError("changed my mind")
+    with pytest.raises(warrenmq.Nacked, match="rolled back"):
+        lost.result(0)
+    got = queue.get()
+    assert got is not None
+    with broker.tx():
+        kept = queue.publish(b"second")
+        got.ack()
+        assert queue.info().unacked == 1
+    assert kept.done()
+    assert drain(queue) == [b"second"]
+
+
+def test_misuse_is_told_in_a_sentence_and_loses_nothing(tmp_path: Path) -> None:
+    broker = warrenmq.open(tmp_path)
+    queue = broker.declare_queue("q")
+    queue.publish_many([b"1", b"2", b"3"]).result(5)
+    with queue.consume() as consumer:
+        first, second = next(consumer), next(consumer)
+        second.ack(multiple=True)
+        with pytest.raises(warrenmq.PreconditionFailed, match="settled already"):
+            second.ack()
+        with pytest.raises(warrenmq.PreconditionFailed, match="multiple=True"):
+            first.ack()
+    with queue.consume(no_ack=True) as consumer, pytest.raises(warrenmq.PreconditionFailed, match="no_ack"):
+        next(consumer).ack()
+    with pytest.raises(warrenmq.PreconditionFailed, match="prefetch is -1"):
+        queue.consume(prefetch=-1)
+    broker.close()
+    broker.close()
+    with pytest.raises(warrenmq.BrokerClosed, match="is closed"):
+        queue.publish(b"late")
+    with pytest.raises(warrenmq.BrokerClosed, match="is closed"):
+        first.nack()
+
+
+def test_a_directory_has_one_owner_who_is_named(tmp_path: Path) -> None:
+    with warrenmq.open(tmp_path), pytest.raises(warrenmq.DirectoryInUse, match="in use by process"):
+        warrenmq.open(tmp_path)
+    warrenmq.open(tmp_path).close()
+
+
+def test_unknown_settings_are_refused_with_the_nearest_known(tmp_path: Path) -> None:
+    with pytest.raises(warrenmq.SettingsError, match="msg_store_file_size_limit"):
+        warrenmq.open(tmp_path, settings={"msg_store_file_sizelimit": 1})
+
+
+def test_a_killed_queue_comes_back_and_its_consumer_goes_on(tmp_path: Path) -> None:
+    with warrenmq.open(tmp_path) as broker:
+        queue = broker.declare_queue("q")
+        queue.publish_many([b"small", b"L" * 9000]).result(5)
+        with queue.consume() as consumer:
+            assert next(consumer).body == b"small"
+            before = broker.runtime.whereis(queue_name("q"))
+            broker.runtime.kill(before)
+            got = []
+            while len(got) < 3:  # what was on its way already, then everything again
+                delivery = next(consumer)
+                got.append(delivery.body)
+                if delivery.redelivered:
+                    delivery.ack()
+                if got[-2:] == [b"small", b"L" * 9000]:
+                    break
+            assert got[-2:] == [b"small", b"L" * 9000]
+        queue.publish(b"after").result(10)
+        assert drain(queue) == [b"after"]
+        persistent = next(store for store in broker.stats().stores if store.name == "msg_store_persistent")
+        assert (persistent.messages, persistent.references) == (0, 0)
+
+
+@pytest.mark.parametrize("victim", ["msg_store_persistent", "msg_store_transient", "vhost_process", "queue_sup", "vhost_sup"])
+def test_after_the_kill_of_any_actor_everything_confirmed_is_there(tmp_path: Path, victim: str) -> None:
+    bodies = [b"%d" % i * (1 if i % 2 else 3000) for i in range(20)]
+    with warrenmq.open(tmp_path) as broker:
+        queue = broker.declare_queue("q")
+        queue.publish_many(bodies).result(10)
+        broker.runtime.kill(broker.runtime.whereis(victim))
+        got: list[bytes] = []
+        with queue.consume() as consumer:
+            while len(got) < len(bodies):
+                delivery = next(consumer)
+                got.append(delivery.body)
+                delivery.ack()
+        assert got == bodies
+        queue.publish(b"goes on").result(10)
+        assert drain(queue) == [b"goes on"]
+
+
+def test_a_vhost_that_keeps_crashing_goes_down_and_says_so(tmp_path: Path) -> None:
+    broker = warrenmq.open(tmp_path, settings={"vhost_restart_intensity": (1, 300)})
+    queue = broker.declare_queue("q")
+    for _ in range(2):
+        queue.publish(b"x").result(10)
+        broker.runtime.kill(broker.runtime.whereis("msg_store_persistent"))
+        ended = threading.Event()
+        if broker.is_open:
+            ended.wait(0.05)
+    with pytest.raises(warrenmq.BrokerClosed, match="gave up"):
+        for _ in range(1000):
+            broker.check_open()
+            ended.wait(0.01)
+    with pytest.raises(warrenmq.BrokerClosed, match="gave up"):
+        queue.publish(b"x")
+    broker.close()
+    with warrenmq.open(tmp_path) as again:
+        assert drain(again.queue("q")) == [b"x", b"x"]

@@ -1,0 +1,49 @@
+"""Runs of consecutive sequence ids: traces and index acks tell of runs, not of single messages."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from warrenmq.storage.unconfirmed import Publication
+    from warrenmq.storage.variable_queue import Fetched
+
+
+def runs(seqs: Iterable[int]) -> Iterator[tuple[int, int]]:
+    """(first, count) of each run of consecutive numbers."""
+    first = count = 0
+    for seq in seqs:
+        if count and seq == first + count:
+            count += 1
+            continue
+        if count:
+            yield first, count
+        first, count = seq, 1
+    if count:
+        yield first, count
+
+
+def delivery_runs(fetched: Sequence[Fetched]) -> Iterator[tuple[int, int, bool]]:
+    """(first, count, redelivered) of each run that is alike."""
+    first, count, redelivered = fetched[0].seq_id, 0, fetched[0].redelivered
+    for each in fetched:
+        if each.seq_id == first + count and each.redelivered is redelivered:
+            count += 1
+            continue
+        yield first, count, redelivered
+        first, count, redelivered = each.seq_id, 1, each.redelivered
+    yield first, count, redelivered
+
+
+def publication_runs(complete: Sequence[Publication]) -> Iterator[tuple[int, int, int]]:
+    """(first, count, msg) of publications, those next to each other in one."""
+    first, count, msg = complete[0].first, 0, complete[0].msg
+    for each in complete:
+        if each.first == first + count:
+            count += each.count
+            continue
+        yield first, count, msg
+        first, count, msg = each.first, each.count, each.msg
+    yield first, count, msg
