@@ -42,7 +42,6 @@ from warrenmq.runtime import NO_REPLY, CreditFlow, CreditSpec, From, Server, Sto
 from warrenmq.storage.index_recovery import store_message_ids
 from warrenmq.storage.queue_index import QueueIndex
 from warrenmq.storage.recovery_terms import save_terms, take_terms
-from warrenmq.storage.unconfirmed import Publication as Owed
 from warrenmq.storage.unconfirmed import Unconfirmed
 from warrenmq.storage.variable_queue import VariableQueue
 from warrenmq.trace.events import DROP_DELETED, DROP_PURGED, DROP_REJECTED, Trigger
@@ -54,8 +53,10 @@ if TYPE_CHECKING:
     from warrenmq.runtime import Timer
     from warrenmq.settings import Settings
     from warrenmq.storage.disk import Disk
+    from warrenmq.storage.unconfirmed import Publication as Owed
     from warrenmq.storage.variable_queue import Fetched
 
+ENDED = "the queue process ended before the message was safe; publish it again"
 BATCH = 64
 """Ready messages that are delivered at once while mail keeps coming; fewer wait for the empty mailbox."""
 FLUSH_STEP_EVERY = 1_024
@@ -106,6 +107,8 @@ class QueueProcess(Server):
     vq             the messages (rabbit_variable_queue)
     unconfirmed    publishers without an answer
     consumers      who gets the next message, and who holds which (rabbit_queue_consumers)
+    arrived        publishes (with their senders) collected until there are enough, or anything else is to do;
+                   all for the disk, or none (arrived_durable)
     acks_unsynced  acks were written, but not synced; nobody waits for that, so the slow timer does it
     disk_full      the last write failed with ENOSPC: publishes are refused until one succeeds
     """
@@ -121,7 +124,7 @@ class QueueProcess(Server):
     def undelivered(message: Any) -> None:
         """A publish that nobody will handle gets its nack."""
         if isinstance(message, Publish):
-            message.confirm.nack("the queue process ended before it handled the message; publish it again")
+            message.confirm.nack(ENDED)
 
     def init(self, spec: QueueSpec) -> None:
         """Recover what the directory holds (all of it, before the first message is handled)."""
@@ -130,6 +133,9 @@ class QueueProcess(Server):
         self._credit = CreditFlow(CreditSpec(*spec.settings.credit_flow_default_credit))
         self._unconfirmed = Unconfirmed()
         self._draining: list[From] = []
+        self._arrived: list[tuple[Publish, int, int]] = []
+        self._arrived_count = 0
+        self._arrived_durable = True
         self._acks_unsynced = False
         self._disk_full = False
         self._since_flush_step = 0
@@ -137,10 +143,7 @@ class QueueProcess(Server):
         self._idle_timer: Timer | None = None
         self._sync_interval = spec.settings.msg_store_sync_interval / 1000
         self._idle_interval = spec.settings.queue_sync_interval / 1000
-        unconfirmed = self._unconfirmed
-        self.actor_inbox.on_close(
-            lambda _reason: unconfirmed.nack_all("the queue process ended before the message was safe; publish it again")
-        )
+        self.actor_inbox.on_close(self._nack_all)
         self._recover()
 
     def _recover(self) -> None:
@@ -188,9 +191,11 @@ class QueueProcess(Server):
 
     def handle_cast(self, message: Any) -> None:
         """One message (see queue_messages.py)."""
+        if type(message) is Publish:
+            self._publish(message)
+            return
+        self._take_in()
         match message:
-            case Publish():
-                self._publish(message)
             case Ack():
                 self._ack(message)
             case Taken():
@@ -208,11 +213,10 @@ class QueueProcess(Server):
             case _:
                 msg = f"a queue process does not understand {message!r}"
                 raise TypeError(msg)
-        if self._vq.ready >= BATCH:
-            self._consumers.deliver()
 
     def handle_call(self, request: Any, sender: From) -> Any:
         """Answer one call; a refusal is an answer, not a crash."""
+        self._take_in()
         match request:
             case Get():
                 return self._get(request, sender)
@@ -238,6 +242,7 @@ class QueueProcess(Server):
 
     def handle_info(self, message: Any) -> None:
         """The process's own timers."""
+        self._take_in()
         match message:
             case _SyncTimeout():
                 self._sync_timer = None
@@ -251,6 +256,7 @@ class QueueProcess(Server):
 
     def mailbox_empty(self) -> None:
         """Nothing more to do first: deliver, let the stores have their mail, and make it all safe."""
+        self._take_in()
         self._consumers.deliver()
         self._persistent.send()
         self._transient.send()
@@ -265,6 +271,7 @@ class QueueProcess(Server):
         """A clean stop leaves everything on disk and says so; anything else leaves the files to recovery."""
         if reason != "shutdown" or self._disk_full:
             return
+        self._take_in()
         vq = self._vq
         vq.drop_transient_pending()
         if not self.spec.durable:
@@ -283,38 +290,71 @@ class QueueProcess(Server):
 
     # -- publish and confirm
 
+    def _nack_all(self, _reason: object) -> None:
+        """The process is dead, whatever way: called in the thread that found it so."""
+        self._unconfirmed.nack_all(ENDED)
+        for message, _, _ in self._arrived:
+            message.confirm.nack(ENDED)
+
     def _publish(self, message: Publish) -> None:
-        publication, confirm = message.publication, message.confirm
-        count = len(publication.bodies)
-        if self._disk_full:
-            confirm.fail(Blocked(f"the disk is full, queue {self.spec.name!r} takes no messages until there is room"))
-            message.publisher.bump(count)
-            if self._rows is not None:
-                self._rows.received(self.sender_id, self.sender_seq)
+        """Collect publishes: those that arrive one by one cost as little as those that came together."""
+        durable = message.publication.persistent and self.spec.durable
+        if durable is not self._arrived_durable:
+            self._take_in()
+            self._arrived_durable = durable
+        self._arrived.append((message, self.sender_id, self.sender_seq))
+        self._arrived_count += len(message.publication.bodies)
+        if self._arrived_count >= BATCH:
+            self._take_in()
+
+    def _take_in(self) -> None:
+        """Give the collected publishes to the variable queue; before anything else is handled."""
+        if not self._arrived:
             return
-        durable = publication.persistent and self.spec.durable
-        if durable is not publication.persistent:
-            publication = publication._replace(persistent=durable)
-        first, in_store = self._vq.publish(publication)
+        arrived = self._arrived
+        if self._disk_full:
+            self._refuse(arrived)
+        else:
+            self._take_in_all(arrived, durable=self._arrived_durable)
+        # Only now: until somebody else owes the answers, a crash has to find them here.
+        self._arrived, self._arrived_count = [], 0
+        if self._vq.ready >= BATCH:
+            self._consumers.deliver()
+
+    def _take_in_all(self, arrived: list[tuple[Publish, int, int]], *, durable: bool) -> None:
+        seq, in_store = self._vq.publish([message.publication for message, _, _ in arrived], persistent=durable)
         for client in (self._persistent, self._transient):
             if client.blocked:
                 self._credit.block(client.store)
-        if credit := self._credit.ack(message.publisher, count):
-            message.publisher.bump(credit)
-        owed = Owed(first, count, publication.first_id, confirm)
-        if self._rows is not None:
-            self._rows.published(owed, self.sender_id, self.sender_seq, durable=durable, in_store=bool(in_store))
-        if not durable:
-            confirm.confirm()
-            return
-        self._unconfirmed.add(owed, in_store)
-        if (index := self._vq.index).flushing:
-            self._since_flush_step += count
-            if self._since_flush_step >= FLUSH_STEP_EVERY:
-                self._since_flush_step = 0
-                self._guarded(index.flush_step)
-        if self._sync_timer is None:
+        for message, sender, pseq in arrived:
+            publication, confirm = message.publication, message.confirm
+            count = len(publication.bodies)
+            owed = (seq, count, publication.first_id, confirm)
+            bodies = [in_store[each] for each in range(seq, seq + count) if each in in_store] if in_store else []
+            if self._rows is not None:
+                self._rows.published(owed, sender, pseq, durable=durable, in_store=bool(bodies))
+            if durable:
+                self._unconfirmed.add(owed, bodies)
+            else:
+                confirm.confirm()
+            if credit := self._credit.ack(message.publisher, count):
+                message.publisher.bump(credit)
+            seq += count
+        self._since_flush_step += self._arrived_count
+        if self._vq.index.flushing and self._since_flush_step >= FLUSH_STEP_EVERY:
+            self._since_flush_step = 0
+            self._guarded(self._vq.index.flush_step)
+        if durable and self._sync_timer is None:
             self._sync_timer = self.send_after(self._sync_interval, _SyncTimeout())
+
+    def _refuse(self, arrived: list[tuple[Publish, int, int]]) -> None:
+        for message, sender, pseq in arrived:
+            message.confirm.fail(
+                Blocked(f"the disk is full, queue {self.spec.name!r} takes no messages until there is room")
+            )
+            message.publisher.bump(len(message.publication.bodies))
+            if self._rows is not None:
+                self._rows.received(sender, pseq)
 
     def _sync(self, trigger: Trigger) -> None:
         if self._idle_timer is not None:
@@ -346,7 +386,7 @@ class QueueProcess(Server):
             return
         if self._rows is not None:
             self._rows.confirmed(complete)
-        for _first, _count, _msg, promise in complete:
+        for _, _, _, promise in complete:
             promise.confirm()
         if self._draining and not self._unconfirmed:
             draining, self._draining = self._draining, []

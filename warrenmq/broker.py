@@ -192,53 +192,34 @@ class Broker:
         `body` is bytes-like.  The Confirm is settled when every queue it was routed to has it safe; one that no
         queue wants is confirmed at once, or with `mandatory` fails with Returned.  NotFound: no such exchange.
         """
-        return self._publish(str(exchange), routing_key, [body if type(body) is bytes else bytes(body)],
-                             properties, persistent, mandatory)  # fmt: skip
+        if self._closing or self._down is not None:
+            self.check_open()
+        if type(body) is not bytes:
+            body = bytes(body)
+        publishing = self.publishing()
+        if publishing.transaction is None:
+            return publishing.publish(str(exchange), routing_key, [body], properties, persistent, mandatory)
+        return publishing.transaction.publish(str(exchange), routing_key, [body], properties, persistent, mandatory)
 
     def publish_many(self, exchange: str | Exchange, routing_key: str, bodies: Iterable[bytes], *,
                      properties: Properties | None = None, persistent: bool = True,
                      mandatory: bool = False) -> Confirm:  # fmt: skip
         """Publish many messages that differ in their bodies only: one cast to each queue, one Confirm for all."""
+        self.check_open()
         bodies = [body if type(body) is bytes else bytes(body) for body in bodies]
-        return self._publish(str(exchange), routing_key, bodies, properties, persistent, mandatory)
-
-    def _publish(self, exchange: str, routing_key: str, bodies: list[bytes], properties: Properties | None,
-                 persistent: bool, mandatory: bool) -> Confirm:  # fmt: skip  # noqa: FBT001
-        if self._closing or self._down is not None:
-            self.check_open()
-        if (transaction := self._local.__dict__.get("transaction")) is not None:
-            confirm = Confirm(self.runtime)
-            self._vhost.router.route(exchange, routing_key)  # an unknown exchange is refused now, not at the commit
-            transaction.add(lambda: self._publish_now(exchange, routing_key, bodies, properties, persistent,
-                                                      mandatory), confirm)  # fmt: skip
-            return confirm  # type: ignore[no-any-return]
-        return self._publish_now(exchange, routing_key, bodies, properties, persistent, mandatory)
-
-    def _publish_now(self, exchange: str, routing_key: str, bodies: list[bytes], properties: Properties | None,
-                     persistent: bool, mandatory: bool) -> Confirm:  # fmt: skip  # noqa: FBT001
-        queues = self._vhost.router.route(exchange, routing_key)
-        if not queues or not bodies:
-            confirm = Confirm(self.runtime, 0)
-            if mandatory and not queues:
-                confirm.fail(Returned(exchange, routing_key))
-            return confirm
         publishing = self.publishing()
-        publication = publishing.publication(exchange, routing_key, bodies, properties, persistent=persistent)
-        confirm = Confirm(self.runtime, len(queues))
-        for queue in queues:
-            publishing.send(queue, publication, confirm)
-        return confirm
+        to = publishing.transaction or publishing
+        return to.publish(str(exchange), routing_key, bodies, properties, persistent, mandatory)
 
     def would_block(self, exchange: str, routing_key: str) -> bool:
         """Whether a publish by this thread would wait, for credit or for a queue that is being restarted."""
-        publishing = self.publishing()
-        return any(publishing.would_block(queue) for queue in self._vhost.router.route(exchange, routing_key))
+        return self.publishing().would_block(exchange, routing_key)
 
     def tx(self) -> Transaction:
         """A context manager: what this thread publishes and acks inside takes effect together at its end, when it
         also waits for the confirms; on an exception none of it does (AMQP's tx)."""
         self.check_open()
-        return Transaction(self._local)
+        return Transaction(self.publishing())
 
     # -- state
 
@@ -321,7 +302,9 @@ class Broker:
             return self._local.publishing  # type: ignore[no-any-return]
         except AttributeError:
             credit = self.settings.credit_flow_default_credit[0]
-            self._local.publishing = Publishing(self.runtime, self._ids, credit, self.trace(), self.address)
+            self._local.publishing = Publishing(
+                self.runtime, self._vhost.router, self._ids, credit, self.trace(), self.address
+            )
             return self._local.publishing  # type: ignore[no-any-return]
 
     def trace(self) -> ActorTrace | None:
@@ -368,8 +351,8 @@ class Broker:
 
     def settle(self, ref: ActorRef, message: Ack | Reject | Taken | Cancel) -> None:
         """Cast what a consumer has to say; a dead queue process needs no acks (its messages come again)."""
-        if (transaction := self._local.__dict__.get("transaction")) is not None:
-            transaction.add(lambda: self.runtime.cast(ref, message, self.trace()), None)
+        if (transaction := self.publishing().transaction) is not None:
+            transaction.settle(ref, message)
         else:
             self.runtime.cast(ref, message, self.trace())
 

@@ -10,22 +10,25 @@ only grow, one written by the publishing thread and one by the queue's, so neith
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from warrenmq.actors.confirms import Confirm
 from warrenmq.actors.queue_messages import Publish, Publisher
 from warrenmq.actors.vhost_process import queue_name
+from warrenmq.errors import Returned
 from warrenmq.storage.stored_message import encode_head
 from warrenmq.storage.variable_queue import Publication
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from pykka import ActorRef
 
-    from warrenmq.actors.confirms import Confirm
+    from warrenmq.routing import Router
     from warrenmq.runtime import Event, Lock, Runtime
     from warrenmq.storage.stored_message import Properties
     from warrenmq.trace.recorder import ActorTrace
+    from warrenmq.transaction import Transaction
 
 ID_BLOCK = 1 << 14
 """Message ids that a thread takes at a time."""
@@ -38,10 +41,10 @@ HEADS = 256
 class Flow(Publisher):
     """One thread's credit towards one incarnation of a queue process."""
 
-    __slots__ = ("_granted", "_initial", "_runtime", "_sent", "_waiting", "ref")
+    __slots__ = ("_granted", "_initial", "_sent", "_waiting", "ref", "runtime")
 
-    def __init__(self, runtime: Runtime, ref: ActorRef, initial: int) -> None:
-        self._runtime = runtime
+    def __init__(self, runtime: Runtime, ref: ActorRef[Any], initial: int) -> None:
+        self.runtime = runtime
         self.ref = ref
         self._initial = initial
         self._sent = 0
@@ -63,9 +66,9 @@ class Flow(Publisher):
 
     def spend(self, count: int) -> None:
         """Wait until there is credit, then use up `count` (it may go negative: a batch is never split)."""
-        while self.credit <= 0 and self.ref.is_alive():
+        while self._initial + self._granted <= self._sent and self.ref.is_alive():
             # Register first, look second; the queue grants first and looks for waiters second.
-            self._waiting = self._runtime.event()
+            self._waiting = self.runtime.event()
             if self.credit <= 0:
                 self._waiting.wait(LOOK_FOR_LIFE)
             self._waiting = None
@@ -95,27 +98,50 @@ class MessageIds:
 class Publishing:
     """One thread's publishing: see the top of this module."""
 
-    def __init__(self, runtime: Runtime, ids: MessageIds, initial_credit: int, trace: ActorTrace | None,
-                 address: Callable[[str], ActorRef]) -> None:  # fmt: skip
-        self._runtime = runtime
+    def __init__(self, runtime: Runtime, router: Router, ids: MessageIds, initial_credit: int,
+                 trace: ActorTrace | None, address: Callable[[str], ActorRef[Any]]) -> None:  # fmt: skip
+        self.runtime = runtime
+        self._router = router
         self._ids = ids
         self._initial_credit = initial_credit
         self.trace = trace
         self._address = address
         """Finds a queue's process by the queue's name; waits while it is being restarted."""
+        self.transaction: Transaction | None = None
+        """What this thread publishes and acks is kept there until its end."""
         self._flows: dict[str, Flow] = {}
         self._heads: dict[tuple[str, str], bytes] = {}
         self._next_id = self._id_end = 0
 
-    def publication(self, exchange: str, routing_key: str, bodies: Sequence[bytes], properties: Properties | None,
-                    *, persistent: bool) -> Publication:  # fmt: skip
+    def publish(self, exchange: str, routing_key: str, bodies: list[bytes], properties: Properties | None,
+                persistent: bool, mandatory: bool) -> Confirm:  # fmt: skip  # noqa: FBT001
+        """Route messages and cast them to their queues; NotFound when there is no such exchange."""
+        queues = self._router.route(exchange, routing_key)
+        if not queues or not bodies:
+            confirm = Confirm(self.runtime, 0)
+            if mandatory and not queues:
+                confirm.fail(Returned(exchange, routing_key))
+            return confirm
+        publication = self._publication(exchange, routing_key, bodies, properties, persistent)
+        confirm = Confirm(self.runtime, len(queues))
+        for queue in queues:
+            flow = self._flows.get(queue)
+            if flow is None or flow.ref.actor_stopped.is_set():
+                flow = self._flows[queue] = Flow(self.runtime, self._address(queue), self._initial_credit)
+            flow.spend(len(bodies))
+            # A cast that meets a dead mailbox comes back through QueueProcess.undelivered, which nacks.
+            self.runtime.cast(flow.ref, Publish(publication, confirm, flow), self.trace)
+        return confirm
+
+    def _publication(self, exchange: str, routing_key: str, bodies: list[bytes], properties: Properties | None,
+                     persistent: bool) -> Publication:  # fmt: skip  # noqa: FBT001
         """What the queues are sent: one object for all of them."""
         count = len(bodies)
-        if self._id_end - self._next_id < count:
-            block = max(ID_BLOCK, count)
-            self._next_id = self._ids.take(block)
-            self._id_end = self._next_id + block
         first = self._next_id
+        if self._id_end - first < count:
+            block = max(ID_BLOCK, count)
+            first = self._ids.take(block)
+            self._id_end = first + block
         self._next_id = first + count
         plain = self._heads.get((exchange, routing_key))
         if plain is None:
@@ -123,26 +149,27 @@ class Publishing:
             if len(self._heads) >= HEADS:
                 self._heads.clear()
             self._heads[exchange, routing_key] = plain
-        head, properties_size = plain, 0
-        if properties is not None:
-            head = encode_head(exchange, [routing_key], properties)
-            properties_size = len(head) - len(plain)
-            if properties.delivery_mode == 1:
-                persistent = False
-        return Publication(self._ids.prefix, first, head, properties_size, bodies, persistent)
+        if properties is None:
+            return Publication(self._ids.prefix, first, plain, 0, bodies, persistent)
+        head = encode_head(exchange, [routing_key], properties)
+        persistent = persistent and properties.delivery_mode != 1
+        return Publication(self._ids.prefix, first, head, len(head) - len(plain), bodies, persistent)
 
-    def send(self, queue: str, publication: Publication, confirm: Confirm) -> None:
-        """Cast a publication to one queue, waiting for credit; the promise is nacked when nobody takes it."""
-        flow = self._flows.get(queue)
-        if flow is None or not flow.ref.is_alive():
-            flow = self._flows[queue] = Flow(self._runtime, self._address(queue), self._initial_credit)
-        flow.spend(len(publication.bodies))
-        # A cast that meets a dead mailbox comes back through QueueProcess.undelivered, which nacks.
-        self._runtime.cast(flow.ref, Publish(publication, confirm, flow), self.trace)
+    def cast(self, ref: ActorRef[Any], message: Any) -> None:
+        """Send a message in this thread's name."""
+        self.runtime.cast(ref, message, self.trace)
 
-    def would_block(self, queue: str) -> bool:
-        """Whether `send` would wait: for credit, or because the queue's process is not there."""
-        flow = self._flows.get(queue)
-        if flow is None or not flow.ref.is_alive():
-            return not self._runtime.is_registered(queue_name(queue))
-        return flow.credit <= 0
+    def check_exchange(self, exchange: str) -> None:
+        """NotFound when there is no such exchange."""
+        self._router.route(exchange, "")
+
+    def would_block(self, exchange: str, routing_key: str) -> bool:
+        """Whether `publish` would wait: for credit, or because a queue's process is not there."""
+        for queue in self._router.route(exchange, routing_key):
+            flow = self._flows.get(queue)
+            if flow is None or not flow.ref.is_alive():
+                if not self.runtime.is_registered(queue_name(queue)):
+                    return True
+            elif flow.credit <= 0:
+                return True
+        return False

@@ -8,50 +8,67 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from warrenmq.actors.confirms import Confirm
 from warrenmq.errors import PreconditionFailed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
-    from warrenmq.actors.confirms import Confirm
+    from pykka import ActorRef
+
+    from warrenmq.publisher import Publishing
 
 
 class Transaction:
-    """What `Broker.tx` returns; publishes and acks of its thread are kept here until its end."""
+    """What `Broker.tx` returns: a context manager that keeps its thread's publishes and acks until its end."""
 
-    def __init__(self, local: Any) -> None:
-        self._local = local
-        self._steps: list[tuple[Callable[[], Any], Confirm | None]] = []
+    def __init__(self, publishing: Publishing) -> None:
+        self._publishing = publishing
+        self._steps: list[Callable[[], Confirm | None]] = []
+        self._promises: list[Confirm] = []
+        """What publishers hold; each is settled as its publish is, after the commit."""
 
-    def add(self, step: Callable[[], Any], confirm: Confirm | None) -> None:
-        """Keep a publish (with the promise that its publisher holds) or an ack for the commit."""
-        self._steps.append((step, confirm))
+    def publish(self, *message: Any) -> Confirm:
+        """As Publishing.publish, at the commit; an exchange that is not there is refused now."""
+        exchange, routing_key, *_ = message
+        self._publishing.check_exchange(exchange)
+        promise = Confirm(self._publishing.runtime)
+        self._promises.append(promise)
+        self._steps.append(lambda: _follow(self._publishing.publish(*message), promise))
+        return promise
+
+    def settle(self, ref: ActorRef[Any], message: Any) -> None:
+        """Cast an ack or reject, at the commit."""
+        self._steps.append(lambda: self._publishing.cast(ref, message))
 
     def __enter__(self) -> Transaction:
-        if getattr(self._local, "transaction", None) is not None:
+        if self._publishing.transaction is not None:
             msg = "this thread is in a transaction already; end that one first"
             raise PreconditionFailed(msg)
-        self._local.transaction = self
+        self._publishing.transaction = self
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
                  traceback: TracebackType | None) -> None:  # fmt: skip
-        self._local.transaction = None
-        steps, self._steps = self._steps, []
+        self._publishing.transaction = None
         if kind is not None:
-            for _step, confirm in steps:
-                if confirm is not None:
-                    confirm.nack("the transaction was rolled back")
+            for promise in self._promises:
+                promise.nack("the transaction was rolled back")
             return
-        real = [(step(), confirm) for step, confirm in steps]
-        for answer, confirm in real:
-            if confirm is not None:
-                answer.add_done_callback(
-                    lambda settled, waiting=confirm: waiting.confirm()
-                    if settled.exception() is None
-                    else waiting.fail(settled.exception())
-                )
-        for _answer, confirm in real:
-            if confirm is not None:
-                confirm.result()
+        for step in self._steps:
+            step()
+        for promise in self._promises:
+            promise.result()
+
+
+def _follow(answer: Confirm, promise: Confirm) -> None:
+    """Settle a promise as another is settled."""
+
+    def settle(settled: Confirm) -> None:
+        if (error := settled.exception()) is None:
+            promise.confirm()
+        else:
+            promise.fail(error)
+
+    answer.add_done_callback(settle)

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warrenmq.storage.unconfirmed import Publication, Unconfirmed
+from warrenmq.storage.unconfirmed import Unconfirmed
 
 
 class Promise:
@@ -23,7 +23,7 @@ def ids(*numbers: int) -> list[bytes]:
 
 def test_embedded_bodies_wait_for_the_index_sync_only() -> None:
     owed = Unconfirmed()
-    publication = Publication(0, 3, 1, Promise())
+    publication = (0, 3, 1, Promise())
     owed.add(publication, [])
     assert owed.wait_for_sync
     assert owed.index_synced() == [publication]
@@ -34,7 +34,7 @@ def test_embedded_bodies_wait_for_the_index_sync_only() -> None:
 @given(st.permutations(["index", 1, 2]))
 def test_bodies_in_the_store_wait_for_both_in_any_order(order: list[object]) -> None:
     owed = Unconfirmed()
-    publication = Publication(5, 2, 1, Promise())
+    publication = (5, 2, 1, Promise())
     owed.add(publication, ids(1, 2))
     for step in order[:-1]:
         assert (owed.index_synced() if step == "index" else owed.on_disk(ids(step))) == []
@@ -46,7 +46,7 @@ def test_bodies_in_the_store_wait_for_both_in_any_order(order: list[object]) -> 
 
 def test_reports_of_unknown_bodies_and_second_reports_change_nothing() -> None:
     owed = Unconfirmed()
-    owed.add(Publication(0, 1, 1, Promise()), ids(1))
+    owed.add((0, 1, 1, Promise()), ids(1))
     assert owed.on_disk(ids(9)) == []
     assert owed.on_disk(ids(1)) == []
     assert owed.on_disk(ids(1)) == []
@@ -56,13 +56,13 @@ def test_reports_of_unknown_bodies_and_second_reports_change_nothing() -> None:
 def test_everybody_without_an_answer_is_nacked() -> None:
     owed = Unconfirmed()
     answered, embedded, stored, half = (Promise() for _ in range(4))
-    owed.add(Publication(0, 1, 1, answered), [])
+    owed.add((0, 1, 1, answered), [])
     for publication in owed.index_synced():
-        publication.promise.confirm()
-    owed.add(Publication(1, 1, 2, half), ids(2))
+        publication[3].confirm()
+    owed.add((1, 1, 2, half), ids(2))
     owed.index_synced()
-    owed.add(Publication(2, 1, 3, embedded), [])
-    owed.add(Publication(3, 1, 4, stored), ids(4))
+    owed.add((2, 1, 3, embedded), [])
+    owed.add((3, 1, 4, stored), ids(4))
     owed.nack_all("gone")
     assert answered.answers == ["confirm"]
     assert all(set(promise.answers) == {"gone"} for promise in (embedded, stored, half))

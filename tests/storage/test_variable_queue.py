@@ -96,7 +96,9 @@ class QueueMachine(RuleBasedStateMachine):
     @rule(sizes=st.lists(st.sampled_from([0, 3, 99, 100, 300]), min_size=1, max_size=9), persistent=st.booleans())
     def publish(self, sizes: list[int], persistent: bool) -> None:  # noqa: FBT001
         bodies = [bytes([self.next_id + i & 255]) * size for i, size in enumerate(sizes)]
-        first, in_store = self.queue.publish(Publication(b"prefix--", self.next_id, HEAD, 0, bodies, persistent))
+        first, in_store = self.queue.publish(
+            [Publication(b"prefix--", self.next_id, HEAD, 0, bodies, persistent)], persistent=persistent
+        )
         self.next_id += len(bodies)
         assert len(in_store) == (sum(size >= 100 for size in sizes) if persistent else 0)
         self.ready += [(first + i, body, persistent) for i, body in enumerate(bodies)]

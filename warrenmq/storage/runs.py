@@ -39,11 +39,12 @@ def delivery_runs(fetched: Sequence[Fetched]) -> Iterator[tuple[int, int, bool]]
 
 def publication_runs(complete: Sequence[Publication]) -> Iterator[tuple[int, int, int]]:
     """(first, count, msg) of publications, those next to each other in one."""
-    first, count, msg = complete[0].first, 0, complete[0].msg
-    for each in complete:
-        if each.first == first + count:
-            count += each.count
+    first, count, msg = 0, 0, 0
+    for next_first, next_count, next_msg, _ in complete:
+        if count and next_first == first + count:
+            count += next_count
             continue
-        yield first, count, msg
-        first, count, msg = each.first, each.count, each.msg
+        if count:
+            yield first, count, msg
+        first, count, msg = next_first, next_count, next_msg
     yield first, count, msg

@@ -12,7 +12,7 @@ The answer goes out with the last part, in whatever order they come (reference/c
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -25,15 +25,9 @@ class Promise(Protocol):
     def nack(self, why: str) -> None: ...
 
 
-class Publication(NamedTuple):
-    """Messages published together."""
-
-    first: int
-    """First sequence id."""
-    count: int
-    msg: int
-    """The first message, as traces name it."""
-    promise: Promise
+Publication: TypeAlias = tuple[int, int, int, Promise]
+"""Messages published together: first sequence id, how many, the first message as traces name it, the promise.
+A plain tuple, as there is one for each publish."""
 
 
 class _Parts:
@@ -78,9 +72,9 @@ class Unconfirmed:
         unsynced, self._unsynced = self._unsynced, []
         complete: list[Publication] = []
         for each in unsynced:
-            if type(each) is Publication:
+            if not isinstance(each, _Parts):
                 complete.append(each)
-            elif isinstance(each, _Parts):
+            else:
                 each.missing -= 1
                 if not each.missing:
                     complete.append(each.publication)
@@ -99,6 +93,6 @@ class Unconfirmed:
     def nack_all(self, why: str) -> None:
         """The queue process is dead: whoever has no answer yet gets this one."""
         for each in self._unsynced:
-            (each if isinstance(each, Publication) else each.publication).promise.nack(why)
+            (each.publication if isinstance(each, _Parts) else each)[3].nack(why)
         for parts in list(self._bodies.values()):
-            parts.publication.promise.nack(why)
+            parts.publication[3].nack(why)

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
+from dataclasses import dataclass
 from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
@@ -37,6 +38,8 @@ HEAD_BYTES = 32 << 20
 """The head's bounds.  A backlog of any size keeps this much in memory, and the journal its own share."""
 READ_AHEAD = 2_048
 """Messages that one read of the tail brings: a segment's worth, about 2 ms of parsing."""
+
+NO_LIMIT = 1 << 62
 
 INDEXED = 1
 """There is an index entry."""
@@ -61,7 +64,8 @@ class Store(Protocol):
     def read_many(self, msg_ids: Sequence[bytes]) -> dict[bytes, bytes]: ...
 
 
-class Publication(NamedTuple):
+@dataclass(slots=True)
+class Publication:
     """Messages published together: one exchange, routing key and properties, many bodies."""
 
     id_prefix: bytes
@@ -113,6 +117,33 @@ def bin_header(size: int) -> bytes:
     return _BIN32(0xC6, size)
 
 
+def _records(publications: Sequence[Publication], embed_below: int) -> tuple[list[bytes], dict[int, bytes]]:
+    """Index records of publications, and by position the stored messages that are not embedded in them."""
+    pack, join = _HEADER.pack, b"".join
+    records: list[bytes] = []
+    append = records.append
+    stored: dict[int, bytes] = {}
+    last_head, last_size = b"", -1
+    head_and_bin = b""
+    embedded = 0
+    for publication in publications:
+        prefix, msg, head = publication.id_prefix, publication.first_id, publication.head
+        for body in publication.bodies:
+            size = len(body)
+            if size != last_size or head is not last_head:
+                last_head, last_size = head, size
+                head_and_bin = head + bin_header(size)
+                embed = embeds(size, publication.properties_size, embed_below)
+                embedded = len(head_and_bin) + size if embed else 0
+            if embedded:
+                append(join((pack(prefix, msg, 0, size, embedded), head_and_bin, body)))
+            else:
+                stored[len(records)] = head_and_bin + body
+                append(pack(prefix, msg, 0, size, 0))
+            msg += 1
+    return records, stored
+
+
 class VariableQueue:
     """One queue's messages.  It belongs to its queue process and is not thread-safe."""
 
@@ -162,25 +193,28 @@ class VariableQueue:
 
     # -- in
 
-    def publish(self, publication: Publication) -> tuple[int, list[bytes]]:
-        """Take messages in; returns the first sequence id and the ids of the persistent ones whose bodies went to
-        the store (their confirms wait for it)."""
+    def publish(self, publications: Sequence[Publication], *, persistent: bool) -> tuple[int, dict[int, bytes]]:
+        """Take messages in, in order; all of them are persistent, or none is.
+
+        Returns the first sequence id (the others follow it) and, by sequence id, the ids of persistent messages
+        whose bodies went to the store: their confirms wait for it.
+        """
         first = self.next_seq_id
-        bodies, persistent = publication.bodies, publication.persistent
-        self.next_seq_id = first + len(bodies)
-        in_memory = self._room(bodies)
-        if not persistent and in_memory == len(bodies):
+        if not persistent and self._room():
             # In memory only, whatever its size: the record carries the body so that delivery is the same.
-            records, _ = self._records(publication, embed_below=1 << 62)
+            records, _ = _records(publications, embed_below=NO_LIMIT)
             self._to_head(first, records, 0)
-            return first, []
-        records, stored = self._records(publication, self._embed_below)
+            self.next_seq_id = first + len(records)
+            return first, {}
+        records, stored = _records(publications, self._embed_below)
+        self.next_seq_id = first + len(records)
         self.index.publish_many(first, records, persistent)
+        if stored:
+            store = self._persistent_store if persistent else self._transient_store
+            for position, body in stored.items():
+                store.write(records[position][:16], body)
         flags = INDEXED | PERSISTENT if persistent else INDEXED
-        store = self._persistent_store if persistent else self._transient_store
-        for position, body in stored.items():
-            store.write(records[position][:16], body)
-        if in_memory == 0:
+        if not self._room():
             if self._tail_count == 0:
                 self._tail_start = first
             self._tail_count += len(records)
@@ -189,44 +223,18 @@ class VariableQueue:
                 (first + i, record, flags | IN_STORE if i in stored else flags, stored.get(i))
                 for i, record in enumerate(records)
             )
-            self._head_bytes += sum(map(len, bodies))
+            self._head_bytes += sum(map(len, records)) + sum(map(len, stored.values()))
         else:
             self._to_head(first, records, flags)
-        return first, [records[i][:16] for i in stored] if persistent else []
+        return first, {first + i: records[i][:16] for i in stored} if persistent else {}
 
-    def _room(self, bodies: Sequence[bytes]) -> int:
-        """All of the batch or nothing goes to the head: it may overshoot its bounds by one batch."""
-        if self._tail_count or len(self._head) >= HEAD_MESSAGES or self._head_bytes >= HEAD_BYTES:
-            return 0
-        return len(bodies) if len(bodies) <= HEAD_MESSAGES else 0
+    def _room(self) -> bool:
+        """Whether a batch may go to the head, which may overshoot its bounds by that batch."""
+        return not self._tail_count and len(self._head) < HEAD_MESSAGES and self._head_bytes < HEAD_BYTES
 
     def _to_head(self, first: int, records: list[bytes], flags: int) -> None:
         self._head.extend([(seq, record, flags, None) for seq, record in enumerate(records, first)])
         self._head_bytes += sum(map(len, records))
-
-    @staticmethod
-    def _records(publication: Publication, embed_below: int) -> tuple[list[bytes], dict[int, bytes]]:
-        """Index records of a publication, and by position the stored messages that are not embedded in them."""
-        prefix, msg, head, properties_size, bodies, _ = publication
-        pack, join = _HEADER.pack, b"".join
-        records: list[bytes] = []
-        append = records.append
-        stored: dict[int, bytes] = {}
-        last_size = -1
-        head_and_bin = b""
-        embedded = 0
-        for body in bodies:
-            if (size := len(body)) != last_size:
-                head_and_bin = head + bin_header(size)
-                embedded = len(head_and_bin) + size if embeds(size, properties_size, embed_below) else 0
-                last_size = size
-            if embedded:
-                append(join((pack(prefix, msg, 0, size, embedded), head_and_bin, body)))
-            else:
-                stored[len(records)] = head_and_bin + body
-                append(pack(prefix, msg, 0, size, 0))
-            msg += 1
-        return records, stored
 
     # -- out
 
@@ -262,11 +270,10 @@ class VariableQueue:
         freed = 0
         for seq, record, flags, stored in taken:
             payload: bytes | None = record
+            freed += len(record)
             if flags & IN_STORE:
                 payload = stored if stored is not None else bodies.get(record[:16])
-                freed += int.from_bytes(record[24:28], "big")
-            else:
-                freed += len(record)
+                freed += len(stored or b"")
             if payload is None:
                 lost.append(seq)
                 continue
@@ -295,7 +302,7 @@ class VariableQueue:
                 in_store = _EMBEDDED_SIZE.unpack_from(record, 28)[0] == 0
                 flags = INDEXED | (PERSISTENT if persistent else 0) | (IN_STORE if in_store else 0)
                 self._head.append((seq, record, flags, None))
-                self._head_bytes += int.from_bytes(record[24:28], "big") if in_store else len(record)
+                self._head_bytes += len(record)
             self._tail_start = end
             self._tail_count = max(0, self._tail_count - len(self._head)) if end < self.next_seq_id else 0
             if self._head:
@@ -324,9 +331,9 @@ class VariableQueue:
             head.extendleft(reversed(back))
         else:
             self._head = deque(heapq.merge(back, head))
-        for seq, record, flags, _ in back:
-            self._requeued.add(seq)
-            self._head_bytes += int.from_bytes(record[24:28], "big") if flags & IN_STORE else len(record)
+        for message in back:
+            self._requeued.add(message[0])
+            self._head_bytes += len(message[1])
         return [message[0] for message in back]
 
     def purge(self) -> list[int]:
