@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from warrenmq.replay.summary import Summary
+from warrenmq.replay.picture import Picture
 
 BLUE, GREEN, AMBER, VIOLET = "#3b82f6", "#22a06b", "#e0930a", "#9361d6"
 RED, TEAL, ROSE, INDIGO, GREY = "#d9483b", "#0e9aa7", "#c0527f", "#6b7fd7", "#8a94a6"
@@ -47,12 +47,12 @@ class Plot(NamedTuple):
     wide: bool = False
 
 
-def plots(summary: Summary) -> list[Plot]:
+def plots(picture: Picture) -> list[Plot]:
     """Every plot for which the trace has something to show."""
-    makers: Sequence[Callable[[Summary], Plot | None]] = (
+    makers: Sequence[Callable[[Picture], Plot | None]] = (
         _rates, _depth, _delays_over_time, _delay_percentiles, _syncs, _sync_sizes, _flying, _disk, _files, _lives,
     )  # fmt: skip
-    return [plot for maker in makers if (plot := maker(summary)) is not None]
+    return [plot for maker in makers if (plot := maker(picture)) is not None]
 
 
 def _line(x: Sequence[float], y: Sequence[Any], name: str, colour: str, **more: Any) -> dict[str, Any]:
@@ -75,53 +75,53 @@ def _axes(x: str, y: str, **more: Any) -> dict[str, Any]:
     return {"xaxis": {"title": {"text": x}}, "yaxis": {"title": {"text": y}, "rangemode": "tozero"}, **more}
 
 
-def _rates(summary: Summary) -> Plot | None:
-    if not any(summary.totals.values()):
+def _rates(picture: Picture) -> Plot | None:
+    if not any(picture.totals.values()):
         return None
-    data = [_line(summary.seconds, [round(r, 1) for r in summary.flows[name]], name, colour)
+    data = [_line(picture.seconds, [round(r, 1) for r in picture.flows[name]], name, colour)
             for name, colour in FLOWS.items()]  # fmt: skip
     return Plot(
         "Messages per second",
-        f"Each point covers {_seconds(summary.width)}. Confirmed follows published at the distance of one sync.",
+        f"Each point covers {_seconds(picture.width)}. Confirmed follows published at the distance of one sync.",
         data,
-        _axes("seconds", "messages/s", hovermode="x unified", shapes=_run_edges(summary)),
+        _axes("seconds", "messages/s", hovermode="x unified", shapes=_run_edges(picture)),
         wide=True,
     )
 
 
-def _run_edges(summary: Summary) -> list[dict[str, Any]]:
+def _run_edges(picture: Picture) -> list[dict[str, Any]]:
     """A thin vertical line where a run of the broker begins, the first one aside."""
     return [
         {"type": "line", "xref": "x", "yref": "paper", "x0": start, "x1": start, "y0": 0, "y1": 1,
          "line": {"color": GREY, "width": 1, "dash": "dot"}}
-        for start, _ in summary.runs[1:]
+        for start, _ in picture.runs[1:]
     ]  # fmt: skip
 
 
-def _depth(summary: Summary) -> Plot | None:
-    if not summary.depth:
+def _depth(picture: Picture) -> Plot | None:
+    if not picture.depth:
         return None
     data = [
-        _line(summary.seconds, line, name, colour, line={"shape": "hv"})
-        for (name, line), colour in zip(summary.depth.items(), SERIES, strict=False)
+        _line(picture.seconds, line, name, colour, line={"shape": "hv"})
+        for (name, line), colour in zip(picture.depth.items(), SERIES, strict=False)
     ]
     return Plot(
         "Queue depth",
         "Messages in each queue, delivered ones that are not yet acked included.",
         data,
-        _axes("seconds", "messages", hovermode="x unified", shapes=_run_edges(summary)),
+        _axes("seconds", "messages", hovermode="x unified", shapes=_run_edges(picture)),
     )
 
 
-def _delays_over_time(summary: Summary) -> Plot | None:
-    if not summary.delays:
+def _delays_over_time(picture: Picture) -> Plot | None:
+    if not picture.delays:
         return None
     data = []
-    for (name, delays), colour in zip(summary.delays.items(), (GREEN, AMBER, VIOLET), strict=False):
+    for (name, delays), colour in zip(picture.delays.items(), (GREEN, AMBER, VIOLET), strict=False):
         for line, label, dash in ((delays.median, "median", "solid"), (delays.p99, "p99", "dot")):
             data.append(
                 _line(
-                    summary.seconds,
+                    picture.seconds,
                     [None if value is None else value * 1000 for value in line],
                     f"{name}, {label}",
                     colour,
@@ -135,8 +135,8 @@ def _delays_over_time(summary: Summary) -> Plot | None:
                 "it ended.", data, layout)  # fmt: skip
 
 
-def _delay_percentiles(summary: Summary) -> Plot | None:
-    if not summary.delays:
+def _delay_percentiles(picture: Picture) -> Plot | None:
+    if not picture.delays:
         return None
     data = [
         _bar(
@@ -146,19 +146,19 @@ def _delay_percentiles(summary: Summary) -> Plot | None:
             colour,
             hovertemplate="%{x}: %{y:.3g} ms",
         )
-        for (name, delays), colour in zip(summary.delays.items(), (GREEN, AMBER, VIOLET), strict=False)
+        for (name, delays), colour in zip(picture.delays.items(), (GREEN, AMBER, VIOLET), strict=False)
     ]
     layout = _axes("", "ms", barmode="group")
     layout["yaxis"] = {"title": {"text": "ms"}, "type": "log", "dtick": 1}
     return Plot("Delay percentiles", "Over the whole trace; histogram classes are 6 % wide.", data, layout)
 
 
-def _syncs(summary: Summary) -> Plot | None:
-    if not (summary.syncs or summary.writes):
+def _syncs(picture: Picture) -> Plot | None:
+    if not (picture.syncs or picture.writes):
         return None
     columns = ["index writes", "index syncs", "store writes", "store syncs"]
     counts: dict[str, list[int]] = {}
-    for offset, entries in enumerate((summary.writes, summary.syncs)):
+    for offset, entries in enumerate((picture.writes, picture.syncs)):
         for entry in entries:
             row = counts.setdefault(entry.trigger, [0] * 4)
             row[offset + (0 if entry.what == "queue index" else 2)] += entry.times
@@ -175,8 +175,8 @@ def _syncs(summary: Summary) -> Plot | None:
     )
 
 
-def _sync_sizes(summary: Summary) -> Plot | None:
-    by_trigger = summary.sync_sizes
+def _sync_sizes(picture: Picture) -> Plot | None:
+    by_trigger = picture.sync_sizes
     used = [bits for bits in range(64) if any(sizes[bits] for sizes in by_trigger.values())]
     if not used:
         return None
@@ -187,8 +187,8 @@ def _sync_sizes(summary: Summary) -> Plot | None:
         for trigger, colour in TRIGGERS.items()
         if trigger in by_trigger
     ]
-    total = sum(entry.records for entry in summary.syncs if entry.what == "queue index")
-    times = sum(entry.times for entry in summary.syncs if entry.what == "queue index")
+    total = sum(entry.records for entry in picture.syncs if entry.what == "queue index")
+    times = sum(entry.times for entry in picture.syncs if entry.what == "queue index")
     return Plot(
         "Records per index sync",
         f"Group commit: {total:,} records shared {times:,} syncs, {total / max(times, 1):,.1f} records each on average.",
@@ -204,17 +204,17 @@ def _range(bits: int) -> str:
     return f"{1 << (bits - 1):,}-{(1 << bits) - 1:,}"
 
 
-def _flying(summary: Summary) -> Plot | None:
-    if not summary.decisions:
+def _flying(picture: Picture) -> Plot | None:
+    if not picture.decisions:
         return None
-    columns = [name for name in ("write", "remove") if name in summary.decisions]
+    columns = [name for name in ("write", "remove") if name in picture.decisions]
     data = [
-        _bar([f"{name}s" for name in columns], [summary.decisions[name].get(decision, 0) for name in columns],
+        _bar([f"{name}s" for name in columns], [picture.decisions[name].get(decision, 0) for name in columns],
              _words(decision), colour)
         for decision, colour in DECISIONS.items()
-        if any(summary.decisions[name].get(decision) for name in columns)
+        if any(picture.decisions[name].get(decision) for name in columns)
     ]  # fmt: skip
-    writes = summary.decisions.get("write", {})
+    writes = picture.decisions.get("write", {})
     total = sum(writes.values())
     saved = writes.get("IGNORE", 0)
     return Plot(
@@ -226,53 +226,53 @@ def _flying(summary: Summary) -> Plot | None:
     )
 
 
-def _disk(summary: Summary) -> Plot | None:
-    if not any(any(line) for line in summary.on_disk.values()):
+def _disk(picture: Picture) -> Plot | None:
+    if not any(any(line) for line in picture.on_disk.values()):
         return None
     data = []
     names = [
-        name for name in summary.on_disk if any(summary.on_disk[name]) or any(summary.live.get(name, ()))
+        name for name in picture.on_disk if any(picture.on_disk[name]) or any(picture.live.get(name, ()))
     ]
     for name, colour in zip(names, SERIES, strict=False):
         data.append(
-            _line(summary.seconds, [n / 1e6 for n in summary.on_disk[name]], f"{name}: files", colour)
+            _line(picture.seconds, [n / 1e6 for n in picture.on_disk[name]], f"{name}: files", colour)
         )
-        if name in summary.live:
+        if name in picture.live:
             data.append(
                 _line(
-                    summary.seconds,
-                    [n / 1e6 for n in summary.live[name]],
+                    picture.seconds,
+                    [n / 1e6 for n in picture.live[name]],
                     f"{name}: live records",
                     colour,
                     line={"dash": "dot"},
                 )
             )
-    marks = _gc_marks(summary)
+    marks = _gc_marks(picture)
     return Plot(
         "Disk use of the stores",
-        f"Between the lines lies garbage. {len(summary.combines):,} combines gave back "
-        f"{sum(run.reclaimed for run in summary.combines) / 1e6:,.1f} MB{' (marked below)' if marks else ''}.",
+        f"Between the lines lies garbage. {len(picture.combines):,} combines gave back "
+        f"{sum(run.reclaimed for run in picture.combines) / 1e6:,.1f} MB{' (marked below)' if marks else ''}.",
         data + marks,
-        _axes("seconds", "MB", hovermode="x unified", shapes=_run_edges(summary)),
+        _axes("seconds", "MB", hovermode="x unified", shapes=_run_edges(picture)),
     )
 
 
-def _gc_marks(summary: Summary) -> list[dict[str, Any]]:
-    if not summary.combines:
+def _gc_marks(picture: Picture) -> list[dict[str, Any]]:
+    if not picture.combines:
         return []
     return [{
-        "type": "scatter", "mode": "markers", "name": "combine", "x": [run.start for run in summary.combines],
-        "y": [0] * len(summary.combines), "marker": {"color": RED, "symbol": "triangle-up", "size": 9},
+        "type": "scatter", "mode": "markers", "name": "combine", "x": [run.start for run in picture.combines],
+        "y": [0] * len(picture.combines), "marker": {"color": RED, "symbol": "triangle-up", "size": 9},
         "text": [f"{run.destination} + {run.source}: {run.reclaimed / 1e6:.2f} MB in {run.seconds * 1000:.1f} ms"
-                 for run in summary.combines],
+                 for run in picture.combines],
         "hovertemplate": "%{text}",
     }]  # fmt: skip
 
 
-def _files(summary: Summary) -> Plot | None:
-    if not summary.files:
+def _files(picture: Picture) -> Plot | None:
+    if not picture.files:
         return None
-    largest = sorted(summary.files, key=lambda bar: (-bar.size, bar.store, bar.file))[:LIVES_SHOWN]
+    largest = sorted(picture.files, key=lambda bar: (-bar.size, bar.store, bar.file))[:LIVES_SHOWN]
     shown = sorted(largest, key=lambda bar: (bar.store, bar.file))
     labels = [f"{bar.file}.rdq<br>{bar.store.rsplit('_', 1)[-1]}" for bar in shown]
     data = [
@@ -287,18 +287,18 @@ def _files(summary: Summary) -> Plot | None:
     )
 
 
-def _lives(summary: Summary) -> Plot | None:
-    if not summary.lives:
+def _lives(picture: Picture) -> Plot | None:
+    if not picture.lives:
         return None
     names: dict[str, list[int]] = {}
-    for index, life in enumerate(summary.lives):
+    for index, life in enumerate(picture.lives):
         names.setdefault(life.name, []).append(index)
     eventful = {"KILLED", "CRASH", "the process died"}
     order = sorted(
         names,
-        key=lambda name: (not any(summary.lives[i].how in eventful for i in names[name]), -len(names[name])),
+        key=lambda name: (not any(picture.lives[i].how in eventful for i in names[name]), -len(names[name])),
     )[:LIVES_SHOWN]
-    shown = [life for life in summary.lives if life.name in set(order)]
+    shown = [life for life in picture.lives if life.name in set(order)]
     rows = sorted(order, key=lambda name: min(i for i in names[name]), reverse=True)
     data: list[dict[str, Any]] = []
     for how, colour in ENDS.items():
@@ -307,12 +307,12 @@ def _lives(summary: Summary) -> Plot | None:
             data.append({
                 "type": "bar", "orientation": "h", "name": f"ended: {_words(how)}" if how != "still running" else how,
                 "y": [life.name for life in lives], "base": [life.start for life in lives],
-                "x": [max(life.end - life.start, summary.width / 10) for life in lives],
+                "x": [max(life.end - life.start, picture.width / 10) for life in lives],
                 "marker": {"color": colour, "opacity": 0.75}, "width": 0.62,
                 "hovertemplate": "%{y}: from %{base:.3f} s, for %{x:.3f} s",
             })  # fmt: skip
     for gave_up, name, symbol in ((False, "restart", "diamond"), (True, "supervisor gave up", "x")):
-        marks = [r for r in summary.restarts if r.gave_up == gave_up and r.child in set(order)]
+        marks = [r for r in picture.restarts if r.gave_up == gave_up and r.child in set(order)]
         if marks:
             data.append({
                 "type": "scatter", "mode": "markers", "name": name, "x": [r.at for r in marks],
@@ -331,7 +331,7 @@ def _lives(summary: Summary) -> Plot | None:
             "yaxis": {"categoryorder": "array", "categoryarray": rows, "automargin": True, "dtick": 1},
             "barmode": "overlay",
             "height": 150 + 22 * len(rows),
-            "shapes": _run_edges(summary),
+            "shapes": _run_edges(picture),
         },
         wide=True,
     )

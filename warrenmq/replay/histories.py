@@ -1,4 +1,4 @@
-"""From the rare rows of `measures` to the histories of a `Summary`: the stores' files, their collectors, the actors."""
+"""From the rare rows of `measures` to the histories of a `Picture`: the stores' files, their collectors, the actors."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from warrenmq.replay.measures import SLICE_NS, Measures, Row
 from warrenmq.replay.series import Axis, decisions, delays, depth, flows, flushes
-from warrenmq.replay.summary import Combine, FileBar, Life, Restart, Summary
+from warrenmq.replay.picture import Combine, FileBar, Life, Restart, Picture
 from warrenmq.trace.catalog import Run
 from warrenmq.trace.events import Ev, Reason
 
@@ -18,24 +18,24 @@ RUNNING = "still running"
 PROCESS_DIED = "the process died"
 
 
-def summarise(measures: Measures, runs: Sequence[Run]) -> Summary:
+def draw(measures: Measures, runs: Sequence[Run]) -> Picture:
     """All of it."""
     axis = Axis(measures, runs)
     rare = sorted(measures.rare, key=lambda row: (row.run, row.t, row.actor, row.seq))
-    summary = Summary(axis.width, axis.seconds)
-    flows(summary, measures, axis)
-    depth(summary, measures, rare, runs, axis)
-    delays(summary, measures, axis)
-    flushes(summary, measures)
-    decisions(summary, measures)
-    disk(summary, measures, rare, runs, axis)
-    files(summary, rare, runs)
-    combines(summary, rare, axis)
-    lives(summary, measures, rare, runs, axis)
-    return summary
+    picture = Picture(axis.width, axis.seconds)
+    flows(picture, measures, axis)
+    depth(picture, measures, rare, runs, axis)
+    delays(picture, measures, axis)
+    flushes(picture, measures)
+    decisions(picture, measures)
+    disk(picture, measures, rare, runs, axis)
+    files(picture, rare, runs)
+    combines(picture, rare, axis)
+    lives(picture, measures, rare, runs, axis)
+    return picture
 
 
-def disk(summary: Summary, measures: Measures, rare: Iterable[Row], runs: Sequence[Run], axis: Axis) -> None:
+def disk(picture: Picture, measures: Measures, rare: Iterable[Row], runs: Sequence[Run], axis: Axis) -> None:
     """Bytes in files and bytes of live records over time; each incarnation of a store starts from what it found."""
     started = {(row.run, row.actor): axis.point_of(row) for row in rare if row.event == Ev.STORE_RECOVERED}
     on_disk: dict[Store, Counter[int]] = {store: Counter() for store in started}
@@ -47,7 +47,7 @@ def disk(summary: Summary, measures: Measures, rare: Iterable[Row], runs: Sequen
         if (run, actor) in started:
             live[run, actor][axis.point(run, slice_)] += gained
     _found_and_freed(on_disk, rare, runs, axis)
-    for table, changes in ((summary.on_disk, on_disk), (summary.live, live)):
+    for table, changes in ((picture.on_disk, on_disk), (picture.live, live)):
         for store in sorted(started, key=lambda store: (started[store], store)):
             line = table.setdefault(runs[store[0]].actor_name(store[1]), [0] * axis.points)
             total = 0
@@ -89,7 +89,7 @@ def _owner(row: Row, stores: Iterable[Store], runs: Sequence[Run]) -> Store | No
     return found[-1] if found else None
 
 
-def files(summary: Summary, rare: Iterable[Row], runs: Sequence[Run]) -> None:
+def files(picture: Picture, rare: Iterable[Row], runs: Sequence[Run]) -> None:
     bars: dict[str, dict[int, FileBar]] = defaultdict(dict)
     for row in rare:
         store = runs[row.run].actor_name(row.actor)
@@ -99,10 +99,10 @@ def files(summary: Summary, rare: Iterable[Row], runs: Sequence[Run]) -> None:
             bars[store][row.a] = FileBar(store, row.a, row.b, row.c)
         elif row.event == Ev.FILE_DELETE:
             bars[store].pop(row.a, None)
-    summary.files = [bar for store in sorted(bars) for _, bar in sorted(bars[store].items())]
+    picture.files = [bar for store in sorted(bars) for _, bar in sorted(bars[store].items())]
 
 
-def combines(summary: Summary, rare: Iterable[Row], axis: Axis) -> None:
+def combines(picture: Picture, rare: Iterable[Row], axis: Axis) -> None:
     started: dict[tuple[int, int, int], Row] = {}
     for row in rare:
         job = (row.run, row.actor, row.a)
@@ -110,10 +110,10 @@ def combines(summary: Summary, rare: Iterable[Row], axis: Axis) -> None:
             started[job] = row
         elif row.event == Ev.GC_DONE:
             start = axis.second(row.run, started.pop(job, row).t)
-            summary.combines.append(Combine(start, axis.second(row.run, row.t) - start, row.a, row.b, row.c))
+            picture.combines.append(Combine(start, axis.second(row.run, row.t) - start, row.a, row.b, row.c))
 
 
-def lives(summary: Summary, measures: Measures, rare: Sequence[Row], runs: Sequence[Run], axis: Axis) -> None:
+def lives(picture: Picture, measures: Measures, rare: Sequence[Row], runs: Sequence[Run], axis: Axis) -> None:
     births: dict[tuple[int, int], float] = {}
     ends: dict[tuple[int, int], tuple[float, str]] = {}
     first = {row.run: axis.second(row.run, row.t) for row in reversed(rare)}
@@ -132,15 +132,15 @@ def lives(summary: Summary, measures: Measures, rare: Sequence[Row], runs: Seque
             ends.setdefault((row.run, row.peer), (at, _reason(row.flag)))
         elif row.event in {Ev.RESTART, Ev.ESCALATE}:
             supervisor, child = (runs[row.run].actor_name(actor) for actor in (row.actor, row.peer))
-            summary.restarts.append(
+            picture.restarts.append(
                 Restart(at, supervisor, child, row.a, row.b, gave_up=row.event == Ev.ESCALATE)
             )
     for (run, actor), born in births.items():
         entry = runs[run].actors.get(actor)
         end, how = ends.get((run, actor), (last[run], RUNNING if run in clean else PROCESS_DIED))
         name = runs[run].actor_name(actor)
-        summary.lives.append(Life(name, entry.kind if entry else "", born, max(end, born), how))
-    summary.runs = [(first[run], last[run]) for run in sorted(first)]
+        picture.lives.append(Life(name, entry.kind if entry else "", born, max(end, born), how))
+    picture.runs = [(first[run], last[run]) for run in sorted(first)]
 
 
 def _reason(flag: int) -> str:

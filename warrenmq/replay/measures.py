@@ -5,7 +5,7 @@
     delays   histograms of publish to confirm, publish to first delivery, first delivery to ack
     bodies   bytes of live records gained and lost, for each store and slice of time
 
-Time is cut into slices of 10 ms, counted in the clock of the run; `summary` makes them coarser.  Delays are counted in
+Time is cut into slices of 10 ms, counted in the clock of the run; `series` makes them coarser.  Delays are counted in
 classes 6 % wide, so that histograms of millions of messages merge in a few hundred numbers.
 """
 

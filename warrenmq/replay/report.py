@@ -16,7 +16,7 @@ from warrenmq.errors import CallerError
 from warrenmq.replay.figures import Plot, plots
 from warrenmq.replay.measures import CONFIRM_DELAY
 from warrenmq.replay.page import PAGE
-from warrenmq.replay.summary import Summary
+from warrenmq.replay.picture import Picture
 
 SHOWN = 200
 """Violations on the page; the rest is counted."""
@@ -31,17 +31,17 @@ def require_plotly() -> None:
         raise ReportUnavailable("A report needs plotly: pip install 'warrenmq[report]'.")
 
 
-def write_report(target: str | Path, found: dict[str, Any], summary: Summary, trace: str) -> None:
+def write_report(target: str | Path, found: dict[str, Any], picture: Picture, trace: str) -> None:
     """Write the page for what a replay `found` (the object that `--json` prints) to the file `target`."""
     require_plotly()
     from plotly.offline import get_plotlyjs  # type: ignore[import-untyped]
 
-    drawn = plots(summary)
+    drawn = plots(picture)
     page = PAGE.substitute(
         title="Replay of a trace",
         subtitle=html.escape(trace),
         body="\n".join(
-            [_verdict(found), _tiles(found, summary), *_findings(found), _rules(found), _cards(drawn)]
+            [_verdict(found), _tiles(found, picture), *_findings(found), _rules(found), _cards(drawn)]
         ),
         footer="Written by warrenmq replay. Times are seconds since the first row of the trace.",
         plotly=get_plotlyjs(),
@@ -72,20 +72,20 @@ def _count(n: int, noun: str) -> str:
     return f"{n:,} {noun}" + ("" if n == 1 else "s")
 
 
-def _tiles(found: dict[str, Any], summary: Summary) -> str:
+def _tiles(found: dict[str, Any], picture: Picture) -> str:
     tiles = [(f"{found['messages']:,}", "messages"), (f"{found['events']:,}", "events")]
-    if summary.seconds:
+    if picture.seconds:
         tiles.append(
-            (f"{summary.seconds[-1] + summary.width:,.1f} s", _count(max(len(summary.runs), 1), "run"))
+            (f"{picture.seconds[-1] + picture.width:,.1f} s", _count(max(len(picture.runs), 1), "run"))
         )
-    if rates := summary.flows.get("confirmed"):
+    if rates := picture.flows.get("confirmed"):
         tiles.append((f"{max(rates):,.0f}/s", "most confirms"))
-    if confirm := summary.delays.get(CONFIRM_DELAY):
+    if confirm := picture.delays.get(CONFIRM_DELAY):
         tiles.append((_ms(confirm.overall[50.0]), "to confirm, median"))
         tiles.append((_ms(confirm.overall[99.0]), "to confirm, p99"))
-    if syncs := sum(entry.times for entry in summary.syncs):
-        tiles.append((f"{summary.totals.get('confirmed', 0) / syncs:,.1f}", "confirms per sync"))
-    tiles.append((f"{len(summary.restarts):,}", "restarts"))
+    if syncs := sum(entry.times for entry in picture.syncs):
+        tiles.append((f"{picture.totals.get('confirmed', 0) / syncs:,.1f}", "confirms per sync"))
+    tiles.append((f"{len(picture.restarts):,}", "restarts"))
     cells = "".join(
         f'<div class="card tile"><b>{value}</b><span>{label}</span></div>' for value, label in tiles
     )

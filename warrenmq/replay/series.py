@@ -1,4 +1,4 @@
-"""From the tables of `measures` to the series and bars of a `Summary`: flows, depth, delays, flushes, decisions."""
+"""From the tables of `measures` to the series and bars of a `Picture`: flows, depth, delays, flushes, decisions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from warrenmq.replay.measures import (
     TallyKey,
     class_middle,
 )
-from warrenmq.replay.summary import Delays, Flushes, Summary
+from warrenmq.replay.picture import Delays, Flushes, Picture
 from warrenmq.trace.catalog import Run
 from warrenmq.trace.events import NO_ACK, Decision, Ev, Trigger
 
@@ -75,14 +75,14 @@ def round_up(width: float) -> int:
     return next(step * factor for factor in (1, 2, 5) if step * factor >= width)
 
 
-def flows(summary: Summary, measures: Measures, axis: Axis) -> None:
+def flows(picture: Picture, measures: Measures, axis: Axis) -> None:
     for name, event in FLOWS.items():
         counts = [0] * axis.points
         for key, (_, _, b, _) in measures.tallies.items():
             if key.event == event:
                 counts[axis.point(key.run, key.slice)] += b
-        summary.flows[name] = [n / axis.width for n in counts]
-        summary.totals[name] = sum(counts)
+        picture.flows[name] = [n / axis.width for n in counts]
+        picture.totals[name] = sum(counts)
 
 
 def _change(key: TallyKey, b: int) -> int:
@@ -94,7 +94,7 @@ def _change(key: TallyKey, b: int) -> int:
     return 0
 
 
-def depth(summary: Summary, measures: Measures, rare: Iterable[Row], runs: Sequence[Run], axis: Axis) -> None:
+def depth(picture: Picture, measures: Measures, rare: Iterable[Row], runs: Sequence[Run], axis: Axis) -> None:
     """Messages in each queue, unacked ones included; each incarnation starts from what it recovered."""
     changes: dict[tuple[int, int], Counter[int]] = defaultdict(Counter)
     for key, (_, _, b, _) in measures.tallies.items():
@@ -116,9 +116,9 @@ def depth(summary: Summary, measures: Measures, rare: Iterable[Row], runs: Seque
             line[point] = messages
         busy[name] += sum(abs(change) for change in changes[who].values())
     names = [name for name, _ in sorted(busy.items(), key=lambda item: (-item[1], item[0]))]
-    summary.depth = {name: lines[name] for name in names[:TOP_QUEUES]}
+    picture.depth = {name: lines[name] for name in names[:TOP_QUEUES]}
     if rest := names[TOP_QUEUES:]:
-        summary.depth[f"{len(rest)} more"] = [
+        picture.depth[f"{len(rest)} more"] = [
             sum(lines[name][point] or 0 for name in rest) for point in range(axis.points)
         ]
 
@@ -133,7 +133,7 @@ def percentile(histogram: Counter[int], percent: float) -> float:
     return 0.0
 
 
-def delays(summary: Summary, measures: Measures, axis: Axis) -> None:
+def delays(picture: Picture, measures: Measures, axis: Axis) -> None:
     for wanted in (CONFIRM_DELAY, WAIT_DELAY, CONSUMER_DELAY):
         total: Counter[int] = Counter()
         by_point: dict[int, Counter[int]] = defaultdict(Counter)
@@ -148,10 +148,10 @@ def delays(summary: Summary, measures: Measures, axis: Axis) -> None:
                 [percentile(by_point[at], percent) if at in by_point else None for at in range(axis.points)]
                 for percent in (50, 99)
             )
-            summary.delays[wanted] = Delays(total.total(), overall, median, p99)
+            picture.delays[wanted] = Delays(total.total(), overall, median, p99)
 
 
-def flushes(summary: Summary, measures: Measures) -> None:
+def flushes(picture: Picture, measures: Measures) -> None:
     sums: dict[tuple[int, int], list[int]] = defaultdict(lambda: [0, 0, 0])
     for key, (times, a, b, c) in sorted(measures.tallies.items()):
         if key.event not in _FLUSHES:
@@ -162,19 +162,19 @@ def flushes(summary: Summary, measures: Measures) -> None:
         entry[1] += b if index else 0
         entry[2] += a if index else c
         if key.event == Ev.QI_SYNC:
-            sizes = summary.sync_sizes.setdefault(trigger_name(key.flag), [0] * 64)
+            sizes = picture.sync_sizes.setdefault(trigger_name(key.flag), [0] * 64)
             sizes[key.size] += times
     for (event, flag), (times, records, size) in sums.items():
         what, kind = _FLUSHES[Ev(event)]
-        entries = summary.writes if kind == "writes" else summary.syncs
+        entries = picture.writes if kind == "writes" else picture.syncs
         entries.append(Flushes(what, trigger_name(flag), times, records, size))
 
 
-def decisions(summary: Summary, measures: Measures) -> None:
+def decisions(picture: Picture, measures: Measures) -> None:
     known = {int(decision): decision.name for decision in Decision}
     for key, (times, _, _, _) in sorted(measures.tallies.items()):
         if key.event in _DECIDED:
-            of = summary.decisions.setdefault(_DECIDED[Ev(key.event)], {})
+            of = picture.decisions.setdefault(_DECIDED[Ev(key.event)], {})
             name = known.get(key.flag, f"?{key.flag}")
             of[name] = of.get(name, 0) + times
 

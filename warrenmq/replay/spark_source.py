@@ -1,171 +1,199 @@
-"""A trace as a DataFrame of plain numbers.
+"""A trace in Spark: its catalogue, its pieces, and its rows as a DataFrame of plain numbers.
 
-Two looks at the files, both through Spark's `binaryFile`, so that whatever Spark can read (a folder, a volume, object
-storage) can hold a trace and no executor needs to open a file:
+All files are read through Spark's `binaryFile`, so that whatever Spark can read (a folder, a volume, object storage)
+can hold a trace and no executor needs to open a file.  First `look`: each task indexes its files, the driver puts the
+small results together.  Then whatever is asked: each task unpacks its files piece by piece.  The rows that killed runs
+left in slab files are known to the driver after the first look, and go back to the tasks as they are.
 
-1. `load_catalog`: each task indexes its files, the driver puts the small results together: runs, actors, what is
-   missing.
-2. `load_rows`: each task unpacks its files into Arrow batches.
-
-Nothing here sends a Python object per row anywhere: columns of a frame become columns of a batch.
+No Python object per row is sent anywhere: columns of a piece become columns of an Arrow batch.
 """
 
 from __future__ import annotations
 
 import os
 import pickle
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 from pyspark.sql import DataFrame, SparkSession
 
-from warrenmq.trace.block import ROW, Kind, decode_columns, next_frame, raw_columns
-from warrenmq.trace.catalog import Catalog, build_catalog
+from warrenmq.trace.block import Kind, decode_columns, next_frame, raw_columns
+from warrenmq.trace.catalog import Catalog, Chunk, build_catalog
 from warrenmq.trace.index import FileIndex, index_file
 from warrenmq.trace.reader import NotATrace, trace_files
 from warrenmq.trace.segment import SEGMENT_SUFFIX, decode_header
-from warrenmq.trace.slab import SLAB_SUFFIX, read_slabs
+from warrenmq.trace.slab import SLAB_SUFFIX
 
 ROWS_DDL = (
     "run int, actor int, event int, flag int, t long, seq long, "
     "msg long, peer long, pseq long, a long, b long, c long"
 )
-ROWS_ARROW = pa.schema(
+_ROWS = pa.schema(
     [(name, pa.int32()) for name in ("run", "actor", "event", "flag")]
     + [(name, pa.int64()) for name in ("t", "seq", "msg", "peer", "pseq", "a", "b", "c")]
 )
 BATCH_ROWS = 65_536
 
-RunKey = tuple[str, str, int]
-"""run, node and pid in a file's header: what names a run."""
+Piece = tuple[Chunk, list[memoryview]]
+"""Consecutive rows of one actor: where they are from, and their columns."""
 
-Stored = Mapping[tuple[int, int], int]
-"""The last seq that an actor of a run has in segment files: what a slab file repeats up to there is left out."""
+Batches = Iterable[pa.RecordBatch]
+Pieces = Callable[[Batches], Iterator[Piece]]
+"""Unpacks what a task is given."""
 
 
-def load_catalog(spark: SparkSession, path: str | Sequence[str]) -> Catalog:
-    """What the trace holds; raises NotATrace when that is nothing."""
-    found = _files(spark, path).mapInArrow(_index_batches, "found binary").collect()
-    indexes: list[FileIndex] = [pickle.loads(bytes(row["found"])) for row in found]  # noqa: S301 - of our own tasks
-    catalog = build_catalog(sorted(indexes, key=lambda index: index.name))
+@dataclass(frozen=True)
+class Look:
+    """What a first look at a trace found."""
+
+    paths: list[str]
+    catalog: Catalog
+    sizes: dict[str, int]
+    """Bytes of each file when it was looked at: a live trace grows, and is read up to there."""
+
+
+def look(spark: SparkSession, *paths: str | os.PathLike[str]) -> Look:
+    """Index every file; raises NotATrace when there is nothing to read."""
+    names = [_address(os.fspath(path)) for path in paths]
+    found = _files(spark, names).mapInArrow(_index_batches, "found binary").collect()
+    indexes: list[FileIndex] = [pickle.loads(bytes(row["found"])) for row in found]  # noqa: S301 - our own tasks'
+    indexes.sort(key=lambda index: index.name)
+    catalog = build_catalog(indexes)
     if not catalog.runs:
-        raise NotATrace(f"{path} is no trace: no file in it begins with a whole header.")
-    return catalog
+        raise NotATrace(f"{', '.join(names)}: no file there begins with a whole header of a trace.")
+    return Look(names, catalog, {index.name: index.size for index in indexes})
 
 
-def load_rows(spark: SparkSession, path: str | Sequence[str], catalog: Catalog) -> DataFrame:
+def map_pieces(
+    spark: SparkSession,
+    trace: Look,
+    job: Callable[[Pieces], Callable[[Batches], Iterator[pa.RecordBatch]]],
+    ddl: str,
+) -> DataFrame:
+    """What `job` makes of the pieces of a trace, each piece once; job(unpack) is a function for `mapInArrow`."""
+    numbers = {(run.name, run.node, run.pid): number for number, run in enumerate(trace.catalog.runs)}
+    mapped = _files(spark, trace.paths).mapInArrow(job(FilePieces(numbers, trace.sizes)), ddl)
+    slabs = [pickle.dumps(chunk) for chunk in trace.catalog.chunks if chunk.raw]
+    if slabs:
+        sent = spark.createDataFrame(pa.table({"piece": pa.array(slabs, pa.binary())}))
+        mapped = mapped.union(sent.mapInArrow(job(slab_pieces), ddl))
+    return mapped
+
+
+def load_rows(spark: SparkSession, trace: Look) -> DataFrame:
     """Every row of the trace, once, as ROWS_DDL; `run` is an index into `catalog.runs`."""
-    decoder = Decoder(run_numbers(catalog), stored_rows(catalog))
-    return _files(spark, path).mapInArrow(decoder.batches, ROWS_DDL)
+    return map_pieces(spark, trace, RowBatches, ROWS_DDL)
 
 
-def run_numbers(catalog: Catalog) -> dict[RunKey, int]:
-    return {(run.name, run.node, run.pid): number for number, run in enumerate(catalog.runs)}
+class FilePieces:
+    """Unpacks batches of (path, content of a trace file); goes to the workers by value."""
 
+    def __init__(self, runs: dict[tuple[str, str, int], int], sizes: dict[str, int]) -> None:
+        self._runs = runs
+        self._sizes = sizes
 
-def stored_rows(catalog: Catalog) -> dict[tuple[int, int], int]:
-    """Only runs that left a slab file need it."""
-    killed = {chunk.run for chunk in catalog.chunks if chunk.offset < 0}
-    last: dict[tuple[int, int], int] = {}
-    for chunk in catalog.chunks:
-        if chunk.run in killed and chunk.offset >= 0:
-            key = (chunk.run, chunk.actor)
-            last[key] = max(last.get(key, 0), chunk.seq_end - 1)
-    return last
+    def __call__(self, batches: Batches) -> Iterator[Piece]:
+        for batch in batches:
+            for path, content in zip(batch.column("path"), batch.column("content"), strict=True):
+                name = local_name(path.as_py())
+                if name in self._sizes and not name.endswith(SLAB_SUFFIX):
+                    yield from self._segment(name, memoryview(content.as_py()[: self._sizes[name]]))
 
-
-class Decoder:
-    """Bytes of trace files to Arrow batches of rows; goes to the workers by value."""
-
-    def __init__(self, runs: Mapping[RunKey, int], stored: Stored) -> None:
-        self._runs = dict(runs)
-        self._stored = dict(stored)
-
-    def batches(self, files: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """For `mapInArrow` on a DataFrame of `path` and `content`."""
-        for batch in files:
-            for name, content in zip(batch.column("path"), batch.column("content"), strict=True):
-                yield from self.decode(name.as_py(), memoryview(content.as_py()))
-
-    def decode(self, name: str, data: memoryview) -> Iterator[pa.RecordBatch]:
-        """The rows of one file."""
+    def _segment(self, name: str, data: memoryview) -> Iterator[Piece]:
         head = decode_header(data)
         if head is None:
             return
         header, offset = head
         run = self._runs[header["run"], header["node"], header["pid"]]
-        pieces = self._slabs(run, data) if name.endswith(SLAB_SUFFIX) else _frames(data, offset)
-        pending: list[list[memoryview]] = []
+        while (frame := next_frame(data, offset)) is not None:
+            if frame.kind == Kind.ROWS:
+                actor = frame.who >> 16
+                chunk = Chunk(
+                    run,
+                    actor,
+                    frame.seq_first,
+                    frame.rows,
+                    frame.t_first,
+                    frame.t_last,
+                    frame.who,
+                    name,
+                    frame.offset,
+                )
+                yield chunk, decode_columns(frame)
+            offset = frame.end
+
+
+def slab_pieces(batches: Batches) -> Iterator[Piece]:
+    """Unpacks batches of pieces that the driver sent."""
+    for batch in batches:
+        for sent in batch.column(0):
+            chunk: Chunk = pickle.loads(sent.as_py())  # noqa: S301 - our own driver's
+            yield chunk, raw_columns(chunk.raw)
+
+
+class RowBatches:
+    """Pieces as Arrow batches of ROWS_DDL."""
+
+    def __init__(self, unpack: Pieces) -> None:
+        self._unpack = unpack
+
+    def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
+        pending: list[Piece] = []
         rows = 0
-        for columns in pieces:
-            pending.append(columns)
-            rows += len(columns[0])
-            if rows >= BATCH_ROWS:
-                yield _batch(run, pending, rows)
+        for piece in self._unpack(batches):
+            if pending and (rows >= BATCH_ROWS or piece[0].run != pending[0][0].run):
+                yield _batch(pending, rows)
                 pending, rows = [], 0
-        if rows:
-            yield _batch(run, pending, rows)
-
-    def _slabs(self, run: int, data: memoryview) -> Iterator[list[memoryview]]:
-        content = read_slabs(data)
-        for actor, raw in (content.rows if content else {}).items():
-            stored = self._stored.get((run, actor), 0)
-            kept = b"".join(
-                raw[at : at + ROW.size]
-                for at in range(0, len(raw), ROW.size)
-                if ROW.unpack_from(raw, at)[1] > stored
-            )
-            if kept:
-                yield raw_columns(kept)
+            pending.append(piece)
+            rows += piece[0].rows
+        if pending:
+            yield _batch(pending, rows)
 
 
-def _frames(data: memoryview, offset: int) -> Iterator[list[memoryview]]:
-    while (frame := next_frame(data, offset)) is not None:
-        if frame.kind == Kind.ROWS:
-            yield decode_columns(frame)
-        offset = frame.end
-
-
-def _batch(run: int, pieces: Sequence[Sequence[memoryview]], rows: int) -> pa.RecordBatch:
-    columns = [
+def _batch(pieces: Sequence[Piece], rows: int) -> pa.RecordBatch:
+    t, seq, msg, peer, pseq, a, b, c, who = (
         pa.Array.from_buffers(
-            pa.int64(), rows, [None, pa.py_buffer(b"".join(piece[index] for piece in pieces))]
+            pa.int64(), rows, [None, pa.py_buffer(b"".join(columns[index] for _, columns in pieces))]
         )
         for index in range(9)
-    ]
-    t, seq, msg, peer, pseq, a, b, c, who = columns
-    event = pc.bit_wise_and(pc.shift_right(who, 8), 0xFF)
+    )
     small = [
-        pa.repeat(pa.scalar(run, pa.int32()), rows),
+        pa.repeat(pa.scalar(pieces[0][0].run, pa.int32()), rows),
         pc.shift_right(who, 16).cast(pa.int32()),
-        event.cast(pa.int32()),
+        pc.bit_wise_and(pc.shift_right(who, 8), 0xFF).cast(pa.int32()),
         pc.bit_wise_and(who, 0xFF).cast(pa.int32()),
     ]
-    return pa.RecordBatch.from_arrays([*small, t, seq, msg, peer, pseq, a, b, c], schema=ROWS_ARROW)
+    return pa.RecordBatch.from_arrays([*small, t, seq, msg, peer, pseq, a, b, c], schema=_ROWS)
 
 
-def _index_batches(files: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    for batch in files:
+def _index_batches(batches: Batches) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
         found = [
-            pickle.dumps(index_file(local_name(name.as_py()), memoryview(content.as_py())))
-            for name, content in zip(batch.column("path"), batch.column("content"), strict=True)
+            pickle.dumps(index_file(local_name(path.as_py()), memoryview(content.as_py())))
+            for path, content in zip(batch.column("path"), batch.column("content"), strict=True)
         ]
         yield pa.RecordBatch.from_arrays([pa.array(found, pa.binary())], ["found"])
 
 
-def local_name(name: str) -> str:
-    """`file:/x` as /x; other addresses as they are."""
-    return urlsplit(name).path if name.startswith("file:") else name
+def local_name(address: str) -> str:
+    """file:/x as /x; other addresses as they are."""
+    return urlsplit(address).path if address.startswith("file:") else address
 
 
-def _files(spark: SparkSession, path: str | Sequence[str]) -> DataFrame:
+def _address(path: str) -> str:
+    """What Spark takes for a path; a local one is checked first, so that what is wrong with it is said in our words."""
+    if urlsplit(path).scheme:
+        return path
+    trace_files(path)
+    return os.path.abspath(path)
+
+
+def _files(spark: SparkSession, paths: list[str]) -> DataFrame:
     """One row a trace file: its path and its bytes."""
-    paths = [path] if isinstance(path, str) else list(path)
-    for each in paths:
-        if not urlsplit(each).scheme:
-            trace_files(each)  # says in our words what is wrong with a local path
-    local = [os.path.abspath(each) if not urlsplit(each).scheme else each for each in paths]
-    reader = spark.read.format("binaryFile").option("pathGlobFilter", f"*{{{SEGMENT_SUFFIX},{SLAB_SUFFIX}}}")
-    return reader.load(local).select("path", "content")
+    wanted = f"*{{{SEGMENT_SUFFIX},{SLAB_SUFFIX}}}"
+    return (
+        spark.read.format("binaryFile").option("pathGlobFilter", wanted).load(paths).select("path", "content")
+    )

@@ -66,7 +66,7 @@ class Restart(NamedTuple):
 
 
 @dataclass(slots=True)
-class Summary:
+class Picture:
     """Everything the report draws.  Series have one value for each of `seconds`."""
 
     width: float

@@ -1,0 +1,198 @@
+"""Spark drives the machines: summarise where the files are, then one pass by key for each stage.
+
+    pieces of the trace ──mapInArrow──► (machine, key, order, summary), kept
+                                         │ landmarks to the driver, into the World
+                                         ▼ repartition by key, sort by order
+                          stage 1 ──mapInArrow──► findings and figures to the driver
+                                         │ facts
+                                         ▼ repartition by key, sort by order
+                          stage 2 ──mapInArrow──► findings and figures to the driver
+
+No actor is one task: a piece of 1,024 rows is summarised wherever its file is read, and what is shuffled is one small
+row for each key that the piece speaks of, some ten a piece.  Blocks of messages and files, not the store, are the keys
+of what the store does.  A task handles thousands of keys in one call, so no Python call is paid for a message.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Any, NamedTuple
+
+import msgpack
+import pyarrow as pa  # type: ignore[import-untyped]
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as sf
+
+from warrenmq.replay.machines import FigureKey, Finding, Machine, Outcome, Summariser
+from warrenmq.replay.spark_source import Batches, Pieces
+from warrenmq.replay.world import Landmarks, World
+from warrenmq.trace.index import rows_of
+
+LANDMARKS = "landmarks"
+FOUND = "found"
+"""Stand in the machine column of rows for the driver."""
+
+SUMMARIES_DDL = "machine string, key binary, run int, actor int, seq long, nth int, summary binary"
+_SCHEMA = pa.schema([
+    ("machine", pa.string()), ("key", pa.binary()), ("run", pa.int32()), ("actor", pa.int32()), ("seq", pa.int64()),
+    ("nth", pa.int32()), ("summary", pa.binary()),
+])  # fmt: skip
+_BATCH_ROWS = 4096
+
+
+class Summarised(NamedTuple):
+    """One summary on its way to the place of its key."""
+
+    machine: str
+    key: bytes
+    """msgpack of the tuple: equal keys are equal bytes, which pickle does not promise."""
+    run: int
+    actor: int
+    seq: int
+    nth: int
+    """Keeps the order of what one piece said."""
+    summary: bytes
+
+
+@dataclass(slots=True)
+class Found:
+    """What all keys came to, so far."""
+
+    findings: list[Finding] = field(default_factory=list)
+    figures: Counter[FigureKey] = field(default_factory=Counter)
+
+    def take(self, outcome: Outcome) -> None:
+        self.findings += outcome.findings
+        self.figures.update(outcome.figures)
+
+
+class Summarise:
+    """Job of `map_pieces`: every machine's summaries, and the landmarks."""
+
+    def __init__(self, machines: Sequence[Machine], unpack: Pieces) -> None:
+        self._machines = machines
+        self._unpack = unpack
+
+    def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
+        return _batches(self._summaries(batches))
+
+    def _summaries(self, batches: Batches) -> Iterator[Summarised]:
+        summariser = Summariser(self._machines)
+        marks: dict[tuple[int, int], list[tuple[int, Landmarks]]] = {}
+        for piece, columns in self._unpack(batches):
+            rows = rows_of(columns)
+            noted = Landmarks()
+            noted.note(rows)
+            marks.setdefault((piece.run, piece.actor), []).append((piece.seq_first, noted))
+            for nth, (machine, key, summary) in enumerate(summariser.summarise(piece, rows)):
+                yield Summarised(machine, pack_key(key), *piece.order, nth, pickle.dumps(summary))
+        for (run, actor), noted_at in marks.items():
+            yield Summarised(LANDMARKS, b"", run, actor, 0, 0, pickle.dumps(noted_at))
+
+
+class Conclude:
+    """Summaries that come key by key, in order: facts for the next stage, and at the end of the task what was found."""
+
+    def __init__(self, machines: Sequence[Machine], world: World) -> None:
+        self._machines = {machine.name: machine for machine in machines}
+        self._world = world
+
+    def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
+        return _batches(self._outcomes(_rows(batches)))
+
+    def _outcomes(self, rows: Iterable[Summarised]) -> Iterator[Summarised]:
+        found = Found()
+        for (name, packed), group in groupby(rows, key=lambda row: (row.machine, row.key)):
+            machine, key = self._machines[name], unpack_key(packed)
+            state = machine.start(key)
+            for row in group:
+                machine.absorb(state, pickle.loads(row.summary))  # noqa: S301 - our own tasks'
+            outcome = machine.finish(key, state, self._world)
+            found.take(outcome)
+            for nth, (to, fact_key, fact) in enumerate(outcome.facts):
+                yield Summarised(to, pack_key(fact_key), -1, 0, 0, nth, pickle.dumps(fact))
+        yield Summarised(FOUND, b"", 0, 0, 0, 0, pickle.dumps(found))
+
+
+def conclude(summaries: DataFrame, machines: Sequence[Machine], world: World) -> Found:
+    """Both stages; `world` gets its landmarks here."""
+    summaries.cache()
+    first = None
+    try:
+        _landmarks(summaries, world)
+        first = _stage(summaries, [machine for machine in machines if machine.stage == 1], world).cache()
+        found = _collect(first)
+        second = [machine for machine in machines if machine.stage == 2]
+        found_later = _collect(_stage(summaries.union(first), second, world))
+        return Found(found.findings + found_later.findings, found.figures + found_later.figures)
+    finally:
+        summaries.unpersist()
+        if first is not None:
+            first.unpersist()
+
+
+def _landmarks(summaries: DataFrame, world: World) -> None:
+    parts: dict[tuple[int, int], list[tuple[int, Landmarks]]] = {}
+    for row in summaries.where(sf.col("machine") == LANDMARKS).select("run", "actor", "summary").collect():
+        noted: list[tuple[int, Landmarks]] = pickle.loads(bytes(row["summary"]))  # noqa: S301 - our own tasks'
+        parts.setdefault((row["run"], row["actor"]), []).extend(noted)
+    for who, noted in sorted(parts.items()):
+        world.landmarks[who] = Landmarks()
+        for _, marks in sorted(noted, key=lambda part: part[0]):
+            world.landmarks[who].merge(marks)
+
+
+def _stage(summaries: DataFrame, machines: Sequence[Machine], world: World) -> DataFrame:
+    names = [machine.name for machine in machines]
+    return (
+        summaries.where(sf.col("machine").isin(names))
+        .repartition("machine", "key")
+        .sortWithinPartitions("machine", "key", "run", "actor", "seq", "nth")
+        .mapInArrow(Conclude(machines, world), SUMMARIES_DDL)
+    )
+
+
+def _collect(outcomes: DataFrame) -> Found:
+    found = Found()
+    for row in outcomes.where(sf.col("machine") == FOUND).select("summary").collect():
+        part: Found = pickle.loads(bytes(row["summary"]))  # noqa: S301 - our own tasks'
+        found.findings += part.findings
+        found.figures.update(part.figures)
+    return found
+
+
+def pack_key(key: Sequence[Any]) -> bytes:
+    packed: bytes = msgpack.packb(key)
+    return packed
+
+
+def unpack_key(packed: bytes) -> tuple[Any, ...]:
+    key: tuple[Any, ...] = msgpack.unpackb(packed, use_list=False)
+    return key
+
+
+def _batches(rows: Iterable[Summarised]) -> Iterator[pa.RecordBatch]:
+    pending: list[Summarised] = []
+    for row in rows:
+        pending.append(row)
+        if len(pending) == _BATCH_ROWS:
+            yield _batch(pending)
+            pending = []
+    if pending:
+        yield _batch(pending)
+
+
+def _batch(rows: list[Summarised]) -> pa.RecordBatch:
+    columns = zip(*rows, strict=True)
+    arrays = [pa.array(column, field_.type) for column, field_ in zip(columns, _SCHEMA, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=_SCHEMA)
+
+
+def _rows(batches: Batches) -> Iterator[Summarised]:
+    for batch in batches:
+        for values in zip(*[column.to_pylist() for column in batch.columns], strict=True):
+            yield Summarised(*values)
