@@ -28,6 +28,11 @@ if TYPE_CHECKING:
 _datasync = getattr(os, "fdatasync", os.fsync)  # macOS has only fsync
 
 
+def is_full(error: OSError) -> bool:
+    """Whether there was no space: it may come back, and nothing else is wrong."""
+    return error.errno in {errno.ENOSPC, errno.EDQUOT}
+
+
 class Fence(Protocol):
     """What `Disk.fenced` needs of a runtime's fence."""
 

@@ -1,0 +1,144 @@
+"""Combine two neighbouring files into one (rabbit_msg_store_gc; reference, sections 8.4 and 8.5).
+
+    left  = A x C x D       right = E x F          x: garbage, or a record nobody refers to
+
+    1  left.rdq.tmp := A C D E F, in this order, without a gap      datasync
+    2  rename left.rdq.tmp to left.rdq                              sync of the folder
+    3  delete right.rdq
+
+Until 2 is durable nothing has happened; from then on `right` is garbage.  So a crash at any point leaves each record in
+a complete file at least, and in two at most, with the same bytes: recovery takes the first.  (RabbitMQ rewrites
+the left file in place, through a temporary file that has only what it overwrites; between its truncation with zeros
+and the copying back, a crash loses messages: defect 35 of the reference.)
+
+Only the collector's process works on locked files, and only the store's on the tables: a job goes to the collector
+with the survivors in it, and comes back when the files have changed.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import TYPE_CHECKING, TypeAlias
+
+from warrenmq.errors import CorruptFile
+from warrenmq.storage import rdq
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from warrenmq.storage.disk import Disk, File
+
+Survivor: TypeAlias = tuple[bytes, int, int]
+"""(message id, offset, total size)"""
+
+RUN = 1 << 20
+"""Bytes that are copied at once, at least one record."""
+
+
+class Phase(Enum):
+    """How far a job has come; written by the collector, read by a store that stops."""
+
+    WAITING = auto()
+    RUNNING = auto()
+    DONE = auto()
+    FAILED = auto()
+    """The disk is full; the files are as before."""
+
+
+@dataclass(slots=True)
+class Combine:
+    """Store -> GC, and back: make `destination` of the survivors of both.  Both are locked."""
+
+    destination: int
+    source: int
+    survivors: list[tuple[int, list[Survivor]]]
+    """Of the destination, then of the source; (file, its survivors in order of offset)."""
+    phase: Phase = Phase.WAITING
+
+    @property
+    def files(self) -> tuple[int, ...]:
+        """The locked files."""
+        return self.destination, self.source
+
+    @property
+    def size(self) -> int:
+        """Bytes of all survivors."""
+        return sum(total for _, survivors in self.survivors for _, _, total in survivors)
+
+
+@dataclass(slots=True)
+class Delete:
+    """Store -> GC, and back: delete a file with no survivors.  It is locked."""
+
+    file: int
+    phase: Phase = Phase.WAITING
+
+    @property
+    def files(self) -> tuple[int, ...]:
+        """The locked file."""
+        return (self.file,)
+
+
+Job: TypeAlias = Combine | Delete
+
+
+def placed(survivors: list[tuple[int, list[Survivor]]]) -> list[Survivor]:
+    """The survivors at their new offsets: one behind the other, in the order given."""
+    moved = []
+    end = 0
+    for _, of_file in survivors:
+        for msg_id, _, total in of_file:
+            moved.append((msg_id, end, total))
+            end += total
+    return moved
+
+
+def runs(survivors: list[Survivor]) -> Iterator[tuple[int, int]]:
+    """(offset, length) of the pieces to copy: records that lie side by side go together."""
+    start = end = 0
+    for _, offset, total in survivors:
+        if offset != end or end - start + total > RUN:
+            if end > start:
+                yield start, end - start
+            start = offset
+        end = offset + total
+    if end > start:
+        yield start, end - start
+
+
+def prepare(disk: Disk, directory: str, number: int, survivors: list[tuple[int, list[Survivor]]]) -> None:
+    """Write the new file `number` beside the old one (step 1).  After an error nothing has changed."""
+    temporary = f"{directory}/{number}{rdq.TEMPORARY}"
+    try:
+        target = disk.open(temporary, create=True)
+        try:
+            target.truncate(0)
+            for source, of_file in survivors:
+                _copy(disk, f"{directory}/{rdq.file_name(source)}", of_file, target)
+            target.datasync()
+        finally:
+            target.close()
+    except OSError:
+        with suppress(OSError):
+            disk.unlink(temporary)
+        raise
+
+
+def commit(disk: Disk, directory: str, number: int) -> None:
+    """Put the new file in place of the old one, durably (step 2)."""
+    disk.rename(f"{directory}/{number}{rdq.TEMPORARY}", f"{directory}/{rdq.file_name(number)}")
+    disk.sync_dir(directory)
+
+
+def _copy(disk: Disk, path: str, survivors: list[Survivor], target: File) -> None:
+    source = disk.open_read(path)
+    try:
+        for offset, length in runs(survivors):
+            data = source.pread(length, offset)
+            if len(data) < length:
+                raise CorruptFile(path, offset + len(data), "the file ends within a record")
+            target.append(data)
+    finally:
+        source.close()

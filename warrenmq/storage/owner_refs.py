@@ -1,0 +1,69 @@
+"""Who refers to which message.
+
+RabbitMQ's store knows only how many references a message has.  When a queue process dies, nobody can say which of them
+were its own: its references to transient messages leak until the next start, and a queue that recovers may give
+back what it never held.  Here each owner (a queue) has its references by name, so they outlive its process,
+and the next one says which of them it still wants (`reconcile`).
+
+Belongs to the store's process.  The sum over all owners of a message, and of the removes that wait for a locked
+file, is its ref_count in the index.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Container, Iterable, Iterator
+
+
+class OwnerRefs:
+    """Owner -> message id -> references; two only if a queue holds one message twice."""
+
+    def __init__(self) -> None:
+        self._held: dict[str, dict[bytes, int]] = {}
+
+    def add(self, owner: str, msg_id: bytes) -> None:
+        held = self._held.setdefault(owner, {})
+        held[msg_id] = held.get(msg_id, 0) + 1
+
+    def drop(self, owner: str, msg_id: bytes) -> None:
+        """Give one reference up; an owner may only give up what it holds."""
+        held = self._held.get(owner, {})
+        count = held.get(msg_id, 0)
+        if count == 0:
+            msg = f"{owner!r} removes message {msg_id.hex()}, which it does not hold"
+            raise ValueError(msg)
+        if count == 1:
+            del held[msg_id]
+        else:
+            held[msg_id] = count - 1
+
+    def held(self, owner: str) -> dict[bytes, int]:
+        return self._held.get(owner, {})
+
+    def reconcile(self, owner: str, wanted: Iterable[bytes]) -> list[bytes]:
+        """The references that `owner` holds beyond those in `wanted`, each as often as it is too many."""
+        want = Counter(wanted)
+        return [m for m, count in self.held(owner).items() for _ in range(count - want[m])]
+
+    def all_of(self, owner: str) -> list[bytes]:
+        """Every reference of an owner."""
+        return self.reconcile(owner, ())
+
+    def forget(self, msg_ids: Container[bytes]) -> None:
+        """Drop all references to messages that do not exist."""
+        for owner, held in self._held.items():
+            self._held[owner] = {m: count for m, count in held.items() if m not in msg_ids}
+
+    def counts(self) -> dict[bytes, int]:
+        """How many references each message has."""
+        counts: dict[bytes, int] = {}
+        for held in self._held.values():
+            for msg_id, count in held.items():
+                counts[msg_id] = counts.get(msg_id, 0) + count
+        return counts
+
+    def owners(self) -> Iterator[str]:
+        return iter(self._held)

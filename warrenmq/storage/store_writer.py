@@ -1,0 +1,175 @@
+"""Appending: when the buffer is flushed, when it is synced, and when the next file begins.
+
+    | what happens                             | flush | sync | confirms | trigger       |
+    | ---------------------------------------- | ----- | ---- | -------- | ------------- |
+    | more than 1 MiB is buffered              | yes   | no   | no       | BUFFER_FULL   |
+    | the mailbox is empty and confirms wait   | yes   | yes  | all      | MAILBOX_EMPTY |
+    | confirms waited for 25 ms                | yes   | yes  | all      | TIMER         |
+    | the file has reached the limit           | yes   | yes  | all      | ROLL_OVER     |
+    | the store stops                          | yes   | yes  | all      | CLOSE         |
+
+A file is synced when it stops being the current one, whether or not a confirm waits; so a message in an older file is
+safe, and its next write is confirmed at once.
+
+A full disk (ENOSPC, EDQUOT) stops nothing but appending: the buffer is kept, nothing is confirmed, and `retry` is
+tried until there is space.  Every other error, and every error of a sync, is raised: after a failed sync the kernel
+may have dropped what it should have saved, and only a restart that reads the files again can know.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from warrenmq.storage.current_file import CurrentFile
+from warrenmq.storage.disk import is_full
+from warrenmq.storage.rdq import OVERHEAD
+from warrenmq.storage.store_effects import Confirm
+from warrenmq.storage.store_tables import trace_number
+from warrenmq.trace.events import IGNORED, WRITTEN, Ev, Trigger
+
+if TYPE_CHECKING:
+    from warrenmq.settings import Settings
+    from warrenmq.storage.disk import Disk
+    from warrenmq.storage.store_effects import Effect
+    from warrenmq.storage.store_tables import Client, StoreTables
+    from warrenmq.trace.recorder import ActorTrace
+
+_APPEND, _ROLL, _STORE_CONFIRM = int(Ev.APPEND), int(Ev.ROLL), int(Ev.STORE_CONFIRM)
+
+
+class StoreWriter:
+    """The current file, and the clients that wait for it to be safe."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        directory: str,
+        tables: StoreTables,
+        settings: Settings,
+        effects: list[Effect],
+        trace: ActorTrace | None,
+    ) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._tables = tables
+        self._limit = settings.msg_store_file_size_limit
+        self._write_buffer = settings.msg_store_write_buffer
+        self._effects = effects
+        self._trace = trace
+        self._waiting: dict[bytes, Client] = {}
+        self.file = CurrentFile(disk, directory, tables.files.current, trace)
+        self.disk_full = False
+        """The last attempt to write found no space."""
+        self.left: list[int] = []
+        """Files that were rolled over and that nobody has looked at since."""
+
+    # appending
+
+    def append(self, msg_id: bytes, body: bytes) -> None:
+        """Write a record for a message that has no entry, with its first reference."""
+        file, files = self.file, self._tables.files
+        offset = file.append(msg_id, body)
+        total = len(body) + OVERHEAD
+        self._tables.index.insert(msg_id, (1, file.number, offset, total))
+        files.appended(msg_id, total)
+        if self._trace is not None:
+            self._trace.emit(_APPEND, 0, trace_number(msg_id), a=file.number, b=offset, c=total)
+        if offset + total >= self._limit:
+            self._roll_over()
+        elif file.buffered > self._write_buffer:
+            self.flush(Trigger.BUFFER_FULL)
+
+    def flush(self, trigger: Trigger) -> bool:
+        """Hand the buffer to the kernel; False if the disk is full."""
+        try:
+            self.file.flush(trigger)
+        except OSError as error:
+            if not is_full(error):
+                raise
+            self.disk_full = True
+            return False
+        self.disk_full = False
+        return True
+
+    def retry(self) -> bool:
+        """Try again what found no space; False if there still is none."""
+        if self.file.offset >= self._limit:
+            self._roll_over()
+        else:
+            self.flush(Trigger.TIMER)
+        return not self.disk_full
+
+    def _roll_over(self) -> None:
+        old, files = self.file, self._tables.files
+        if not self.flush(Trigger.ROLL_OVER):
+            return
+        old.sync(Trigger.ROLL_OVER)
+        self._confirm_all()
+        try:
+            self.file = CurrentFile(self._disk, self._directory, old.number + 1, self._trace)
+        except OSError as error:
+            if not is_full(error):
+                raise
+            self.disk_full = True
+            return
+        old.close()
+        self.left.append(old.number)
+        files.add(self.file.number)
+        self._tables.cache.roll_over()
+        if self._trace is not None:
+            self._trace.emit(_ROLL, a=self.file.number, b=old.number, c=old.offset)
+
+    # confirms
+
+    @property
+    def confirms_wait(self) -> bool:
+        return bool(self._waiting)
+
+    def wait_for_sync(self, client: Client, msg_id: bytes) -> None:
+        """Confirm this message to the client once the current file is synced."""
+        if client.wants_confirms:
+            client.unconfirmed[msg_id] = None
+            self._waiting[client.cref] = client
+
+    def cancel(self, client: Client, msg_id: bytes) -> bool:
+        """The message was removed before it was safe; False if nobody waited for it."""
+        if msg_id not in client.unconfirmed:
+            return False
+        del client.unconfirmed[msg_id]
+        if not client.unconfirmed:
+            del self._waiting[client.cref]
+        return True
+
+    def sync(self, trigger: Trigger) -> None:
+        """Make the current file safe and confirm what waits for it."""
+        if self.flush(trigger):
+            self.file.sync(trigger)
+            self._confirm_all()
+
+    def confirm(self, client: Client, msg_ids: list[bytes], reason: str) -> None:
+        """Tell a client at once."""
+        if not msg_ids or not client.wants_confirms:
+            return
+        if (trace := self._trace) is not None:
+            flag = WRITTEN if reason == "written" else IGNORED
+            for msg_id in msg_ids:
+                trace.emit(_STORE_CONFIRM, flag, trace_number(msg_id), client.trace_id)
+        self._effects.append(Confirm(client, msg_ids, reason))
+
+    def forget(self, client: Client) -> None:
+        """Nobody waits for this client's confirms any more."""
+        self._waiting.pop(client.cref, None)
+        client.unconfirmed.clear()
+
+    def _confirm_all(self) -> None:
+        for client in self._waiting.values():
+            msg_ids = list(client.unconfirmed)
+            client.unconfirmed.clear()
+            self.confirm(client, msg_ids, "written")
+        self._waiting.clear()
+
+    def close(self) -> bool:
+        """Make everything safe and close; False if the disk is full, and what was buffered is lost."""
+        self.sync(Trigger.CLOSE)
+        self.file.close()
+        return not self.disk_full
