@@ -117,10 +117,13 @@ class Summariser:
 
     def __init__(self, machines: Sequence[Machine]) -> None:
         self.machines = {machine.name: machine for machine in machines}
-        self._taken: list[tuple[Machine, list[Row]]] = [(machine, []) for machine in machines if machine.events]
+        self._taken: list[tuple[Machine, list[Row]]] = [
+            (machine, []) for machine in machines if machine.events
+        ]
         self._readers_of_all = [machine for machine in machines if not machine.events]
         self._routes = [
-            tuple(rows.append for machine, rows in self._taken if event in machine.events) for event in range(256)
+            tuple(rows.append for machine, rows in self._taken if event in machine.events)
+            for event in range(256)
         ]
 
     def summarise(self, piece: Chunk, rows: list[Row]) -> Iterator[tuple[str, Key, Summary]]:

@@ -6,7 +6,19 @@ TF = the trace format's own promises.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
+
+from warrenmq.replay.actors import Chain, Names, Supervisor
+from warrenmq.replay.confirms import Confirms
+from warrenmq.replay.fifo import Fifo
+from warrenmq.replay.files import Files
+from warrenmq.replay.ledger import Ledger
+from warrenmq.replay.machines import Machine
+from warrenmq.replay.mail import Mail
+from warrenmq.replay.on_disk import OnDisk, Synced
+from warrenmq.replay.references import References
+from warrenmq.trace.catalog import Run
 
 
 class Rule(NamedTuple):
@@ -55,3 +67,13 @@ RULES: dict[str, Rule] = {
              ("names",)),
     )
 }  # fmt: skip
+
+
+def all_machines(runs: Sequence[Run]) -> list[Machine]:
+    """Every machine, for the runs of a catalogue."""
+    return [
+        machine(runs)
+        for machine in (
+            Chain, Mail, Supervisor, Names, Confirms, Fifo, Ledger, Synced, OnDisk, References, Files,
+        )
+    ]  # fmt: skip

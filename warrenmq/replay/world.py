@@ -11,13 +11,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from warrenmq.trace.catalog import NEVER, Catalog, Coverage, Run
-from warrenmq.trace.events import DROP_DELETED, Ev
+from warrenmq.trace.events import DROP_DELETED, Ev, Reason
 from warrenmq.trace.index import Row
 
 Who = tuple[int, int]
 """An actor of a trace: (index of its run, trace id)."""
 
 _DELETED = int(Ev.DROP) << 8 | DROP_DELETED
+_FAREWELLS = frozenset({Ev.ACTOR_STOP, Ev.UNDELIVERED})
 _RARE = frozenset(
     {
         Ev.ACTOR_START,
@@ -51,6 +52,10 @@ class Landmarks:
     """seq of the last QI_SYNC."""
     deleted_t: int = 0
     """t of the first DROP_DELETED."""
+    last_act: tuple[int, int] | None = None
+    """(t, seq) of the last row that is not a farewell (ACTOR_STOP, UNDELIVERED)."""
+    last_work: int = 0
+    """t of its last row that is about its own business, not about mail or its life."""
     ended_run: bool = False
     """It wrote RUN_END."""
 
@@ -71,6 +76,12 @@ class Landmarks:
             self.first_t = rows[0][0]
         counts = Counter([row[8] & 0xFFFF for row in rows])
         self.counts.update(counts)
+        act = next((row for row in reversed(rows) if row[8] >> 8 & 0xFF not in _FAREWELLS), None)
+        if act is not None:
+            self.last_act = act[0], act[1]
+        work = next((row for row in reversed(rows) if row[8] >> 8 & 0xFF > Ev.UNDELIVERED), None)
+        if work is not None:
+            self.last_work = work[0]
         if _RARE.isdisjoint(word >> 8 for word in counts):
             return
         for row in rows:
@@ -106,6 +117,8 @@ class Landmarks:
         self.closed = later.closed or self.closed
         self.last_sync = later.last_sync or self.last_sync
         self.deleted_t = self.deleted_t or later.deleted_t
+        self.last_act = later.last_act or self.last_act
+        self.last_work = later.last_work or self.last_work
         self.ended_run = self.ended_run or later.ended_run
 
 
@@ -116,6 +129,8 @@ class World:
     runs: Sequence[Run]
     coverage: dict[Who, Coverage]
     landmarks: dict[Who, Landmarks] = field(default_factory=dict)
+    _queues: dict[str, list[Who]] = field(default_factory=dict)
+    _clean: dict[int, bool] = field(default_factory=dict)
 
     @classmethod
     def of(cls, catalog: Catalog) -> World:
@@ -132,6 +147,56 @@ class World:
     def landmark(self, who: Who) -> Landmarks:
         return self.landmarks.get(who) or Landmarks()
 
+    def incarnations(self, name: str) -> list[Who]:
+        """All queue processes of this name, in the order of their lives."""
+        if not self._queues:
+            for who, mark in sorted(self.landmarks.items()):
+                if mark.recovered is not None or Ev.PUBLISH in mark.events:
+                    self._queues.setdefault(self.name(who), []).append(who)
+        return self._queues.get(name, [])
+
+    def was_leaving(self, who: Who, t: int) -> bool:
+        """At t the actor's queue was being deleted, or the actor had done its last work: it was about to stop."""
+        mark = self.landmark(who)
+        if mark.deleted_t and mark.deleted_t < t:
+            return True
+        return mark.stopped is not None and mark.last_work < t
+
     def ended_cleanly(self, run: int) -> bool:
-        """The run wrote RUN_END."""
-        return any(mark.ended_run for (number, _), mark in self.landmarks.items() if number == run)
+        """The run wrote RUN_END, and the last incarnation of each queue and store in it stopped in good order."""
+        if run not in self._clean:
+            marks = {who: mark for who, mark in self.landmarks.items() if who[0] == run}
+            lasts = {
+                self.name(who): mark for who, mark in sorted(marks.items()) if mark.recovered is not None
+            }
+            self._clean[run] = any(mark.ended_run for mark in marks.values()) and all(
+                mark.stopped is not None and mark.stopped[8] & 0xFF in {Reason.NORMAL, Reason.SHUTDOWN}
+                for mark in lasts.values()
+            )
+        return self._clean[run]
+
+    def queues(self, run: int) -> list[Who]:
+        """All queue processes of a run."""
+        return [
+            who for who, mark in self.landmarks.items()
+            if who[0] == run and (mark.recovered is not None and mark.recovered[8] >> 8 & 0xFF == Ev.QUEUE_RECOVERED)
+        ]  # fmt: skip
+
+    def stores(self, run: int) -> list[Who]:
+        """All store processes of a run."""
+        return [
+            who for who, mark in self.landmarks.items() if who[0] == run and Ev.STORE_RECOVERED in mark.events
+        ]
+
+    def is_last_of_name(self, who: Who) -> bool:
+        """No later incarnation of this actor in its run."""
+        name = self.name(who)
+        return all(
+            other <= who[1] or self.name((run, other)) != name
+            for run, other in self.landmarks
+            if run == who[0]
+        )
+
+    def is_transient_store(self, who: Who) -> bool:
+        """What this store holds does not outlive it."""
+        return "transient" in self.name(who)

@@ -224,9 +224,7 @@ def _slab_chunks(run: int, actor: int, raw: bytes, stored: int, file: str) -> li
             piece = raw[rows[begin][0] : rows[i - 1][0] + ROW.size]
             t_first = ROW.unpack_from(piece, 0)[0]
             t_last, *_, who = ROW.unpack_from(piece, len(piece) - ROW.size)
-            chunks.append(
-                Chunk(run, actor, rows[begin][1], i - begin, t_first, t_last, who, file, -1, piece)
-            )
+            chunks.append(Chunk(run, actor, rows[begin][1], i - begin, t_first, t_last, who, file, -1, piece))
             begin = i
     return chunks
 

@@ -23,10 +23,10 @@ from threading import Lock
 from typing import Any
 
 from warrenmq.trace.block import ROW, encode_meta, encode_rows
-from warrenmq.trace.clock import Clock, SystemClock
+from warrenmq.trace.clock import Clock, SteppingClock, SystemClock
 from warrenmq.trace.events import COLUMNS, SCHEMA_VERSION, Ev
 from warrenmq.trace.segment import SEGMENT_SUFFIX, Segment
-from warrenmq.trace.sink import DirectorySink, Sink
+from warrenmq.trace.sink import DirectorySink, MemorySink, Sink
 from warrenmq.trace.slab import SIZES, SLAB_SUFFIX, Slabs
 
 SEGMENT_BYTES = 64 << 20
@@ -46,7 +46,7 @@ class Recorder:
 
     def __init__(
         self,
-        target: str | os.PathLike[str] | Sink,
+        target: str | os.PathLike[str] | MemorySink,
         *,
         run: str,
         node: str = "warrenmq",
@@ -55,8 +55,13 @@ class Recorder:
         clock: Clock | None = None,
         segment_bytes: int = SEGMENT_BYTES,
     ) -> None:
-        """`run` must be unique in the directory; `boot` is the boot number of the data directory (RUN_START)."""
+        """`run` must be unique in the directory; `boot` is the boot number of the data directory (RUN_START).
+
+        A MemorySink is for simulation: there each row's t is above that of all rows before it.
+        """
         clock = clock or SystemClock()
+        if isinstance(target, MemorySink):
+            clock = SteppingClock(clock)
         self.now = clock.monotonic_ns
         self.lost = 0
         """Rows dropped because the disk refused them."""

@@ -108,5 +108,3 @@ class Segment:
         """Write the footer and close; `closed` when no file of the run follows."""
         self._output.append(encode_footer(self._frames, self._rows, closed=closed))
         self._output.close()
-
-

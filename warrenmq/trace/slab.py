@@ -116,7 +116,9 @@ def _allocate(fd: int, start: int, size: int) -> None:
 
 def slab_header(header: dict[str, Any]) -> bytes:
     """The first page."""
-    encoded = encode_header({key: header[key] for key in ("v", "run", "node", "pid", "boot", "wall_ns", "mono_ns")})
+    encoded = encode_header(
+        {key: header[key] for key in ("v", "run", "node", "pid", "boot", "wall_ns", "mono_ns")}
+    )
     return encoded.ljust(HEAD_BYTES, b"\0")
 
 

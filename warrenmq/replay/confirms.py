@@ -1,0 +1,198 @@
+"""Machine of confirms (C1, the queue's side): PUBLISH, then the sync that covers it, then CONFIRM.
+
+Key: (run, queue actor).  In the queue's own order of rows:
+
+==================  ==================================================  ========
+message             its CONFIRM                                         verdict
+==================  ==================================================  ========
+embedded            durable, a QI_SYNC after the PUBLISH                fine
+in the store        durable, the same and an ON_DISK written            fine
+in the store        durable, ON_DISK ignored (a remove overtook it)     fine
+any other order     durable                                             C1
+not persistent      transient                                           fine
+persistent          transient                                           C1
+not published       any                                                 C1
+==================  ==================================================  ========
+
+Sequence ids rise, so "synced" is one number: everything published below it was.  A piece folds into the window that
+it leaves open, and the confirms and ON_DISK rows that belong to messages from before it; to fold the next piece in
+is to play those against the window and append the new one.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from warrenmq.replay.machines import Finding, Key, Machine, Outcome
+from warrenmq.replay.world import World
+from warrenmq.trace.catalog import Chunk
+from warrenmq.trace.events import (
+    CONFIRM_NACK,
+    CONFIRM_TRANSIENT,
+    IGNORED,
+    IN_STORE,
+    PERSISTENT,
+    WANTS_CONFIRM,
+    Ev,
+)
+from warrenmq.trace.index import Row
+
+Block = list[int]
+"""[lo, hi, message of lo, flags of PUBLISH]; an answered block has lo == hi."""
+
+Confirm = tuple[int, int, int, int, int, int]
+"""(lo, hi, message of lo, flag, seq, t)."""
+
+Early = tuple[Confirm, bool, dict[int, int]]
+"""A confirm of older messages, `synced_before` at its time, and what the store had said of them."""
+
+
+@dataclass(slots=True)
+class Window:
+    """Published and not yet confirmed, and what is known of it."""
+
+    blocks: list[Block] = field(default_factory=list)
+    head: int = 0
+    """Blocks before this one are answered."""
+    start: int = -1
+    """The first id published here; -1 = none."""
+    next: int = 0
+    """One past the last id published here."""
+    synced: int = 0
+    """Everything below was published here before a sync."""
+    synced_before: bool = False
+    """There was a sync: whatever was published before this window is synced."""
+    on_disk: dict[int, int] = field(default_factory=dict)
+    """What the store has said of messages that are not confirmed yet: message -> WRITTEN or IGNORED."""
+    early: list[Early] = field(default_factory=list)
+    problems: list[tuple[str, int, int]] = field(default_factory=list)
+
+    def publish(self, lo: int, hi: int, msg: int, flags: int) -> None:
+        if self.start < 0:
+            self.start = lo
+        self.next = hi
+        if flags & WANTS_CONFIRM:
+            self.blocks.append([lo, hi, msg, flags])
+
+    def sync(self) -> None:
+        self.synced = self.next
+        self.synced_before = True
+
+    def confirm(self, lo: int, hi: int, msg: int, flag: int, seq: int, t: int) -> None:
+        """Answer [lo, hi); what is older than this window is left for the window before."""
+        if self.start < 0 or lo < self.start:
+            older = hi if self.start < 0 else min(hi, self.start)
+            said = {}
+            if self.on_disk:
+                said = {m: self.on_disk.pop(m) for m in range(msg, msg + older - lo) if m in self.on_disk}
+            self.early.append(((lo, older, msg, flag, seq, t), self.synced_before, said))
+            if older == hi:
+                return
+            lo, msg = older, msg + older - lo
+        blocks = self.blocks
+        i = self.head
+        if i < len(blocks) and not blocks[i][0] <= lo < blocks[i][1]:
+            i = max(i, bisect_right(blocks, lo, i, key=_low) - 1)
+        while lo < hi:
+            if i >= len(blocks) or not blocks[i][0] <= lo < blocks[i][1]:
+                self.problems.append((f"confirmed {lo}, which is not waiting for a confirm", seq, t))
+                return
+            block = blocks[i]
+            end = min(hi, block[1])
+            self._answer(block, lo, end, flag, seq, t)
+            if lo > block[0]:
+                rest = [end, block[1], block[2] + end - block[0], block[3]]
+                block[1] = lo
+                if rest[0] < rest[1]:
+                    blocks.insert(i + 1, rest)
+            else:
+                block[2] += end - block[0]
+                block[0] = end
+            lo = end
+            i += 1
+        while self.head < len(blocks) and blocks[self.head][0] == blocks[self.head][1]:
+            self.head += 1
+        if self.head > 1000:
+            del blocks[: self.head]
+            self.head = 0
+
+    def _answer(self, block: Block, lo: int, hi: int, flag: int, seq: int, t: int) -> None:
+        if flag == CONFIRM_NACK:
+            return
+        if flag == CONFIRM_TRANSIENT:
+            if block[3] & PERSISTENT:
+                self.problems.append((f"confirmed {lo}, a persistent message, without a sync", seq, t))
+            return
+        if not block[3] & IN_STORE:
+            if hi > self.synced:
+                self.problems.append(
+                    (f"confirmed {max(lo, self.synced)} before the index was synced", seq, t)
+                )
+            return
+        msg = block[2] + lo - block[0]
+        for id_ in range(lo, hi):
+            reason = self.on_disk.pop(msg, 0)
+            if not reason:
+                self.problems.append((f"confirmed {id_} before the store said that its body is safe", seq, t))
+            elif reason != IGNORED and id_ >= self.synced:
+                self.problems.append((f"confirmed {id_} before the index was synced", seq, t))
+            msg += 1
+
+    def extend(self, later: Window) -> None:
+        """Fold the window of the next piece in."""
+        for confirm, synced_before, said in later.early:
+            if synced_before:
+                self.synced = self.next
+            self.on_disk |= said
+            self.confirm(*confirm)
+        if later.synced_before:
+            self.synced = self.next
+        if later.start >= 0:
+            if self.start < 0:
+                self.start = later.start
+            self.next = later.next
+            self.synced = max(self.synced, later.synced)
+            self.blocks += later.blocks[later.head :]
+        self.on_disk |= later.on_disk
+        self.problems += later.problems
+
+
+def _low(block: Block) -> int:
+    return block[0]
+
+
+class Confirms(Machine):
+    """See the module."""
+
+    name: ClassVar[str] = "confirms"
+    events: ClassVar[frozenset[int]] = frozenset({Ev.PUBLISH, Ev.QI_SYNC, Ev.ON_DISK, Ev.CONFIRM})
+
+    def summarise(self, piece: Chunk, rows: list[Row]) -> Iterator[tuple[Key, Window]]:
+        window = Window()
+        for t, seq, msg, _, _, lo, n, _, who in rows:
+            event = who >> 8 & 0xFF
+            if event == Ev.PUBLISH:
+                window.publish(lo, lo + n, msg, who & 0xFF)
+            elif event == Ev.CONFIRM:
+                window.confirm(lo, lo + n, msg, who & 0xFF, seq, t)
+            elif event == Ev.QI_SYNC:
+                window.sync()
+            else:
+                window.on_disk[msg] = who & 0xFF
+        yield (piece.run, piece.actor), window
+
+    def start(self, key: Key) -> Window:  # noqa: ARG002
+        return Window(start=0)
+
+    def absorb(self, state: Window, summary: Window) -> None:
+        state.extend(summary)
+
+    def finish(self, key: Key, state: Window, world: World) -> Outcome:
+        who = int(key[0]), int(key[1])
+        subject = f"queue {world.name(who)}"
+        return Outcome(
+            [Finding("C1", subject, text, ((*who, seq),), t, (who,)) for text, seq, t in state.problems]
+        )

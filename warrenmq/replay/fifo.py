@@ -1,0 +1,120 @@
+"""Machine of the order of deliveries (Q1): each takes the smallest ready sequence id.
+
+Key: (run, queue actor).  Only ranges matter, so a piece folds into a few operations:
+
+    ADD     [lo, hi) became ready: published, recovered or requeued
+    TAKE    [lo, hi) was delivered, in this order
+    REMOVE  [lo, hi) was dropped
+
+Neighbouring ranges join.  A publish joins the ADD of earlier publishes across TAKEs in between: new ids are above all
+ready ones, so they cannot change what the smallest one was.  Across a requeue or a drop nothing is moved.
+Whether an id could be delivered at all is the ledger's question.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from warrenmq.replay.machines import Finding, Key, Machine, Outcome
+from warrenmq.replay.world import World
+from warrenmq.trace.catalog import Chunk
+from warrenmq.trace.events import DROP_REJECTED, Ev
+from warrenmq.trace.index import Row
+
+ADD, TAKE, REMOVE = 1, 2, 3
+
+Operation = list[int]
+"""[ADD, TAKE or REMOVE, lo, hi, seq, t] with the first row's seq and the last row's t."""
+
+
+@dataclass(slots=True)
+class Ranges:
+    """A set of integers as disjoint ranges, ascending, none adjacent to the next."""
+
+    los: list[int] = field(default_factory=list)
+    his: list[int] = field(default_factory=list)
+
+    def add(self, lo: int, hi: int) -> None:
+        los, his = self.los, self.his
+        first = bisect_left(his, lo)
+        last = bisect_right(los, hi)
+        if first < last:
+            lo, hi = min(lo, los[first]), max(hi, his[last - 1])
+        los[first:last] = [lo]
+        his[first:last] = [hi]
+
+    def remove(self, lo: int, hi: int) -> None:
+        los, his = self.los, self.his
+        first = bisect_right(his, lo)
+        last = bisect_left(los, hi)
+        if first >= last:
+            return
+        low, high = los[first], his[last - 1]
+        rest = [piece for piece in ((low, min(lo, high)), (max(hi, low), high)) if piece[0] < piece[1]]
+        los[first:last] = [piece[0] for piece in rest]
+        his[first:last] = [piece[1] for piece in rest]
+
+
+@dataclass(slots=True)
+class Ready:
+    """The ready ids of one incarnation, and where the order was broken."""
+
+    ids: Ranges = field(default_factory=Ranges)
+    problems: list[tuple[str, int, int]] = field(default_factory=list)
+
+
+class Fifo(Machine):
+    """See the module."""
+
+    name: ClassVar[str] = "fifo"
+    events: ClassVar[frozenset[int]] = frozenset({Ev.PUBLISH, Ev.RECOVERED, Ev.DELIVER, Ev.REQUEUE, Ev.DROP})
+
+    def summarise(self, piece: Chunk, rows: list[Row]) -> Iterator[tuple[Key, list[Operation]]]:
+        operations: list[Operation] = []
+        published: Operation | None = None
+        last: Operation = [0, 0, -1, 0, 0]
+        for t, seq, _, _, _, lo, n, _, who in rows:
+            event = who >> 8 & 0xFF
+            hi = lo + n
+            if event == Ev.PUBLISH:
+                if published is not None and published[2] == lo:
+                    published[2], published[4] = hi, t
+                    continue
+                last = published = [ADD, lo, hi, seq, t]
+            elif event == Ev.DELIVER:
+                if last[0] == TAKE and last[2] == lo:
+                    last[2], last[4] = hi, t
+                    continue
+                last = [TAKE, lo, hi, seq, t]
+            elif event == Ev.DROP:
+                if who & 0xFF == DROP_REJECTED:
+                    continue  # it was not ready
+                last, published = [REMOVE, lo, hi, seq, t], None
+            else:
+                last, published = [ADD, lo, hi, seq, t], None
+            operations.append(last)
+        if operations:
+            yield (piece.run, piece.actor), operations
+
+    def start(self, key: Key) -> Ready:  # noqa: ARG002
+        return Ready()
+
+    def absorb(self, state: Ready, summary: list[Operation]) -> None:
+        ids = state.ids
+        for operation, lo, hi, seq, t in summary:
+            if operation == ADD:
+                ids.add(lo, hi)
+                continue
+            if operation == TAKE and ids.los and ids.los[0] < lo:
+                state.problems.append((f"delivered {lo} while {ids.los[0]} was ready", seq, t))
+            ids.remove(lo, hi)
+
+    def finish(self, key: Key, state: Ready, world: World) -> Outcome:
+        who = int(key[0]), int(key[1])
+        subject = f"queue {world.name(who)}"
+        return Outcome(
+            [Finding("Q1", subject, text, ((*who, seq),), t, (who,)) for text, seq, t in state.problems]
+        )

@@ -1,0 +1,266 @@
+"""Machine of one file of a store: S3 to S7.
+
+Key: (run, store actor, file), with the rows of the store and of its garbage collector, sorted by t when all are there.
+
+    end      where the next record begins      APPEND moves it, GC_DONE sets it, a new file (ROLL) has 0
+    live     records with references           APPEND, GC_MOVE, REF_RECOVERED, a write that revives: in
+                                               the last reference goes, the file is combined away: out
+    written  handed to the kernel              FILE_WRITE
+    safe     synced                            FILE_SYNC
+    locked   at the collector                  LOCK, UNLOCK
+
+=====================================================================  ====
+FILE_STATE says another valid_total_size than live adds up to          S3
+a file is deleted while records in it are live                         S3
+APPEND or FILE_WRITE while locked, GC_MOVE while not locked            S4
+APPEND not at the end, GC_MOVE not where the last one ended            S5
+ROLL below the limit, APPEND beyond it or after the ROLL               S6
+FILE_WRITE that is not all that was appended since the last one        S7
+FILE_WRITE "buffer full" of no more than the buffer                    S7
+FILE_WRITE "roll over" of a file below the limit                       S7
+FILE_SYNC of more than was written, or with a wrong count              S7
+=====================================================================  ====
+
+A file's history may begin before the trace's: until a row tells where the end is, the first one is believed.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from warrenmq.replay.machines import Finding, Key, Machine, Outcome
+from warrenmq.replay.world import World
+from warrenmq.trace.catalog import Chunk, Run
+from warrenmq.trace.events import Decision, Ev, Trigger
+from warrenmq.trace.index import Row
+
+_REMOVED = int(Ev.STORE_REMOVE) << 8 | Decision.REMOVE
+_REVIVED = int(Ev.STORE_WRITE) << 8 | Decision.CONFIRM
+_COLLECTORS = frozenset({Ev.GC_START, Ev.GC_MOVE, Ev.GC_DONE})
+_OF_COLUMN_A = frozenset(
+    {
+        Ev.APPEND, Ev.FILE_WRITE, Ev.FILE_SYNC, Ev.LOCK, Ev.UNLOCK, Ev.FILE_DELETE, Ev.FILE_STATE, Ev.REF_RECOVERED,
+        Ev.GC_MOVE,
+    }
+)  # fmt: skip
+
+_FIELDS = 7
+"""t, seq, actor, (event << 8 | flag) << 1 | (1 = the row's first file), msg, b, c."""
+
+Broken = list[tuple[str, str]]
+"""(rule, text) of what one row breaks."""
+
+
+def files_of(row: Row) -> tuple[int, ...]:
+    """The files that a row is about, the one it is told of as a destination first."""
+    word = row[8] & 0xFFFF
+    event = word >> 8
+    if event in _OF_COLUMN_A:
+        return (row[5],)
+    if event in {Ev.ROLL, Ev.GC_START, Ev.GC_DONE}:
+        return (row[5], row[6])
+    if event == Ev.REF_DROPPED:
+        return (row[4],) if row[6] == 0 else ()
+    if word == _REMOVED:
+        return (row[4],) if row[6] == 0 else ()
+    if word == _REVIVED:
+        return (row[4],) if row[6] == 1 else ()
+    return ()
+
+
+@dataclass(slots=True)
+class File:
+    """The walk through one file's rows."""
+
+    number: int
+    limit: int
+    buffer: int
+    end: int = -1
+    written: int = -1
+    safe: int = -1
+    moved: int = -1
+    """Where the collector's next record goes; -1 = not told."""
+    locked: bool = False
+    left: bool = False
+    sizes: dict[int, int] = field(default_factory=dict)
+    """Every record, message -> bytes."""
+    live: dict[int, int] = field(default_factory=dict)
+    valid: int = 0
+    """Sum of `live`."""
+
+    def take(self, word: int, first: bool, msg: int, b: int, c: int) -> Broken:
+        """One row; what it breaks.  `first`: of two files in the row, this is the first."""
+        event, flag = word >> 8, word & 0xFF
+        match event:
+            case Ev.APPEND:
+                return self._append(msg, b, c)
+            case Ev.FILE_WRITE:
+                return self._write(flag, b, c)
+            case Ev.FILE_SYNC:
+                return self._sync(b, c)
+            case Ev.ROLL:
+                return self._begin() if first else self._leave(c)
+            case Ev.STORE_REMOVE | Ev.REF_DROPPED:
+                self.valid -= self.live.pop(msg, 0)
+            case Ev.STORE_WRITE:
+                self._add(msg, self.sizes.get(msg, 0))
+            case Ev.REF_RECOVERED:
+                self._add(msg, c)
+            case Ev.LOCK | Ev.UNLOCK:
+                self.locked = event == Ev.LOCK
+            case Ev.GC_START:
+                self.moved = -1
+            case Ev.GC_MOVE:
+                return self._move(msg, b, c)
+            case Ev.GC_DONE:
+                self._combined(first=first)
+            case Ev.FILE_DELETE:
+                if self.valid:
+                    return [("S3", f"deleted with {len(self.live)} live records of {self.valid} bytes")]
+            case Ev.FILE_STATE:
+                return self._state(b, c)
+        return []
+
+    def _append(self, msg: int, offset: int, size: int) -> Broken:
+        broken: Broken = []
+        if self.locked:
+            broken.append(("S4", "a record was appended while the file was locked"))
+        if self.left:
+            broken.append(("S6", "a record was appended after the roll-over"))
+        if self.end >= 0 and offset != self.end:
+            broken.append(("S5", f"a record begins at {offset}, the last one ended at {self.end}"))
+        elif 0 < self.limit <= offset:
+            broken.append(("S6", f"a record was appended at {offset}, the limit is {self.limit}"))
+        if self.written < 0:
+            self.written = self.safe = offset
+        self.end = offset + size
+        self._add(msg, size)
+        return broken
+
+    def _add(self, msg: int, size: int) -> None:
+        self.valid += size - self.live.get(msg, 0)
+        self.sizes[msg] = self.live[msg] = size
+
+    def _write(self, trigger: int, offset: int, size: int) -> Broken:
+        broken: Broken = []
+        if self.locked:
+            broken.append(("S4", "the buffer was written while the file was locked"))
+        if (self.written >= 0 and offset != self.written) or (self.end >= 0 and offset + size != self.end):
+            text = f"{size} bytes were written at {offset}, but {self.end - self.written} were appended since {self.written}"
+            broken.append(("S7", text))
+        if trigger == Trigger.BUFFER_FULL and 0 < self.buffer >= size:
+            broken.append(("S7", f"buffer full with {size} bytes, it holds {self.buffer}"))
+        if trigger == Trigger.ROLL_OVER and offset + size < self.limit:
+            broken.append(("S7", f"roll-over at {offset + size}, the limit is {self.limit}"))
+        self.written = offset + size
+        return broken
+
+    def _sync(self, safe: int, since: int) -> Broken:
+        broken: Broken = []
+        if self.written >= 0 and safe > self.written:
+            broken.append(("S7", f"{safe} bytes were called safe, {self.written} were written"))
+        elif self.safe >= 0 and safe - self.safe != since:
+            broken.append(("S7", f"a sync of {since} bytes moved the safe end from {self.safe} to {safe}"))
+        self.safe = safe
+        return broken
+
+    def _begin(self) -> Broken:
+        self.end = self.written = self.safe = 0
+        return []
+
+    def _leave(self, size: int) -> Broken:
+        self.left = True
+        if size < self.limit:
+            return [("S6", f"left with {size} bytes, the limit is {self.limit}")]
+        if self.end not in {-1, size}:
+            return [("S6", f"left with {size} bytes, but its records end at {self.end}")]
+        return []
+
+    def _move(self, msg: int, offset: int, size: int) -> Broken:
+        broken: Broken = []
+        if not self.locked:
+            broken.append(("S4", "the collector moved a record into it while it was not locked"))
+        if self.moved not in {-1, offset}:
+            broken.append(("S5", f"a record was moved to {offset}, the one before ended at {self.moved}"))
+        self.moved = offset + size
+        self._add(msg, size)
+        return broken
+
+    def _combined(self, *, first: bool) -> None:
+        if not first:  # its records are in the other file now
+            self.live.clear()
+            self.valid = 0
+        self.sizes = dict(self.live)
+        self.end = self.written = self.safe = -1
+
+    def _state(self, valid: int, size: int) -> Broken:
+        if self.end < 0:
+            self.end = self.written = self.safe = size
+        if valid != self.valid:
+            return [
+                (
+                    "S3",
+                    f"valid_total_size is {valid}, its {len(self.live)} live records have {self.valid} bytes",
+                )
+            ]
+        return []
+
+
+class Files(Machine):
+    """See the module."""
+
+    name: ClassVar[str] = "files"
+    events: ClassVar[frozenset[int]] = _OF_COLUMN_A | frozenset(
+        {Ev.ROLL, Ev.GC_START, Ev.GC_DONE, Ev.STORE_WRITE, Ev.STORE_REMOVE, Ev.REF_DROPPED}
+    )
+
+    def summarise(self, piece: Chunk, rows: list[Row]) -> Iterator[tuple[Key, array[int]]]:
+        found: dict[int, array[int]] = {}
+        collects = False
+        for row in rows:
+            word = row[8] & 0xFFFF
+            collects = collects or word >> 8 in _COLLECTORS
+            for place, file in enumerate(files_of(row)):
+                entries = found.get(file)
+                if entries is None:
+                    entries = found[file] = array("q")
+                entries.extend(
+                    (row[0], row[1], piece.actor, word << 1 | (place == 0), row[2], row[6], row[7])
+                )
+        store = self._store(piece) if collects else piece.actor
+        if not store:
+            return  # whose collector it is was not said
+        for file, entries in found.items():
+            yield (piece.run, store, file), entries
+
+    def _store(self, piece: Chunk) -> int:
+        """The store that a collector works for: it started it."""
+        entry = self.runs[piece.run].actors.get(piece.actor)
+        return entry.parent if entry is not None else 0
+
+    def start(self, key: Key) -> array[int]:  # noqa: ARG002
+        return array("q")
+
+    def absorb(self, state: array[int], summary: array[int]) -> None:
+        state += summary
+
+    def finish(self, key: Key, state: array[int], world: World) -> Outcome:
+        run, store, number = int(key[0]), int(key[1]), int(key[2])
+        limit, buffer = limits(world.runs[run])
+        file = File(number, limit, buffer)
+        outcome = Outcome()
+        subject = f"file {number} of {world.name((run, store))}"
+        columns = [state[i::_FIELDS] for i in range(_FIELDS)]
+        actors = tuple(sorted({(run, actor) for actor in columns[2]} | {(run, store)}))
+        for t, seq, actor, word, msg, b, c in sorted(zip(*columns, strict=True)):
+            for rule, text in file.take(word >> 1, bool(word & 1), msg, b, c):
+                outcome.findings.append(Finding(rule, subject, text, ((run, actor, seq),), t, actors))
+        return outcome
+
+
+def limits(run: Run) -> tuple[int, int]:
+    """File size limit and write buffer as RUN_START said them; 0 = not said."""
+    return (run.start[7], run.start[4]) if run.start is not None else (0, 0)

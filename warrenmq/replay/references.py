@@ -1,0 +1,223 @@
+"""Machine of a message in the stores: its reference count (S1) and the decisions about it (S2).
+
+Key: (msg >> 12,).  A message is in one store only; within a store its rows come in the store's order.
+
+S2, by the flying counter that the store saw (`storage/flying.py` says why it departs from RabbitMQ at 2 and -2):
+
+==============  ==================  ==================
+seen            a write             a remove
+==============  ==================  ==================
+no row, 0       ignored             ignored
+1 and more      processed           ignored
+-1 and less     ignored             processed
+==============  ==================  ==================
+
+A processed write is WRITE (no reference before) or CONFIRM (the record exists), a processed remove is REMOVE or DEFER.
+Of a client that is being deleted the store may ignore what the counter would process.
+
+S1, the count after each row as the store said it:
+
+=======================  =======================
+row                      count
+=======================  =======================
+WRITE                    1, was 0
+CONFIRM                  one more; the message is known
+REMOVE, REF_DROPPED      one less, was at least 1
+REF_RECOVERED            as recovered
+=======================  =======================
+
+At the clean end of a run the count of each message that was written in this trace is the number of queues that
+hold it, which the ledger says (stage 2).
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from warrenmq.replay.ledger import SHIFT
+from warrenmq.replay.machines import Finding, Key, Machine, Outcome
+from warrenmq.replay.world import Who, World
+from warrenmq.trace.catalog import FOREVER, Chunk
+from warrenmq.trace.events import Decision, Ev
+from warrenmq.trace.index import Row
+
+_WRITE, _REMOVE = int(Ev.STORE_WRITE), int(Ev.STORE_REMOVE)
+_RECOVERED, _DROPPED = int(Ev.REF_RECOVERED), int(Ev.REF_DROPPED)
+_IGNORE, _NEW, _MORE, _LESS, _LATER = (
+    int(Decision.IGNORE),
+    int(Decision.WRITE),
+    int(Decision.CONFIRM),
+    int(Decision.REMOVE),
+    int(Decision.DEFER),
+)
+
+Entries = tuple[Who, "array[int]"]
+"""The store; flat (event << 8 | flag, msg, client, counter seen, 1 = there was one, references, seq, t)."""
+Held = tuple[Who, int]
+"""A queue that held a message at the clean end of its run, as the ledger says; (queue, message)."""
+
+
+@dataclass(slots=True)
+class Store:
+    """What one store incarnation knows of 4,096 messages."""
+
+    counts: dict[int, int] = field(default_factory=dict)
+    problems: list[tuple[str, str, int, int, int]] = field(default_factory=list)
+    """(rule, text, msg, seq, t)"""
+    ignored: list[tuple[str, int, int, int, int]] = field(default_factory=list)
+    """Processed by the table, but ignored: (what, msg, client, seq, t)."""
+
+    def take(self, entries: array[int]) -> None:
+        for word, msg, client, seen, row, count, seq, t in zip(
+            *[entries[i::8] for i in range(8)], strict=True
+        ):
+            event, flag = word >> 8, word & 0xFF
+            if event == _WRITE:
+                self._decide("write", row and seen > 0, flag, (_NEW, _MORE), seen, row, msg, client, seq, t)
+                if flag == _NEW:
+                    self._count(msg, self.counts.get(msg, 0), 0, 1, count, seq, t)
+                elif flag == _MORE:
+                    before = self.counts.get(msg, -1)
+                    self._count(msg, before, max(before, 0), before + 1, count, seq, t)
+            elif event == _REMOVE:
+                self._decide(
+                    "remove", row and seen < 0, flag, (_LESS, _LATER), seen, row, msg, client, seq, t
+                )
+                if flag == _LESS:
+                    before = self.counts.get(msg, 0)
+                    self._count(msg, before, max(before, 1), before - 1, count, seq, t)
+            elif event == _DROPPED:
+                before = self.counts.get(msg, 0)
+                self._count(msg, before, max(before, 1), before - 1, count, seq, t)
+            else:
+                self.counts[msg] = count
+
+    def _decide(
+        self,
+        what: str,
+        process: bool | int,
+        flag: int,
+        processed: tuple[int, int],
+        seen: int,
+        row: int,
+        msg: int,
+        client: int,
+        seq: int,
+        t: int,
+    ) -> None:
+        if process and flag == _IGNORE:
+            self.ignored.append((what, msg, client, seq, t))
+        elif flag not in (processed if process else (_IGNORE,)):
+            counter = seen if row else "no"
+            text = f"a {what} that met {counter} flying counter was {Decision(flag).name}"
+            self.problems.append(("S2", text, msg, seq, t))
+
+    def _count(self, msg: int, before: int, fits: int, after: int, said: int, seq: int, t: int) -> None:
+        """`fits` is what `before` would have to be."""
+        if before != fits or after != said:
+            was = before if before >= 0 else "no record"
+            text = (
+                f"references went from {was} to {said}" if said >= 0 else f"references are negative: {said}"
+            )
+            self.problems.append(("S1", text, msg, seq, t))
+        self.counts[msg] = said
+
+
+@dataclass(slots=True)
+class Messages:
+    """4,096 messages in all stores of all runs."""
+
+    stores: dict[Who, Store] = field(default_factory=dict)
+    written: set[int] = field(default_factory=set)
+    """Messages whose first record this trace saw."""
+    held: Counter[tuple[int, int]] = field(default_factory=Counter)
+    """(run, message) -> queues that hold it at the clean end."""
+
+
+class References(Machine):
+    """See the module."""
+
+    name: ClassVar[str] = "references"
+    stage: ClassVar[int] = 2
+    events: ClassVar[frozenset[int]] = frozenset(
+        {Ev.STORE_WRITE, Ev.STORE_REMOVE, Ev.REF_RECOVERED, Ev.REF_DROPPED}
+    )
+
+    def summarise(self, piece: Chunk, rows: list[Row]) -> Iterator[tuple[Key, Entries]]:
+        found: dict[int, array[int]] = {}
+        for t, seq, msg, peer, pseq, a, b, c, who in rows:
+            entries = found.get(msg >> SHIFT)
+            if entries is None:
+                entries = found[msg >> SHIFT] = array("q")
+            word = who & 0xFFFF
+            count = pseq if word >> 8 == _RECOVERED else b
+            entries.extend((word, msg, peer, a, c, count, seq, t))
+        for bucket, entries in found.items():
+            yield (bucket,), ((piece.run, piece.actor), entries)
+
+    def start(self, key: Key) -> Messages:  # noqa: ARG002
+        return Messages()
+
+    def absorb(self, state: Messages, summary: Entries | Held) -> None:
+        who, told = summary
+        if isinstance(told, int):
+            state.held[who[0], told] += 1
+            return
+        store = state.stores.get(who)
+        if store is None:
+            store = state.stores[who] = Store()
+        store.take(told)
+        new = int(Ev.STORE_WRITE) << 8 | _NEW
+        state.written.update(msg for word, msg in zip(told[::8], told[1::8], strict=True) if word == new)
+
+    def finish(self, key: Key, state: Messages, world: World) -> Outcome:  # noqa: ARG002
+        outcome = Outcome()
+        for who, store in sorted(state.stores.items()):
+            for rule, text, msg, seq, t in store.problems:
+                outcome.findings.append(
+                    Finding(rule, self._subject(world, who, msg), text, ((*who, seq),), t, (who,))
+                )
+            for what, msg, client, seq, t in store.ignored:
+                if not world.was_leaving((who[0], client), t):
+                    text = f"a {what} that the flying counter let pass was ignored"
+                    client_who = (who[0], client)
+                    outcome.findings.append(
+                        Finding(
+                            "S2", self._subject(world, who, msg), text, ((*who, seq),), t, (who, client_who)
+                        )
+                    )
+            if (
+                not world.is_transient_store(who)
+                and world.ended_cleanly(who[0])
+                and world.is_last_of_name(who)
+            ):
+                self._compare(who, store, state, world, outcome)
+        return outcome
+
+    def _compare(self, who: Who, store: Store, state: Messages, world: World, outcome: Outcome) -> None:
+        """S1 at the clean end of a run."""
+        run = who[0]
+        for msg in sorted(state.written):
+            count, holders = store.counts.get(msg, 0), state.held[run, msg]
+            if count != holders:
+                text = f"at the clean end it has {count} references and {holders} queues hold it"
+                coverage = world.coverage[who]
+                needs = (who, *world.queues(run))
+                outcome.findings.append(
+                    Finding(
+                        "S1",
+                        self._subject(world, who, msg),
+                        text,
+                        ((*who, coverage.last_seq),),
+                        FOREVER,
+                        needs,
+                    )
+                )
+
+    @staticmethod
+    def _subject(world: World, who: Who, msg: int) -> str:
+        return f"message {msg & 0xFFFFFFFFFFFFFFFF:016x} in {world.name(who)}"
