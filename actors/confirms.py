@@ -34,7 +34,7 @@ class Confirm:
 
     def __init__(self, runtime: Runtime, shares: int = 1) -> None:
         self._runtime = runtime
-        self._settled = shares == 0
+        self._settled = False
         self._error: Exception | None = None
         self._shares = [None] * shares if shares > 1 else None
         self._callbacks: list[Callable[[Confirm], object]] | None = None

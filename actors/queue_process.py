@@ -154,6 +154,7 @@ class QueueProcess(Server):
             self, spec.persistent_store, owner, self.runtime.token_bytes(16), self._msgs_on_disk
         )
         self._transient = MsgStoreClient(self, spec.transient_store, owner, self.runtime.token_bytes(16), None)
+        self._clients = {spec.persistent_store: self._persistent, spec.transient_store: self._transient}
         terms = None
         if spec.durable:
             terms = take_terms(disk, spec.directory)
@@ -323,9 +324,9 @@ class QueueProcess(Server):
 
     def _take_in_all(self, arrived: list[tuple[Publish, int, int]], *, durable: bool) -> None:
         seq, in_store = self._vq.publish([message.publication for message, _, _ in arrived], persistent=durable)
-        for client in (self._persistent, self._transient):
+        for store, client in self._clients.items():
             if client.blocked:
-                self._credit.block(client.store)
+                self._credit.block(store)
         for message, sender, pseq in arrived:
             publication, confirm = message.publication, message.confirm
             count = len(publication.bodies)
@@ -398,10 +399,10 @@ class QueueProcess(Server):
         self.actor_inbox.send(MsgsOnDisk(msg_ids, reason))
 
     def _bump(self, message: BumpCredit) -> None:
-        client = self._persistent if message.store == self.spec.persistent_store else self._transient
+        client = self._clients[message.store]
         client.handle_bump(message.credit)
         if not client.blocked:
-            for publisher, credit in self._credit.unblock(client.store):
+            for publisher, credit in self._credit.unblock(message.store):
                 publisher.bump(credit)
 
     # -- deliver and settle

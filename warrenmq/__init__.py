@@ -1,1 +1,55 @@
-"""warrenmq: RabbitMQ's classic-queue storage as supervised Pykka actors."""
+"""warrenmq: RabbitMQ's classic-queue storage as supervised Pykka actors.
+
+    with warrenmq.open("data/") as broker:
+        jobs = broker.declare_queue("jobs")
+        jobs.publish(b"payload").result(timeout=5)      # on disk now
+        for delivery in jobs.consume(prefetch=100):
+            delivery.ack()
+"""
+
+from warrenmq.actors.confirms import Confirm
+from warrenmq.broker import Broker, Exchange, open  # noqa: A004
+from warrenmq.consumer import Consumer, Delivery
+from warrenmq.errors import (
+    AccessRefused,
+    Blocked,
+    BrokerClosed,
+    CorruptFile,
+    DirectoryInUse,
+    Error,
+    Nacked,
+    NotFound,
+    PreconditionFailed,
+    ResourceLocked,
+    Returned,
+    SettingsError,
+)
+from warrenmq.settings import Settings
+from warrenmq.simple_queue import Queue
+from warrenmq.stats import Stats
+from warrenmq.storage.stored_message import Properties
+
+__all__ = [
+    "AccessRefused",
+    "Blocked",
+    "Broker",
+    "BrokerClosed",
+    "Confirm",
+    "Consumer",
+    "CorruptFile",
+    "Delivery",
+    "DirectoryInUse",
+    "Error",
+    "Exchange",
+    "Nacked",
+    "NotFound",
+    "PreconditionFailed",
+    "Properties",
+    "Queue",
+    "ResourceLocked",
+    "Returned",
+    "Settings",
+    "SettingsError",
+    "Stats",
+    "open",
+]

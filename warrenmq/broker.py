@@ -16,7 +16,7 @@ import structlog
 from pykka import ActorDeadError, Timeout
 
 from warrenmq.actors.confirms import Confirm
-from warrenmq.actors.msg_store import StoreInfo
+from warrenmq.actors.msg_store_messages import Statistics
 from warrenmq.actors.queue_messages import Drain, Info, Purge, Refused
 from warrenmq.actors.vhost_process import (
     Bind,
@@ -139,7 +139,7 @@ class Broker:
         name = name or "amq.gen-" + self.runtime.token_bytes(11).hex()
         record = QueueRecord(name, durable=durable and not exclusive, exclusive=exclusive, auto_delete=auto_delete,
                              arguments=dict(arguments or {}))  # fmt: skip
-        self._declare(DeclareQueue(record))
+        self._call_named(VHOST_PROCESS, DeclareQueue(record))
         if exclusive:
             self._exclusive_queues.append(name)
         return Queue(self, name)
@@ -148,31 +148,31 @@ class Broker:
                          auto_delete: bool = False, internal: bool = False,
                          arguments: Mapping[str, Any] | None = None) -> Exchange:  # fmt: skip
         """Have an exchange ("direct" or "fanout"; the other types are not built yet); on disk when this returns."""
-        self._declare(DeclareExchange(ExchangeSpec(name, type, durable, auto_delete, internal, dict(arguments or {}))))
+        self._call_named(VHOST_PROCESS, DeclareExchange(ExchangeSpec(name, type, durable, auto_delete, internal, dict(arguments or {}))))
         return Exchange(self, name)
 
     def bind(self, destination: str | Queue, source: str | Exchange, routing_key: str = "",
              arguments: Mapping[str, Any] | None = None) -> None:  # fmt: skip
         """Route messages of exchange `source` with this key to queue `destination`; on disk when this returns."""
-        self._declare(Bind(Binding(str(destination), str(source), routing_key, dict(arguments or {}))))
+        self._call_named(VHOST_PROCESS, Bind(Binding(str(destination), str(source), routing_key, dict(arguments or {}))))
 
     def unbind(self, destination: str | Queue, source: str | Exchange, routing_key: str = "",
                arguments: Mapping[str, Any] | None = None) -> None:  # fmt: skip
         """Undo a binding; no error when there is none (AMQP)."""
-        self._declare(Unbind(Binding(str(destination), str(source), routing_key, dict(arguments or {}))))
+        self._call_named(VHOST_PROCESS, Unbind(Binding(str(destination), str(source), routing_key, dict(arguments or {}))))
 
     def delete_queue(self, name: str | Queue, *, if_unused: bool = False, if_empty: bool = False) -> int:
         """Delete a queue and its messages; returns how many were ready.  NotFound, PreconditionFailed."""
-        deleted = self._declare(DeleteQueue(str(name), if_unused, if_empty))
+        deleted = self._call_named(VHOST_PROCESS, DeleteQueue(str(name), if_unused, if_empty))
         return int(deleted)
 
     def delete_exchange(self, name: str | Exchange, *, if_unused: bool = False) -> None:
         """Delete an exchange and its bindings; its queues stay."""
-        self._declare(DeleteExchange(str(name), if_unused))
+        self._call_named(VHOST_PROCESS, DeleteExchange(str(name), if_unused))
 
     def purge(self, name: str | Queue) -> int:
         """Drop all ready messages of a queue; returns how many.  Unacked ones stay."""
-        return int(self.call_process(self.address(str(name)), Purge()))
+        return int(self.call_queue(str(name), Purge())[0])
 
     def queue(self, name: str) -> Queue:
         """A queue that exists (AMQP's passive declare); NotFound when it does not."""
@@ -229,13 +229,13 @@ class Broker:
         queues = []
         for name in sorted(self._vhost.router.queues):
             with suppress(NotFound):
-                info = self.call_process(self.address(name), Info())
+                info, _ = self.call_queue(name, Info())
                 record = self._vhost.queue(name)
                 queues.append(QueueStats(name, record is not None and record.durable, info.ready, info.unacked,
                                          info.consumers, info.in_memory))  # fmt: skip
         stores = []
         for name in (PERSISTENT_STORE, TRANSIENT_STORE):
-            info = self.call_process(self.runtime.whereis(name), StoreInfo())
+            info = self._call_named(name, Statistics())
             files = tuple(FileStats(*row) for row in info.files)
             stores.append(StoreStats(name, info.messages, info.references, info.current_file, files))
         actors = tuple(ActorStats(*each) for each in self.runtime.living())
@@ -318,7 +318,7 @@ class Broker:
             self._local.trace = self._recorder.actor(name, "client")
             return self._local.trace  # type: ignore[no-any-return]
 
-    def address(self, queue: str) -> ActorRef:
+    def address(self, queue: str) -> ActorRef[Any]:
         """A queue's process; waits while it is being restarted.  NotFound, BrokerClosed."""
         name = queue_name(queue)
         waited = 0.0
@@ -336,20 +336,27 @@ class Broker:
             self.runtime.event().wait(RESTART_LOOK)
             waited += RESTART_LOOK
 
-    def call_process(self, ref: ActorRef, request: Any) -> Any:
-        """Call an actor and raise what it refuses."""
+    def call_queue(self, queue: str, request: Any) -> tuple[Any, ActorRef[Any]]:
+        """Call a queue's process, and its successor if it dies before it answers; raise what it refuses.
+
+        Returns the answer and who gave it.  For requests that may be asked twice.
+        """
+        while True:
+            ref = self.address(queue)
+            try:
+                return self.call_actor(ref, request), ref
+            except ActorDeadError:
+                self.check_open()
+
+    def call_actor(self, ref: ActorRef[Any], request: Any) -> Any:
+        """Call one actor and raise what it refuses; ActorDeadError when it ends before it answers."""
         self.check_open()
-        try:
-            reply = self.runtime.call(ref, request, None, self.trace())
-        except ActorDeadError as error:
-            self.check_open()
-            msg = "the actor that was called ended before it answered; it is being restarted, try again"
-            raise BrokerClosed(msg) from error
+        reply = self.runtime.call(ref, request, None, self.trace())
         if isinstance(reply, Refused):
             raise reply.error
         return reply
 
-    def settle(self, ref: ActorRef, message: Ack | Reject | Taken | Cancel) -> None:
+    def settle(self, ref: ActorRef[Any], message: Ack | Reject | Taken | Cancel) -> None:
         """Cast what a consumer has to say; a dead queue process needs no acks (its messages come again)."""
         if (transaction := self.publishing().transaction) is not None:
             transaction.settle(ref, message)
@@ -360,14 +367,19 @@ class Broker:
         """A number for a consumer, unique in this broker."""
         return next(self._consumer_ids)
 
-    def _declare(self, request: Any) -> Any:
-        self.check_open()
+    def _call_named(self, name: str, request: Any) -> Any:
+        """Call an actor of the tree; waits while it is being restarted."""
         waited = 0.0
-        while not self.runtime.is_registered(VHOST_PROCESS) and waited < RESTART_PATIENCE and self._down is None:
+        while True:
+            self.check_open()
+            try:
+                return self.call_actor(self.runtime.whereis(name), request)
+            except ActorDeadError:
+                if waited > RESTART_PATIENCE:
+                    msg = f"{name} did not come back within {RESTART_PATIENCE:.0f} s; see the log"
+                    raise BrokerClosed(msg) from None
             self.runtime.event().wait(RESTART_LOOK)
             waited += RESTART_LOOK
-        self.check_open()
-        return self.call_process(self.runtime.whereis(VHOST_PROCESS), request)
 
     # -- trace
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from pykka import ActorDeadError
 
-from warrenmq.actors.queue_messages import Ack, Cancel, Consume, Deliveries, Refused, Reject, Taken
+from warrenmq.actors.queue_messages import Ack, Cancel, Consume, Deliveries, Reject, Taken
 from warrenmq.errors import BrokerClosed, Error, PreconditionFailed
 from warrenmq.storage.stored_message import Properties, StoredMessage, body_of, decode
 
@@ -194,10 +194,10 @@ class Consumer:
         self._subscription.ref.actor_inbox.forget(self._death_notice)
         try:
             untaken = self._untaken()
-            self._broker.call_process(self._subscription.ref, Cancel(self._subscription.consumer_id, untaken))
+            self._broker.call_actor(self._subscription.ref, Cancel(self._subscription.consumer_id, untaken))
             # What the queue sent before it handled the cancel comes before the reply.
             if late := self._untaken():
-                self._broker.call_process(self._subscription.ref, Cancel(self._subscription.consumer_id, late))
+                self._broker.call_actor(self._subscription.ref, Cancel(self._subscription.consumer_id, late))
         except (Error, ActorDeadError):
             pass  # a dead queue process has no consumers
         self._channel.put(CLOSED)
@@ -249,13 +249,10 @@ class Consumer:
                 self._cancelled = True
 
     def _subscribe(self) -> Subscription:
-        ref = self._broker.address(self.queue)
         consumer_id = self._broker.next_consumer_id()
         channel = self._channel
         request = Consume(consumer_id, channel, self._prefetch, self._no_ack, self._exclusive)
-        reply: Any = self._broker.call_process(ref, request)
-        if isinstance(reply, Refused):
-            raise reply.error
+        _, ref = self._broker.call_queue(self.queue, request)
         self._death_notice = ref.actor_inbox.on_close(lambda _reason: channel.put(DOWN))
         if not self._broker.is_open:
             msg = "the broker is closed"

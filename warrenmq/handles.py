@@ -61,8 +61,7 @@ class Queue:
 
     def get(self, timeout: float | None = None, *, no_ack: bool = False) -> Delivery | None:
         """One message, or None: at once when `timeout` is None or 0, else when none came within `timeout` s."""
-        ref = self._broker.address(self.name)
-        reply = self._broker.call_process(ref, Get(self._getter, no_ack, timeout or 0.0))
+        reply, ref = self._broker.call_queue(self.name, Get(self._getter, no_ack, timeout or 0.0))
         if not isinstance(reply, Deliveries):
             return None
         subscription = Subscription(self._broker, self.name, ref, self._getter, no_ack=no_ack)
@@ -82,7 +81,7 @@ class Queue:
 
     def info(self) -> QueueInfo:
         """What the queue's process knows of itself (see QueueInfo)."""
-        info: QueueInfo = self._broker.call_process(self._broker.address(self.name), Info())
+        info: QueueInfo = self._broker.call_queue(self.name, Info())[0]
         return info
 
     def purge(self) -> int:

@@ -118,9 +118,11 @@ class Publishing:
         """Route messages and cast them to their queues; NotFound when there is no such exchange."""
         queues = self._router.route(exchange, routing_key)
         if not queues or not bodies:
-            confirm = Confirm(self.runtime, 0)
+            confirm = Confirm(self.runtime)
             if mandatory and not queues:
                 confirm.fail(Returned(exchange, routing_key))
+            else:
+                confirm.confirm()
             return confirm
         publication = self._publication(exchange, routing_key, bodies, properties, persistent)
         confirm = Confirm(self.runtime, len(queues))

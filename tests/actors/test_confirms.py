@@ -25,10 +25,6 @@ def test_it_takes_every_queue_to_confirm_and_one_to_nack() -> None:
         refused.result(0)
 
 
-def test_routed_to_no_queue_it_is_settled_from_the_start() -> None:
-    Confirm(Threads(), 0).result(0)
-
-
 def test_waiting_too_short_a_time_is_a_timeout_and_the_answer_may_still_come() -> None:
     confirm = Confirm(Threads())
     with pytest.raises(TimeoutError):

@@ -299,7 +299,11 @@ def test_after_the_kill_of_any_actor_everything_confirmed_is_there(tmp_path: Pat
     with warrenmq.open(tmp_path) as broker:
         queue = broker.declare_queue("q")
         queue.publish_many(bodies).result(10)
-        broker.runtime.kill(broker.runtime.whereis(victim))
+        runtime = broker.runtime
+        before = runtime.whereis("vhost_process")
+        runtime.kill(runtime.whereis(victim))
+        while not runtime.is_registered("vhost_process") or runtime.whereis("vhost_process") is before:
+            runtime.event().wait(0.001)
         got: list[bytes] = []
         with queue.consume() as consumer:
             while len(got) < len(bodies):

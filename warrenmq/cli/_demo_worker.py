@@ -138,7 +138,7 @@ class Worker:
     def _kill(self, victim: str) -> None:
         """End one actor without its consent, and wait until its supervisor has put another in its place."""
         runtime = self._broker.runtime
-        name: Any = {"store": PERSISTENT_STORE, "gc": (PERSISTENT_STORE, "gc")}.get(
+        name: Any = {"store": PERSISTENT_STORE, "gc": f"{PERSISTENT_STORE}_gc"}.get(
             victim, queue_name(victim)
         )
         before = runtime.whereis(name)

@@ -1,0 +1,91 @@
+"""The same broker, awaited."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+import warrenmq
+from warrenmq import aio
+from warrenmq.actors.vhost_process import queue_name
+
+
+def test_publish_consume_and_restart(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with aio.open(tmp_path) as broker:
+            jobs = await broker.declare_queue("jobs")
+            await jobs.publish(b"1")
+            await jobs.publish_many([b"2", b"L" * 9000])
+            got = []
+            async with jobs.consume(prefetch=2) as consumer:
+                async for delivery in consumer:
+                    got.append(delivery.body)
+                    delivery.ack()
+                    if len(got) == 3:
+                        break
+            assert got == [b"1", b"2", b"L" * 9000]
+            assert await jobs.get() is None
+            assert await jobs.get(timeout=0.01) is None
+            await jobs.publish(b"stays")
+        async with aio.open(tmp_path) as broker:
+            delivery = await (await broker.declare_queue("jobs")).get(timeout=10)
+            assert delivery is not None
+            assert delivery.body == b"stays"
+            assert (await broker.stats()).queues[0].unacked == 1
+
+    asyncio.run(main())
+
+
+def test_many_consumers_wait_without_a_thread_each_and_the_loop_goes_on(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with aio.open(tmp_path) as broker:
+            queues = [await broker.declare_queue(f"q{i}") for i in range(20)]
+
+            async def first(queue: aio.Queue) -> bytes:
+                async for delivery in queue.consume():
+                    delivery.ack()
+                    return delivery.body
+                return b""
+
+            waiting = [asyncio.create_task(first(queue)) for queue in queues]
+            await asyncio.gather(*(queue.publish(queue.name.encode()) for queue in queues))
+            assert await asyncio.wait_for(asyncio.gather(*waiting), 30) == [queue.name.encode() for queue in queues]
+
+    asyncio.run(main())
+
+
+def test_a_consumer_goes_on_after_its_queue_was_killed_and_ends_with_the_broker(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with aio.open(tmp_path) as broker:
+            queue = await broker.declare_queue("q")
+            consumer = queue.consume()
+            await queue.publish(b"1")
+            (await anext(consumer)).ack()
+            broker.sync.runtime.kill(broker.sync.runtime.whereis(queue_name("q")))
+            await queue.publish(b"2")
+            while (delivery := await asyncio.wait_for(anext(consumer), 10)).body != b"2":
+                delivery.ack()
+            delivery.ack()
+            rest = asyncio.create_task(_rest(consumer))
+        assert await asyncio.wait_for(rest, 10) == []
+
+    asyncio.run(main())
+
+
+async def _rest(consumer: aio.Consumer) -> list[bytes]:
+    return [delivery.body async for delivery in consumer]
+
+
+def test_errors_are_those_of_the_face(tmp_path: Path) -> None:
+    async def main() -> None:
+        broker = aio.open(tmp_path)
+        with pytest.raises(warrenmq.BrokerClosed, match="async with"):
+            await broker.declare_queue("q")
+        async with broker:
+            with pytest.raises(warrenmq.NotFound):
+                await broker.publish("nowhere", "", b"")
+            await broker.declare_exchange("e", "fanout")
+            with pytest.raises(warrenmq.Returned):
+                await broker.publish("e", "", b"", mandatory=True)
+
+    asyncio.run(main())

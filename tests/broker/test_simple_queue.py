@@ -1,0 +1,86 @@
+"""warrenmq.Queue behaves as queue.Queue does, and remembers."""
+
+import queue
+import threading
+from pathlib import Path
+
+import pytest
+
+import warrenmq
+
+
+def test_items_come_back_in_order_until_task_done_across_restarts(tmp_path: Path) -> None:
+    with warrenmq.Queue(tmp_path) as q:
+        q.put(b"1")
+        q.put_many([b"2", b"3"])
+        assert q.qsize() == 3
+        assert q.get() == b"1"
+        q.task_done()
+        assert q.get() == b"2"  # never done
+        assert (q.qsize(), q.empty(), q.full()) == (1, False, False)
+    with warrenmq.Queue(tmp_path) as q:
+        assert q.qsize() == 2
+        assert [q.get(), q.get()] == [b"2", b"3"]
+        q.task_done()
+        q.task_done()
+        q.join()
+    with warrenmq.Queue(tmp_path) as q:
+        assert q.empty()
+        with pytest.raises(queue.Empty):
+            q.get_nowait()
+
+
+def test_get_waits_or_does_not_as_it_is_told(tmp_path: Path) -> None:
+    with warrenmq.Queue(tmp_path) as q:
+        with pytest.raises(queue.Empty):
+            q.get(timeout=0.02)
+        late = threading.Timer(0.05, q.put, [b"late"])
+        late.start()
+        assert q.get(timeout=10) == b"late"
+        late.join()
+        q.put(b"now")
+        assert q.get_nowait() == b"now"
+
+
+@pytest.mark.parametrize("codec", ["json", "msgpack"])
+def test_objects_go_through_a_codec_and_never_through_pickle(tmp_path: Path, codec: str) -> None:
+    item = {"a": [1, 2.5, None, "ü"], "b": {"c": True}}
+    with warrenmq.Queue(tmp_path, codec=codec) as q:  # type: ignore[arg-type]
+        q.put(item)
+        assert q.get() == item
+        with pytest.raises(TypeError):
+            q.put(object())
+        assert q.qsize() == 0
+
+
+def test_what_is_no_bytes_and_what_is_no_codec_is_said_in_a_sentence(tmp_path: Path) -> None:
+    with warrenmq.Queue(tmp_path / "q") as q:
+        with pytest.raises(TypeError, match='codec="json"'):
+            q.put("text")
+        with pytest.raises(ValueError, match="task_done"):
+            q.task_done()
+    with pytest.raises(warrenmq.PreconditionFailed, match="pickle"):
+        warrenmq.Queue(tmp_path / "p", codec="pickle")  # type: ignore[arg-type]
+    with pytest.raises(warrenmq.BrokerClosed):
+        q.put(b"late")
+
+
+def test_many_threads_share_it_and_join_waits_for_all(tmp_path: Path) -> None:
+    seen: list[bytes] = []
+    with warrenmq.Queue(tmp_path) as q:
+
+        def work() -> None:
+            while (item := q.get()) != b"stop":
+                seen.append(item)
+                q.task_done()
+            q.task_done()
+
+        workers = [threading.Thread(target=work) for _ in range(4)]
+        for worker in workers:
+            worker.start()
+        q.put_many([b"%d" % i for i in range(500)])
+        q.put_many([b"stop"] * 4)
+        q.join()
+        for worker in workers:
+            worker.join(10)
+    assert sorted(seen) == sorted(b"%d" % i for i in range(500))

@@ -1,0 +1,73 @@
+"""A simulated machine: one disk, one broker process at a time, all of it decided by a seed."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+from warrenmq.broker import Broker
+from warrenmq.replay.engine import replay_files
+from warrenmq.runtime import Simulation
+from warrenmq.settings import Settings
+from warrenmq.storage.sim_disk import SimulatedDisk
+from warrenmq.trace.recorder import Recorder
+from warrenmq.trace.sink import MemorySink
+
+SMALL = Settings(
+    msg_store_file_size_limit=4096,
+    queue_index_embed_msgs_below=100,
+    queue_index_max_journal_entries=12,
+    queue_index_segment_entry_count=8,
+    vhost_restart_intensity=(1000, 1),
+)
+
+
+class SimulatedHost:
+    """Opens brokers one after the other on the same disk; each is one run in the trace."""
+
+    def __init__(self, seed: int, settings: Settings = SMALL, *, traced: bool = True) -> None:
+        self.seed = seed
+        self.settings = settings
+        self.disk = SimulatedDisk(random.Random(f"disk {seed}"))
+        self.sink = MemorySink() if traced else None
+        self.sim = Simulation(seed)
+        self.runs = 0
+
+    def open(self) -> Broker:
+        """A new broker process."""
+        self.runs += 1
+        self.disk.before_op = lambda _op, _path: self.sim.checkpoint()
+        recorder = None
+        if self.sink is not None:
+            recorder = Recorder(self.sink, run=f"{self.runs:06d}", boot=self.runs, clock=self.sim)
+        return Broker("/data", self.settings, self.sim, self.disk, recorder)
+
+    def crash(self, *, power_cut: bool) -> None:
+        """The process is killed, or the whole machine loses power."""
+        self.sim.crash()
+        self.disk.before_op = None
+        if power_cut:
+            self.disk.power_cut()
+
+    def sleep(self, seconds: float) -> None:
+        """Let virtual time pass."""
+        self.sim.event().wait(seconds)
+
+    def wait_until(self, condition: Callable[[], bool], seconds: float = 100.0) -> None:
+        """Let virtual time pass until something is so."""
+        for _ in range(int(seconds / 0.001)):
+            if condition():
+                return
+            self.sleep(0.001)
+        msg = "it never came about"
+        raise AssertionError(msg)
+
+    def check_trace(self) -> None:
+        """Replay all runs: every invariant holds."""
+        assert self.sink is not None
+        result = replay_files(self.sink.files())
+        assert result.verdict == "ok", "\n".join(map(str, (result.verdict, *result.violations, *result.indeterminate)))
+
+    def close(self) -> None:
+        """Free what the simulation holds."""
+        self.sim.close()
