@@ -55,13 +55,14 @@ class From:
 class FutureFrom(From):
     """The address of a Pykka `ask`: its answer goes into a Pykka future, once."""
 
-    __slots__ = ("_callee", "_future", "_key")
+    __slots__ = ("_callee", "_key", "_unanswered")
 
     def __init__(self, future: Future[Any], callee: Mortal) -> None:
         self.t = 0
-        self._future: Future[Any] | None = future
+        self._unanswered = [future]
         self._callee = callee
-        self._key = callee.on_close(self.fail)
+        self._key = 0
+        self._key = callee.on_close(self.fail)  # may fail it at once
 
     def reply(self, value: Any) -> None:
         if (future := self._take()) is not None:
@@ -74,7 +75,9 @@ class FutureFrom(From):
             future.set_exception((CallFailed, error, None))
 
     def _take(self) -> Future[Any] | None:
-        future, self._future = self._future, None
-        if future is not None:
-            self._callee.forget(self._key)
+        try:
+            future = self._unanswered.pop()  # atomic: an answer and the callee's end may race
+        except IndexError:
+            return None
+        self._callee.forget(self._key)
         return future

@@ -1,0 +1,359 @@
+"""Erlang's callbacks on both schedulers: the life of a server, casts, calls, timers, priorities."""
+
+import threading
+
+import pykka
+import pytest
+
+from tests.support.schedulers import LIMIT, Worker, busy, crash, do, drained, end_of, take, until
+from warrenmq.runtime import NO_REPLY, CallFailed, Server, Stop, Threads
+
+
+def test_casts_are_handled_in_the_order_they_were_sent(runtime):
+    worker = runtime.start(Worker)
+    for number in range(1000):
+        assert runtime.cast(worker, number)
+    assert runtime.call(worker, "what came") == list(range(1000))
+
+
+def test_start_returns_when_init_has_returned(runtime):
+    notes = runtime.channel()
+    runtime.start(Worker, notes)
+    assert drained(notes) == [("init", None)]
+
+
+def test_what_init_raises_is_raised_by_start_and_leaves_nothing_behind(runtime, logs):
+    notes = runtime.channel()
+    with pytest.raises(RuntimeError, match="as told"):
+        runtime.start(Worker, notes, on_init=crash, name="w")
+    assert runtime.living() == []
+    assert not runtime.is_registered("w")
+    assert drained(notes) == [("init", "w")], "terminate is for those who lived"
+    assert logs == []
+    runtime.start(Worker, name="w")
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), Stop("not today")])
+def test_init_may_raise_anything(runtime, error):
+    def refuse(_server):
+        raise error
+
+    with pytest.raises(type(error)):
+        runtime.start(Worker, on_init=refuse)
+
+
+def test_a_name_is_for_one_at_a_time_and_free_after_its_end(runtime):
+    first = runtime.start(Worker, name=("queue", "a"))
+    assert runtime.whereis(("queue", "a")) is first
+    assert runtime.whereis(first) is first
+    with pytest.raises(ValueError, match="already taken"):
+        runtime.start(Worker, name=("queue", "a"))
+    assert runtime.whereis(("queue", "a")) is first
+    assert runtime.stop_actor(first, timeout=LIMIT)
+    with pytest.raises(pykka.ActorDeadError, match="no actor is called"):
+        runtime.whereis(("queue", "a"))
+    second = runtime.start(Worker, name=("queue", "a"))
+    assert runtime.cast(("queue", "a"), 1)
+    assert runtime.call(second, "what came") == [1]
+
+
+def test_names_are_per_runtime(runtime):
+    runtime.start(Worker, name="w")
+    other = Threads()
+    assert not other.is_registered("w")
+    other.start(Worker, name="w")
+    other.shutdown()
+    assert runtime.is_registered("w")
+
+
+def test_a_cast_that_nobody_takes_says_so(runtime):
+    worker = runtime.start(Worker)
+    runtime.stop_actor(worker, timeout=LIMIT)
+    assert runtime.cast(worker, 1) is False
+    assert runtime.cast("nobody", 1) is False
+
+
+def test_a_reply_may_come_later_and_from_another_actor(runtime):
+    helper = runtime.start(Worker)
+    worker = runtime.start(Worker)
+
+    def later(server, sender):
+        server.cast(helper, lambda _helper: sender.reply("from the helper"))
+        return NO_REPLY
+
+    assert runtime.call(worker, later) == "from the helper"
+
+
+def test_only_the_first_reply_counts(runtime):
+    worker = runtime.start(Worker)
+
+    def twice(_server, sender):
+        sender.reply("first")
+        return "second"
+
+    assert runtime.call(worker, twice) == "first"
+
+
+def test_a_call_of_a_server_that_crashes_fails_at_once_with_the_cause(runtime):
+    worker = runtime.start(Worker)
+    with pytest.raises(CallFailed) as failure:
+        runtime.call(worker, do(crash), timeout=None)
+    assert isinstance(failure.value.__cause__, RuntimeError)
+    with pytest.raises(CallFailed):
+        runtime.call(worker, "again", timeout=None)
+
+
+def test_a_call_that_waits_in_line_fails_with_the_server(runtime):
+    worker, caller = runtime.start(Worker), runtime.start(Worker)
+    notes = runtime.channel()
+    gate = busy(runtime, worker)
+    runtime.cast(worker, crash)
+
+    def ask(server):
+        try:
+            server.call(worker, "too late", timeout=None)
+        except CallFailed as failure:
+            notes.put(("failed", failure.reason))
+
+    runtime.cast(caller, ask)
+    gate.set()
+    assert isinstance(take(notes, "failed")[0], RuntimeError)
+
+
+def test_a_call_of_nobody_fails(runtime):
+    with pytest.raises(CallFailed, match="noproc"):
+        runtime.call("nobody", "hello")
+
+
+def test_a_call_can_time_out(runtime):
+    worker = runtime.start(Worker)
+    with pytest.raises(pykka.Timeout):
+        runtime.call(worker, lambda _server, _sender: NO_REPLY, timeout=0.01)
+
+
+@pytest.mark.parametrize("reason", ["normal", "shutdown", ("shutdown", "idle"), "whatever"])
+def test_stop_ends_a_server_in_good_order(runtime, reason, logs):
+    notes = runtime.channel()
+    worker = runtime.start(Worker, notes)
+
+    def stop(_server):
+        raise Stop(reason)
+
+    runtime.cast(worker, stop)
+    assert end_of(runtime, worker) == reason
+    assert take(notes, "terminate") == (None, reason)
+    assert not worker.is_alive()
+    assert logs == []
+
+
+def test_a_crash_is_told_to_people_once(runtime, logs, caplog):
+    notes = runtime.channel()
+    worker = runtime.start(Worker, notes, name="w")
+    runtime.cast(worker, crash)
+    reason = end_of(runtime, worker)
+    assert take(notes, "terminate") == ("w", reason)
+    (line,) = logs
+    assert (line["event"], line["actor"], line["exc_info"]) == ("actor crashed", "w", reason)
+    assert [record for record in caplog.records if record.levelname == "ERROR"] == []
+
+
+def test_sys_exit_in_one_actor_is_a_crash_of_that_actor_only(runtime):
+    leaver, stayer = runtime.start(Worker), runtime.start(Worker)
+
+    def leave(_server):
+        raise SystemExit
+
+    runtime.cast(leaver, leave)
+    assert isinstance(end_of(runtime, leaver), SystemExit)
+    assert runtime.call(stayer, "are you there") == []
+
+
+def test_what_terminate_raises_becomes_the_reason(runtime):
+    class Untidy(Worker):
+        def terminate(self, reason):
+            raise LookupError(reason)
+
+    untidy = runtime.start(Untidy)
+    runtime.stop_actor(untidy, timeout=LIMIT)
+    assert isinstance(untidy.actor_inbox.reason, LookupError)
+
+
+def test_mailbox_empty_is_said_once_each_time_the_mailbox_has_run_dry(runtime):
+    class Flusher(Worker):
+        def mailbox_empty(self):
+            self.note("dry", len(self.seen))
+
+    notes = runtime.channel()
+    flusher = runtime.start(Flusher, notes)
+    assert take(notes, "dry") == (0,)
+    gate = busy(runtime, flusher)
+    for number in range(100):
+        runtime.cast(flusher, number)
+    gate.set()
+    assert take(notes, "dry") == (100,)
+    assert runtime.call(flusher, "what came") == list(range(100))
+    assert take(notes, "dry") == (100,)
+    runtime.event().wait(0.01)
+    assert drained(notes) == []
+
+
+def test_what_mailbox_empty_raises_crashes_the_server(runtime):
+    class Bad(Server):
+        def mailbox_empty(self):
+            raise LookupError
+
+    assert isinstance(end_of(runtime, runtime.start(Bad)), LookupError)
+
+
+def test_timers_come_in_order_of_their_time_and_equal_times_in_order_of_asking(runtime):
+    notes = runtime.channel()
+    worker = runtime.start(Worker, notes)
+
+    def ask(server):
+        for delay, what in ((0.03, "d"), (0.01, "a"), (0.02, "b"), (0.02, "c")):
+            server.send_after(delay, what)
+
+    runtime.cast(worker, ask)
+    assert [take(notes, "info")[0] for _ in range(4)] == ["a", "b", "c", "d"]
+
+
+def test_a_cancelled_timer_never_comes(runtime):
+    notes = runtime.channel()
+    worker = runtime.start(Worker, notes)
+
+    def ask(server):
+        server.send_after(0.001, "cancelled").cancel()
+        fired = server.send_after(0.0, "early")
+        server.send_after(0.002, "late")
+        server.fired = fired
+
+    runtime.cast(worker, ask)
+    assert take(notes, "info") == ("early",)
+    assert take(notes, "info") == ("late",)
+    runtime.call(worker, do(lambda server: server.fired.cancel()))
+
+
+def test_a_timer_that_is_reset_for_ever_does_not_pile_up(runtime):
+    worker = runtime.start(Worker)
+
+    def reset(server):
+        keep = server.send_after(0.01, "kept")
+        for _ in range(10_000):
+            server.send_after(1000.0, "reset").cancel()
+        assert keep.info is not None
+        return len(server.actor_inbox._timers)
+
+    assert runtime.call(worker, do(reset)) < 200
+
+
+def test_a_timer_comes_in_the_middle_of_mail_that_never_ends(runtime):
+    class Busy(Worker):
+        def handle_cast(self, message):
+            self.cast(self.actor_ref, message)
+
+    notes = runtime.channel()
+    busy = runtime.start(Busy, notes, on_init=lambda server: server.send_after(0.005, "tick"))
+    runtime.cast(busy, "for ever")
+    assert take(notes, "info") == ("tick",)
+
+
+class Ranked(Worker):
+    @staticmethod
+    def priority(message):
+        return message[0] if isinstance(message, tuple) else 0
+
+    def handle_call(self, request, sender):
+        if isinstance(request, tuple):
+            self.seen.append(request)
+        return super().handle_call(request, sender)
+
+
+def test_mail_is_taken_by_priority_and_in_order_inside_a_priority(runtime):
+    ranked = runtime.start(Ranked)
+    gate = busy(runtime, ranked)
+    sent = [0, (8, "a"), 1, (2, "b"), (8, "c"), (-1, "d"), (2, "e"), 3]
+    for message in sent:
+        runtime.cast(ranked, message)
+    gate.set()
+    runtime.cast(ranked, (-2, "last"))
+    runtime.call(ranked, (-3, "very last"))
+    in_order = [(8, "a"), (8, "c"), (2, "b"), (2, "e"), 0, 1, 3, (-1, "d"), (-2, "last"), (-3, "very last")]
+    assert runtime.call(ranked, "what came") == in_order
+
+
+def test_calls_and_timers_have_priorities_too(runtime):
+    ranked, asker = runtime.start(Ranked), runtime.start(Worker)
+    gate = busy(runtime, ranked, first=lambda server: server.send_after(0.0, (9, "timer")))
+    runtime.cast(ranked, (1, "cast"))
+    runtime.cast(ranked, (2, "cast"))
+    runtime.cast(asker, lambda server: server.call(ranked, (3, "call"), timeout=LIMIT))
+    until(runtime, lambda: ranked.actor_inbox.length() == 3)
+    gate.set()
+    in_order = [(9, "timer"), (3, "call"), (2, "cast"), (1, "cast")]
+    assert runtime.call(ranked, "what came") == in_order
+
+
+@pytest.mark.parametrize("kind", [Worker, Ranked])
+def test_an_exit_signal_is_first_in_line(runtime, kind):
+    worker, notes = runtime.start(kind), runtime.channel()
+    worker.actor_inbox.on_close(lambda reason: notes.put(("end", reason)))
+    gate = busy(runtime, worker)
+    for number in range(10):
+        runtime.cast(worker, lambda _server, number=number: notes.put(("handled", number)))
+    stopper = runtime.start(Worker)
+    runtime.cast(stopper, lambda server: server.runtime.stop_actor(worker, "enough", LIMIT))
+    until(runtime, lambda: worker.actor_inbox._exits)
+    gate.set()
+    assert notes.get(timeout=LIMIT) == ("end", "enough")
+    assert drained(notes) == []
+
+
+def test_living_lists_actors_with_mail_and_restarts(runtime):
+    first = runtime.start(Worker, name="w")
+    runtime.stop_actor(first, timeout=LIMIT)
+    second = runtime.start(Worker, name="w")
+    runtime.start(Worker)
+    gate = busy(runtime, second)
+    runtime.cast(second, 1)
+    runtime.cast(second, 2)
+    named, unnamed = runtime.living()
+    assert (named.label, named.kind, named.restarts) == ("w", "Worker", 1)
+    assert named.mailbox == 2
+    assert (unnamed.label, unnamed.restarts) == ("Worker-1", 0)
+    gate.set()
+
+
+def test_shutdown_stops_trees_from_the_root_the_youngest_first(runtime):
+    notes = runtime.channel()
+    root = runtime.start(Worker, notes, name="root")
+    runtime.start(Worker, notes, name="child", parent=root)
+    runtime.start(Worker, notes, name="loner")
+    runtime.shutdown()
+    ends = [note[1] for note in drained(notes) if note[0] == "terminate"]
+    assert ends[:2] == ["loner", "root"]
+    assert ends[2:] == ["child"]
+    assert runtime.living() == []
+
+
+def test_threads_end_with_their_runtime():
+    runtime = Threads()
+    before = threading.active_count()
+    for _ in range(10):
+        runtime.start(Worker)
+    assert threading.active_count() == before + 10
+    runtime.shutdown()
+    assert threading.active_count() == before
+
+
+def test_actors_do_not_keep_the_interpreter_alive():
+    runtime = Threads()
+    worker = runtime.start(Worker, name="w")
+    daemon, name = runtime.call(worker, do(lambda _server: _this_thread()))
+    assert daemon
+    assert name == "w"
+    runtime.shutdown()
+
+
+def _this_thread():
+    thread = threading.current_thread()
+    return thread.daemon, thread.name

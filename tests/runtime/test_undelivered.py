@@ -1,0 +1,140 @@
+"""A cast is handled exactly once, or comes back exactly once, however it races with the end of its receiver."""
+
+import sys
+import threading
+from collections import Counter
+
+import pytest
+
+from tests.support.schedulers import LIMIT, Worker, busy, end_of
+from warrenmq.runtime import Server, Stop, Threads
+
+
+class Keeper(Server):
+    """Counts what it handles, and what it never will."""
+
+    def init(self, tally):
+        self.tally = tally
+
+    def handle_cast(self, message):
+        if message == "leave":
+            raise Stop
+        if message == "fall":
+            raise RuntimeError
+        if callable(message):
+            message(self)
+        else:
+            self.tally.handled.append(message)
+
+    def undelivered(self, message):
+        self.tally.returned.append(message)
+
+
+class Ranking(Keeper):
+    @staticmethod
+    def priority(message):
+        return message % 3 if isinstance(message, int) else 9
+
+
+class Tally:
+    def __init__(self):
+        self.handled, self.returned = [], []
+
+
+@pytest.mark.parametrize("kind", [Keeper, Ranking])
+@pytest.mark.parametrize("end", ["leave", "fall"])
+def test_mail_left_in_the_mailbox_and_mail_for_the_dead_comes_back(runtime, kind, end):
+    tally = Tally()
+    keeper = runtime.start(kind, tally)
+    gate = busy(runtime, keeper)
+    runtime.cast(keeper, 3)
+    runtime.cast(keeper, end)
+    assert all(runtime.cast(keeper, number) for number in (6, 9))
+    gate.set()
+    end_of(runtime, keeper)
+    assert runtime.cast(keeper, 12) is False
+    assert tally.handled + tally.returned == [3, 6, 9, 12]
+    assert tally.handled == ([] if kind is Ranking else [3]), "the order to end has the highest rank"
+
+
+def test_signals_calls_and_timers_are_nobodys_mail(runtime):
+    tally = Tally()
+    keeper, caller = runtime.start(Keeper, tally), runtime.start(Worker)
+    gate = busy(runtime, keeper, first=lambda server: server.send_after(0.0, "tick"))
+    runtime.cast(keeper, "leave")
+    runtime.cast(caller, lambda server: server.call(keeper, "request", timeout=None))
+    gate.set()
+    end_of(runtime, caller)
+    assert keeper.actor_inbox.reason == "normal"
+    assert tally.returned == []
+
+
+def test_a_static_hook_works_and_one_that_fails_harms_no_other_mail(runtime, logs):
+    returned = []
+
+    class Static(Server):
+        @staticmethod
+        def undelivered(message):
+            returned.append(message)
+            if message == 1:
+                raise LookupError
+
+    ref = runtime.start(Static)
+    runtime.kill(ref)
+    for number in range(3):
+        assert not runtime.cast(ref, number)
+    assert returned == [0, 1, 2]
+    assert [line["event"] for line in logs] == ["undelivered failed"]
+
+
+def test_mail_of_a_killed_actor_comes_back_though_its_thread_may_never_wake(runtime):
+    for kind in (Keeper, Ranking):
+        tally = Tally()
+        keeper = runtime.start(kind, tally)
+        gate = busy(runtime, keeper)
+        for number in range(10):
+            runtime.cast(keeper, number)
+        runtime.kill(keeper)
+        assert Counter(tally.returned) == Counter(range(10))
+        gate.set()
+
+
+def race(kind, how, senders=3, each=200):
+    """Send from several threads while the receiver ends; what became of each message."""
+    runtime = Threads()
+    tally = Tally()
+    keeper = runtime.start(kind, tally)
+    start = threading.Barrier(senders + 1)
+    refused = []
+
+    def send(first):
+        start.wait()
+        for number in range(first, first + each):
+            if not runtime.cast(keeper, number):
+                refused.append(number)
+
+    threads = [threading.Thread(target=send, args=(index * each,)) for index in range(senders)]
+    for thread in threads:
+        thread.start()
+    start.wait()
+    if how == "kill":
+        runtime.kill(keeper)
+    else:
+        runtime.cast(keeper, how)
+    for thread in threads:
+        thread.join(LIMIT)
+    runtime.shutdown()
+    return tally, refused, senders * each
+
+
+@pytest.mark.parametrize("kind", [Keeper, Ranking])
+@pytest.mark.parametrize("how", ["leave", "fall", "kill"])
+def test_each_cast_of_a_race_is_handled_or_comes_back_exactly_once(kind, how):
+    sys.setswitchinterval(1e-6)
+    try:
+        for _ in range(15):
+            tally, refused, sent = race(kind, how)
+            assert Counter(tally.handled + tally.returned) == Counter(range(sent))
+            assert set(refused) <= set(tally.returned)
+    finally:
+        sys.setswitchinterval(0.005)
