@@ -25,6 +25,7 @@ from warrenmq.storage import segment as segment_file
 from warrenmq.storage.index_merge import journal_minus_segment, segment_plus_journal
 from warrenmq.storage.index_record import ID_BYTES, body_size, embedded
 from warrenmq.storage.journal import FILE_NAME, Replay
+from warrenmq.storage.quarantine import set_aside
 from warrenmq.storage.segment import EXTENSION, Damage, Facts, Segment
 
 if TYPE_CHECKING:
@@ -164,20 +165,10 @@ class Recovery:
         """Copy the damaged bytes of one file to one file in the quarantine."""
         if not damage:
             return
-        self.found.damage += [
-            CorruptFile(f"{self._directory}/{name}", each.offset, each.reason) for each in damage
-        ]
-        pieces = b"".join(data[each.offset : each.offset + each.length] for each in damage)
+        path = f"{self._directory}/{name}"
+        self.found.damage += [CorruptFile(path, each.offset, each.reason) for each in damage]
         queue = self._directory.rpartition("/")[2]
-        first = path = f"{self._quarantine}/{queue}-{name}-{damage[0].offset}"
-        copy = 1
-        while self._disk.exists(path):
-            if self._disk.read(path) == pieces:
-                return  # an earlier recovery came as far as this
-            copy += 1
-            path = f"{first}.{copy}"
-        self._disk.mkdir(self._quarantine)
-        self._disk.replace(path, pieces)
+        set_aside(self._disk, self._quarantine, f"{queue}-{name}", data, [each[:2] for each in damage])
 
 
 def _read(disk: Disk, path: str) -> bytes:

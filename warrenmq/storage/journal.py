@@ -25,7 +25,7 @@ from struct import Struct
 from typing import TYPE_CHECKING
 
 from warrenmq.storage.index_record import lengths_agree
-from warrenmq.storage.segment import Damage, Facts
+from warrenmq.storage.segment import Damage, Facts, zeros_from_sector
 
 if TYPE_CHECKING:
     from warrenmq.storage.disk import Disk, File
@@ -157,6 +157,7 @@ class Replay:
         self.damage: list[Damage] = []
         self.end = 0
         """Where the last action ends."""
+        self._last_publish = -1
         self._entry_count = entry_count
         zeros = len(data.rstrip(b"\x00"))
         position, reason = self._run(data, 0)
@@ -164,6 +165,8 @@ class Replay:
             resume = _next_publish(data, position + 1)
             self.damage.append(Damage(position, resume - position, reason))
             position, reason = self._run(data, resume)
+        if zeros <= position < len(data):
+            self._distrust_last(data, position)
 
     def _run(self, data: bytes, position: int) -> tuple[int, str]:
         """Replay from `position` to the end, or to the first bytes that make no sense, and why."""
@@ -204,12 +207,36 @@ class Replay:
                 facts.published[relative] = data[position + _ACTION_BYTES : stop]
                 if action & _TRANSIENT:
                     facts.transient.add(relative)
-                position = stop
+                self._last_publish, position = position, stop
             highest = max(highest, seq_id)
             self.actions += 1
         self.next_seq_id = highest + 1
         self.end = position
         return position, reason
+
+    def _distrust_last(self, data: bytes, position: int) -> None:
+        """Zeros begin at `position`: take back the action before them if they may have replaced its end.
+
+        After a power cut a file can have its new length before it has its bytes.  A publish has its deliver behind
+        it, or it is torn; of an ack only one that ends in zeros across a sector boundary is in doubt.
+        """
+        start = self._last_publish
+        if start >= 0:
+            (publish,) = _unpack_action(data, start)
+            number, relative = divmod(publish & _SEQ_ID, self._entry_count)
+            facts = self.facts[number]
+            if start + _ACTION_BYTES + len(facts.published[relative]) == position:
+                del facts.published[relative]
+                facts.transient.discard(relative)
+                self.damage.append(Damage(start, position - start, "a publish is followed by zeros"))
+                return
+        start = position - _ACTION_BYTES
+        if start >= 0 and zeros_from_sector(data, start, position):
+            (action,) = _unpack_action(data, start)
+            number, relative = divmod(action & _SEQ_ID, self._entry_count)
+            if action >= _ACK:
+                self.facts[number].acked.discard(relative)
+                self.damage.append(Damage(start, position - start, "an ack is followed by zeros"))
 
 
 def _next_publish(data: bytes, position: int) -> int:

@@ -185,20 +185,36 @@ class QueueIndex:
     def read(self, start: int, end: int) -> list[tuple[int, bytes, bool]]:
         """The messages in [start, end) that are not acked: (sequence id, record, persistent), ascending."""
         found: list[tuple[int, bytes, bool]] = []
-        while start < end:
-            number = start // self._entry_count
+        for number in self._live_segments(start // self._entry_count, -(-end // self._entry_count)):
             base = number * self._entry_count
-            boundary = base + self._entry_count
-            segment = self._segments.get(number)
-            if segment is not None and segment.unacked:
-                records, transient = self._load(segment)
-                found += [
-                    (base + relative, records[relative], relative not in transient)
-                    for relative in sorted(records)
-                    if start <= base + relative < end
-                ]
-            start = boundary
+            records, transient = self._load(self._segments[number])
+            found += [
+                (base + relative, records[relative], relative not in transient)
+                for relative in sorted(records)
+                if start <= base + relative < end
+            ]
         return found
+
+    def next_live(self, seq_id: int) -> int:
+        """`seq_id`, or where the next segment with a live message begins; `next_seq_id` when there is none.
+
+        Sequence ids may have gaps of any size (a damaged one may be far off): readers ask before they look.
+        """
+        number = seq_id // self._entry_count
+        if self._live_segments(number, number + 1):
+            return seq_id
+        later = [each for each, segment in self._segments.items() if each > number and segment.unacked]
+        return min(later) * self._entry_count if later else self.next_seq_id
+
+    def _live_segments(self, first: int, end: int) -> list[int]:
+        """The numbers from `first` up to `end` of segments with a message that is not acked, ascending."""
+        segments = self._segments
+        near = range(first, end) if end - first <= len(segments) else sorted(segments)
+        return [
+            number
+            for number in near
+            if first <= number < end and (segment := segments.get(number)) is not None and segment.unacked
+        ]
 
     def _load(self, segment: Segment) -> tuple[dict[int, bytes], set[int]]:
         """A segment's live records, and which of them are transient: the file and memory together."""

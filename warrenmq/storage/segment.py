@@ -33,11 +33,14 @@ _RELATIVE = 0x3FFF
 _PUBLISH_BYTES = 34
 _MARK_BYTES = 2
 
+SECTOR = 512
+"""What a disk writes as a whole."""
+
 _pack_prefix = Struct(">H").pack
 _unpack_sizes = Struct(">26xII").unpack_from  # of the body and of the embedded message
 
 _RUN_OF_MARKS = 13
-"""26 bytes: more than a message id, so that random bytes are not taken for a run of marks; the expiry after them is
+"""26 bytes, more than a message id, so that random bytes are not taken for a run of marks; the expiry after them is
 hardly ever anything but zeros."""
 
 _ANY_PUBLISH = re.compile(
@@ -144,6 +147,7 @@ def _parse_run(data: bytes, position: int, entry_count: int, facts: Facts) -> tu
     """Parse from `position` to the end, or to the first bytes that make no sense, and why."""
     published, transient, delivered, acked = facts.published, facts.transient, facts.delivered, facts.acked
     end = len(data)
+    last_publish = -1
     while position + _MARK_BYTES <= end:
         prefix = data[position] << 8 | data[position + 1]
         relative = prefix & _RELATIVE
@@ -162,7 +166,7 @@ def _parse_run(data: bytes, position: int, entry_count: int, facts: Facts) -> tu
             published[relative] = data[position + _MARK_BYTES : stop]
             if not prefix & _PERSISTENT:
                 transient.add(relative)
-            position = stop
+            last_publish, position = position, stop
         elif prefix >= _MARK:
             if relative in delivered:
                 acked.add(relative)
@@ -173,8 +177,34 @@ def _parse_run(data: bytes, position: int, entry_count: int, facts: Facts) -> tu
                 return position, "a mark without a publish is followed by bytes that are no record"
             position += _MARK_BYTES
         else:
-            return position, "no record begins with the bits 00"
+            return _distrust_last(data, position, last_publish, facts), "no record begins with the bits 00"
     return position, "a record is cut off"
+
+
+def _distrust_last(data: bytes, position: int, last_publish: int, facts: Facts) -> int:
+    """Zeros begin at `position`: take back the record before them if they may have replaced its end.
+
+    After a power cut a file can have its new length before it has its bytes.  A publish has its mark behind it, or
+    it is torn; of a mark only one that ends in zeros across a sector boundary is in doubt.
+    """
+    if last_publish >= 0:
+        relative = int.from_bytes(data[last_publish : last_publish + _MARK_BYTES], "big") & _RELATIVE
+        if last_publish + _MARK_BYTES + len(facts.published[relative]) == position:
+            del facts.published[relative]
+            facts.transient.discard(relative)
+            return last_publish
+    start = position - _MARK_BYTES
+    if start >= 0 and zeros_from_sector(data, start, position):
+        relative = int.from_bytes(data[start:position], "big") & _RELATIVE
+        (facts.acked if relative in facts.acked else facts.delivered).discard(relative)
+        return start
+    return position
+
+
+def zeros_from_sector(data: bytes, start: int, stop: int) -> bool:
+    """Whether a sector begins within data[start:stop], with nothing but zeros from there on."""
+    boundary = (start // SECTOR + 1) * SECTOR
+    return boundary < stop and not any(data[boundary:stop])
 
 
 def _in_step(data: bytes, position: int) -> bool:

@@ -1,0 +1,87 @@
+"""A queue index on a simulated disk, for tests."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+from warrenmq.settings import Settings
+from warrenmq.storage.index_record import pack
+from warrenmq.storage.index_recovery import Found
+from warrenmq.storage.queue_index import QueueIndex
+from warrenmq.storage.recovery_terms import Terms
+from warrenmq.storage.sim_disk import SimulatedDisk
+from warrenmq.storage.stored_message import encode, encode_head
+
+DIRECTORY = "/data/queues/Q"
+QUARANTINE = "/data/quarantine"
+HEAD = encode_head("", ["q"], None)
+
+
+def embedded_record(number: int, size: int = 5) -> bytes:
+    """A record with its message inside; the body tells the number."""
+    body = number.to_bytes(4, "big").rjust(size, b"b")[:size]
+    return pack(b"warrenmq" + (number + 1).to_bytes(8, "big"), 0, len(body), encode(HEAD, body))
+
+
+def stored_record(number: int, size: int = 5000) -> bytes:
+    """A record whose message is in the store."""
+    return pack(b"warrenmq" + (number + 1).to_bytes(8, "big"), 0, size)
+
+
+def disk(seed: int = 0) -> SimulatedDisk:
+    made = SimulatedDisk(Random(seed))
+    made.mkdir(DIRECTORY)
+    return made
+
+
+def put_file(on: SimulatedDisk, name: str, data: bytes) -> None:
+    on.replace(f"{DIRECTORY}/{name}", data)
+
+
+def read_file(on: SimulatedDisk, name: str) -> bytes | None:
+    path = f"{DIRECTORY}/{name}"
+    return on.read(path) if on.exists(path) else None
+
+
+def settings(entry_count: int = 4, max_journal_entries: int = 32_768) -> Settings:
+    return Settings(
+        queue_index_segment_entry_count=entry_count, queue_index_max_journal_entries=max_journal_entries
+    )
+
+
+def recover(
+    on: SimulatedDisk,
+    use: Settings | None = None,
+    terms: Terms | None = None,
+    in_store: Any = lambda _msg_id: True,
+    trace: Any = None,
+) -> tuple[QueueIndex, Found]:
+    return QueueIndex.recover(
+        on, DIRECTORY, use or settings(), terms=terms, contains=in_store, quarantine=QUARANTINE, trace=trace
+    )
+
+
+def everything(index: QueueIndex) -> dict[int, bytes]:
+    """All live messages, read segment by segment."""
+    found: dict[int, bytes] = {}
+    seq_id = index.next_live(0)
+    while seq_id < index.next_seq_id:
+        boundary = index.next_segment_boundary(seq_id)
+        found.update((each, record) for each, record, _ in index.read(seq_id, boundary))
+        seq_id = index.next_live(boundary)
+    return found
+
+
+class Rows:
+    """Stands for an ActorTrace: keeps what is emitted."""
+
+    def __init__(self) -> None:
+        self.rows: list[tuple[Any, ...]] = []
+
+    def emit(self, event: int, flag: int = 0, **columns: int) -> int:
+        self.rows.append((event, flag, columns))
+        return len(self.rows)
+
+    def of(self, event: int) -> list[tuple[Any, ...]]:
+        return [row for row in self.rows if row[0] == event]

@@ -1,0 +1,173 @@
+"""The layout of a data directory, which is a RabbitMQ node's:
+
+    warrenmq.owner                              who has it open (owner_lock.py)
+    rabbit_serial                               how often it was opened
+    msg_stores/vhosts/<V>/.vhost                the vhost's name
+                          .config               its segment_entry_count
+                          definitions.log       what is declared (definitions.py)
+                          msg_store_persistent/N.rdq
+                          msg_store_transient/N.rdq
+                          queues/<Q>/.queue_name
+                                     journal.jif, k.idx
+    quarantine/<V>/                             bytes that made no sense
+
+<V> is base36(md5(vhost)), <Q> is base36(md5("queue" + vhost + queue)).
+
+Source: rabbit_vhost:dir, rabbit_queue_index:queue_dir, rabbit_guid; reference/classic-queue.md 1.1 and 7.1.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from warrenmq.settings import MAX_SEGMENT_ENTRIES
+from warrenmq.storage.disk import RealDisk
+from warrenmq.storage.owner_lock import OwnerLock
+from warrenmq.storage.quarantine import set_aside
+
+if TYPE_CHECKING:
+    from warrenmq.settings import Settings
+    from warrenmq.storage.disk import Disk
+
+VHOSTS = "msg_stores/vhosts"
+_DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+_BEYOND_ANY_BOOT = 1 << 20
+"""Where counting goes on when the serial cannot be read: boot numbers must not come again."""
+
+
+def base36_md5(text: str) -> str:
+    """The MD5 of a name as a base-36 number, as RabbitMQ names folders: no leading zeros, so up to 25 digits."""
+    number = int.from_bytes(hashlib.md5(text.encode(), usedforsecurity=False).digest(), "big")
+    digits = ""
+    while number or not digits:
+        number, digit = divmod(number, len(_DIGITS))
+        digits = _DIGITS[digit] + digits
+    return digits
+
+
+def vhost_folder(vhost: str) -> str:
+    """<V>."""
+    return base36_md5(vhost)
+
+
+def queue_folder(vhost: str, queue: str) -> str:
+    """<Q>."""
+    return base36_md5(f"queue{vhost}{queue}")
+
+
+class DataDirectory:
+    """An open data directory; nobody else has it until `close`."""
+
+    def __init__(self, disk: Disk, path: str, settings: Settings, lock: OwnerLock | None) -> None:
+        """Use `open`."""
+        self.path = path
+        self._disk = disk
+        self._settings = settings
+        self._lock = lock
+
+    @classmethod
+    def open(cls, disk: Disk, path: str, settings: Settings) -> DataDirectory:
+        """Own the directory, which is made when it is not there; raises DirectoryInUse."""
+        disk.mkdir(path)
+        # a simulated disk is seen by nobody but the test that made it
+        lock = OwnerLock(path) if isinstance(disk, RealDisk) else None
+        return cls(disk, path, settings, lock)
+
+    def vhost(self, name: str) -> VhostDirectory:
+        """The folder of a vhost, made when it is not there."""
+        return VhostDirectory(self._disk, self.path, name, self._settings)
+
+    def next_boot(self) -> int:
+        """Count this opening, durably: no number comes twice."""
+        path = f"{self.path}/rabbit_serial"
+        boot = 1
+        if self._disk.exists(path):
+            match = re.fullmatch(rb"(\d{1,12})\.\s*", self._disk.read(path))
+            boot = int(match[1]) + 1 if match else _BEYOND_ANY_BOOT
+        self._disk.replace(path, f"{boot}.\n".encode())
+        return boot
+
+    def close(self) -> None:
+        """Let others have the directory."""
+        if self._lock is not None:
+            self._lock.release()
+
+
+class VhostDirectory:
+    """The folder of one vhost.
+
+    path         <data>/msg_stores/vhosts/<V>
+    definitions  the file of its definitions
+    quarantine   where its damaged bytes go
+    settings     the broker's, with the segment size that this vhost was made with
+    """
+
+    def __init__(self, disk: Disk, data: str, vhost: str, settings: Settings) -> None:
+        self.name = vhost
+        self.path = f"{data}/{VHOSTS}/{vhost_folder(vhost)}"
+        self.definitions = f"{self.path}/definitions.log"
+        self.quarantine = f"{data}/quarantine/{vhost_folder(vhost)}"
+        self._queues = f"{self.path}/queues"
+        disk.mkdir(self._queues)
+        if not disk.exists(f"{self.path}/.vhost"):
+            disk.replace(f"{self.path}/.vhost", vhost.encode())
+        self.settings = self._with_own_segment_size(disk, settings)
+
+    def _with_own_segment_size(self, disk: Disk, settings: Settings) -> Settings:
+        """Sequence ids are made of it, so it is fixed when the vhost is made (9063bcbd5c).
+
+        When .config is damaged, the settings of today are the best guess at those of that day.
+        """
+        path = f"{self.path}/.config"
+        if disk.exists(path):
+            config = disk.read(path)
+            if (entry_count := read_segment_entry_count(config)) is not None:
+                return replace(settings, queue_index_segment_entry_count=entry_count)
+            set_aside(disk, self.quarantine, ".config", config, [(0, len(config))])
+        comment = "%% This file is auto-generated! Edit at your own risk!"
+        term = f"{{segment_entry_count, {settings.queue_index_segment_entry_count}}}."
+        disk.replace(path, f"{comment}\n{term}\n".encode())
+        return settings
+
+    def store(self, kind: str) -> str:
+        """The folder of msg_store_persistent or msg_store_transient."""
+        return f"{self.path}/{kind}"
+
+    def queue(self, name: str) -> str:
+        """The folder of a queue."""
+        return f"{self._queues}/{queue_folder(self.name, name)}"
+
+    def make_queue(self, disk: Disk, name: str) -> None:
+        """Make the folder of a durable queue and write into it whose it is."""
+        path = f"{self.queue(name)}/.queue_name"
+        if not disk.exists(path):
+            disk.mkdir(self.queue(name))
+            disk.replace(path, f"VHOST: {self.name}\nQUEUE: {name}\n".encode())
+
+    def remove_unknown(self, disk: Disk, names: Iterable[str]) -> None:
+        """Remove the folders of queues that are not declared.
+
+        One that says whose it is belonged to a durable queue: it was being deleted, or the definitions were damaged.
+        It is moved to the quarantine, where a person can decide.
+        """
+        known = {queue_folder(self.name, name) for name in names}
+        for folder in disk.listdir(self._queues):
+            path = f"{self._queues}/{folder}"
+            if folder in known or not disk.is_dir(path):
+                continue
+            if disk.exists(f"{path}/.queue_name"):
+                kept = f"{self.quarantine}/{folder}"
+                disk.mkdir(kept)
+                for name in disk.listdir(path):
+                    disk.replace(f"{kept}/{name}", disk.read(f"{path}/{name}"))
+            disk.rmtree(path)
+
+
+def read_segment_entry_count(config: bytes) -> int | None:
+    """The segment size that a vhost's .config tells."""
+    match = re.search(rb"^\s*\{\s*segment_entry_count\s*,\s*(\d{1,5})\s*\}", config, re.MULTILINE)
+    return int(match[1]) if match and 0 < int(match[1]) <= MAX_SEGMENT_ENTRIES else None

@@ -1,0 +1,53 @@
+"""One owner for a data directory: the operating system's lock on a file that also says who it is.
+
+The kernel gives a lock back when its owner ends, by SIGKILL too, so there is nothing stale to judge.  It belongs to
+the open file, not to the process, so a second broker in this process is refused as well.
+
+Like disk.py this is a seam: it asks the operating system for the lock, the process, the host and the time.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import platform
+import time
+
+from warrenmq.errors import DirectoryInUse
+
+FILE_NAME = "warrenmq.owner"
+_LINES = 3
+
+
+class OwnerLock:
+    """The lock on a directory, held until `release` or the end of the process."""
+
+    def __init__(self, directory: str) -> None:
+        """Take it, or raise DirectoryInUse with what its owner wrote."""
+        path = os.path.join(directory, FILE_NAME)
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            pid, host, started = _owner(os.pread(self._fd, 4096, 0))
+            os.close(self._fd)
+            if isinstance(error, BlockingIOError):
+                raise DirectoryInUse(directory, pid, host, started) from None
+            raise
+        started = time.strftime("%Y-%m-%d %H:%M:%S %z")
+        os.ftruncate(self._fd, 0)
+        os.pwrite(self._fd, f"{os.getpid()}\n{platform.node()}\n{started}\n".encode(), 0)
+
+    def release(self) -> None:
+        """Let others have the directory; may be called twice."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+def _owner(record: bytes) -> tuple[int, str, str]:
+    """Pid, host and time; an owner that has the lock, but has not written them yet, is unknown."""
+    lines = record.decode(errors="replace").splitlines()
+    if len(lines) < _LINES or not lines[0].isdigit():
+        return 0, "an unknown host", "a moment ago"
+    return int(lines[0]), lines[1], lines[2]
