@@ -1,0 +1,51 @@
+"""Replay: read traces, check the invariants, draw what happened; in Spark, or in this process.
+
+    result = replay("trace/")                       # engine="python" needs neither pyspark nor Java
+    result.verdict                                  # ok, violated or indeterminate
+    write_report(result, "report.html")
+
+    rows = read(spark, "trace/")                    # a DataFrame with names, for questions of your own
+    check(rows).show()                              # the violations, as a DataFrame
+    register(spark)                                 # then spark.read.format("warrenmq-trace").load("trace/")
+
+Both engines drive the same state machines and must agree.  Importing this package imports nothing of Spark.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from warrenmq.replay.java import SparkUnavailable
+from warrenmq.replay.replayed import Engine, Replayed, replay
+from warrenmq.replay.report import write_report
+from warrenmq.replay.spark_session import require_pyspark
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["Engine", "Replayed", "SparkUnavailable", "check", "read", "register", "replay", "write_report"]
+
+
+def read(spark: SparkSession, *paths: str | os.PathLike[str]) -> DataFrame:
+    """The rows of traces, with names (columns: spark_frames.py); NotATrace when there are none."""
+    require_pyspark()
+    from warrenmq.replay import spark_frames
+
+    return spark_frames.read(spark, *paths)
+
+
+def check(rows: DataFrame) -> DataFrame:
+    """The violations in what `read` gave, or in a part of it; empty = every invariant holds as far as rows tell."""
+    require_pyspark()
+    from warrenmq.replay import spark_check
+
+    return spark_check.check(rows)
+
+
+def register(spark: SparkSession) -> None:
+    """Make `spark.read.format("warrenmq-trace")` known to a session."""
+    require_pyspark()
+    from warrenmq.replay import spark_frames
+
+    spark_frames.register(spark)

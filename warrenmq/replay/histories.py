@@ -6,8 +6,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
 from warrenmq.replay.measures import SLICE_NS, Measures, Row
+from warrenmq.replay.picture import Combine, FileBar, Life, Picture, Restart
 from warrenmq.replay.series import Axis, decisions, delays, depth, flows, flushes
-from warrenmq.replay.picture import Combine, FileBar, Life, Restart, Picture
 from warrenmq.trace.catalog import Run
 from warrenmq.trace.events import Ev, Reason
 

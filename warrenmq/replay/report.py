@@ -8,15 +8,19 @@ from __future__ import annotations
 import html
 import importlib.util
 import json
+import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from warrenmq.errors import CallerError
 from warrenmq.replay.figures import Plot, plots
+from warrenmq.replay.machines import Finding
 from warrenmq.replay.measures import CONFIRM_DELAY
 from warrenmq.replay.page import PAGE
 from warrenmq.replay.picture import Picture
+from warrenmq.replay.replayed import Replayed
+from warrenmq.trace.catalog import Catalog
 
 SHOWN = 200
 """Violations on the page; the rest is counted."""
@@ -31,53 +35,53 @@ def require_plotly() -> None:
         raise ReportUnavailable("A report needs plotly: pip install 'warrenmq[report]'.")
 
 
-def write_report(target: str | Path, found: dict[str, Any], picture: Picture, trace: str) -> None:
-    """Write the page for what a replay `found` (the object that `--json` prints) to the file `target`."""
+def write_report(replayed: Replayed, target: str | os.PathLike[str]) -> None:
+    """Write the page of a replay to the file `target`; CallerError without plotly, or without a picture."""
     require_plotly()
     from plotly.offline import get_plotlyjs  # type: ignore[import-untyped]
 
+    picture = replayed.picture
+    if picture is None:
+        raise CallerError("This replay took no picture: call replay(..., picture=True) for a report.")
     drawn = plots(picture)
     page = PAGE.substitute(
         title="Replay of a trace",
-        subtitle=html.escape(trace),
-        body="\n".join(
-            [_verdict(found), _tiles(found, picture), *_findings(found), _rules(found), _cards(drawn)]
-        ),
+        subtitle=_subtitle(replayed),
+        body="\n".join([
+            _verdict(replayed), _tiles(replayed, picture), *_findings(replayed), _rules(replayed), _cards(drawn),
+        ]),
         footer="Written by warrenmq replay. Times are seconds since the first row of the trace.",
         plotly=get_plotlyjs(),
         # "</" inside a script would end it, whatever a queue is called
-        plots=json.dumps([{"data": plot.data, "layout": plot.layout} for plot in drawn]).replace(
-            "</", "<\\/"
-        ),
-    )
+        plots=json.dumps([{"data": plot.data, "layout": plot.layout} for plot in drawn]).replace("</", "<\\/"),
+    )  # fmt: skip
     Path(target).write_text(page, encoding="utf-8")
 
 
-def _verdict(found: dict[str, Any]) -> str:
-    verdict = found["verdict"]
+def _subtitle(replayed: Replayed) -> str:
+    engine = {"spark": "in Spark", "python": "in one Python process"}[replayed.engine]
+    return f"{html.escape(os.path.abspath(replayed.path))}, replayed {engine} in {replayed.seconds:,.1f} s"
+
+
+def _verdict(replayed: Replayed) -> str:
+    violations, undecided = replayed.result.violations, replayed.result.indeterminate
     text = {
         "ok": "Every invariant holds.",
-        "violated": f"{_count(len(found['violations']), 'violation')}.",
+        "violated": f"{_count(len(violations), 'violation')}.",
         "indeterminate": "No violation, but part of the trace is missing.",
-    }[verdict]
-    more = (
-        f" <span>{_count(len(found['indeterminate']), 'case')} could not be decided.</span>"
-        if found["indeterminate"]
-        else ""
-    )
-    return f'<p class="verdict {verdict}">{text}{more}</p>'
+    }[replayed.verdict]
+    more = f" <span>{_count(len(undecided), 'case')} could not be decided.</span>" if undecided else ""
+    return f'<p class="verdict {replayed.verdict}">{text}{more}</p>'
 
 
 def _count(n: int, noun: str) -> str:
     return f"{n:,} {noun}" + ("" if n == 1 else "s")
 
 
-def _tiles(found: dict[str, Any], picture: Picture) -> str:
-    tiles = [(f"{found['messages']:,}", "messages"), (f"{found['events']:,}", "events")]
-    if picture.seconds:
-        tiles.append(
-            (f"{picture.seconds[-1] + picture.width:,.1f} s", _count(max(len(picture.runs), 1), "run"))
-        )
+def _tiles(replayed: Replayed, picture: Picture) -> str:
+    figures = replayed.result.figures
+    tiles = [(f"{figures['messages']:,}", "messages"), (f"{figures['events']:,}", "events")]
+    tiles.append((f"{picture.seconds[-1] + picture.width:,.1f} s", _count(figures["runs"], "run")))
     if rates := picture.flows.get("confirmed"):
         tiles.append((f"{max(rates):,.0f}/s", "most confirms"))
     if confirm := picture.delays.get(CONFIRM_DELAY):
@@ -96,40 +100,41 @@ def _ms(seconds: float) -> str:
     return f"{seconds * 1000:,.3g} ms"
 
 
-def _findings(found: dict[str, Any]) -> Iterable[str]:
-    for title, key in (("Violations", "violations"), ("Not decided", "indeterminate")):
-        cases = found[key]
-        if cases:
+def _findings(replayed: Replayed) -> Iterable[str]:
+    result = replayed.result
+    for title, findings in (("Violations", result.violations), ("Not decided", result.indeterminate)):
+        if findings:
             yield f"<h2>{title}</h2>"
             rows = [
-                [case.get("rule", ""), case.get("key", ""), case.get("detail", "")] for case in cases[:SHOWN]
+                [finding.rule, finding.subject, finding.text, _evidence(finding, result.catalog)]
+                for finding in findings[:SHOWN]
             ]
-            yield _table(["rule", "where", "what"], rows)
-            if len(cases) > SHOWN:
-                yield f'<p class="note">and {len(cases) - SHOWN:,} more: see --json.</p>'
+            yield _table(["rule", "where", "what", "rows"], rows)
+            if len(findings) > SHOWN:
+                yield f'<p class="note">and {len(findings) - SHOWN:,} more: warrenmq replay --json lists all.</p>'
 
 
-def _rules(found: dict[str, Any]) -> str:
-    columns = ("id", "text", "checked", "violated", "indeterminate")
-    rows = [[rule[column] for column in columns] for rule in found["rules"]]
-    return "<h2>Invariants</h2>" + _table(["rule", "", "checked", "violated", "not decided"], rows)
+def _evidence(finding: Finding, catalog: Catalog) -> str:
+    """Which rows show it: actor and row number."""
+    return ", ".join(f"{catalog.runs[run].actor_name(actor)} {seq:,}" for run, actor, seq in finding.rows[:4])
+
+
+def _rules(replayed: Replayed) -> str:
+    rows = [[rule.id, rule.name, rule.text, rule.violated, rule.indeterminate] for rule in replayed.rules]
+    return "<h2>Invariants</h2>" + _table(["rule", "name", "text", "violated", "not decided"], rows)
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """A table; whole numbers stand right, and in the columns of findings they have a colour."""
+    """A table whose first column is code; counts of findings stand right and have a colour."""
     colours = {"violated": "bad", "not decided": "open"}
-    numeric = {index for index, name in enumerate(head) if name in {"checked", *colours}}
     parts = ['<div class="card scroll"><table><tr>']
-    parts += [f"<th{' class=n' if index in numeric else ''}>{name}</th>" for index, name in enumerate(head)]
+    parts += [f"<th{' class=n' if name in colours else ''}>{name}</th>" for name in head]
     parts.append("</tr>")
     for row in rows:
         parts.append("<tr>")
-        for index, value in enumerate(row):
-            if index in numeric:
-                colour = (
-                    ("zero" if not value else colours.get(head[index], "")) if head[index] in colours else ""
-                )
-                parts.append(f'<td class="n {colour}">{value:,}</td>')
+        for index, (name, value) in enumerate(zip(head, row, strict=True)):
+            if name in colours:
+                parts.append(f'<td class="n {colours[name] if value else "zero"}">{value:,}</td>')
             else:
                 text = html.escape(str(value))
                 parts.append(f"<td><code>{text}</code></td>" if index == 0 else f"<td>{text}</td>")

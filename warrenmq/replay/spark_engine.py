@@ -15,21 +15,27 @@ of what the store does.  A task handles thousands of keys in one call, so no Pyt
 
 from __future__ import annotations
 
+import os
 import pickle
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import groupby
 from typing import Any, NamedTuple
 
-import msgpack
+import msgpack  # type: ignore[import-untyped]
 import pyarrow as pa  # type: ignore[import-untyped]
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
+from warrenmq.replay.engine import Result, result
 from warrenmq.replay.machines import FigureKey, Finding, Machine, Outcome, Summariser
-from warrenmq.replay.spark_source import Batches, Pieces
+from warrenmq.replay.rules import all_machines
+from warrenmq.replay.spark_source import Batches, Look, Pieces, look, map_pieces
+from warrenmq.replay.verdict import judge
 from warrenmq.replay.world import Landmarks, World
+from warrenmq.trace.catalog import Catalog
 from warrenmq.trace.index import rows_of
 
 LANDMARKS = "landmarks"
@@ -42,6 +48,8 @@ _SCHEMA = pa.schema([
     ("nth", pa.int32()), ("summary", pa.binary()),
 ])  # fmt: skip
 _BATCH_ROWS = 4096
+_AFTER_ALL_RUNS = (1 << 31) - 1
+"""Facts come after the summaries of their key."""
 
 
 class Summarised(NamedTuple):
@@ -114,11 +122,31 @@ class Conclude:
             outcome = machine.finish(key, state, self._world)
             found.take(outcome)
             for nth, (to, fact_key, fact) in enumerate(outcome.facts):
-                yield Summarised(to, pack_key(fact_key), -1, 0, 0, nth, pickle.dumps(fact))
+                yield Summarised(to, pack_key(fact_key), _AFTER_ALL_RUNS, 0, 0, nth, pickle.dumps(fact))
         yield Summarised(FOUND, b"", 0, 0, 0, 0, pickle.dumps(found))
 
 
-def conclude(summaries: DataFrame, machines: Sequence[Machine], world: World) -> Found:
+def replay(spark: SparkSession, *paths: str | os.PathLike[str]) -> Result:
+    """Replay trace directories or files; NotATrace if they hold none."""
+    return replay_look(spark, look(spark, *paths))
+
+
+def replay_look(spark: SparkSession, trace: Look) -> Result:
+    """The same after a first look."""
+    machines = all_machines(trace.catalog.runs)
+    return conclude(
+        map_pieces(spark, trace, partial(Summarise, machines), SUMMARIES_DDL), machines, trace.catalog
+    )
+
+
+def conclude(summaries: DataFrame, machines: Sequence[Machine], catalog: Catalog) -> Result:
+    """From summaries (SUMMARIES_DDL) of all pieces to the result."""
+    world = World.of(catalog)
+    found = _conclude(summaries, machines, world)
+    return result(judge(found.findings, machines, catalog, world), catalog, world, found.figures)
+
+
+def _conclude(summaries: DataFrame, machines: Sequence[Machine], world: World) -> Found:
     """Both stages; `world` gets its landmarks here."""
     summaries.cache()
     first = None
@@ -151,7 +179,7 @@ def _stage(summaries: DataFrame, machines: Sequence[Machine], world: World) -> D
     return (
         summaries.where(sf.col("machine").isin(names))
         .repartition("machine", "key")
-        .sortWithinPartitions("machine", "key", "run", "actor", "seq", "nth")
+        .sortWithinPartitions("machine", "key", "run", "actor", "seq", "nth", "summary")
         .mapInArrow(Conclude(machines, world), SUMMARIES_DDL)
     )
 

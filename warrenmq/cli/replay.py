@@ -1,0 +1,53 @@
+"""`warrenmq replay TRACE`: check the invariants on a trace, in Spark or in this process."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from typing import Any
+
+from warrenmq.errors import CallerError
+
+
+def add_parser(subparsers: Any) -> Any:
+    parser = subparsers.add_parser(
+        "replay",
+        help="replay a trace in Spark and check the invariants",
+        description="Replay the state machines of every actor from a trace and check the invariants. "
+        "Exit status: 0 none is violated, 1 one is, 2 the trace cannot be read or a package is missing.",
+    )
+    parser.add_argument("trace", metavar="TRACE", help="a directory of trace files, or one file")
+    parser.add_argument(
+        "--engine",
+        choices=("spark", "python"),
+        default="spark",
+        help="spark (default), or one plain Python process, which is quicker below some tens of millions of events",
+    )
+    parser.add_argument("--master", help="where Spark runs (default: local[*], or what spark-submit says)")
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of the table")
+    parser.add_argument("--report", metavar="FILE.html", help="write a page with plots (needs plotly)")
+    return parser
+
+
+def run(args: argparse.Namespace) -> int:
+    from warrenmq.replay import SparkUnavailable, replay, write_report
+    from warrenmq.replay.report import require_plotly
+    from warrenmq.replay.summary import print_summary
+
+    if args.report:
+        require_plotly()  # before minutes of work, not after
+    if args.engine == "spark" and sys.stderr.isatty():
+        print("starting Spark ...", file=sys.stderr)
+    try:
+        found = replay(args.trace, engine=args.engine, master=args.master, picture=bool(args.report))
+    except SparkUnavailable as unavailable:
+        raise CallerError(f"{unavailable} Or use --engine python, which needs neither.") from unavailable
+    if args.report:
+        write_report(found, args.report)
+        print(f"report {args.report}", file=sys.stderr)
+    if args.json:
+        print(json.dumps(found.as_dict()))
+    else:
+        print_summary(found)
+    return 1 if found.verdict == "violated" else 0

@@ -1,0 +1,99 @@
+"""One call that replays a trace with either engine and keeps what the report draws."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+from warrenmq.replay import engine as python_engine
+from warrenmq.replay.engine import Result
+from warrenmq.replay.histories import draw
+from warrenmq.replay.measures import measure_trace
+from warrenmq.replay.picture import Picture
+from warrenmq.replay.rules import RULES
+from warrenmq.replay.spark_session import spark_session
+from warrenmq.trace.reader import open_trace, trace_files
+
+Engine = Literal["spark", "python"]
+SHORT_BYTES = 64 << 20
+"""Below this a run takes seconds, and the JVM's start-up is most of it."""
+
+
+class RuleCounts(NamedTuple):
+    """One line of the table: an invariant and how it fared."""
+
+    id: str
+    name: str
+    text: str
+    violated: int
+    indeterminate: int
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """What a replay found, and what it saw on the way."""
+
+    path: str
+    engine: Engine
+    seconds: float
+    result: Result
+    picture: Picture | None
+    """For the report; None unless it was asked for."""
+
+    @property
+    def verdict(self) -> str:
+        """ok, violated or indeterminate."""
+        return self.result.verdict
+
+    @property
+    def rules(self) -> list[RuleCounts]:
+        """Every invariant, in the order of the rules."""
+        violated = Counter(finding.rule for finding in self.result.violations)
+        undecided = Counter(finding.rule for finding in self.result.indeterminate)
+        return [
+            RuleCounts(rule.id, rule.name, rule.text, violated[rule.id], undecided[rule.id])
+            for rule in RULES.values()
+        ]
+
+    def as_dict(self) -> dict[str, Any]:
+        """The object that `warrenmq replay --json` prints."""
+        return {**self.result.as_dict(), "engine": self.engine, "seconds": round(self.seconds, 3)}
+
+
+def replay(
+    path: str | os.PathLike[str], *, engine: Engine = "spark", master: str | None = None, picture: bool = True
+) -> Replayed:
+    """Replay a trace; `picture=False` saves the time that only the report needs.
+
+    `master` is Spark's, and counts only when this process starts Spark.
+    """
+    name = os.fspath(path)
+    run = _in_spark if engine == "spark" else _in_this_process
+    began = time.monotonic()
+    result, drawn = run(name, master, picture)
+    return Replayed(name, engine, time.monotonic() - began, result, drawn)
+
+
+def _in_this_process(path: str, _master: str | None, picture: bool) -> tuple[Result, Picture | None]:
+    with open_trace(path) as trace:
+        result = python_engine.replay_trace(trace)
+        return result, draw(measure_trace(trace), trace.catalog.runs) if picture else None
+
+
+def _in_spark(path: str, master: str | None, picture: bool) -> tuple[Result, Picture | None]:
+    with spark_session(master=master, short=_is_short(path)) as spark:
+        from warrenmq.replay import spark_engine, spark_measures, spark_source
+
+        trace = spark_source.look(spark, path)
+        result = spark_engine.replay_look(spark, trace)
+        if not picture:
+            return result, None
+        rows = spark_source.load_rows(spark, trace)
+        return result, draw(spark_measures.measure_rows(rows), trace.catalog.runs)
+
+
+def _is_short(path: str) -> bool:
+    return "://" not in path and sum(os.path.getsize(name) for name in trace_files(path)) < SHORT_BYTES
