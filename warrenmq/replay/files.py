@@ -254,10 +254,10 @@ class Files(Machine):
         outcome = Outcome()
         subject = f"file {number} of {world.name((run, store))}"
         columns = [state[i::_FIELDS] for i in range(_FIELDS)]
-        actors = tuple(sorted({(run, actor) for actor in columns[2]} | {(run, store)}))
+        needs = ((run, store), *world.started_by((run, store)))
         for t, seq, actor, word, msg, b, c in sorted(zip(*columns, strict=True)):
             for rule, text in file.take(word >> 1, bool(word & 1), msg, b, c):
-                outcome.findings.append(Finding(rule, subject, text, ((run, actor, seq),), t, actors))
+                outcome.findings.append(Finding(rule, subject, text, ((run, actor, seq),), t, needs))
         return outcome
 
 

@@ -270,7 +270,7 @@ class Lives:
         """C2: go through the incarnations in order, and compare what one left with what the next recovered."""
         owed = settled = bytes(SIZE)
         stored: dict[int, int] = {}
-        before: Who | None = None
+        begun = False
         incarnations = world.incarnations(name)
         for number, who in enumerate(incarnations):
             life = self.lives.get(who)
@@ -281,8 +281,8 @@ class Lives:
                 life = Life()
             life.grow(SIZE)
             recovered = life.marks.translate(_IS_RECOVERED)
-            if before is not None:
-                self._compare(name, before, who, owed, settled, recovered, world, outcome)
+            if begun:
+                self._compare(name, who, owed, settled, recovered, world, outcome)
             held = life.states.translate(_IS_HELD)
             known = life.states.translate(_IS_KNOWN)
             owed = _and(held, _or(life.marks.translate(_IS_OWED), _and(owed, recovered)))
@@ -290,7 +290,7 @@ class Lives:
             for place, n, msg in life.stored:
                 stored.update(zip(range(place, place + n), range(msg, msg + n), strict=True))
             stored = {place: msg for place, msg in stored.items() if held[place]}
-            before = who
+            begun = True
             last_of_run = number + 1 == len(incarnations) or incarnations[number + 1][0] != who[0]
             if last_of_run and stored and world.ended_cleanly(who[0]):
                 for msg in stored.values():
@@ -299,7 +299,6 @@ class Lives:
     def _compare(
         self,
         name: str,
-        before: Who,
         after: Who,
         owed: bytes,
         settled: bytes,
@@ -308,6 +307,7 @@ class Lives:
         outcome: Outcome,
     ) -> None:
         row = world.landmark(after).recovered
+        needs = world.namesakes(name, after[0])
         evidence = ((*after, row[1] if row is not None else 1),)
         for text, ids in (
             ("confirmed, and not recovered", _minus(owed, recovered)),
@@ -315,10 +315,8 @@ class Lives:
         ):
             if first := ids.find(1) + 1:
                 said = f"{ids.count(1)} messages from {self.base + first - 1} on were {text}"
-                # Any missing row of the two could be the ack or the recovery: only whole ones convict.
-                outcome.findings.append(
-                    Finding("C2", f"queue {name}", said, evidence, FOREVER, (before, after))
-                )
+                # Any missing row of its lives could be the ack or the recovery: only whole ones convict.
+                outcome.findings.append(Finding("C2", f"queue {name}", said, evidence, FOREVER, needs))
 
 
 def _and(one: Bytes, two: Bytes) -> bytes:

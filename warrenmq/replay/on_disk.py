@@ -163,11 +163,11 @@ class OnDisk(Machine):
     def finish(self, key: Key, state: Meeting, world: World) -> Outcome:
         run = int(key[0])
         outcome = Outcome()
-        stores = tuple(world.stores(run))
+        needs = world.incomplete(run)
         for (queue, msg, flag), rows in state.heard.items():
             for seq, t in rows:
                 said = "cancelled" if flag == IGNORED else "safe"
                 subject = f"message {msg & 0xFFFFFFFFFFFFFFFF:016x} in queue {world.name((run, queue))}"
                 text = f"the queue was told that its body is {said}, but no store said so"
-                outcome.findings.append(Finding("C1", subject, text, ((run, queue, seq),), t, stores))
+                outcome.findings.append(Finding("C1", subject, text, ((run, queue, seq),), t, needs))
         return outcome

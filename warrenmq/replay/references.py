@@ -206,7 +206,7 @@ class References(Machine):
             if count != holders:
                 text = f"at the clean end it has {count} references and {holders} queues hold it"
                 coverage = world.coverage[who]
-                needs = (who, *world.queues(run))
+                needs = world.incomplete(run)
                 outcome.findings.append(
                     Finding(
                         "S1",

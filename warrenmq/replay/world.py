@@ -175,18 +175,25 @@ class World:
             )
         return self._clean[run]
 
-    def queues(self, run: int) -> list[Who]:
-        """All queue processes of a run."""
-        return [
-            who for who, mark in self.landmarks.items()
-            if who[0] == run and (mark.recovered is not None and mark.recovered[8] >> 8 & 0xFF == Ev.QUEUE_RECOVERED)
-        ]  # fmt: skip
+    def incomplete(self, run: int) -> tuple[Who, ...]:
+        """Actors of this and earlier runs of whom rows are missing."""
+        return tuple(
+            who for who, coverage in self.coverage.items() if who[0] <= run and not coverage.complete
+        )
 
-    def stores(self, run: int) -> list[Who]:
-        """All store processes of a run."""
-        return [
-            who for who, mark in self.landmarks.items() if who[0] == run and Ev.STORE_RECOVERED in mark.events
-        ]
+    def namesakes(self, name: str, run: int) -> tuple[Who, ...]:
+        """Every actor of this name in this and earlier runs, whether or not there are rows of it."""
+        return tuple(
+            (number, actor)
+            for number, its in enumerate(self.runs[: run + 1])
+            for actor, entry in its.actors.items()
+            if entry.name == name
+        )
+
+    def started_by(self, who: Who) -> tuple[Who, ...]:
+        """The actors that this one started."""
+        actors = self.runs[who[0]].actors
+        return tuple((who[0], actor) for actor, entry in actors.items() if entry.parent == who[1])
 
     def is_last_of_name(self, who: Who) -> bool:
         """No later incarnation of this actor in its run."""

@@ -190,6 +190,10 @@ def _run(files: list[FileIndex]) -> Run:
     last = segments[-1].footer if segments else None
     run.closed = last is not None and bool(last["closed"])
     damaged = any(not found.at_end or file is not segments[-1] for file in segments for found in file.damage)
+    damaged = damaged or any(
+        file.footer is not None and file.footer["rows"] != sum(frame.rows for frame in file.frames)
+        for file in segments
+    )
     numbered = [_file_number(file) for file in segments] == list(range(1, len(segments) + 1))
     ended = run.closed or (last is None and bool(slabs) and bool(segments))
     run.whole = numbered and ended and not damaged and not run.lossy

@@ -131,6 +131,7 @@ class SlabContent(NamedTuple):
     torn: int
     """Rows that were being written when the process died."""
     lossy: bool
+    """Rows were dropped, or the file was cut short."""
 
 
 def read_slabs(data: memoryview) -> SlabContent | None:
@@ -151,7 +152,8 @@ def read_slabs(data: memoryview) -> SlabContent | None:
         else:
             torn += 1
     joined = {actor: b"".join(found[seq] for seq in sorted(found)) for actor, found in sorted(rows.items())}
-    return SlabContent(head[0], joined, torn, lossy=bool(data[_LOSSY_AT]))
+    cut = len(body) % CHUNK_BYTES != 0
+    return SlabContent(head[0], joined, torn, lossy=cut or bool(data[_LOSSY_AT]))
 
 
 class Slabs:

@@ -1,0 +1,91 @@
+"""Every rule finds what is planted for it, nothing else does, and a consistent trace is fine."""
+
+from __future__ import annotations
+
+import json
+import random
+
+import pytest
+from tests.support.trace_model import consistent_trace
+from tests.support.trace_plants import PLANTS, Plant
+from tests.support.trace_writer import RunRows, write_trace
+
+from warrenmq.replay.engine import Result, replay_memory
+from warrenmq.replay.rules import RULES
+from warrenmq.trace.events import Ev
+
+
+def planted(plant: Plant) -> list[RunRows]:
+    for seed in range(40):
+        runs = consistent_trace(seed)
+        if plant(runs):
+            return runs
+    pytest.fail("no consistent trace has a place for this plant")
+
+
+def told(result: Result) -> list[str]:
+    return [
+        json.dumps(each) for each in (*result.as_dict()["violations"], *result.as_dict()["indeterminate"])
+    ]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_consistent_trace_is_fine(seed: int) -> None:
+    result = replay_memory(write_trace(consistent_trace(seed)))
+    assert told(result) == []
+    assert result.verdict == "ok"
+
+
+def test_the_consistent_traces_have_every_kind_of_row_but_three() -> None:
+    seen = {
+        row[8] >> 8 & 0xFF
+        for seed in range(20)
+        for run in consistent_trace(seed)
+        for actor in run.actors
+        for row in actor.rows
+    }
+    assert {event.name for event in Ev} - {Ev(event).name for event in seen} == {"ESCALATE", "DEFER"}
+
+
+def test_every_rule_has_a_plant() -> None:
+    assert {rule for rule, _, _ in PLANTS} == set(RULES)
+
+
+@pytest.mark.parametrize(
+    ("rule", "plant", "implied"), PLANTS, ids=[f"{rule}-{plant.__name__}" for rule, plant, _ in PLANTS]
+)
+def test_a_planted_violation_is_found_by_its_rule_alone(
+    rule: str, plant: Plant, implied: frozenset[str]
+) -> None:
+    result = replay_memory(write_trace(planted(plant)))
+    found = {finding.rule for finding in result.violations}
+    assert rule in found, told(result)
+    assert found <= {rule} | implied, told(result)
+    assert result.indeterminate == []
+    assert result.verdict == "violated"
+
+
+@pytest.mark.parametrize(
+    ("rule", "plant", "implied"), PLANTS, ids=[f"{rule}-{plant.__name__}" for rule, plant, _ in PLANTS]
+)
+def test_how_the_rows_were_cut_into_pieces_does_not_matter(
+    rule: str, plant: Plant, implied: frozenset[str]
+) -> None:  # noqa: ARG001
+    runs = planted(plant)
+    once = told(replay_memory(write_trace(runs, 1000)))
+    for piece in (1, 7, 64):
+        assert told(replay_memory(write_trace(runs, piece, backwards=True))) == once
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_missing_rows_make_a_trace_indeterminate_and_never_violated(seed: int) -> None:
+    rng = random.Random(seed)
+    runs = consistent_trace(seed % 10)
+    run = rng.choice(runs)
+    actor = rng.choice([actor for actor in run.actors if len(actor.rows) > 3])
+    first = rng.randrange(len(actor.rows) - 1)
+    del actor.rows[first : min(first + rng.choice((1, 2, 10)), len(actor.rows) - 1)]
+    result = replay_memory(write_trace(runs))
+    assert told(result) != []
+    assert result.violations == []
+    assert result.verdict == "indeterminate"

@@ -1,0 +1,501 @@
+"""One broken trace for each way of breaking each rule: a consistent trace with the smallest change that does it.
+
+A plant is a function that changes the runs and returns True, or False when this trace has no place for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+
+from tests.support.trace_model import BUFFER, LIMIT
+from tests.support.trace_writer import (
+    MSG,
+    PEER,
+    PSEQ,
+    SEQ,
+    WHO,
+    A,
+    Actor,
+    B,
+    C,
+    Row,
+    RunRows,
+    T,
+    become,
+    event,
+    flag,
+    insert,
+    set_flag,
+    spread,
+)
+from warrenmq.trace.events import (
+    CONFIRM_DURABLE,
+    CONFIRM_TRANSIENT,
+    DROP_PURGED,
+    IN_STORE,
+    PERSISTENT,
+    REDELIVERED,
+    WRITTEN,
+    Decision,
+    Ev,
+    Reason,
+    Trigger,
+)
+
+Plant = Callable[[list[RunRows]], bool]
+PLANTS: list[tuple[str, Plant, frozenset[str]]] = []
+"""(rule, plant, other rules that the same change breaks of necessity)"""
+
+
+def plant(rule: str, *implied: str) -> Callable[[Plant], Plant]:
+    def register(function: Plant) -> Plant:
+        PLANTS.append((rule, function, frozenset(implied)))
+        return function
+
+    return register
+
+
+def queues(runs: list[RunRows]) -> Iterator[tuple[RunRows, Actor]]:
+    for run in runs:
+        for actor in run.of("QueueProcess"):
+            yield run, actor
+
+
+def stores(runs: list[RunRows]) -> Iterator[tuple[RunRows, Actor]]:
+    for run in runs:
+        for actor in run.of("MsgStore"):
+            yield run, actor
+
+
+def exchange(one: Row, two: Row) -> None:
+    """Swap what two rows say; each keeps its place."""
+    one[MSG:], two[MSG:] = two[MSG:], one[MSG:]
+
+
+@plant("T1")
+def a_time_that_stands_still(runs: list[RunRows]) -> bool:
+    for _, queue in queues(runs):
+        for one, two in pairwise(queue.rows):
+            if event(one) == Ev.QI_WRITE and event(two) == Ev.QI_SYNC:
+                two[T] = one[T]
+                return True
+    return False
+
+
+@plant("T1")
+def a_row_that_is_there_twice(runs: list[RunRows]) -> bool:
+    sup = runs[1].of("Supervisor")[0]
+    index = sup.rows.index(sup.find(Ev.CHILD_START)[0])
+    sup.rows.insert(index, list(sup.rows[index]))
+    sup.last += 1
+    return True
+
+
+@plant("T2")
+def a_receive_of_nothing(runs: list[RunRows]) -> bool:
+    for run, store in stores(runs):
+        for receive in store.find(Ev.RECV):
+            sender = run.actors[receive[PEER] - 1]
+            if event(sender.rows[receive[PSEQ]]) != Ev.SEND:
+                receive[PSEQ] += 1
+                return True
+    return False
+
+
+@plant("T2")
+def a_message_received_twice(runs: list[RunRows]) -> bool:
+    for _, store in stores(runs):
+        for one, two in pairwise(store.find(Ev.RECV)):
+            if one[PEER] == two[PEER]:
+                two[PSEQ] = one[PSEQ]
+                return True
+    return False
+
+
+@plant("T2")
+def a_message_for_somebody_else(runs: list[RunRows]) -> bool:
+    client = runs[0].of("client")[0]
+    sent = [row for row in client.find(Ev.SEND) if row[PEER]][0]
+    sent[PEER] = 1
+    return True
+
+
+@plant("T4")
+def a_message_received_before_it_was_sent(runs: list[RunRows]) -> bool:
+    for run, store in stores(runs):
+        for receive in store.find(Ev.RECV):
+            rows = run.actors[receive[PEER] - 1].rows
+            sent = rows[receive[PSEQ] - 1]
+            if receive[PSEQ] < len(rows) and rows[receive[PSEQ]][T] > receive[T] + 1:
+                sent[T] = receive[T] + 1
+                return True
+    return False
+
+
+@plant("C1")
+def a_confirm_without_a_sync(runs: list[RunRows]) -> bool:
+    for _, queue in queues(runs):
+        embedded = [
+            row for row in queue.find(Ev.PUBLISH) if row[WHO] & PERSISTENT and not row[WHO] & IN_STORE
+        ]
+        confirms = [
+            row for row in queue.find(Ev.CONFIRM, flag=CONFIRM_DURABLE) for p in embedded if row[A] == p[A]
+        ]
+        if confirms:
+            for sync in queue.find(Ev.QI_SYNC):
+                if sync[SEQ] < confirms[0][SEQ]:
+                    become(sync, Ev.QI_WRITE)
+            return True
+    return False
+
+
+@plant("C1")
+def a_confirm_before_the_store_reported(runs: list[RunRows]) -> bool:
+    for _, queue in queues(runs):
+        for told in queue.find(Ev.ON_DISK, flag=WRITTEN):
+            if any(row[MSG] == told[MSG] and row[SEQ] > told[SEQ] for row in queue.find(Ev.CONFIRM)):
+                become(told, Ev.QI_WRITE)
+                return True
+    return False
+
+
+@plant("C1")
+def a_store_confirm_before_the_sync(runs: list[RunRows]) -> bool:
+    for _, store in stores(runs):
+        appended: set[int] = set()
+        for one, two in pairwise(store.rows):
+            if event(one) == Ev.APPEND:
+                appended.add(one[MSG])
+            if event(one) == Ev.FILE_SYNC and event(two) == Ev.STORE_CONFIRM and two[MSG] in appended:
+                exchange(one, two)
+                return True
+    return False
+
+
+@plant("C1")
+def a_report_that_no_store_made(runs: list[RunRows]) -> bool:
+    for _, store in stores(runs):
+        for row in store.find(Ev.STORE_CONFIRM, flag=WRITTEN):
+            row[PEER] = 9999
+            return True
+    return False
+
+
+@plant("C1")
+def a_persistent_message_confirmed_at_once(runs: list[RunRows]) -> bool:
+    for _, queue in queues(runs):
+        for row in queue.find(Ev.CONFIRM, flag=CONFIRM_DURABLE):
+            set_flag(row, CONFIRM_TRANSIENT)
+            return True
+    return False
+
+
+@plant("C1")
+def a_confirm_given_twice(runs: list[RunRows]) -> bool:
+    spread(runs)
+    for run, queue in queues(runs):
+        for row in queue.find(Ev.CONFIRM, flag=CONFIRM_DURABLE):
+            insert(run, queue, row[SEQ], Ev.CONFIRM, CONFIRM_DURABLE, msg=row[MSG], a=row[A], b=row[B])
+            return True
+    return False
+
+
+def lives(runs: list[RunRows], name: str) -> list[Actor]:
+    return [actor for _, actor in queues(runs) if actor.name == name]
+
+
+@plant("C2")
+def a_confirmed_message_that_is_lost(runs: list[RunRows]) -> bool:
+    for name in ("queue/a", "queue/b"):
+        for before, after in pairwise(lives(runs, name)):
+            safe = {row[A] for row in before.find(Ev.CONFIRM, flag=CONFIRM_DURABLE)}
+            safe -= {
+                row[A] + i for row in before.find(Ev.PUBLISH) if row[WHO] & IN_STORE for i in range(row[B])
+            }
+            touched = {row[A] for row in after.rows if event(row) in {Ev.DELIVER, Ev.DROP}}
+            for row in after.find(Ev.RECOVERED):
+                if row[A] in safe - touched:
+                    become(row, Ev.QI_WRITE)
+                    return True
+    return False
+
+
+@plant("C2")
+def an_acked_message_that_comes_back(runs: list[RunRows]) -> bool:
+    spread(runs)
+    for name in ("queue/a", "queue/b"):
+        for before, after in pairwise(lives(runs, name)):
+            synced = max((row[SEQ] for row in before.find(Ev.QI_SYNC)), default=0)
+            for ack in before.find(Ev.ACK):
+                if ack[SEQ] < synced:
+                    run = next(run for run, queue in queues(runs) if queue is after)
+                    insert(run, after, 1, Ev.RECOVERED, a=ack[A], b=1)
+                    insert(run, after, 2, Ev.DROP, DROP_PURGED, a=ack[A], b=1)
+                    return True
+    return False
+
+
+@plant("Q1")
+def a_delivery_out_of_order(runs: list[RunRows]) -> bool:
+    for _, queue in queues(runs):
+        for one, two in pairwise(queue.rows):
+            if event(one) == event(two) == Ev.DELIVER and one[A] < two[A]:
+                exchange(one, two)
+                return True
+    return False
+
+
+@plant("Q1")
+def a_second_delivery_without_its_flag(runs: list[RunRows]) -> bool:
+    for _, queue in queues(runs):
+        for row in queue.find(Ev.DELIVER):
+            if row[WHO] & REDELIVERED:
+                row[WHO] &= ~REDELIVERED
+                return True
+    return False
+
+
+@plant("Q1")
+def an_ack_of_what_is_gone(runs: list[RunRows]) -> bool:
+    spread(runs)
+    for run, queue in queues(runs):
+        for row in queue.find(Ev.ACK):
+            insert(run, queue, row[SEQ], Ev.ACK, peer=row[PEER], a=row[A], b=1)
+            return True
+    return False
+
+
+@plant("Q1")
+def a_delivery_of_what_is_unacked(runs: list[RunRows]) -> bool:
+    spread(runs)
+    for run, queue in queues(runs):
+        for row in queue.find(Ev.DELIVER, flag=0):
+            insert(run, queue, row[SEQ], Ev.DELIVER, REDELIVERED, a=row[A], b=1)
+            return True
+    return False
+
+
+@plant("S1")
+def a_count_that_jumps(runs: list[RunRows]) -> bool:
+    for _, store in stores(runs):
+        for row in store.find(Ev.STORE_WRITE, flag=Decision.CONFIRM):
+            if row[B] > 1:
+                row[B] += 1
+                return True
+    return False
+
+
+@plant("S1")
+def a_count_below_zero(runs: list[RunRows]) -> bool:
+    spread(runs)
+    for run, store in stores(runs):
+        for row in store.find(Ev.STORE_REMOVE, flag=Decision.REMOVE):
+            if row[B] == 0:
+                columns = {"msg": row[MSG], "peer": row[PEER], "pseq": row[PSEQ], "a": -1, "b": -1, "c": 1}
+                insert(run, store, row[SEQ], Ev.STORE_REMOVE, Decision.REMOVE, **columns)
+                return True
+    return False
+
+
+@plant("S1")
+def a_reference_that_nobody_holds(runs: list[RunRows]) -> bool:
+    """A remove that gave back one of several references never happened, and no later row of the store tells."""
+    *_, (_, store) = stores(runs)
+    for row in store.find(Ev.STORE_REMOVE, flag=Decision.REMOVE):
+        later = [other for other in store.rows if other[MSG] == row[MSG] and other[SEQ] > row[SEQ]]
+        written = any(
+            each[MSG] == row[MSG]
+            for _, other in stores(runs)
+            for each in other.find(Ev.STORE_WRITE, flag=Decision.WRITE)
+        )
+        if row[B] > 0 and written and all(event(other) == Ev.STORE_CONFIRM for other in later):
+            become(row, Ev.READ)
+            return True
+    return False
+
+
+@plant("S2")
+def a_write_done_against_the_counter(runs: list[RunRows]) -> bool:
+    for _, store in stores(runs):
+        for row in store.find(Ev.STORE_WRITE, flag=Decision.WRITE):
+            row[A] = 0
+            return True
+    return False
+
+
+@plant("S2")
+def a_write_ignored_against_the_counter(runs: list[RunRows]) -> bool:
+    for run, store in stores(runs):
+        for row in store.find(Ev.STORE_WRITE, flag=Decision.IGNORE):
+            client = run.actors[row[PEER] - 1]
+            if any(other[T] > row[T] and event(other) == Ev.PUBLISH for other in client.rows):
+                row[A] = row[C] = 1
+                return True
+    return False
+
+
+@plant("S2")
+def a_remove_done_against_the_counter(runs: list[RunRows]) -> bool:
+    for _, store in stores(runs):
+        for row in store.find(Ev.STORE_REMOVE, flag=Decision.REMOVE):
+            row[A] = row[C] = 0
+            return True
+    return False
+
+
+@plant("S3")
+def a_wrong_valid_total_size(runs: list[RunRows]) -> bool:
+    for _, store in stores(runs):
+        for row in store.find(Ev.FILE_STATE):
+            row[B] += 1
+            return True
+    return False
+
+
+@plant("S3")
+def a_file_deleted_with_live_records(runs: list[RunRows]) -> bool:
+    spread(runs)
+    for run, store in stores(runs):
+        for row in store.find(Ev.FILE_STATE):
+            if row[B] and row[SEQ] == len(store.rows) - 1:
+                insert(run, store, row[SEQ], Ev.FILE_DELETE, a=row[A], b=row[C])
+                return True
+    return False
+
+
+@plant("S4")
+def an_append_to_a_locked_file(runs: list[RunRows]) -> bool:
+    spread(runs)
+    for run, store in stores(runs):
+        for row in store.find(Ev.APPEND):
+            insert(run, store, row[SEQ], Ev.UNLOCK, a=row[A])
+            insert(run, store, row[SEQ] - 1, Ev.LOCK, a=row[A])
+            return True
+    return False
+
+
+@plant("S4")
+def a_move_into_a_file_that_is_not_locked(runs: list[RunRows]) -> bool:
+    for run, store in stores(runs):
+        for collector in run.of("MsgStoreGC"):
+            for start in collector.find(Ev.GC_START):
+                lock = [row for row in store.find(Ev.LOCK, a=start[A]) if row[T] < start[T]][-1]
+                become(lock, Ev.READ)
+                return True
+    return False
+
+
+@plant("S5", "C1", "S3", "S7")
+def a_record_that_leaves_a_gap(runs: list[RunRows]) -> bool:
+    for _, store in stores(runs):
+        for one, two in pairwise(store.find(Ev.APPEND)):
+            if one[A] == two[A]:
+                two[B] += 1
+                return True
+    return False
+
+
+@plant("S5")
+def a_record_moved_to_a_wrong_place(runs: list[RunRows]) -> bool:
+    for run in runs:
+        for collector in run.of("MsgStoreGC"):
+            for one, two in pairwise(collector.rows):
+                if event(one) == event(two) == Ev.GC_MOVE:
+                    two[B] += 1
+                    return True
+    return False
+
+
+@plant("S6")
+def a_file_left_too_early(runs: list[RunRows]) -> bool:
+    for _, store in stores(runs):
+        for row in store.find(Ev.ROLL):
+            row[C] = LIMIT - 1
+            return True
+    return False
+
+
+@plant("S6")
+def an_append_to_a_full_file(runs: list[RunRows]) -> bool:
+    """The roll-over came one record too late."""
+    spread(runs)
+    for run, store in stores(runs):
+        for roll in store.find(Ev.ROLL):
+            last = [row for row in store.find(Ev.APPEND, a=roll[B]) if row[SEQ] < roll[SEQ]]
+            writes = [row for row in store.find(Ev.FILE_WRITE, a=roll[B]) if row[SEQ] < roll[SEQ]]
+            syncs = [row for row in store.find(Ev.FILE_SYNC, a=roll[B]) if row[SEQ] < roll[SEQ]]
+            if last and last[-1][SEQ] < writes[-1][SEQ]:
+                end = last[-1][B] + last[-1][C]
+                for row in (writes[-1], syncs[-1], roll):
+                    row[C] += 100
+                syncs[-1][B] += 100
+                insert(run, store, last[-1][SEQ], Ev.APPEND, msg=77, a=roll[B], b=end, c=100)
+                at = last[-1][SEQ] + 1
+                insert(run, store, at, Ev.STORE_REMOVE, Decision.REMOVE, msg=77, pseq=roll[B], a=-1, c=1)
+                insert(run, store, at, Ev.STORE_WRITE, Decision.WRITE, msg=77, a=1, b=1, c=1)
+                return True
+    return False
+
+
+@plant("S7")
+def a_write_that_is_not_the_buffer(runs: list[RunRows]) -> bool:
+    for _, store in stores(runs):
+        for row in store.find(Ev.FILE_WRITE, flag=Trigger.MAILBOX_EMPTY):
+            row[C] -= 1
+            return True
+    return False
+
+
+@plant("S7")
+def a_buffer_called_full_that_is_not(runs: list[RunRows]) -> bool:
+    for _, store in stores(runs):
+        for row in store.find(Ev.FILE_WRITE, flag=Trigger.MAILBOX_EMPTY):
+            if row[C] <= BUFFER:
+                set_flag(row, Trigger.BUFFER_FULL)
+                return True
+    return False
+
+
+@plant("S7")
+def a_sync_of_more_than_was_written(runs: list[RunRows]) -> bool:
+    for _, store in stores(runs):
+        for row in store.find(Ev.FILE_SYNC, flag=Trigger.MAILBOX_EMPTY):
+            row[B] += 1
+            row[C] += 1
+            return True
+    return False
+
+
+@plant("R1")
+def a_restart_beyond_intensity(runs: list[RunRows]) -> bool:
+    for run in runs:
+        for row in run.of("Supervisor")[0].find(Ev.RESTART):
+            row[A] = row[B] + 1
+            return True
+    return False
+
+
+@plant("R1")
+def an_escalation_within_intensity(runs: list[RunRows]) -> bool:
+    for run in runs:
+        for row in run.of("Supervisor")[0].find(Ev.RESTART):
+            become(row, Ev.ESCALATE)
+            return True
+    return False
+
+
+@plant("R2")
+def a_row_of_the_dead(runs: list[RunRows]) -> bool:
+    spread(runs)
+    for run in runs:
+        for dead in run.of("QueueProcess"):
+            later = [
+                actor for actor in run.of("QueueProcess") if actor.name == dead.name and actor.id > dead.id
+            ]
+            if later and flag(dead.rows[-1]) == Reason.CRASH:
+                started = later[0].find(Ev.ACTOR_START)[0][T]
+                dead.rows[-1][T] = started + 20
+                insert(run, dead, len(dead.rows) - 1, Ev.QI_WRITE, t=started + 10)
+                return True
+    return False
