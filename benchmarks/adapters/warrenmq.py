@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from collections import deque
+
+import structlog
 
 import warrenmq
 from benchmarks.adapters.base import ACK, FSYNC, OS, BaseAdapter, batched
 
+structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
 PATIENCE = 60.0
 PREFETCH = 2_000
 

@@ -22,9 +22,8 @@ from functools import partial
 from itertools import islice
 
 import warrenmq
-from warrenmq.actors.confirms import Confirm
 from warrenmq.bench.resources import disk_used, memory_used, peak_memory, settled_disk
-from warrenmq.broker import Queue
+from warrenmq.handles import Queue
 
 SIZE = 1024
 BATCH = 500
@@ -236,7 +235,7 @@ def _bodies() -> Iterator[bytes]:
 
 def _publish_batches(queue: Queue, count: int) -> None:
     bodies = _bodies()
-    unconfirmed: deque[Confirm] = deque()
+    unconfirmed: deque[warrenmq.Confirm] = deque()
     for _ in range(count // BATCH):
         unconfirmed.append(queue.publish_many(list(islice(bodies, BATCH))))
         if len(unconfirmed) > WINDOW // BATCH:
@@ -247,7 +246,7 @@ def _publish_batches(queue: Queue, count: int) -> None:
 
 def _publish_singles(queue: Queue, count: int) -> None:
     bodies = _bodies()
-    unconfirmed: deque[Confirm] = deque()
+    unconfirmed: deque[warrenmq.Confirm] = deque()
     for _ in range(count // 64):
         for body in islice(bodies, 64):
             unconfirmed.append(queue.publish(body))
@@ -268,7 +267,7 @@ def _consume(queue: Queue, count: int, acked: Callable[[], None] = lambda: None)
                 return
 
 
-def _note(latencies: list[float], called: float, _confirm: Confirm) -> None:
+def _note(latencies: list[float], called: float, _confirm: warrenmq.Confirm) -> None:
     latencies.append(clock() - called)
 
 

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import shutil
 import subprocess
 import sys
 import tempfile
 from typing import Any
+
+import structlog
 
 from warrenmq.errors import Error, NotFound
 
@@ -48,6 +51,7 @@ def run(args: argparse.Namespace) -> int:
 def _here(name: str, args: argparse.Namespace) -> dict[str, float]:
     from warrenmq.bench import MEASURES, QUICK, THOROUGH
 
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
     directory = tempfile.mkdtemp(prefix="warrenmq-bench-", dir=args.dir)
     try:
         return MEASURES[name](directory, QUICK if args.quick else THOROUGH)
