@@ -114,7 +114,7 @@ class Broker:
         try:
             vhost_directory = self._directory.vhost("/")
             definitions = Definitions.open(disk, vhost_directory.definitions, vhost_directory.quarantine)
-            self._vhost = Vhost(vhost_directory, disk, settings, definitions, Router())
+            self._vhost = Vhost(vhost_directory, disk, vhost_directory.settings, definitions, Router())
             boot = self._directory.next_boot()
             self._ids = MessageIds(runtime, boot, runtime.lock())
             self._recorder = self._start_trace(trace, boot)

@@ -240,10 +240,16 @@ class Runtime(ABC):
 
         A thread cannot be killed.  What it runs now goes on until it next sends, takes mail or writes to disk,
         none of which it can any more: its fence is cut, its mailbox shut and its name free when this returns.
+
+        What it started goes with it, before anybody is told: a successor must find the names free and the files
+        unwritten.  (In Erlang the exit signals to a killed supervisor's children race with its successor.)
         """
         inbox = inbox_of(ref)
         inbox.fence.cut_off()
         if inbox.kill():
+            # Shut first, looked for second; a child counts itself first and looks at its parent second (Life.begin).
+            for child in [each for each, life in list(self._living.items()) if life.parent is ref][::-1]:
+                self.kill(child)
             ActorRegistry.unregister(ref)
             ref.actor_stopped.set()
             inbox.mourn()

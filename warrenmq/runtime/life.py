@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from pykka import ActorRegistry
 
-from warrenmq.runtime.messages import KILLED, NORMAL, Exit, is_normal
+from warrenmq.runtime.messages import KILLED, NORMAL, Exit, Killed, is_normal
 from warrenmq.runtime.mortal import ALIVE, log
 from warrenmq.trace.events import Ev, Reason
 
@@ -89,6 +89,8 @@ class Life:
         self._inbox = inbox_of(ref)
         self.incarnation = self.runtime.incarnation(self.label)
         self.runtime.enlist(ref, self)
+        if self.parent is not None and inbox_of(self.parent).reason == KILLED:
+            raise Killed  # its parent was killed while it started this one
         if self.name is not None:
             self.runtime.register(self.name, ref)
         if (recorder := self.runtime.recorder) is not None:
