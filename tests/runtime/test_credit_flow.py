@@ -137,7 +137,9 @@ class Model:
         return self.unblock(peer)
 
 
-STEPS = st.tuples(st.sampled_from(["send", "ack", "bump", "down"]), st.sampled_from("abc"), st.integers(1, 12))
+STEPS = st.tuples(
+    st.sampled_from(["send", "ack", "bump", "down"]), st.sampled_from("abc"), st.integers(1, 12)
+)
 
 
 @given(st.integers(1, 8), st.integers(1, 8), st.lists(STEPS, max_size=60))

@@ -113,7 +113,9 @@ def test_a_crash_calls_on_failure_and_a_handler_is_reached_through_one_method(ca
     launched[0]._actor_loop()
     start, seen, error = launched[0].log
     assert (start, seen, type(error)) == ("start", ("seen", "word"), LookupError)
-    assert [record.levelname for record in caplog.records] == ["ERROR"], "a plain actor's crash is logged by Pykka"
+    assert [record.levelname for record in caplog.records] == ["ERROR"], (
+        "a plain actor's crash is logged by Pykka"
+    )
 
 
 def test_futures_come_from_the_class_and_are_made_without_arguments():

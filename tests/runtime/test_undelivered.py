@@ -123,6 +123,7 @@ def race(kind, how, senders=3, each=200):
         runtime.cast(keeper, how)
     for thread in threads:
         thread.join(LIMIT)
+    end_of(runtime, keeper)
     runtime.shutdown()
     return tally, refused, senders * each
 
