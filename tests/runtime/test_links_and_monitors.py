@@ -1,5 +1,7 @@
 """Who learns of whose death: monitors, links, exit signals, kills, on both schedulers."""
 
+import itertools
+
 import pykka
 import pytest
 
@@ -79,7 +81,7 @@ def test_a_link_ends_the_other_unless_the_end_was_normal(runtime, reason, surviv
 
 def test_a_crash_goes_through_a_chain_of_links_with_its_reason(runtime, logs):
     chain = [runtime.start(Worker) for _ in range(4)]
-    for one, other in zip(chain, chain[1:], strict=False):
+    for one, other in itertools.pairwise(chain):
         runtime.call(one, do(lambda server, other=other: server.link(other)))
     runtime.cast(chain[-1], crash)
     reason = end_of(runtime, chain[0])

@@ -109,9 +109,7 @@ def race(kind, how, senders=3, each=200):
 
     def send(first):
         start.wait()
-        for number in range(first, first + each):
-            if not runtime.cast(keeper, number):
-                refused.append(number)
+        refused.extend(number for number in range(first, first + each) if not runtime.cast(keeper, number))
 
     threads = [threading.Thread(target=send, args=(index * each,)) for index in range(senders)]
     for thread in threads:
