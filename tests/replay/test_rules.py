@@ -6,10 +6,10 @@ import json
 import random
 
 import pytest
+
 from tests.support.trace_model import consistent_trace
 from tests.support.trace_plants import PLANTS, Plant
 from tests.support.trace_writer import RunRows, write_trace
-
 from warrenmq.replay.engine import Result, replay_memory
 from warrenmq.replay.rules import RULES
 from warrenmq.trace.events import Ev
@@ -70,7 +70,7 @@ def test_a_planted_violation_is_found_by_its_rule_alone(
 )
 def test_how_the_rows_were_cut_into_pieces_does_not_matter(
     rule: str, plant: Plant, implied: frozenset[str]
-) -> None:  # noqa: ARG001
+) -> None:
     runs = planted(plant)
     once = told(replay_memory(write_trace(runs, 1000)))
     for piece in (1, 7, 64):

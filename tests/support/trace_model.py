@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from tests.support.trace_writer import Actor, RunRows
 from warrenmq.trace.events import (
@@ -477,7 +478,7 @@ class Model:
         closed = [file for file in sorted(store.ends) if file != store.current]
         pair = next(
             (
-                (left, right) for left, right in zip(closed, closed[1:], strict=False)
+                (left, right) for left, right in pairwise(closed)
                 if self.valid(left) and self.valid(right) and self.valid(left) + self.valid(right) < LIMIT
             ),
             None,
@@ -513,8 +514,6 @@ class Model:
     def power_off(self) -> None:
         """SIGKILL: what was written is kept by the kernel, what was in a buffer of ours is not."""
         store = self.store
-        for queue in self.queues:
-            queue.acks_to_sync = []
         for msg, (file, offset, size) in list(store.place.items()):
             if file == store.current and offset + size > store.safe:
                 del store.place[msg]
@@ -522,6 +521,13 @@ class Model:
                     for kept in queue.kept.values():
                         if kept.msg == msg:
                             kept.body_safe = False
+        for queue in self.queues:
+            # An ack that was not synced may be forgotten; the message comes back if its body is still there.
+            for seq in queue.acks_to_sync:
+                kept = queue.kept[seq]
+                if kept.durable and kept.indexed and (not kept.in_store or kept.msg in store.place):
+                    queue.ready.add(seq)
+            queue.acks_to_sync = []
 
     def stop(self) -> None:
         while self.store.mail:

@@ -116,7 +116,7 @@ def a_message_received_twice(runs: list[RunRows]) -> bool:
 @plant("T2")
 def a_message_for_somebody_else(runs: list[RunRows]) -> bool:
     client = runs[0].of("client")[0]
-    sent = [row for row in client.find(Ev.SEND) if row[PEER]][0]
+    sent = next(row for row in client.find(Ev.SEND) if row[PEER])
     sent[PEER] = 1
     return True
 

@@ -102,8 +102,8 @@ def write_trace(runs: list[RunRows], piece: int = 50, *, backwards: bool = False
             cut = pieces(actor.rows, piece)
             if not run.closed and cut:
                 slab += packed(cut.pop())
-            for piece in cut:
-                body += encode_rows(packed(piece))
+            for rows_together in cut:
+                body += encode_rows(packed(rows_together))
                 frames += 1
         if run.closed:
             body += encode_footer(frames, rows, closed=True)

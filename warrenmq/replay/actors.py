@@ -51,7 +51,12 @@ class Chain(Machine):
     def finish(self, key: Key, state: list[Complaint], world: World) -> Outcome:
         run, actor = int(key[0]), int(key[1])
         subject = f"actor {world.name((run, actor))}"
-        return Outcome([Finding("T1", subject, text, ((run, actor, seq),), t, ()) for seq, t, text in state])
+        return Outcome(
+            [
+                Finding("T1", subject, text, ((run, actor, seq - 1), (run, actor, seq)), t, ())
+                for seq, t, text in state
+            ]
+        )
 
 
 def broken_chains(catalog: Catalog) -> Iterator[Finding]:

@@ -67,6 +67,8 @@ class Window:
     """There was a sync: whatever was published before this window is synced."""
     on_disk: dict[int, int] = field(default_factory=dict)
     """What the store has said of messages that are not confirmed yet: message -> WRITTEN or IGNORED."""
+    heard: dict[int, int] = field(default_factory=dict)
+    """The same of messages older than this window, since the last of `early`."""
     early: list[Early] = field(default_factory=list)
     problems: list[tuple[str, int, int]] = field(default_factory=list)
 
@@ -85,10 +87,8 @@ class Window:
         """Answer [lo, hi); what is older than this window is left for the window before."""
         if self.start < 0 or lo < self.start:
             older = hi if self.start < 0 else min(hi, self.start)
-            said = {}
-            if self.on_disk:
-                said = {m: self.on_disk.pop(m) for m in range(msg, msg + older - lo) if m in self.on_disk}
-            self.early.append(((lo, older, msg, flag, seq, t), self.synced_before, said))
+            self.early.append(((lo, older, msg, flag, seq, t), self.synced_before, self.heard))
+            self.heard = {}
             if older == hi:
                 return
             lo, msg = older, msg + older - lo
@@ -156,6 +156,7 @@ class Window:
             self.next = later.next
             self.synced = max(self.synced, later.synced)
             self.blocks += later.blocks[later.head :]
+        self.on_disk |= later.heard
         self.on_disk |= later.on_disk
         self.problems += later.problems
 
@@ -172,16 +173,21 @@ class Confirms(Machine):
 
     def summarise(self, piece: Chunk, rows: list[Row]) -> Iterator[tuple[Key, Window]]:
         window = Window()
+        mine: set[int] = set()
         for t, seq, msg, _, _, lo, n, _, who in rows:
             event = who >> 8 & 0xFF
             if event == Ev.PUBLISH:
                 window.publish(lo, lo + n, msg, who & 0xFF)
+                if who & IN_STORE:
+                    mine.update(range(msg, msg + n))
             elif event == Ev.CONFIRM:
                 window.confirm(lo, lo + n, msg, who & 0xFF, seq, t)
             elif event == Ev.QI_SYNC:
                 window.sync()
-            else:
+            elif msg in mine:
                 window.on_disk[msg] = who & 0xFF
+            else:
+                window.heard[msg] = who & 0xFF
         yield (piece.run, piece.actor), window
 
     def start(self, key: Key) -> Window:  # noqa: ARG002

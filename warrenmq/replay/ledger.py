@@ -287,13 +287,13 @@ class Lives:
             known = life.states.translate(_IS_KNOWN)
             owed = _and(held, _or(life.marks.translate(_IS_OWED), _and(owed, recovered)))
             settled = _or(_minus(settled, known), life.settled(mark))
+            stored = {place: msg for place, msg in stored.items() if recovered[place] or not known[place]}
             for place, n, msg in life.stored:
                 stored.update(zip(range(place, place + n), range(msg, msg + n), strict=True))
-            stored = {place: msg for place, msg in stored.items() if held[place]}
             begun = True
             last_of_run = number + 1 == len(incarnations) or incarnations[number + 1][0] != who[0]
             if last_of_run and stored and world.ended_cleanly(who[0]):
-                for msg in stored.values():
+                for msg in (msg for place, msg in stored.items() if held[place]):
                     outcome.facts.append(("references", (msg >> SHIFT,), (who, msg)))
 
     def _compare(

@@ -39,8 +39,6 @@ CHUNK_ROWS = 16384
 CHUNK_BYTES = CHUNK_ROWS * ROW.size
 """1,179,648: a multiple of the page and of 1,024 rows."""
 
-_EMPTY = bytes(ROW.size)
-
 LARGE_BUDGET = 32 << 20
 """Bytes of slabs above the smallest size, all actors together."""
 
@@ -142,15 +140,19 @@ def read_slabs(data: memoryview) -> SlabContent | None:
     rows: dict[int, dict[int, bytes]] = {}
     torn = 0
     body = bytes(data[HEAD_BYTES:])
-    for at in range(0, len(body) - ROW.size + 1, ROW.size):
-        raw = body[at : at + ROW.size]
-        if raw == _EMPTY:
+    smallest = SIZES[0] * ROW.size
+    unused = bytes(smallest)
+    for begin in range(0, len(body), smallest):
+        slab = body[begin : begin + smallest]
+        if slab == unused:
             continue
-        _, seq, *_, who = ROW.unpack(raw)
-        if who:
-            rows.setdefault(who >> 16, {})[seq] = raw
-        else:
-            torn += 1
+        for at in range(0, len(slab) - ROW.size + 1, ROW.size):
+            raw = slab[at : at + ROW.size]
+            _, seq, *_, who = ROW.unpack(raw)
+            if who:
+                rows.setdefault(who >> 16, {})[seq] = raw
+            elif raw != unused[: ROW.size]:
+                torn += 1
     joined = {actor: b"".join(found[seq] for seq in sorted(found)) for actor, found in sorted(rows.items())}
     cut = len(body) % CHUNK_BYTES != 0
     return SlabContent(head[0], joined, torn, lossy=cut or bool(data[_LOSSY_AT]))
