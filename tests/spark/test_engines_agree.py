@@ -1,0 +1,47 @@
+"""Spark and the engine of one process come to the same result, to the last figure."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.trace_plants import PLANTS
+from warrenmq.replay import engine, replay
+
+pytest.importorskip("pyspark")
+pytestmark = pytest.mark.spark
+
+
+def agree(one, other):
+    assert one.verdict == other.verdict
+    assert one.violations == other.violations
+    assert one.indeterminate == other.indeterminate
+    assert one.figures == other.figures
+    assert one.catalog == other.catalog
+
+
+def test_they_agree_on_a_clean_trace(spark, clean_trace):
+    found = replay(clean_trace, engine="spark", picture=False).result
+    assert found.verdict == "ok"
+    agree(found, engine.replay(clean_trace))
+
+
+def test_they_agree_on_every_planted_violation_and_on_missing_rows(spark, broken_trace):
+    found = replay(broken_trace, engine="spark", picture=False).result
+    assert {finding.rule for finding in found.violations} == {rule for rule, _, _ in PLANTS}
+    assert found.indeterminate
+    agree(found, engine.replay(broken_trace))
+
+
+def test_they_measure_the_same(spark, clean_trace):
+    from warrenmq.replay.measures import measure_trace
+    from warrenmq.replay.spark_measures import measure_rows
+    from warrenmq.replay.spark_source import load_rows, look
+    from warrenmq.trace.reader import open_trace
+
+    ours = measure_rows(load_rows(spark, look(spark, clean_trace)))
+    with open_trace(clean_trace) as trace:
+        theirs = measure_trace(trace)
+    assert ours.tallies == theirs.tallies
+    assert sorted(ours.rare) == sorted(theirs.rare)
+    assert ours.delays == theirs.delays
+    assert ours.bodies == theirs.bodies

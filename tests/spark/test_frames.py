@@ -1,0 +1,55 @@
+"""The public DataFrames: rows with names, the data source, and the rules on what is left of a trace."""
+
+from __future__ import annotations
+
+import pytest
+
+from warrenmq.errors import CallerError
+from warrenmq.replay import check, engine, read, register
+
+pytest.importorskip("pyspark")
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture(scope="module")
+def rows(spark, broken_trace):
+    return read(spark, broken_trace)
+
+
+def test_rows_have_names(spark, clean_trace):
+    found = read(spark, clean_trace).where("ev = 'QI_SYNC' and actor like '%queue/a'").limit(1).collect()[0]
+    assert found.kind == "QueueProcess"
+    assert found.flag in {"MAILBOX_EMPTY", "TIMER", "JOURNAL_FLUSH", "CLOSE", "BUFFER_FULL"}
+    assert found.peer is None
+
+
+def test_the_data_source_gives_the_same_rows(spark, clean_trace):
+    register(spark)
+    loaded = spark.read.format("warrenmq-trace").load(clean_trace)
+    expected = read(spark, clean_trace)
+    assert loaded.schema == expected.schema
+    # Sums of hashes: the same rows in any order, without a sort of either side.
+    content = ["count(*)", "sum(cast(xxhash64(*) as decimal(38)))"]
+    assert loaded.selectExpr(*content).collect() == expected.selectExpr(*content).collect()
+
+
+def test_rows_in_any_order_give_the_violations_of_the_files(rows, broken_trace):
+    found = check(rows.repartition(3)).collect()
+    expected = engine.replay(broken_trace).as_dict()["violations"]
+    assert [(row.rule, row.subject, row.text) for row in found] == [
+        (each["rule"], each["subject"], each["text"]) for each in expected
+    ]
+    assert [row.asDict(recursive=True)["rows"] for row in found] == [each["rows"] for each in expected]
+
+
+def test_a_filter_takes_rows_away_and_never_makes_a_violation(spark, clean_trace):
+    from warrenmq.replay.spark_check import check_rows
+
+    part = check_rows(read(spark, clean_trace).where("ev <> 'SEND' and seq < 60"))
+    assert part.violations == []
+    assert part.verdict == "indeterminate"
+
+
+def test_a_path_without_a_trace_is_the_callers_mistake(spark, tmp_path):
+    with pytest.raises(CallerError, match="no trace"):
+        read(spark, str(tmp_path))

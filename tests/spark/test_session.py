@@ -1,0 +1,116 @@
+"""Whose Spark it is decides what may be set; nothing is set that is somebody else's business."""
+
+from __future__ import annotations
+
+import ast
+
+import pytest
+
+from tests.support.source_tree import modules
+from warrenmq.replay import SparkUnavailable
+from warrenmq.replay import spark_session as module
+
+pytest.importorskip("pyspark")
+
+
+class FakeBuilder:
+    """Notes what a session would be built with."""
+
+    def __init__(self):
+        self.conf = {}
+        self.masters = []
+        self.stopped = 0
+
+    def appName(self, _name):
+        return self
+
+    def config(self, key, value):
+        self.conf[key] = value
+        return self
+
+    def master(self, master):
+        self.masters.append(master)
+        return self
+
+    def getOrCreate(self):
+        return self
+
+    def stop(self):
+        self.stopped += 1
+
+
+@pytest.fixture
+def builder(monkeypatch):
+    fake = FakeBuilder()
+    for name in ("PYSPARK_GATEWAY_PORT", "SPARK_REMOTE", "DATABRICKS_RUNTIME_VERSION"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PYSPARK_PYTHON", "the user's")
+    monkeypatch.setattr("pyspark.sql.SparkSession.builder", fake)
+    monkeypatch.setattr("pyspark.sql.SparkSession.getActiveSession", classmethod(lambda _cls: None))
+    monkeypatch.setattr(module, "ensure_java", lambda: None)
+    return fake
+
+
+def test_a_local_session_is_quiet_and_ends_with_the_block(builder):
+    with module.spark_session(short=True):
+        assert builder.masters == ["local[*]"]
+        assert builder.conf["spark.ui.enabled"] == "false"
+        assert "TieredStopAtLevel=1" in builder.conf["spark.driver.extraJavaOptions"]
+    assert builder.stopped == 1
+
+
+def test_a_long_run_is_compiled_in_full(builder):
+    with module.spark_session():
+        assert "TieredStopAtLevel" not in builder.conf["spark.driver.extraJavaOptions"]
+
+
+@pytest.mark.parametrize("place", ["PYSPARK_GATEWAY_PORT", "SPARK_REMOTE", "DATABRICKS_RUNTIME_VERSION"])
+def test_nothing_is_set_where_somebody_else_started_spark(builder, monkeypatch, place):
+    monkeypatch.setenv(place, "x")
+    with module.spark_session(master="local[2]"):
+        pass
+    assert builder.masters == []
+    assert builder.conf == {}
+
+
+def test_the_users_python_for_workers_is_left_alone(builder):
+    import os
+
+    with module.spark_session():
+        assert os.environ["PYSPARK_PYTHON"] == "the user's"
+
+
+def test_an_active_session_is_used_and_not_stopped(builder, monkeypatch):
+    active = FakeBuilder()
+    monkeypatch.setattr("pyspark.sql.SparkSession.getActiveSession", classmethod(lambda _cls: active))
+    with module.spark_session() as session:
+        assert session is active
+    assert active.stopped == 0
+
+
+def test_missing_packages_are_named_with_the_remedy(monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "pyarrow" else object())
+    with pytest.raises(SparkUnavailable, match=r"pyarrow.*warrenmq\[spark,java\]"):
+        module.require_pyspark()
+
+
+FORBIDDEN = {"sparkContext", "_jvm", "_jdf", "rdd", "toPandas", "createGlobalTempView"}
+"""What Spark Connect and serverless clusters do not have, and what would pull a trace into the driver."""
+
+
+@pytest.mark.parametrize("name", [name for name in modules() if name.startswith("warrenmq.replay.spark_")])
+def test_only_the_public_dataframe_api_is_used(name):
+    used = {node.attr for node in ast.walk(modules()[name].tree) if isinstance(node, ast.Attribute)}
+    assert not used & FORBIDDEN
+
+
+@pytest.mark.parametrize("name", [name for name in modules() if name.startswith("warrenmq.replay")])
+def test_only_modules_with_spark_in_their_names_import_it(name):
+    tree = modules()[name].tree
+    imported = {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    imported |= {
+        alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names
+    }
+    top = {each.split(".")[0] for each in imported}
+    allowed = name.startswith("warrenmq.replay.spark_") or name == "warrenmq.replay"  # the package: for types
+    assert allowed or not top & {"pyspark", "pyarrow", "pandas"}

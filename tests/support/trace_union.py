@@ -1,0 +1,54 @@
+"""Many small traces in one directory, so that one Spark job replays them all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.support.trace_model import consistent_trace
+from tests.support.trace_plants import PLANTS
+from tests.support.trace_writer import MSG, RunRows, write_trace
+
+APART = 1 << 40
+"""Message ids are unique in a directory: each trace gets its own range."""
+
+
+def side_by_side(traces: list[list[RunRows]]) -> list[RunRows]:
+    """The traces as one, each with runs, actors and messages of its own."""
+    for number, runs in enumerate(traces):
+        for run in runs:
+            run.name = f"{number:03d}{run.name}"
+            for actor in run.actors:
+                actor.name = f"{number:03d}.{actor.name}"
+                for row in actor.rows:
+                    row[MSG] += APART * number if row[MSG] else 0
+    return [run for runs in traces for run in runs]
+
+
+def every_plant() -> list[list[RunRows]]:
+    """One trace for each planted violation."""
+    return [_planted(plant) for _, plant, _ in PLANTS]
+
+
+def _planted(plant) -> list[RunRows]:
+    for seed in range(40):
+        runs = consistent_trace(seed)
+        if plant(runs):
+            return runs
+    raise AssertionError(f"no consistent trace has a place for {plant.__name__}")
+
+
+def with_a_gap(seed: int) -> list[RunRows]:
+    """A consistent trace that lost ten rows of its busiest queue."""
+    runs = consistent_trace(seed)
+    queue = max(runs[0].of("QueueProcess"), key=lambda actor: len(actor.rows))
+    middle = len(queue.rows) // 2
+    del queue.rows[middle : middle + 10]
+    return runs
+
+
+def write_directory(folder: Path, runs: list[RunRows]) -> str:
+    """Files on disk, for what reads paths."""
+    folder.mkdir()
+    for name, content in write_trace(runs).items():
+        (folder / name).write_bytes(content)
+    return str(folder)
