@@ -64,7 +64,8 @@ class Confirm:
 
     def add_done_callback(self, callback: Callable[[Confirm], object]) -> None:
         """Have `callback(confirm)` called when the answer is known: in the settling actor's thread, or here and
-        now if it is known already.  It must not block, and what it raises is lost."""
+        now if it is known already.  It must not block, and what it raises is lost.
+        """
         with _registering:
             if self._callbacks is None:
                 self._callbacks = []

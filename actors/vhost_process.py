@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from pykka import ActorDeadError
 
 from warrenmq.actors.queue_messages import Delete, Refused
-from warrenmq.actors.queue_process import QueueProcess, QueueSpec
+from warrenmq.actors.queue_process import QueueSpec
 from warrenmq.errors import AccessRefused, Error, NotFound, PreconditionFailed
 from warrenmq.routing import EXCHANGE_TYPES, PREDECLARED, Binding, ExchangeSpec
 from warrenmq.runtime import Server
@@ -238,7 +238,7 @@ class VhostProcess(Server):
             msg = f"exchange type {spec.type!r} is not built yet; use {' or '.join(EXCHANGE_TYPES)}"
             raise PreconditionFailed(msg)
         if spec.arguments:
-            msg = f"exchange argument {sorted(spec.arguments)[0]!r} is not supported yet; leave it out"
+            msg = f"exchange argument {min(spec.arguments)!r} is not supported yet; leave it out"
             raise PreconditionFailed(msg)
         if spec.durable:
             self.vhost.definitions.put_exchange(
@@ -311,7 +311,7 @@ def _check_equivalent(kind: str, name: str, known: object, wanted: object, field
 
 
 def _spec(record: ExchangeRecord) -> ExchangeSpec:
-    return ExchangeSpec(record.name, record.type, True, record.auto_delete, record.internal, record.arguments)  # noqa: FBT003
+    return ExchangeSpec(record.name, record.type, True, record.auto_delete, record.internal, record.arguments)
 
 
 def _binding(record: BindingRecord) -> Binding:

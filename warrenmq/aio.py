@@ -81,7 +81,7 @@ class Broker:
         queue = await asyncio.to_thread(self.sync.declare_queue, name, **options)
         return Queue(self, queue)
 
-    async def declare_exchange(self, name: str, type: str = "direct", **options: Any) -> str:  # noqa: A002
+    async def declare_exchange(self, name: str, type: str = "direct", **options: Any) -> str:
         """As `warrenmq.Broker.declare_exchange`; returns the name."""
         return str(await asyncio.to_thread(self.sync.declare_exchange, name, type, **options))
 
@@ -159,7 +159,7 @@ class Queue:
             except (TimeoutError, StopAsyncIteration):
                 return None
 
-    def consume(self, prefetch: int = DEFAULT_PREFETCH, no_ack: bool = False, *,  # noqa: FBT001, FBT002
+    def consume(self, prefetch: int = DEFAULT_PREFETCH, no_ack: bool = False, *,
                 exclusive: bool = False) -> Consumer:  # fmt: skip
         """An async iterator over deliveries, and an async context manager; it subscribes at the first use."""
         return Consumer(self._broker, self.name, prefetch, no_ack=no_ack, exclusive=exclusive)

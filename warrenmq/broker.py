@@ -29,7 +29,7 @@ from warrenmq.actors.vhost_process import (
     queue_name,
 )
 from warrenmq.consumer import CLOSED
-from warrenmq.errors import BrokerClosed, Error, NotFound, Returned
+from warrenmq.errors import BrokerClosed, Error, NotFound
 from warrenmq.handles import Exchange, Queue
 from warrenmq.publisher import MessageIds, Publishing
 from warrenmq.routing import Binding, ExchangeSpec, Router
@@ -144,7 +144,7 @@ class Broker:
             self._exclusive_queues.append(name)
         return Queue(self, name)
 
-    def declare_exchange(self, name: str, type: str = "direct", *, durable: bool = True,  # noqa: A002
+    def declare_exchange(self, name: str, type: str = "direct", *, durable: bool = True,
                          auto_delete: bool = False, internal: bool = False,
                          arguments: Mapping[str, Any] | None = None) -> Exchange:  # fmt: skip
         """Have an exchange ("direct" or "fanout"; the other types are not built yet); on disk when this returns."""
@@ -217,7 +217,8 @@ class Broker:
 
     def tx(self) -> Transaction:
         """A context manager: what this thread publishes and acks inside takes effect together at its end, when it
-        also waits for the confirms; on an exception none of it does (AMQP's tx)."""
+        also waits for the confirms; on an exception none of it does (AMQP's tx).
+        """
         self.check_open()
         return Transaction(self.publishing())
 
@@ -257,7 +258,8 @@ class Broker:
 
     def close(self, timeout: float | None = 60.0) -> None:
         """Stop cleanly: outstanding confirms are waited for (`timeout` seconds), everything is on disk, consumers
-        end, the directory is free.  Closing twice is no error."""
+        end, the directory is free.  Closing twice is no error.
+        """
         if self._closing:
             return
         for name in self._exclusive_queues:

@@ -10,7 +10,7 @@ unacked comes again, marked redelivered, and acks of the old deliveries are void
 from __future__ import annotations
 
 from queue import Empty
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pykka import ActorDeadError
 
@@ -99,18 +99,18 @@ class Delivery:
         """AMQP's basic properties; all None when the publisher gave none."""
         return self._stored().properties
 
-    def ack(self, multiple: bool = False) -> None:  # noqa: FBT001, FBT002  # the promised signature
+    def ack(self, multiple: bool = False) -> None:  # the promised signature
         """Done with it, and with `multiple` with all older ones of this consumer: they will not come again.
 
         From any thread.  Raises PreconditionFailed when it was settled before, BrokerClosed after close.
         """
         self._settle(Ack(self._subscription.consumer_id, self.tag, multiple), "acked")
 
-    def nack(self, requeue: bool = True, multiple: bool = False) -> None:  # noqa: FBT001, FBT002
+    def nack(self, requeue: bool = True, multiple: bool = False) -> None:
         """Not done with it: back to its old place in the queue, or with requeue=False away for good."""
         self._settle(Reject(self._subscription.consumer_id, self.tag, multiple, requeue), "nacked")
 
-    def reject(self, requeue: bool = True) -> None:  # noqa: FBT001, FBT002
+    def reject(self, requeue: bool = True) -> None:
         """As `nack` of one delivery (AMQP's older method)."""
         self._settle(Reject(self._subscription.consumer_id, self.tag, multiple=False, requeue=requeue), "rejected")
 

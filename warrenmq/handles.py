@@ -67,7 +67,7 @@ class Queue:
         subscription = Subscription(self._broker, self.name, ref, self._getter, no_ack=no_ack)
         return Delivery(subscription, reply.first_tag, reply.messages[0])
 
-    def consume(self, prefetch: int = DEFAULT_PREFETCH, no_ack: bool = False, *,  # noqa: FBT001, FBT002
+    def consume(self, prefetch: int = DEFAULT_PREFETCH, no_ack: bool = False, *,
                 exclusive: bool = False) -> Consumer:  # fmt: skip
         """An iterator over deliveries, up to `prefetch` of them unacked (0 = no limit).
 

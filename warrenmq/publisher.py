@@ -114,7 +114,7 @@ class Publishing:
         self._next_id = self._id_end = 0
 
     def publish(self, exchange: str, routing_key: str, bodies: list[bytes], properties: Properties | None,
-                persistent: bool, mandatory: bool) -> Confirm:  # fmt: skip  # noqa: FBT001
+                persistent: bool, mandatory: bool) -> Confirm:  # fmt: skip
         """Route messages and cast them to their queues; NotFound when there is no such exchange."""
         queues = self._router.route(exchange, routing_key)
         if not queues or not bodies:
@@ -136,7 +136,7 @@ class Publishing:
         return confirm
 
     def _publication(self, exchange: str, routing_key: str, bodies: list[bytes], properties: Properties | None,
-                     persistent: bool) -> Publication:  # fmt: skip  # noqa: FBT001
+                     persistent: bool) -> Publication:  # fmt: skip
         """What the queues are sent: one object for all of them."""
         count = len(bodies)
         first = self._next_id

@@ -80,9 +80,10 @@ class Queue:
         self._in_hands = 0
         """Items got and not yet task_done."""
 
-    def put(self, item: Any, block: bool = True, timeout: float | None = None) -> None:  # noqa: FBT001, FBT002, ARG002
+    def put(self, item: Any, block: bool = True, timeout: float | None = None) -> None:  # noqa: ARG002
         """Add an item; it is on disk when this returns.  `block` and `timeout` are there for the standard
-        library's callers: the queue has no size limit.  Raises Nacked if it could not be stored."""
+        library's callers: the queue has no size limit.  Raises Nacked if it could not be stored.
+        """
         body = self._encode(item)
         with self._all_done:
             self._unfinished += 1
@@ -107,7 +108,7 @@ class Queue:
             self._finished(len(bodies))
             raise
 
-    def get(self, block: bool = True, timeout: float | None = None) -> Any:  # noqa: FBT001, FBT002
+    def get(self, block: bool = True, timeout: float | None = None) -> Any:
         """The oldest item; waits for one, or raises queue.Empty: at once without `block`, else after `timeout` s."""
         self._broker.check_open()
         if not self._taking.acquire(block, -1 if timeout is None or not block else timeout):

@@ -31,7 +31,7 @@ class Transaction:
 
     def publish(self, *message: Any) -> Confirm:
         """As Publishing.publish, at the commit; an exchange that is not there is refused now."""
-        exchange, routing_key, *_ = message
+        exchange, *_ = message
         self._publishing.check_exchange(exchange)
         promise = Confirm(self._publishing.runtime)
         self._promises.append(promise)

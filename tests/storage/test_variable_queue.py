@@ -33,13 +33,13 @@ HEAD = encode_head("", ["q"], None)
         (1, 0, 0, False),
     ],
 )
-def test_the_embed_rule(body: int, properties: int, limit: int, embedded: bool) -> None:  # noqa: FBT001
+def test_the_embed_rule(body: int, properties: int, limit: int, embedded: bool) -> None:
     assert embeds(body, properties, limit) is embedded
 
 
 @pytest.mark.parametrize("size", [0, 1, 255, 256, 65_535, 65_536])
 def test_a_head_a_header_and_a_body_are_the_stored_message(size: int) -> None:
-    import msgpack  # type: ignore[import-untyped]  # noqa: PLC0415
+    import msgpack  # type: ignore[import-untyped]
 
     stored = HEAD + bin_header(size) + bytes(size)
     assert msgpack.unpackb(stored) == [1, "", ["q"], None, bytes(size)]
@@ -94,7 +94,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.queue.recovered(found.low, found.count, found.next_seq_id, next_deliver)
 
     @rule(sizes=st.lists(st.sampled_from([0, 3, 99, 100, 300]), min_size=1, max_size=9), persistent=st.booleans())
-    def publish(self, sizes: list[int], persistent: bool) -> None:  # noqa: FBT001
+    def publish(self, sizes: list[int], persistent: bool) -> None:
         bodies = [bytes([self.next_id + i & 255]) * size for i, size in enumerate(sizes)]
         first, in_store = self.queue.publish(
             [Publication(b"prefix--", self.next_id, HEAD, 0, bodies, persistent)], persistent=persistent
@@ -104,7 +104,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.ready += [(first + i, body, persistent) for i, body in enumerate(bodies)]
 
     @rule(most=st.integers(1, 12), ack=st.booleans())
-    def fetch(self, most: int, ack: bool) -> None:  # noqa: FBT001
+    def fetch(self, most: int, ack: bool) -> None:
         expected, self.ready = self.ready[:most], self.ready[most:]
         fetched = self.queue.fetch(most, ack_required=ack)
         assert [(each.seq_id, body_of(each.payload, each.size)) for each in fetched] == [m[:2] for m in expected]

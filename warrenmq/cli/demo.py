@@ -70,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _run(args: argparse.Namespace, data: Path, temporary: Path) -> int:
-    from warrenmq.cli._demo_worker import items, read_lines  # noqa: PLC0415  # the broker, only when it is wanted
+    from warrenmq.cli._demo_worker import items, read_lines  # the broker, only when it is wanted
 
     source = _input(args, temporary)
     everything = list(items(read_lines(str(source), args.messages)))
@@ -186,8 +186,8 @@ def _lost(everything: list[tuple[str, str, bytes]], consumed: Path) -> str:
 
 
 def _replay(args: argparse.Namespace, trace: Path, data: Path) -> bool:
-    from warrenmq.replay import replay, write_report  # noqa: PLC0415  # loads Spark
-    from warrenmq.replay.summary import print_summary  # noqa: PLC0415
+    from warrenmq.replay import replay, write_report  # loads Spark
+    from warrenmq.replay.summary import print_summary
 
     result = replay(str(trace), engine=args.engine, master=args.master)
     report = (
@@ -212,8 +212,8 @@ class _Progress:
 
     def __enter__(self) -> _Progress:
         if sys.stderr.isatty() and importlib.util.find_spec("rich") is not None:
-            from rich.console import Console  # noqa: PLC0415  # an extra
-            from rich.progress import Progress  # noqa: PLC0415
+            from rich.console import Console  # an extra
+            from rich.progress import Progress
 
             self._bar = Progress(console=Console(stderr=True), transient=True)
             task = self._bar.add_task(self._label, total=self._total)
