@@ -47,7 +47,8 @@ from warrenmq.storage.segment import Facts
 def segment_plus_journal(segment: Facts, journal: Facts) -> Facts:
     """Rule (a); what was acked is absent, and so is what nobody published."""
     acked = segment.acked | journal.acked
-    both = segment.published | journal.published
+    # if they differ, a sequence id in the journal was damaged; rule (b) keeps the file's record too
+    both = journal.published | segment.published
     published = {relative: record for relative, record in both.items() if relative not in acked}
     present = published.keys()
     return Facts(

@@ -25,7 +25,7 @@ from struct import Struct
 from typing import TYPE_CHECKING
 
 from warrenmq.storage.index_record import lengths_agree
-from warrenmq.storage.segment import Damage, Facts, zeros_from_sector
+from warrenmq.storage.segment import Damage, Facts, in_doubt
 
 if TYPE_CHECKING:
     from warrenmq.storage.disk import Disk, File
@@ -37,6 +37,8 @@ WRITE_BUFFER = 1 << 20
 _TRANSIENT = 1 << 62
 _DELIVER = 2 << 62
 _ACK = 3 << 62
+_ACK_ONLY = 1 << 6
+"""The bit of an action's first byte that tells an ack from a deliver."""
 _SEQ_ID = (1 << 62) - 1
 _PLAUSIBLE_SEQ_ID = 1 << 48
 """A queue does not come this far: a million messages a second for nine years."""
@@ -110,7 +112,7 @@ class Journal:
 
     def write(self) -> None:
         """Hand the buffer to the operating system in one write; after an error it is all still there."""
-        data = b"".join(self._parts)
+        data = _end_without_doubt(b"".join(self._parts), self.size)
         self._parts = [data]
         self._file.append(data)
         self.size += len(data)
@@ -135,7 +137,7 @@ class Journal:
             if trace:
                 self.write()
             return
-        tail = self._file.pread(self.size - mark, mark) + trace
+        tail = _end_without_doubt(self._file.pread(self.size - mark, mark) + trace, 0)
         self._disk.replace(self.path, tail)
         self._file.close()
         self._file = self._disk.open(self.path)
@@ -144,6 +146,14 @@ class Journal:
     def close(self) -> None:
         """Give the file back; what is in the buffer is lost."""
         self._file.close()
+
+
+def _end_without_doubt(data: bytes, offset: int) -> bytes:
+    """`data` for this offset of the file; if its last ack could be a torn one, with a deliver that says nothing new."""
+    last = data[-_ACTION_BYTES:]
+    if in_doubt(last, offset + len(data) - len(last)):
+        return data + bytes((last[0] & ~_ACK_ONLY, *last[1:]))
+    return data
 
 
 class Replay:
@@ -158,6 +168,7 @@ class Replay:
         self.end = 0
         """Where the last action ends."""
         self._last_publish = -1
+        self._last_ack_is_new = False
         self._entry_count = entry_count
         zeros = len(data.rstrip(b"\x00"))
         position, reason = self._run(data, 0)
@@ -186,6 +197,7 @@ class Replay:
                 facts = self.facts.setdefault(number, Facts())
                 current = number
             if action >= _ACK:
+                self._last_ack_is_new = relative not in facts.acked
                 facts.acked.add(relative)
                 position += _ACTION_BYTES
             elif action >= _DELIVER:
@@ -203,6 +215,9 @@ class Replay:
                     break
                 if not action and not any(data[position + 8 : position + 24]):
                     reason = "a message id is zero"
+                    break
+                if relative in facts.published:
+                    reason = f"sequence id {seq_id} is published twice"
                     break
                 facts.published[relative] = data[position + _ACTION_BYTES : stop]
                 if action & _TRANSIENT:
@@ -231,7 +246,7 @@ class Replay:
                 self.damage.append(Damage(start, position - start, "a publish is followed by zeros"))
                 return
         start = position - _ACTION_BYTES
-        if start >= 0 and zeros_from_sector(data, start, position):
+        if self._last_ack_is_new and in_doubt(data[start:position], start):
             (action,) = _unpack_action(data, start)
             number, relative = divmod(action & _SEQ_ID, self._entry_count)
             if action >= _ACK:

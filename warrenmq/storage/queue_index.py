@@ -325,8 +325,11 @@ class QueueIndex:
 
     def flush(self) -> None:
         """The whole journal at once, however short it is."""
-        if self._flush is None:
-            self._flush = self._begin_flush()
+        self._run_flush()  # one in progress leaves what came after its beginning
+        self._flush = self._begin_flush()
+        self._run_flush()
+
+    def _run_flush(self) -> None:
         while self._flush is not None:
             self.flush_step()
 
@@ -348,13 +351,13 @@ class QueueIndex:
                     self._trace.emit(Ev.SEGMENT_DELETE, a=segment.number)
             self._segments.pop(segment.number, None)
             return
-        data = segment.entries()
-        if not data:
+        if not segment.dirty():
             return
         file = self._disk.open(path, create=True)
         try:
             if not segment.on_disk:
                 segment.on_disk = self._folder_changed = True
+            data = segment.entries(file.size())
             file.append(data)
             file.datasync()
         finally:

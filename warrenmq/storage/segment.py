@@ -107,8 +107,8 @@ class Segment:
         """Whether a flush has anything to append."""
         return bool(self.published or self.acked or self.delivered)
 
-    def entries(self) -> bytes:
-        """What a flush appends."""
+    def entries(self, offset: int = 0) -> bytes:
+        """What a flush appends at this offset of the file."""
         published, transient, delivered, acked = self.published, self.transient, self.delivered, self.acked
         parts: list[bytes] = []
         for relative in sorted({*published, *delivered, *acked}, reverse=True):
@@ -121,7 +121,10 @@ class Segment:
                     parts.append(mark)
                 if relative in acked:
                     parts.append(mark)
-        return b"".join(parts)
+        data = b"".join(parts)
+        last = data[-_MARK_BYTES:]
+        # a mark too many says nothing new
+        return data + last if in_doubt(last, offset + len(data) - len(last)) else data
 
     def flushed(self) -> None:
         """The file has it all."""
@@ -148,6 +151,7 @@ def _parse_run(data: bytes, position: int, entry_count: int, facts: Facts) -> tu
     published, transient, delivered, acked = facts.published, facts.transient, facts.delivered, facts.acked
     end = len(data)
     last_publish = -1
+    last_mark: set[int] | None = None  # what it was new to
     while position + _MARK_BYTES <= end:
         prefix = data[position] << 8 | data[position + 1]
         relative = prefix & _RELATIVE
@@ -169,19 +173,24 @@ def _parse_run(data: bytes, position: int, entry_count: int, facts: Facts) -> tu
             last_publish, position = position, stop
         elif prefix >= _MARK:
             if relative in delivered:
+                last_mark = acked if relative not in acked else None
                 acked.add(relative)
             elif relative in published:
+                last_mark = delivered
                 delivered.add(relative)
             elif not _in_step(data, position + _MARK_BYTES):
                 # where records follow, only the publish of this mark was damaged, and it is set aside already
                 return position, "a mark without a publish is followed by bytes that are no record"
             position += _MARK_BYTES
         else:
-            return _distrust_last(data, position, last_publish, facts), "no record begins with the bits 00"
+            start = _distrust_last(data, position, facts, last_publish, last_mark)
+            return start, "no record begins with the bits 00"
     return position, "a record is cut off"
 
 
-def _distrust_last(data: bytes, position: int, last_publish: int, facts: Facts) -> int:
+def _distrust_last(
+    data: bytes, position: int, facts: Facts, last_publish: int, last_mark: set[int] | None
+) -> int:
     """Zeros begin at `position`: take back the record before them if they may have replaced its end.
 
     After a power cut a file can have its new length before it has its bytes.  A publish has its mark behind it, or
@@ -194,17 +203,19 @@ def _distrust_last(data: bytes, position: int, last_publish: int, facts: Facts) 
             facts.transient.discard(relative)
             return last_publish
     start = position - _MARK_BYTES
-    if start >= 0 and zeros_from_sector(data, start, position):
-        relative = int.from_bytes(data[start:position], "big") & _RELATIVE
-        (facts.acked if relative in facts.acked else facts.delivered).discard(relative)
+    if last_mark is not None and in_doubt(data[start:position], start):
+        last_mark.discard(int.from_bytes(data[start:position], "big") & _RELATIVE)
         return start
     return position
 
 
-def zeros_from_sector(data: bytes, start: int, stop: int) -> bool:
-    """Whether a sector begins within data[start:stop], with nothing but zeros from there on."""
-    boundary = (start // SECTOR + 1) * SECTOR
-    return boundary < stop and not any(data[boundary:stop])
+def in_doubt(record: bytes, offset: int) -> bool:
+    """Whether a sector begins within this record of a file, with nothing but zeros from there on.
+
+    If zeros follow it, nobody can tell whether it is whole.  So the last record of a write must not be like this.
+    """
+    arrived = SECTOR - offset % SECTOR
+    return arrived < len(record) and not any(record[arrived:])
 
 
 def _in_step(data: bytes, position: int) -> bool:

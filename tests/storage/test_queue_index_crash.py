@@ -1,0 +1,173 @@
+"""The power goes, or the process is killed, at each operation on the disk: what was synced is there afterwards."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from tests.support import index_kit as kit
+from warrenmq.storage.queue_index import QueueIndex
+from warrenmq.storage.sim_disk import PowerCut, SimulatedDisk
+from warrenmq.trace.events import Trigger
+
+SETTINGS = kit.settings(entry_count=4, max_journal_entries=14)
+
+
+pytestmark = pytest.mark.usefixtures("_disks_write_whole_sectors")
+_disks_write_whole_sectors = pytest.fixture(scope="module")(kit.disks_write_whole_sectors)
+
+
+class Story:
+    """A queue's life, and what may be expected of its files at any moment."""
+
+    def __init__(self, disk: SimulatedDisk, rng: Random) -> None:
+        self.disk = disk
+        self.rng = rng
+        self.published: dict[int, bytes] = {}
+        self.acked: set[int] = set()
+        self.must: set[int] = set()
+        """Confirmed; acks that were asked for may have arrived, so those are not in here."""
+        self.gone: set[int] = set()
+        """Acked, and the ack synced."""
+        self.highest_synced = -1
+
+    def tell(self) -> None:
+        """Publish, ack, flush and sync until something happens."""
+        index, found = kit.recover(self.disk, SETTINGS)
+        next_seq_id = found.next_seq_id
+        for _ in range(25):
+            count = self.rng.randint(1, 5)
+            records = [
+                kit.embedded_record(seq, self.rng.choice([5, 300]))
+                if self.rng.random() < 0.6
+                else kit.stored_record(seq)
+                for seq in range(next_seq_id, next_seq_id + count)
+            ]
+            self.published.update(enumerate(records, next_seq_id))
+            index.publish_many(next_seq_id, records, persistent=True)
+            next_seq_id += count
+            self.ack_some(index)
+            if self.rng.random() < 0.5:
+                index.flush_step()
+            if self.rng.random() < 0.5:
+                self.sync(index)
+
+    def ack_some(self, index: QueueIndex) -> None:
+        waiting = sorted(self.published.keys() - self.acked)
+        if self.rng.random() < 0.4:
+            run = waiting[: self.rng.randint(0, 6)]
+            if run and run[-1] - run[0] == len(run) - 1:
+                self.note_acks(run)
+                index.ack_range(run[0], len(run))
+        else:
+            some = sorted(self.rng.sample(waiting, min(len(waiting), self.rng.randint(0, 5))))
+            self.note_acks(some)
+            index.ack(some)
+
+    def note_acks(self, seq_ids: list[int]) -> None:
+        self.acked.update(seq_ids)
+        self.must.difference_update(seq_ids)
+
+    def sync(self, index: QueueIndex) -> None:
+        index.sync(Trigger.TIMER)
+        self.must = self.published.keys() - self.acked
+        self.gone = set(self.acked)
+        self.highest_synced = max(self.published, default=-1)
+
+    def check(self, index: QueueIndex) -> None:
+        live = kit.everything(index)
+        assert self.must <= live.keys()
+        assert not self.gone & live.keys()
+        assert all(self.published[seq] == record for seq, record in live.items())
+        assert index.next_seq_id > max(live, default=-1)
+        assert index.unacked == len(live)
+
+
+def stop_at(disk: SimulatedDisk, operation: int) -> list[str]:
+    """Cut the power at the n-th change of a file or folder; returns those that came, as they come."""
+    seen: list[str] = []
+
+    def before(op: str, path: str) -> None:
+        if op == "pread":
+            return
+        if len(seen) + 1 == operation:
+            raise PowerCut
+        seen.append(f"{op} {path}")
+
+    disk.before_op = before
+    return seen
+
+
+def operations_of(seed: int) -> int:
+    disk = kit.disk(seed)
+    seen = stop_at(disk, -1)
+    Story(disk, Random(seed)).tell()
+    return len(seen)
+
+
+def lives(seed: int, *, kill: bool) -> None:
+    """The same story, ended at each operation; then its recovery is ended too, somewhere, twice."""
+    for operation in range(1, operations_of(seed) + 1):
+        rng = Random(seed * 1_000 + operation)
+        disk = kit.disk(seed * 1_000 + operation)
+        story = Story(disk, Random(seed))
+        seen = stop_at(disk, operation)
+        tells = True
+        for attempt in range(3):
+            try:
+                if attempt == 0:
+                    story.tell()
+                else:
+                    seen = stop_at(disk, rng.randint(1, 12))
+                    kit.recover(disk, SETTINGS)
+            except PowerCut:
+                # a kill between these two operations: no file tells how far the queue had come
+                tells = tells and not (seen and seen[-1] == f"truncate {kit.DIRECTORY}/journal.jif")
+                if not kill:
+                    disk.power_cut()
+        disk.before_op = None
+        index, found = kit.recover(disk, SETTINGS)
+        story.check(index)
+        if kill and tells:
+            assert found.next_seq_id > story.highest_synced
+        first = kit.everything(index)
+        again, same = kit.recover(disk, SETTINGS)
+        assert kit.everything(again) == first
+        assert same.next_seq_id == found.next_seq_id
+        again.ack(sorted(first))
+        again.flush()
+        assert [name for name in disk.listdir(kit.DIRECTORY) if name.endswith(".idx")] == []
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_nothing_confirmed_is_lost_and_nothing_acked_comes_back_after_a_power_cut(seed: int) -> None:
+    lives(seed, kill=False)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_nothing_confirmed_is_lost_and_nothing_acked_comes_back_after_a_kill(seed: int) -> None:
+    lives(seed, kill=True)
+
+
+def test_recovering_twice_without_a_crash_between_gives_the_same() -> None:
+    for seed in range(20):
+        disk = kit.disk(seed)
+        story = Story(disk, Random(seed))
+        story.tell()
+        disk.power_cut()
+        index, _ = kit.recover(disk, SETTINGS)
+        story.check(index)
+        assert kit.everything(kit.recover(disk, SETTINGS)[0]) == kit.everything(index)
+
+
+def test_an_ack_that_is_synced_during_a_flush_does_not_come_back() -> None:
+    """The journal still has the publish, the segment file already; replaying publish and ack must not cancel out."""
+    disk = kit.disk()
+    index, _ = kit.recover(disk, SETTINGS)
+    index.publish_many(0, [kit.stored_record(seq) for seq in range(8)], persistent=True)
+    assert index.flush_step()  # segment 0 is written, the journal is whole
+    index.ack([2])
+    index.sync(Trigger.TIMER)
+    index, _ = kit.recover(disk, SETTINGS)
+    assert list(kit.everything(index)) == [0, 1, 3, 4, 5, 6, 7]
