@@ -89,8 +89,10 @@ def _owner(row: Row, stores: Iterable[Store], runs: Sequence[Run]) -> Store | No
     return found[-1] if found else None
 
 
-def files(picture: Picture, rare: Iterable[Row], runs: Sequence[Run]) -> None:
+def files(picture: Picture, rare: Sequence[Row], runs: Sequence[Run]) -> None:
+    """What is left at the end: a combine takes its source away, a delete its file."""
     bars: dict[str, dict[int, FileBar]] = defaultdict(dict)
+    stores = [(row.run, row.actor) for row in rare if row.event == Ev.STORE_RECOVERED]
     for row in rare:
         store = runs[row.run].actor_name(row.actor)
         if row.event == Ev.STORE_RECOVERED:
@@ -99,6 +101,8 @@ def files(picture: Picture, rare: Iterable[Row], runs: Sequence[Run]) -> None:
             bars[store][row.a] = FileBar(store, row.a, row.b, row.c)
         elif row.event == Ev.FILE_DELETE:
             bars[store].pop(row.a, None)
+        elif row.event == Ev.GC_DONE and (owner := _owner(row, stores, runs)):
+            bars[runs[row.run].actor_name(owner[1])].pop(row.b, None)
     picture.files = [bar for store in sorted(bars) for _, bar in sorted(bars[store].items())]
 
 
