@@ -89,7 +89,7 @@ class Definitions:
         """Give the file back; everything is on disk already."""
         self._file.close()
 
-    # -- changes: each is on disk when it returns; an OSError means that nothing changed
+    # -- changes: each is on disk when it returns; after an OSError it is not in effect, though it may be at the next start
 
     def put_queue(self, record: QueueRecord) -> None:
         assert record.durable

@@ -1,0 +1,253 @@
+from __future__ import annotations
+
+import errno
+from datetime import UTC, datetime
+from random import Random
+from zlib import crc32
+
+import msgpack
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from warrenmq.storage.definitions import BindingRecord, Definitions, ExchangeRecord, QueueRecord
+from warrenmq.storage.sim_disk import PowerCut, SimulatedDisk
+
+PATH = "/data/definitions.log"
+QUARANTINE = "/data/quarantine"
+
+
+def new_disk(seed: int = 0) -> SimulatedDisk:
+    disk = SimulatedDisk(Random(seed))
+    disk.mkdir("/data")
+    return disk
+
+
+def opened(disk: SimulatedDisk) -> Definitions:
+    return Definitions.open(disk, PATH, QUARANTINE)
+
+
+def state(definitions: Definitions) -> tuple[object, ...]:
+    return definitions.queues, definitions.exchanges, list(definitions.bindings)
+
+
+JOBS = QueueRecord("jobs", arguments={"x-max-length": 10, "x-since": datetime(2026, 1, 1, tzinfo=UTC)})
+LOGS = ExchangeRecord("logs", "fanout", auto_delete=True, arguments={"alternate-exchange": "rest"})
+BINDING = BindingRecord("logs", "jobs", "a.b", {"x-match": "all", "n": [1, None]})
+
+
+def declare_all(definitions: Definitions) -> None:
+    definitions.put_queue(JOBS)
+    definitions.put_exchange(LOGS)
+    definitions.bind(BINDING)
+
+
+def test_what_is_declared_is_there_after_a_power_cut() -> None:
+    disk = new_disk()
+    definitions = opened(disk)
+    assert state(definitions) == ({}, {}, [])
+    declare_all(definitions)
+    assert BINDING in definitions.bindings
+    disk.power_cut()
+    again = opened(disk)
+    assert state(again) == ({"jobs": JOBS}, {"logs": LOGS}, [BINDING])
+    again.unbind(BINDING)
+    again.delete_exchange("logs")
+    again.delete_queue("jobs")
+    disk.power_cut()
+    assert state(opened(disk)) == ({}, {}, [])
+
+
+def test_bindings_differ_by_all_four_fields_and_keep_their_order() -> None:
+    disk = new_disk()
+    definitions = opened(disk)
+    bindings = [
+        BindingRecord("logs", "jobs", "b"),
+        BindingRecord("logs", "jobs", "a"),
+        BindingRecord("logs", "jobs", "a", {"x": 1}),
+        BindingRecord("logs", "more", "a"),
+    ]
+    for binding in [*bindings, bindings[0]]:
+        definitions.bind(binding)
+    assert list(definitions.bindings) == bindings
+    definitions.unbind(BindingRecord("logs", "jobs", "a"))
+    definitions.unbind(BindingRecord("logs", "jobs", "unknown"))
+    assert list(opened(disk).bindings) == [bindings[0], bindings[2], bindings[3]]
+
+
+@pytest.mark.parametrize(
+    ("delete", "left"),
+    [
+        (lambda definitions: definitions.delete_queue("jobs"), [BindingRecord("logs", "more")]),
+        (lambda definitions: definitions.delete_exchange("logs"), [BindingRecord("news", "jobs")]),
+    ],
+)
+def test_a_deleted_queue_or_exchange_takes_its_bindings_along(delete, left) -> None:
+    disk = new_disk()
+    definitions = opened(disk)
+    for binding in (BINDING, BindingRecord("logs", "more"), BindingRecord("news", "jobs")):
+        definitions.bind(binding)
+    delete(definitions)
+    assert list(definitions.bindings) == left
+    assert list(opened(disk).bindings) == left
+
+
+def test_what_is_not_durable_is_not_for_this_file() -> None:
+    with pytest.raises(AssertionError):
+        opened(new_disk()).put_queue(QueueRecord("mine", durable=False))
+
+
+def test_a_log_with_more_than_the_state_is_written_anew_at_open() -> None:
+    disk = new_disk()
+    definitions = opened(disk)
+    declare_all(definitions)
+    small = disk.size(PATH)
+    for _ in range(10):
+        definitions.put_queue(JOBS)
+        definitions.delete_exchange("none")
+    assert disk.size(PATH) > small
+    definitions.close()
+    again = opened(disk)
+    assert disk.size(PATH) == small
+    assert state(again) == ({"jobs": JOBS}, {"logs": LOGS}, [BINDING])
+    changes: list[str] = []
+    disk.before_op = lambda op, _path: changes.append(op)
+    opened(disk)
+    assert changes == ["pread"]
+
+
+def test_a_change_that_did_not_reach_the_disk_is_raised_and_not_seen() -> None:
+    disk = new_disk()
+    definitions = opened(disk)
+    for op in ("append", "datasync"):
+        disk.fail_next(op, "definitions.log", errno.ENOSPC)
+        with pytest.raises(OSError, match="No space"):
+            definitions.put_queue(JOBS)
+        assert definitions.queues == {}
+
+
+def whole_log() -> bytes:
+    disk = new_disk()
+    declare_all(opened(disk))
+    return disk.read(PATH)
+
+
+LOG = whole_log()
+
+
+def load(data: bytes) -> tuple[Definitions, SimulatedDisk]:
+    disk = new_disk()
+    disk.replace(PATH, data)
+    return opened(disk), disk
+
+
+def test_a_log_cut_anywhere_keeps_the_whole_frames() -> None:
+    everything = [JOBS, LOGS, BINDING]
+    for size in range(len(LOG)):
+        definitions, disk = load(LOG[:size])
+        found = [*definitions.queues.values(), *definitions.exchanges.values(), *definitions.bindings]
+        assert found == everything[: len(found)]
+        assert len(found) == sum(end <= size for end in frame_ends())
+        tail = LOG[max([0, *(end for end in frame_ends() if end <= size)]) : size]
+        assert bool(definitions.damage) == any(tail)
+        again = opened(disk)
+        assert state(again) == state(definitions)
+        assert not again.damage
+
+
+def frame_ends() -> list[int]:
+    ends, position = [], 0
+    while position < len(LOG):
+        position += 8 + int.from_bytes(LOG[position : position + 4], "big")
+        ends.append(position)
+    return ends
+
+
+@pytest.mark.parametrize("position", range(len(LOG)))
+def test_a_flipped_bit_costs_one_definition_and_is_reported(position: int) -> None:
+    damaged = bytearray(LOG)
+    damaged[position] ^= 0x10
+    definitions, disk = load(bytes(damaged))
+    hit = sum(end <= position for end in frame_ends())
+    found = [*definitions.queues.values(), *definitions.exchanges.values(), *definitions.bindings]
+    assert found == [each for place, each in enumerate([JOBS, LOGS, BINDING]) if place != hit]
+    (damage,) = definitions.damage
+    start = [0, *frame_ends()][hit]
+    assert (damage.path, damage.offset) == (PATH, start)
+    assert disk.read(f"{QUARANTINE}/definitions.log-{start}") == damaged[start : frame_ends()[hit]]
+    assert not opened(disk).damage
+
+
+@given(st.binary(max_size=200))
+def test_garbage_is_opened(garbage: bytes) -> None:
+    definitions, _ = load(LOG + garbage)
+    assert state(definitions) == ({"jobs": JOBS}, {"logs": LOGS}, [BINDING])
+    load(garbage)
+
+
+def test_zeros_behind_the_log_are_no_damage_and_do_not_hide_what_follows() -> None:
+    definitions, disk = load(LOG + bytes(50))
+    assert not definitions.damage
+    definitions.put_queue(QueueRecord("late"))
+    assert list(opened(disk).queues) == ["jobs", "late"]
+
+
+def frame(*fields: object) -> bytes:
+    payload = msgpack.packb(fields)
+    return len(payload).to_bytes(4, "big") + crc32(payload).to_bytes(4, "big") + payload
+
+
+@pytest.mark.parametrize(
+    ("unknown", "reason"),
+    [
+        (frame(2, "queue", "q"), "its version is 2, only 1 is known"),
+        (frame(1, "policy", "p"), "there are no definitions of kind 'policy'"),
+        (frame(1, "queue"), "it is no definition"),
+        (frame(1, "queue", ["no", "name"]), "it is no definition"),
+        (frame(1, "exchange", "x"), "it is no definition"),
+        (frame(7), "it is no definition"),
+    ],
+)
+def test_frames_that_say_nothing_known_are_set_aside(unknown: bytes, reason: str) -> None:
+    definitions, _ = load(LOG + unknown)
+    assert [each.offset for each in definitions.damage] == [len(LOG)]
+    assert reason in str(definitions.damage[0])
+    assert list(definitions.queues) == ["jobs"]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_each_change_is_there_or_not_wherever_the_power_goes(seed: int) -> None:
+    for operation in range(1, 60):
+        disk = new_disk(seed * 100 + operation)
+        left = operation
+
+        def count_down(_op: str, _path: str) -> None:
+            nonlocal left
+            left -= 1
+            if left == 0:
+                raise PowerCut
+
+        disk.before_op = count_down
+        done: list[str] = []
+        deleted: set[str] = set()
+        attempted = ""
+        try:
+            definitions = opened(disk)
+            for number in range(8):
+                attempted = f"q{number}"
+                definitions.put_queue(QueueRecord(attempted))
+                done.append(attempted)
+                if number % 3 == 2:
+                    attempted = done[0]
+                    definitions.delete_queue(attempted)
+                    deleted.add(done.pop(0))
+                if number == 4:
+                    definitions.close()
+                    definitions = opened(disk)
+        except PowerCut:
+            disk.power_cut()
+        disk.before_op = None
+        found = opened(disk).queues.keys()
+        assert set(done) - {attempted} <= found
+        assert not deleted & found
+        assert found <= {*done, attempted}
