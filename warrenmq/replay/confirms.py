@@ -30,15 +30,19 @@ from warrenmq.replay.machines import Finding, Key, Machine, Outcome
 from warrenmq.replay.world import World
 from warrenmq.trace.catalog import Chunk
 from warrenmq.trace.events import (
+    CONFIRM_DURABLE,
     CONFIRM_NACK,
     CONFIRM_TRANSIENT,
     IGNORED,
     IN_STORE,
     PERSISTENT,
     WANTS_CONFIRM,
+    WRITTEN,
     Ev,
 )
 from warrenmq.trace.index import Row
+
+_PUBLISH, _CONFIRM, _ON_DISK = int(Ev.PUBLISH), int(Ev.CONFIRM), int(Ev.ON_DISK)
 
 Block = list[int]
 """[lo, hi, message of lo, flags of PUBLISH]; an answered block has lo == hi."""
@@ -66,11 +70,12 @@ class Window:
     synced_before: bool = False
     """There was a sync: whatever was published before this window is synced."""
     on_disk: dict[int, int] = field(default_factory=dict)
-    """What the store has said of messages that are not confirmed yet: message -> WRITTEN or IGNORED."""
+    """Messages in the store: WRITTEN or IGNORED, 0 while the store has said nothing."""
     heard: dict[int, int] = field(default_factory=dict)
-    """The same of messages older than this window, since the last of `early`."""
+    """What the store said of messages older than this window, since the last of `early`."""
     early: list[Early] = field(default_factory=list)
     problems: list[tuple[str, int, int]] = field(default_factory=list)
+    """(text, seq, t)"""
 
     def publish(self, lo: int, hi: int, msg: int, flags: int) -> None:
         if self.start < 0:
@@ -78,10 +83,22 @@ class Window:
         self.next = hi
         if flags & WANTS_CONFIRM:
             self.blocks.append([lo, hi, msg, flags])
+            if not flags & IN_STORE:
+                return
+            if hi - lo == 1:
+                self.on_disk[msg] = 0
+            else:
+                self.on_disk.update(dict.fromkeys(range(msg, msg + hi - lo), 0))
 
     def sync(self) -> None:
         self.synced = self.next
         self.synced_before = True
+
+    def hear(self, msg: int, reason: int) -> None:
+        if msg in self.on_disk:
+            self.on_disk[msg] = reason
+        else:
+            self.heard[msg] = reason
 
     def confirm(self, lo: int, hi: int, msg: int, flag: int, seq: int, t: int) -> None:
         """Answer [lo, hi); what is older than this window is left for the window before."""
@@ -102,6 +119,10 @@ class Window:
                 return
             block = blocks[i]
             end = min(hi, block[1])
+            if end - lo == 1 and self._is_fine(block, lo, flag):
+                block[0] = lo = end
+                i += 1
+                continue
             self._answer(block, lo, end, flag, seq, t)
             if lo > block[0]:
                 rest = [end, block[1], block[2] + end - block[0], block[3]]
@@ -118,6 +139,16 @@ class Window:
         if self.head > 1000:
             del blocks[: self.head]
             self.head = 0
+
+    def _is_fine(self, block: Block, lo: int, flag: int) -> bool:
+        """A block of one message, whose confirm comes as it should: by far the commonest."""
+        if block[1] - block[0] != 1 or flag != CONFIRM_DURABLE or lo >= self.synced:
+            return False
+        if block[3] & IN_STORE:
+            if self.on_disk.get(block[2]) != WRITTEN:
+                return False
+            del self.on_disk[block[2]]
+        return True
 
     def _answer(self, block: Block, lo: int, hi: int, flag: int, seq: int, t: int) -> None:
         if flag == CONFIRM_NACK:
@@ -146,7 +177,7 @@ class Window:
         for confirm, synced_before, said in later.early:
             if synced_before:
                 self.synced = self.next
-            self.on_disk |= said
+            self._take_in(said)
             self.confirm(*confirm)
         if later.synced_before:
             self.synced = self.next
@@ -156,9 +187,14 @@ class Window:
             self.next = later.next
             self.synced = max(self.synced, later.synced)
             self.blocks += later.blocks[later.head :]
-        self.on_disk |= later.heard
+        self._take_in(later.heard)
         self.on_disk |= later.on_disk
         self.problems += later.problems
+
+    def _take_in(self, heard: dict[int, int]) -> None:
+        for msg, reason in heard.items():
+            if msg in self.on_disk:
+                self.on_disk[msg] = reason
 
 
 def _low(block: Block) -> int:
@@ -173,21 +209,16 @@ class Confirms(Machine):
 
     def summarise(self, piece: Chunk, rows: list[Row]) -> Iterator[tuple[Key, Window]]:
         window = Window()
-        mine: set[int] = set()
         for t, seq, msg, _, _, lo, n, _, who in rows:
             event = who >> 8 & 0xFF
-            if event == Ev.PUBLISH:
+            if event == _PUBLISH:
                 window.publish(lo, lo + n, msg, who & 0xFF)
-                if who & IN_STORE:
-                    mine.update(range(msg, msg + n))
-            elif event == Ev.CONFIRM:
+            elif event == _ON_DISK:
+                window.hear(msg, who & 0xFF)
+            elif event == _CONFIRM:
                 window.confirm(lo, lo + n, msg, who & 0xFF, seq, t)
-            elif event == Ev.QI_SYNC:
-                window.sync()
-            elif msg in mine:
-                window.on_disk[msg] = who & 0xFF
             else:
-                window.heard[msg] = who & 0xFF
+                window.sync()
         yield (piece.run, piece.actor), window
 
     def start(self, key: Key) -> Window:  # noqa: ARG002

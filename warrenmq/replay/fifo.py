@@ -24,6 +24,7 @@ from warrenmq.trace.catalog import Chunk
 from warrenmq.trace.events import DROP_REJECTED, Ev
 from warrenmq.trace.index import Row
 
+_PUBLISH, _DELIVER, _DROP = int(Ev.PUBLISH), int(Ev.DELIVER), int(Ev.DROP)
 ADD, TAKE, REMOVE = 1, 2, 3
 
 Operation = list[int]
@@ -79,17 +80,17 @@ class Fifo(Machine):
         for t, seq, _, _, _, lo, n, _, who in rows:
             event = who >> 8 & 0xFF
             hi = lo + n
-            if event == Ev.PUBLISH:
+            if event == _PUBLISH:
                 if published is not None and published[2] == lo:
                     published[2], published[4] = hi, t
                     continue
                 last = published = [ADD, lo, hi, seq, t]
-            elif event == Ev.DELIVER:
+            elif event == _DELIVER:
                 if last[0] == TAKE and last[2] == lo:
                     last[2], last[4] = hi, t
                     continue
                 last = [TAKE, lo, hi, seq, t]
-            elif event == Ev.DROP:
+            elif event == _DROP:
                 if who & 0xFF == DROP_REJECTED:
                     continue  # it was not ready
                 last, published = [REMOVE, lo, hi, seq, t], None

@@ -27,8 +27,9 @@ A file's history may begin before the trace's: until a row tells where the end i
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from operator import le
 from typing import ClassVar
 
 from warrenmq.replay.machines import Finding, Key, Machine, Outcome
@@ -37,10 +38,14 @@ from warrenmq.trace.catalog import Chunk, Run
 from warrenmq.trace.events import Decision, Ev, Trigger
 from warrenmq.trace.index import Row
 
+_APPEND = int(Ev.APPEND)
+_REF_DROPPED = int(Ev.REF_DROPPED)
+_LAST_GONE = frozenset({int(Ev.STORE_REMOVE), _REF_DROPPED})
 _REMOVED = int(Ev.STORE_REMOVE) << 8 | Decision.REMOVE
 _REVIVED = int(Ev.STORE_WRITE) << 8 | Decision.CONFIRM
+_OF_TWO = frozenset({Ev.ROLL, Ev.GC_START, Ev.GC_DONE})
 _COLLECTORS = frozenset({Ev.GC_START, Ev.GC_MOVE, Ev.GC_DONE})
-_OF_COLUMN_A = frozenset(
+_OF_ONE = frozenset(
     {
         Ev.APPEND, Ev.FILE_WRITE, Ev.FILE_SYNC, Ev.LOCK, Ev.UNLOCK, Ev.FILE_DELETE, Ev.FILE_STATE, Ev.REF_RECOVERED,
         Ev.GC_MOVE,
@@ -54,20 +59,14 @@ Broken = list[tuple[str, str]]
 """(rule, text) of what one row breaks."""
 
 
-def files_of(row: Row) -> tuple[int, ...]:
-    """The files that a row is about, the one it is told of as a destination first."""
+def other_files(row: Row) -> tuple[int, ...]:
+    """The files that a row is about, of the events that do not just name theirs in column a; destination first."""
     word = row[8] & 0xFFFF
-    event = word >> 8
-    if event in _OF_COLUMN_A:
-        return (row[5],)
-    if event in {Ev.ROLL, Ev.GC_START, Ev.GC_DONE}:
+    if word >> 8 in _OF_TWO:
         return (row[5], row[6])
-    if event == Ev.REF_DROPPED:
-        return (row[4],) if row[6] == 0 else ()
-    if word == _REMOVED:
-        return (row[4],) if row[6] == 0 else ()
-    if word == _REVIVED:
-        return (row[4],) if row[6] == 1 else ()
+    last_one_went = word == _REMOVED or word >> 8 == _REF_DROPPED
+    if row[6] == (0 if last_one_went else 1) and (last_one_went or word == _REVIVED):
+        return (row[4],)
     return ()
 
 
@@ -93,18 +92,19 @@ class File:
 
     def take(self, word: int, first: bool, msg: int, b: int, c: int) -> Broken:
         """One row; what it breaks.  `first`: of two files in the row, this is the first."""
-        event, flag = word >> 8, word & 0xFF
+        event = word >> 8
+        if event == _APPEND:
+            return self._append(msg, b, c)
+        if event in _LAST_GONE:
+            self.valid -= self.live.pop(msg, 0)
+            return []
         match event:
-            case Ev.APPEND:
-                return self._append(msg, b, c)
             case Ev.FILE_WRITE:
-                return self._write(flag, b, c)
+                return self._write(word & 0xFF, b, c)
             case Ev.FILE_SYNC:
                 return self._sync(b, c)
             case Ev.ROLL:
                 return self._begin() if first else self._leave(c)
-            case Ev.STORE_REMOVE | Ev.REF_DROPPED:
-                self.valid -= self.live.pop(msg, 0)
             case Ev.STORE_WRITE:
                 self._add(msg, self.sizes.get(msg, 0))
             case Ev.REF_RECOVERED:
@@ -213,23 +213,25 @@ class Files(Machine):
     """See the module."""
 
     name: ClassVar[str] = "files"
-    events: ClassVar[frozenset[int]] = _OF_COLUMN_A | frozenset(
-        {Ev.ROLL, Ev.GC_START, Ev.GC_DONE, Ev.STORE_WRITE, Ev.STORE_REMOVE, Ev.REF_DROPPED}
-    )
+    events: ClassVar[frozenset[int]] = _OF_ONE | _OF_TWO | {Ev.STORE_WRITE, Ev.STORE_REMOVE, Ev.REF_DROPPED}
 
-    def summarise(self, piece: Chunk, rows: list[Row]) -> Iterator[tuple[Key, array[int]]]:
-        found: dict[int, array[int]] = {}
+    def summarise(self, piece: Chunk, rows: list[Row]) -> Iterator[tuple[Key, list[int]]]:
+        found: dict[int, list[int]] = {}
+        actor = piece.actor
         collects = False
         for row in rows:
-            word = row[8] & 0xFFFF
-            collects = collects or word >> 8 in _COLLECTORS
-            for place, file in enumerate(files_of(row)):
+            t, seq, msg, _, _, a, b, c, who = row
+            word = who & 0xFFFF
+            if word >> 8 in _OF_ONE:
+                files: tuple[int, ...] = (a,)
+            else:
+                files = other_files(row)
+            for place, file in enumerate(files):
                 entries = found.get(file)
                 if entries is None:
-                    entries = found[file] = array("q")
-                entries.extend(
-                    (row[0], row[1], piece.actor, word << 1 | (place == 0), row[2], row[6], row[7])
-                )
+                    entries = found[file] = []
+                entries += (t, seq, actor, word << 1 | (not place), msg, b, c)
+            collects = collects or word >> 8 in _COLLECTORS
         store = self._store(piece) if collects else piece.actor
         if not store:
             return  # whose collector it is was not said
@@ -244,8 +246,8 @@ class Files(Machine):
     def start(self, key: Key) -> array[int]:  # noqa: ARG002
         return array("q")
 
-    def absorb(self, state: array[int], summary: array[int]) -> None:
-        state += summary
+    def absorb(self, state: array[int], summary: list[int]) -> None:
+        state.fromlist(summary)
 
     def finish(self, key: Key, state: array[int], world: World) -> Outcome:
         run, store, number = int(key[0]), int(key[1]), int(key[2])
@@ -255,7 +257,10 @@ class Files(Machine):
         subject = f"file {number} of {world.name((run, store))}"
         columns = [state[i::_FIELDS] for i in range(_FIELDS)]
         needs = ((run, store), *world.started_by((run, store)))
-        for t, seq, actor, word, msg, b, c in sorted(zip(*columns, strict=True)):
+        rows: Iterable[tuple[int, ...]] = zip(*columns, strict=True)
+        if not all(map(le, columns[0], columns[0][1:])):
+            rows = sorted(rows)
+        for t, seq, actor, word, msg, b, c in rows:
             for rule, text in file.take(word >> 1, bool(word & 1), msg, b, c):
                 outcome.findings.append(Finding(rule, subject, text, ((run, actor, seq),), t, needs))
         return outcome

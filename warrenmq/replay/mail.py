@@ -19,7 +19,6 @@ A SEND that nobody received is no violation: it may lie in a mailbox.
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import ClassVar
@@ -31,22 +30,23 @@ from warrenmq.trace.events import Ev
 from warrenmq.trace.index import Row
 
 _SHIFT = 12
+_MASK = (1 << _SHIFT) - 1
 _SEND, _UNDELIVERED = int(Ev.SEND), int(Ev.UNDELIVERED)
 
-Halves = tuple["array[int]", "array[int]"]
-"""Sends (seq, t, receiver) and receives (pseq, t, receiver or -1, actor, seq), flat."""
+Halves = tuple[int, list[int], list[int]]
+"""An actor's sends, flat (seq, t, receiver), and receives, flat (pseq, t, seq; negative seq = UNDELIVERED)."""
 
 
 @dataclass(slots=True)
 class Bucket:
     """4,096 rows of one sender."""
 
-    sent: dict[int, tuple[int, int]] = field(default_factory=dict)
-    """Not received yet: seq -> (t, receiver)."""
+    sent: dict[int, tuple[int, int, int]] = field(default_factory=dict)
+    """Not received yet: seq -> (seq, t, receiver)."""
     taken: bytearray = field(default_factory=lambda: bytearray(1 << _SHIFT))
     """1 = received."""
-    waiting: dict[int, tuple[int, int, int, int]] = field(default_factory=dict)
-    """Receives whose SEND has not come yet."""
+    waiting: dict[int, tuple[int, int, int]] = field(default_factory=dict)
+    """Receives whose SEND has not come yet: seq of the SEND -> (actor, t, seq of the receive)."""
     problems: list[tuple[str, str, int, int, int, int]] = field(default_factory=list)
     """(rule, text, seq of the SEND, t, actor, seq)."""
 
@@ -60,57 +60,64 @@ class Mail(Machine):
     def summarise(self, piece: Chunk, rows: list[Row]) -> Iterator[tuple[Key, Halves]]:
         run, actor = piece.run, piece.actor
         found: dict[tuple[int, int], Halves] = {}
+        last: tuple[int, int] | None = None
+        halves: Halves = (actor, [], [])
         for t, seq, _, peer, pseq, _, _, _, who in rows:
             event = who >> 8 & 0xFF
             if event == _SEND:
                 key = (actor, seq >> _SHIFT)
-            elif pseq <= 0:
-                continue  # the sender has no trace
-            else:
+            elif pseq > 0:
                 key = (peer or actor, pseq >> _SHIFT)
-            halves = found.get(key)
-            if halves is None:
-                halves = found[key] = (array("q"), array("q"))
-            if event == _SEND:
-                halves[0].extend((seq, t, peer))
             else:
-                halves[1].extend((pseq, t, -1 if event == _UNDELIVERED else actor, actor, seq))
-        for (sender, bucket), halves in found.items():
-            yield (run, sender, bucket), halves
+                continue  # the sender has no trace
+            if key != last:
+                last = key
+                halves = found.setdefault(key, (actor, [], []))
+            if event == _SEND:
+                halves[1].extend((seq, t, peer))
+            else:
+                halves[2].extend((pseq, t, seq if event != _UNDELIVERED else -seq))
+        for (sender, bucket), its in found.items():
+            yield (run, sender, bucket), its
 
     def start(self, key: Key) -> Bucket:  # noqa: ARG002
         return Bucket()
 
     def absorb(self, state: Bucket, summary: Halves) -> None:
-        sent, waiting = state.sent, state.waiting
-        sends, receives = summary
-        for seq, t, receiver in zip(sends[::3], sends[1::3], sends[2::3], strict=True):
-            sent[seq] = (t, receiver)
-            if waiting and (receive := waiting.pop(seq, None)) is not None:
-                self._meet(state, seq, *receive)
-        if receives:
-            for pseq, t, receiver, actor, seq in zip(*[receives[i::5] for i in range(5)], strict=True):
-                self._meet(state, pseq, t, receiver, actor, seq)
+        sent, taken, waiting = state.sent, state.taken, state.waiting
+        actor, sends, receives = summary
+        numbers = iter(sends)
+        for send in zip(numbers, numbers, numbers, strict=True):
+            sent[send[0]] = send
+            if waiting and (receive := waiting.pop(send[0], None)) is not None:
+                self._meet(state, send[0], *receive)
+        numbers = iter(receives)
+        for pseq, t, seq in zip(numbers, numbers, numbers, strict=True):
+            found = sent.get(pseq)
+            if found is not None and found[1] < t and found[2] == actor:  # as it should be
+                del sent[pseq]
+                taken[pseq & _MASK] = 1
+            else:
+                self._meet(state, pseq, actor, t, seq)
 
     @staticmethod
-    def _meet(state: Bucket, send: int, t: int, receiver: int, actor: int, seq: int) -> None:
+    def _meet(state: Bucket, send: int, actor: int, t: int, seq: int) -> None:
         """A receive looks for its SEND."""
         found = state.sent.pop(send, None)
-        place = send & ((1 << _SHIFT) - 1)
+        place = send & _MASK
         if found is None:
             if state.taken[place] or send in state.waiting:
-                state.problems.append(("T2", "was received twice", send, t, actor, seq))
+                state.problems.append(("T2", "was received twice", send, t, actor, abs(seq)))
             else:
-                state.waiting[send] = (t, receiver, actor, seq)
+                state.waiting[send] = (actor, t, seq)
             return
         state.taken[place] = 1
-        sent_t, expected = found
-        if receiver >= 0 and expected not in {0, receiver}:
-            state.problems.append(("T2", f"was sent to actor {expected}", send, t, actor, seq))
+        _, sent_t, receiver = found
+        if seq > 0 and receiver not in {0, actor}:
+            state.problems.append(("T2", f"was sent to actor {receiver}", send, t, actor, seq))
         if sent_t >= t:
-            state.problems.append(
-                ("T4", f"was received {sent_t - t} ns before it was sent", send, t, actor, seq)
-            )
+            text = f"was received {sent_t - t} ns before it was sent"
+            state.problems.append(("T4", text, send, t, actor, abs(seq)))
 
     def finish(self, key: Key, state: Bucket, world: World) -> Outcome:
         run, sender = int(key[0]), int(key[1])
@@ -120,10 +127,15 @@ class Mail(Machine):
             outcome.findings.append(
                 Finding(rule, self._subject(world, run, sender, send), text, evidence, t, ())
             )
-        for send, (t, _, actor, seq) in state.waiting.items():
+        for send, (actor, t, seq) in state.waiting.items():
             text = f"was received by {world.name((run, actor))}, but there is no such row"
             finding = Finding(
-                "T2", self._subject(world, run, sender, send), text, ((run, actor, seq),), t, ((run, sender),)
+                "T2",
+                self._subject(world, run, sender, send),
+                text,
+                ((run, actor, abs(seq)),),
+                t,
+                ((run, sender),),
             )
             outcome.findings.append(finding)
         outcome.figures["messages between actors", "in flight at the end"] = len(state.sent)

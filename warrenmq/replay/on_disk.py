@@ -11,13 +11,11 @@ to the state; a message without an unsynced record is fine.
 
 from __future__ import annotations
 
-from array import array
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from warrenmq.replay.ledger import SHIFT
+from warrenmq.replay.life import SHIFT
 from warrenmq.replay.machines import Finding, Key, Machine, Outcome
 from warrenmq.replay.world import World
 from warrenmq.trace.catalog import Chunk
@@ -104,16 +102,16 @@ class Synced(Machine):
         return outcome
 
 
-Told = tuple[int, "array[int]"]
-"""Flat (queue, message, flag, seq, t) of ON_DISK rows (1), or (queue, message, flag) of STORE_CONFIRM rows (0)."""
+Told = tuple[int, list[tuple[int, ...]]]
+"""(queue, message, flag, seq, t) of ON_DISK rows (1), or (queue, message, flag) of STORE_CONFIRM rows (0)."""
 
 
 @dataclass(slots=True)
 class Meeting:
     """What stores told queues, and what queues heard."""
 
-    told: Counter[tuple[int, int, int]] = field(default_factory=Counter)
-    heard: dict[tuple[int, int, int], list[tuple[int, int]]] = field(default_factory=dict)
+    told: dict[tuple[int, ...], int] = field(default_factory=dict)
+    heard: dict[tuple[int, ...], list[tuple[int, ...]]] = field(default_factory=dict)
     """(queue, message, flag) -> (seq, t) of rows that nobody has told yet."""
 
 
@@ -124,17 +122,15 @@ class OnDisk(Machine):
     events: ClassVar[frozenset[int]] = frozenset({Ev.STORE_CONFIRM, Ev.ON_DISK})
 
     def summarise(self, piece: Chunk, rows: list[Row]) -> Iterator[tuple[Key, Told]]:
-        found: dict[tuple[int, int], array[int]] = {}
+        found: dict[tuple[int, bool], list[tuple[int, ...]]] = {}
+        actor = piece.actor
         for t, seq, msg, peer, _, _, _, _, who in rows:
-            heard = who >> 8 & 0xFF != _STORE_CONFIRM
-            key = (msg >> SHIFT, heard)
+            hearing = who >> 8 & 0xFF != _STORE_CONFIRM
+            key = (msg >> SHIFT, hearing)
             entries = found.get(key)
             if entries is None:
-                entries = found[key] = array("q")
-            if heard:
-                entries.extend((piece.actor, msg, who & 0xFF, seq, t))
-            else:
-                entries.extend((peer, msg, who & 0xFF))
+                entries = found[key] = []
+            entries.append((actor, msg, who & 0xFF, seq, t) if hearing else (peer, msg, who & 0xFF))
         for (bucket, hearing), entries in found.items():
             yield (piece.run, bucket), (int(hearing), entries)
 
@@ -145,20 +141,23 @@ class OnDisk(Machine):
         heard, entries = summary
         told, waiting = state.told, state.heard
         if heard:
-            for queue, msg, flag, seq, t in zip(*[entries[i::5] for i in range(5)], strict=True):
-                key = (queue, msg, flag)
-                if told.get(key):
-                    told[key] -= 1
+            for entry in entries:
+                key = entry[:3]
+                n = told.get(key, 0)
+                if n > 1:
+                    told[key] = n - 1
+                elif n:
+                    del told[key]
                 else:
-                    waiting.setdefault(key, []).append((seq, t))
+                    waiting.setdefault(key, []).append(entry[3:])
             return
-        for key in zip(*[entries[i::3] for i in range(3)], strict=True):
-            if key in waiting:
+        for key in entries:
+            if waiting and key in waiting:
                 waiting[key].pop()
                 if not waiting[key]:
                     del waiting[key]
             else:
-                told[key] += 1
+                told[key] = told.get(key, 0) + 1
 
     def finish(self, key: Key, state: Meeting, world: World) -> Outcome:
         run = int(key[0])

@@ -32,13 +32,12 @@ hold it, which the ledger says (stage 2).
 
 from __future__ import annotations
 
-from array import array
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from warrenmq.replay.ledger import SHIFT
+from warrenmq.replay.life import SHIFT
 from warrenmq.replay.machines import Finding, Key, Machine, Outcome
 from warrenmq.replay.world import Who, World
 from warrenmq.trace.catalog import FOREVER, Chunk
@@ -55,7 +54,10 @@ _IGNORE, _NEW, _MORE, _LESS, _LATER = (
     int(Decision.DEFER),
 )
 
-Entries = tuple[Who, "array[int]"]
+_UNDONE = (_IGNORE,)
+_DONE_WRITES, _DONE_REMOVES = (_NEW, _MORE), (_LESS, _LATER)
+
+Entries = tuple[Who, list[int]]
 """The store; flat (event << 8 | flag, msg, client, counter seen, 1 = there was one, references, seq, t)."""
 Held = tuple[Who, int]
 """A queue that held a message at the clean end of its run, as the ledger says; (queue, message)."""
@@ -71,60 +73,48 @@ class Store:
     ignored: list[tuple[str, int, int, int, int]] = field(default_factory=list)
     """Processed by the table, but ignored: (what, msg, client, seq, t)."""
 
-    def take(self, entries: array[int]) -> None:
-        for word, msg, client, seen, row, count, seq, t in zip(
-            *[entries[i::8] for i in range(8)], strict=True
-        ):
+    def take(self, entries: list[int]) -> None:
+        counts = self.counts
+        numbers = iter(entries)
+        for word, msg, client, seen, row, count, seq, t in zip(*[numbers] * 8, strict=True):
             event, flag = word >> 8, word & 0xFF
             if event == _WRITE:
-                self._decide("write", row and seen > 0, flag, (_NEW, _MORE), seen, row, msg, client, seq, t)
+                if flag not in (_DONE_WRITES if row and seen > 0 else _UNDONE):
+                    self._decide("write", flag, seen, row, msg, client, seq, t)
                 if flag == _NEW:
-                    self._count(msg, self.counts.get(msg, 0), 0, 1, count, seq, t)
+                    if counts.get(msg) or count != 1:
+                        self._wrong_count(msg, count, seq, t)
                 elif flag == _MORE:
-                    before = self.counts.get(msg, -1)
-                    self._count(msg, before, max(before, 0), before + 1, count, seq, t)
+                    if counts.get(msg, -2) + 1 != count:
+                        self._wrong_count(msg, count, seq, t)
+                else:
+                    continue
             elif event == _REMOVE:
-                self._decide(
-                    "remove", row and seen < 0, flag, (_LESS, _LATER), seen, row, msg, client, seq, t
-                )
-                if flag == _LESS:
-                    before = self.counts.get(msg, 0)
-                    self._count(msg, before, max(before, 1), before - 1, count, seq, t)
-            elif event == _DROPPED:
-                before = self.counts.get(msg, 0)
-                self._count(msg, before, max(before, 1), before - 1, count, seq, t)
-            else:
-                self.counts[msg] = count
+                if flag not in (_DONE_REMOVES if row and seen < 0 else _UNDONE):
+                    self._decide("remove", flag, seen, row, msg, client, seq, t)
+                if flag != _LESS:
+                    continue
+                if counts.get(msg, 0) - 1 != count or count < 0:
+                    self._wrong_count(msg, count, seq, t)
+            elif event == _DROPPED and (counts.get(msg, 0) - 1 != count or count < 0):
+                self._wrong_count(msg, count, seq, t)
+            counts[msg] = count
 
     def _decide(
-        self,
-        what: str,
-        process: bool | int,
-        flag: int,
-        processed: tuple[int, int],
-        seen: int,
-        row: int,
-        msg: int,
-        client: int,
-        seq: int,
-        t: int,
+        self, what: str, flag: int, seen: int, row: int, msg: int, client: int, seq: int, t: int
     ) -> None:
-        if process and flag == _IGNORE:
+        """Not what the table says."""
+        if flag == _IGNORE:
             self.ignored.append((what, msg, client, seq, t))
-        elif flag not in (processed if process else (_IGNORE,)):
+        else:
             counter = seen if row else "no"
             text = f"a {what} that met {counter} flying counter was {Decision(flag).name}"
             self.problems.append(("S2", text, msg, seq, t))
 
-    def _count(self, msg: int, before: int, fits: int, after: int, said: int, seq: int, t: int) -> None:
-        """`fits` is what `before` would have to be."""
-        if before != fits or after != said:
-            was = before if before >= 0 else "no record"
-            text = (
-                f"references went from {was} to {said}" if said >= 0 else f"references are negative: {said}"
-            )
-            self.problems.append(("S1", text, msg, seq, t))
-        self.counts[msg] = said
+    def _wrong_count(self, msg: int, said: int, seq: int, t: int) -> None:
+        was = self.counts.get(msg, "no record")
+        text = f"references went from {was} to {said}" if said >= 0 else f"references are negative: {said}"
+        self.problems.append(("S1", text, msg, seq, t))
 
 
 @dataclass(slots=True)
@@ -148,14 +138,13 @@ class References(Machine):
     )
 
     def summarise(self, piece: Chunk, rows: list[Row]) -> Iterator[tuple[Key, Entries]]:
-        found: dict[int, array[int]] = {}
+        found: dict[int, list[int]] = {}
         for t, seq, msg, peer, pseq, a, b, c, who in rows:
             entries = found.get(msg >> SHIFT)
             if entries is None:
-                entries = found[msg >> SHIFT] = array("q")
+                entries = found[msg >> SHIFT] = []
             word = who & 0xFFFF
-            count = pseq if word >> 8 == _RECOVERED else b
-            entries.extend((word, msg, peer, a, c, count, seq, t))
+            entries += (word, msg, peer, a, c, pseq if word >> 8 == _RECOVERED else b, seq, t)
         for bucket, entries in found.items():
             yield (bucket,), ((piece.run, piece.actor), entries)
 

@@ -18,6 +18,7 @@ Who = tuple[int, int]
 """An actor of a trace: (index of its run, trace id)."""
 
 _DELETED = int(Ev.DROP) << 8 | DROP_DELETED
+_UNDELIVERED = int(Ev.UNDELIVERED)
 _FAREWELLS = frozenset({Ev.ACTOR_STOP, Ev.UNDELIVERED})
 _RARE = frozenset(
     {
@@ -75,13 +76,13 @@ class Landmarks:
         if not self.first_t:
             self.first_t = rows[0][0]
         counts = Counter([row[8] & 0xFFFF for row in rows])
-        self.counts.update(counts)
+        for word, n in counts.items():
+            self.counts[word] += n
         act = next((row for row in reversed(rows) if row[8] >> 8 & 0xFF not in _FAREWELLS), None)
         if act is not None:
             self.last_act = act[0], act[1]
-        work = next((row for row in reversed(rows) if row[8] >> 8 & 0xFF > Ev.UNDELIVERED), None)
-        if work is not None:
-            self.last_work = work[0]
+        if max(counts) >> 8 > _UNDELIVERED:
+            self.last_work = next(row[0] for row in reversed(rows) if row[8] >> 8 & 0xFF > _UNDELIVERED)
         if _RARE.isdisjoint(word >> 8 for word in counts):
             return
         for row in rows:

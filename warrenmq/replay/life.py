@@ -1,0 +1,178 @@
+"""4,096 messages of a queue in one incarnation: the states that Q1 is about.
+
+    state        PUBLISH, RECOVERED      DELIVER            ACK, DROP
+      none ───────────────────► ready ─────────► unacked ──────────► gone
+                                  ▲    (no_ack: straight to gone)      ▲
+                                  └──── REQUEUE ───┘    DROP of a ready message
+
+Any other step breaks Q1; so does a second delivery without the redelivered flag.  A message costs some 34 bytes, in
+arrays as long as the largest id met.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from warrenmq.trace.events import (
+    CONFIRM_DURABLE,
+    DROP_PURGED,
+    DROP_REJECTED,
+    IN_STORE,
+    NO_ACK,
+    PERSISTENT,
+    REDELIVERED,
+    Ev,
+)
+
+SHIFT = 12
+SIZE = 1 << SHIFT
+
+NONE, READY, UNACKED, GONE = range(4)
+_STATES = ("not in the queue", "ready", "unacked", "gone")
+
+# marks, bits
+DURABLE, STORED, CONFIRMED, DELIVERED, RECOVERED = 1, 2, 4, 8, 16
+
+PUBLISH, CONFIRM, DELIVER, ACK = int(Ev.PUBLISH), int(Ev.CONFIRM), int(Ev.DELIVER), int(Ev.ACK)
+REQUEUE, DROP, RECOVER = int(Ev.REQUEUE), int(Ev.DROP), int(Ev.RECOVERED)
+
+_STEPS: dict[int, tuple[int, int]] = {
+    **{PUBLISH << 8 | flag: (NONE, READY) for flag in range(8)},
+    **{DELIVER << 8 | flag: (READY, GONE if flag & NO_ACK else UNACKED) for flag in range(8)},
+    ACK << 8: (UNACKED, GONE),
+    REQUEUE << 8: (UNACKED, READY),
+    DROP << 8 | DROP_REJECTED: (UNACKED, GONE),
+    DROP << 8 | DROP_PURGED: (READY, GONE),
+    RECOVER << 8: (NONE, READY),
+}
+"""event << 8 | flag -> (the state it wants, the state it leaves).  DROP_DELETED wants ready or unacked."""
+
+
+def _table(change: Callable[[int], int]) -> bytes:
+    return bytes(change(value) for value in range(256))
+
+
+# bytes.translate tables: a step of a range of any length
+_CONFIRM_IT = _table(lambda mark: mark | CONFIRMED)
+_DELIVER_IT = _table(lambda mark: mark | DELIVERED)
+_UNDELIVERED = bytes(mark for mark in range(256) if not mark & DELIVERED)
+
+
+def _int64s() -> array[int]:
+    return array("q")
+
+
+@dataclass(slots=True)
+class Life:
+    """One incarnation's part in 4,096 ids."""
+
+    states: bytearray = field(default_factory=bytearray)
+    marks: bytearray = field(default_factory=bytearray)
+    published: array[int] = field(default_factory=_int64s)
+    """t"""
+    delivered: array[int] = field(default_factory=_int64s)
+    """t of the last delivery"""
+    messages: array[int] = field(default_factory=_int64s)
+    """Message numbers, as PUBLISH told them."""
+    gone_at: array[int] = field(default_factory=_int64s)
+    """seq of the row that made it gone"""
+    problems: list[tuple[str, int, int]] = field(default_factory=list)
+    """(text, seq, t)"""
+    counts: Counter[int] = field(default_factory=Counter)
+    """Messages by event."""
+    confirm_delays: array[int] = field(default_factory=_int64s)
+    """From publish to confirm, ns."""
+    deliver_delays: array[int] = field(default_factory=_int64s)
+    """From publish to the first delivery."""
+    ack_delays: array[int] = field(default_factory=_int64s)
+    """From the last delivery to the ack."""
+
+    def take(self, entries: list[int], base: int) -> None:
+        """Rows, flat (event << 8 | flag, place, n, message of the first, seq, t); `base` is the id of place 0."""
+        states, marks, published = self.states, self.marks, self.published
+        steps, counts = _STEPS, self.counts
+        numbers = iter(entries)
+        for word, place, n, msg, seq, t in zip(*[numbers] * 6, strict=True):
+            event = word >> 8
+            end = place + n
+            if end > len(states):
+                self._grow(end)
+            counts[event] += n
+            if n > 1 or event == CONFIRM or (step := steps.get(word)) is None or states[place] != step[0]:
+                self._take_range(word, place, end, msg, seq, t, base)
+                continue
+            # One message that may take this step: by far the commonest row.
+            states[place] = step[1]
+            if event == PUBLISH:
+                marks[place] = (DURABLE if word & PERSISTENT else 0) | (STORED if word & IN_STORE else 0)
+                published[place] = t
+                self.messages[place] = msg
+                continue
+            if step[1] == GONE:
+                self.gone_at[place] = seq
+            if event == DELIVER:
+                if marks[place] & DELIVERED:
+                    self._deliver_again(word, place, end, seq, t, base)
+                else:
+                    marks[place] |= DELIVERED
+                    if published[place]:
+                        self.deliver_delays.append(t - published[place])
+                self.delivered[place] = t
+            elif event == ACK:
+                self.ack_delays.append(t - self.delivered[place])
+            elif event == RECOVER:
+                marks[place] = RECOVERED
+
+    def _grow(self, size: int) -> None:
+        more = min(max(size, 2 * len(self.states), 64), SIZE) - len(self.states)
+        self.states += bytes(more)
+        self.marks += bytes(more)
+        for column in (self.published, self.delivered, self.messages, self.gone_at):
+            column.frombytes(bytes(8 * more))
+
+    def _take_range(self, word: int, place: int, end: int, msg: int, seq: int, t: int, base: int) -> None:
+        event, flag, n = word >> 8, word & 0xFF, end - place
+        if event == CONFIRM:
+            if flag == CONFIRM_DURABLE:
+                self.marks[place:end] = self.marks[place:end].translate(_CONFIRM_IT)
+            self.confirm_delays.extend([t - since for since in self.published[place:end] if since])
+            return
+        wanted, becomes = _STEPS.get(word, (READY, GONE))
+        fits = self.states.count(wanted, place, end)
+        if word not in _STEPS:
+            fits += self.states.count(UNACKED, place, end)
+        if fits != n:
+            self._complain(event, place, end, seq, t, base)
+        self.states[place:end] = bytes((becomes,)) * n
+        if becomes == GONE:
+            self.gone_at[place:end] = array("q", (seq,)) * n
+        if event == PUBLISH:
+            mark = (DURABLE if flag & PERSISTENT else 0) | (STORED if flag & IN_STORE else 0)
+            self.marks[place:end] = bytes((mark,)) * n
+            self.published[place:end] = array("q", (t,)) * n
+            self.messages[place:end] = array("q", range(msg, msg + n))
+        elif event == DELIVER:
+            marks = self.marks[place:end]
+            if marks.translate(None, _UNDELIVERED):
+                self._deliver_again(word, place, end, seq, t, base)
+            else:
+                self.deliver_delays.extend([t - since for since in self.published[place:end] if since])
+            self.marks[place:end] = marks.translate(_DELIVER_IT)
+            self.delivered[place:end] = array("q", (t,)) * n
+        elif event == ACK:
+            self.ack_delays.extend([t - since for since in self.delivered[place:end] if since])
+        elif event == RECOVER:
+            self.marks[place:end] = bytes((RECOVERED,)) * n
+
+    def _deliver_again(self, word: int, place: int, end: int, seq: int, t: int, base: int) -> None:
+        if not word & REDELIVERED:
+            again = next(at for at in range(place, end) if self.marks[at] & DELIVERED)
+            self.problems.append((f"delivered {base + again} again without the redelivered flag", seq, t))
+
+    def _complain(self, event: int, place: int, end: int, seq: int, t: int, base: int) -> None:
+        found = sorted({_STATES[state] for state in self.states[place:end]})
+        ids = f"{base + place}" if end - place == 1 else f"{base + place} to {base + end - 1}"
+        self.problems.append((f"{Ev(event).name} of {ids}: {' and '.join(found)}", seq, t))
