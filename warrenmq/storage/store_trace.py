@@ -33,12 +33,19 @@ def tell_write(
     trace: ActorTrace, client: Client, msg_id: bytes, seen: Seen, action: WriteAction, entry: Entry | None
 ) -> None:
     """A write is about to be done; `entry` is what the index has now."""
-    refs = entry[0] if entry is not None else 0
+    refs, file = (entry[0], entry[1]) if entry is not None else (0, 0)
     if action is not WriteAction.IGNORE:
         refs += 1
     known = seen is not None
     trace.emit(
-        _STORE_WRITE, _DECISIONS[action], trace_number(msg_id), client.trace_id, a=seen or 0, b=refs, c=known
+        _STORE_WRITE,
+        _DECISIONS[action],
+        trace_number(msg_id),
+        client.trace_id,
+        file,
+        a=seen or 0,
+        b=refs,
+        c=known,
     )
 
 

@@ -5,14 +5,15 @@ without a gap (`seq`), so a reader can prove that nothing is missing.
 
     t      hybrid logical clock, ns: strictly rising per actor, send < receive between actors
     seq    the actor's own number of this row
-    msg    a message: the low 64 bits of its message id (unique in a data directory); 0 = none
+    msg    a message: the low 64 bits of its message id (unique in a data directory; read as signed); 0 = none
     peer   another actor's trace id; on a receive, the sender
     pseq   on a receive, the `seq` of the sender's SEND row; elsewhere as the event says
     a b c  as the event says
     who    actor << 16 | event << 8 | flag
 
 A block of n messages published together has consecutive message ids and consecutive sequence ids; rows that
-cover such a block carry its first message, its first sequence id and n.
+cover such a block carry its first message, its first sequence id and n.  All bodies of a block of one PUBLISH row are in
+the store, or none is.  When one message leads to several receive rows, only the first names its SEND.
 
 Rule for maintainers: a number once given is never reused; a change of meaning raises SCHEMA_VERSION.
 """
@@ -181,7 +182,7 @@ REGISTRY: dict[Ev, Meaning] = {
                      peer="receiver (0 = unknown yet)", a="first sequence id or 0", b="messages in it"),
     Ev.RECV: Meaning("a message was taken from the mailbox", flag="message kind", peer="sender", pseq="its SEND"),
     Ev.UNDELIVERED: Meaning("a message met a dead actor and came back to its sender",
-                            flag="message kind", pseq="the SEND"),
+                            flag="message kind", peer="sender; 0 = the actor that says so", pseq="the SEND"),
     Ev.CHILD_START: Meaning("a child runs", peer="child"),
     Ev.CHILD_EXIT: Meaning("a child ended", flag="Reason", peer="child"),
     Ev.RESTART: Meaning("a child is started again", peer="the dead child", a="restarts within the period, this one "
@@ -211,6 +212,7 @@ REGISTRY: dict[Ev, Meaning] = {
                              b="next sequence id"),
     Ev.ON_DISK: Meaning("the store told the queue that a body is safe", flag="WRITTEN or IGNORED", msg="the message"),
     Ev.STORE_WRITE: Meaning("a write was handled", flag="Decision", msg="the message", peer="client (queue)",
+                            pseq="file of the record that existed, or 0",
                             a="flying counter seen (absent = 0 with c = 0)", b="references afterwards",
                             c="1 = a flying entry existed"),
     Ev.APPEND: Meaning("a record was appended to the write buffer", msg="the message", a="file", b="offset",
@@ -239,11 +241,13 @@ REGISTRY: dict[Ev, Meaning] = {
     Ev.REF_RECOVERED: Meaning("a record found at recovery", msg="the message", pseq="references", a="file",
                               b="offset", c="bytes"),
     Ev.REF_DROPPED: Meaning("a reference that a dead client held was dropped", msg="the message",
-                            pseq="file", b="references afterwards"),
+                            peer="client of the same owner that is there now", pseq="file",
+                            b="references afterwards"),
     Ev.GC_START: Meaning("combine begins", a="destination (left)", b="source (right)", c="valid bytes of both"),
     Ev.GC_MOVE: Meaning("a record got a new place", msg="the message", a="file", b="offset", c="bytes"),
     Ev.GC_DONE: Meaning("combine ended and is on disk", a="destination", b="source", c="bytes reclaimed"),
-    Ev.RUN_START: Meaning("a broker opened the data directory", a="boot number of the directory",
+    Ev.RUN_START: Meaning("a broker opened the data directory", pseq="msg_store_write_buffer, 0 = not said",
+                          a="boot number of the directory",
                           b="1 = fsync, 0 = os", c="msg_store_file_size_limit"),
     Ev.RUN_END: Meaning("clean end of the run", a="boot number"),
 }
