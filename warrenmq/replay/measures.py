@@ -106,7 +106,7 @@ def class_middle(cls: int) -> float:
     if cls < 16:
         return float(cls)
     shift = cls // 16 - 1
-    return ((16 + cls % 16) + 0.5) * (1 << shift)
+    return ((16 + cls % 16) << shift) + ((1 << shift) - 1) / 2
 
 
 def measure_trace(trace: Trace) -> Measures:

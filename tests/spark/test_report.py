@@ -1,0 +1,141 @@
+"""The page and the table that a replay ends with."""
+
+from __future__ import annotations
+
+import html.parser
+import json
+
+import pytest
+
+from tests.support.trace_model import consistent_trace
+from tests.support.trace_union import side_by_side, write_directory
+from warrenmq.cli import main
+from warrenmq.errors import CallerError
+from warrenmq.replay import replay, report, write_report
+from warrenmq.replay.summary import summary_lines
+
+
+class Page(html.parser.HTMLParser):
+    """What matters of a page: its words, the addresses it would load, and its scripts."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.words, self.addresses, self.scripts, self._open = "", [], [], ""
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self._open = tag
+        self.addresses += [value for name, value in attrs if name in {"src", "href"}]
+        if tag == "script":
+            self.scripts.append("")
+
+    def handle_data(self, data):
+        if self._open == "script":
+            self.scripts[-1] += data
+        else:
+            self.words += data
+
+    def handle_endtag(self, tag):
+        self._open = ""
+
+    def plots(self):
+        line = next(line for line in self.scripts[-1].splitlines() if line.startswith("const plots = "))
+        return json.loads(line.removeprefix("const plots = ").removesuffix(";"))
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory, broken_trace):
+    pytest.importorskip("plotly")
+    target = tmp_path_factory.mktemp("page") / "report.html"
+    write_report(replay(broken_trace, engine="python"), target)
+    return Page(target.read_text(encoding="utf-8"))
+
+
+def test_the_page_needs_no_network(page):
+    assert page.addresses == []
+
+
+def test_violations_stand_before_everything_else(page):
+    words = page.words
+    assert (
+        words.index("violations.")
+        < words.index("Violations")
+        < words.index("Invariants")
+        < words.index("What happened")
+    )
+    assert "Not decided" in words
+
+
+def test_every_plot_has_something_to_show(page):
+    plots = page.plots()
+    assert len(plots) == 10
+    assert all(trace["x"] and trace["y"] for plot in plots for trace in plot["data"])
+
+
+def test_a_queue_may_be_called_anything(tmp_path):
+    pytest.importorskip("plotly")
+    runs = consistent_trace(0)
+    for actor in runs[0].of("QueueProcess"):
+        actor.name = "</script><b>"
+    target = tmp_path / "report.html"
+    write_report(replay(write_directory(tmp_path / "trace", runs), engine="python"), target)
+    page = Page(target.read_text(encoding="utf-8"))
+    assert len(page.scripts) == 2
+    assert any("</script><b>" in trace["name"] for plot in page.plots() for trace in plot["data"])
+
+
+def test_without_plotly_the_extra_is_named(monkeypatch, clean_trace, capsys):
+    monkeypatch.setattr(report.importlib.util, "find_spec", lambda _name: None)
+    assert main(["replay", clean_trace, "--engine", "python", "--report", "x.html"]) == 2
+    assert "warrenmq[report]" in capsys.readouterr().err
+
+
+def test_a_report_needs_a_picture(clean_trace, tmp_path):
+    with pytest.raises(CallerError, match="picture=True"):
+        write_report(replay(clean_trace, engine="python", picture=False), tmp_path / "x.html")
+
+
+def test_the_last_line_is_the_verdict(clean_trace, broken_trace, tmp_path):
+    gap = consistent_trace(2)
+    del max(gap[0].of("QueueProcess"), key=lambda actor: len(actor.rows)).rows[20:30]
+    indeterminate = write_directory(tmp_path / "trace", side_by_side([gap]))
+    for path, word in ((clean_trace, "ok"), (broken_trace, "violated"), (indeterminate, "indeterminate")):
+        lines = summary_lines(replay(path, engine="python", picture=False))
+        assert lines[-1].startswith(f"verdict {word}: ")
+        assert len(lines) < 120
+
+
+def test_exit_codes_say_violated_or_not(clean_trace, broken_trace, tmp_path, capsys):
+    assert main(["replay", clean_trace, "--engine", "python"]) == 0
+    assert main(["replay", broken_trace, "--engine", "python"]) == 1
+    assert main(["replay", str(tmp_path), "--engine", "python"]) == 2
+    assert "is no trace" in capsys.readouterr().err
+
+
+def test_json_is_one_object(broken_trace, capsys):
+    assert main(["replay", broken_trace, "--engine", "python", "--json"]) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert found["verdict"] == "violated"
+    assert {"violations", "indeterminate", "events", "messages", "rules", "engine"} <= set(found)
+    assert {"rule", "subject", "text", "rows"} == set(found["violations"][0])
+
+
+def test_without_pyspark_the_other_engine_is_named(monkeypatch, clean_trace, capsys):
+    from warrenmq.replay import spark_session
+
+    monkeypatch.setattr(spark_session.importlib.util, "find_spec", lambda _name: None)
+    assert main(["replay", clean_trace]) == 2
+    said = capsys.readouterr().err
+    assert "warrenmq[spark,java]" in said
+    assert "--engine python" in said
+    assert "Traceback" not in said
+
+
+@pytest.mark.spark
+def test_spark_prints_the_same_but_for_the_engine(spark, clean_trace, capsys):
+    assert main(["replay", clean_trace, "--json"]) == 0
+    ours = json.loads(capsys.readouterr().out)
+    assert main(["replay", clean_trace, "--json", "--engine", "python"]) == 0
+    theirs = json.loads(capsys.readouterr().out)
+    differ = {name for name in ours if ours[name] != theirs[name]}
+    assert differ <= {"engine", "seconds"}
