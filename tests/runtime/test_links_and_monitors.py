@@ -213,3 +213,42 @@ def test_whereis_of_an_actor_that_died_is_refused(runtime):
     runtime.kill(runtime.start(Worker, name="w"))
     with pytest.raises(pykka.ActorDeadError):
         runtime.whereis("w")
+
+
+def test_a_killed_actor_takes_what_it_started_with_it_before_anybody_is_told(runtime):
+    """A successor must find the names free and the files unwritten."""
+    parent = runtime.start(Worker, name="parent")
+    child = runtime.start(Trapper, parent=parent, name="child")
+    runtime.start(Worker, parent=child, name="grandchild")
+    seen = []
+    parent.actor_inbox.on_close(lambda _reason: seen.extend(info.label for info in runtime.living()))
+    runtime.kill(parent)
+    assert seen == []
+    assert child.actor_inbox.reason == "killed"
+    assert child.actor_inbox.fence.cut
+    for name in ("parent", "child", "grandchild"):
+        runtime.start(Worker, name=name)
+
+
+def test_who_waits_for_the_start_of_an_actor_that_is_killed_waits_no_longer(runtime):
+    notes, inside, gate = runtime.channel(), runtime.event(), runtime.event()
+
+    def slow(server):
+        notes.put(("slow", server.actor_ref))
+        inside.set()
+        gate.wait(LIMIT)
+
+    starter = runtime.start(Worker)
+
+    def start(server):
+        try:
+            server.runtime.start(Worker, None, slow)
+        except CallFailed as failure:
+            notes.put(("failed", failure.reason))
+
+    runtime.cast(starter, start)
+    assert inside.wait(LIMIT)
+    (slow_one,) = take(notes, "slow")
+    runtime.kill(slow_one)
+    assert take(notes, "failed") == ("killed",)
+    gate.set()

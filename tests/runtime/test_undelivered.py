@@ -7,7 +7,9 @@ from collections import Counter
 import pytest
 
 from tests.support.schedulers import LIMIT, Worker, busy, end_of
-from warrenmq.runtime import Server, Stop, Threads
+from warrenmq.runtime import Fence, Server, Stop, Threads
+from warrenmq.runtime.inbox import CLOSED, WAKE
+from warrenmq.runtime.mailbox import Mailbox
 
 
 class Keeper(Server):
@@ -97,6 +99,43 @@ def test_mail_of_a_killed_actor_comes_back_though_its_thread_may_never_wake(runt
         runtime.kill(keeper)
         assert Counter(tally.returned) == Counter(range(10))
         gate.set()
+
+
+class Late:
+    """A channel whose next put comes too late: just before it, the receiver is killed."""
+
+    def __init__(self, channel, kill):
+        self.channel, self.kill = channel, kill
+
+    def put(self, item):
+        if (kill := self.kill) is not None:
+            self.kill = None
+            kill()
+        self.channel.put(item)
+
+    def __getattr__(self, name):
+        return getattr(self.channel, name)
+
+
+def test_a_cast_that_lands_after_the_last_look_into_the_mailbox_comes_back(runtime):
+    tally = Tally()
+    keeper = runtime.start(Keeper, tally)
+    gate = busy(runtime, keeper)
+    inbox = keeper.actor_inbox
+    inbox._incoming = Late(inbox._incoming, lambda: runtime.kill(keeper))
+    assert runtime.cast(keeper, 1) is False
+    assert tally.returned == [1]
+    gate.set()
+
+
+def test_a_late_sender_leaves_the_owner_what_is_to_wake_it():
+    """Else an owner that was about to park when it was killed would sleep for ever."""
+    runtime = Threads()
+    inbox = Mailbox(runtime, Fence(), None)
+    inbox._incoming = Late(inbox._incoming, inbox.kill)
+    assert inbox.send("late") is False
+    assert inbox._incoming.get_nowait() is WAKE, "what a parked owner would get"
+    assert inbox.get() is CLOSED
 
 
 def race(kind, how, senders=3, each=200):

@@ -44,7 +44,9 @@ class Tree:
         self.settle()
 
     def _waits(self):
-        return self.ref.is_alive() and any(ref is not None and not ref.is_alive() for _id, ref, _spec in self.children())
+        return self.ref.is_alive() and any(
+            ref is not None and not ref.is_alive() for _id, ref, _spec in self.children()
+        )
 
     def children(self):
         return which_children(self.runtime, self.ref)
@@ -259,7 +261,11 @@ def test_stop_restart_and_delete_of_a_child(runtime):
         delete_child(runtime, tree.ref, "b")
     stop_child(runtime, tree.ref, "b")
     assert not runtime.is_registered("b")
-    assert [(child.id, child.ref is None) for child in tree.children()] == [("a", False), ("b", True), ("c", False)]
+    assert [(child.id, child.ref is None) for child in tree.children()] == [
+        ("a", False),
+        ("b", True),
+        ("c", False),
+    ]
     second = restart_child(runtime, tree.ref, "b")
     assert runtime.whereis("b") is second
     with pytest.raises(ValueError, match="child 'b' is running"):

@@ -246,7 +246,10 @@ class Runtime(ABC):
         """
         inbox = inbox_of(ref)
         inbox.fence.cut_off()
+        life = self._living.get(ref)
         if inbox.kill():
+            if life is not None:
+                life.killed()
             # Shut first, looked for second; a child counts itself first and looks at its parent second (Life.begin).
             for child in [each for each, life in list(self._living.items()) if life.parent is ref][::-1]:
                 self.kill(child)
@@ -260,9 +263,7 @@ class Runtime(ABC):
 
     def shutdown(self, timeout: float | None = 5.0) -> None:
         """Stop whatever is left, each tree from its root, the youngest first; who overruns `timeout` is killed."""
-        while self._living:
-            living = list(self._living.items())
-            roots = [ref for ref, life in living if life.parent not in self._living] or [living[0][0]]
-            for ref in reversed(roots):
+        while living := dict(self._living):
+            for ref in reversed([ref for ref, life in living.items() if life.parent not in living]):
                 if not self.stop_actor(ref, timeout=timeout):
                     self.kill(ref)

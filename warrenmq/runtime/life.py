@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from pykka import ActorRegistry
 
-from warrenmq.runtime.messages import KILLED, NORMAL, Exit, Killed, is_normal
+from warrenmq.runtime.messages import KILLED, NORMAL, CallFailed, Exit, Killed, is_normal
 from warrenmq.runtime.mortal import ALIVE, log
 from warrenmq.trace.events import Ev, Reason
 
@@ -111,6 +111,10 @@ class Life:
         self.runtime.caught(error)
         self.end(error)
         self._started.put((None, error))
+
+    def killed(self) -> None:
+        """Whoever waits for its start waits no longer; called by the killer.  No matter if it has started."""
+        self._started.put((None, CallFailed(KILLED)))
 
     def crashed(self, error: BaseException) -> None:
         """Tell people; unless it was given up before, when it is nobody's business any more."""

@@ -12,12 +12,12 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any
 
-import structlog
+from warrenmq.log import Log
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-log = structlog.get_logger("warrenmq.runtime")
+log = Log("warrenmq.runtime")
 
 
 class _Alive:
