@@ -16,8 +16,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import structlog
-
 from warrenmq.actors.msg_store_gc import MsgStoreGc
 from warrenmq.actors.msg_store_messages import (
     BumpCredit,
@@ -36,6 +34,7 @@ from warrenmq.actors.msg_store_messages import (
     SyncTimeout,
     Writes,
 )
+from warrenmq.log import Log
 from warrenmq.runtime import NO_REPLY, CreditFlow, CreditSpec, Down, Server
 from warrenmq.runtime.messages import is_normal
 from warrenmq.storage.store_dump import save
@@ -103,7 +102,7 @@ class MsgStore(Server):
         refs     (queue, the messages it holds): called after an unclean stop; None = a transient store, whose
                  directory is wiped
         """
-        self._log = structlog.get_logger().bind(store=kind)
+        self._log = Log("warrenmq.store", store=kind)
         self._disk = disk.fenced(self.fence)
         self._directory = directory
         self._keeps = refs is not None

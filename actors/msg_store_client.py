@@ -18,8 +18,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import structlog
-
 from warrenmq.actors.msg_store_messages import (
     BumpCredit,
     ClientDelete,
@@ -32,6 +30,7 @@ from warrenmq.actors.msg_store_messages import (
     Writes,
 )
 from warrenmq.errors import CorruptFile
+from warrenmq.log import Log
 from warrenmq.runtime import CallFailed, CreditFlow
 from warrenmq.storage.rdq import body_of
 from warrenmq.storage.store_tables import Client, trace_number
@@ -74,7 +73,7 @@ class MsgStoreClient:
         self._on_disk = on_disk
         self._writes: Batch = []
         self._removes: dict[bytes, None] = {}
-        self._log = structlog.get_logger()
+        self._log = Log("warrenmq.store")
 
     def register(self, holds: Sequence[bytes]) -> set[bytes]:
         """Begin: tell the store what the queue believes to hold (a message twice if it is in it twice).

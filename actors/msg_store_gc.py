@@ -12,9 +12,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import structlog
-
 from warrenmq.actors.msg_store_messages import JobDone, NoReaders
+from warrenmq.log import Log
 from warrenmq.runtime import Server
 from warrenmq.storage.combine import Combine, Delete, Phase, commit, placed, prepare
 from warrenmq.storage.disk import is_full
@@ -45,7 +44,7 @@ class MsgStoreGc(Server):
         self._directory = directory
         self._files = files
         self._waiting: dict[int, Job] = {}
-        self._log = structlog.get_logger().bind(store_directory=directory)
+        self._log = Log("warrenmq.store", store_directory=directory)
 
     def handle_cast(self, message: Any) -> None:
         """A job, or the news that one may be tried again."""

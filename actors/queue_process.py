@@ -16,8 +16,6 @@ import errno
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import structlog
-
 from warrenmq.actors.msg_store_client import BumpCredit, MsgStoreClient
 from warrenmq.actors.queue_consumers import QueueConsumers
 from warrenmq.actors.queue_messages import (
@@ -38,6 +36,7 @@ from warrenmq.actors.queue_messages import (
 )
 from warrenmq.actors.queue_trace import QueueTrace
 from warrenmq.errors import AccessRefused, Blocked, PreconditionFailed
+from warrenmq.log import Log
 from warrenmq.runtime import NO_REPLY, CreditFlow, CreditSpec, From, Server, Stop
 from warrenmq.storage.index_recovery import store_message_ids
 from warrenmq.storage.queue_index import QueueIndex
@@ -129,7 +128,7 @@ class QueueProcess(Server):
     def init(self, spec: QueueSpec) -> None:
         """Recover what the directory holds (all of it, before the first message is handled)."""
         self.spec = spec
-        self.log = structlog.get_logger().bind(queue=spec.name)
+        self.log = Log("warrenmq.queue", queue=spec.name)
         self._credit = CreditFlow(CreditSpec(*spec.settings.credit_flow_default_credit))
         self._unconfirmed = Unconfirmed()
         self._draining: list[From] = []

@@ -13,8 +13,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import structlog
-
+from warrenmq.log import Log
 from warrenmq.runtime import Exit, Server, Stop, Threads
 from warrenmq.runtime.life import inbox_of, reason_number
 from warrenmq.runtime.messages import SHUTDOWN, Info
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
 
     from warrenmq.runtime import From, Name, Runtime
 
-log = structlog.get_logger("warrenmq.supervisors")
+log = Log("warrenmq.supervisors")
 
 
 class Child:

@@ -12,7 +12,6 @@ from contextlib import suppress
 from itertools import count
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import structlog
 from pykka import ActorDeadError, Timeout
 
 from warrenmq.actors.confirms import Confirm
@@ -31,6 +30,7 @@ from warrenmq.actors.vhost_process import (
 from warrenmq.consumer import CLOSED
 from warrenmq.errors import BrokerClosed, Error, NotFound
 from warrenmq.handles import Exchange, Queue
+from warrenmq.log import Log
 from warrenmq.publisher import MessageIds, Publishing
 from warrenmq.routing import Binding, ExchangeSpec, Router
 from warrenmq.runtime import Threads
@@ -69,7 +69,7 @@ RESTART_LOOK = 0.002
 """Seconds between looks for it."""
 T = TypeVar("T")
 
-log = structlog.get_logger("warrenmq.broker")
+log = Log("warrenmq.broker")
 
 
 def open(  # noqa: A001  # the promised name

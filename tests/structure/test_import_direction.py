@@ -4,7 +4,7 @@ import pytest
 
 from tests.support.source_tree import imports, modules
 
-BASE = {"errors", "settings"}
+BASE = {"errors", "log", "settings"}
 STORAGE = BASE | {"seams", "trace", "storage"}
 ACTORS = STORAGE | {"runtime", "routing", "supervision", "actors"}
 TREE = ACTORS | {"tree"}
@@ -12,13 +12,14 @@ FACE = TREE | {"face"}
 
 MAY_IMPORT = {
     "errors": set(),
+    "log": set(),
     "settings": {"errors"},
     "seams": set(),  # what the seams look like, for those who are handed one
     "trace": {"errors", "seams", "trace"},
     "storage": STORAGE,
     "routing": BASE | {"routing"},
-    "runtime": {"errors", "seams", "trace", "runtime"},  # knows no RabbitMQ
-    "supervision": {"errors", "seams", "trace", "runtime", "supervision"},  # nor does this
+    "runtime": {"errors", "log", "seams", "trace", "runtime"},  # knows no RabbitMQ
+    "supervision": {"errors", "log", "seams", "trace", "runtime", "supervision"},  # nor does this
     "actors": ACTORS,
     "tree": TREE,
     "face": FACE,

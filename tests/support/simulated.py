@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 
 from warrenmq.broker import Broker
-from warrenmq.replay.engine import replay_files
+from warrenmq.replay.engine import replay_memory
 from warrenmq.runtime import Simulation
 from warrenmq.settings import Settings
 from warrenmq.storage.sim_disk import SimulatedDisk
@@ -65,7 +65,7 @@ class SimulatedHost:
     def check_trace(self) -> None:
         """Replay all runs: every invariant holds."""
         assert self.sink is not None
-        result = replay_files(self.sink.files())
+        result = replay_memory(self.sink.files())
         assert result.verdict == "ok", "\n".join(map(str, (result.verdict, *result.violations, *result.indeterminate)))
 
     def close(self) -> None:

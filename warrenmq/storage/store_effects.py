@@ -34,11 +34,10 @@ class StoreStatistics:
 
     messages: int
     """With at least one reference."""
-    files: int
-    valid_bytes: int
-    """Of the records of these messages."""
-    file_bytes: int
-    files_at_gc: int
+    references: int
+    current_file: int
+    files: tuple[tuple[int, int, int, bool, int], ...]
+    """(file, file_size, valid_total_size, locked, readers), ascending."""
     disk_full: bool
 
 

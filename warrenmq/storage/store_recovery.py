@@ -23,8 +23,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import structlog
-
+from warrenmq.log import Log
 from warrenmq.storage import rdq
 from warrenmq.storage.combine import commit, placed, prepare
 from warrenmq.storage.disk import is_full
@@ -72,7 +71,7 @@ def recover(
         index, files, owners = load(disk, directory)
     except NotClean as reason:
         if disk.listdir(directory):
-            structlog.get_logger().info("the store was not stopped cleanly", store=kind, reason=str(reason))
+            Log("warrenmq.store").info("the store was not stopped cleanly", store=kind, reason=str(reason))
     else:
         _cut(disk, directory, files)
         return Recovered(index, files, owners, clean=True)
@@ -106,7 +105,7 @@ class _Reader:
         self._rewrite_last()
         self._owners.forget({m for m in self._refs if m not in self._entries})
         if self._damaged:
-            structlog.get_logger().warning(
+            Log("warrenmq.store").warning(
                 "damaged bytes of the store's files were set aside",
                 store=self._kind, pieces=self._damaged, folder=self._quarantine,
             )  # fmt: skip

@@ -18,11 +18,10 @@ from __future__ import annotations
 from collections import Counter, deque
 from typing import TYPE_CHECKING, Any
 
-import structlog
-
 from warrenmq.errors import CorruptFile
+from warrenmq.log import Log
 from warrenmq.storage.combine import Phase
-from warrenmq.storage.flying import processes_remove
+from warrenmq.storage.flying import processes_remove, processes_write
 from warrenmq.storage.rdq import body_of
 from warrenmq.storage.store_actions import (
     FileState,
@@ -72,10 +71,10 @@ class MsgStoreState:
         self.effects: list[Effect] = []
         self.gc = StoreGc(self.tables, settings.msg_store_file_size_limit, self.effects, trace)
         self.writer = StoreWriter(disk, directory, self.tables, settings, self.effects, trace)
-        self._backlog: deque[tuple[Client, Batch, list[Seen], int]] = deque()
-        """Writes that wait for space: (client, batch, values seen, how many of them are done)."""
+        self._backlog: deque[tuple[Client, Batch, Batch]] = deque()
+        """Writes that wait for space: (client, batch, what is left of it)."""
         self._trace = trace
-        self._log = structlog.get_logger()
+        self._log = Log("warrenmq.store")
         tell_recovered(trace, recovered)
         for file in list(self.tables.files.rows):
             self.gc.delete_if_empty(file)
@@ -147,19 +146,19 @@ class MsgStoreState:
         if client is None:
             self._abandon(cref)
             return
-        seen = self.tables.flying.handle_writes(cref, [msg_id for msg_id, _ in batch])
         if self.writer.disk_full:
-            self._backlog.append((client, batch, seen, 0))
+            self._backlog.append((client, batch, batch))
         else:
-            self._write(client, batch, seen, 0)
+            self._write(client, batch, batch)
 
-    def _write(self, client: Client, batch: Batch, seen: list[Seen], begin: int) -> None:
+    def _write(self, client: Client, batch: Batch, left: Batch) -> None:
+        """Handle what is left of a batch, as far as there is space."""
         writer, index, trace = self.writer, self.tables.index, self._trace
+        seen = self.tables.flying.handle_writes(client.cref, [msg_id for msg_id, _ in left])
         ignored: list[bytes] = []
         written: list[bytes] = []
         appended = 0
-        for position in range(begin, len(batch)):
-            msg_id, body = batch[position]
+        for position, (msg_id, body) in enumerate(left):
             value = seen[position]
             if value is None or value <= 0:  # not flying.processes_write: this is the hot path
                 action = WriteAction.IGNORE
@@ -180,7 +179,7 @@ class MsgStoreState:
                 writer.append(msg_id, body)
                 appended += 1
                 if writer.disk_full:
-                    self._backlog.appendleft((client, batch, seen, position + 1))
+                    ignored += self._put_off(client, batch, left[position + 1 :], seen[position + 1 :])
                     break
             elif action is not WriteAction.IGNORE:
                 self._one_more(client, msg_id, written)
@@ -190,10 +189,23 @@ class MsgStoreState:
             if appended < len(batch) or writer.left:
                 elsewhere = [msg_id for msg_id, _ in batch if not self._in_current_file(msg_id)]
             self.tables.cache.handled(client.cref, elsewhere)
-        writer.confirm(client, ignored, "ignored")
+        # of a message that is twice in a queue, one may be ignored while the other is not safe yet
+        writer.confirm(client, [m for m in ignored if m not in client.unconfirmed], "ignored")
         writer.confirm(client, written, "written")
         if writer.left:
             self._left_files()
+
+    def _put_off(self, client: Client, batch: Batch, left: Batch, seen: list[Seen]) -> list[bytes]:
+        """There is no space for the rest of a batch.  Returns those that need none: they are ignored."""
+        later = [each for each, value in zip(left, seen, strict=True) if processes_write(value)]
+        self.tables.flying.written(client.cref, [msg_id for msg_id, _ in later])
+        self._backlog.appendleft((client, batch, later))
+        ignored = [(m, value) for (m, _), value in zip(left, seen, strict=True) if not processes_write(value)]
+        if self._trace is not None:
+            for msg_id, value in ignored:
+                entry = self.tables.index.lookup(msg_id)
+                tell_write(self._trace, client, msg_id, value, WriteAction.IGNORE, entry)
+        return [msg_id for msg_id, _ in ignored]
 
     def _left_files(self) -> None:
         """Files were rolled over: one that was emptied while it was the current file has to go now."""
@@ -255,7 +267,7 @@ class MsgStoreState:
                 continue
             self.owners.drop(client.owner, msg_id)
             self._one_less(action, DeferredRemove(msg_id, client.trace_id, value, of_the_dead=False))
-            if self.writer.cancel(client, msg_id):
+            if not self.owners.holds(client.owner, msg_id) and self.writer.cancel(client, msg_id):
                 ignored.append(msg_id)
         self.writer.confirm(client, ignored, "ignored")
         self.gc.maybe_combine()
@@ -344,9 +356,9 @@ class MsgStoreState:
             return False
         self._left_files()
         while self._backlog and not self.writer.disk_full:
-            client, batch, seen, begin = self._backlog.popleft()
+            client, batch, left = self._backlog.popleft()
             if self.clients.get(client.cref) is client:
-                self._write(client, batch, seen, begin)
+                self._write(client, batch, left)
         return not self.writer.disk_full
 
     def resume_gc(self) -> None:
@@ -366,11 +378,14 @@ class MsgStoreState:
     def statistics(self) -> StoreStatistics:
         """What the store holds."""
         files = self.tables.files
+        counts = [entry[0] for _, entry in self.tables.index.items() if entry[0]]
         return StoreStatistics(
-            messages=sum(1 for _, entry in self.tables.index.items() if entry[0]),
-            files=len(files.rows),
-            valid_bytes=files.sum_valid_data,
-            file_bytes=files.sum_file_size,
-            files_at_gc=len(self.gc.pending),
+            messages=len(counts),
+            references=sum(counts),
+            current_file=files.current,
+            files=tuple(
+                (number, row.file_size, row.valid_total_size, row.locked, sum(row.readers.values()))
+                for number, row in files.rows.items()
+            ),
             disk_full=self.writer.disk_full,
         )

@@ -1,0 +1,56 @@
+"""What is said to people: start, stop, restart, damage, a full disk.  Never a line for a message.
+
+Lines go through structlog.  A program that has configured structlog gets them its way; in one that has not they go to
+the standard library's logger "warrenmq", so that an embedded broker is silent below WARNING unless it is asked.  Which
+of the two is decided line by line: a program may configure either after it imported us.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import structlog
+
+_PLAIN = [
+    structlog.stdlib.filter_by_level,
+    structlog.dev.ConsoleRenderer(colors=False, pad_event=0, exception_formatter=structlog.dev.plain_traceback),
+]
+
+
+class Log:
+    """A logger with context; cheap to make."""
+
+    __slots__ = ("_context", "_name")
+
+    def __init__(self, name: str, **context: Any) -> None:
+        self._name = name
+        self._context = context
+
+    def bind(self, **context: Any) -> Log:
+        """The same logger with more context."""
+        return Log(self._name, **(self._context | context))
+
+    def info(self, event: str, **more: Any) -> None:
+        """Something that a person may want to know."""
+        self._logger().info(event, **more)
+
+    def warning(self, event: str, **more: Any) -> None:
+        """Something that a person should look at."""
+        self._logger().warning(event, **more)
+
+    def error(self, event: str, **more: Any) -> None:
+        """Something that is wrong; `exc_info` adds an exception."""
+        self._logger().error(event, **more)
+
+    def exception(self, event: str, **more: Any) -> None:
+        """As `error`, with the exception that is being handled."""
+        self._logger().error(event, exc_info=True, **more)
+
+    def _logger(self) -> Any:
+        if structlog.is_configured():
+            return structlog.get_logger(self._name, **self._context)
+        plain = structlog.wrap_logger(
+            logging.getLogger(self._name), processors=_PLAIN, wrapper_class=structlog.stdlib.BoundLogger
+        )
+        return plain.bind(**self._context)
