@@ -7,10 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support import index_kit as kit
-from warrenmq.storage import segment as segment_file
+from warrenmq.storage import segment_parser
 from warrenmq.storage.index_recovery import messages
 from warrenmq.storage.journal import Replay
-from warrenmq.storage.segment import SECTOR, Segment
+from warrenmq.storage.segment import Segment
+from warrenmq.storage.torn import SECTOR
 from warrenmq.trace.events import Trigger
 
 COUNT = 8
@@ -272,10 +273,10 @@ def test_a_mark_whose_end_is_missing_at_a_sector_boundary_is_nobodys() -> None:
         if len(file) % SECTOR == SECTOR - 1:
             break
     torn = file + b"\x41" + bytes(9)  # the ack of 300, but it reads as one of 256
-    facts, damage = segment_file.parse(torn, 16_384)
+    facts, damage = segment_parser.parse(torn, 16_384)
     assert facts.acked == set()
     assert [(each.offset, each.length) for each in damage] == [(len(file), 10)]
-    complete, _ = segment_file.parse(file + b"\x41\x2c", 16_384)
+    complete, _ = segment_parser.parse(file + b"\x41\x2c", 16_384)
     assert complete.acked == {300}
 
 

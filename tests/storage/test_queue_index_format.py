@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support import index_kit as kit
-from warrenmq.storage import segment as segment_file
+from warrenmq.storage import segment_parser
 from warrenmq.storage.index_record import HEADER_BYTES, body_size, embedded, lengths_agree, pack
 from warrenmq.storage.journal import Replay
 from warrenmq.storage.segment import Facts, Segment
@@ -95,9 +95,40 @@ def test_a_segment_that_was_written_is_parsed(
 ) -> None:
     transient, acked = odd & published.keys(), later & published.keys()
     data = Segment(0, published=published, transient=transient).entries() + Segment(0, acked=acked).entries()
-    facts, damage = segment_file.parse(data, 64)
+    facts, damage = segment_parser.parse(data, 64)
     assert not damage
     assert facts == Facts(published, transient, set(published), acked)
+
+
+def alike(relative: int) -> bytes:
+    return kit.embedded_record(relative, 50)
+
+
+ALIKE = Segment(0, published={relative: alike(relative) for relative in range(60)}).entries()
+STORED = Segment(0, published={relative: kit.stored_record(relative, 5) for relative in range(60)}).entries()
+
+
+@given(st.sampled_from([ALIKE, STORED]), st.lists(st.tuples(st.integers(0, len(STORED) - 1), st.integers(0, 255)), max_size=3),
+       st.integers(0, len(ALIKE)))  # fmt: skip
+def test_records_taken_by_the_column_are_those_taken_one_by_one(
+    data: bytes, changes: list[tuple[int, int]], end: int
+) -> None:
+    changed = bytearray(data)
+    for position, byte in changes:
+        changed[position] = byte
+    by_column = segment_parser.parse(bytes(changed[:end]), 60)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(segment_parser, "_parse_alike", lambda _data, position, *_: position)
+        assert segment_parser.parse(bytes(changed[:end]), 60) == by_column
+
+
+def test_records_of_one_size_are_taken_by_the_column(monkeypatch: pytest.MonkeyPatch) -> None:
+    one_by_one: list[int] = []
+    monkeypatch.setattr(segment_parser, "lengths_agree", lambda *place: one_by_one.append(place[1]) or True)
+    facts, damage = segment_parser.parse(ALIKE, 60)
+    assert not damage
+    assert facts.published == {relative: alike(relative) for relative in range(60)}
+    assert len(one_by_one) < 10
 
 
 ACTIONS = st.lists(

@@ -21,12 +21,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from warrenmq.errors import CorruptFile
-from warrenmq.storage import segment as segment_file
+from warrenmq.storage import segment_parser
 from warrenmq.storage.index_merge import journal_minus_segment, segment_plus_journal
 from warrenmq.storage.index_record import ID_BYTES, body_size, embedded
 from warrenmq.storage.journal import FILE_NAME, Replay
 from warrenmq.storage.quarantine import set_aside
-from warrenmq.storage.segment import EXTENSION, Damage, Facts, Segment
+from warrenmq.storage.segment import EXTENSION, Facts, Segment
+from warrenmq.storage.torn import Damage
 
 if TYPE_CHECKING:
     from warrenmq.storage.disk import Disk
@@ -72,7 +73,7 @@ def messages(disk: Disk, directory: str, entry_count: int) -> Iterator[tuple[int
     """Every message that is not acked: (sequence id, record, persistent), ascending.  Writes nothing."""
     replay = Replay(_read(disk, f"{directory}/{FILE_NAME}"), entry_count)
     for number in sorted({*segment_numbers(disk, directory), *replay.facts}):
-        facts, _ = segment_file.parse(_read(disk, segment_path(directory, number)), entry_count)
+        facts, _ = segment_parser.parse(_read(disk, segment_path(directory, number)), entry_count)
         facts = segment_plus_journal(facts, replay.facts.get(number, Facts()))
         for relative, record in sorted(facts.published.items()):
             yield number * entry_count + relative, record, relative not in facts.transient
@@ -153,7 +154,7 @@ class Recovery:
         """A segment file's facts; bytes that make no sense are cut out of the file."""
         path = segment_path(self._directory, number)
         data = _read(self._disk, path)
-        facts, damage = segment_file.parse(data, self._entry_count)
+        facts, damage = segment_parser.parse(data, self._entry_count)
         if damage:
             self._set_aside(f"{number}{EXTENSION}", data, damage)
             starts = [0, *(each.offset + each.length for each in damage)]

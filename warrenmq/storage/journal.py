@@ -25,7 +25,8 @@ from struct import Struct
 from typing import TYPE_CHECKING
 
 from warrenmq.storage.index_record import lengths_agree
-from warrenmq.storage.segment import Damage, Facts, in_doubt
+from warrenmq.storage.segment import Facts
+from warrenmq.storage.torn import Damage, in_doubt
 
 if TYPE_CHECKING:
     from warrenmq.storage.disk import Disk, File

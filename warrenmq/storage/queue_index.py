@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from warrenmq.storage import segment as segment_file
+from warrenmq.storage import segment_parser
 from warrenmq.storage.index_recovery import Found, Recovery, segment_path
 from warrenmq.storage.journal import WRITE_BUFFER, Journal
 from warrenmq.storage.recovery_terms import Terms
@@ -220,7 +220,7 @@ class QueueIndex:
         """A segment's live records, and which of them are transient: the file and memory together."""
         if not segment.on_disk:
             return segment.published, segment.transient
-        facts, _ = segment_file.parse(
+        facts, _ = segment_parser.parse(
             self._disk.read(segment_path(self._directory, segment.number)), self._entry_count
         )
         records = facts.published

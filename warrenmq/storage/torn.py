@@ -1,0 +1,29 @@
+"""What a power cut leaves at the end of a file, and what of it can be trusted.
+
+A file may have its new length before it has its bytes, so its end may read as zeros.  Zeros begin where a sector does: a
+record that was being written then looks like one that ends in zeros.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+SECTOR = 512
+"""What a disk writes as a whole."""
+
+
+class Damage(NamedTuple):
+    """Bytes of a file that make no sense."""
+
+    offset: int
+    length: int
+    reason: str
+
+
+def in_doubt(record: bytes, offset: int) -> bool:
+    """Whether a sector begins within this record of a file, with nothing but zeros from there on.
+
+    If zeros follow it, nobody can tell whether it is whole.  So the last record of a write must not be like this.
+    """
+    arrived = SECTOR - offset % SECTOR
+    return arrived < len(record) and not any(record[arrived:])
