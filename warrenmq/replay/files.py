@@ -83,6 +83,8 @@ class File:
     moved: int = -1
     """Where the collector's next record goes; -1 = not told."""
     locked: bool = False
+    appended: bool = False
+    """By this incarnation: a file that was full when it was recovered is left after the first record."""
     left: bool = False
     sizes: dict[int, int] = field(default_factory=dict)
     """Every record, message -> bytes."""
@@ -132,11 +134,12 @@ class File:
             broken.append(("S6", "a record was appended after the roll-over"))
         if self.end >= 0 and offset != self.end:
             broken.append(("S5", f"a record begins at {offset}, the last one ended at {self.end}"))
-        elif 0 < self.limit <= offset:
+        elif self.appended and 0 < self.limit <= offset:
             broken.append(("S6", f"a record was appended at {offset}, the limit is {self.limit}"))
         if self.written < 0:
             self.written = self.safe = offset
         self.end = offset + size
+        self.appended = True
         self._add(msg, size)
         return broken
 
