@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import pairwise
-from operator import lt
+from operator import itemgetter, lt
 from typing import ClassVar
 
 from warrenmq.replay.machines import Finding, Key, Machine, Outcome
@@ -12,6 +12,8 @@ from warrenmq.replay.world import World
 from warrenmq.trace.catalog import Catalog, Chunk
 from warrenmq.trace.events import Ev
 from warrenmq.trace.index import Row
+
+_T, _SEQ = itemgetter(0), itemgetter(1)
 
 Complaint = tuple[int, int, str]
 """(seq, t, what is wrong)."""
@@ -28,8 +30,8 @@ class Chain(Machine):
     events: ClassVar[frozenset[int]] = frozenset()
 
     def summarise(self, piece: Chunk, rows: list[Row]) -> Iterator[tuple[Key, list[Complaint]]]:
-        seqs = [row[1] for row in rows]
-        times = [row[0] for row in rows]
+        seqs = list(map(_SEQ, rows))
+        times = list(map(_T, rows))
         complaints: list[Complaint] = []
         if seqs != list(range(piece.seq_first, piece.seq_first + len(rows))):
             row, expected = next(

@@ -46,6 +46,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import compress
 from typing import Any, ClassVar, NamedTuple
 
 from warrenmq.replay.world import Who, World
@@ -113,30 +114,23 @@ class Machine(ABC):
 
 
 class Summariser:
-    """Routes the rows of a piece to every machine that reads them.  Not thread-safe."""
+    """Gives every machine the rows of a piece that it reads."""
 
     def __init__(self, machines: Sequence[Machine]) -> None:
         self.machines = {machine.name: machine for machine in machines}
-        self._taken: list[tuple[Machine, list[Row]]] = [
-            (machine, []) for machine in machines if machine.events
-        ]
-        self._readers_of_all = [machine for machine in machines if not machine.events]
-        self._routes = [
-            tuple(rows.append for machine, rows in self._taken if event in machine.events)
-            for event in range(256)
+        # For each machine a bytes.translate table: event -> 1 if the machine reads it.
+        self._readers = [
+            (machine, bytes(not machine.events or event in machine.events for event in range(256)))
+            for machine in machines
         ]
 
     def summarise(self, piece: Chunk, rows: list[Row]) -> Iterator[tuple[str, Key, Summary]]:
         """Every machine's summaries of one piece."""
-        routes = self._routes
-        for row in rows:
-            for take in routes[row[8] >> 8 & 0xFF]:
-                take(row)
-        for machine in self._readers_of_all:
-            for key, summary in machine.summarise(piece, rows):
+        events = bytes([row[8] >> 8 & 0xFF for row in rows])
+        for machine, reads in self._readers:
+            chosen = events.translate(reads)
+            if 1 not in chosen:
+                continue
+            its_rows = rows if 0 not in chosen else list(compress(rows, chosen))
+            for key, summary in machine.summarise(piece, its_rows):
                 yield machine.name, key, summary
-        for machine, its_rows in self._taken:
-            if its_rows:
-                for key, summary in machine.summarise(piece, its_rows):
-                    yield machine.name, key, summary
-                its_rows.clear()

@@ -190,12 +190,12 @@ class References(Machine):
     def _compare(self, who: Who, store: Store, state: Messages, world: World, outcome: Outcome) -> None:
         """S1 at the clean end of a run."""
         run = who[0]
+        needs = world.incomplete(run)
         for msg in sorted(state.written):
-            count, holders = store.counts.get(msg, 0), state.held[run, msg]
+            count, holders = store.counts.get(msg, 0), state.held.get((run, msg), 0)
             if count != holders:
                 text = f"at the clean end it has {count} references and {holders} queues hold it"
                 coverage = world.coverage[who]
-                needs = world.incomplete(run)
                 outcome.findings.append(
                     Finding(
                         "S1",

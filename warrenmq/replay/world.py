@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 
 from warrenmq.trace.catalog import NEVER, Catalog, Coverage, Run
 from warrenmq.trace.events import DROP_DELETED, Ev, Reason
@@ -18,6 +19,7 @@ Who = tuple[int, int]
 """An actor of a trace: (index of its run, trace id)."""
 
 _DELETED = int(Ev.DROP) << 8 | DROP_DELETED
+_WHO = itemgetter(8)
 _UNDELIVERED = int(Ev.UNDELIVERED)
 _FAREWELLS = frozenset({Ev.ACTOR_STOP, Ev.UNDELIVERED})
 _RARE = frozenset(
@@ -75,7 +77,7 @@ class Landmarks:
         """Take in the next rows of the actor."""
         if not self.first_t:
             self.first_t = rows[0][0]
-        counts = Counter([row[8] & 0xFFFF for row in rows])
+        counts = {who & 0xFFFF: n for who, n in Counter(map(_WHO, rows)).items()}
         for word, n in counts.items():
             self.counts[word] += n
         act = next((row for row in reversed(rows) if row[8] >> 8 & 0xFF not in _FAREWELLS), None)
@@ -132,6 +134,7 @@ class World:
     landmarks: dict[Who, Landmarks] = field(default_factory=dict)
     _queues: dict[str, list[Who]] = field(default_factory=dict)
     _clean: dict[int, bool] = field(default_factory=dict)
+    _lasts: dict[tuple[int, str], int] = field(default_factory=dict)
 
     @classmethod
     def of(cls, catalog: Catalog) -> World:
@@ -198,12 +201,9 @@ class World:
 
     def is_last_of_name(self, who: Who) -> bool:
         """No later incarnation of this actor in its run."""
-        name = self.name(who)
-        return all(
-            other <= who[1] or self.name((run, other)) != name
-            for run, other in self.landmarks
-            if run == who[0]
-        )
+        if not self._lasts:
+            self._lasts = {(run, self.name((run, actor))): actor for run, actor in sorted(self.landmarks)}
+        return self._lasts[who[0], self.name(who)] == who[1]
 
     def is_transient_store(self, who: Who) -> bool:
         """What this store holds does not outlive it."""

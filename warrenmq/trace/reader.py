@@ -100,5 +100,13 @@ def _mapped(path: str, opened: ExitStack) -> memoryview:
     with open(path, "rb") as file:
         if os.fstat(file.fileno()).st_size == 0:
             return memoryview(b"")
-        data = opened.enter_context(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
-    return opened.enter_context(memoryview(data))
+        data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    opened.callback(_unmap, data)
+    return memoryview(data)
+
+
+def _unmap(data: mmap.mmap) -> None:
+    try:
+        data.close()
+    except BufferError:
+        pass  # somebody still looks at the bytes: the map goes when they let go
