@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import random
+from typing import TYPE_CHECKING
 
+from warrenmq.settings import Settings
 from warrenmq.storage import rdq
 from warrenmq.storage.sim_disk import SimulatedDisk
+
+if TYPE_CHECKING:
+    from warrenmq.storage.store_state import MsgStoreState
 
 FOLDER = "/store"
 QUARANTINE = "/quarantine"
@@ -26,3 +31,66 @@ def new_disk(seed: int = 0) -> SimulatedDisk:
     disk = SimulatedDisk(random.Random(seed))
     disk.mkdir(FOLDER)
     return disk
+
+
+def body_of(number: int) -> bytes:
+    """What message `number` holds: its size depends on it, and most do not fit four times into a small file."""
+    return number.to_bytes(4, "big") * (50 + 97 * number % 500)
+
+
+SMALL = Settings(msg_store_file_size_limit=4096, msg_store_write_buffer=4096)
+"""Files of two to ten messages."""
+
+
+def check_tables(state: MsgStoreState, disk: SimulatedDisk) -> None:
+    """What is true of a store at every moment between two messages (reference, section 15.1)."""
+    index, files = state.tables.index, state.tables.files
+    numbers = list(files.rows)
+    assert numbers == sorted(numbers)
+    assert [row.left for row in files.rows.values()] == [None, *numbers[:-1]]  # I5
+    assert [row.right for row in files.rows.values()] == [*numbers[1:], None]
+    assert files.current == numbers[-1] == state.writer.file.number  # I6
+    assert not files.rows[files.current].locked
+    assert {n for n, row in files.rows.items() if row.locked} == set(state.gc.pending)  # I15
+    places: dict[int, list[tuple[int, int]]] = {number: [] for number in numbers}
+    for refs, file, offset, total in (entry for _, entry in index.items()):
+        assert refs >= 0
+        if refs:
+            places[file].append((offset, total))
+    for number, row in files.rows.items():
+        end = 0
+        for offset, total in sorted(places[number]):  # I7
+            assert offset >= end
+            end = offset + total
+        assert end <= row.file_size
+        assert row.valid_total_size == sum(total for _, total in places[number])  # I1
+        assert row.file_size >= row.valid_total_size  # I10
+    assert files.sum_valid_data == sum(row.valid_total_size for row in files.rows.values())  # I2
+    assert files.sum_file_size == sum(row.file_size for row in files.rows.values())
+    for msg_id, (refs, file, offset, total) in index.items():
+        if refs and file != files.current and not files.rows[file].locked:  # I8
+            record = disk.open_read(f"{FOLDER}/{rdq.file_name(file)}").pread(total, offset)
+            rdq.body_of(record, msg_id, "", offset)
+
+
+def check_at_rest(state: MsgStoreState, disk: SimulatedDisk) -> None:
+    """What is true when all mail has been handled and the collector is idle."""
+    check_tables(state, disk)
+    tables, current = state.tables, state.tables.files.current
+    counts = state.owners.counts()
+    assert {m: entry[0] for m, entry in tables.index.items() if entry[0]} == counts  # I3
+    assert len(tables.flying) == 0  # I11
+    assert not tables.cache._unhandled  # I4
+    assert not any(tables.cache._batches.values())
+    for msg_id in tables.cache._bodies:  # I14, but for what a killed client left
+        entry = tables.index.lookup(msg_id)
+        assert entry is not None
+        assert entry[1] == current
+    assert not state.gc.pending
+    assert not any(row.readers for row in tables.files.rows.values())
+    for number, row in tables.files.rows.items():
+        if number != current:
+            assert disk.size(f"{FOLDER}/{rdq.file_name(number)}") == row.file_size  # I9
+            assert row.valid_total_size > 0
+    on_disk = rdq.file_numbers(disk.listdir(FOLDER))
+    assert on_disk == list(tables.files.rows)  # I17

@@ -40,6 +40,9 @@ class OwnerRefs:
         else:
             held[msg_id] = count - 1
 
+    def holds(self, owner: str, msg_id: bytes) -> bool:
+        return msg_id in self._held.get(owner, ())
+
     def held(self, owner: str) -> dict[bytes, int]:
         return self._held.get(owner, {})
 
