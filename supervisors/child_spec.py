@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 Restart = Literal["permanent", "transient", "temporary"]
 RESTARTS = get_args(Restart)
+ID_TAKEN = "two children have the id {!r}; each needs its own"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +65,5 @@ def check_ids(specs: Sequence[ChildSpec]) -> None:
     seen: set[Hashable] = set()
     for spec in specs:
         if spec.id in seen:
-            msg = f"two children have the id {spec.id!r}; each needs its own"
-            raise ValueError(msg)
+            raise ValueError(ID_TAKEN.format(spec.id))
         seen.add(spec.id)

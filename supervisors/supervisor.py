@@ -26,7 +26,7 @@ from warrenmq.supervisors.calls import (
     TryAgain,
     WhichChildren,
 )
-from warrenmq.supervisors.child_spec import ChildSpec, check_ids, restarts
+from warrenmq.supervisors.child_spec import ID_TAKEN, ChildSpec, check_ids, restarts
 from warrenmq.supervisors.strategy import Intensity, Strategy, affected, check_strategy
 from warrenmq.trace.events import Ev
 
@@ -176,7 +176,8 @@ class Supervisor(Server):
         )
 
     def _add(self, spec: ChildSpec) -> Child:
-        check_ids([*(child.spec for child in self._children.values() if child.spec.id == spec.id), spec])
+        if spec.id in self._children:
+            raise ValueError(ID_TAKEN.format(spec.id))
         child = Child(spec)
         self._start(child)
         self._children[spec.id] = child

@@ -1,5 +1,6 @@
 """Erlang's callbacks on both schedulers: the life of a server, casts, calls, timers, priorities."""
 
+import queue
 import threading
 
 import pykka
@@ -357,3 +358,19 @@ def test_actors_do_not_keep_the_interpreter_alive():
 def _this_thread():
     thread = threading.current_thread()
     return thread.daemon, thread.name
+
+
+@pytest.mark.parametrize("error", [LookupError, IndexError, queue.Empty])
+def test_a_priority_that_raises_crashes_the_server_as_a_handler_would(runtime, error):
+    """Sorting while the thread is parked would end it in silence: Pykka guards handlers only."""
+
+    class Bad(Worker):
+        @staticmethod
+        def priority(message):
+            raise error(message)
+
+    for _ in range(3):
+        bad = runtime.start(Bad)
+        runtime.event().wait(0.001)
+        runtime.cast(bad, "word")
+        assert isinstance(end_of(runtime, bad), error)

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from tests.support.schedulers import LIMIT, Worker, busy, end_of
+from tests.support.schedulers import LIMIT, Worker, busy, crash, end_of
 from warrenmq.runtime import Fence, Server, Stop, Threads
 from warrenmq.runtime.inbox import CLOSED, WAKE
 from warrenmq.runtime.mailbox import Mailbox
@@ -87,6 +87,21 @@ def test_a_static_hook_works_and_one_that_fails_harms_no_other_mail(runtime, log
         assert not runtime.cast(ref, number)
     assert returned == [0, 1, 2]
     assert [line["event"] for line in logs] == ["undelivered failed"]
+
+
+def test_a_hook_that_sends_as_if_it_lived_harms_nobody(runtime, logs):
+    class Chatty(Worker):
+        def undelivered(self, message):
+            self.cast(self.actor_ref, message)
+
+    chatty, told = runtime.start(Chatty), runtime.channel()
+    chatty.actor_inbox.on_close(told.put)
+    gate = busy(runtime, chatty)
+    runtime.cast(chatty, crash)
+    runtime.cast(chatty, "left")
+    gate.set()
+    assert isinstance(told.get(timeout=LIMIT), RuntimeError)
+    assert [line["event"] for line in logs] == ["actor crashed", "undelivered failed"]
 
 
 def test_mail_of_a_killed_actor_comes_back_though_its_thread_may_never_wake(runtime):

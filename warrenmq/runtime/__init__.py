@@ -4,6 +4,7 @@ from warrenmq.runtime.base import Name, Runtime
 from warrenmq.runtime.calls import NO_REPLY, From
 from warrenmq.runtime.credit_flow import CreditFlow, CreditSpec
 from warrenmq.runtime.fence import Fence
+from warrenmq.runtime.life import inbox_of
 from warrenmq.runtime.mailbox import Timer
 from warrenmq.runtime.messages import CallFailed, Down, Exit, Stop
 from warrenmq.runtime.scheduler import Deadlock
@@ -33,4 +34,5 @@ __all__ = [
     "Threads",
     "Timer",
     "Vanished",
+    "inbox_of",
 ]

@@ -195,9 +195,13 @@ class Runtime(ABC):
         sender = From(self.reply_box(dest, request))
         call = Call(request, sender)
         key = inbox.on_close(sender.fail)
-        inbox.send(
-            call if trace is None else self._trace_send(inbox, call, self.kind(request), request, trace)
-        )
+        if trace is None:
+            inbox.send(call)
+        else:
+            kind = self.kind(request)
+            wrapped = self._trace_send(inbox, call, kind, request, trace)
+            if not inbox.send(wrapped):
+                trace.emit(Ev.UNDELIVERED, kind, 0, 0, wrapped.pseq)
         try:
             return sender.wait(timeout)
         finally:
@@ -210,9 +214,8 @@ class Runtime(ABC):
         return self.channel()
 
     def kind(self, message: Any) -> int:
-        """The number of a message's class in the trace; only with tracing on."""
-        assert self.recorder is not None
-        return self.recorder.kind(type(message))
+        """The number of a message's class in the trace; 0 when tracing is off, or off again."""
+        return 0 if self.recorder is None else self.recorder.kind(type(message))
 
     @staticmethod
     def _trace_send(inbox: Inbox | None, message: Any, kind: int, told: Any, trace: ActorTrace) -> Traced:

@@ -19,7 +19,7 @@ from pykka.messages import ProxyCall, ProxyGetAttr, ProxySetAttr
 
 from warrenmq.runtime.calls import FutureFrom
 from warrenmq.runtime.inbox import CLOSED, WAKE, Inbox, Letter, Wake
-from warrenmq.runtime.messages import Call, Down, Exit, Info, ProxyRequest, Traced
+from warrenmq.runtime.messages import Call, Down, Exit, Info, Killed, ProxyRequest, Traced
 from warrenmq.runtime.mortal import ALIVE, log
 from warrenmq.trace.events import Ev
 
@@ -133,18 +133,18 @@ class Mailbox(Inbox):
                 timer.info = None
 
     def _park(self) -> Any:
+        """Wait for the next message.  Runs in Pykka's loop, where nothing may be raised."""
         while (message := self.take()) is PARK:
-            wait = max(0, self._timers[0][0] - self._now()) / 1e9 if self._timers else None
             try:
-                return self._arrived(self._incoming.get(timeout=wait))
+                message = self._incoming.get(timeout=self._until_timer())
             except Empty:
-                pass  # time for a timer
+                continue  # time for a timer
+            self._said_dry = False
+            return message
         return message
 
-    def _arrived(self, message: Any) -> Any:
-        """What to handle now that `message` came to the parked owner."""
-        self._said_dry = False
-        return message
+    def _until_timer(self) -> float | None:
+        return max(0, self._timers[0][0] - self._now()) / 1e9 if self._timers else None
 
     # -- after the end
 
@@ -159,7 +159,7 @@ class Mailbox(Inbox):
         elif type(message) not in _SIGNALS and self._undelivered is not None:
             try:
                 self._undelivered(message)
-            except Exception:  # noqa: BLE001 - the hook's own trouble must not keep others from their mail
+            except (Exception, Killed):  # noqa: BLE001 - the hook's trouble must not keep others from their mail
                 log.exception("undelivered failed", message_class=type(message).__name__)
 
     # -- for Pykka

@@ -13,6 +13,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from warrenmq.log import Log
+from warrenmq.runtime.messages import Killed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -66,5 +67,5 @@ class Mortal:
         for tell in mourners.values():
             try:
                 tell(self.reason)
-            except Exception:
+            except (Exception, Killed):
                 log.exception("a death notice failed")

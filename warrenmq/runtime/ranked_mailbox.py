@@ -11,7 +11,7 @@ from collections import deque
 from queue import Empty
 from typing import TYPE_CHECKING, Any
 
-from warrenmq.runtime.inbox import CLOSED, Letter, Wake
+from warrenmq.runtime.inbox import CLOSED, WAKE, Letter, Wake
 from warrenmq.runtime.mailbox import DRY, PARK, Mailbox
 from warrenmq.runtime.messages import Call, Info, ProxyRequest, Traced
 from warrenmq.runtime.mortal import ALIVE
@@ -53,6 +53,7 @@ class RankedMailbox(Mailbox):
         self._ordinary: deque[Any] = deque()
         self._ranked = {0: self._ordinary}
         self._lanes: tuple[deque[Any], ...] = (self._ordinary,)
+        self._unsorted: deque[Any] = deque()
 
     def length(self) -> int:
         return super().length() + sum(map(len, self._lanes))
@@ -62,11 +63,11 @@ class RankedMailbox(Mailbox):
             return CLOSED
         if self._timers:
             self._ring()
-        if not self._incoming.empty():
+        if self._unsorted or not self._incoming.empty():
             self._sort()
-        if self._exits:
-            return self._exits.popleft()
         try:
+            if self._exits:
+                return self._exits.popleft()
             for lane in self._lanes:
                 if lane:
                     return lane.popleft()
@@ -77,17 +78,28 @@ class RankedMailbox(Mailbox):
         self._said_dry = True
         return DRY
 
-    def _arrived(self, message: Any) -> Any:
-        self._file(message)
-        return self.take()
+    def _park(self) -> Any:
+        """Wait, but sort nothing: `priority` may raise, and then has to in our own loop."""
+        if self.reason is ALIVE and self._incoming.empty() and not self._exits:
+            try:
+                self._unsorted.append(self._incoming.get(timeout=self._until_timer()))
+            except Empty:
+                pass  # time for a timer
+        return WAKE
 
     def _sort(self) -> None:
-        file, get = self._file, self._incoming.get_nowait
+        unsorted = self._unsorted
         try:
             for _ in range(self._incoming.qsize()):
-                file(get())
+                unsorted.append(self._incoming.get_nowait())
         except Empty:  # drained under our hands
             pass
+        while unsorted:
+            try:
+                message = unsorted.popleft()
+            except IndexError:  # again
+                return
+            self._file(message)
 
     def _file(self, message: Any) -> None:
         self._said_dry = False
@@ -108,7 +120,7 @@ class RankedMailbox(Mailbox):
 
     def _leftovers(self) -> list[Any]:
         found: list[Any] = []
-        for lane in self._lanes:
+        for lane in (*self._lanes, self._unsorted):
             try:
                 while True:
                     found.append(lane.popleft())
