@@ -33,8 +33,8 @@ several actors sorts by t when it finishes, or keeps a state in which their orde
     ledger       queue name, sequence id >> 12           Q1 (states), C2
     synced       run, store actor                        C1 (store side); chunks fold into the unsynced records
     on_disk      run, msg >> 12                          C1 (store to queue)
-    references   run, store name, msg >> 12              S1 S2 (stage 2: takes the ledger's facts)
-    files        run, store name, file                   S3 S4 S5 S6 S7
+    references   msg >> 12                               S1 S2 (stage 2: takes the ledger's facts)
+    files        run, store actor, file                  S3 S4 S5 S6 S7
 
 Keys are tuples of ints and strings, summaries and states are built of ints, strings, bytes, lists, dicts and arrays:
 all can be pickled.  Nothing in warrenmq/replay but spark_*.py knows of Spark.
