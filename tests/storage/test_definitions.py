@@ -97,7 +97,7 @@ def test_what_is_not_durable_is_not_for_this_file() -> None:
         opened(new_disk()).put_queue(QueueRecord("mine", durable=False))
 
 
-def test_a_log_with_more_than_the_state_is_written_anew_at_open() -> None:
+def test_the_log_is_written_anew_at_open() -> None:
     disk = new_disk()
     definitions = opened(disk)
     declare_all(definitions)
@@ -110,10 +110,16 @@ def test_a_log_with_more_than_the_state_is_written_anew_at_open() -> None:
     again = opened(disk)
     assert disk.size(PATH) == small
     assert state(again) == ({"jobs": JOBS}, {"logs": LOGS}, [BINDING])
-    changes: list[str] = []
-    disk.before_op = lambda op, _path: changes.append(op)
-    opened(disk)
-    assert changes == ["pread"]
+
+
+def test_a_definition_that_was_found_is_safe_though_its_writer_could_not_sync_it() -> None:
+    disk = new_disk()
+    disk.fail_next("datasync", PATH, errno.EIO)
+    with pytest.raises(OSError, match="Input/output"):
+        opened(disk).put_queue(JOBS)
+    assert list(opened(disk).queues) == ["jobs"]
+    disk.power_cut()
+    assert list(opened(disk).queues) == ["jobs"]
 
 
 def test_a_change_that_did_not_reach_the_disk_is_raised_and_not_seen() -> None:

@@ -6,7 +6,7 @@ made it returns.  The log is a run of frames
     | length of the rest (u32) | crc32 of the rest (u32) | msgpack [version, kind, fields...] |
 
 with kind one of queue, exchange, binding, and "no queue", "no exchange", "no binding" for what was deleted.  Opening
-writes the log anew when it holds more than the state.  Frames that make no sense are copied to the quarantine and
+writes the log anew with nothing but the state.  Frames that make no sense are copied to the quarantine and
 skipped; zeros at the end are a tail that a power cut left behind.
 
 A deleted queue or exchange takes its bindings along.  What is not durable is not for this file.
@@ -141,20 +141,17 @@ class Definitions:
     # -- opening
 
     def _load(self, quarantine: str) -> None:
-        data = self._disk.read(self._path) if self._disk.exists(self._path) else None
-        frames = 0
+        """Read the log and write it anew: shorter, and safe even if whoever wrote it could not sync it."""
+        data = self._disk.read(self._path) if self._disk.exists(self._path) else b""
         damage: list[tuple[int, int]] = []
-        for offset, length, payload in _frames(data or b""):
+        for offset, length, payload in _frames(data):
             reason = "no frame begins here" if payload is None else self._replay(payload)
-            if reason is None:
-                frames += 1
-            else:
+            if reason is not None:
                 damage.append((offset, length))
                 self.damage.append(CorruptFile(self._path, offset, reason))
         if damage:
-            set_aside(self._disk, quarantine, self._path.rpartition("/")[2], data or b"", damage)
-        if data is None or damage or frames > len(self.queues) + len(self.exchanges) + len(self.bindings):
-            self._disk.replace(self._path, b"".join(self._snapshot()))
+            set_aside(self._disk, quarantine, self._path.rpartition("/")[2], data, damage)
+        self._disk.replace(self._path, b"".join(self._snapshot()))
 
     def _replay(self, payload: bytes) -> str | None:
         """Apply one frame, or say why not."""

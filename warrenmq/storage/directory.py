@@ -113,6 +113,9 @@ class VhostDirectory:
         self.quarantine = f"{data}/quarantine/{vhost_folder(vhost)}"
         self._queues = f"{self.path}/queues"
         disk.mkdir(self._queues)
+        for depth in range(3):  # a crash may have come between making a folder and syncing its entry
+            disk.sync_dir(self.path.rsplit("/", depth)[0])
+        disk.sync_dir(data)
         if not disk.exists(f"{self.path}/.vhost"):
             disk.replace(f"{self.path}/.vhost", vhost.encode())
         self.settings = self._with_own_segment_size(disk, settings)
@@ -146,6 +149,7 @@ class VhostDirectory:
         path = f"{self.queue(name)}/.queue_name"
         if not disk.exists(path):
             disk.mkdir(self.queue(name))
+            disk.sync_dir(self._queues)  # it may be there since a crash, and not synced
             disk.replace(path, f"VHOST: {self.name}\nQUEUE: {name}\n".encode())
 
     def remove_unknown(self, disk: Disk, names: Iterable[str]) -> None:

@@ -113,16 +113,19 @@ class Recovery:
         self.journal_actions = replay.actions
         self.journal_whole = replay.end == len(journal) and not replay.damage
         """The journal can be appended to as it is."""
+        self.next_seq_id = replay.next_seq_id
+        """Above every sequence id that is published, or named by the journal."""
         on_disk = segment_numbers(disk, directory)
         for number in sorted({*on_disk, *replay.facts}):
             self._recover_segment(number, replay.facts.get(number, Facts()), on_disk=number in on_disk)
-        self.next_seq_id = replay.next_seq_id
-        """Above every sequence id that the journal names."""
         self.high = (max([*on_disk, (replay.next_seq_id - 1) // entry_count]) + 1) * entry_count
         """Above every sequence id that lies in a segment which any file names."""
 
     def _recover_segment(self, number: int, journal: Facts, *, on_disk: bool) -> None:
-        file = self._repaired(number) if on_disk else Facts()
+        file = self._repaired(number, journal) if on_disk else Facts()
+        self.next_seq_id = max(
+            self.next_seq_id, number * self._entry_count + max(file.published, default=-1) + 1
+        )
         kept, dropped = set[int](), set[int]()
         effective = segment_plus_journal(file, journal)
         for relative, record in effective.published.items():
@@ -150,13 +153,18 @@ class Recovery:
                 acked=rest.acked - rest.published.keys(),
             )
 
-    def _repaired(self, number: int) -> Facts:
-        """A segment file's facts; bytes that make no sense are cut out of the file."""
+    def _repaired(self, number: int, journal: Facts) -> Facts:
+        """A segment file's facts; bytes that make no sense are cut out of the file.
+
+        What the journal has too, a flush was writing when it was interrupted.  We can read it, but perhaps only from
+        the system's cache: it was not synced, or the sync failed, and then no later one makes it good.  The journal
+        is about to forget it, so the file is written anew.
+        """
         path = segment_path(self._directory, number)
         data = _read(self._disk, path)
         facts, damage = segment_parser.parse(data, self._entry_count)
-        if damage:
-            self._set_aside(f"{number}{EXTENSION}", data, damage)
+        self._set_aside(f"{number}{EXTENSION}", data, damage)
+        if damage or facts.published.keys() & journal.published.keys() or facts.acked & journal.acked:
             starts = [0, *(each.offset + each.length for each in damage)]
             ends = [*(each.offset for each in damage), len(data)]
             self._disk.replace(path, b"".join(data[a:b] for a, b in zip(starts, ends, strict=True)))
