@@ -20,7 +20,7 @@ import pickle
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import partial, reduce
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -152,10 +152,10 @@ def _conclude(summaries: DataFrame, machines: Sequence[Machine], world: World) -
     first = None
     try:
         _landmarks(summaries, world)
-        first = _stage(summaries, [machine for machine in machines if machine.stage == 1], world).cache()
+        first = _stage([summaries], [machine for machine in machines if machine.stage == 1], world).cache()
         found = _collect(first)
         second = [machine for machine in machines if machine.stage == 2]
-        found_later = _collect(_stage(summaries.union(first), second, world))
+        found_later = _collect(_stage([summaries, first], second, world))
         return Found(found.findings + found_later.findings, found.figures + found_later.figures)
     finally:
         summaries.unpersist()
@@ -174,10 +174,12 @@ def _landmarks(summaries: DataFrame, world: World) -> None:
             world.landmarks[who].merge(marks)
 
 
-def _stage(summaries: DataFrame, machines: Sequence[Machine], world: World) -> DataFrame:
-    names = [machine.name for machine in machines]
+def _stage(summaries: Sequence[DataFrame], machines: Sequence[Machine], world: World) -> DataFrame:
+    mine = sf.col("machine").isin([machine.name for machine in machines])
+    # Filtered one by one: Spark flattens a union of unions, and would then not find what was kept.
+    first, *others = (each.where(mine) for each in summaries)
     return (
-        summaries.where(sf.col("machine").isin(names))
+        reduce(DataFrame.union, others, first)
         .repartition("machine", "key")
         .sortWithinPartitions("machine", "key", "run", "actor", "seq", "nth", "summary")
         .mapInArrow(Conclude(machines, world), SUMMARIES_DDL)
