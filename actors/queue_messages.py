@@ -23,15 +23,21 @@ class Publisher:
 
 @dataclass(slots=True)
 class Publish:
-    """Publisher -> queue: messages that share all but their bodies."""
+    """Publisher -> queue: messages that share all but their bodies.
+
+    There are more of these than of anything else, so they carry the sender's part of the trace themselves, where
+    other messages are wrapped in Traced.
+    """
 
     publication: Publication
     confirm: Confirm
     publisher: Publisher
-
-    def traced(self) -> tuple[int, int, int]:
-        """The SEND row's columns."""
-        return self.publication.first_id, 0, len(self.publication.bodies)
+    sender: int = 0
+    """The sender's trace id, ..."""
+    sent_seq: int = 0
+    """... the row of the SEND, ..."""
+    sent_t: int = 0
+    """... and its time; all 0 when untraced."""
 
 
 @dataclass(slots=True)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from warrenmq.actors.msg_store_client import BumpCredit, MsgStoreClient
 from warrenmq.actors.queue_consumers import QueueConsumers
+from warrenmq.actors.queue_intake import BATCH, QueueIntake
 from warrenmq.actors.queue_messages import (
     Ack,
     Cancel,
@@ -35,15 +36,15 @@ from warrenmq.actors.queue_messages import (
     Taken,
 )
 from warrenmq.actors.queue_trace import QueueTrace
-from warrenmq.errors import AccessRefused, Blocked, PreconditionFailed
+from warrenmq.errors import AccessRefused, PreconditionFailed
 from warrenmq.log import Log
-from warrenmq.runtime import NO_REPLY, CreditFlow, CreditSpec, From, Server, Stop
+from warrenmq.runtime import NO_REPLY, CreditSpec, From, Server, Stop
 from warrenmq.storage.index_recovery import store_message_ids
 from warrenmq.storage.queue_index import QueueIndex
 from warrenmq.storage.recovery_terms import save_terms, take_terms
 from warrenmq.storage.unconfirmed import Unconfirmed
 from warrenmq.storage.variable_queue import VariableQueue
-from warrenmq.trace.events import DROP_DELETED, DROP_PURGED, DROP_REJECTED, Trigger
+from warrenmq.trace.events import DROP_DELETED, DROP_LOST, DROP_PURGED, DROP_REJECTED, Trigger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -56,8 +57,6 @@ if TYPE_CHECKING:
     from warrenmq.storage.variable_queue import Fetched
 
 ENDED = "the queue process ended before the message was safe; publish it again"
-BATCH = 64
-"""Ready messages that are delivered at once while mail keeps coming; fewer wait for the empty mailbox."""
 FLUSH_STEP_EVERY = 1_024
 """Messages published between two steps of a journal flush while the mailbox does not run dry: the flush (one
 segment a step) keeps pace without stopping the queue."""
@@ -106,13 +105,12 @@ class QueueProcess(Server):
     vq             the messages (rabbit_variable_queue)
     unconfirmed    publishers without an answer
     consumers      who gets the next message, and who holds which (rabbit_queue_consumers)
-    arrived        publishes (with their senders) collected until there are enough, or anything else is to do;
-                   all for the disk, or none (arrived_durable)
+    intake         publishes on their way in
     acks_unsynced  acks were written, but not synced; nobody waits for that, so the slow timer does it
     disk_full      the last write failed with ENOSPC: publishes are refused until one succeeds
     """
 
-    receives: ClassVar[frozenset[type]] = frozenset({Publish, Ack})
+    receives: ClassVar[frozenset[type]] = frozenset({Ack})
 
     @staticmethod
     def priority(message: Any) -> int:
@@ -129,12 +127,8 @@ class QueueProcess(Server):
         """Recover what the directory holds (all of it, before the first message is handled)."""
         self.spec = spec
         self.log = Log("warrenmq.queue", queue=spec.name)
-        self._credit = CreditFlow(CreditSpec(*spec.settings.credit_flow_default_credit))
         self._unconfirmed = Unconfirmed()
         self._draining: list[From] = []
-        self._arrived: list[tuple[Publish, int, int]] = []
-        self._arrived_count = 0
-        self._arrived_durable = True
         self._acks_unsynced = False
         self._disk_full = False
         self._since_flush_step = 0
@@ -142,8 +136,8 @@ class QueueProcess(Server):
         self._idle_timer: Timer | None = None
         self._sync_interval = spec.settings.msg_store_sync_interval / 1000
         self._idle_interval = spec.settings.queue_sync_interval / 1000
-        self.actor_inbox.on_close(self._nack_all)
         self._recover()
+        self.actor_inbox.on_close(self._nack_all)
 
     def _recover(self) -> None:
         spec = self.spec
@@ -173,14 +167,22 @@ class QueueProcess(Server):
             trace=self.trace,
         )
         self._disk = disk
+        self._rows = None if self.trace is None else QueueTrace(self.trace)
         self._vq = VariableQueue(
             index, self._persistent, self._transient, spec.settings.queue_index_embed_msgs_below
         )
         self._consumers = QueueConsumers(spec.name, self._vq, self._noted)
+        self._intake = QueueIntake(
+            spec.name,
+            durable=spec.durable,
+            vq=self._vq,
+            unconfirmed=self._unconfirmed,
+            rows=self._rows,
+            credit=CreditSpec(*spec.settings.credit_flow_default_credit),
+        )
         clean = terms is not None
         next_deliver = terms.next_deliver_seq_id if terms is not None else found.next_seq_id
         self._vq.recovered(found.low, found.count, found.next_seq_id, next_deliver)
-        self._rows = None if self.trace is None else QueueTrace(self.trace)
         if self._rows is not None:
             self._rows.recovered(found, index.live_runs(), clean=clean)
         if found.count or found.dropped or found.quarantined:
@@ -257,7 +259,7 @@ class QueueProcess(Server):
     def mailbox_empty(self) -> None:
         """Nothing more to do first: deliver, let the stores have their mail, and make it all safe."""
         self._take_in()
-        self._consumers.deliver()
+        self._deliver()
         self._persistent.send()
         self._transient.send()
         if self._unconfirmed.wait_for_sync and not self._disk_full:
@@ -293,68 +295,34 @@ class QueueProcess(Server):
     def _nack_all(self, _reason: object) -> None:
         """The process is dead, whatever way: called in the thread that found it so."""
         self._unconfirmed.nack_all(ENDED)
-        for message, _, _ in self._arrived:
-            message.confirm.nack(ENDED)
+        self._intake.nack_all(ENDED)
 
     def _publish(self, message: Publish) -> None:
-        """Collect publishes: those that arrive one by one cost as little as those that came together."""
-        durable = message.publication.persistent and self.spec.durable
-        if durable is not self._arrived_durable:
+        intake = self._intake
+        if not intake.add(message):
             self._take_in()
-            self._arrived_durable = durable
-        self._arrived.append((message, self.sender_id, self.sender_seq))
-        self._arrived_count += len(message.publication.bodies)
-        if self._arrived_count >= BATCH:
+            intake.add(message)
+        if intake.count >= BATCH:
             self._take_in()
 
     def _take_in(self) -> None:
-        """Give the collected publishes to the variable queue; before anything else is handled."""
-        if not self._arrived:
+        """Let collected publishes in; before anything else is handled."""
+        intake = self._intake
+        if not intake.count:
             return
-        arrived = self._arrived
+        self._since_flush_step += intake.count
         if self._disk_full:
-            self._refuse(arrived)
-        else:
-            self._take_in_all(arrived, durable=self._arrived_durable)
-        # Only now: until somebody else owes the answers, a crash has to find them here.
-        self._arrived, self._arrived_count = [], 0
-        if self._vq.ready >= BATCH:
-            self._consumers.deliver()
-
-    def _take_in_all(self, arrived: list[tuple[Publish, int, int]], *, durable: bool) -> None:
-        seq, in_store = self._vq.publish([message.publication for message, _, _ in arrived], persistent=durable)
+            intake.refuse()
+        elif intake.take_in() and self._sync_timer is None:
+            self._sync_timer = self.send_after(self._sync_interval, _SyncTimeout())
         for store, client in self._clients.items():
             if client.blocked:
-                self._credit.block(store)
-        for message, sender, pseq in arrived:
-            publication, confirm = message.publication, message.confirm
-            count = len(publication.bodies)
-            owed = (seq, count, publication.first_id, confirm)
-            bodies = [in_store[each] for each in range(seq, seq + count) if each in in_store] if in_store else []
-            if self._rows is not None:
-                self._rows.published(owed, sender, pseq, durable=durable, in_store=bool(bodies))
-            if durable:
-                self._unconfirmed.add(owed, bodies)
-            else:
-                confirm.confirm()
-            if credit := self._credit.ack(message.publisher, count):
-                message.publisher.bump(credit)
-            seq += count
-        self._since_flush_step += self._arrived_count
-        if self._vq.index.flushing and self._since_flush_step >= FLUSH_STEP_EVERY:
+                intake.credit.block(store)
+        if self._since_flush_step >= FLUSH_STEP_EVERY and self._vq.index.flushing:
             self._since_flush_step = 0
             self._guarded(self._vq.index.flush_step)
-        if durable and self._sync_timer is None:
-            self._sync_timer = self.send_after(self._sync_interval, _SyncTimeout())
-
-    def _refuse(self, arrived: list[tuple[Publish, int, int]]) -> None:
-        for message, sender, pseq in arrived:
-            message.confirm.fail(
-                Blocked(f"the disk is full, queue {self.spec.name!r} takes no messages until there is room")
-            )
-            message.publisher.bump(len(message.publication.bodies))
-            if self._rows is not None:
-                self._rows.received(sender, pseq)
+        if self._vq.ready >= BATCH:
+            self._deliver()
 
     def _sync(self, trigger: Trigger) -> None:
         if self._idle_timer is not None:
@@ -401,12 +369,22 @@ class QueueProcess(Server):
         client = self._clients[message.store]
         client.handle_bump(message.credit)
         if not client.blocked:
-            for publisher, credit in self._credit.unblock(message.store):
+            for publisher, credit in self._intake.credit.unblock(message.store):
                 publisher.bump(credit)
 
     # -- deliver and settle
 
+    def _deliver(self) -> None:
+        self._consumers.deliver()
+        self._tell_lost()
+
+    def _tell_lost(self) -> None:
+        """Bodies that the store reported as damaged left the queue before the messages behind them."""
+        if lost := self._vq.take_lost():
+            self._drop(lost, DROP_LOST)
+
     def _noted(self, consumer: Consumer, fetched: list[Fetched], first_tag: int) -> None:
+        self._tell_lost()
         if consumer.no_ack:
             self._acks_unsynced = True
         if self._rows is not None:

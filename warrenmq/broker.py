@@ -397,8 +397,13 @@ class Broker:
             recorder = trace
         self._recorder = self.runtime.recorder = recorder
         self._broker_trace = recorder.actor("broker", "broker")
-        self._broker_trace.emit(Ev.RUN_START, a=boot, b=int(self.settings.durability == "fsync"),
-                                c=self.settings.msg_store_file_size_limit)  # fmt: skip
+        self._broker_trace.emit(
+            Ev.RUN_START,
+            pseq=self.settings.msg_store_write_buffer,
+            a=boot,
+            b=int(self.settings.durability == "fsync"),
+            c=self.settings.msg_store_file_size_limit,
+        )
         self._boot = boot
         return recorder
 

@@ -18,6 +18,7 @@ from warrenmq.actors.vhost_process import queue_name
 from warrenmq.errors import Returned
 from warrenmq.storage.stored_message import encode_head
 from warrenmq.storage.variable_queue import Publication
+from warrenmq.trace.events import Ev
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from warrenmq.trace.recorder import ActorTrace
     from warrenmq.transaction import Transaction
 
+_SEND, _UNDELIVERED = int(Ev.SEND), int(Ev.UNDELIVERED)
+
 ID_BLOCK = 1 << 14
 """Message ids that a thread takes at a time."""
 LOOK_FOR_LIFE = 0.1
@@ -41,11 +44,13 @@ HEADS = 256
 class Flow(Publisher):
     """One thread's credit towards one incarnation of a queue process."""
 
-    __slots__ = ("_granted", "_initial", "_sent", "_waiting", "ref", "runtime")
+    __slots__ = ("_granted", "_initial", "_sent", "_waiting", "ref", "runtime", "send")
 
     def __init__(self, runtime: Runtime, ref: ActorRef[Any], initial: int) -> None:
         self.runtime = runtime
         self.ref = ref
+        self.send: Callable[[Publish], bool] = ref.actor_inbox.send  # type: ignore[attr-defined]
+        """Put a message in the queue's mailbox; False when nobody will take it."""
         self._initial = initial
         self._sent = 0
         """Messages sent; written by the publishing thread."""
@@ -105,6 +110,7 @@ class Publishing:
         self._ids = ids
         self._initial_credit = initial_credit
         self.trace = trace
+        self._kind = 0 if runtime.recorder is None else runtime.recorder.kind(Publish)
         self._address = address
         """Finds a queue's process by the queue's name; waits while it is being restarted."""
         self.transaction: Transaction | None = None
@@ -131,8 +137,14 @@ class Publishing:
             if flow is None or flow.ref.actor_stopped.is_set():
                 flow = self._flows[queue] = Flow(self.runtime, self._address(queue), self._initial_credit)
             flow.spend(len(bodies))
-            # A cast that meets a dead mailbox comes back through QueueProcess.undelivered, which nacks.
-            self.runtime.cast(flow.ref, Publish(publication, confirm, flow), self.trace)
+            # A publish that meets a dead mailbox comes back through QueueProcess.undelivered, which nacks.
+            if (trace := self.trace) is None:
+                flow.send(Publish(publication, confirm, flow))
+            else:
+                inbox_id = flow.ref.actor_inbox.trace_id
+                row = trace.emit(_SEND, self._kind, publication.first_id, inbox_id, 0, 0, len(bodies))
+                if not flow.send(Publish(publication, confirm, flow, trace.id, row, trace.last_t)):
+                    trace.emit(_UNDELIVERED, self._kind, pseq=row)
         return confirm
 
     def _publication(self, exchange: str, routing_key: str, bodies: list[bytes], properties: Properties | None,

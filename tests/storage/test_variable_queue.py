@@ -144,6 +144,7 @@ class QueueMachine(RuleBasedStateMachine):
     def _survivors(self) -> None:
         kept = sorted(message for message in (*self.ready, *self.unacked.values()) if message[2])
         self.ready, self.unacked = kept, {}
+        self.delivered.clear()
 
     @rule()
     def restart_cleanly(self) -> None:

@@ -101,6 +101,11 @@ def disks_write_whole_sectors() -> Iterator[None]:
         yield
 
 
+def entries(segment: Segment, offset: int = 0) -> bytes:
+    """All that a flush would append."""
+    return segment.entries(segment.to_append(), 1 << 30, offset)[0]
+
+
 class Rows:
     """Stands for an ActorTrace: keeps what is emitted."""
 

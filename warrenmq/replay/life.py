@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 
 from warrenmq.trace.events import (
     CONFIRM_DURABLE,
+    DROP_LOST,
     DROP_PURGED,
     DROP_REJECTED,
     IN_STORE,
@@ -46,6 +47,7 @@ _STEPS: dict[int, tuple[int, int]] = {
     REQUEUE << 8: (UNACKED, READY),
     DROP << 8 | DROP_REJECTED: (UNACKED, GONE),
     DROP << 8 | DROP_PURGED: (READY, GONE),
+    DROP << 8 | DROP_LOST: (READY, GONE),
     RECOVER << 8: (NONE, READY),
 }
 """event << 8 | flag -> (the state it wants, the state it leaves).  DROP_DELETED wants ready or unacked."""

@@ -31,7 +31,7 @@ from warrenmq.trace.index import Row
 
 _SHIFT = 12
 _MASK = (1 << _SHIFT) - 1
-_SEND, _UNDELIVERED = int(Ev.SEND), int(Ev.UNDELIVERED)
+_SEND, _UNDELIVERED, _PUBLISH = int(Ev.SEND), int(Ev.UNDELIVERED), int(Ev.PUBLISH)
 
 Halves = tuple[int, list[int], list[int]]
 """An actor's sends, flat (seq, t, receiver), and receives, flat (pseq, t, seq; negative seq = UNDELIVERED)."""
@@ -62,8 +62,16 @@ class Mail(Machine):
         found: dict[tuple[int, int], Halves] = {}
         last: tuple[int, int] | None = None
         halves: Halves = (actor, [], [])
-        for t, seq, _, peer, pseq, _, _, _, who in rows:
+        for t, seq, _, peer, pseq, _, _, c, who in rows:
             event = who >> 8 & 0xFF
+            if event == _PUBLISH and pseq > 0:
+                for each in range(pseq, pseq + max(c, 1)):  # one row for publishes that were sent one after the other
+                    key = (peer, each >> _SHIFT)
+                    if key != last:
+                        last = key
+                        halves = found.setdefault(key, (actor, [], []))
+                    halves[2].extend((each, t, seq))
+                continue
             if event == _SEND:
                 key = (actor, seq >> _SHIFT)
             elif pseq > 0:

@@ -44,6 +44,8 @@ _SEQ_ID = (1 << 62) - 1
 _PLAUSIBLE_SEQ_ID = 1 << 48
 """A queue does not come this far: a million messages a second for nine years."""
 _ACTION_BYTES = 8
+RECLAIM_BYTES = 4 << 20
+"""Bytes of a replaced journal that are given back at a time: about a millisecond."""
 _PUBLISH_BYTES = 40
 
 _pack_action = Struct(">Q").pack
@@ -77,6 +79,9 @@ class Journal:
         self.buffered = 0
         """Bytes in the buffer."""
         self.buffered_actions = 0
+        self._retired: File | None = None
+        """A journal that has been replaced: it has no name any more, only blocks."""
+        self._retired_size = 0
 
     def publish_many(self, first_seq_id: int, records: list[bytes], *, persistent: bool) -> None:
         """Add publishes of consecutive sequence ids, each with its deliver."""
@@ -131,7 +136,7 @@ class Journal:
         It has no publish, so it says nothing else (rule (b): "the segment is deleted already").
         """
         trace = b"" if last_seq_id is None else _pack_action(_ACK | last_seq_id)
-        if self.size == mark:
+        if self.size == mark <= RECLAIM_BYTES:
             self._file.truncate(0)
             self.size = 0
             self._parts, self.buffered = [trace], len(trace)
@@ -140,13 +145,41 @@ class Journal:
             return
         tail = _end_without_doubt(self._file.pread(self.size - mark, mark) + trace, 0)
         self._disk.replace(self.path, tail)
-        self._file.close()
+        self._retire(self._file)
         self._file = self._disk.open(self.path)
         self.size = len(tail)
+
+    def _retire(self, file: File) -> None:
+        """Close a journal that was replaced: the last close frees its blocks, so a large one is cut down first."""
+        if self._retired is not None:
+            self._retired.close()
+            self._retired = None
+        if self.size > RECLAIM_BYTES:
+            self._retired, self._retired_size = file, self.size
+        else:
+            file.close()
+
+    @property
+    def reclaiming(self) -> bool:
+        """Whether a journal that was replaced still has blocks to give back."""
+        return self._retired is not None
+
+    def reclaim(self) -> None:
+        """Give back a piece of a replaced journal: freeing 40 MB at once takes as long as thirty syncs."""
+        assert self._retired is not None
+        self._retired_size -= RECLAIM_BYTES
+        if self._retired_size > 0:
+            self._retired.truncate(self._retired_size)
+        else:
+            self._retired.close()
+            self._retired = None
 
     def close(self) -> None:
         """Give the file back; what is in the buffer is lost."""
         self._file.close()
+        if self._retired is not None:
+            self._retired.close()
+            self._retired = None
 
 
 def _end_without_doubt(data: bytes, offset: int) -> bytes:

@@ -3,12 +3,13 @@
     publish, ack --> journal.jif (every action, appended)        a sync makes them safe
                  '-> memory: what the segment files lack         read() merges it with the files
                           |
-                          v  flush: one segment a step
+                          v  flush: a piece of a segment a step
                      k.idx  (segment k)                          deleted when nothing in it is unacked
 
 Rules for maintainers
 1. A segment file is synced before the journal forgets what it holds; a deleted one's folder is synced first too.
-2. Anything may be in both, and a crash may leave it so: the merge rules (index_merge.py) resolve it.
+2. What a flush writes to a segment file stays in the journal until the flush ends; a crash may leave it in both, and
+   the merge rules (index_merge.py) resolve it.
 3. publish and ack never raise for a full disk: what could not be written stays in the buffer, and sync() says so.
 4. Per message there is one bytes object and one dict entry here, nothing that the cyclic collector tracks.
 
@@ -18,7 +19,7 @@ Source: rabbit_queue_index of RabbitMQ 3.10, reference/classic-queue.md section 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from warrenmq.storage import segment_parser
@@ -34,6 +35,10 @@ if TYPE_CHECKING:
     from warrenmq.trace.recorder import ActorTrace
 
 
+FLUSH_BYTES = 256 << 10
+"""Bytes that one step of a journal flush appends and syncs: about as long as one sync of the journal."""
+
+
 @dataclass(slots=True)
 class _Flush:
     """A journal flush in progress."""
@@ -46,6 +51,8 @@ class _Flush:
     """The index's, when the flush began."""
     waiting: list[Segment]
     """Segments that are still to be appended to, the next one last."""
+    positions: list[int] = field(default_factory=list)
+    """Of that one: the positions that are still to be appended; empty = not begun."""
 
 
 class QueueIndex:
@@ -73,7 +80,8 @@ class QueueIndex:
         self._unsynced_bytes = 0
         self._unsynced_actions = 0
         self._flush: _Flush | None = None
-        self._folder_changed = False
+        self._folder_changed = True
+        """Files were made or deleted, by us or by a process before us, and the folder was not synced since."""
         self._write_failed = False
 
     @classmethod
@@ -104,6 +112,7 @@ class QueueIndex:
         index.next_seq_id = found.next_seq_id
         if terms is None or found.dropped or found.damage or not recovery.journal_whole:
             index.flush()
+            index._journal.datasync()  # else a power cut may bring the old journal back, without its last acks
         return index, found
 
     # -- actions
@@ -303,22 +312,28 @@ class QueueIndex:
     @property
     def flushing(self) -> bool:
         """Whether flush_step() has something to do: the journal holds more actions than it may."""
-        return self._flush is not None or self.dirty_count > self._max_journal_entries
+        return (
+            self._flush is not None
+            or self.dirty_count > self._max_journal_entries
+            or self._journal.reclaiming
+        )
 
     def flush_step(self) -> bool:
-        """Move one segment's entries from the journal to its file; True while there is more to do.
+        """Move up to FLUSH_BYTES of entries from the journal to a segment file; True while there is more to do.
 
         New actions may come between the steps.  After an error the step can be tried again.
         """
         if not self.flushing:
             return False
+        self.flush_buffer(Trigger.JOURNAL_FLUSH)
+        if self._flush is None and self._journal.reclaiming:
+            self._journal.reclaim()
+            return self.flushing
         if self._flush is None:
             self._flush = self._begin_flush()
-        waiting = self._flush.waiting
-        if waiting:
-            self._append_or_delete(waiting[-1])
-            waiting.pop()
-        if not waiting:
+        if self._flush.waiting:
+            self._flush_some(self._flush)
+        if not self._flush.waiting:
             self._finish_flush(self._flush)
             self._flush = None
         return self.flushing
@@ -326,6 +341,7 @@ class QueueIndex:
     def flush(self) -> None:
         """The whole journal at once, however short it is."""
         self._run_flush()  # one in progress leaves what came after its beginning
+        self.flush_buffer(Trigger.JOURNAL_FLUSH)
         self._flush = self._begin_flush()
         self._run_flush()
 
@@ -335,40 +351,50 @@ class QueueIndex:
 
     def _begin_flush(self) -> _Flush:
         """Delete the segments that are done with, which is nearly free, and see which others have entries to append."""
-        self.flush_buffer(Trigger.JOURNAL_FLUSH)
         for segment in [each for each in self._segments.values() if not each.unacked]:
-            self._append_or_delete(segment)
+            self._delete(segment)
         waiting = [segment for _, segment in sorted(self._segments.items(), reverse=True) if segment.dirty()]
         return _Flush(self._journal.size, self.dirty_count, self.next_seq_id, waiting)
 
-    def _append_or_delete(self, segment: Segment) -> None:
-        path = segment_path(self._directory, segment.number)
+    def _flush_some(self, flush: _Flush) -> None:
+        segment = flush.waiting[-1]
         if not segment.unacked:
-            if segment.on_disk:
-                self._disk.unlink(path)
-                self._folder_changed = True
-                if self._trace is not None:
-                    self._trace.emit(Ev.SEGMENT_DELETE, a=segment.number)
-            self._segments.pop(segment.number, None)
-            return
-        if not segment.dirty():
-            return
-        file = self._disk.open(path, create=True)
+            self._delete(segment)
+            flush.positions = []
+        else:
+            # positions are listed once, so that a segment which is still being published to comes to an end
+            flush.positions = flush.positions or segment.to_append()
+            if flush.positions:
+                self._append(segment, flush.positions)
+        if not flush.positions:
+            flush.waiting.pop()
+
+    def _append(self, segment: Segment, positions: list[int]) -> None:
+        file = self._disk.open(segment_path(self._directory, segment.number), create=True)
         try:
             if not segment.on_disk:
                 segment.on_disk = self._folder_changed = True
-            data = segment.entries(file.size())
+            rest = list(positions)
+            data, taken = segment.entries(rest, FLUSH_BYTES, file.size())
             file.append(data)
             file.datasync()
         finally:
             file.close()
-        segment.flushed()
+        segment.flushed(taken)
+        positions[:] = rest
         if self._trace is not None:
             self._trace.emit(Ev.QI_FLUSH, a=1, b=len(data))
 
+    def _delete(self, segment: Segment) -> None:
+        if segment.on_disk:
+            self._disk.unlink(segment_path(self._directory, segment.number))
+            self._folder_changed = True
+            if self._trace is not None:
+                self._trace.emit(Ev.SEGMENT_DELETE, a=segment.number)
+        self._segments.pop(segment.number, None)
+
     def _finish_flush(self, flush: _Flush) -> None:
         """Everything below the mark is in segment files: have the journal forget it."""
-        self.flush_buffer(Trigger.JOURNAL_FLUSH)
         if self._folder_changed:
             self._disk.sync_dir(self._directory)
             self._folder_changed = False

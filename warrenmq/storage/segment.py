@@ -80,15 +80,27 @@ class Segment:
         """Whether a flush has anything to append."""
         return bool(self.published or self.acked or self.delivered)
 
-    def entries(self, offset: int = 0) -> bytes:
-        """What a flush appends at this offset of the file."""
+    def to_append(self) -> list[int]:
+        """The positions that a flush has something to append for; the largest comes last."""
+        return sorted({*self.published, *self.delivered, *self.acked})
+
+    def entries(self, positions: list[int], most: int, offset: int = 0) -> tuple[bytes, list[int]]:
+        """What a flush appends at this offset of the file: entries in descending order, until they have `most` bytes.
+
+        Takes their positions off the end of the list, and returns them, too.
+        """
         published, transient, delivered, acked = self.published, self.transient, self.delivered, self.acked
         parts: list[bytes] = []
-        for relative in sorted({*published, *delivered, *acked}, reverse=True):
+        taken: list[int] = []
+        size = 0
+        while positions and size < most:
+            relative = positions.pop()
+            taken.append(relative)
             mark = pack_prefix(MARK | relative)
             if (record := published.get(relative)) is not None:
                 kind = PUBLISH if relative in transient else PUBLISH | PERSISTENT
                 parts += (pack_prefix(kind | relative), record, mark)
+                size += len(record)
             else:
                 if relative in delivered:
                     parts.append(mark)
@@ -97,8 +109,12 @@ class Segment:
         data = b"".join(parts)
         last = data[-MARK_BYTES:]
         # a mark too many says nothing new
-        return data + last if in_doubt(last, offset + len(data) - len(last)) else data
+        return data + last if in_doubt(last, offset + len(data) - len(last)) else data, taken
 
-    def flushed(self) -> None:
-        """The file has it all."""
-        self.published, self.transient, self.delivered, self.acked = {}, set(), set(), set()
+    def flushed(self, positions: list[int]) -> None:
+        """The file has what there was for these."""
+        pop = self.published.pop
+        for relative in positions:
+            pop(relative, None)
+        for each in (self.transient, self.delivered, self.acked):
+            each.difference_update(positions)

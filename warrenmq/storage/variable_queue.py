@@ -167,6 +167,8 @@ class VariableQueue:
         """One more than the largest sequence id ever delivered."""
         self._requeued: set[int] = set()
         """Ready again after a delivery: redelivered when they leave; looked up, never walked."""
+        self._lost: list[int] = []
+        """Messages left out of a fetch since `take_lost`."""
 
     def recovered(self, low: int, count: int, next_seq_id: int, next_deliver_seq_id: int) -> None:
         """Take over what the index found: everything is tail."""
@@ -241,7 +243,7 @@ class VariableQueue:
     def fetch(self, most: int, *, ack_required: bool) -> list[Fetched]:
         """Take up to `most` messages from the front; without acks they are gone at once.
 
-        A message whose body the store no longer has is left out (and acked): the store reported it as damaged.
+        A message whose body the store no longer has is left out, acked, and told by `take_lost`.
         """
         head = self._head
         taken: list[Message] = []
@@ -259,7 +261,13 @@ class VariableQueue:
                 self.ack(lost)
         else:
             self._remove(taken)
+        self._lost += lost
         return fetched
+
+    def take_lost(self) -> list[int]:
+        """Sequence ids of messages whose bodies were damaged, since the last time."""
+        lost, self._lost = self._lost, []
+        return lost
 
     def _load(self, taken: list[Message]) -> tuple[list[Fetched], list[int]]:
         """Give each message its payload."""

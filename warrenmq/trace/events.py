@@ -141,6 +141,8 @@ GET = 4
 DROP_REJECTED = 1
 DROP_PURGED = 2
 DROP_DELETED = 3
+DROP_LOST = 4
+"""The store does not have the body any more: it was damaged."""
 
 # flags of QUEUE_RECOVERED and STORE_RECOVERED
 CLEAN = 1
@@ -189,9 +191,9 @@ REGISTRY: dict[Ev, Meaning] = {
                         "included", b="intensity", c="period, ms"),
     Ev.ESCALATE: Meaning("intensity exceeded: the supervisor gives up", peer="the dead child",
                          a="restarts within the period", b="intensity", c="period, ms"),
-    Ev.PUBLISH: Meaning("messages entered the queue; is also the receive of their SEND when pseq > 0",
+    Ev.PUBLISH: Meaning("messages entered the queue; is also the receive of their SENDs when pseq > 0",
                         flag="PERSISTENT | WANTS_CONFIRM | IN_STORE", msg="first message", peer="publisher",
-                        pseq="its SEND", **_SEQS),
+                        pseq="its SEND", c="how many SEND rows, from pseq on, this is the receive of (0 = 1)", **_SEQS),
     Ev.QI_WRITE: Meaning("index records handed to the operating system", flag="Trigger", a="bytes",
                          b="records", c="file offset of the first byte"),
     Ev.QI_SYNC: Meaning("everything written to the index so far is on disk (with durability=os: in the kernel)",

@@ -1,0 +1,122 @@
+"""How publishes enter a queue: collected, taken in together, and owed an answer (rabbit_amqqueue_process:deliver).
+
+A publish that arrives alone costs as much as fifty that arrive together, so the process collects them until there
+are BATCH messages or anything else is to be done.  All that are collected at one time go to the disk, or none.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from warrenmq.errors import Blocked
+from warrenmq.runtime import CreditFlow, CreditSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from warrenmq.actors.queue_messages import Publish
+    from warrenmq.actors.queue_trace import Arrived, QueueTrace
+    from warrenmq.storage.unconfirmed import Unconfirmed
+    from warrenmq.storage.variable_queue import VariableQueue
+
+BATCH = 64
+"""Messages that are taken in at once while mail keeps coming; fewer wait for the empty mailbox."""
+
+
+class QueueIntake:
+    """The entrance of one queue; it belongs to the queue process, only `nack_all` may come from any thread.
+
+    arrived   publishes not yet taken in; count their messages, durable whether they go to the disk
+    credit    what publishers are owed for messages taken in (credit_flow)
+    """
+
+    def __init__(self, queue: str, *, durable: bool, vq: VariableQueue, unconfirmed: Unconfirmed,
+                 rows: QueueTrace | None, credit: CreditSpec) -> None:  # fmt: skip
+        self._queue = queue
+        self._durable_queue = durable
+        self._vq = vq
+        self._unconfirmed = unconfirmed
+        self._rows = rows
+        self.credit = CreditFlow(credit)
+        self._arrived: list[Publish] = []
+        self.count = 0
+        """Messages collected."""
+        self._durable = True
+
+    def add(self, message: Publish) -> bool:
+        """Collect a publish; False when those before it must be taken in first."""
+        durable = message.publication.persistent and self._durable_queue
+        if self._arrived and durable is not self._durable:
+            return False
+        self._durable = durable
+        self._arrived.append(message)
+        self.count += len(message.publication.bodies)
+        return True
+
+    def take_in(self) -> bool:
+        """Give what was collected to the variable queue; returns whether any of it has to be synced."""
+        arrived, durable = self._arrived, self._durable
+        seq, in_store = self._vq.publish([message.publication for message in arrived], persistent=durable)
+        if (rows := self._rows) is not None:
+            rows.published(
+                _arrivals(arrived, seq, in_store), durable=durable, t=max(message.sent_t for message in arrived)
+            )
+        ack = self.credit.ack
+        for message in arrived:
+            publication = message.publication
+            count = len(publication.bodies)
+            owed = (seq, count, publication.first_id, message.confirm)
+            if durable:
+                self._unconfirmed.add(owed, _bodies(in_store, seq, count))
+            else:  # confirmed at once: RabbitMQ's rule for what will not survive a restart
+                if rows is not None:
+                    rows.confirmed_at_once(owed)
+                message.confirm.confirm()
+            if credit := ack(message.publisher, count):
+                message.publisher.bump(credit)
+            seq += count
+        # Only now: until somebody else owes the answers, a crash has to find them here.
+        self._arrived, self.count = [], 0
+        return durable
+
+    def refuse(self) -> None:
+        """The disk is full: give what was collected back, as if it had never been sent."""
+        for message in self._arrived:
+            message.confirm.fail(
+                Blocked(f"the disk is full, queue {self._queue!r} takes no messages until there is room")
+            )
+            message.publisher.bump(len(message.publication.bodies))
+            if self._rows is not None:
+                self._rows.received(message.sender, message.sent_seq)
+        self._arrived, self.count = [], 0
+
+    def nack_all(self, why: str) -> None:
+        """The queue process is dead."""
+        for message in self._arrived:
+            message.confirm.nack(why)
+
+
+def _bodies(in_store: dict[int, bytes], first: int, count: int) -> list[bytes]:
+    """The ids among a run of sequence ids."""
+    if not in_store:
+        return []
+    return [in_store[seq] for seq in range(first, first + count) if seq in in_store]
+
+
+def _arrivals(arrived: list[Publish], seq: int, in_store: dict[int, bytes]) -> Iterator[Arrived]:
+    """What the trace is told: a publish, or, when some of its bodies are in the store, its runs of equal placement."""
+    for message in arrived:
+        publication = message.publication
+        count, msg = len(publication.bodies), publication.first_id
+        sender, pseq = message.sender, message.sent_seq
+        first = seq
+        if in_store:
+            stored = first in in_store
+            for each in range(seq, seq + count):
+                if (each in in_store) is not stored:
+                    yield first, each - first, msg + first - seq, sender, pseq, stored
+                    first, stored, sender, pseq = each, not stored, 0, 0
+            yield first, seq + count - first, msg + first - seq, sender, pseq, stored
+        else:
+            yield first, count, msg, sender, pseq, False
+        seq += count
