@@ -215,6 +215,44 @@ def test_a_kill_in_the_middle_of_a_write_frees_the_fence_and_the_write_never_hap
         assert log == []
 
 
+def test_an_actor_can_be_killed_by_what_it_writes():
+    """As a disk does that takes part in a test: its hook runs in the middle of a guarded write."""
+    with Simulation(1) as sim:
+        log, victim = [], sim.start(Worker)
+
+        def work(server):
+            with server.fence.guard():
+                server.runtime.kill(server.actor_ref)
+                log.append("written")
+
+        sim.cast(victim, work)
+        assert end_of(sim, victim) == "killed"
+        assert log == []
+
+
+def test_what_a_killed_task_was_woken_for_goes_to_the_next():
+    for seed in range(20):
+        with Simulation(seed) as sim:
+            channel, lock, log = sim.channel(), sim.lock(), []
+
+            def work(server, channel=channel, lock=lock, log=log):
+                channel.get()
+                with lock:
+                    log.append(server.name)
+
+            workers = [sim.start(Worker, name=name) for name in "ab"]
+            for worker in workers:
+                sim.cast(worker, work)
+            sim.event().wait(1.0)
+            with lock:
+                channel.put("one")
+                channel.put("two")
+                sim.event().wait(1.0)
+            sim.kill(workers[0])
+            sim.event().wait(1.0)
+            assert "b" in log
+
+
 def test_after_a_crash_nothing_of_the_old_process_runs_and_a_new_one_can_be_started():
     with Simulation(2) as sim:
         log, told = [], []

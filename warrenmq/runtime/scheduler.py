@@ -38,7 +38,17 @@ class Deadlock(Exception):
 class Task:
     """One flow of control."""
 
-    __slots__ = ("actor", "gone", "greenlet", "locks", "name", "ticket", "timed_out", "waits_for")
+    __slots__ = (
+        "actor",
+        "gone",
+        "greenlet",
+        "locks",
+        "name",
+        "ticket",
+        "timed_out",
+        "waits_for",
+        "woken_among",
+    )
 
     def __init__(self, name: str, *, actor: bool) -> None:
         self.name = name
@@ -51,6 +61,8 @@ class Task:
         self.ticket = 0
         """Counts its waits, so that the deadline of an earlier one is known to be stale."""
         self.timed_out = False
+        self.woken_among: deque[Task] | None = None
+        """Those it waited with, between being woken and going on."""
         self.locks: list[SimLock] = []
         """Those that it holds."""
 
@@ -123,6 +135,7 @@ class Scheduler:
         try:
             self._switch(task)
         finally:
+            task.woken_among = None
             if task in waiters:  # not woken: time is up, or something was raised here
                 waiters.remove(task)
         return not task.timed_out
@@ -132,6 +145,7 @@ class Scheduler:
         while waiters:
             task = waiters.popleft()
             if not task.gone and task.waits_for is not None:
+                task.woken_among = waiters
                 self._resume(task)
                 return
 
@@ -143,6 +157,12 @@ class Scheduler:
         task.ticket += 1
         if task in self._ready:
             self._ready.remove(task)
+        if task.woken_among is not None:  # what it was woken for is another's now
+            self.wake(task.woken_among)
+        self.free(task)
+
+    def free(self, task: Task) -> None:
+        """Release the locks that it holds."""
         for lock in list(task.locks):
             lock.release_of(task)
 

@@ -111,6 +111,7 @@ class Simulation(Runtime):
             result.append(application())
             done.set()
 
+        before = self._application
         task = self._application = self._scheduler.spawn("application", body, actor=False)
         try:
             done.wait()
@@ -118,7 +119,7 @@ class Simulation(Runtime):
             self._scheduler.abandon(task)
             raise
         finally:
-            self._application = None
+            self._application = before
         return result[0]
 
     def spawn(self, function: Callable[[], object], name: str = "") -> None:
@@ -133,7 +134,9 @@ class Simulation(Runtime):
         if task is None or task.gone:
             return
         itself = task is self._scheduler.current
-        if not itself:
+        if itself:
+            self._scheduler.free(task)  # its fence, too: a write that it is about to do never happens
+        else:
             self._scheduler.abandon(task)
         if (life := self._living.get(ref)) is not None:
             life.close_trace(KILLED)
