@@ -16,8 +16,9 @@ from warrenmq.trace.events import Trigger
 SETTINGS = kit.settings(entry_count=4, max_journal_entries=14)
 
 
-pytestmark = pytest.mark.usefixtures("_disks_write_whole_sectors")
+pytestmark = pytest.mark.usefixtures("_disks_write_whole_sectors", "_flushes_come_in_small_pieces")
 _disks_write_whole_sectors = pytest.fixture(scope="module")(kit.disks_write_whole_sectors)
+_flushes_come_in_small_pieces = pytest.fixture(scope="module")(kit.flushes_come_in_small_pieces)
 
 
 class Story:

@@ -14,8 +14,9 @@ from warrenmq.storage.queue_index import QueueIndex
 from warrenmq.storage.recovery_terms import save_terms, take_terms
 from warrenmq.trace.events import Trigger
 
-pytestmark = pytest.mark.usefixtures("_disks_write_whole_sectors")
+pytestmark = pytest.mark.usefixtures("_disks_write_whole_sectors", "_flushes_come_in_small_pieces")
 _disks_write_whole_sectors = pytest.fixture(scope="module")(kit.disks_write_whole_sectors)
+_flushes_come_in_small_pieces = pytest.fixture(scope="module")(kit.flushes_come_in_small_pieces)
 
 ENTRIES = 4
 MAX_JOURNAL = 16

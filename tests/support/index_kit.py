@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from warrenmq.settings import Settings
-from warrenmq.storage import sim_disk
+from warrenmq.storage import journal, queue_index, sim_disk
 from warrenmq.storage.index_record import pack
 from warrenmq.storage.index_recovery import Found
 from warrenmq.storage.queue_index import QueueIndex
@@ -104,6 +104,14 @@ def disks_write_whole_sectors() -> Iterator[None]:
 def entries(segment: Segment, offset: int = 0) -> bytes:
     """All that a flush would append."""
     return segment.entries(segment.to_append(), 1 << 30, offset)[0]
+
+
+def flushes_come_in_small_pieces() -> Iterator[None]:
+    """A fixture: a few records a step, and journals of any size are given back in pieces."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(queue_index, "FLUSH_BYTES", 100)
+        patch.setattr(journal, "RECLAIM_BYTES", 400)
+        yield
 
 
 class Rows:
