@@ -14,6 +14,7 @@ from warrenmq.storage.index_record import pack
 from warrenmq.storage.index_recovery import Found
 from warrenmq.storage.queue_index import QueueIndex
 from warrenmq.storage.recovery_terms import Terms
+from warrenmq.storage.segment import Segment
 from warrenmq.storage.sim_disk import SimulatedDisk
 from warrenmq.storage.stored_message import encode, encode_head
 from warrenmq.storage.torn import SECTOR
