@@ -107,6 +107,7 @@ def _tell(catalog: Catalog, world: World, figures: Counter[FigureKey]) -> dict[s
         "runs": len(catalog.runs),
         "actors": len(catalog.coverage),
         "events": sum(coverage.rows for coverage in catalog.coverage.values()),
+        "events_of": _events_of(world),
         "messages": sum(queue.get("published", 0) for queue in queues.values()),
         "missing_rows": sum(
             last - first + 1 for coverage in catalog.coverage.values() for first, last in coverage.missing
@@ -117,6 +118,15 @@ def _tell(catalog: Catalog, world: World, figures: Counter[FigureKey]) -> dict[s
         "stores": _stores(world),
         "delays_ms": {name: percentiles(classes) for name, classes in sorted(delays.items())},
     }
+
+
+def _events_of(world: World) -> dict[str, int]:
+    """How many rows of each event."""
+    found: Counter[int] = Counter()
+    for mark in world.landmarks.values():
+        for word, n in mark.counts.items():
+            found[word >> 8] += n
+    return {world.runs[0].event_name(event): n for event, n in sorted(found.items())}
 
 
 def _stores(world: World) -> dict[str, dict[str, int]]:

@@ -13,8 +13,9 @@ from warrenmq.replay.engine import Result
 from warrenmq.replay.histories import draw
 from warrenmq.replay.measures import measure_trace
 from warrenmq.replay.picture import Picture
-from warrenmq.replay.rules import RULES
+from warrenmq.replay.rules import RULES, all_machines
 from warrenmq.replay.spark_session import spark_session
+from warrenmq.trace.events import Ev
 from warrenmq.trace.reader import open_trace, trace_files
 
 Engine = Literal["spark", "python"]
@@ -28,6 +29,8 @@ class RuleCounts(NamedTuple):
     id: str
     name: str
     text: str
+    checked: int
+    """Rows that its machines read."""
     violated: int
     indeterminate: int
 
@@ -53,14 +56,30 @@ class Replayed:
         """Every invariant, in the order of the rules."""
         violated = Counter(finding.rule for finding in self.result.violations)
         undecided = Counter(finding.rule for finding in self.result.indeterminate)
+        read = {machine.name: machine.events for machine in all_machines(self.result.catalog.runs)}
         return [
-            RuleCounts(rule.id, rule.name, rule.text, violated[rule.id], undecided[rule.id])
+            RuleCounts(
+                rule.id, rule.name, rule.text, self._rows([read[name] for name in rule.machines]),
+                violated[rule.id], undecided[rule.id],
+            )
             for rule in RULES.values()
-        ]
+        ]  # fmt: skip
+
+    def _rows(self, read: list[frozenset[int]]) -> int:
+        """Rows of events that at least one machine reads; a machine that names none reads all."""
+        events_of: dict[str, int] = self.result.figures["events_of"]
+        names = [{event.name for event in Ev if event in each} for each in read]
+        return sum(n for event, n in events_of.items() if any(not each or event in each for each in names))
 
     def as_dict(self) -> dict[str, Any]:
         """The object that `warrenmq replay --json` prints."""
-        return {**self.result.as_dict(), "engine": self.engine, "seconds": round(self.seconds, 3)}
+        rules = [rule._asdict() for rule in self.rules]
+        return {
+            **self.result.as_dict(),
+            "rules": rules,
+            "engine": self.engine,
+            "seconds": round(self.seconds, 3),
+        }
 
 
 def replay(

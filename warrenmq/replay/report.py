@@ -120,13 +120,18 @@ def _evidence(finding: Finding, catalog: Catalog) -> str:
 
 
 def _rules(replayed: Replayed) -> str:
-    rows = [[rule.id, rule.name, rule.text, rule.violated, rule.indeterminate] for rule in replayed.rules]
-    return "<h2>Invariants</h2>" + _table(["rule", "name", "text", "violated", "not decided"], rows)
+    rows = [
+        [rule.id, rule.name, rule.text, rule.checked, rule.violated, rule.indeterminate]
+        for rule in replayed.rules
+    ]
+    return "<h2>Invariants</h2>" + _table(
+        ["rule", "name", "text", "rows checked", "violated", "not decided"], rows
+    )
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     """A table whose first column is code; counts of findings stand right and have a colour."""
-    colours = {"violated": "bad", "not decided": "open"}
+    colours = {"rows checked": "", "violated": "bad", "not decided": "open"}
     parts = ['<div class="card scroll"><table><tr>']
     parts += [f"<th{' class=n' if name in colours else ''}>{name}</th>" for name in head]
     parts.append("</tr>")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
+from itertools import groupby
 from typing import TextIO
 
+from warrenmq.replay.machines import Finding
 from warrenmq.replay.replayed import Replayed
 
-SHOWN = 10
-"""Findings that are printed; the rest is counted."""
+SHOWN = 3
+"""Findings of a rule that are printed; the rest is counted."""
 
 
 def print_summary(replayed: Replayed, out: TextIO | None = None) -> None:
@@ -18,20 +20,31 @@ def print_summary(replayed: Replayed, out: TextIO | None = None) -> None:
 
 
 def summary_lines(replayed: Replayed) -> list[str]:
+    """What `print_summary` prints."""
     result = replayed.result
     width = max(len(rule.name) for rule in replayed.rules)
-    lines = [f"rule  {'invariant':{width}}  violated  undecided"]
+    lines = [f"rule  {'invariant':{width}}  {'rows checked':>12}  violated  undecided"]
     lines += [
-        f"{rule.id:4}  {rule.name:{width}}  {_or_dash(rule.violated):>8}  {_or_dash(rule.indeterminate):>9}"
+        f"{rule.id:4}  {rule.name:{width}}  {rule.checked:>12,}  {_or_dash(rule.violated):>8}  "
+        f"{_or_dash(rule.indeterminate):>9}"
         for rule in replayed.rules
     ]
-    for title, findings in (("violated", result.violations), ("undecided", result.indeterminate)):
-        lines += [
-            f"{title}  {finding.rule}  {finding.subject}: {finding.text}" for finding in findings[:SHOWN]
-        ]
-        if len(findings) > SHOWN:
-            lines.append(f"{title}  and {len(findings) - SHOWN:,} more (--json lists all)")
+    lines += _findings("violated", result.violations)
+    lines += _findings("undecided", result.indeterminate)
     return [*lines, verdict_line(replayed)]
+
+
+def _findings(title: str, findings: list[Finding]) -> list[str]:
+    """The first of each rule: a rule that fails a thousand times must not hide another that fails once."""
+    lines = []
+    for rule, found in groupby(
+        sorted(findings, key=lambda finding: finding.rule), key=lambda finding: finding.rule
+    ):
+        of_rule = list(found)
+        lines += [f"{title}  {rule}  {finding.subject}: {finding.text}" for finding in of_rule[:SHOWN]]
+        if len(of_rule) > SHOWN:
+            lines.append(f"{title}  {rule}  and {len(of_rule) - SHOWN:,} more (--json lists all)")
+    return lines
 
 
 def verdict_line(replayed: Replayed) -> str:
@@ -39,7 +52,7 @@ def verdict_line(replayed: Replayed) -> str:
     figures, result = replayed.result.figures, replayed.result
     said = {
         "ok": f"{len(replayed.rules)} invariants hold",
-        "violated": f"{len(result.violations):,} violations",
+        "violated": f"{len(result.violations):,} violations of {len({each.rule for each in result.violations})} invariants",
         "indeterminate": f"no violation, but rows are missing: {len(result.indeterminate):,} cases are undecided",
     }[replayed.verdict]
     return (
