@@ -69,7 +69,7 @@ class _Peer:
 
     ref: ActorRef[Any]
     monitor: int
-    on_disk: Callable[[list[bytes], str], None] | None
+    on_disk: Callable[[list[bytes], str], object] | None
 
 
 class MsgStore(Server):
@@ -103,6 +103,7 @@ class MsgStore(Server):
                  directory is wiped
         """
         self._log = Log("warrenmq.store", store=kind)
+        self._kind = kind
         self._disk = disk.fenced(self.fence)
         self._directory = directory
         self._keeps = refs is not None
@@ -223,7 +224,7 @@ class MsgStore(Server):
     def _bump(self, cref: Hashable, credit: int) -> None:
         peer = self._peers.get(cref)  # type: ignore[call-overload]
         if peer is not None:
-            self.cast(peer.ref, BumpCredit(self.name, credit))
+            self.cast(peer.ref, BumpCredit(self._kind, credit))
 
     def _tell_gc(self, files: list[int]) -> None:
         for file in files:

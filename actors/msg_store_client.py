@@ -63,7 +63,7 @@ class MsgStoreClient:
         store: Name,
         owner: str,
         cref: bytes,
-        on_disk: Callable[[list[bytes], str], None] | None,
+        on_disk: Callable[[list[bytes], str], object] | None,
     ) -> None:
         """`cref` must be new; `owner` is the queue.  `on_disk` is called in the store's thread; None = no confirms."""
         self._server = server

@@ -150,5 +150,5 @@ class NoReaders:
 class BumpCredit:
     """The client may send so many writes more."""
 
-    store: Name
+    store: str
     credit: int

@@ -6,7 +6,7 @@ are BATCH messages or anything else is to be done.  All that are collected at on
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from warrenmq.errors import Blocked
 from warrenmq.runtime import CreditFlow, CreditSpec
@@ -14,7 +14,7 @@ from warrenmq.runtime import CreditFlow, CreditSpec
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from warrenmq.actors.queue_messages import Publish
+    from warrenmq.actors.queue_messages import Publish, Publisher
     from warrenmq.actors.queue_trace import Arrived, QueueTrace
     from warrenmq.storage.unconfirmed import Unconfirmed
     from warrenmq.storage.variable_queue import VariableQueue
@@ -37,7 +37,7 @@ class QueueIntake:
         self._vq = vq
         self._unconfirmed = unconfirmed
         self._rows = rows
-        self.credit = CreditFlow(credit)
+        self._credit = CreditFlow(credit)
         self._arrived: list[Publish] = []
         self.count = 0
         """Messages collected."""
@@ -61,7 +61,7 @@ class QueueIntake:
             rows.published(
                 _arrivals(arrived, seq, in_store), durable=durable, t=max(message.sent_t for message in arrived)
             )
-        ack = self.credit.ack
+        ack = self._credit.ack
         for message in arrived:
             publication = message.publication
             count = len(publication.bodies)
@@ -89,6 +89,15 @@ class QueueIntake:
             if self._rows is not None:
                 self._rows.received(message.sender, message.sent_seq)
         self._arrived, self.count = [], 0
+
+    def block(self, store: str) -> None:
+        """A store is behind: publishers get no more credit."""
+        self._credit.block(store)
+
+    def unblock(self, store: str) -> None:
+        """A store has caught up: what credit was held back is due, unless another is behind."""
+        for publisher, credit in self._credit.unblock(store):
+            cast("Publisher", publisher).bump(credit)
 
     def nack_all(self, why: str) -> None:
         """The queue process is dead."""

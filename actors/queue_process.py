@@ -35,24 +35,20 @@ from warrenmq.actors.queue_messages import (
     Reject,
     Taken,
 )
+from warrenmq.actors.queue_recovery import QueueSpec, recover
 from warrenmq.actors.queue_trace import QueueTrace
 from warrenmq.errors import AccessRefused, PreconditionFailed
 from warrenmq.log import Log
 from warrenmq.runtime import NO_REPLY, CreditSpec, From, Server, Stop
-from warrenmq.storage.index_recovery import store_message_ids
-from warrenmq.storage.queue_index import QueueIndex
-from warrenmq.storage.recovery_terms import save_terms, take_terms
+from warrenmq.storage.recovery_terms import save_terms
 from warrenmq.storage.unconfirmed import Unconfirmed
-from warrenmq.storage.variable_queue import VariableQueue
 from warrenmq.trace.events import DROP_DELETED, DROP_LOST, DROP_PURGED, DROP_REJECTED, Trigger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from warrenmq.actors.queue_consumers import Consumer
     from warrenmq.runtime import Timer
-    from warrenmq.settings import Settings
-    from warrenmq.storage.disk import Disk
     from warrenmq.storage.unconfirmed import Publication as Owed
     from warrenmq.storage.variable_queue import Fetched
 
@@ -62,22 +58,6 @@ FLUSH_STEP_EVERY = 1_024
 segment a step) keeps pace without stopping the queue."""
 DISK_FULL_RETRY = 1.0
 """Seconds between attempts to write while the disk is full."""
-
-
-@dataclass(slots=True, frozen=True)
-class QueueSpec:
-    """What a queue process is started with."""
-
-    name: str
-    directory: str
-    quarantine: str
-    durable: bool
-    persistent_store: Any
-    transient_store: Any
-    settings: Settings
-    disk: Disk
-    last_consumer_gone: Callable[[], object] | None = None
-    """For an auto-delete queue: called when the last of its consumers has gone."""
 
 
 class _SyncTimeout:
@@ -142,35 +122,15 @@ class QueueProcess(Server):
     def _recover(self) -> None:
         spec = self.spec
         disk = spec.disk.fenced(self.fence)
-        owner = spec.name
+        cref, send = self.runtime.token_bytes, self.actor_inbox.send  # on_disk is called in the store's thread
         self._persistent = MsgStoreClient(
-            self, spec.persistent_store, owner, self.runtime.token_bytes(16), self._msgs_on_disk
+            self, spec.persistent_store, spec.name, cref(16), lambda ids, why: send(MsgsOnDisk(ids, why))
         )
-        self._transient = MsgStoreClient(self, spec.transient_store, owner, self.runtime.token_bytes(16), None)
+        self._transient = MsgStoreClient(self, spec.transient_store, spec.name, cref(16), None)
         self._clients = {spec.persistent_store: self._persistent, spec.transient_store: self._transient}
-        terms = None
-        if spec.durable:
-            terms = take_terms(disk, spec.directory)
-            holds = store_message_ids(disk, spec.directory, spec.settings.queue_index_segment_entry_count)
-        else:
-            disk.rmtree(spec.directory)
-            holds = []
-        present = self._persistent.register(holds)
-        self._transient.register([])
-        index, found = QueueIndex.recover(
-            disk,
-            spec.directory,
-            spec.settings,
-            terms=terms,
-            contains=present.__contains__,
-            quarantine=spec.quarantine,
-            trace=self.trace,
-        )
         self._disk = disk
+        self._vq, found, clean = recover(spec, disk, self._persistent, self._transient, self.trace)
         self._rows = None if self.trace is None else QueueTrace(self.trace)
-        self._vq = VariableQueue(
-            index, self._persistent, self._transient, spec.settings.queue_index_embed_msgs_below
-        )
         self._consumers = QueueConsumers(spec.name, self._vq, self._noted)
         self._intake = QueueIntake(
             spec.name,
@@ -180,14 +140,11 @@ class QueueProcess(Server):
             rows=self._rows,
             credit=CreditSpec(*spec.settings.credit_flow_default_credit),
         )
-        clean = terms is not None
-        next_deliver = terms.next_deliver_seq_id if terms is not None else found.next_seq_id
-        self._vq.recovered(found.low, found.count, found.next_seq_id, next_deliver)
         if self._rows is not None:
-            self._rows.recovered(found, index.live_runs(), clean=clean)
+            self._rows.recovered(found, self._vq.index.live_runs(), clean=clean)
         if found.count or found.dropped or found.quarantined:
-            self.log.info("queue recovered", messages=found.count, clean=clean, dropped=found.dropped,
-                          quarantined=found.quarantined)  # fmt: skip
+            what = {"messages": found.count, "dropped": found.dropped, "quarantined": found.quarantined}
+            self.log.info("queue recovered", clean=clean, **what)
 
     # -- what arrives
 
@@ -213,8 +170,7 @@ class QueueProcess(Server):
             case Cancel():
                 self._cancel(message)
             case _:
-                msg = f"a queue process does not understand {message!r}"
-                raise TypeError(msg)
+                raise TypeError(message)
 
     def handle_call(self, request: Any, sender: From) -> Any:
         """Answer one call; a refusal is an answer, not a crash."""
@@ -223,7 +179,11 @@ class QueueProcess(Server):
             case Get():
                 return self._get(request, sender)
             case Consume():
-                return self._consume(request)
+                try:
+                    self._consumers.consume(request)
+                except AccessRefused as error:
+                    return Refused(error)
+                return None
             case Cancel():
                 self._cancel(request)
                 return None
@@ -237,10 +197,10 @@ class QueueProcess(Server):
                 self._draining.append(sender)
                 return NO_REPLY
             case Info():
-                return self._info()
+                vq, consumers = self._vq, self._consumers.pushed()
+                return QueueInfo(vq.ready, vq.unacked, len(consumers), vq.in_memory, bool(self._unconfirmed))
             case _:
-                msg = f"a queue process does not understand {request!r}"
-                raise TypeError(msg)
+                raise TypeError(request)
 
     def handle_info(self, message: Any) -> None:
         """The process's own timers."""
@@ -317,7 +277,7 @@ class QueueProcess(Server):
             self._sync_timer = self.send_after(self._sync_interval, _SyncTimeout())
         for store, client in self._clients.items():
             if client.blocked:
-                intake.credit.block(store)
+                intake.block(store)
         if self._since_flush_step >= FLUSH_STEP_EVERY and self._vq.index.flushing:
             self._since_flush_step = 0
             self._guarded(self._vq.index.flush_step)
@@ -356,21 +316,14 @@ class QueueProcess(Server):
             self._rows.confirmed(complete)
         for _, _, _, promise in complete:
             promise.confirm()
-        if self._draining and not self._unconfirmed:
-            draining, self._draining = self._draining, []
-            for sender in draining:
-                sender.reply(None)
-
-    def _msgs_on_disk(self, msg_ids: list[bytes], reason: str) -> None:
-        """Called in the store's thread: only pass it on."""
-        self.actor_inbox.send(MsgsOnDisk(msg_ids, reason))
+        while self._draining and not self._unconfirmed:
+            self._draining.pop().reply(None)
 
     def _bump(self, message: BumpCredit) -> None:
         client = self._clients[message.store]
         client.handle_bump(message.credit)
         if not client.blocked:
-            for publisher, credit in self._intake.credit.unblock(message.store):
-                publisher.bump(credit)
+            self._intake.unblock(message.store)
 
     # -- deliver and settle
 
@@ -385,8 +338,7 @@ class QueueProcess(Server):
 
     def _noted(self, consumer: Consumer, fetched: list[Fetched], first_tag: int) -> None:
         self._tell_lost()
-        if consumer.no_ack:
-            self._acks_unsynced = True
+        self._acks_unsynced |= consumer.no_ack
         if self._rows is not None:
             self._rows.delivered(consumer, fetched, first_tag, get=consumer.outlet is None)
 
@@ -423,12 +375,6 @@ class QueueProcess(Server):
 
     # -- control
 
-    def _consume(self, request: Consume) -> Refused | None:
-        try:
-            return self._consumers.consume(request)
-        except AccessRefused as error:
-            return Refused(error)
-
     def _cancel(self, request: Cancel) -> None:
         self._put_back(self._consumers.cancel(request))
         if self.spec.last_consumer_gone is not None and not self._consumers.pushed():
@@ -452,7 +398,3 @@ class QueueProcess(Server):
         self._transient.delete()
         sender.reply(ready)
         raise Stop("normal")
-
-    def _info(self) -> QueueInfo:
-        vq = self._vq
-        return QueueInfo(vq.ready, vq.unacked, len(self._consumers.pushed()), vq.in_memory, bool(self._unconfirmed))

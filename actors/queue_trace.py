@@ -58,7 +58,8 @@ class QueueTrace:
 
     def published(self, arrived: Iterable[Arrived], *, durable: bool, t: int) -> None:
         """Also the receive rows of Publishes, sent at `t` at the latest: those that one thread sent one after the
-        other share a row."""
+        other share a row.
+        """
         self._trace.observe(t)
         emit = self._trace.emit
         persistent = PERSISTENT | WANTS_CONFIRM if durable else WANTS_CONFIRM

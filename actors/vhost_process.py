@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from pykka import ActorDeadError
 
 from warrenmq.actors.queue_messages import Delete, Refused
-from warrenmq.actors.queue_process import QueueSpec
+from warrenmq.actors.queue_recovery import QueueSpec
 from warrenmq.errors import AccessRefused, Error, NotFound, PreconditionFailed
 from warrenmq.routing import EXCHANGE_TYPES, PREDECLARED, Binding, ExchangeSpec
 from warrenmq.runtime import Server
@@ -120,7 +120,7 @@ class VhostProcess(Server):
     stores       names of the persistent and the transient store
     """
 
-    def init(self, vhost: Vhost, queue_sup: Name, persistent_store: Name, transient_store: Name) -> None:
+    def init(self, vhost: Vhost, queue_sup: Name, persistent_store: str, transient_store: str) -> None:
         """Recover the vhost (rabbit_vhost:recover)."""
         self.vhost = vhost
         self._queue_sup = queue_sup

@@ -25,7 +25,8 @@ from warrenmq.actors.msg_store import MsgStore
 from warrenmq.actors.queue_process import QueueProcess
 from warrenmq.actors.vhost_process import VhostProcess
 from warrenmq.storage.index_recovery import store_message_ids
-from warrenmq.supervisors.supervisor import ChildSpec, Supervisor
+from warrenmq.supervisors.child_spec import ChildSpec
+from warrenmq.supervisors.supervisor import Supervisor
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -8,7 +8,7 @@
 """
 
 from warrenmq.actors.confirms import Confirm
-from warrenmq.broker import Broker, Exchange, open  # noqa: A004
+from warrenmq.broker import Broker, open  # noqa: A004
 from warrenmq.consumer import Consumer, Delivery
 from warrenmq.errors import (
     AccessRefused,
@@ -24,6 +24,7 @@ from warrenmq.errors import (
     Returned,
     SettingsError,
 )
+from warrenmq.handles import Exchange
 from warrenmq.settings import Settings
 from warrenmq.simple_queue import Queue
 from warrenmq.stats import Stats

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from warrenmq import broker as _broker
 from warrenmq.consumer import DOWN
 from warrenmq.consumer import Consumer as _Consumer
+from warrenmq.errors import BrokerClosed
 from warrenmq.handles import DEFAULT_PREFETCH
 from warrenmq.handles import Queue as _Queue
 
@@ -73,7 +74,7 @@ class Broker:
         """The broker underneath, for calls that are not wrapped here."""
         if self._sync is None:
             msg = "the broker is not started; use `async with warrenmq.aio.open(...)` or await its start()"
-            raise _broker.BrokerClosed(msg)
+            raise BrokerClosed(msg)
         return self._sync
 
     async def declare_queue(self, name: str = "", **options: Any) -> Queue:

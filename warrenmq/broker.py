@@ -6,7 +6,6 @@ casts to queue processes (publish, ack) or calls (everything that is not on a me
 
 from __future__ import annotations
 
-import os
 import threading
 from contextlib import suppress
 from itertools import count
@@ -33,7 +32,9 @@ from warrenmq.handles import Exchange, Queue
 from warrenmq.log import Log
 from warrenmq.publisher import MessageIds, Publishing
 from warrenmq.routing import Binding, ExchangeSpec, Router
+from warrenmq.run_trace import RunTrace
 from warrenmq.runtime import Threads
+from warrenmq.runtime.life import inbox_of
 from warrenmq.settings import Settings
 from warrenmq.stats import ActorStats, FileStats, QueueStats, Stats, StoreStats
 from warrenmq.storage.definitions import Definitions, QueueRecord
@@ -46,8 +47,6 @@ from warrenmq.supervisors.broker_sup import (
     WRAPPER,
     VhostSupWrapper,
 )
-from warrenmq.trace.events import Ev
-from warrenmq.trace.recorder import Recorder
 from warrenmq.transaction import Transaction
 
 if TYPE_CHECKING:
@@ -61,7 +60,7 @@ if TYPE_CHECKING:
     from warrenmq.runtime import Channel, Runtime
     from warrenmq.storage.disk import Disk
     from warrenmq.storage.stored_message import Properties
-    from warrenmq.trace.recorder import ActorTrace
+    from warrenmq.trace.recorder import ActorTrace, Recorder
 
 RESTART_PATIENCE = 30.0
 """Seconds that a call waits for a queue process that is being restarted."""
@@ -111,19 +110,22 @@ class Broker:
         self.consumers: dict[int, Channel] = {}
         """Channels of running consumers, to be told when the broker closes."""
         self._exclusive_queues: list[str] = []
+        self._trace: RunTrace | None = None
         try:
             vhost_directory = self._directory.vhost("/")
             definitions = Definitions.open(disk, vhost_directory.definitions, vhost_directory.quarantine)
             self._vhost = Vhost(vhost_directory, disk, vhost_directory.settings, definitions, Router())
             boot = self._directory.next_boot()
             self._ids = MessageIds(runtime, boot, runtime.lock())
-            self._recorder = self._start_trace(trace, boot)
+            if trace is not None:
+                self._trace = RunTrace(trace, runtime, boot, settings)
             self._root = runtime.start(VhostSupWrapper, self._vhost, name=WRAPPER)
         except BaseException:
-            self._end_trace(clean=False)
+            if self._trace is not None:
+                self._trace.end(clean=False)
             self._directory.close()
             raise
-        self._root.actor_inbox.on_close(self._root_ended)
+        inbox_of(self._root).on_close(self._root_ended)
         log.info("broker open", path=path, boot=boot, queues=len(definitions.queues))
 
     # -- declarations
@@ -272,7 +274,8 @@ class Broker:
             self.runtime.shutdown()
         for channel in list(self.consumers.values()):
             channel.put(CLOSED)
-        self._end_trace(clean=clean)
+        if self._trace is not None:
+            self._trace.end(clean=clean)
         self._vhost.definitions.close()
         self._directory.close()
         log.info("broker closed", path=self.path, clean=clean)
@@ -311,14 +314,7 @@ class Broker:
 
     def trace(self) -> ActorTrace | None:
         """The calling thread's trace: an application thread is a client in the trace."""
-        if self._recorder is None:
-            return None
-        try:
-            return self._local.trace  # type: ignore[no-any-return]
-        except AttributeError:
-            name = f"client-{next(self._clients)}"
-            self._local.trace = self._recorder.actor(name, "client")
-            return self._local.trace  # type: ignore[no-any-return]
+        return None if self._trace is None else self._trace.client()
 
     def address(self, queue: str) -> ActorRef[Any]:
         """A queue's process; waits while it is being restarted.  NotFound, BrokerClosed."""
@@ -382,36 +378,3 @@ class Broker:
                     raise BrokerClosed(msg) from None
             self.runtime.event().wait(RESTART_LOOK)
             waited += RESTART_LOOK
-
-    # -- trace
-
-    def _start_trace(self, trace: str | Recorder | None, boot: int) -> Recorder | None:
-        self._clients = count(1)
-        self._recorder: Recorder | None = None
-        if trace is None:
-            return None
-        if isinstance(trace, str):
-            run = f"{boot:06d}-{self.runtime.token_bytes(4).hex()}"
-            recorder = Recorder(trace, run=run, pid=os.getpid(), boot=boot, clock=self.runtime)
-        else:
-            recorder = trace
-        self._recorder = self.runtime.recorder = recorder
-        self._broker_trace = recorder.actor("broker", "broker")
-        self._broker_trace.emit(
-            Ev.RUN_START,
-            pseq=self.settings.msg_store_write_buffer,
-            a=boot,
-            b=int(self.settings.durability == "fsync"),
-            c=self.settings.msg_store_file_size_limit,
-        )
-        self._boot = boot
-        return recorder
-
-    def _end_trace(self, *, clean: bool) -> None:
-        if (recorder := getattr(self, "_recorder", None)) is None:
-            return
-        if clean:
-            self._broker_trace.emit(Ev.RUN_END, a=self._boot)
-        recorder.close()
-        self.runtime.recorder = None
-        self._recorder = None

@@ -10,12 +10,13 @@ unacked comes again, marked redelivered, and acks of the old deliveries are void
 from __future__ import annotations
 
 from queue import Empty
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pykka import ActorDeadError
 
 from warrenmq.actors.queue_messages import Ack, Cancel, Consume, Deliveries, Reject, Taken
 from warrenmq.errors import BrokerClosed, Error, PreconditionFailed
+from warrenmq.runtime.life import inbox_of
 from warrenmq.storage.stored_message import Properties, StoredMessage, body_of, decode
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ class Subscription:
 
     __slots__ = ("broker", "consumer_id", "no_ack", "queue", "ref", "settled_up_to")
 
-    def __init__(self, broker: Broker, queue: str, ref: ActorRef, consumer_id: int, *, no_ack: bool) -> None:
+    def __init__(self, broker: Broker, queue: str, ref: ActorRef[Any], consumer_id: int, *, no_ack: bool) -> None:
         self.broker = broker
         self.queue = queue
         self.ref = ref
@@ -191,7 +192,7 @@ class Consumer:
             return
         self._cancelled = True
         self._broker.consumers.pop(id(self), None)
-        self._subscription.ref.actor_inbox.forget(self._death_notice)
+        inbox_of(self._subscription.ref).forget(self._death_notice)
         try:
             untaken = self._untaken()
             self._broker.call_actor(self._subscription.ref, Cancel(self._subscription.consumer_id, untaken))
@@ -253,7 +254,7 @@ class Consumer:
         channel = self._channel
         request = Consume(consumer_id, channel, self._prefetch, self._no_ack, self._exclusive)
         _, ref = self._broker.call_queue(self.queue, request)
-        self._death_notice = ref.actor_inbox.on_close(lambda _reason: channel.put(DOWN))
+        self._death_notice = inbox_of(ref).on_close(lambda _reason: channel.put(DOWN))
         if not self._broker.is_open:
             msg = "the broker is closed"
             raise BrokerClosed(msg)

@@ -12,7 +12,7 @@ from typing import Any
 
 import structlog
 
-_PLAIN = [
+_PLAIN: list[Any] = [
     structlog.stdlib.filter_by_level,
     structlog.dev.ConsoleRenderer(colors=False, pad_event_to=0, exception_formatter=structlog.dev.plain_traceback),
 ]

@@ -16,6 +16,7 @@ from warrenmq.actors.confirms import Confirm
 from warrenmq.actors.queue_messages import Publish, Publisher
 from warrenmq.actors.vhost_process import queue_name
 from warrenmq.errors import Returned
+from warrenmq.runtime.life import inbox_of
 from warrenmq.storage.stored_message import encode_head
 from warrenmq.storage.variable_queue import Publication
 from warrenmq.trace.events import Ev
@@ -44,12 +45,13 @@ HEADS = 256
 class Flow(Publisher):
     """One thread's credit towards one incarnation of a queue process."""
 
-    __slots__ = ("_granted", "_initial", "_sent", "_waiting", "ref", "runtime", "send")
+    __slots__ = ("_granted", "_initial", "_sent", "_waiting", "inbox", "ref", "runtime", "send")
 
     def __init__(self, runtime: Runtime, ref: ActorRef[Any], initial: int) -> None:
         self.runtime = runtime
         self.ref = ref
-        self.send: Callable[[Publish], bool] = ref.actor_inbox.send  # type: ignore[attr-defined]
+        self.inbox = inbox_of(ref)
+        self.send: Callable[[Publish], bool] = self.inbox.send
         """Put a message in the queue's mailbox; False when nobody will take it."""
         self._initial = initial
         self._sent = 0
@@ -141,7 +143,7 @@ class Publishing:
             if (trace := self.trace) is None:
                 flow.send(Publish(publication, confirm, flow))
             else:
-                inbox_id = flow.ref.actor_inbox.trace_id
+                inbox_id = flow.inbox.trace_id
                 row = trace.emit(_SEND, self._kind, publication.first_id, inbox_id, 0, 0, len(bodies))
                 if not flow.send(Publish(publication, confirm, flow, trace.id, row, trace.last_t)):
                     trace.emit(_UNDELIVERED, self._kind, pseq=row)

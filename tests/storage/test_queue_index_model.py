@@ -57,7 +57,7 @@ class IndexModel(RuleBasedStateMachine):
             kit.stored_record(each) if size is None else kit.embedded_record(each, size) for each in numbers
         ]
         if count == 1:
-            self.index.publish(first, records[0], persistent=persistent)
+            self.index.publish_many(first, [records[0]], persistent=persistent)
         else:
             self.index.publish_many(first, records, persistent=persistent)
         new = {seq: (record, persistent) for seq, record in zip(numbers, records, strict=True)}
@@ -106,7 +106,6 @@ class IndexModel(RuleBasedStateMachine):
     @rule()
     def sync(self) -> None:
         self.index.sync(Trigger.TIMER)
-        assert not self.index.needs_sync
         self.note_sync()
 
     def note_sync(self) -> None:

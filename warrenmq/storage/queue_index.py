@@ -26,7 +26,7 @@ from warrenmq.storage import segment_parser
 from warrenmq.storage.index_recovery import Found, Recovery, segment_path
 from warrenmq.storage.journal import WRITE_BUFFER, Journal
 from warrenmq.storage.recovery_terms import Terms
-from warrenmq.storage.segment import Segment
+from warrenmq.storage.segment import Segment, append_some, split
 from warrenmq.trace.events import Ev, Trigger
 
 if TYPE_CHECKING:
@@ -117,10 +117,6 @@ class QueueIndex:
 
     # -- actions
 
-    def publish(self, seq_id: int, record: bytes, *, persistent: bool) -> None:
-        """Add a message, and that it was delivered."""
-        self.publish_many(seq_id, [record], persistent=persistent)
-
     def publish_many(self, first_seq_id: int, records: list[bytes], persistent: bool) -> None:
         """Add messages with consecutive sequence ids, above all earlier ones."""
         count = len(records)
@@ -129,7 +125,7 @@ class QueueIndex:
         self.next_seq_id = first_seq_id + count
         self.dirty_count += 2 * count
         done = 0
-        for number, relative, room in self._split(first_seq_id, count):
+        for number, relative, room in split(first_seq_id, count, self._entry_count):
             segment = self._segments.get(number)
             if segment is None:
                 segment = self._segments[number] = Segment(number)
@@ -163,7 +159,7 @@ class QueueIndex:
         """`ack` of consecutive sequence ids."""
         self._journal.ack_range(first_seq_id, count)
         self.dirty_count += count
-        for number, relative, room in self._split(first_seq_id, count):
+        for number, relative, room in split(first_seq_id, count, self._entry_count):
             segment = self._segments[number]
             positions = range(relative, relative + room)
             if segment.published:
@@ -177,19 +173,7 @@ class QueueIndex:
         if self._journal.buffered >= WRITE_BUFFER:
             self._write_full_buffer()
 
-    def _split(self, first_seq_id: int, count: int) -> Iterator[tuple[int, int, int]]:
-        """The segments that a run of sequence ids lies in: (number, first position, how many)."""
-        number, relative = divmod(first_seq_id, self._entry_count)
-        while count > 0:
-            room = min(count, self._entry_count - relative)
-            yield number, relative, room
-            number, relative, count = number + 1, 0, count - room
-
     # -- reading
-
-    def next_segment_boundary(self, seq_id: int) -> int:
-        """The first sequence id of the next segment; a read up to here costs one file."""
-        return (seq_id // self._entry_count + 1) * self._entry_count
 
     def read(self, start: int, end: int) -> list[tuple[int, bytes, bool]]:
         """The messages in [start, end) that are not acked: (sequence id, record, persistent), ascending."""
@@ -370,20 +354,11 @@ class QueueIndex:
             flush.waiting.pop()
 
     def _append(self, segment: Segment, positions: list[int]) -> None:
-        file = self._disk.open(segment_path(self._directory, segment.number), create=True)
-        try:
-            if not segment.on_disk:
-                segment.on_disk = self._folder_changed = True
-            rest = list(positions)
-            data, taken = segment.entries(rest, FLUSH_BYTES, file.size())
-            file.append(data)
-            file.datasync()
-        finally:
-            file.close()
-        segment.flushed(taken)
-        positions[:] = rest
+        self._folder_changed = self._folder_changed or not segment.on_disk
+        path = segment_path(self._directory, segment.number)
+        size = append_some(self._disk, path, segment, positions, FLUSH_BYTES)
         if self._trace is not None:
-            self._trace.emit(Ev.QI_FLUSH, a=1, b=len(data))
+            self._trace.emit(Ev.QI_FLUSH, a=1, b=size)
 
     def _delete(self, segment: Segment) -> None:
         if segment.on_disk:

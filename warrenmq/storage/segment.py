@@ -19,8 +19,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from struct import Struct
+from typing import TYPE_CHECKING
 
 from warrenmq.storage.torn import in_doubt
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from warrenmq.storage.disk import Disk
 
 EXTENSION = ".idx"
 
@@ -118,3 +124,31 @@ class Segment:
             pop(relative, None)
         for each in (self.transient, self.delivered, self.acked):
             each.difference_update(positions)
+
+
+def append_some(disk: Disk, path: str, segment: Segment, positions: list[int], most: int) -> int:
+    """Append `most` bytes of entries to the segment's file, and sync it; takes what was appended off `positions`.
+
+    Returns the bytes appended.  After an error everything is as before, but for bytes that say nothing new.
+    """
+    file = disk.open(path, create=True)
+    try:
+        segment.on_disk = True
+        rest = list(positions)
+        data, taken = segment.entries(rest, most, file.size())
+        file.append(data)
+        file.datasync()
+    finally:
+        file.close()
+    segment.flushed(taken)
+    positions[:] = rest
+    return len(data)
+
+
+def split(first_seq_id: int, count: int, entry_count: int) -> Iterator[tuple[int, int, int]]:
+    """The segments that a run of sequence ids lies in: (number, first position, how many)."""
+    number, relative = divmod(first_seq_id, entry_count)
+    while count > 0:
+        room = min(count, entry_count - relative)
+        yield number, relative, room
+        number, relative, count = number + 1, 0, count - room

@@ -1,0 +1,72 @@
+"""How a queue process begins: from what its folder holds to a variable queue (rabbit_variable_queue:init).
+
+    1  the terms of a clean stop are taken: from here on every stop is a crash until the next clean one
+    2  the index is walked for messages whose bodies are in the store
+    3  the store is told what the queue believes to hold; it drops what a dead incarnation held besides, and
+       says which of these it has
+    4  the index is opened; messages without a body are acked
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from warrenmq.storage.index_recovery import store_message_ids
+from warrenmq.storage.queue_index import QueueIndex
+from warrenmq.storage.recovery_terms import take_terms
+from warrenmq.storage.variable_queue import VariableQueue
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from warrenmq.actors.msg_store_client import MsgStoreClient
+    from warrenmq.settings import Settings
+    from warrenmq.storage.disk import Disk
+    from warrenmq.storage.index_recovery import Found
+    from warrenmq.trace.recorder import ActorTrace
+
+
+@dataclass(slots=True, frozen=True)
+class QueueSpec:
+    """What a queue process is started with."""
+
+    name: str
+    directory: str
+    quarantine: str
+    durable: bool
+    persistent_store: str
+    """Names of the stores."""
+    transient_store: str
+    settings: Settings
+    disk: Disk
+    last_consumer_gone: Callable[[], object] | None = None
+    """For an auto-delete queue: called when the last of its consumers has gone."""
+
+
+def recover(
+    spec: QueueSpec, disk: Disk, persistent: MsgStoreClient, transient: MsgStoreClient, trace: ActorTrace | None
+) -> tuple[VariableQueue, Found, bool]:
+    """Returns the queue, what was found, and whether the last stop was a clean one."""
+    terms = None
+    holds: list[bytes] = []
+    if spec.durable:
+        terms = take_terms(disk, spec.directory)
+        holds = store_message_ids(disk, spec.directory, spec.settings.queue_index_segment_entry_count)
+    else:
+        disk.rmtree(spec.directory)
+    present = persistent.register(holds)
+    transient.register([])
+    index, found = QueueIndex.recover(
+        disk,
+        spec.directory,
+        spec.settings,
+        terms=terms,
+        contains=present.__contains__,
+        quarantine=spec.quarantine,
+        trace=trace,
+    )
+    vq = VariableQueue(index, persistent, transient, spec.settings.queue_index_embed_msgs_below)
+    next_deliver = found.next_seq_id if terms is None else terms.next_deliver_seq_id
+    vq.recovered(found.low, found.count, found.next_seq_id, next_deliver)
+    return vq, found, terms is not None
