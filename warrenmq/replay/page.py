@@ -53,10 +53,11 @@ th { text-align: left; font-weight: 600; color: var(--soft); font-size: 13px; }
 th, td { padding: 6px 14px 6px 0; border-bottom: 1px solid var(--line); vertical-align: top; }
 tr:last-child td { border-bottom: 0; }
 td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
+td.rule, td.name { white-space: nowrap; }
+td.rule { font: 13px/1.7 ui-monospace, "SF Mono", "DejaVu Sans Mono", monospace; }
 td.bad { color: var(--bad); font-weight: 650; }
 td.open { color: var(--open); font-weight: 650; }
 td.zero { color: var(--soft); }
-code { font: 13px/1.45 ui-monospace, "SF Mono", "DejaVu Sans Mono", monospace; }
 footer { margin-top: 40px; color: var(--soft); font-size: 13px; }
 </style>
 </head>

@@ -85,8 +85,8 @@ def _tiles(replayed: Replayed, picture: Picture) -> str:
     if rates := picture.flows.get("confirmed"):
         tiles.append((f"{max(rates):,.0f}/s", "most confirms"))
     if confirm := picture.delays.get(CONFIRM_DELAY):
-        tiles.append((_ms(confirm.overall[50.0]), "to confirm, median"))
-        tiles.append((_ms(confirm.overall[99.0]), "to confirm, p99"))
+        tiles.append((_time(confirm.overall[50.0]), "to confirm, median"))
+        tiles.append((_time(confirm.overall[99.0]), "to confirm, p99"))
     if syncs := sum(entry.times for entry in picture.syncs):
         tiles.append((f"{picture.totals.get('confirmed', 0) / syncs:,.1f}", "confirms per sync"))
     tiles.append((f"{len(picture.restarts):,}", "restarts"))
@@ -96,8 +96,8 @@ def _tiles(replayed: Replayed, picture: Picture) -> str:
     return f'<div class="tiles">{cells}</div>'
 
 
-def _ms(seconds: float) -> str:
-    return f"{seconds * 1000:,.3g} ms"
+def _time(seconds: float) -> str:
+    return f"{seconds * 1e6:,.3g} µs" if seconds < 1e-3 else f"{seconds * 1e3:,.3g} ms"
 
 
 def _findings(replayed: Replayed) -> Iterable[str]:
@@ -130,19 +130,19 @@ def _rules(replayed: Replayed) -> str:
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """A table whose first column is code; counts of findings stand right and have a colour."""
+    """A table; counts of findings stand right and have a colour."""
     colours = {"rows checked": "", "violated": "bad", "not decided": "open"}
     parts = ['<div class="card scroll"><table><tr>']
     parts += [f"<th{' class=n' if name in colours else ''}>{name}</th>" for name in head]
     parts.append("</tr>")
     for row in rows:
         parts.append("<tr>")
-        for index, (name, value) in enumerate(zip(head, row, strict=True)):
+        for name, value in zip(head, row, strict=True):
             if name in colours:
                 parts.append(f'<td class="n {colours[name] if value else "zero"}">{value:,}</td>')
             else:
                 text = html.escape(str(value))
-                parts.append(f"<td><code>{text}</code></td>" if index == 0 else f"<td>{text}</td>")
+                parts.append(f'<td class="{name}">{text}</td>')
         parts.append("</tr>")
     parts.append("</table></div>")
     return "".join(parts)
