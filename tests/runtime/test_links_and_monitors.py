@@ -36,8 +36,8 @@ def test_a_monitor_of_the_dead_tells_at_once(runtime):
     watcher, watched = runtime.start(Worker, notes), runtime.start(Worker, name="w")
     runtime.stop_actor(watched, timeout=LIMIT)
     by_ref, by_name = runtime.call(watcher, do(lambda server: (server.monitor(watched), server.monitor("w"))))
-    assert take(notes, "info") == (Down(by_ref, watched, "shutdown"),)
-    assert take(notes, "info") == (Down(by_name, None, "noproc"),)
+    downs = sorted((take(notes, "info")[0] for _ in range(2)), key=lambda down: down.monitor)
+    assert downs == [Down(by_ref, watched, "shutdown"), Down(by_name, None, "noproc")]
 
 
 def test_demonitor_ends_a_monitor_and_leaves_nothing_behind(runtime):
@@ -207,6 +207,27 @@ def test_a_death_notice_that_fails_keeps_no_other_from_being_told(runtime, logs)
     runtime.stop_actor(worker, timeout=LIMIT)
     assert told.get(timeout=LIMIT) == "shutdown"
     assert [line["event"] for line in logs] == ["a death notice failed"]
+
+
+def test_whoever_learns_of_an_end_finds_it_complete(runtime):
+    """Also who asks while the end is under way: here, while mail that was left is being returned."""
+    found = runtime.channel()
+
+    def look(_reason=None):
+        found.put((worker.is_alive(), runtime.is_registered("w")))
+
+    class Keeper(Worker):
+        def undelivered(self, message):
+            self.actor_inbox.on_close(look)
+
+    worker = runtime.start(Keeper, name="w")
+    worker.actor_inbox.on_close(lambda _reason: worker.actor_inbox.on_close(look))
+    gate = busy(runtime, worker)
+    runtime.cast(worker, crash)
+    runtime.cast(worker, "left")
+    gate.set()
+    end_of(runtime, worker)
+    assert [found.get(timeout=LIMIT) for _ in range(2)] == [(False, False)] * 2
 
 
 def test_whereis_of_an_actor_that_died_is_refused(runtime):

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from tests.support.schedulers import Trapper, Worker, busy, crash, do, drained, end_of, take
+from tests.support.schedulers import LIMIT, Trapper, Worker, busy, crash, do, drained, end_of, take
 from warrenmq.runtime import CallFailed, Deadlock, Server, Simulation, Vanished
 from warrenmq.supervisors import ChildSpec, Supervisor
 from warrenmq.trace.recorder import Recorder
@@ -213,6 +213,33 @@ def test_a_kill_in_the_middle_of_a_write_frees_the_fence_and_the_write_never_hap
         sim.kill(victim)
         sim.event().wait(2.0)
         assert log == []
+
+
+def test_who_is_killed_in_the_middle_of_its_end_is_mourned_all_the_same():
+    class Slow(Worker):
+        def undelivered(self, message):
+            self.runtime.event().wait(1.0)
+
+    def crashed(sim):
+        slow, told = sim.start(Slow, name="slow"), sim.channel()
+        for _ in range(3):
+            slow.actor_inbox.on_close(told.put)
+        gate = busy(sim, slow)
+        for message in (crash, "left", "left too"):
+            sim.cast(slow, message)
+        gate.set()
+        return slow, told
+
+    for seed in range(30):
+        with Simulation(seed) as sim:
+            slow, told = crashed(sim)
+            sim.event().wait(0.001 * seed)
+            sim.kill(slow)
+            sim.event().wait(5.0)
+            assert [told.get(timeout=LIMIT) for _ in range(3)] == [slow.actor_inbox.reason] * 3
+            assert told.empty()
+            assert not slow.is_alive()
+            sim.start(Worker, name="slow")
 
 
 def test_an_actor_can_be_killed_by_what_it_writes():

@@ -191,8 +191,7 @@ def test_a_failed_restart_is_tried_again_and_counts(runtime):
     tree = Tree(runtime, "a", on_init=flaky, intensity=4, period=60.0)
     flaky.refusals = 3
     tree.fell("a")
-    until(runtime, lambda: runtime.is_registered("a"))
-    assert flaky.tries == 1 + 4
+    until(runtime, lambda: flaky.tries == 1 + 4 and all(child.ref for child in tree.children()))
     assert tree.ref.is_alive()
     flaky.refusals = 1
     runtime.cast("a", crash)

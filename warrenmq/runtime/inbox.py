@@ -79,9 +79,8 @@ class Inbox(Mortal):
         return True
 
     def vanish(self) -> None:
-        """The process is gone (in simulation): shut, and nobody is told of anything."""
-        self.shut(KILLED)
-        self._mourners.clear()
+        """The process is gone (in simulation): nobody is told of anything."""
+        super().vanish()
         self._leftovers()
         self._lose = lambda message, trace: None  # type: ignore[method-assign]  # noqa: ARG005
 

@@ -128,12 +128,14 @@ class Life:
             return
         self.over = True
         first = self._inbox.shut(reason)
-        self._inbox.drain(trace=self.trace)
-        self.close_trace(self._inbox.reason)
-        ActorRegistry.unregister(self._ref)  # with the next line, what Pykka's own stop does
-        self._ref.actor_stopped.set()
-        if first:
-            self._inbox.mourn()
+        try:
+            self._inbox.drain(trace=self.trace)
+            self.close_trace(self._inbox.reason)
+            ActorRegistry.unregister(self._ref)  # with the next line, what Pykka's own stop does
+            self._ref.actor_stopped.set()
+        finally:
+            if first:
+                self._inbox.mourn()
 
     def close_trace(self, reason: Any) -> None:
         """Write the last row."""

@@ -141,6 +141,11 @@ class Simulation(Runtime):
         if (life := self._living.get(ref)) is not None:
             life.close_trace(KILLED)
             self.disown(ref)
+            inbox = inbox_of(ref)  # its end may have been under way: finish that in its place
+            inbox.drain()
+            ActorRegistry.unregister(ref)
+            ref.actor_stopped.set()
+            inbox.mourn()
         if itself:
             self._scheduler.abandon(task)
             self._scheduler.leave()
