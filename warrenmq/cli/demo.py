@@ -81,7 +81,7 @@ def _run(args: argparse.Namespace, data: Path, temporary: Path) -> int:
     print(
         f"input   {args.input or 'numbered lines'}: {len(everything):,} messages (lines and bundles of lines)"
     )
-    print(f"data    {args.data or str(data) + ' (temporary)'}")
+    print(f"data    {args.data or str(data) + ' (temporary)'}; the broker's log is in it, demo.log")
     children = Children(args, data, trace, source, temporary / "consumed", len(everything))
     confirmed = children.first_life()
     children.second_life(confirmed)
@@ -113,6 +113,8 @@ class Children:
             "--input", str(source), "--messages", str(args.messages), "--consumed", str(consumed),
         ]  # fmt: skip
         self._total = total
+        self._log = data / "demo.log"
+        """What the broker processes say on stderr: their supervisors' reports of our kills."""
 
     def first_life(self) -> int:
         """Until half of the input is confirmed, then SIGKILL; returns how many items were confirmed by then."""
@@ -130,7 +132,7 @@ class Children:
             for told in _lines(child):  # what it said before it died
                 confirmed = told.get("confirmed", confirmed)
             if child.wait() != -9:
-                raise DemoFailed(_ended(child))
+                raise DemoFailed(self._ended(child))
         print(f"SIGKILL the whole system, after {confirmed:,} confirms")
         return confirmed
 
@@ -147,15 +149,21 @@ class Children:
                 _report_kill(told)
                 closed = closed or "closed" in told
             if child.wait() != 0 or not closed:
-                raise DemoFailed(_ended(child))
+                raise DemoFailed(self._ended(child))
         print("closed  cleanly, all queues empty")
 
     def _start(self, first: int, kills: list[tuple[str, str]]) -> subprocess.Popen[str]:
         arguments = [word for kill in kills for word in ("--kill", *kill)]
-        return subprocess.Popen(
-            [*self._command, "--first", str(first), *arguments],
-            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL if sys.stderr.isatty() else None, text=True,
-        )  # fmt: skip
+        with self._log.open("ab") as log:
+            return subprocess.Popen(
+                [*self._command, "--first", str(first), *arguments], stdout=subprocess.PIPE, stderr=log, text=True
+            )
+
+    def _ended(self, child: subprocess.Popen[str]) -> str:
+        kept = self._log.read_text(errors="replace").strip().splitlines()
+        last = f": {kept[-1]}" if kept else ""
+        return f"the broker process ended with status {child.returncode} before its work was done{last}"
+
 
 
 def _lines(child: subprocess.Popen[str]) -> Any:
@@ -168,10 +176,6 @@ def _lines(child: subprocess.Popen[str]) -> Any:
 def _report_kill(told: dict[str, Any]) -> None:
     if "killed" in told:
         print(f"kill    {told['killed']}: back after {told['back_after_ms']} ms")
-
-
-def _ended(child: subprocess.Popen[str]) -> str:
-    return f"the broker process ended with status {child.returncode} before its work was done; run it again with 2> log"
 
 
 def _lost(everything: list[tuple[str, str, bytes]], consumed: Path) -> str:
