@@ -10,6 +10,7 @@ only together and only if the files are as they say: there, none beside them, an
 
 Inside, an entry is id, references, file, offset and total size in one packed row, and an owner's references are its
 ids one behind the other: 44 and 16 bytes a message, a million of which are written and read in about a second each.
+Entries that nobody refers to are left out, as a start that reads the files does not find them either.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class NotClean(Exception):
 def save(disk: Disk, directory: str, index: MessageIndex, files: FileSummary, owners: OwnerRefs) -> None:
     """Write the three files.  No file may be at the garbage collector."""
     rows = b"".join(_ROW.pack(n, row.valid_total_size, row.file_size) for n, row in files.rows.items())
-    entries = b"".join(_ENTRY.pack(msg_id, *entry) for msg_id, entry in index.items())
+    entries = b"".join(_ENTRY.pack(msg_id, *entry) for msg_id, entry in index.items() if entry[0])
     held = [(owner, b"".join(owners.all_of(owner))) for owner in owners.owners()]
     summary_checksum = _write(disk, f"{directory}/{SUMMARY}", rows)
     index_checksum = _write(disk, f"{directory}/{INDEX}", [entries, held])
