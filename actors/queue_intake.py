@@ -6,16 +6,16 @@ are BATCH messages or anything else is to be done.  All that are collected at on
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 from warrenmq.errors import Blocked
 from warrenmq.runtime import CreditFlow, CreditSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable
 
     from warrenmq.actors.queue_messages import Publish, Publisher
-    from warrenmq.actors.queue_trace import Arrived, QueueTrace
+    from warrenmq.actors.queue_trace import QueueTrace
     from warrenmq.storage.unconfirmed import Unconfirmed
     from warrenmq.storage.variable_queue import VariableQueue
 
@@ -58,9 +58,8 @@ class QueueIntake:
         arrived, durable = self._arrived, self._durable
         seq, in_store = self._vq.publish([message.publication for message in arrived], persistent=durable)
         if (rows := self._rows) is not None:
-            rows.published(
-                _arrivals(arrived, seq, in_store), durable=durable, t=max(message.sent_t for message in arrived)
-            )
+            tell = _tell_each if in_store else _tell_runs
+            tell(rows.published, arrived, seq, in_store, durable)
         ack = self._credit.ack
         for message in arrived:
             publication = message.publication
@@ -112,20 +111,37 @@ def _bodies(in_store: dict[int, bytes], first: int, count: int) -> list[bytes]:
     return [in_store[seq] for seq in range(first, first + count) if seq in in_store]
 
 
-def _arrivals(arrived: list[Publish], seq: int, in_store: dict[int, bytes]) -> Iterator[Arrived]:
-    """What the trace is told: a publish, or, when some of its bodies are in the store, its runs of equal placement."""
+Tell: TypeAlias = "Callable[[int, int, int, int, int, int, int, bool, bool], None]"
+"""QueueTrace.published."""
+
+
+def _tell_runs(tell: Tell, arrived: list[Publish], seq: int, _in_store: dict[int, bytes], durable: bool) -> None:
+    """Publishes that one thread sent one after the other share a row: with tracing on, this is per message."""
+    first, count, msg, sender, pseq, sends, t = seq, 0, 0, 0, 0, 0, 0
     for message in arrived:
         publication = message.publication
-        count, msg = len(publication.bodies), publication.first_id
-        sender, pseq = message.sender, message.sent_seq
-        first = seq
-        if in_store:
-            stored = first in in_store
-            for each in range(seq, seq + count):
-                if (each in in_store) is not stored:
-                    yield first, each - first, msg + first - seq, sender, pseq, stored
-                    first, stored, sender, pseq = each, not stored, 0, 0
-            yield first, seq + count - first, msg + first - seq, sender, pseq, stored
+        row = message.sent_seq
+        if sends and row and row == pseq + sends and publication.first_id == msg + count and message.sender == sender:
+            sends += 1
         else:
-            yield first, count, msg, sender, pseq, False
-        seq += count
+            if sends:
+                tell(first, count, msg, sender, pseq, sends, t, durable, False)
+            first, count, msg, sender, pseq, sends = first + count, 0, publication.first_id, message.sender, row, 1
+        count += len(publication.bodies)
+        t = message.sent_t
+    tell(first, count, msg, sender, pseq, sends, t, durable, False)
+
+
+def _tell_each(tell: Tell, arrived: list[Publish], seq: int, in_store: dict[int, bytes], durable: bool) -> None:
+    """A row for each run of equal placement in each publish; the first is the receive of its SEND."""
+    for message in arrived:
+        publication = message.publication
+        end = seq + len(publication.bodies)
+        sender, pseq = message.sender, message.sent_seq
+        first, stored = seq, seq in in_store
+        for each in range(seq, end + 1):
+            if each == end or (each in in_store) is not stored:
+                msg = publication.first_id + first - seq
+                tell(first, each - first, msg, sender, pseq, 1, message.sent_t, durable, stored)
+                first, stored, sender, pseq = each, not stored, 0, 0
+        seq = end

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from warrenmq.storage.runs import delivery_runs, publication_runs, runs
 from warrenmq.trace.events import (
@@ -35,10 +35,6 @@ _RECV, _PUBLISH, _CONFIRM, _DELIVER = int(Ev.RECV), int(Ev.PUBLISH), int(Ev.CONF
 _ACK, _ON_DISK = int(Ev.ACK), int(Ev.ON_DISK)
 
 
-Arrived: TypeAlias = tuple[int, int, int, int, int, bool]
-"""A publish as the queue took it in: first sequence id, messages, first message, sender, its SEND, any in the store."""
-
-
 class QueueTrace:
     """A queue's rows.  It belongs to the queue process, as its ActorTrace does."""
 
@@ -56,33 +52,12 @@ class QueueTrace:
         """A message that led to no row of its own."""
         self._trace.emit(_RECV, peer=sender, pseq=pseq)
 
-    def published(self, arrived: Iterable[Arrived], *, durable: bool, t: int) -> None:
-        """Also the receive rows of Publishes, sent at `t` at the latest: those that one thread sent one after the
-        other share a row.
-        """
+    def published(self, first: int, count: int, msg: int, sender: int, pseq: int, sends: int, t: int,
+                  durable: bool, in_store: bool) -> None:  # fmt: skip
+        """Also the receive row of `sends` Publishes, the last one sent at `t`."""
         self._trace.observe(t)
-        emit = self._trace.emit
-        persistent = PERSISTENT | WANTS_CONFIRM if durable else WANTS_CONFIRM
-        first = count = msg = sender = pseq = sends = flag = 0
-        for seq, messages, message_id, its_sender, its_pseq, in_store in arrived:
-            its_flag = persistent | IN_STORE if in_store else persistent
-            if (
-                sends
-                and its_pseq
-                and its_sender == sender
-                and its_pseq == pseq + sends
-                and message_id == msg + count
-                and its_flag == flag
-            ):
-                sends += 1
-                count += messages
-                continue
-            if sends:
-                emit(_PUBLISH, flag, msg, sender, pseq, first, count, sends)
-            first, count, msg, sender, pseq, sends, flag = (
-                seq, messages, message_id, its_sender, its_pseq, 1, its_flag
-            )  # fmt: skip
-        emit(_PUBLISH, flag, msg, sender, pseq, first, count, sends)
+        flag = (PERSISTENT | WANTS_CONFIRM if durable else WANTS_CONFIRM) | (IN_STORE if in_store else 0)
+        self._trace.emit(_PUBLISH, flag, msg, sender, pseq, first, count, sends)
 
     def confirmed_at_once(self, owed: Publication) -> None:
         """A transient message's publisher is told without waiting for a sync."""

@@ -172,7 +172,13 @@ class RealFile:
             _datasync(self._fd)
 
     def close(self) -> None:
-        os.close(self._fd)
+        fd, self._fd = self._fd, -1
+        os.close(fd)
+
+    def __del__(self) -> None:
+        # An actor that was killed closes nothing; its descriptors go when nothing of it is left.
+        if self._fd >= 0:
+            self.close()
 
 
 class RealDisk:

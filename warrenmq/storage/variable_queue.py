@@ -305,8 +305,9 @@ class VariableQueue:
     def _refill(self) -> bool:
         """Read the next run of the tail into the head; False when there is nothing left."""
         while self._tail_count:
-            end = min(self._tail_start + READ_AHEAD, self.next_seq_id)
-            for seq, record, persistent in self.index.read(self._tail_start, end):
+            start = self.index.next_live(self._tail_start)
+            end = min(start + READ_AHEAD, self.next_seq_id)
+            for seq, record, persistent in self.index.read(start, end):
                 in_store = _EMBEDDED_SIZE.unpack_from(record, 28)[0] == 0
                 flags = INDEXED | (PERSISTENT if persistent else 0) | (IN_STORE if in_store else 0)
                 self._head.append((seq, record, flags, None))
