@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-SHUFFLE_PARTITIONS = 8
-"""Two to four times the cores of a laptop; Spark's 200 are the commonest slowdown of a local run."""
+SHUFFLE_PARTITIONS = max(4, 2 * (os.cpu_count() or 1))
+"""Of a local run; Spark's own 200 are its commonest slowdown."""
 
 _SHORT_RUN = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _ELSEWHERE = ("PYSPARK_GATEWAY_PORT", "SPARK_REMOTE", "DATABRICKS_RUNTIME_VERSION")
@@ -84,12 +84,16 @@ def spark_session(
             spark.stop()
         return
     ensure_java()
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    master = master or "local[*]"
     scratch = Path(tempfile.mkdtemp(prefix="warrenmq-spark-"))
     try:
-        for key, value in _local_conf(scratch, short=short, memory=memory, partitions=partitions).items():
+        conf = _driver_conf(scratch, short=short, memory=memory)
+        if master.startswith("local"):
+            os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+            conf |= _local_conf(scratch, partitions)
+        for key, value in conf.items():
             builder = builder.config(key, value)
-        spark = builder.master(master or "local[*]").getOrCreate()
+        spark = builder.master(master).getOrCreate()
         try:
             yield spark
         finally:
@@ -98,20 +102,26 @@ def spark_session(
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def _local_conf(scratch: Path, *, short: bool, memory: str, partitions: int) -> dict[str, str]:
+def _driver_conf(scratch: Path, *, short: bool, memory: str) -> dict[str, str]:
+    """For the JVM that this process starts, wherever the work is done."""
     log4j = scratch / "log4j2.properties"
     log4j.write_text(_LOG4J)
     jvm = f"-Dlog4j2.configurationFile={log4j.as_uri()}" + (f" {_SHORT_RUN}" if short else "")
     return {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.memory": memory,
         "spark.driver.extraJavaOptions": jvm,
-        "spark.sql.shuffle.partitions": str(partitions),
-        "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
         "spark.sql.session.timeZone": "UTC",
+    }
+
+
+def _local_conf(scratch: Path, partitions: int) -> dict[str, str]:
+    """For work that is done on this machine."""
+    return {
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.sql.shuffle.partitions": str(partitions),
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
         # Workers import this package from where we did, installed or not.
         "spark.executorEnv.PYTHONPATH": str(Path(__file__).resolve().parents[2]),
