@@ -8,6 +8,7 @@ import pytest
 
 import warrenmq
 from warrenmq.actors.vhost_process import queue_name
+from warrenmq.storage.queue_index import QueueIndex
 
 
 @pytest.fixture
@@ -333,3 +334,19 @@ def test_a_vhost_that_keeps_crashing_goes_down_and_says_so(tmp_path: Path) -> No
     broker.close()
     with warrenmq.open(tmp_path) as again:
         assert drain(again.queue("q")) == [b"x", b"x"]
+
+
+def test_a_publish_whose_handling_crashes_the_queue_is_nacked_and_the_next_one_is_taken(
+    broker: warrenmq.Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = broker.declare_queue("q")
+
+    def fail(*_args: object) -> None:
+        monkeypatch.undo()
+        raise RuntimeError("a defect")
+
+    monkeypatch.setattr(QueueIndex, "publish_many", fail)
+    with pytest.raises(warrenmq.Nacked, match="publish it again"):
+        queue.publish(b"unlucky").result(10)
+    queue.publish(b"taken").result(10)
+    assert drain(queue) == [b"taken"]

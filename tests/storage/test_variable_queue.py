@@ -175,3 +175,18 @@ class QueueMachine(RuleBasedStateMachine):
 
 TestVariableQueue = QueueMachine.TestCase
 TestVariableQueue.settings = hypothesis_settings(max_examples=150, stateful_step_count=40, deadline=None)
+
+
+def test_a_gap_of_any_size_in_the_sequence_ids_is_stepped_over() -> None:
+    """A damaged sequence id can be far off; reading the tail run by run would never get there."""
+    index, _ = QueueIndex.recover(
+        SimulatedDisk(random.Random(0)), "/q", SETTINGS, terms=None, contains=bool, quarantine="/quarantine"
+    )
+    queue = VariableQueue(index, DictStore(), DictStore(), SETTINGS.queue_index_embed_msgs_below)
+    far = 1 << 40
+    for seq in (0, far):
+        queue.next_seq_id = seq
+        queue.publish([Publication(b"prefix--", seq, HEAD, 0, [b"%d" % seq], True)], persistent=True)
+    queue = VariableQueue(index, DictStore(), DictStore(), SETTINGS.queue_index_embed_msgs_below)
+    queue.recovered(0, 2, far + 1, 0)
+    assert [each.seq_id for each in queue.fetch(5, ack_required=True)] == [0, far]
