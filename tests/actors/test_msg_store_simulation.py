@@ -20,7 +20,7 @@ from warrenmq.trace.recorder import Recorder
 from warrenmq.trace.sink import MemorySink
 
 OWNERS = ("q1", "q2", "q3")
-POOL = range(40)
+POOL = range(120)
 QUEUES_RULES = {"S1", "C1", "C2", "Q1"}
 """Rules that need the rows of real queues."""
 
@@ -101,14 +101,14 @@ class World(StoreHost):
     def raise_queue(self, owner):
         self.queues[owner] = self.sim.start(Believer, owner, self, name=owner)
 
-    def some(self, most=8):
+    def some(self, most=20):
         return sorted(self.rng.sample(POOL, self.rng.randint(1, most)))
 
     def step(self):
         """Mostly casts, so that mail piles up; what dies is started again."""
         rng, owner = self.rng, self.rng.choice(OWNERS)
         queue, numbers = self.queues[owner], self.some()
-        match rng.choices(range(8), (30, 25, 15, 8, 3, 1, 1, 8))[0]:
+        match rng.choices(range(8), (40, 10, 15, 12, 3, 1, 1, 8))[0]:
             case 0:
                 self.sim.cast(queue, lambda q: q.store([n for n in numbers if not self.held[owner][n]]))
             case 1:
@@ -116,7 +116,7 @@ class World(StoreHost):
             case 2:
                 self.sim.cast(queue, lambda q: q.check(numbers))
             case 3:
-                self.sim.cast(queue, lambda q: q.settle([n for n in POOL if n % 5]))
+                self.sim.cast(queue, lambda q: q.settle([n for n in POOL if n % 7]))
             case 4:
                 self.sim.kill(queue)
                 self.raise_queue(owner)
