@@ -91,6 +91,7 @@ def test_without_plotly_the_extra_is_named(monkeypatch, clean_trace, capsys):
 
 
 def test_a_report_needs_a_picture(clean_trace, tmp_path):
+    pytest.importorskip("plotly")
     with pytest.raises(CallerError, match="picture=True"):
         write_report(replay(clean_trace, engine="python", picture=False), tmp_path / "x.html")
 
