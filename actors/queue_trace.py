@@ -42,11 +42,14 @@ class QueueTrace:
         self._trace = trace
 
     def recovered(self, found: Found, live: Iterable[tuple[int, int]], *, clean: bool) -> None:
-        """What the directory held; `live` are the runs of messages."""
-        flag = CLEAN if clean else DIRTY
-        self._trace.emit(Ev.QUEUE_RECOVERED, flag, a=found.count, b=found.next_seq_id, c=found.dropped)
+        """What the directory held; `live` are the runs of messages.
+
+        QUEUE_RECOVERED comes last: a reader that meets it knows that the runs are all there.
+        """
         for first, count in live:
             self._trace.emit(Ev.RECOVERED, a=first, b=count)
+        flag = CLEAN if clean else DIRTY
+        self._trace.emit(Ev.QUEUE_RECOVERED, flag, a=found.count, b=found.next_seq_id, c=found.dropped)
 
     def received(self, sender: int, pseq: int) -> None:
         """A message that led to no row of its own."""

@@ -36,11 +36,15 @@ class SimulatedHost:
     def open(self) -> Broker:
         """A new broker process."""
         self.runs += 1
-        self.disk.before_op = lambda _op, _path: self.sim.checkpoint()
+        self.disk.before_op = self.before_op
         recorder = None
         if self.sink is not None:
             recorder = Recorder(self.sink, run=f"{self.runs:06d}", boot=self.runs, clock=self.sim)
         return Broker("/data", self.settings, self.sim, self.disk, recorder)
+
+    def before_op(self, _op: str, _path: str) -> None:
+        """Each disk operation is a point where another actor may run."""
+        self.sim.checkpoint()
 
     def crash(self, *, power_cut: bool) -> None:
         """The process is killed, or the whole machine loses power."""

@@ -176,11 +176,11 @@ class Model:
             else:
                 queue.kept[seq] = Kept(kept.msg, True, kept.in_store, True, kept.body_safe, confirmed=True)
         queue.ready, queue.unacked = set(queue.kept), set()
+        for seq in sorted(queue.kept):
+            self.emit(queue.actor, Ev.RECOVERED, a=seq, b=1)
         self.emit(
             queue.actor, Ev.QUEUE_RECOVERED, CLEAN if clean else DIRTY, a=len(queue.kept), b=queue.next, c=0
         )
-        for seq in sorted(queue.kept):
-            self.emit(queue.actor, Ev.RECOVERED, a=seq, b=1)
         for msg, owners in sorted(self.store.owners.items()):
             if queue.name in owners and msg not in {kept.msg for kept in queue.kept.values()}:
                 owners.discard(queue.name)

@@ -12,8 +12,9 @@ gone before its last QI_SYNC or stop  yes            C2: came back
 anything else                         either         fine
 ====================================  =============  ========
 
-An incarnation that never wrote QUEUE_RECOVERED died while it recovered: it is passed over.  Of the messages that a run
-holds at its clean end, and that live in the store, the ledger tells `references` (a fact each).
+An incarnation that wrote nothing beyond RECOVERED, not even the QUEUE_RECOVERED behind those, died while it recovered: it
+is passed over.  Of the messages that a run holds at its clean end, and that live in the store, the ledger tells
+`references` (a fact each).
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ _COUNTED = {
     Ev.PUBLISH: "published", Ev.CONFIRM: "confirmed", Ev.DELIVER: "delivered", Ev.ACK: "acked",
     Ev.REQUEUE: "requeued", Ev.DROP: "dropped", Ev.RECOVERED: "recovered",
 }  # fmt: skip
+_AT_WORK = frozenset(_COUNTED) - {Ev.RECOVERED}
 
 Entries = tuple[Who, list[int]]
 """The queue's actor; its rows as Life.take wants them."""
@@ -121,7 +123,7 @@ class Ledger(Machine):
             ):  # fmt: skip
                 for delay, n in Counter(map(delay_class, delays)).items():
                     outcome.figures["delay", what, delay] += n
-        incarnations = [who for who in world.incarnations(name) if _counts(who, state, world)]
+        incarnations = [who for who in world.incarnations(name) if _counts(world.landmark(who))]
         self._compare_lives(name, incarnations, state, world, outcome)
         self._tell_holdings(incarnations, state, world, outcome)
         return outcome
@@ -168,9 +170,9 @@ class Ledger(Machine):
                 place = held.find(1, place + 1)
 
 
-def _counts(who: Who, state: Lives, world: World) -> bool:
+def _counts(mark: Landmarks) -> bool:
     """It got through its recovery."""
-    return world.landmark(who).recovered is not None or who in state.lives
+    return mark.recovered is not None or not _AT_WORK.isdisjoint(mark.events)
 
 
 def _message_at(place: int, lives: list[Life]) -> int:

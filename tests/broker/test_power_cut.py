@@ -1,0 +1,197 @@
+"""The power fails at every single disk operation of a short life of the broker, and again while it recovers.
+
+The life has everything in it: declarations, small and large messages, a fan-out, gets and acks, journal flushes,
+segment files that come and go, message files that roll over, are deleted and are combined.
+"""
+
+from __future__ import annotations
+
+import random
+from contextlib import suppress
+
+import pytest
+
+import warrenmq
+from tests.support.ledger import Ledger
+from tests.support.simulated import SMALL, SimulatedHost
+from warrenmq.replay.engine import replay_memory
+from warrenmq.storage.sim_disk import PowerCut
+
+QUEUES = ("a", "b")
+SIZES = (10, 40, 300, 900, 1500)
+LIVES = (1, 3, 6, 9)
+"""Seeds of lives in which everything happens."""
+LARGE = SMALL.queue_index_embed_msgs_below
+
+
+class FailingHost(SimulatedHost):
+    """Its power fails at the n-th disk operation from now."""
+
+    operations_left = 0
+    operations = 0
+
+    def before_op(self, op: str, path: str) -> None:
+        self.operations += 1
+        if self.operations_left:
+            self.operations_left -= 1
+            if not self.operations_left:
+                raise PowerCut
+        super().before_op(op, path)
+
+
+class Life:
+    """A broker on one host, one application, and what it was promised."""
+
+    def __init__(self, seed: int) -> None:
+        self.host = FailingHost(seed)
+        self.random = random.Random(f"life {seed}")
+        self.ledger = Ledger()
+        self.declared: list[str] = []
+        self.bound: list[str] = []
+        self.number = 0
+        self.waiting: list[tuple[int, warrenmq.Confirm]] = []
+
+    def run(self) -> None:
+        """From opening to a clean close."""
+        broker = self.host.open()
+        for name in QUEUES:
+            broker.declare_queue(name)
+            self.declared.append(name)
+        broker.declare_exchange("both", "fanout")
+        for name in QUEUES:
+            broker.bind(name, "both")
+            self.bound.append(name)
+        for _ in range(6):
+            for _ in range(6):
+                self.publish(broker)
+            self.settle()
+            self.consume(broker, self.random.choice(QUEUES))
+            self.host.sleep(self.random.choice((0.0, 0.03, 0.3)))
+        broker.close()
+        self.host.crash(power_cut=False)
+
+    def publish(self, broker: warrenmq.Broker) -> None:
+        self.number += 1
+        to = self.random.choice((*QUEUES, "both"))
+        body = b"%d " % self.number + b"." * self.random.choice(SIZES)
+        self.ledger.published(self.number, QUEUES if to == "both" else (to,))
+        confirm = broker.publish("both", "", body) if to == "both" else broker.publish("", to, body)
+        self.waiting.append((self.number, confirm))
+
+    def settle(self) -> None:
+        """Wait for the confirms that are due."""
+        for _, confirm in self.waiting:
+            confirm.result(100)
+        self.note_confirms()
+
+    def note_confirms(self) -> None:
+        for number, confirm in self.waiting:
+            if confirm.done() and confirm.exception() is None:
+                self.ledger.confirmed(number)
+        self.waiting.clear()
+
+    def consume(self, broker: warrenmq.Broker, name: str) -> None:
+        """Take most of a queue, ack most of that, put the rest back."""
+        queue = broker.queue(name)
+        for _ in range(12):
+            delivery = queue.get()
+            if delivery is None:
+                return
+            if self.random.random() < 0.8:
+                self.ledger.settled(name, int(delivery.body.split()[0]))
+                delivery.ack()
+            else:
+                delivery.nack()
+
+    def after_the_cut(self) -> None:
+        """Open again: everything promised is there, and the trace has no violation."""
+        self.note_confirms()
+        broker = self.host.open()
+        references, messages = 0, set()
+        for name in QUEUES:
+            try:
+                queue = broker.queue(name)
+            except warrenmq.NotFound:
+                assert name not in self.declared, f"the declare of {name} had returned"
+                continue
+            bodies = [delivery.body for delivery in iter(queue.get, None)]
+            numbers = [int(body.split()[0]) for body in bodies]
+            self.ledger.check(name, numbers)
+            large = [number for number, body in zip(numbers, bodies, strict=True) if len(body) >= LARGE]
+            references += len(large)
+            messages.update(large)
+        store = next(each for each in broker.stats().stores if each.name == "msg_store_persistent")
+        assert (store.references, store.messages) == (references, len(messages))
+        self.ask_for_bindings(broker)
+        broker.close()
+        assert self.host.sink is not None
+        verdict = replay_memory(self.host.sink.files())
+        assert verdict.verdict == "ok", "\n".join(map(str, [*verdict.violations, *verdict.indeterminate]))
+
+    def ask_for_bindings(self, broker: warrenmq.Broker) -> None:
+        """A fan-out reaches every queue whose bind had returned."""
+        if self.bound:
+            before = {name: broker.queue(name).info().ready for name in self.bound}
+            broker.publish("both", "", b"0 anybody there?").result(100)
+            assert [name for name in self.bound if broker.queue(name).info().ready == before[name]] == []
+
+
+def operations_of(seed: int) -> int:
+    """How often a whole life asks the disk for something; what it must have in it is in it."""
+    life = Life(seed)
+    try:
+        life.run()
+        assert life.host.sink is not None
+        seen = replay_memory(life.host.sink.files()).figures["events_of"]
+        missing = [name for name in ("QI_FLUSH", "SEGMENT_DELETE", "ROLL", "FILE_DELETE", "GC_DONE") if not seen.get(name)]
+        assert not missing
+        return life.host.operations
+    finally:
+        life.host.close()
+
+
+def cut_at(seed: int, operation: int, again_at: int = 0) -> None:
+    """One life and one cut; `again_at`: another one that many operations into the recovery."""
+    life = Life(seed)
+    host = life.host
+    try:
+        host.operations_left = operation
+        with pytest.raises(PowerCut):
+            life.run()
+        host.crash(power_cut=True)
+        if again_at:
+            host.operations_left = again_at
+            with suppress(PowerCut):
+                host.open()
+            host.operations_left = 0
+            host.crash(power_cut=True)
+        life.after_the_cut()
+    finally:
+        host.close()
+
+
+def at_every(seed: int, step: int) -> None:
+    for operation in range(1, operations_of(seed) + 1, step):
+        cut_at(seed, operation)
+
+
+def test_whatever_the_disk_was_doing_nothing_that_was_promised_is_lost() -> None:
+    at_every(LIVES[0], step=1)
+
+
+def test_a_second_cut_during_the_recovery_loses_nothing_either() -> None:
+    for seed in range(60):
+        cut_at(seed, operation=40 + 2 * seed, again_at=1 + seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", LIVES[1:])
+def test_a_power_cut_at_every_single_operation(seed: int) -> None:
+    at_every(seed, step=1)
+
+
+@pytest.mark.slow
+def test_two_power_cuts_anywhere() -> None:
+    chance = random.Random(1)
+    for seed in range(1000, 1600):
+        cut_at(seed, chance.randint(1, 170), chance.randint(1, 60))
