@@ -21,8 +21,12 @@ from warrenmq.actors.msg_store_messages import (
     SyncTimeout,
     Writes,
 )
-from warrenmq.runtime import CallFailed
+from warrenmq.runtime import CallFailed, Simulation
 from warrenmq.settings import Settings
+from warrenmq.trace.events import Ev, Trigger
+from warrenmq.trace.reader import open_memory
+from warrenmq.trace.recorder import Recorder
+from warrenmq.trace.sink import MemorySink
 
 
 @both_schedulers
@@ -208,6 +212,35 @@ def test_a_sync_that_fails_ends_the_store_and_confirms_nothing(host) -> None:
     assert "clean.dot" not in host.disk.listdir(FOLDER)
 
 
+def test_confirms_do_not_wait_for_a_mailbox_that_never_runs_dry():
+    """They are given after 25 ms, before the mail that came meanwhile."""
+    sink = MemorySink()
+    with Simulation(1) as sim:
+        sim.recorder = Recorder(sink, run="1", clock=sim)
+        host = StoreHost(
+            sim, new_disk(), Settings(msg_store_file_size_limit=1 << 20, msg_store_write_buffer=4096)
+        )
+        host.start()
+        queue = host.queue("q")
+        busy, go_on = host.gate("datasync", ".rdq")
+        host.write(queue, 0)
+        assert busy.wait(LIMIT)
+        flushing, go_on_again = host.gate("append", ".rdq")
+        host.write(queue, 1)
+        host.write(queue, *range(10, 20))  # more than the buffer takes
+        host.write(queue, 2)
+        go_on.set()
+        assert flushing.wait(LIMIT)
+        sim.event().wait(0.03)
+        go_on_again.set()
+        host.confirmed(queue, 0, 1, 2, *range(10, 20))
+        sim.crash()
+    trace = open_memory(sink.files())
+    rows = [row for piece in trace.catalog.chunks for row in trace.rows(piece)]
+    syncs = [row[8] & 0xFF for row in rows if row[8] >> 8 & 0xFF == Ev.FILE_SYNC]
+    assert syncs == [Trigger.MAILBOX_EMPTY, Trigger.TIMER, Trigger.MAILBOX_EMPTY]
+
+
 # garbage
 
 
@@ -301,20 +334,22 @@ def test_a_collector_whose_store_was_killed_does_not_touch_the_files_any_more(ho
     queue = host.queue("q")
     host.write(queue, *range(60))
     host.confirmed(queue, *range(60))
-    arrived, go = host.gate("rename", ".rdq")
+    arrived, go = host.gate("pread", ".rdq")  # the collector reads what it is going to copy
     host.remove(queue, *(number for number in range(60) if number % 4))
     assert arrived.wait(LIMIT)
-    before = {name: host.disk.size(f"{FOLDER}/{name}") for name in host.disk.listdir(FOLDER)}
-    go.set()
-    host.runtime.kill(host.store)
+    collector = host.runtime.whereis(f"{STORE}_gc")
     host.runtime.kill(queue)
-    after = {name: host.disk.size(f"{FOLDER}/{name}") for name in host.disk.listdir(FOLDER)}
+    host.runtime.kill(host.store)
+    before = {name: host.disk.read(f"{FOLDER}/{name}") for name in host.disk.listdir(FOLDER)}
+    host.runtime.disown(collector)
+    go.set()
     host.claims["q"] = [number for number in range(60) if number % 4 == 0]
+    for _ in range(20):
+        host.runtime.event().wait(0.001)
+    assert {name: host.disk.read(f"{FOLDER}/{name}") for name in host.disk.listdir(FOLDER)} == before
     host.start()
     second = host.queue("q", host.claims["q"])
     assert len(host.ask(second, lambda q: q.present)) == 15
-    assert before
-    assert after
 
 
 # clients come and go

@@ -10,6 +10,7 @@ from warrenmq.storage import rdq
 from warrenmq.storage.sim_disk import SimulatedDisk
 
 if TYPE_CHECKING:
+    from warrenmq.storage.disk import Disk
     from warrenmq.storage.store_state import MsgStoreState
 
 FOLDER = "/store"
@@ -42,7 +43,7 @@ SMALL = Settings(msg_store_file_size_limit=4096, msg_store_write_buffer=4096)
 """Files of two to ten messages."""
 
 
-def check_tables(state: MsgStoreState, disk: SimulatedDisk) -> None:
+def check_tables(state: MsgStoreState, disk: Disk, folder: str = FOLDER) -> None:
     """What is true of a store at every moment between two messages (reference, section 15.1)."""
     index, files = state.tables.index, state.tables.files
     numbers = list(files.rows)
@@ -69,13 +70,14 @@ def check_tables(state: MsgStoreState, disk: SimulatedDisk) -> None:
     assert files.sum_file_size == sum(row.file_size for row in files.rows.values())
     for msg_id, (refs, file, offset, total) in index.items():
         if refs and file != files.current and not files.rows[file].locked:  # I8
-            record = disk.open_read(f"{FOLDER}/{rdq.file_name(file)}").pread(total, offset)
-            rdq.body_of(record, msg_id, "", offset)
+            opened = disk.open_read(f"{folder}/{rdq.file_name(file)}")
+            rdq.body_of(opened.pread(total, offset), msg_id, "", offset)
+            opened.close()
 
 
-def check_at_rest(state: MsgStoreState, disk: SimulatedDisk) -> None:
+def check_at_rest(state: MsgStoreState, disk: Disk, folder: str = FOLDER) -> None:
     """What is true when all mail has been handled and the collector is idle."""
-    check_tables(state, disk)
+    check_tables(state, disk, folder)
     tables, current = state.tables, state.tables.files.current
     counts = state.owners.counts()
     assert {m: entry[0] for m, entry in tables.index.items() if entry[0]} == counts  # I3
@@ -90,7 +92,7 @@ def check_at_rest(state: MsgStoreState, disk: SimulatedDisk) -> None:
     assert not any(row.readers for row in tables.files.rows.values())
     for number, row in tables.files.rows.items():
         if number != current:
-            assert disk.size(f"{FOLDER}/{rdq.file_name(number)}") == row.file_size  # I9
+            assert disk.size(f"{folder}/{rdq.file_name(number)}") == row.file_size  # I9
             assert row.valid_total_size > 0
-    on_disk = rdq.file_numbers(disk.listdir(FOLDER))
+    on_disk = rdq.file_numbers(disk.listdir(folder))
     assert on_disk == list(tables.files.rows)  # I17

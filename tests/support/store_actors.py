@@ -66,16 +66,17 @@ class StoreQueue(Server):
 class StoreHost:
     """Starts the store and its queues on one disk; ask and tell run a function in a queue."""
 
-    def __init__(self, runtime, disk, settings=SMALL):
+    def __init__(self, runtime, disk, settings=SMALL, folder=FOLDER):
         self.runtime = runtime
         self.disk = disk
         self.settings = settings
+        self.folder = folder
         self.claims = {}
         self.asked = 0
         self.store = None
 
     def start(self, kind=STORE, *, keeps=True):
-        args = kind, FOLDER, self.disk, self.settings, self.references if keeps else None, QUARANTINE
+        args = kind, self.folder, self.disk, self.settings, self.references if keeps else None, QUARANTINE
         self.store = self.runtime.start(Watched, *args, name=kind)
         return self.store
 

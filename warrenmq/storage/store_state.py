@@ -267,7 +267,8 @@ class MsgStoreState:
                 continue
             self.owners.drop(client.owner, msg_id)
             self._one_less(action, DeferredRemove(msg_id, client.trace_id, value, of_the_dead=False))
-            if not self.owners.holds(client.owner, msg_id) and self.writer.cancel(client, msg_id):
+            if msg_id in client.unconfirmed and not self.owners.holds(client.owner, msg_id):
+                self.writer.cancel(client, msg_id)
                 ignored.append(msg_id)
         self.writer.confirm(client, ignored, "ignored")
         self.gc.maybe_combine()

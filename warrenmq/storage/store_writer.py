@@ -131,14 +131,11 @@ class StoreWriter:
             client.unconfirmed[msg_id] = None
             self._waiting[client.cref] = client
 
-    def cancel(self, client: Client, msg_id: bytes) -> bool:
-        """The message was removed before it was safe; False if nobody waited for it."""
-        if msg_id not in client.unconfirmed:
-            return False
+    def cancel(self, client: Client, msg_id: bytes) -> None:
+        """A message that waits for the sync was removed."""
         del client.unconfirmed[msg_id]
         if not client.unconfirmed:
             del self._waiting[client.cref]
-        return True
 
     def sync(self, trigger: Trigger) -> None:
         """Make the current file safe and confirm what waits for it."""
