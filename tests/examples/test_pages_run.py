@@ -1,0 +1,144 @@
+"""Every piece of code in the README and in docs/ runs, and prints what the page says it does."""
+
+import importlib.util
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from tests.support.documents import blocks
+from tests.support.source_tree import ROOT
+
+PRINTS = {
+    "README.md: Embed it, python 1": "done: resize cat.jpg\n",
+    "README.md: Settings, python 1": "67108864\nfsync\n",
+    "README.md: Traces and replay, python 1": "ok\n",
+    "README.md: Simulation, python 1": r"b'payload' after \d+ ms of virtual time\n",
+    "docs/runtime.md: Servers, python 1": "",
+    "docs/runtime.md: Two schedulers, python 1": "crash: the whole process\n",
+    "docs/runtime.md: Supervisors, python 1": "",
+}
+"""What each prints, as a regular expression."""
+
+WITH_SPARK = {
+    "README.md: Traces and replay, python 2": r"\|queue:jobs\|     3\|",
+    "docs/replay.md: Questions of your own, python 1": r"\|actor\|flag\|count\|",
+}
+"""What is somewhere in the output of those that need Spark."""
+
+AROUND = {
+    "docs/runtime.md: Two schedulers, python 1": (
+        """\
+from warrenmq.runtime import Server, Simulation
+
+class Idle(Server):
+    def init(self): pass
+
+def workload():
+    global ref
+    ref = sim.start(Idle)
+""",
+        "print('crash: the whole process')\n",
+    ),
+    "docs/runtime.md: Supervisors, python 1": (
+        """\
+import logging, pykka
+from warrenmq.runtime import Server
+path = "data"
+
+class Store(Server):
+    def init(self, path): pass
+
+class SomePykkaActor(pykka.ThreadingActor):
+    pass
+""",
+        "root.stop()\n",
+    ),
+}
+"""What a fragment needs before and after it."""
+
+THE_TWO_COMMANDS = ["python3 examples/run_demo.py", "python3 tests/run.py"]
+"""Not run here: one is what runs this, and .ci/run types both."""
+
+
+def python(*arguments, cwd):
+    command = [sys.executable, "-W", "error", *arguments]
+    environment = os.environ | {"PYTHONPATH": ROOT}
+    return subprocess.run(
+        command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=120, check=False
+    )
+
+
+def named(name):
+    return next(block for block in blocks("python") if str(block) == name)
+
+
+@pytest.fixture(scope="module")
+def trace(tmp_path_factory):
+    """What the README's own tracing example leaves behind."""
+    pytest.importorskip("plotly")
+    where = tmp_path_factory.mktemp("readme")
+    done = python("-c", named("README.md: Traces and replay, python 1").code, cwd=where)
+    assert done.returncode == 0, done.stderr
+    return where / "trace"
+
+
+@pytest.mark.parametrize("name", PRINTS)
+def test_a_piece_of_python_runs_and_prints_what_is_said(name, tmp_path):
+    block = named(name)
+    if "write_report" in block.code:
+        pytest.importorskip("plotly")
+    for conf in blocks("ini"):
+        (tmp_path / "rabbitmq.conf").write_text(conf.code)
+    before, after = AROUND.get(name, ("", ""))
+    (tmp_path / "block.py").write_text(before + block.code + after)
+    done = python("block.py", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert re.fullmatch(PRINTS[name], done.stdout), done.stdout
+
+
+@pytest.mark.spark
+def test_pieces_that_need_spark_run_in_one_session(trace, tmp_path):
+    """Each would start Spark anew by itself, which takes most of its time."""
+    pytest.importorskip("pyspark")
+    shutil.copytree(trace, tmp_path / "trace")
+    lines = [
+        "from warrenmq.replay.spark_session import spark_session",
+        "with spark_session(short=True) as spark:",
+    ]
+    for name in WITH_SPARK:
+        lines += ["    " + line for line in [f"print({name!r})", *named(name).code.splitlines()]]
+    (tmp_path / "blocks.py").write_text("\n".join(lines))
+    done = python("blocks.py", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    for name, says in WITH_SPARK.items():
+        assert re.search(says, done.stdout.partition(name)[2]), done.stdout
+
+
+def command_lines():
+    lines = [line.partition(" #")[0].strip() for block in blocks("sh") for line in block.code.splitlines()]
+    return [line for line in lines if line]
+
+
+def test_the_two_commands_come_first():
+    assert command_lines()[:2] == THE_TWO_COMMANDS
+
+
+@pytest.mark.parametrize("line", [line for line in command_lines() if line not in THE_TWO_COMMANDS])
+def test_a_command_line_runs(line, tmp_path, trace):
+    verb, *arguments = shlex.split(line)
+    assert verb == "warrenmq"
+    if "--engine python" not in line and importlib.util.find_spec("pyspark") is None:
+        pytest.skip("needs pyspark")
+    shutil.copytree(trace, tmp_path / "trace")
+    done = python("-m", "warrenmq", *arguments, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout
+
+
+def test_every_piece_of_python_has_its_line_here():
+    assert {str(block) for block in blocks("python")} == set(PRINTS) | set(WITH_SPARK)

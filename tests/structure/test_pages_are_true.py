@@ -1,0 +1,70 @@
+"""What the README and docs/ name is there: files, links, settings, invariants."""
+
+import os
+import re
+from dataclasses import fields
+
+import pytest
+
+from tests.support.documents import pages, text_of
+from tests.support.source_tree import ROOT, modules
+from warrenmq.replay.rules import RULES
+from warrenmq.settings import Settings
+
+MADE_BY_COMMANDS = {"report.html", "warrenmq-demo.html", "rabbitmq.conf", "page.html"}
+FILE = re.compile(r"`([\w./-]+\.(?:py|md|toml|txt|html|conf|json))`")
+
+
+def places(page, name, folder):
+    """Where a page may mean: from the root, in warrenmq, beside the file named before it, or in the page's own room
+    (docs/replay.md is about warrenmq/replay).
+    """
+    room = os.path.join("warrenmq", os.path.basename(page).removesuffix(".md"))
+    return [os.path.join(ROOT, where, name) for where in (".", "warrenmq", folder, room)]
+
+
+@pytest.mark.parametrize("page", pages())
+def test_every_file_that_a_page_names_exists(page):
+    missing, folder = [], "."
+    for name in FILE.findall(text_of(page)):
+        if there := [path for path in places(page, name, folder) if os.path.exists(path)]:
+            folder = os.path.relpath(os.path.dirname(there[0]), ROOT)
+        elif name not in MADE_BY_COMMANDS:
+            missing.append(name)
+    assert missing == []
+
+
+@pytest.mark.parametrize("page", pages())
+def test_every_link_leads_somewhere(page):
+    text, here = text_of(page), os.path.dirname(os.path.join(ROOT, page))
+    headings = {
+        "#" + re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-")
+        for heading in re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    }
+    links = [link for link in re.findall(r"\]\(([^)\s]+)\)", text) if "://" not in link]
+    dead = [link for link in links if link not in headings and not os.path.exists(os.path.join(here, link))]
+    assert dead == []
+
+
+def test_every_setting_in_the_readme_is_one_and_has_the_default_that_is_said():
+    table = text_of("README.md").partition("| setting | default |")[2].partition("\n\n")[0]
+    rows = re.findall(r"^\| `(\w+)` \| ([^|]+) \|", table, re.MULTILINE)
+    defaults = {each.name: each.default for each in fields(Settings)}
+    units = {"16 MiB": 16 << 20, "25 ms": 25}
+    assert rows
+    for name, said in rows:
+        plain = said.strip().strip("`")
+        default = defaults[name]
+        assert plain == str(default) or units.get(plain) == default or plain == str(default).strip("()"), name
+
+
+def test_every_room_is_in_the_readme():
+    listed = text_of("README.md").partition("## Where things are")[2]
+    packages = [name for name, module in modules().items() if module.is_package and name != "warrenmq"]
+    assert [name for name in packages if f"{name.rpartition('.')[2]}/" not in listed] == []
+
+
+def test_every_invariant_is_on_the_page_about_replay_in_its_own_words():
+    page = " ".join(text_of("docs/replay.md").split())
+    lines = {rule.id: f"| {rule.id} | {rule.name} | {rule.text} |" for rule in RULES.values()}
+    assert [rule for rule, line in lines.items() if line not in page] == []
