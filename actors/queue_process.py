@@ -53,9 +53,9 @@ if TYPE_CHECKING:
     from warrenmq.storage.variable_queue import Fetched
 
 ENDED = "the queue process ended before the message was safe; publish it again"
-FLUSH_STEP_EVERY = 1_024
-"""Messages published between two steps of a journal flush while the mailbox does not run dry: the flush (one
-segment a step) keeps pace without stopping the queue."""
+FLUSH_STEP_EVERY = 512
+"""Messages published between two steps of a journal flush while the mailbox does not run dry: the flush keeps pace
+without stopping the queue."""
 DISK_FULL_RETRY = 1.0
 """Seconds between attempts to write while the disk is full."""
 

@@ -171,8 +171,9 @@ def test_each_step_writes_and_syncs_one_segment_and_actions_may_come_between() -
     operations.clear()
     assert not index.flush_step()
     assert operations == [
-        "create 2.idx", "append 2.idx", "datasync 2.idx", "sync_dir Q", "pread journal.jif",
-        "create journal.jif.tmp", "truncate journal.jif.tmp", "append journal.jif.tmp", "datasync journal.jif.tmp",
+        "create 2.idx", "append 2.idx", "datasync 2.idx", "sync_dir Q",
+        "create journal.jif.tmp", "truncate journal.jif.tmp", "pread journal.jif", "append journal.jif.tmp",
+        "datasync journal.jif.tmp",
         "rename journal.jif", "sync_dir Q",
     ]  # fmt: skip
     assert index.dirty_count == 2 * 2 + 3

@@ -24,17 +24,13 @@ from warrenmq.errors import CorruptFile
 from warrenmq.storage import segment_parser
 from warrenmq.storage.index_merge import journal_minus_segment, segment_plus_journal
 from warrenmq.storage.index_record import ID_BYTES, body_size, embedded
-from warrenmq.storage.journal import FILE_NAME, Replay
+from warrenmq.storage.journal import FILE_NAME, TEMPORARY, Replay
 from warrenmq.storage.quarantine import set_aside
 from warrenmq.storage.segment import EXTENSION, Facts, Segment
 from warrenmq.storage.torn import Damage
 
 if TYPE_CHECKING:
     from warrenmq.storage.disk import Disk
-
-TEMPORARY = ".tmp"
-"""The end of the names of files that `Disk.replace` had not finished."""
-
 
 @dataclass(slots=True)
 class Found:

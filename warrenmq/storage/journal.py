@@ -44,6 +44,8 @@ _SEQ_ID = (1 << 62) - 1
 _PLAUSIBLE_SEQ_ID = 1 << 48
 """A queue does not come this far: a million messages a second for nine years."""
 _ACTION_BYTES = 8
+TEMPORARY = ".tmp"
+"""The end of the names of files that are not finished; a recovery removes them."""
 RECLAIM_BYTES = 4 << 20
 """Bytes of a replaced journal that are given back at a time: about a millisecond."""
 _PUBLISH_BYTES = 40
@@ -79,6 +81,9 @@ class Journal:
         self.buffered = 0
         """Bytes in the buffer."""
         self.buffered_actions = 0
+        self._copy: File | None = None
+        """The next journal, while a restart is being prepared."""
+        self._new_path = self.path + TEMPORARY
         self._retired: File | None = None
         """A journal that has been replaced: it has no name any more, only blocks."""
         self._retired_size = 0
@@ -129,6 +134,21 @@ class Journal:
         """Have the disk keep what was written."""
         self._file.datasync()
 
+    def copy_rest(self, mark: int, most: int) -> bool:
+        """Before a restart: copy up to `most` more bytes of what it will keep to the new file, and sync them.
+
+        Returns whether there is little enough left to restart now.  Actions may come between the copies.
+        """
+        if self.size - mark <= most and self._copy is None:
+            return True
+        if self._copy is None:
+            self._copy = self._disk.open(self._new_path, create=True)
+            self._copy.truncate(0)
+        at = mark + self._copy.size()
+        self._copy.append(self._file.pread(most, at))
+        self._copy.datasync()
+        return self.size - mark - self._copy.size() <= most
+
     def restart(self, mark: int, last_seq_id: int | None) -> None:
         """Forget the first `mark` bytes of the file: the segment files have them, synced.  The buffer must be empty.
 
@@ -143,11 +163,22 @@ class Journal:
             if trace:
                 self.write()
             return
-        tail = _end_without_doubt(self._file.pread(self.size - mark, mark) + trace, 0)
-        self._disk.replace(self.path, tail)
+        if self._copy is None:
+            new = self._disk.open(self._new_path, create=True)
+            new.truncate(0)
+        else:
+            new, self._copy = self._copy, None
+        rest = self._file.pread(self.size - mark - new.size(), mark + new.size())
+        new.append(_end_without_doubt(rest + trace, new.size()))
+        new.datasync()
+        self._disk.rename(self._new_path, self.path)
         self._retire(self._file)
-        self._file = self._disk.open(self.path)
-        self.size = len(tail)
+        self._file = new
+        self.size = new.size()
+        try:
+            self._disk.sync_dir(self._directory)
+        except OSError as error:  # nobody knows which journal a power cut would leave: not to be tried again
+            raise RuntimeError("the folder of a journal that was restarted could not be synced") from error
 
     def _retire(self, file: File) -> None:
         """Close a journal that was replaced: the last close frees its blocks, so a large one is cut down first."""
@@ -177,9 +208,10 @@ class Journal:
     def close(self) -> None:
         """Give the file back; what is in the buffer is lost."""
         self._file.close()
-        if self._retired is not None:
-            self._retired.close()
-            self._retired = None
+        for file in (self._retired, self._copy):
+            if file is not None:
+                file.close()
+        self._retired = self._copy = None
 
 
 def _end_without_doubt(data: bytes, offset: int) -> bytes:

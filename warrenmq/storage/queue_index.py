@@ -296,11 +296,8 @@ class QueueIndex:
     @property
     def flushing(self) -> bool:
         """Whether flush_step() has something to do: the journal holds more actions than it may."""
-        return (
-            self._flush is not None
-            or self.dirty_count > self._max_journal_entries
-            or self._journal.reclaiming
-        )
+        due = self.dirty_count > self._max_journal_entries
+        return due or self._flush is not None or self._journal.reclaiming
 
     def flush_step(self) -> bool:
         """Move up to FLUSH_BYTES of entries from the journal to a segment file; True while there is more to do.
@@ -315,9 +312,11 @@ class QueueIndex:
             return self.flushing
         if self._flush is None:
             self._flush = self._begin_flush()
+        # the further behind, the larger the steps: a queue that is never idle must not outrun them
+        most = FLUSH_BYTES * max(1, self.dirty_count // self._max_journal_entries)
         if self._flush.waiting:
-            self._flush_some(self._flush)
-        if not self._flush.waiting:
+            self._flush_some(self._flush, most)
+        if not self._flush.waiting and self._journal.copy_rest(self._flush.mark, most):
             self._finish_flush(self._flush)
             self._flush = None
         return self.flushing
@@ -334,13 +333,14 @@ class QueueIndex:
             self.flush_step()
 
     def _begin_flush(self) -> _Flush:
-        """Delete the segments that are done with, which is nearly free, and see which others have entries to append."""
-        for segment in [each for each in self._segments.values() if not each.unacked]:
+        """Forget segments that never reached a file, and see which others have entries to append or are done with."""
+        for segment in [each for each in self._segments.values() if not each.unacked and not each.on_disk]:
             self._delete(segment)
-        waiting = [segment for _, segment in sorted(self._segments.items(), reverse=True) if segment.dirty()]
+        descending = [self._segments[number] for number in sorted(self._segments, reverse=True)]
+        waiting = [segment for segment in descending if segment.dirty() or not segment.unacked]
         return _Flush(self._journal.size, self.dirty_count, self.next_seq_id, waiting)
 
-    def _flush_some(self, flush: _Flush) -> None:
+    def _flush_some(self, flush: _Flush, most: int) -> None:
         segment = flush.waiting[-1]
         if not segment.unacked:
             self._delete(segment)
@@ -349,14 +349,14 @@ class QueueIndex:
             # positions are listed once, so that a segment which is still being published to comes to an end
             flush.positions = flush.positions or segment.to_append()
             if flush.positions:
-                self._append(segment, flush.positions)
+                self._append(segment, flush.positions, most)
         if not flush.positions:
             flush.waiting.pop()
 
-    def _append(self, segment: Segment, positions: list[int]) -> None:
+    def _append(self, segment: Segment, positions: list[int], most: int) -> None:
         self._folder_changed = self._folder_changed or not segment.on_disk
         path = segment_path(self._directory, segment.number)
-        size = append_some(self._disk, path, segment, positions, FLUSH_BYTES)
+        size = append_some(self._disk, path, segment, positions, most)
         if self._trace is not None:
             self._trace.emit(Ev.QI_FLUSH, a=1, b=size)
 
