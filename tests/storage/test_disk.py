@@ -184,7 +184,19 @@ def test_a_power_cut_keeps_a_prefix_of_unsynced_writes_tears_the_next_or_leaves_
         file.append(b"ab")
         file.append(b"c")
 
-    assert outcomes(build, "/d/f") == {b"S", b"Sa", b"Sab", b"Sabc", b"S\0\0", b"Sa\0", b"Sab\0"}
+    assert outcomes(build, "/d/f") == {b"S", b"Sa", b"Sab", b"Sabc", b"S\0\0", b"Sab\0"}
+
+
+def test_the_zeros_that_a_power_cut_leaves_begin_where_a_write_or_a_sector_does() -> None:
+    def build(disk: SimulatedDisk) -> None:
+        file = disk.open("/d/f", create=True)
+        file.append(b"S" * 500)
+        file.datasync()
+        disk.sync_dir("/d")
+        file.append(b"x" * 40)
+
+    zeros_from = {len(found.rstrip(b"\0")) for found in outcomes(build, "/d/f") if found and found.endswith(b"\0")}
+    assert zeros_from == {500, 512}
 
 
 def test_folder_entries_survive_a_power_cut_only_when_synced() -> None:

@@ -5,7 +5,8 @@ ordered list of changes not yet synced.  Folder entries likewise: a file created
 name and a durable one, until its folder is synced.  A power cut then keeps
 
 - of each file, a random prefix of its unsynced changes; the first change that is lost may be torn: some of its
-  bytes arrived, and the file may already have its new length, filled with zeros;
+  bytes arrived, and the file may already have its new length, filled with zeros from where the change or a sector
+  begins (a disk writes sectors as a whole);
 - of the unsynced folder entries, a random selection in any order, since a file system promises none.
 
 A datasync that fails loses what it should have saved, as Linux does (the pages are marked clean): readers
@@ -25,6 +26,7 @@ from threading import RLock
 from typing import TYPE_CHECKING
 
 from warrenmq.storage.fenced_disk import FencedDisk
+from warrenmq.storage.torn import SECTOR
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -62,9 +64,12 @@ class _Change:
             return
         end = self.offset + len(self.data)
         arrived = rng.randint(0, len(self.data))
+        longer = rng.random() < 0.5
+        if longer and arrived < len(self.data):
+            arrived = max(0, arrived - (self.offset + arrived) % SECTOR)
         if arrived:
             _Change(self.data[:arrived], self.offset).apply(content)
-        if rng.random() < 0.5:
+        if longer:
             _resize(content, max(len(content), end))
 
 
