@@ -130,6 +130,12 @@ def test_a_body_that_contains_records_is_one_record() -> None:
     assert ids(scan(data, {msg_id(1), msg_id(2)})) == [msg_id(1), msg_id(4)]
 
 
+def test_zeros_that_happen_to_reach_to_the_end_of_the_file_swallow_no_living_record() -> None:
+    """The torn record's id ends in 00 .. 00 63: taken for a size, 99 bytes, it ends where the file does."""
+    data = record(99, b"z" * 50)[:28] + record(0, bytes(6)) + bytes(34) + record(1, bytes(6))
+    assert ids(scan(data, {msg_id(0), msg_id(1)})) == [msg_id(0), msg_id(1)]
+
+
 PIECES = st.one_of(
     st.tuples(st.just("record"), st.binary(max_size=300)),
     st.tuples(st.just("zeros"), st.integers(0, 40).map(bytes)),

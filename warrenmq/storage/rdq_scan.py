@@ -6,8 +6,8 @@ stands and goes on from there.  It never raises on what it reads.
 
 What counts as a record at a position
     plausible   16 <= size, the record ends within the file, and its last byte is FF
-    trusted     plausible, and: its id is known to be alive, or the end of the file or another plausible record
-                follows
+    trusted     plausible, and: its id is known to be alive; or the end of the file or another plausible record
+                follows, and no living record begins inside it
 
     | at a position in the chain | then                                                                    |
     | -------------------------- | ----------------------------------------------------------------------- |
@@ -173,9 +173,16 @@ class _Scanner:
 
     def _trusted(self, at: int, total: int) -> bool:
         """Whether a plausible record is more than an accident."""
-        if self._alive is not None and self._msg_id(at) in self._alive:
+        alive = self._alive
+        if alive is not None and self._msg_id(at) in alive:
             return True
-        return at + total >= self._size or self._plausible(at + total) > 0
+        if at + total < self._size and not self._plausible(at + total):
+            return False
+        # Zeros and a marker far away make a record of anything: it must not swallow one that somebody needs.
+        end = min(at + total, at + LOOK_AHEAD)
+        return alive is None or not any(
+            self._msg_id(inside) in alive for inside, _ in self._candidates(at + 1, end)
+        )
 
     def _set_aside(self, start: int, end: int) -> None:
         """Note [start, end) as damaged, less the runs of zeros around it."""
