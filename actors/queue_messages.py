@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 
     from warrenmq.actors.confirms import Confirm
     from warrenmq.actors.queue_consumers import Outlet
+    from warrenmq.runtime import From
     from warrenmq.storage.variable_queue import Fetched, Publication
 
 
@@ -151,3 +152,25 @@ class Deliveries:
 
     first_tag: int
     messages: list[Fetched]
+
+
+@dataclass(slots=True)
+class SyncTimeout:
+    """Info, from a timer of its own: confirms have waited long enough."""
+
+
+@dataclass(slots=True)
+class Idle:
+    """Info: acks have waited long enough for a sync, or the disk was full a while ago."""
+
+
+@dataclass(slots=True)
+class GoOn:
+    """Info: a journal flush has more to do."""
+
+
+@dataclass(slots=True)
+class GetTimeout:
+    """Info: a Get has waited long enough."""
+
+    sender: From

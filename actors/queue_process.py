@@ -13,7 +13,6 @@ without an answer get a nack.
 from __future__ import annotations
 
 import errno
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from warrenmq.actors.msg_store_client import BumpCredit, MsgStoreClient
@@ -26,6 +25,9 @@ from warrenmq.actors.queue_messages import (
     Delete,
     Drain,
     Get,
+    GetTimeout,
+    GoOn,
+    Idle,
     Info,
     MsgsOnDisk,
     Publish,
@@ -33,6 +35,7 @@ from warrenmq.actors.queue_messages import (
     QueueInfo,
     Refused,
     Reject,
+    SyncTimeout,
     Taken,
 )
 from warrenmq.actors.queue_recovery import QueueSpec, recover
@@ -60,21 +63,8 @@ DISK_FULL_RETRY = 1.0
 """Seconds between attempts to write while the disk is full."""
 
 
-class _SyncTimeout:
-    """Info from the process's own timer."""
-
-
-class _RetryWrite:
-    """Info: the disk was full; try again."""
-
-
-@dataclass(slots=True)
-class _GetTimeout:
-    sender: From
-
-
 _PRIORITIES: dict[type, int] = {
-    Info: 9, Delete: 8, MsgsOnDisk: 6, _SyncTimeout: 6, Ack: 4, BumpCredit: 4, Taken: 3,
+    Info: 9, Delete: 8, MsgsOnDisk: 6, SyncTimeout: 6, Ack: 4, BumpCredit: 4, Taken: 3,
 }  # fmt: skip
 
 
@@ -206,13 +196,15 @@ class QueueProcess(Server):
         """The process's own timers."""
         self._take_in()
         match message:
-            case _SyncTimeout():
+            case SyncTimeout():
                 self._sync_timer = None
                 if self._unconfirmed.wait_for_sync:
                     self._sync(Trigger.TIMER)
-            case _RetryWrite():
+            case Idle():
                 self._sync(Trigger.TIMER)
-            case _GetTimeout():
+                if self._vq.index.dirty_count and not (self._vq.ready or self._vq.unacked):
+                    self._guarded(self._vq.index.begin_flush)  # an empty queue needs no disk
+            case GetTimeout():
                 if self._consumers.stop_waiting(message.sender):
                     message.sender.reply(None)
 
@@ -225,9 +217,9 @@ class QueueProcess(Server):
         if self._unconfirmed.wait_for_sync and not self._disk_full:
             self._sync(Trigger.MAILBOX_EMPTY)
         elif self._acks_unsynced and self._idle_timer is None:
-            self._idle_timer = self.send_after(self._idle_interval, _RetryWrite())
-        if self._vq.index.flushing:
-            self._guarded(self._vq.index.flush_step)
+            self._idle_timer = self.send_after(self._idle_interval, Idle())
+        if self._vq.index.flushing and self._guarded(self._vq.index.flush_step):
+            self.send_after(0, GoOn())  # back here when whatever came meanwhile has been handled
 
     def terminate(self, reason: Any) -> None:
         """A clean stop leaves everything on disk and says so; anything else leaves the files to recovery."""
@@ -253,7 +245,7 @@ class QueueProcess(Server):
     # -- publish and confirm
 
     def _nack_all(self, _reason: object) -> None:
-        """The process is dead, whatever way: called in the thread that found it so."""
+        """The process is dead: called in the thread that found it so."""
         self._unconfirmed.nack_all(ENDED)
         self._intake.nack_all(ENDED)
 
@@ -274,7 +266,7 @@ class QueueProcess(Server):
         if self._disk_full:
             intake.refuse()
         elif intake.take_in() and self._sync_timer is None:
-            self._sync_timer = self.send_after(self._sync_interval, _SyncTimeout())
+            self._sync_timer = self.send_after(self._sync_interval, SyncTimeout())
         for store, client in self._clients.items():
             if client.blocked:
                 intake.block(store)
@@ -302,7 +294,7 @@ class QueueProcess(Server):
             if not self._disk_full:
                 self._disk_full = True
                 self.log.warning("the disk is full: publishes are refused until there is room", error=str(error))
-            self._idle_timer = self.send_after(DISK_FULL_RETRY, _RetryWrite())
+            self._idle_timer = self.send_after(DISK_FULL_RETRY, Idle())
             return False
         if self._disk_full:
             self._disk_full = False
@@ -370,7 +362,7 @@ class QueueProcess(Server):
             if request.timeout <= 0:
                 self._consumers.stop_waiting(sender)
                 return None
-            self.send_after(request.timeout, _GetTimeout(sender))
+            self.send_after(request.timeout, GetTimeout(sender))
         return NO_REPLY
 
     # -- control

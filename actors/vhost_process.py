@@ -19,10 +19,11 @@ from pykka import ActorDeadError
 
 from warrenmq.actors.queue_messages import Delete, Refused
 from warrenmq.actors.queue_recovery import QueueSpec
-from warrenmq.errors import AccessRefused, Error, NotFound, PreconditionFailed
+from warrenmq.errors import AccessRefused, Blocked, Error, NotFound, PreconditionFailed
 from warrenmq.routing import EXCHANGE_TYPES, PREDECLARED, Binding, ExchangeSpec
 from warrenmq.runtime import Server
 from warrenmq.storage.definitions import BindingRecord, ExchangeRecord, QueueRecord
+from warrenmq.storage.disk import is_full
 from warrenmq.supervisors import start_child
 
 if TYPE_CHECKING:
@@ -152,6 +153,10 @@ class VhostProcess(Server):
             return handlers[type(request)](request)
         except Error as error:
             return Refused(error)
+        except OSError as error:
+            if not is_full(error):
+                raise
+            return Refused(Blocked("the disk is full, so nothing was changed; make room and try again"))
 
     def handle_cast(self, message: Any) -> None:
         """An auto-delete queue may go, unless somebody consumes from it again."""
@@ -175,11 +180,15 @@ class VhostProcess(Server):
         if unknown := sorted(set(record.arguments) - KNOWN_ARGUMENTS):
             msg = f"queue argument {unknown[0]!r} is not supported yet; leave it out"
             raise PreconditionFailed(msg)
-        if record.durable:
-            self.vhost.definitions.put_queue(record)
-        else:
+        try:
+            self._start_queue(record)
+            if record.durable:  # last: what this process cannot finish is not declared
+                self.vhost.definitions.put_queue(record)
+        except OSError:
+            self._undo_start(record)
+            raise
+        if not record.durable:
             self.vhost.transient_queues[record.name] = record
-        self._start_queue(record)
         self.vhost.router.add_queue(record.name)
         return record.name
 
@@ -192,6 +201,13 @@ class VhostProcess(Server):
         spec = QueueSpec(record.name, directory, vhost.directory.quarantine, record.durable, *self._stores,
                          settings=vhost.settings, disk=vhost.disk, last_consumer_gone=auto_delete)  # fmt: skip
         start_child(self.runtime, self._queue_sup, spec, name=queue_name(record.name))
+
+    def _undo_start(self, record: QueueRecord) -> None:
+        """There was no room for a queue of which nobody has heard yet."""
+        with suppress(ActorDeadError):
+            delete = Delete(if_unused=False, if_empty=False, commit=lambda: None)
+            self.call(queue_name(record.name), delete, timeout=None)
+        self._disk.rmtree(self.vhost.directory.queue(record.name))
 
     def _delete_queue(self, request: DeleteQueue) -> int:
         record = self.vhost.queue(request.name)
@@ -215,7 +231,7 @@ class VhostProcess(Server):
             raise reply.error
         self.vhost.transient_queues.pop(record.name, None)
         for binding in self.vhost.router.remove_queue(record.name):
-            self._forget_binding(binding)
+            self._delete_if_unbound(binding.source)
         self._disk.rmtree(self.vhost.directory.queue(record.name))
         return int(reply)
 
@@ -257,24 +273,28 @@ class VhostProcess(Server):
         if request.if_unused and self.vhost.router.bindings[request.name]:
             msg = f"exchange {request.name!r} is in use: it has bindings"
             raise PreconditionFailed(msg)
-        for binding in self.vhost.router.remove_exchange(request.name):
-            self._forget_binding(binding)
         if spec.durable:
             self.vhost.definitions.delete_exchange(spec.name)
+        self.vhost.router.remove_exchange(spec.name)
 
     def _bind(self, request: Bind) -> None:
         binding = request.binding
         spec = self._check_binding(binding)
         record = self.vhost.queue(binding.destination)
-        if not self.vhost.router.bind(binding):
+        if binding in self.vhost.router.bindings[binding.source]:
             return
         if spec.durable and record is not None and record.durable:
             self.vhost.definitions.bind(_binding_record(binding))
+        self.vhost.router.bind(binding)
 
     def _unbind(self, request: Unbind) -> None:
-        self._check_binding(request.binding)
-        if self.vhost.router.unbind(request.binding):
-            self._forget_binding(request.binding)
+        binding = request.binding
+        self._check_binding(binding)
+        record = _binding_record(binding)
+        if record in self.vhost.definitions.bindings:
+            self.vhost.definitions.unbind(record)
+        if self.vhost.router.unbind(binding):
+            self._delete_if_unbound(binding.source)
 
     def _check_binding(self, binding: Binding) -> ExchangeSpec:
         if not binding.source:
@@ -289,14 +309,11 @@ class VhostProcess(Server):
             raise NotFound(msg)
         return spec
 
-    def _forget_binding(self, binding: Binding) -> None:
-        """A binding is gone from the router: take it from the disk, and an auto-delete exchange with its last."""
-        record = _binding_record(binding)
-        if record in self.vhost.definitions.bindings:
-            self.vhost.definitions.unbind(record)
-        spec = self.vhost.router.exchanges.get(binding.source)
-        if spec is not None and spec.auto_delete and not self.vhost.router.bindings[spec.name]:
-            self._delete_exchange(DeleteExchange(spec.name, if_unused=False))
+    def _delete_if_unbound(self, exchange: str) -> None:
+        """An auto-delete exchange goes with its last binding."""
+        spec = self.vhost.router.exchanges.get(exchange)
+        if spec is not None and spec.auto_delete and not self.vhost.router.bindings[exchange]:
+            self._delete_exchange(DeleteExchange(exchange, if_unused=False))
 
 
 def _check_equivalent(kind: str, name: str, known: object, wanted: object, fields: tuple[str, ...]) -> None:

@@ -19,6 +19,7 @@ Source: rabbit_queue_index of RabbitMQ 3.10, reference/classic-queue.md section 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -77,8 +78,7 @@ class QueueIndex:
         self._journal = Journal(disk, directory)
         self.dirty_count = 0
         self.next_seq_id = 0
-        self._unsynced_bytes = 0
-        self._unsynced_actions = 0
+        self._unsynced_bytes = self._unsynced_actions = 0
         self._flush: _Flush | None = None
         self._folder_changed = True
         """Files were made or deleted, by us or by a process before us, and the folder was not synced since."""
@@ -275,10 +275,8 @@ class QueueIndex:
     def _write_full_buffer(self) -> None:
         """Write in passing.  A disk that is full is sync()'s to report; until one succeeds nothing is tried here."""
         if not self._write_failed:
-            try:
+            with suppress(OSError):
                 self.flush_buffer(Trigger.BUFFER_FULL)
-            except OSError:
-                pass
 
     def sync(self, trigger: Trigger) -> None:
         """Return when every action up to here is safe."""
@@ -300,18 +298,17 @@ class QueueIndex:
         return due or self._flush is not None or self._journal.reclaiming
 
     def flush_step(self) -> bool:
-        """Move up to FLUSH_BYTES of entries from the journal to a segment file; True while there is more to do.
+        """Move some entries from the journal to a segment file; True while there is more to do.
 
         New actions may come between the steps.  After an error the step can be tried again.
         """
         if not self.flushing:
             return False
-        self.flush_buffer(Trigger.JOURNAL_FLUSH)
         if self._flush is None and self._journal.reclaiming:
             self._journal.reclaim()
             return self.flushing
-        if self._flush is None:
-            self._flush = self._begin_flush()
+        self.begin_flush()
+        assert self._flush is not None
         # the further behind, the larger the steps: a queue that is never idle must not outrun them
         most = FLUSH_BYTES * max(1, self.dirty_count // self._max_journal_entries)
         if self._flush.waiting:
@@ -321,14 +318,17 @@ class QueueIndex:
             self._flush = None
         return self.flushing
 
-    def flush(self) -> None:
-        """The whole journal at once, however short it is."""
-        self._run_flush()  # one in progress leaves what came after its beginning
+    def begin_flush(self) -> None:
+        """Have flush_step() move the whole journal, however short it is."""
         self.flush_buffer(Trigger.JOURNAL_FLUSH)
-        self._flush = self._begin_flush()
-        self._run_flush()
+        if self._flush is None:
+            self._flush = self._begin_flush()
 
-    def _run_flush(self) -> None:
+    def flush(self) -> None:
+        """The whole journal at once."""
+        while self._flush is not None:  # it leaves what came after its beginning
+            self.flush_step()
+        self.begin_flush()
         while self._flush is not None:
             self.flush_step()
 
