@@ -12,7 +12,6 @@ without an answer get a nack.
 
 from __future__ import annotations
 
-import errno
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from warrenmq.actors.msg_store_client import BumpCredit, MsgStoreClient
@@ -40,9 +39,10 @@ from warrenmq.actors.queue_messages import (
 )
 from warrenmq.actors.queue_recovery import QueueSpec, recover
 from warrenmq.actors.queue_trace import QueueTrace
-from warrenmq.errors import AccessRefused, PreconditionFailed
+from warrenmq.errors import AccessRefused, Blocked, PreconditionFailed
 from warrenmq.log import Log
 from warrenmq.runtime import NO_REPLY, CreditSpec, From, Server, Stop
+from warrenmq.storage.disk import is_full
 from warrenmq.storage.recovery_terms import save_terms
 from warrenmq.storage.unconfirmed import Unconfirmed
 from warrenmq.trace.events import DROP_DELETED, DROP_LOST, DROP_PURGED, DROP_REJECTED, Trigger
@@ -202,7 +202,8 @@ class QueueProcess(Server):
                     self._sync(Trigger.TIMER)
             case Idle():
                 self._sync(Trigger.TIMER)
-                if self._vq.index.dirty_count and not (self._vq.ready or self._vq.unacked):
+                empty = not (self._vq.ready or self._vq.unacked)
+                if self._vq.index.dirty_count and empty and not self._disk_full:
                     self._guarded(self._vq.index.begin_flush)  # an empty queue needs no disk
             case GetTimeout():
                 if self._consumers.stop_waiting(message.sender):
@@ -218,13 +219,21 @@ class QueueProcess(Server):
             self._sync(Trigger.MAILBOX_EMPTY)
         elif self._acks_unsynced and self._idle_timer is None:
             self._idle_timer = self.send_after(self._idle_interval, Idle())
-        if self._vq.index.flushing and self._guarded(self._vq.index.flush_step):
+        if self._vq.index.flushing and not self._disk_full and self._guarded(self._vq.index.flush_step):
             self.send_after(0, GoOn())  # back here when whatever came meanwhile has been handled
 
     def terminate(self, reason: Any) -> None:
         """A clean stop leaves everything on disk and says so; anything else leaves the files to recovery."""
         if reason != "shutdown" or self._disk_full:
             return
+        try:
+            self._stop_cleanly()
+        except OSError as error:
+            if not is_full(error):
+                raise
+            self.log.warning("the disk is full: the next start has to recover this queue", error=str(error))
+
+    def _stop_cleanly(self) -> None:
         self._take_in()
         vq = self._vq
         vq.drop_transient_pending()
@@ -270,7 +279,7 @@ class QueueProcess(Server):
         for store, client in self._clients.items():
             if client.blocked:
                 intake.block(store)
-        if self._since_flush_step >= FLUSH_STEP_EVERY and self._vq.index.flushing:
+        if self._since_flush_step >= FLUSH_STEP_EVERY and self._vq.index.flushing and not self._disk_full:
             self._since_flush_step = 0
             self._guarded(self._vq.index.flush_step)
         if self._vq.ready >= BATCH:
@@ -289,11 +298,13 @@ class QueueProcess(Server):
         try:
             write()
         except OSError as error:
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            if not is_full(error):
                 raise
             if not self._disk_full:
                 self._disk_full = True
                 self.log.warning("the disk is full: publishes are refused until there is room", error=str(error))
+            if self._idle_timer is not None:
+                self._idle_timer.cancel()
             self._idle_timer = self.send_after(DISK_FULL_RETRY, Idle())
             return False
         if self._disk_full:
@@ -383,7 +394,12 @@ class QueueProcess(Server):
             return Refused(PreconditionFailed(f"queue {name!r} is in use: it has consumers"))
         if request.if_empty and self._vq.ready:
             return Refused(PreconditionFailed(f"queue {name!r} is not empty: it has {self._vq.ready} ready messages"))
-        request.commit()
+        try:
+            request.commit()
+        except OSError as error:
+            if not is_full(error):
+                raise
+            return Refused(Blocked(f"the disk is full, so queue {name!r} was not deleted; make room and try again"))
         ready = self._purge(DROP_DELETED)
         self._vq.index.delete()
         self._persistent.delete()

@@ -80,7 +80,7 @@ class Returned(Refusal):
 
 
 class Blocked(Refusal):
-    """A memory or disk alarm is set and the caller asked not to wait."""
+    """The disk is full: nothing was taken or changed; make room and try again."""
 
 
 class BrokerClosed(Refusal):

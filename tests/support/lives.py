@@ -30,6 +30,12 @@ def short_life(host: SimulatedHost) -> None:
     broker.close()
 
 
+def kill(host: SimulatedHost, victim: str) -> None:
+    """End one actor, and wait until somebody has its name again."""
+    host.sim.kill(host.sim.whereis(victim))
+    host.wait_until(lambda: host.sim.is_registered(victim) and host.sim.is_registered("vhost_process"))
+
+
 def long_life(host: SimulatedHost) -> None:
     """Several queues, exchanges and consumers; kills of single actors; a power cut; two runs."""
     choose = random.Random(f"life {host.seed}")
@@ -53,9 +59,7 @@ def long_life(host: SimulatedHost) -> None:
                     pass
             if number % 20 == 10:
                 victim = choose.choice((*map(queue_name, names), "msg_store_persistent", "vhost_process"))
-                before = host.sim.whereis(victim)
-                host.sim.kill(before)
-                host.wait_until(lambda: all(map(host.sim.is_registered, (victim, "vhost_process"))))
+                kill(host, victim)
         for name in names:
             with broker.queue(name).consume(prefetch=5) as consumer:
                 for _ in range(10):
