@@ -101,6 +101,14 @@ def test_folders_of_unknown_queues_go_and_what_was_durable_goes_to_the_quarantin
     assert disk.read(f"{vhost.quarantine}/{queue_folder('/', 'lost')}/journal.jif") == b"lost"
 
 
+def test_the_folder_of_a_queue_that_was_being_declared_is_no_case_for_the_quarantine(disk: SimulatedDisk) -> None:
+    vhost = DataDirectory.open(disk, "/data", SETTINGS).vhost("/")
+    vhost.make_queue(disk, "unfinished")
+    disk.open(f"{vhost.queue('unfinished')}/journal.jif", create=True).close()
+    vhost.remove_unknown(disk, [])
+    assert disk.listdir(f"{VHOST}/queues") == disk.listdir(vhost.quarantine) == []
+
+
 def test_boots_are_counted_durably(disk: SimulatedDisk) -> None:
     directory = DataDirectory.open(disk, "/data", SETTINGS)
     for boot in (1, 2, 3):

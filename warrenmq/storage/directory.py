@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from warrenmq.storage.disk import Disk
 
 VHOSTS = "msg_stores/vhosts"
+QUEUE_NAME = ".queue_name"
+"""In a durable queue's folder: whose it is."""
 _DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _BEYOND_ANY_BOOT = 1 << 20
 """Where counting goes on when the serial cannot be read: boot numbers must not come again."""
@@ -146,7 +148,7 @@ class VhostDirectory:
 
     def make_queue(self, disk: Disk, name: str) -> None:
         """Make the folder of a durable queue and write into it whose it is."""
-        path = f"{self.queue(name)}/.queue_name"
+        path = f"{self.queue(name)}/{QUEUE_NAME}"
         if not disk.exists(path):
             disk.mkdir(self.queue(name))
             disk.sync_dir(self._queues)  # it may be there since a crash, and not synced
@@ -156,17 +158,19 @@ class VhostDirectory:
         """Remove the folders of queues that are not declared.
 
         One that says whose it is belonged to a durable queue: it was being deleted, or the definitions were damaged.
-        It is moved to the quarantine, where a person can decide.
+        It is moved to the quarantine, where a person can decide, unless there never was anything in it: then it was being
+        declared.
         """
         known = {queue_folder(self.name, name) for name in names}
         for folder in disk.listdir(self._queues):
             path = f"{self._queues}/{folder}"
             if folder in known or not disk.is_dir(path):
                 continue
-            if disk.exists(f"{path}/.queue_name"):
+            files = disk.listdir(path)
+            if QUEUE_NAME in files and any(disk.size(f"{path}/{name}") for name in files if name != QUEUE_NAME):
                 kept = f"{self.quarantine}/{folder}"
                 disk.mkdir(kept)
-                for name in disk.listdir(path):
+                for name in files:
                     disk.replace(f"{kept}/{name}", disk.read(f"{path}/{name}"))
             disk.rmtree(path)
 
