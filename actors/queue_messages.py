@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from warrenmq.errors import PreconditionFailed
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -116,6 +118,14 @@ class Delete:
     if_unused: bool
     if_empty: bool
     commit: Callable[[], None]
+
+    def refusal(self, queue: str, consumers: int, ready: int) -> Refused | None:
+        """Why the queue stays; None when the conditions hold (AMQP's 406)."""
+        if self.if_unused and consumers:
+            return Refused(PreconditionFailed(f"queue {queue!r} is in use: it has consumers"))
+        if self.if_empty and ready:
+            return Refused(PreconditionFailed(f"queue {queue!r} is not empty: it has {ready} ready messages"))
+        return None
 
 
 @dataclass(slots=True)

@@ -39,7 +39,7 @@ from warrenmq.actors.queue_messages import (
 )
 from warrenmq.actors.queue_recovery import QueueSpec, recover
 from warrenmq.actors.queue_trace import QueueTrace
-from warrenmq.errors import AccessRefused, Blocked, PreconditionFailed
+from warrenmq.errors import AccessRefused, Blocked
 from warrenmq.log import Log
 from warrenmq.runtime import NO_REPLY, CreditSpec, From, Server, Stop
 from warrenmq.storage.disk import is_full
@@ -99,8 +99,7 @@ class QueueProcess(Server):
         self.log = Log("warrenmq.queue", queue=spec.name)
         self._unconfirmed = Unconfirmed()
         self._draining: list[From] = []
-        self._acks_unsynced = False
-        self._disk_full = False
+        self._acks_unsynced = self._disk_full = False
         self._since_flush_step = 0
         self._sync_timer: Timer | None = None
         self._idle_timer: Timer | None = None
@@ -122,14 +121,9 @@ class QueueProcess(Server):
         self._vq, found, clean = recover(spec, disk, self._persistent, self._transient, self.trace)
         self._rows = None if self.trace is None else QueueTrace(self.trace)
         self._consumers = QueueConsumers(spec.name, self._vq, self._noted)
-        self._intake = QueueIntake(
-            spec.name,
-            durable=spec.durable,
-            vq=self._vq,
-            unconfirmed=self._unconfirmed,
-            rows=self._rows,
-            credit=CreditSpec(*spec.settings.credit_flow_default_credit),
-        )
+        credit = CreditSpec(*spec.settings.credit_flow_default_credit)
+        self._intake = QueueIntake(spec.name, durable=spec.durable, vq=self._vq, unconfirmed=self._unconfirmed,
+                                   rows=self._rows, credit=credit)  # fmt: skip
         if self._rows is not None:
             self._rows.recovered(found, self._vq.index.live_runs(), clean=clean)
         if found.count or found.dropped or found.quarantined:
@@ -335,7 +329,7 @@ class QueueProcess(Server):
         self._tell_lost()
 
     def _tell_lost(self) -> None:
-        """Bodies that the store reported as damaged left the queue before the messages behind them."""
+        """Messages whose bodies were damaged left the queue before those behind them."""
         if lost := self._vq.take_lost():
             self._drop(lost, DROP_LOST)
 
@@ -390,10 +384,8 @@ class QueueProcess(Server):
 
     def _delete(self, request: Delete, sender: From) -> Any:
         name = self.spec.name
-        if request.if_unused and self._consumers.pushed():
-            return Refused(PreconditionFailed(f"queue {name!r} is in use: it has consumers"))
-        if request.if_empty and self._vq.ready:
-            return Refused(PreconditionFailed(f"queue {name!r} is not empty: it has {self._vq.ready} ready messages"))
+        if (refusal := request.refusal(name, len(self._consumers.pushed()), self._vq.ready)) is not None:
+            return refusal
         try:
             request.commit()
         except OSError as error:
@@ -402,7 +394,7 @@ class QueueProcess(Server):
             return Refused(Blocked(f"the disk is full, so queue {name!r} was not deleted; make room and try again"))
         ready = self._purge(DROP_DELETED)
         self._vq.index.delete()
-        self._persistent.delete()
-        self._transient.delete()
+        for client in self._clients.values():
+            client.delete()
         sender.reply(ready)
         raise Stop("normal")

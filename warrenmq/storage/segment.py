@@ -114,8 +114,11 @@ class Segment:
                     parts.append(mark)
         data = b"".join(parts)
         last = data[-MARK_BYTES:]
-        # a mark too many says nothing new
-        return data + last if in_doubt(last, offset + len(data) - len(last)) else data, taken
+        if taken and taken[-1] in acked and in_doubt(last, offset + len(data) - len(last)):
+            # One ack mark too many says nothing new.  A deliver mark in doubt is left alone: twice it would be an
+            # ack, and without it the message only counts as not delivered.
+            data += last
+        return data, taken
 
     def flushed(self, positions: list[int]) -> None:
         """The file has what there was for these."""
