@@ -52,6 +52,14 @@ def test_damaged_terms_are_none(disk: SimulatedDisk, position: int) -> None:
     assert not disk.exists(PATH)
 
 
+@pytest.mark.parametrize("size", range(10))
+def test_terms_that_were_cut_short_or_zeroed_are_none(disk: SimulatedDisk, size: int) -> None:
+    save_terms(disk, "/q", Terms(1_000, 7))
+    for left in (disk.read(PATH)[:size], bytes(size)):
+        disk.replace(PATH, left)
+        assert take_terms(disk, "/q") is None
+
+
 @pytest.mark.parametrize("value", [[2, 1, 1], [1, 1], {"a": 1}, None])
 def test_terms_of_another_version_are_none(disk: SimulatedDisk, value: object) -> None:
     save_terms(disk, "/q", Terms(1, 1))

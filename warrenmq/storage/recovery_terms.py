@@ -44,7 +44,7 @@ def take_terms(disk: Disk, directory: str) -> Terms | None:
     stored = disk.read(path)
     discard_terms(disk, directory)
     disk.sync_dir(directory)
-    if zlib.crc32(stored[4:]) != int.from_bytes(stored[:4], "big"):
+    if not stored[4:] or zlib.crc32(stored[4:]) != int.from_bytes(stored[:4], "big"):
         return None
     match msgpack.unpackb(stored[4:]):
         case [version, int() as next_seq_id, int() as next_deliver_seq_id] if version == _VERSION:
