@@ -100,7 +100,7 @@ class BrokerMachine(RuleBasedStateMachine):
         persistent=st.booleans(),
         wait=st.booleans(),
     )
-    def publish(self, to: str, size: int, persistent: bool, wait: bool) -> None:  # noqa: FBT001
+    def publish(self, to: str, size: int, persistent: bool, wait: bool) -> None:
         self.number += 1
         body = b"%d " % self.number + b"." * size
         exchange, key = ("both", "") if to == "both" else ("", to)
@@ -122,7 +122,7 @@ class BrokerMachine(RuleBasedStateMachine):
         queue.held.append((queue.ready.pop(0), delivery))
 
     @rule(name=st.sampled_from(QUEUES), multiple=st.booleans(), data=st.data())
-    def ack(self, name: str, multiple: bool, data: st.DataObject) -> None:  # noqa: FBT001
+    def ack(self, name: str, multiple: bool, data: st.DataObject) -> None:
         queue = self.model[name]
         if queue.held:
             index = data.draw(st.integers(0, len(queue.held) - 1))
@@ -134,7 +134,7 @@ class BrokerMachine(RuleBasedStateMachine):
             queue.acked.append(queue.held.pop(index)[0])
 
     @rule(name=st.sampled_from(QUEUES), requeue=st.booleans(), data=st.data())
-    def nack(self, name: str, requeue: bool, data: st.DataObject) -> None:  # noqa: FBT001
+    def nack(self, name: str, requeue: bool, data: st.DataObject) -> None:
         queue = self.model[name]
         if queue.held:
             index = data.draw(st.integers(0, len(queue.held) - 1))
@@ -168,7 +168,7 @@ class BrokerMachine(RuleBasedStateMachine):
             self._read_all(name)
 
     @rule(power_cut=st.booleans())
-    def crash(self, power_cut: bool) -> None:  # noqa: FBT001
+    def crash(self, power_cut: bool) -> None:
         self.host.crash(power_cut=power_cut)
         self.broker = self.host.open()
         for name in QUEUES:
