@@ -15,6 +15,7 @@ Entries that nobody refers to are left out, as a start that reads the files does
 
 from __future__ import annotations
 
+import struct
 from struct import Struct
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
@@ -59,6 +60,8 @@ def load(disk: Disk, directory: str) -> tuple[MessageIndex, FileSummary, OwnerRe
     """Read the three files and delete them, whatever they hold.  `NotClean` if they cannot be believed."""
     try:
         return _load(disk, directory)
+    except (AttributeError, KeyError, TypeError, ValueError, struct.error) as error:
+        raise NotClean("the dumps hold something else than a store's tables") from error
     finally:
         for name in (CLEAN, INDEX, SUMMARY):  # the one that says the others are good goes first
             disk.unlink(f"{directory}/{name}")
