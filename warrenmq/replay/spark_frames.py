@@ -191,5 +191,5 @@ def _pieces(chunks: Sequence[Chunk]) -> Iterator[Piece]:
 
 
 def register(spark: SparkSession) -> None:
-    """Make `spark.read.format("warrenmq-trace")` known to this session."""
+    """Make `spark.read.format("warrenmq-trace")` known to a Spark session."""
     spark.dataSource.register(TraceSource)
