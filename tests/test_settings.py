@@ -27,6 +27,7 @@ def test_the_defaults_are_rabbitmqs() -> None:
         "profile": "classic",
         "queue_version": 1,
         "msg_store_gc": "combine",
+        "queue_paging": "memory_target",
         "durability": "fsync",
         "msg_store_file_size_limit": 16_777_216,
         "msg_store_write_buffer": 1_048_576,
@@ -39,6 +40,9 @@ def test_the_defaults_are_rabbitmqs() -> None:
         "queue_index_embed_msgs_below": 4_096,
         "queue_index_max_journal_entries": 32_768,
         "queue_index_segment_entry_count": 2_048,
+        "classic_queue_index_v2_segment_entry_count": 4_096,
+        "classic_queue_store_v2_max_cache_size": 512_000,
+        "classic_queue_store_v2_check_crc32": True,
         "credit_flow_default_credit": (400, 200),
         "vhost_restart_intensity": (2, 300),
     }
@@ -104,15 +108,23 @@ def test_a_file_in_rabbitmqs_syntax_is_understood(tmp_path: Path, text: str, key
          "the second not larger than the first."),
         ({"vhost_restart_intensity": (0, 1)}, "vhost_restart_intensity = (0, 1) must be two positive whole numbers."),
         ({"durability": "fdatasync"}, "durability = 'fdatasync' must be fsync or os."),
-        ({"profile": "modern"}, "profile = 'modern' is not built yet, use classic."),
-        ({"queue_version": 2}, "queue_version = 2 is not built yet, use 1."),
-        ({"msg_store_gc": "compact"}, "msg_store_gc = 'compact' is not built yet, use combine."),
+        ({"profile": "future"}, "profile = 'future' must be classic or modern."),
+        ({"queue_version": 3}, "queue_version = 3 must be 1 or 2."),
+        ({"msg_store_gc": "none"}, "msg_store_gc = 'none' must be combine or compact."),
+        ({"classic_queue_store_v2_check_crc32": 1}, "classic_queue_store_v2_check_crc32 = 1 must be true or false."),
     ],
 )  # fmt: skip
 def test_a_wrong_setting_is_refused_with_a_sentence(keywords: dict[str, Any], sentence: str) -> None:
     with pytest.raises(SettingsError) as refused:
         load(**keywords)
     assert str(refused.value) == sentence
+
+
+def test_the_profile_presets_what_is_not_chosen() -> None:
+    modern = load(profile="modern")
+    assert (modern.queue_version, modern.msg_store_gc, modern.queue_paging) == (2, "compact", "read_ahead")
+    mixed = load(profile="modern", msg_store_gc="combine")
+    assert (mixed.queue_version, mixed.msg_store_gc) == (2, "combine")
 
 
 def test_values_are_checked_without_load_too() -> None:

@@ -89,25 +89,42 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One of a few words or numbers; some are known, but not built yet."""
+    """One of a few words or numbers."""
 
-    built: tuple[str | int, ...]
-    planned: tuple[str | int, ...] = ()
+    choices: tuple[str | int, ...]
 
     def parse(self, text: str) -> str | int:
-        return next((each for each in (*self.built, *self.planned) if str(each) == text), text)
+        return next((each for each in self.choices if str(each) == text), text)
 
     def problem(self, value: object) -> str | None:
-        if value in self.built and not isinstance(value, bool):
+        if value in self.choices and not isinstance(value, bool):
             return None
-        choices = " or ".join(map(str, self.built))
-        return f"is not built yet, use {choices}" if value in self.planned else f"must be {choices}"
+        return f"must be {' or '.join(map(str, self.choices))}"
+
+
+@dataclass(frozen=True, slots=True)
+class ByProfile(Choice):
+    """A choice that the profile makes unless it is made by itself: None is replaced when Settings are made."""
+
+
+class Switch:
+    """Yes or no; in text true or false."""
+
+    def parse(self, text: str) -> bool | str:
+        return {"true": True, "false": False}.get(text.lower(), text)
+
+    def problem(self, value: object) -> str | None:
+        return None if isinstance(value, bool) else "must be true or false"
 
 
 def _setting(default: Any, kind: Kind) -> Any:
     return field(default=default, metadata={"kind": kind})
 
 
+PROFILES: Mapping[str, Mapping[str, str | int]] = {
+    "classic": {"queue_version": 1, "msg_store_gc": "combine", "queue_paging": "memory_target"},
+    "modern": {"queue_version": 2, "msg_store_gc": "compact", "queue_paging": "read_ahead"},
+}
 _MINUTE = 60_000
 _HOUR = 60 * _MINUTE
 
@@ -116,12 +133,15 @@ _HOUR = 60 * _MINUTE
 class Settings:
     """What can be chosen; times in milliseconds, sizes in bytes."""
 
-    profile: str = _setting("classic", Choice(("classic",), planned=("modern",)))
-    """Which era of RabbitMQ's classic queue: classic is 3.5/3.6, modern 3.13/4.x."""
-    queue_version: int = _setting(1, Choice((1,), planned=(2,)))
+    profile: str = _setting("classic", Choice(("classic", "modern")))
+    """Which era of RabbitMQ's classic queue: classic is 3.5/3.6, modern 3.13/4.x; it presets the next three."""
+    queue_version: int = _setting(None, ByProfile((1, 2)))
     """1: journal.jif and .idx; 2: .qi and .qs."""
-    msg_store_gc: str = _setting("combine", Choice(("combine",), planned=("compact",)))
+    msg_store_gc: str = _setting(None, ByProfile(("combine", "compact")))
     """combine: two neighbouring files become one; compact: in place."""
+    queue_paging: str = _setting(None, ByProfile(("memory_target", "read_ahead")))
+    """memory_target: q1, q2, delta, q3, q4, paged out when memory is short (to 3.11); read_ahead: a head that is as
+    long as the consumers are fast and a tail on disk (from 3.12)."""
     durability: str = _setting("fsync", Choice(("fsync", "os")))
     """A confirm means: fsync, the disk has it; os, the operating system has it."""
 
@@ -146,6 +166,12 @@ class Settings:
     """More actions than this and the journal moves to the segment files."""
     queue_index_segment_entry_count: int = _setting(2_048, Integer(1, MAX_SEGMENT_ENTRIES))
     """Messages a segment file; fixed in a data directory when it is created."""
+    classic_queue_index_v2_segment_entry_count: int = _setting(4_096, Integer(1, 1 << 20))
+    """Messages a .qi file; each file says in its header how many it was made for."""
+    classic_queue_store_v2_max_cache_size: int = _setting(512_000, Size(0, 1 << 30))
+    """Bytes of bodies that are collected for a .qs file before they are handed to the operating system."""
+    classic_queue_store_v2_check_crc32: bool = _setting(True, Switch())
+    """Whether a body's checksum is compared when it is read."""
 
     credit_flow_default_credit: tuple[int, int] = _setting((400, 200), Pair(falling=True))
     """Messages an actor may send to the next one unanswered, and how many are answered together."""
@@ -153,6 +179,9 @@ class Settings:
     """Restarts of a virtual host's tree that are tolerated, within how many seconds."""
 
     def __post_init__(self) -> None:
+        for name, value in PROFILES.get(self.profile, {}).items():
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, value)
         for each in fields(self):
             value = getattr(self, each.name)
             if problem := each.metadata["kind"].problem(value):
