@@ -13,12 +13,13 @@ from typing import NamedTuple
 from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 import warrenmq
-from tests.support.simulated import SimulatedHost
+from tests.support.simulated import EVERY_KIND, SimulatedHost
 from warrenmq.actors.confirms import Confirm
 from warrenmq.actors.vhost_process import queue_name
+from warrenmq.settings import Settings
 
 QUEUES = ("a", "b")
 VICTIMS = (
@@ -70,10 +71,14 @@ def _confirmed(item: Item) -> bool:
     return item.confirm is None or (item.confirm.done() and item.confirm.exception() is None)
 
 
+kinds = st.sampled_from(EVERY_KIND)
+"""A directory is opened as any kind after any other."""
+
+
 class BrokerMachine(RuleBasedStateMachine):
-    @initialize(seed=st.integers(0, 1 << 32))
-    def begin(self, seed: int) -> None:
-        self.host = SimulatedHost(seed)
+    @initialize(seed=st.integers(0, 1 << 32), settings=kinds)
+    def begin(self, seed: int, settings: Settings) -> None:
+        self.host = SimulatedHost(seed, settings)
         self.random = random.Random(seed)
         self.number = 0
         self.model = {name: Queue() for name in QUEUES}
@@ -167,17 +172,18 @@ class BrokerMachine(RuleBasedStateMachine):
         for name in QUEUES if everything else (victim.removeprefix("queue:"),):
             self._read_all(name)
 
-    @rule(power_cut=st.booleans())
-    def crash(self, power_cut: bool) -> None:
+    @rule(power_cut=st.booleans(), settings=kinds)
+    def crash(self, power_cut: bool, settings: Settings) -> None:
         self.host.crash(power_cut=power_cut)
+        self.host.settings = settings
         self.broker = self.host.open()
         for name in QUEUES:
             self._read_all(name)
 
-    @precondition(lambda self: True)
-    @rule()
-    def restart_cleanly(self) -> None:
+    @rule(settings=kinds)
+    def restart_cleanly(self, settings: Settings) -> None:
         self.broker.close()
+        self.host.settings = settings
         for queue in self.model.values():
             kept = sorted([*queue.ready, *(item for item, _ in queue.held)], key=_age)
             queue.ready = [item for item in kept if item.persistent and _confirmed(item)]

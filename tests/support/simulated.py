@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
+from itertools import product
 
 from warrenmq.broker import Broker
 from warrenmq.replay.engine import replay_memory
@@ -19,7 +21,17 @@ SMALL = Settings(
     queue_index_max_journal_entries=12,
     queue_index_segment_entry_count=8,
     vhost_restart_intensity=(1000, 1),
+    classic_queue_index_v2_segment_entry_count=8,
 )
+
+QUEUE_VERSIONS = (1,)
+COLLECTORS = ("combine",)
+PAGINGS = ("memory_target",)
+EVERY_KIND = [
+    replace(SMALL, queue_version=version, msg_store_gc=gc, queue_paging=paging)
+    for version, gc, paging in product(QUEUE_VERSIONS, COLLECTORS, PAGINGS)
+]
+"""Every combination of what a profile presets.  One directory may be opened with any of them after any other."""
 
 
 class SimulatedHost:
