@@ -45,6 +45,11 @@ def test_the_defaults_are_rabbitmqs() -> None:
         "classic_queue_store_v2_check_crc32": True,
         "credit_flow_default_credit": (400, 200),
         "vhost_restart_intensity": (2, 300),
+        "vm_memory_high_watermark": 0.4,
+        "vm_memory_high_watermark_paging_ratio": 0.5,
+        "total_memory_available_override_value": 0,
+        "memory_monitor_interval": 2_500,
+        "disk_free_limit": 50_000_000,
     }
 
 
@@ -81,6 +86,18 @@ def test_the_process_environment_is_used_when_none_is_given(monkeypatch: pytest.
         ("credit_flow_default_credit = {20,10}", "credit_flow_default_credit", (20, 10)),
         ("durability = 'os'", "durability", "os"),
         ("durability = os   # no fsync", "durability", "os"),
+        ("vm_memory_high_watermark.relative = 0.6", "vm_memory_high_watermark", 0.6),
+        ("vm_memory_high_watermark.absolute = 2GB", "vm_memory_high_watermark", 2_000_000_000),
+        ("vm_memory_high_watermark.absolute = '1GiB'", "vm_memory_high_watermark", 1 << 30),
+        ("vm_memory_high_watermark = {absolute, 2GB}", "vm_memory_high_watermark", 2_000_000_000),
+        ("vm_memory_high_watermark = 0.25", "vm_memory_high_watermark", 0.25),
+        ("vm_memory_high_watermark = 1", "vm_memory_high_watermark", 1.0),
+        ("vm_memory_high_watermark_paging_ratio = 0.75", "vm_memory_high_watermark_paging_ratio", 0.75),
+        ("total_memory_available_override_value = 8GB", "total_memory_available_override_value", 8_000_000_000),
+        ("disk_free_limit.absolute = 50000", "disk_free_limit", 50_000),
+        ("disk_free_limit.relative = 2", "disk_free_limit", 2.0),
+        ("disk_free_limit = {mem_relative, 1.5}", "disk_free_limit", 1.5),
+        ("disk_free_limit = 1GB", "disk_free_limit", 1_000_000_000),
         ("## comment\n\n   # another\n  durability   =   os  ", "durability", "os"),
     ],
 )
@@ -111,6 +128,16 @@ def test_a_file_in_rabbitmqs_syntax_is_understood(tmp_path: Path, text: str, key
         ({"profile": "future"}, "profile = 'future' must be classic or modern."),
         ({"queue_version": 3}, "queue_version = 3 must be 1 or 2."),
         ({"msg_store_gc": "none"}, "msg_store_gc = 'none' must be combine or compact."),
+        ({"vm_memory_high_watermark": 1.1}, "vm_memory_high_watermark = 1.1 must be a share of the memory from 0.0 to "
+         "1.0, or bytes as 2GB or {absolute, 2GB}."),
+        ({"vm_memory_high_watermark": ("absolute", 0.4)}, "vm_memory_high_watermark = ('absolute', 0.4) must be a "
+         "share of the memory from 0.0 to 1.0, or bytes as 2GB or {absolute, 2GB}."),
+        ({"disk_free_limit": "a lot"}, "disk_free_limit = 'a lot' must be a share of the memory from 0.0 to 1000.0, "
+         "or bytes as 2GB or {absolute, 2GB}."),
+        ({"disk_free_limit": -1}, "disk_free_limit = -1 must be a share of the memory from 0.0 to 1000.0, or bytes "
+         "as 2GB or {absolute, 2GB}."),
+        ({"vm_memory_high_watermark_paging_ratio": -0.5},
+         "vm_memory_high_watermark_paging_ratio = -0.5 must be a number that is not negative."),
         ({"classic_queue_store_v2_check_crc32": 1}, "classic_queue_store_v2_check_crc32 = 1 must be true or false."),
     ],
 )  # fmt: skip
@@ -118,6 +145,16 @@ def test_a_wrong_setting_is_refused_with_a_sentence(keywords: dict[str, Any], se
     with pytest.raises(SettingsError) as refused:
         load(**keywords)
     assert str(refused.value) == sentence
+
+
+@pytest.mark.parametrize(
+    ("value", "kept"),
+    [(0.4, 0.4), (0, 0.0), (1, 1.0), (2, 2), (("absolute", "2GB"), 2_000_000_000), (("absolute", 1), 1),
+     ("absolute, 300 kB", 300_000), (("relative", 1), 1.0), ("{relative, 0.3}", 0.3), ("2GB", 2_000_000_000)],
+)  # fmt: skip
+def test_a_watermark_is_a_share_as_a_float_or_bytes_as_an_int(value: object, kept: float) -> None:
+    read = load(vm_memory_high_watermark=value).vm_memory_high_watermark
+    assert (read, type(read)) == (kept, type(kept))
 
 
 def test_the_profile_presets_what_is_not_chosen() -> None:

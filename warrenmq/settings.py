@@ -107,6 +107,67 @@ class ByProfile(Choice):
     """A choice that the profile makes unless it is made by itself: None is replaced when Settings are made."""
 
 
+class Ratio:
+    """A share that may be more than the whole; in text a decimal number."""
+
+    def parse(self, text: str) -> float | str:
+        return float(text) if re.fullmatch(r"\d+(\.\d+)?", text) else text
+
+    def problem(self, value: object) -> str | None:
+        if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < float("inf"):
+            return None
+        return "must be a number that is not negative"
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """A share of the memory, kept as a float, or bytes, kept as an int.
+
+    | a setting's value, or a text                           | is kept as                              |
+    | ------------------------------------------------------ | --------------------------------------- |
+    | 0.4, ("relative", 0.4), "{relative, 0.4}"              | 0.4; also with mem_relative             |
+    | 2_000_000_000, "2GB", ("absolute", "2GB")              | 2_000_000_000; also "absolute, 2GB"     |
+    | 1, "1"                                                 | 1.0 up to `whole_shares`, else 1 byte   |
+    """
+
+    largest: float
+    """The largest share."""
+    whole_shares: int = -1
+    """Whole numbers up to this are shares, as in RabbitMQ's vm_memory_high_watermark."""
+
+    def parse(self, text: str) -> Any:
+        return self.read(text)
+
+    def read(self, value: Any) -> Any:
+        """The float or int that is meant; the value itself when none is."""
+        form, amount = "", value
+        if isinstance(value, str):
+            match = re.fullmatch(r"\{?\s*([a-z_]+)\s*,\s*(.+?)\s*\}?", value)
+            form, amount = (match[1], match[2]) if match else ("", value)
+        elif isinstance(value, (tuple, list)) and len(value) == 2:
+            form, amount = value
+        if isinstance(amount, str):
+            decimal = re.fullmatch(r"\d+\.\d+", amount)
+            amount = float(amount) if decimal else Size(0, 1 << 60).parse(amount)
+        if not isinstance(amount, (int, float)) or isinstance(amount, bool):
+            return value
+        match form:
+            case "":
+                return float(amount) if isinstance(amount, int) and 0 <= amount <= self.whole_shares else amount
+            case "relative" | "mem_relative":
+                return float(amount)
+            case "absolute" if isinstance(amount, int):
+                return amount
+        return value
+
+    def problem(self, value: object) -> str | None:
+        if isinstance(value, float) and 0 <= value <= self.largest:
+            return None
+        if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+            return None
+        return f"must be a share of the memory from 0.0 to {self.largest}, or bytes as 2GB or {{absolute, 2GB}}"
+
+
 class Switch:
     """Yes or no; in text true or false."""
 
@@ -125,6 +186,12 @@ PROFILES: Mapping[str, Mapping[str, str | int]] = {
     "classic": {"queue_version": 1, "msg_store_gc": "combine", "queue_paging": "memory_target"},
     "modern": {"queue_version": 2, "msg_store_gc": "compact", "queue_paging": "read_ahead"},
 }
+_FORMS = {
+    f"{key}.{form}"
+    for key in ("vm_memory_high_watermark", "disk_free_limit")
+    for form in ("relative", "absolute")
+}
+"""Keys of rabbitmq.conf whose last part says what kind of number the value is."""
 _MINUTE = 60_000
 _HOUR = 60 * _MINUTE
 
@@ -178,12 +245,26 @@ class Settings:
     vhost_restart_intensity: tuple[int, int] = _setting((2, 300), Pair())
     """Restarts of a virtual host's tree that are tolerated, within how many seconds."""
 
+    vm_memory_high_watermark: float = _setting(0.4, Share(1.0, whole_shares=1))
+    """Publishers are blocked while more memory than this is in use: a share of it, or bytes (docs/alarms.md)."""
+    vm_memory_high_watermark_paging_ratio: float = _setting(0.5, Ratio())
+    """Share of the watermark at which queues begin to page their messages out."""
+    total_memory_available_override_value: int = _setting(0, Size(0, 1 << 60))
+    """Bytes of memory to go by; 0: what the machine, the container and the process's limits allow."""
+    memory_monitor_interval: int = _setting(2_500, Integer(1, _MINUTE))
+    """Time between two decisions how much the queues keep in memory."""
+    disk_free_limit: float = _setting(50_000_000, Share(1000.0))
+    """Publishers are blocked while the disk has less room than this: bytes, or a multiple of the memory."""
+
     def __post_init__(self) -> None:
         for name, value in PROFILES.get(self.profile, {}).items():
             if getattr(self, name) is None:
                 object.__setattr__(self, name, value)
         for each in fields(self):
             value = getattr(self, each.name)
+            if isinstance(kind := each.metadata["kind"], Share):
+                value = kind.read(value)
+                object.__setattr__(self, each.name, value)
             if problem := each.metadata["kind"].problem(value):
                 msg = f"{each.name} = {value!r} {problem}."
                 raise SettingsError(msg)
@@ -230,5 +311,8 @@ def _lines(path: Path) -> Iterator[tuple[str, str]]:
         if not equals or not key:
             msg = f"{path}, line {number}: {code!r} is not of the form key = value."
             raise SettingsError(msg)
+        key, _, form = key.partition(".") if key in _FORMS else (key, "", "")
         _kind(key, f"{path}, line {number}: {key}")
-        yield key, value[1:-1] if len(value) > 1 and value[0] == value[-1] == "'" else value
+        if len(value) > 1 and value[0] == value[-1] == "'":
+            value = value[1:-1]
+        yield key, f"{form}, {value}" if form else value

@@ -27,6 +27,7 @@ CLOSED = {
 SEAM = {
     "warrenmq.storage.disk",  # is the seam: the one place that calls the operating system
     "warrenmq.storage.owner_lock",  # and this: its lock on a directory, and who holds it
+    "warrenmq.storage.memory",  # and this: how much memory there is
 }
 LOCKS = {"threading.Lock", "threading.RLock"}
 """Tables that several actors share (Erlang's ETS) have a lock; nobody waits while holding one."""

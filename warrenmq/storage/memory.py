@@ -1,0 +1,112 @@
+"""The memory seam: how much this process uses, and how much it may use at most (vm_memory_monitor's OS part).
+
+`RealMemory` asks the operating system; `SimulatedMemory` is two numbers that a test sets.  Used is the resident
+set, as RabbitMQ counts by default (vm_memory_calculation_strategy = rss).  The total is the smallest of
+
+    the machine's physical memory
+    memory.max of the process's cgroup and of those above it (v2), or memory.limit_in_bytes (v1): a container's limit
+    RLIMIT_AS, the address space that the process may have (RabbitMQ's get_vm_limit)
+
+RabbitMQ itself takes the machine's memory even in a container, unless total_memory_available_override_value is set.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+MEMORY_SIZE_FOR_UNKNOWN_OS = 1 << 30
+"""Assumed where the operating system does not say (RabbitMQ's constant)."""
+
+
+class Memory(Protocol):
+    """What a process needs to know of its memory."""
+
+    def used(self) -> int | None:
+        """Bytes of it that are in use; None when the operating system does not say."""
+
+    def total(self) -> int:
+        """Bytes that may be in use at most."""
+
+
+@dataclass(slots=True)
+class SimulatedMemory:
+    """Memory as a test says it is."""
+
+    used_bytes: int = 0
+    total_bytes: int = 1 << 34
+
+    def used(self) -> int:
+        return self.used_bytes
+
+    def total(self) -> int:
+        return self.total_bytes
+
+
+class RealMemory:
+    """The memory of this process.  `root` is where the system's own file trees (/proc, /sys) begin."""
+
+    def __init__(self, root: str = "/") -> None:
+        self._root = Path(root)
+        self._statm = self._root / "proc/self/statm"
+
+    def used(self) -> int | None:
+        """The second number of statm, in pages; where there is no /proc (macOS, BSD), what `ps` says."""
+        try:
+            return int(self._statm.read_bytes().split()[1]) * resource.getpagesize()
+        except (OSError, ValueError, IndexError):
+            return _resident_by_ps()
+
+    def total(self) -> int:
+        limits = [_physical() or MEMORY_SIZE_FOR_UNKNOWN_OS, *self._cgroup_limits()]
+        address_space, _hard = resource.getrlimit(resource.RLIMIT_AS)
+        if address_space != resource.RLIM_INFINITY:
+            limits.append(address_space)
+        return min(limits)
+
+    def _cgroup_limits(self) -> Iterator[int]:
+        """Every limit on the way from the process's cgroup to the root; what is not there limits nothing.
+
+        Inside a container the path that /proc/self/cgroup names is often one of the host, which does not exist
+        below the container's own mount; the mount's root then is the container's cgroup.
+        """
+        try:
+            memberships = (self._root / "proc/self/cgroup").read_text().splitlines()
+        except OSError:
+            return
+        for membership in memberships:
+            _id, controllers, path = membership.split(":", 2)
+            if not controllers:
+                mount, file = "sys/fs/cgroup", "memory.max"
+            elif "memory" in controllers.split(","):
+                mount, file = "sys/fs/cgroup/memory", "memory.limit_in_bytes"
+            else:
+                continue
+            group = PurePosixPath(path.lstrip("/"))
+            for folder in (group, *group.parents):
+                with suppress(OSError, ValueError):  # absent, or "max"
+                    yield int((self._root / mount / folder / file).read_text())
+
+
+def _physical() -> int | None:
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * resource.getpagesize()
+    except (OSError, ValueError):
+        return None
+
+
+def _resident_by_ps() -> int | None:
+    command = ["ps", "-o", "rss=", "-p", str(os.getpid())]
+    try:
+        answer = subprocess.run(command, capture_output=True, timeout=5, check=True)
+        return int(answer.stdout) * 1024
+    except (OSError, subprocess.SubprocessError, ValueError):
+        return None
