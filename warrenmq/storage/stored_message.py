@@ -8,8 +8,9 @@ it off the end without decoding anything:
     |    version
     array of 5: never 131, which begins an Erlang term, so RabbitMQ's own messages are told by one byte
 
-Properties are an array in AMQP's order, cut after the last one that is set.  Everything before the body is
-the head; it is the same for all messages published alike, so publishers keep it.
+Properties are an array in AMQP's order, cut after the last one that is set; headers are a map, or a list when their
+AMQP types are known (typed_headers.py).  Everything before the body is the head; it is the same for all messages
+published alike, so publishers keep it.
 
 RabbitMQ stores `#basic_message{}` as an Erlang term here (reference: classic queue, section 7.3).
 """
@@ -26,6 +27,7 @@ from typing import Any
 import msgpack  # type: ignore[import-untyped]
 
 from warrenmq.errors import CorruptFile, PreconditionFailed
+from warrenmq.storage.typed_headers import TypedHeaders
 
 VERSION = 1
 ERLANG_TERM = 131
@@ -61,6 +63,7 @@ class Properties:
 
 
 _NAMES = tuple(each.name for each in fields(Properties))
+_HEADERS = _NAMES.index("headers")
 _TYPES = tuple({"headers": dict, "delivery_mode": int, "priority": int, "timestamp": datetime}.get(name, str)
                for name in _NAMES)  # fmt: skip
 
@@ -73,6 +76,8 @@ def encode_head(exchange: str, routing_keys: list[str], properties: Properties |
     if problem := _problem(values):
         msg = f"{problem}; nothing was published."
         raise PreconditionFailed(msg)
+    if len(values) > _HEADERS and isinstance(values[_HEADERS], TypedHeaders):
+        values[_HEADERS] = values[_HEADERS].to_store()
     try:
         # an array of 4 becomes one of 5: the body follows
         array: bytes = msgpack.packb((VERSION, exchange, routing_keys, values or None), datetime=True)
@@ -127,10 +132,20 @@ def decode(stored: bytes, path: str = "a stored message", offset: int = 0) -> St
         parts = _unpack(stored)
     except (TypeError, ValueError, OverflowError) as why:
         raise CorruptFile(path, offset, f"it is not msgpack ({why})") from why
-    if problem := _shape_problem(parts) or _problem(parts[3] or ()):
+    if problem := _shape_problem(parts) or (parts[3] and (_take_headers(parts[3]) or _problem(parts[3]))):
         raise CorruptFile(path, offset, problem)
     _, exchange, routing_keys, values, body = parts
     return StoredMessage(exchange, routing_keys, values or [], body)
+
+
+def _take_headers(values: list[Any]) -> str | None:
+    """Have typed headers as a dict among these values; why they cannot be, if so."""
+    if len(values) > _HEADERS and type(values[_HEADERS]) is list:
+        try:
+            values[_HEADERS] = TypedHeaders(values[_HEADERS])
+        except ValueError as why:
+            return str(why)
+    return None
 
 
 def _unpack(stored: bytes) -> Any:

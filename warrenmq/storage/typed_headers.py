@@ -1,0 +1,99 @@
+"""Headers that came with AMQP's types: a dict for the application, and what they were for whoever sends them on.
+
+A field table has what a dict has not: eight widths of integer, names that come twice, an order, texts that are not UTF-8.
+A message that RabbitMQ stored keeps all that; its headers are stored as a list, where those of Python's
+publishers are a map:
+
+    [[name, letter, value], ...]        values of F are such lists, of A lists of [letter, value]
+
+| letter                  | type                          | stored value     | in the dict                            |
+| ----------------------- | ----------------------------- | ---------------- | -------------------------------------- |
+| b B s u I i l L         | integers                      | int              | int                                    |
+| f d                     | floating point                | float            | float                                  |
+| D                       | decimal                       | [scale, digits]  | Decimal                                |
+| T                       | time, in seconds since 1970   | int              | datetime; int beyond the year 9999     |
+| t                       | boolean                       | bool             | bool                                   |
+| V                       | void                          | nil              | None                                   |
+| S                       | text                          | str, or bytes    | str; bytes where it is not UTF-8       |
+| x                       | bytes                         | bytes            | bytes                                  |
+| A                       | array                         | [[letter, value]]| list                                   |
+| F                       | table                         | as above         | dict                                   |
+
+Of a name that comes twice the dict has the last value.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
+INTEGERS = ("b", "B", "s", "u", "I", "i", "l", "L")
+_MAX_DEPTH = 100
+_MAX_SCALE = 255
+_PAIR, _TRIPLE = 2, 3
+
+
+class TypedHeaders(dict[str, Any]):
+    """A dict that remembers the list it was made of; ValueError for a list that is none."""
+
+    __slots__ = ("typed",)
+
+    def __init__(self, typed: list[Any]) -> None:
+        super().__init__(_table(typed, 0))
+        self.typed = typed
+
+    def to_store(self) -> dict[str, Any] | list[Any]:
+        """The list, or the dict alone once somebody changed it."""
+        return self.typed if _table(self.typed, 0) == self else dict(self)
+
+
+def _table(typed: Any, depth: int) -> dict[str, Any]:
+    if not isinstance(typed, list) or depth > _MAX_DEPTH:
+        raise ValueError("typed headers are no list, or nested too deeply")
+    table = {}
+    for each in typed:
+        if not (isinstance(each, list) and len(each) == _TRIPLE and isinstance(each[0], str)):
+            raise ValueError("a typed header is not a name, a letter and a value")
+        table[each[0]] = _value(each[1], each[2], depth)
+    return table
+
+
+def _value(letter: Any, value: Any, depth: int) -> Any:
+    match letter, value:
+        case "t", bool():
+            return value
+        case "S", str() | bytes():
+            return value
+        case "x", bytes():
+            return value
+        case "V", None:
+            return None
+        case "f" | "d", float():
+            return value
+        case "T", int():
+            return time_of(value) or value
+        case "D", [int() as scale, int() as digits] if 0 <= scale <= _MAX_SCALE:
+            return Decimal(digits).scaleb(-scale)
+        case "A", list():
+            return [_element(each, depth + 1) for each in value]
+        case "F", list():
+            return _table(value, depth + 1)
+    if letter in INTEGERS and isinstance(value, int) and not isinstance(value, bool):
+        return value
+    msg = f"a typed header of type {letter!r} cannot be {type(value).__name__}"
+    raise ValueError(msg)
+
+
+def _element(each: Any, depth: int) -> Any:
+    if not (isinstance(each, list) and len(each) == _PAIR) or depth > _MAX_DEPTH:
+        raise ValueError("an element of an array is not a letter and a value, or nested too deeply")
+    return _value(each[0], each[1], depth)
+
+
+def time_of(seconds: int) -> datetime | None:
+    """A time of AMQP; None when Python has none so late."""
+    try:
+        return datetime.fromtimestamp(seconds, UTC)
+    except (ValueError, OverflowError, OSError):
+        return None
