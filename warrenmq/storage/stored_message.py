@@ -55,7 +55,8 @@ class Properties:
     expiration: str | None = None
     """Time to live in milliseconds, as a decimal string."""
     message_id: str | None = None
-    timestamp: datetime | None = None
+    timestamp: datetime | int | None = None
+    """Seconds since 1970 where Python has no such date: beyond the year 9999."""
     type: str | None = None
     user_id: str | None = None
     app_id: str | None = None
@@ -64,8 +65,8 @@ class Properties:
 
 _NAMES = tuple(each.name for each in fields(Properties))
 _HEADERS = _NAMES.index("headers")
-_TYPES = tuple({"headers": dict, "delivery_mode": int, "priority": int, "timestamp": datetime}.get(name, str)
-               for name in _NAMES)  # fmt: skip
+_KINDS = {"headers": dict, "delivery_mode": int, "priority": int, "timestamp": datetime}
+_TYPES = tuple(_KINDS.get(name, str) for name in _NAMES)
 
 
 def encode_head(exchange: str, routing_keys: list[str], properties: Properties | None) -> bytes:
@@ -174,5 +175,7 @@ def _problem(values: Sequence[Any]) -> str | None:
         return f"there are {len(values)} properties, AMQP has {len(_NAMES)}"
     for name, kind, value in zip(_NAMES, _TYPES, values, strict=False):
         if value is not None and (not isinstance(value, kind) or isinstance(value, bool)):
+            if name == "timestamp" and type(value) is int:
+                continue
             return f"property {name} is {type(value).__name__}, not {kind.__name__}"
     return None

@@ -6,6 +6,8 @@ publishers are a map:
 
     [[name, letter, value], ...]        values of F are such lists, of A lists of [letter, value]
 
+A name is a str, or bytes where it is not UTF-8 (in the dict these have backslashes).
+
 | letter                  | type                          | stored value     | in the dict                            |
 | ----------------------- | ----------------------------- | ---------------- | -------------------------------------- |
 | b B s u I i l L         | integers                      | int              | int                                    |
@@ -53,9 +55,10 @@ def _table(typed: Any, depth: int) -> dict[str, Any]:
         raise ValueError("typed headers are no list, or nested too deeply")
     table = {}
     for each in typed:
-        if not (isinstance(each, list) and len(each) == _TRIPLE and isinstance(each[0], str)):
+        if not (isinstance(each, list) and len(each) == _TRIPLE and isinstance(each[0], str | bytes)):
             raise ValueError("a typed header is not a name, a letter and a value")
-        table[each[0]] = _value(each[1], each[2], depth)
+        name = each[0] if isinstance(each[0], str) else each[0].decode(errors="backslashreplace")
+        table[name] = _value(each[1], each[2], depth)
     return table
 
 
