@@ -16,6 +16,7 @@ MAY_IMPORT = {
     "settings": {"errors"},
     "seams": set(),  # what the seams look like, for those who are handed one
     "trace": {"errors", "seams", "trace"},
+    "erlang": {"errors", "erlang"},  # what RabbitMQ wrote, as bytes and plain values
     "storage": STORAGE,
     "routing": BASE | {"routing"},
     "runtime": {"errors", "log", "seams", "trace", "runtime"},  # knows no RabbitMQ

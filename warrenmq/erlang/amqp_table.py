@@ -1,0 +1,256 @@
+"""AMQP 0-9-1's basic properties and field tables, in both forms that RabbitMQ stores.
+
+As bytes, as the publisher sent them (AMQP 0-9-1, section 4.2.5.5 and class 60):
+
+    flags:16 | the values whose flags are set, in the order of PROPERTIES
+    table    size:32 | (name: short string | letter | value)*
+    array    size:32 | (letter | value)*
+
+As Erlang terms, where the broker changed them: a `P_basic` record with `{Name, Type, Value}` for a table's
+entries and `{Type, Value}` for an array's (rabbit_framing, rabbit_binary_parser).
+
+Both become the same plain values: properties are a dict of those that are set; a table is a list of [name, letter, value],
+because names may be empty or occur twice, and an array a list of [letter, value].
+
+    letter  Erlang                          value
+    b B     byte, unsignedbyte              int
+    s u     short, unsignedshort            int
+    I i     signedint, unsignedint          int
+    l L     long                            int; RabbitMQ reads `L` as signed, it is unsigned in the bytes
+    f d     float, double                   float; {"b64": its bytes} if it is no finite number
+    D       decimal                         [scale, unsigned int]
+    T       timestamp                       seconds, int
+    t       bool                            bool
+    V       void                            None
+    S       longstr                         str; {"b64": ...} if it is not UTF-8
+    x       binary                          {"b64": ...}
+    F A     table, array                    list
+
+Wrong bytes and terms are BadTable, never another exception; nesting ends at MAX_DEPTH.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Callable
+from math import isfinite
+from struct import Struct
+from typing import Any
+
+from warrenmq.erlang.values import Atom
+from warrenmq.errors import CorruptFile
+
+MAX_DEPTH = 100
+"""Tables and arrays in each other.  Each takes two levels of a term's nesting."""
+
+PROPERTIES = (
+    ("content_type", "s"),
+    ("content_encoding", "s"),
+    ("headers", "F"),
+    ("delivery_mode", "B"),
+    ("priority", "B"),
+    ("correlation_id", "s"),
+    ("reply_to", "s"),
+    ("expiration", "s"),
+    ("message_id", "s"),
+    ("timestamp", "T"),
+    ("type", "s"),
+    ("user_id", "s"),
+    ("app_id", "s"),
+    ("cluster_id", "s"),
+)
+"""Of class 60, in order; the first has the highest flag.  `s` is a short string."""
+
+CLASS_BASIC = 60
+
+_FIXED = {
+    letter: Struct(">" + layout)
+    for letter, layout in zip("bBsuIilLfdT", "bBhHiIqQfdQ", strict=True)
+}  # fmt: skip
+_LETTER = {
+    "byte": "b", "unsignedbyte": "B", "short": "s", "unsignedshort": "u", "signedint": "I", "unsignedint": "i",
+    "long": "l", "float": "f", "double": "d", "decimal": "D", "timestamp": "T", "bool": "t", "void": "V",
+    "longstr": "S", "binary": "x", "table": "F", "array": "A",
+}  # fmt: skip
+_u16, _decimal, _u32, _f64 = Struct(">H"), Struct(">BI"), Struct(">I"), Struct(">d")
+
+
+class BadTable(CorruptFile):
+    """These are no AMQP properties or no field table."""
+
+    def __init__(self, offset: int, reason: str) -> None:
+        super().__init__("a message's properties", offset, reason)
+
+
+def text(data: bytes) -> str | dict[str, str]:
+    """UTF-8 as text, anything else so that it can be had back."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return blob(data)
+
+
+def blob(data: bytes) -> dict[str, str]:
+    return {"b64": b64encode(data).decode()}
+
+
+def properties_of_bytes(data: bytes) -> dict[str, Any]:
+    """What `properties_bin` of class basic says."""
+    if len(data) < _u16.size:
+        raise BadTable(0, "the flags are missing")
+    (flags,) = _u16.unpack_from(data)
+    found: dict[str, Any] = {}
+    reader = _Bytes(data, _u16.size, len(data))
+    for place, (name, kind) in enumerate(PROPERTIES):
+        if flags & (0x8000 >> place):
+            found[name] = text(reader.take(reader.take(1)[0])) if kind == "s" else reader.value(kind, 0)
+    if reader.at != len(data):
+        raise BadTable(reader.at, f"{len(data) - reader.at} bytes follow the last property")
+    return found
+
+
+def properties_of_record(record: tuple[Any, ...]) -> dict[str, Any]:
+    """What a `P_basic` record says; `undefined` fields are not set."""
+    if len(record) != 1 + len(PROPERTIES) or record[0] != "P_basic":
+        raise BadTable(0, "it is not a P_basic record of 14 properties")
+    found: dict[str, Any] = {}
+    for (name, kind), value in zip(PROPERTIES, record[1:], strict=True):
+        if value != "undefined" or not isinstance(value, Atom):
+            found[name] = _record_value(name, kind, value)
+    return found
+
+
+def table_of_term(entries: Any, depth: int = 0) -> list[Any]:
+    """[{Name, Type, Value}] in the notation above."""
+    if not isinstance(entries, list) or not all(
+        isinstance(each, tuple) and len(each) == 3 and isinstance(each[0], bytes) for each in entries
+    ):
+        raise BadTable(0, "a table is not a list of name, type and value")
+    return [[text(name), *_typed(kind, value, depth)] for name, kind, value in entries]
+
+
+def _record_value(name: str, kind: str, value: Any) -> Any:
+    if kind == "F":
+        return table_of_term(value)
+    if kind == "s" and isinstance(value, bytes):
+        return text(value)
+    if kind != "s" and isinstance(value, int):
+        return value
+    raise BadTable(0, f"property {name} has a value of another type")
+
+
+def _array_of_term(entries: Any, depth: int) -> list[Any]:
+    if not isinstance(entries, list) or not all(isinstance(each, tuple) and len(each) == 2 for each in entries):
+        raise BadTable(0, "an array is not a list of type and value")
+    return [list(_typed(kind, value, depth)) for kind, value in entries]
+
+
+def _typed(type: Any, value: Any, depth: int) -> tuple[str, Any]:
+    """(letter, value) of an Erlang type and value."""
+    letter = _LETTER.get(type) if isinstance(type, Atom) else None
+    if letter is None:
+        raise BadTable(0, f"AMQP has no type {str(type)[:40]!r}")
+    if depth >= MAX_DEPTH:
+        raise BadTable(0, "tables are nested too deeply")
+    if letter == "F":
+        return letter, table_of_term(value, depth + 1)
+    if letter == "A":
+        return letter, _array_of_term(value, depth + 1)
+    for kind, convert in _OF_TERM[letter]:
+        if isinstance(value, kind):
+            return letter, convert(value)
+    raise BadTable(0, f"a value of type {type} is something else")
+
+
+def _boolean(value: Atom) -> bool:
+    if value not in {"true", "false"}:
+        raise BadTable(0, f"a bool is {str(value)[:40]!r}")
+    return value == "true"
+
+
+def _scaled(value: tuple[Any, ...]) -> list[int]:
+    if len(value) != 2 or not all(isinstance(each, int) for each in value):
+        raise BadTable(0, "a decimal is not a scale and a number")
+    return list(value)
+
+
+def _nothing(value: Atom) -> None:
+    if value != "undefined":
+        raise BadTable(0, f"a void is {str(value)[:40]!r}")
+
+
+_OF_TERM: dict[str, list[tuple[type, Callable[[Any], Any]]]] = {
+    **{letter: [(int, int)] for letter in "bBsuIilT"},
+    "f": [(float, float), (int, float)],
+    "d": [(float, float), (int, float)],
+    "D": [(tuple, _scaled)],
+    "t": [(Atom, _boolean)],
+    "V": [(Atom, _nothing)],
+    "S": [(bytes, text)],
+    "x": [(bytes, blob)],
+}
+
+
+class _Bytes:
+    """Takes values off the front of data[at:end]."""
+
+    __slots__ = ("at", "data", "end")
+
+    def __init__(self, data: bytes, at: int, end: int) -> None:
+        self.data = data
+        self.at = at
+        self.end = end
+
+    def take(self, size: int) -> bytes:
+        at = self.at
+        if at + size > self.end:
+            raise BadTable(at, f"{size} bytes are claimed, {self.end - at} follow")
+        self.at = at + size
+        return self.data[at : at + size]
+
+    def long(self) -> bytes:
+        return self.take(_u32.unpack(self.take(_u32.size))[0])
+
+    def inner(self) -> _Bytes:
+        """The contents of a table or an array; this reader goes on behind them."""
+        size = len(self.long())
+        return _Bytes(self.data, self.at - size, self.at)
+
+    def value(self, letter: str, depth: int) -> Any:
+        if depth > MAX_DEPTH:
+            raise BadTable(self.at, "tables are nested too deeply")
+        if letter in _FIXED:
+            layout = _FIXED[letter]
+            raw = self.take(layout.size)
+            (value,) = layout.unpack(raw)
+            return value if letter not in "fd" or isfinite(value) else blob(raw)
+        if letter == "S":
+            return text(self.long())
+        if letter == "F":
+            return self.inner().table(depth)
+        if letter == "A":
+            return self.inner().array(depth)
+        if letter == "t":
+            return self.take(1) != b"\0"
+        if letter == "x":
+            return blob(self.long())
+        if letter == "D":
+            return list(_decimal.unpack(self.take(_decimal.size)))
+        if letter == "V":
+            return None
+        raise BadTable(self.at - 1, f"AMQP has no type {letter!r}")
+
+    def table(self, depth: int) -> list[Any]:
+        found = []
+        while self.at < self.end:
+            name = text(self.take(self.take(1)[0]))
+            letter = self.take(1).decode("latin-1")
+            found.append([name, letter, self.value(letter, depth + 1)])
+        return found
+
+    def array(self, depth: int) -> list[Any]:
+        found = []
+        while self.at < self.end:
+            letter = self.take(1).decode("latin-1")
+            found.append([letter, self.value(letter, depth + 1)])
+        return found
