@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING
 
 from warrenmq.settings import MAX_SEGMENT_ENTRIES
 from warrenmq.storage.disk import RealDisk
+from warrenmq.storage.foreign import refuse_rabbitmqs
 from warrenmq.storage.owner_lock import OwnerLock
 from warrenmq.storage.quarantine import set_aside
 
@@ -43,7 +44,12 @@ _BEYOND_ANY_BOOT = 1 << 20
 
 def base36_md5(text: str) -> str:
     """The MD5 of a name as a base-36 number, as RabbitMQ names folders: no leading zeros, so up to 25 digits."""
-    number = int.from_bytes(hashlib.md5(text.encode(), usedforsecurity=False).digest(), "big")
+    return base36_md5_of(text.encode())
+
+
+def base36_md5_of(data: bytes) -> str:
+    """The same of bytes: the name of one priority's folder ends in a byte that is no text."""
+    number = int.from_bytes(hashlib.md5(data, usedforsecurity=False).digest(), "big")
     digits = ""
     while number or not digits:
         number, digit = divmod(number, len(_DIGITS))
@@ -73,7 +79,11 @@ class DataDirectory:
 
     @classmethod
     def open(cls, disk: Disk, path: str, settings: Settings) -> DataDirectory:
-        """Own the directory, which is made when it is not there; raises DirectoryInUse."""
+        """Own the directory, which is made when it is not there; raises DirectoryInUse.
+
+        PreconditionFailed for a RabbitMQ's, which is left as it is.
+        """
+        refuse_rabbitmqs(disk, path)
         disk.mkdir(path)
         # a simulated disk is seen by nobody but the test that made it
         lock = OwnerLock(path) if isinstance(disk, RealDisk) else None
