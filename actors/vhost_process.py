@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from warrenmq.storage.definitions import Definitions
     from warrenmq.storage.directory import VhostDirectory
     from warrenmq.storage.disk import Disk
+    from warrenmq.storage.resources import Resources
 
 KNOWN_ARGUMENTS: frozenset[str] = frozenset()
 """Queue arguments that are honoured; the others (x-message-ttl and so on) are refused, not ignored."""
@@ -54,6 +55,7 @@ class Vhost:
     settings: Settings
     definitions: Definitions
     router: Router
+    resources: Resources
     transient_queues: dict[str, QueueRecord] = field(default_factory=dict)
 
     def queue(self, name: str) -> QueueRecord | None:

@@ -1,17 +1,24 @@
 """The broker's supervision tree, as data (rabbit_vhost_sup_wrapper, rabbit_vhost_sup; reference 13.1).
 
-    vhost_sup_wrapper        one_for_all   2 in 300 s (vhost_restart_intensity)
-     ├ vhost_sup             one_for_all   0
-     │  ├ msg_store_transient    and its GC, linked
-     │  ├ msg_store_persistent   and its GC, linked
-     │  └ queue_sup          simple_one_for_one   10 in 10 s
-     │     └ one process a queue    transient: not started again when it was deleted
-     └ vhost_process         recovers the vhost: starts the queues, answers declarations
+    rabbit_sup                     one_for_all   0
+     ├ rabbit_restartable_sup      one_for_one   10 in 10 s
+     │  ├ rabbit_alarm             sets and clears alarms, which block publishers
+     │  ├ vm_memory_monitor        looks at the memory
+     │  └ rabbit_disk_monitor      looks at the disk
+     └ vhost_sup_wrapper           one_for_all   2 in 300 s (vhost_restart_intensity)
+        ├ vhost_sup                one_for_all   0
+        │  ├ msg_store_transient       and its GC, linked
+        │  ├ msg_store_persistent      and its GC, linked
+        │  └ queue_sup             simple_one_for_one   10 in 10 s
+        │     └ one process a queue       transient: not started again when it was deleted
+        └ vhost_process            recovers the vhost: starts the queues, answers declarations
 
 A queue that crashes is started again alone.  A store (or its GC, which is linked to it) that crashes takes the
 vhost with it: the queues hold references into its tables, so all of it recovers from disk together; that is what
 intensity 0 of vhost_sup means.  The wrapper then starts the vhost again, and after too many crashes gives up, and
 the broker is down until it is opened anew.
+
+A monitor that crashes is started again alone.  (RabbitMQ has a rabbit_restartable_sup around each of the three.)
 
 RabbitMQ has one more supervisor around each queue (rabbit_amqqueue_sup, 5 in 10 s); here a thread a queue is
 worth more than a second limit, so all queues share the limit of the one above (docs/architecture.md).
@@ -21,9 +28,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from warrenmq.actors.alarm import RABBIT_ALARM, RabbitAlarm
+from warrenmq.actors.disk_monitor import RABBIT_DISK_MONITOR, DiskMonitor
 from warrenmq.actors.msg_store import MsgStore
 from warrenmq.actors.queue_process import QueueProcess
 from warrenmq.actors.vhost_process import VhostProcess
+from warrenmq.actors.vm_memory_monitor import VM_MEMORY_MONITOR, VmMemoryMonitor
 from warrenmq.storage.index_recovery import store_message_ids
 from warrenmq.supervisors.child_spec import ChildSpec
 from warrenmq.supervisors.supervisor import Supervisor
@@ -32,6 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from warrenmq.actors.vhost_process import Vhost
+    from warrenmq.storage.resources import Resources
 
 TRANSIENT_STORE = "msg_store_transient"
 PERSISTENT_STORE = "msg_store_persistent"
@@ -39,6 +50,8 @@ VHOST_SUP = "vhost_sup"
 VHOST_PROCESS = "vhost_process"
 QUEUE_SUP = "queue_sup"
 WRAPPER = "vhost_sup_wrapper"
+RESTARTABLE_SUP = "rabbit_restartable_sup"
+RABBIT_SUP = "rabbit_sup"
 
 
 class QueueSup(Supervisor):
@@ -82,7 +95,7 @@ class VhostSup(Supervisor):
 
 
 class VhostSupWrapper(Supervisor):
-    """rabbit_vhost_sup_wrapper: the root of the tree."""
+    """rabbit_vhost_sup_wrapper: around the vhost, with the limit of its restarts."""
 
     strategy = "one_for_all"
 
@@ -102,4 +115,35 @@ class VhostSupWrapper(Supervisor):
                 name=VHOST_PROCESS,
                 shutdown=vhost.settings.msg_store_shutdown_timeout / 1000,
             ),
+        ]
+
+
+class RestartableSup(Supervisor):
+    """rabbit_restartable_sup: what is the node's own and can be started again by itself."""
+
+    strategy = "one_for_one"
+    intensity = 10
+    period = 10.0
+
+    def children(self, resources: Resources) -> Iterable[ChildSpec]:
+        """The alarms first: the monitors look at once, and tell them."""
+        return [
+            ChildSpec(RABBIT_ALARM, RabbitAlarm, args=(resources.alarms,), name=RABBIT_ALARM),
+            ChildSpec(VM_MEMORY_MONITOR, VmMemoryMonitor, args=(resources,), name=VM_MEMORY_MONITOR),
+            ChildSpec(RABBIT_DISK_MONITOR, DiskMonitor, args=(resources,), name=RABBIT_DISK_MONITOR),
+        ]
+
+
+class RabbitSup(Supervisor):
+    """rabbit_sup: the root of the tree."""
+
+    strategy = "one_for_all"
+    intensity = 0
+    period = 1.0
+
+    def children(self, vhost: Vhost) -> Iterable[ChildSpec]:
+        """The node's own processes, then the vhost."""
+        return [
+            ChildSpec(RESTARTABLE_SUP, RestartableSup, args=(vhost.resources,), name=RESTARTABLE_SUP, shutdown=None),
+            ChildSpec(WRAPPER, VhostSupWrapper, args=(vhost,), name=WRAPPER, shutdown=None),
         ]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pykka import ActorDeadError, Timeout
 
+from warrenmq.actors.alarm import RABBIT_ALARM, GetAlarms
 from warrenmq.actors.confirms import Confirm
 from warrenmq.actors.msg_store_messages import Statistics
 from warrenmq.actors.queue_messages import Drain, Info, Purge, Refused
@@ -40,12 +41,14 @@ from warrenmq.stats import ActorStats, FileStats, QueueStats, Stats, StoreStats
 from warrenmq.storage.definitions import Definitions, QueueRecord
 from warrenmq.storage.directory import DataDirectory
 from warrenmq.storage.disk import RealDisk
+from warrenmq.storage.memory import RealMemory
+from warrenmq.storage.resources import Resources
 from warrenmq.supervisors.broker_sup import (
     PERSISTENT_STORE,
+    RABBIT_SUP,
     TRANSIENT_STORE,
     VHOST_PROCESS,
-    WRAPPER,
-    VhostSupWrapper,
+    RabbitSup,
 )
 from warrenmq.transaction import Transaction
 
@@ -59,6 +62,7 @@ if TYPE_CHECKING:
     from warrenmq.actors.queue_messages import Ack, Cancel, Reject, Taken
     from warrenmq.runtime import Channel, Runtime
     from warrenmq.storage.disk import Disk
+    from warrenmq.storage.memory import Memory
     from warrenmq.storage.stored_message import Properties
     from warrenmq.trace.recorder import ActorTrace, Recorder
 
@@ -90,13 +94,13 @@ def open(  # noqa: A001  # the promised name
     elif not isinstance(settings, Settings):
         settings = Settings.load(**settings)
     return Broker(str(path), settings, runtime or Threads(), RealDisk(settings.durability),
-                  None if trace is None else str(trace))  # fmt: skip
+                  RealMemory(), None if trace is None else str(trace))  # fmt: skip
 
 
 class Broker:
     """An open data directory; also a context manager.  All methods may be called from any thread."""
 
-    def __init__(self, path: str, settings: Settings, runtime: Runtime, disk: Disk,
+    def __init__(self, path: str, settings: Settings, runtime: Runtime, disk: Disk, memory: Memory,
                  trace: str | Recorder | None = None) -> None:  # fmt: skip
         self.path = path
         self.settings = settings
@@ -114,12 +118,14 @@ class Broker:
         try:
             vhost_directory = self._directory.vhost("/")
             definitions = Definitions.open(disk, vhost_directory.definitions, vhost_directory.quarantine)
-            self._vhost = Vhost(vhost_directory, disk, vhost_directory.settings, definitions, Router())
+            self.resources = Resources(memory, disk, path, settings)
+            self._vhost = Vhost(vhost_directory, disk, vhost_directory.settings, definitions, Router(), self.resources)
             boot = self._directory.next_boot()
             self._ids = MessageIds(runtime, boot, runtime.lock())
             if trace is not None:
                 self._trace = RunTrace(trace, runtime, boot, settings)
-            self._root = runtime.start(VhostSupWrapper, self._vhost, name=WRAPPER)
+            self._root = runtime.start(RabbitSup, self._vhost, name=RABBIT_SUP)
+            self._call_named(RABBIT_ALARM, GetAlarms())  # what the monitors found at once is in force from here on
         except BaseException:
             if self._trace is not None:
                 self._trace.end(clean=False)

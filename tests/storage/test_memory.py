@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import mmap
 import resource
 from typing import TYPE_CHECKING
 
@@ -32,10 +33,11 @@ def test_used_is_the_resident_set() -> None:
     used = RealMemory().used()
     assert used is not None
     assert used > 5 * MIB
-    ballast = bytes(range(256)) * (64 * MIB // 256)
-    grown = RealMemory().used()
+    with mmap.mmap(-1, 64 * MIB) as ballast:
+        ballast[:: resource.getpagesize()] = bytes(64 * MIB // resource.getpagesize())
+        grown = RealMemory().used()
     assert grown is not None
-    assert used + len(ballast) // 2 < grown < used + 2 * len(ballast)
+    assert used + 60 * MIB < grown < used + 80 * MIB
 
 
 def test_used_is_the_second_number_of_statm_in_pages(tmp_path: Path) -> None:

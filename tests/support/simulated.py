@@ -11,6 +11,7 @@ from warrenmq.broker import Broker
 from warrenmq.replay.engine import replay_memory
 from warrenmq.runtime import Simulation
 from warrenmq.settings import Settings
+from warrenmq.storage.memory import SimulatedMemory
 from warrenmq.storage.sim_disk import SimulatedDisk
 from warrenmq.trace.recorder import Recorder
 from warrenmq.trace.sink import MemorySink
@@ -41,6 +42,7 @@ class SimulatedHost:
         self.seed = seed
         self.settings = settings
         self.disk = SimulatedDisk(random.Random(f"disk {seed}"))
+        self.memory = SimulatedMemory()
         self.sink = MemorySink() if traced else None
         self.sim = Simulation(seed)
         self.runs = 0
@@ -52,7 +54,7 @@ class SimulatedHost:
         recorder = None
         if self.sink is not None:
             recorder = Recorder(self.sink, run=f"{self.runs:06d}", boot=self.runs, clock=self.sim)
-        return Broker("/data", self.settings, self.sim, self.disk, recorder)
+        return Broker("/data", self.settings, self.sim, self.disk, self.memory, recorder)
 
     def before_op(self, _op: str, _path: str) -> None:
         """Each disk operation is a point where another actor may run."""

@@ -31,6 +31,10 @@ STEP_NS = (1_000, 10_000, 100_000)
 """What a checkpoint costs; so a 25 ms timer fires after 25,000, 2,500 or 250 of them in a busy system."""
 
 
+BACKGROUND_TURNS = 10_000
+"""Turns of background tasks, and of nobody else, after which nothing else can be expected to happen."""
+
+
 class Deadlock(Exception):
     """Nothing can run, and no timer will change that: says who waits for what."""
 
@@ -40,6 +44,7 @@ class Task:
 
     __slots__ = (
         "actor",
+        "background",
         "gone",
         "greenlet",
         "locks",
@@ -50,9 +55,11 @@ class Task:
         "woken_among",
     )
 
-    def __init__(self, name: str, *, actor: bool) -> None:
+    def __init__(self, name: str, *, actor: bool, background: bool = False) -> None:
         self.name = name
         self.actor = actor
+        self.background = background
+        """Its timers alone keep nothing going."""
         self.greenlet: Any = None
         self.gone = False
         """Given up: it will never run again."""
@@ -87,15 +94,17 @@ class Scheduler:
         self._ready: list[Task] = []
         self._deadlines: list[tuple[int, int, Task, int]] = []
         self._count = 0
+        self._background_turns = 0
+        """Jumps to a background task's deadline since anybody else could run."""
         self._tasks: dict[Task, None] = {}
         self.outside = self.current = Task("outside", actor=False)
         self._hub = greenlet.getcurrent()
 
     # -- for tasks
 
-    def spawn(self, name: str, run: Callable[[], Any], *, actor: bool) -> Task:
+    def spawn(self, name: str, run: Callable[[], Any], *, actor: bool, background: bool = False) -> Task:
         """Add a task; it has its first turn when the seed says so."""
-        task = Task(name, actor=actor)
+        task = Task(name, actor=actor, background=background)
 
         def main() -> None:
             try:
@@ -233,13 +242,23 @@ class Scheduler:
         while self._deadlines:
             due, _count, task, ticket = self._deadlines[0]
             if task.ticket == ticket:
+                if task.background:
+                    self._background_turns += 1
+                    if self._background_turns > BACKGROUND_TURNS and self._only_background():
+                        self._background_turns = 0
+                        break
                 self.now = due
                 self._ring()
                 return
             heappop(self._deadlines)
         raise Deadlock(self._who_waits())
 
+    def _only_background(self) -> bool:
+        return all(task.background or task.ticket != ticket for _due, _count, task, ticket in self._deadlines)
+
     def _resume(self, task: Task) -> None:
+        if not task.background:
+            self._background_turns = 0
         task.ticket += 1
         task.waits_for = None
         self._ready.append(task)

@@ -58,6 +58,9 @@ class Server(ThreadingActor):
     receives: ClassVar[frozenset[type]] = frozenset()
     """Message classes whose handlers write their own receive row, so that no RECV row is written."""
 
+    background: ClassVar[bool] = False
+    """It only looks at things from time to time: a simulation in which nothing else goes on is at its end."""
+
     is_server: ClassVar[bool] = True
     """A Runtime starts it as it is."""
     actor_inbox: Mailbox

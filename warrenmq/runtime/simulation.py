@@ -63,11 +63,13 @@ class Simulation(Runtime):
     # -- what a scheduler is
 
     def launch(self, ref: ActorRef[Any], label: str, loop: Callable[[], None]) -> None:
+        background = getattr(ref.actor_class, "background", False)
+
         def run() -> None:
             loop()
             self._actor_tasks.pop(ref, None)
 
-        self._actor_tasks[ref] = self._scheduler.spawn(label, run, actor=True)
+        self._actor_tasks[ref] = self._scheduler.spawn(label, run, actor=True, background=background)
 
     def actor_class(self, actor: type[Actor]) -> type[Actor]:
         if (known := self._classes.get(actor)) is None:

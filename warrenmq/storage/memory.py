@@ -12,6 +12,7 @@ RabbitMQ itself takes the machine's memory even in a container, unless total_mem
 
 from __future__ import annotations
 
+import ctypes
 import os
 import resource
 import subprocess
@@ -36,6 +37,9 @@ class Memory(Protocol):
     def total(self) -> int:
         """Bytes that may be in use at most."""
 
+    def release(self) -> None:
+        """Give the system back what is free in this process but counted as used."""
+
 
 @dataclass(slots=True)
 class SimulatedMemory:
@@ -43,12 +47,18 @@ class SimulatedMemory:
 
     used_bytes: int = 0
     total_bytes: int = 1 << 34
+    releasable_bytes: int = 0
+    """Part of what is used that `release` gives back."""
 
     def used(self) -> int:
         return self.used_bytes
 
     def total(self) -> int:
         return self.total_bytes
+
+    def release(self) -> None:
+        self.used_bytes -= self.releasable_bytes
+        self.releasable_bytes = 0
 
 
 class RealMemory:
@@ -57,6 +67,8 @@ class RealMemory:
     def __init__(self, root: str = "/") -> None:
         self._root = Path(root)
         self._statm = self._root / "proc/self/statm"
+        self._trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+        """glibc's; without it the allocator keeps pages of freed messages, and an alarm would outlive its cause."""
 
     def used(self) -> int | None:
         """The second number of statm, in pages; where there is no /proc (macOS, BSD), what `ps` says."""
@@ -71,6 +83,10 @@ class RealMemory:
         if address_space != resource.RLIM_INFINITY:
             limits.append(address_space)
         return min(limits)
+
+    def release(self) -> None:
+        if self._trim is not None:
+            self._trim(0)
 
     def _cgroup_limits(self) -> Iterator[int]:
         """Every limit on the way from the process's cgroup to the root; what is not there limits nothing.

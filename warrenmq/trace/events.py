@@ -77,6 +77,9 @@ class Ev(IntEnum):
     GC_START = 60
     GC_MOVE = 61
     GC_DONE = 62
+    # alarms
+    ALARM_SET = 80
+    ALARM_CLEAR = 81
     # the broker's own rows (actor kind "broker")
     RUN_START = 70
     RUN_END = 71
@@ -156,6 +159,10 @@ IGNORED = 2
 FROM_CACHE = 1
 DIRECT = 2
 BY_SERVER = 3
+
+# flags of ALARM_SET and ALARM_CLEAR
+ALARM_MEMORY = 1
+ALARM_DISK = 2
 
 # flags of DEFER
 DEFER_READ = 1
@@ -248,6 +255,10 @@ REGISTRY: dict[Ev, Meaning] = {
     Ev.GC_START: Meaning("combine begins", a="destination (left)", b="source (right)", c="valid bytes of both"),
     Ev.GC_MOVE: Meaning("a record got a new place", msg="the message", a="file", b="offset", c="bytes"),
     Ev.GC_DONE: Meaning("combine ended and is on disk", a="destination", b="source", c="bytes reclaimed"),
+    Ev.ALARM_SET: Meaning("publishers are blocked", flag="ALARM_MEMORY or ALARM_DISK",
+                          a="bytes of memory in use, or free on the disk", b="limit, bytes"),
+    Ev.ALARM_CLEAR: Meaning("publishers go on, if the other alarm is not set", flag="ALARM_MEMORY or ALARM_DISK",
+                            a="bytes of memory in use, or free on the disk", b="limit, bytes"),
     Ev.RUN_START: Meaning("a broker opened the data directory", pseq="msg_store_write_buffer, 0 = not said",
                           a="boot number of the directory",
                           b="1 = fsync, 0 = os", c="msg_store_file_size_limit"),
