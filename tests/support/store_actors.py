@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from tests.support.store import FOLDER, QUARANTINE, SMALL, body_of, msg_id
+from tests.support.store import FOLDER, QUARANTINE, SMALL, body_of, check_at_rest, msg_id
 from warrenmq.actors.msg_store import MsgStore
 from warrenmq.actors.msg_store_client import BumpCredit, MsgStoreClient
 from warrenmq.actors.msg_store_messages import Statistics
@@ -131,6 +131,15 @@ class StoreHost:
         self.until(
             lambda: not any(row[3] for row in self.statistics().files) and not state.writer.confirms_wait
         )
+        return state
+
+    def at_rest(self, *queues):
+        """Let everything settle, these queues too, and check all tables."""
+        state = self.rest()
+        for queue in queues:
+            self.ask(queue, lambda q: None)
+        self.statistics()
+        check_at_rest(state, self.disk, self.folder)
         return state
 
     def gate(self, op, suffix):

@@ -1,0 +1,182 @@
+"""RabbitMQ's defects between readers and the garbage collector, expressed against our store (docs/defects.md)."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.store import FOLDER, body_of, msg_id, new_disk
+from tests.support.store_actors import LIMIT, STORE, StoreHost, Watched
+from warrenmq.actors.msg_store_messages import NoReaders
+from warrenmq.runtime import Simulation, Threads
+
+
+def in_file(host, number, of=range(60)):
+    """Which of these messages are in a file."""
+    lookup = Watched.newest._state.tables.index.lookup
+    return [n for n in of if (entry := lookup(msg_id(n))) is not None and entry[1] == number]
+
+
+def test_a_file_is_rewritten_only_after_the_last_read_that_began_before(host):
+    """The collector's question whether somebody reads, and its answer, are one look under one lock."""
+    queue, other = host.queue("q"), host.queue("p")
+    host.write(queue, *range(60))
+    host.confirmed(queue, *range(60))
+    host.write(other, 0)
+    host.confirmed(other, 0)
+    arrived, go = host.gate("pread", "/0.rdq")
+    answers = host.runtime.channel()
+    host.runtime.cast(other, lambda q: answers.put(q.client.read(msg_id(0))))
+    assert arrived.wait(LIMIT)
+    before = host.disk.read(f"{FOLDER}/0.rdq")
+    host.remove(queue, *(n for n in range(60) if n % 4))
+    host.until(lambda: any(row[3] for row in host.statistics().files))
+    for _ in range(20):
+        host.runtime.event().wait(0.001)
+    assert host.disk.read(f"{FOLDER}/0.rdq") == before
+    go.set()
+    assert answers.get(timeout=LIMIT) == body_of(0)
+    host.at_rest(queue, other)
+    assert host.disk.read(f"{FOLDER}/0.rdq") != before
+
+
+def test_claims_are_answered_after_the_removes_that_were_sent_before(host):
+    """RabbitMQ's `contains` overtook removes once; a new client's claims are our `contains`."""
+    queue, other = host.queue("q"), host.queue("p")
+    host.write(queue, 1, 2)
+    host.confirmed(queue, 1, 2)
+    arrived, go = host.gate("datasync", ".rdq")
+    host.write(other, 9)
+    assert arrived.wait(LIMIT)
+    host.remove(queue, 1)
+    registered = host.runtime.channel()
+    # the same queue registers anew while its removes are still in the store's mailbox
+    host.runtime.cast(queue, lambda q: registered.put(q.client.register([msg_id(1), msg_id(2)])))
+    go.set()
+    assert registered.get(timeout=LIMIT) == {msg_id(2)}
+
+
+def test_many_are_read_together_wherever_each_of_them_is(host):
+    """In an older file, in the current one since before the last start, only buffered, and not even sent."""
+    queue = host.queue("q")
+    host.write(queue, *range(20))
+    host.confirmed(queue, *range(20))
+    host.claims["q"] = range(20)
+    host.runtime.stop_actor(queue)
+    host.runtime.stop_actor(host.store)
+    host.start()
+    queue = host.queue("q", range(20))
+    old_current = in_file(host, Watched.newest._state.tables.files.current, range(20))
+    assert old_current
+    arrived, go = host.gate("append", ".rdq")
+    host.write(queue, 30)
+    assert arrived.wait(LIMIT)  # the store has 30 in its buffer and cannot write it
+
+    def read(q):
+        q.client.write(msg_id(31), body_of(31))
+        return q.client.read_many([msg_id(n) for n in wanted])
+
+    wanted = [0, 30, 31, 1]
+    assert host.ask(queue, read) == {msg_id(n): body_of(n) for n in wanted}
+    go.set()
+    wanted = [31, *range(20), 30]
+    assert host.ask(queue, read) == {msg_id(n): body_of(n) for n in wanted}
+
+
+def blocked_by(host, kill):
+    """Have a file that a queue reads wait at the collector, kill the queue, and see the collector go on."""
+    queue, other = host.queue("q"), host.queue("p")
+    host.write(queue, *range(60))
+    host.write(other, *range(60))
+    host.confirmed(other, *range(60))
+    kill(queue)
+    second = host.queue("q", [])
+    host.remove(other, *range(60))
+    host.until(lambda: host.statistics().messages == 0)
+    host.until(lambda: not any(row[3] for row in host.statistics().files))
+    host.at_rest(second, other)
+
+
+def test_a_queue_killed_in_the_middle_of_a_read_holds_no_file_for_ever(host):
+    def kill(queue):
+        arrived, go = host.gate("pread", "/0.rdq")
+        host.runtime.cast(queue, lambda q: q.client.read(msg_id(0)))
+        assert arrived.wait(LIMIT)
+        host.runtime.kill(queue)
+        go.set()
+
+    blocked_by(host, kill)
+
+
+@pytest.mark.xfail(reason="the collector waits for a reader that is dead and will never say NoReaders")
+def test_a_queue_killed_between_its_last_read_and_saying_so_holds_no_file_for_ever():
+    """It is a reader no more, and the collector, which waits for that, is never told by the dead."""
+    with Simulation(1) as runtime:
+        host = StoreHost(runtime, new_disk())
+        host.start()
+        queue, other = host.queue("q"), host.queue("p")
+        host.write(queue, *range(60))
+        host.confirmed(queue, *range(60))
+        host.write(other, 0)
+        host.confirmed(other, 0)
+        reading, go = host.gate("pread", "/0.rdq")
+        runtime.cast(other, lambda q: q.client.read(msg_id(0)))
+        assert reading.wait(LIMIT)
+        host.remove(queue, *(n for n in range(60) if n % 4))
+        host.until(lambda: any(row[3] for row in host.statistics().files))
+        cast = runtime.cast
+
+        def die_instead(dest, message, trace=None):
+            if isinstance(message, NoReaders):
+                runtime.kill(other)
+            return cast(dest, message, trace)
+
+        runtime.cast = die_instead
+        go.set()
+        host.until(lambda: not other.is_alive())
+        runtime.cast = cast
+        host.until(lambda: not any(row[3] for row in host.statistics().files))
+        host.at_rest(queue)
+
+
+@pytest.mark.xfail(reason="the collector waits for a reader that is dead and will never say NoReaders")
+def test_a_read_that_a_killed_queues_thread_begins_after_its_death_holds_no_file_for_ever():
+    """A Python thread cannot be killed: the store has heard of the death while the thread goes from file to file."""
+    runtime = Threads()
+    try:
+        host = StoreHost(runtime, new_disk())
+        host.start()
+        queue, other = host.queue("q"), host.queue("p")
+        host.write(queue, *range(60))
+        host.write(other, *range(60))
+        host.confirmed(other, *range(60))
+        first, second = in_file(host, 0)[:2], in_file(host, 1)[:2]
+        reading, go = host.gate("pread", "/0.rdq")
+        runtime.cast(queue, lambda q: q.client.read_many([msg_id(n) for n in first + second]))
+        assert reading.wait(LIMIT)
+        runtime.kill(queue)
+        host.until(lambda: len(Watched.newest._state.clients) == 1)
+        reading_again, go_again = host.gate("pread", "/1.rdq")
+        go.set()
+        reading_again.wait(0.05)  # or it is refused
+        host.queue("q", [])
+        host.remove(other, *range(60))
+        host.until(lambda: host.statistics().messages == 0)
+        go_again.set()
+        host.until(lambda: not any(row[3] for row in host.statistics().files))
+        host.at_rest(other)
+        assert runtime.whereis(STORE) == host.store
+    finally:
+        runtime.shutdown(1.0)
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_deleted_file_is_gone_at_once_whoever_had_read_it(host, number):
+    """RabbitMQ unlinks a file when the last handle of it is closed, and looks only when there is other work."""
+    queue = host.queue("q")
+    host.write(queue, *range(60))
+    host.confirmed(queue, *range(60))
+    for each in in_file(host, number):
+        assert host.read(queue, each) == body_of(each)
+    host.remove(queue, *in_file(host, number))
+    host.until(lambda: f"{number}.rdq" not in host.disk.listdir(FOLDER))
+    host.at_rest(queue)
