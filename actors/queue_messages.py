@@ -154,6 +154,8 @@ class QueueInfo:
     consumers: int
     in_memory: int
     unconfirmed: bool
+    next_seq_id: int
+    """What the next message gets."""
 
 
 @dataclass(slots=True)

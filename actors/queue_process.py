@@ -181,8 +181,8 @@ class QueueProcess(Server):
                 self._draining.append(sender)
                 return NO_REPLY
             case Info():
-                vq, consumers = self._vq, self._consumers.pushed()
-                return QueueInfo(vq.ready, vq.unacked, len(consumers), vq.in_memory, bool(self._unconfirmed))
+                vq, pushed, owed = self._vq, self._consumers.pushed(), bool(self._unconfirmed)
+                return QueueInfo(vq.ready, vq.unacked, len(pushed), vq.in_memory, owed, vq.next_seq_id)
             case _:
                 raise TypeError(request)
 
