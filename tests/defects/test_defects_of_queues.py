@@ -1,0 +1,424 @@
+"""RabbitMQ's defects of queue processes, channels and declarations, expressed against our broker (docs/defects.md)."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+import warrenmq
+from tests.support.simulated import SMALL, SimulatedHost
+from warrenmq.actors.queue_messages import Ack, Publish, Reject
+from warrenmq.actors.queue_process import QueueProcess
+from warrenmq.actors.vhost_process import queue_name
+from warrenmq.broker import Broker
+from warrenmq.settings import Settings
+
+LARGE = b"L" * 900
+
+
+@pytest.fixture
+def host() -> Iterator[SimulatedHost]:
+    made = SimulatedHost(seed=7)
+    yield made
+    made.check_trace()
+    made.close()
+
+
+def bodies(broker: Broker, name: str) -> list[bytes]:
+    got = []
+    for delivery in iter(broker.queue(name).get, None):
+        got.append(delivery.body)
+        delivery.ack()
+    return got
+
+
+def kill(host: SimulatedHost, queue: str) -> None:
+    host.sim.kill(host.sim.whereis(queue_name(queue)))
+
+
+# confirms and credit
+
+
+def test_a_purge_confirms_what_is_still_to_be_confirmed(host: SimulatedHost) -> None:
+    """RabbitMQ threw its index away, and the confirms with it."""
+    broker = host.open()
+    queue = broker.declare_queue("q")
+    confirms = [queue.publish(body) for body in (b"small", LARGE, b"small too", LARGE)]
+    assert queue.purge() == 4
+    for confirm in confirms:
+        confirm.result(10)
+    assert bodies(broker, "q") == []
+
+
+def test_what_is_published_after_a_purge_is_on_disk(host: SimulatedHost) -> None:
+    """RabbitMQ removed the folder under its own open journal."""
+    broker = host.open()
+    queue = broker.declare_queue("q")
+    queue.publish_many([b"1", LARGE]).result(10)
+    queue.purge()
+    queue.publish_many([b"2", LARGE]).result(10)
+    host.crash(power_cut=True)
+    assert bodies(host.open(), "q") == [b"2", LARGE]
+
+
+def test_a_hundred_purges_leave_the_folder_where_it_was(host: SimulatedHost) -> None:
+    broker = host.open()
+    queue = broker.declare_queue("q")
+    paths: set[str] = set()
+    host.disk.before_op = lambda _op, path: paths.add(path)
+    for _ in range(100):
+        queue.publish(b"x").result(10)
+        queue.purge()
+    host.sleep(1)
+    longest = max(map(len, paths))
+    host.crash(power_cut=False)
+    assert longest < 120
+    assert bodies(host.open(), "q") == []
+
+
+def test_a_publisher_waits_for_credit_no_longer_than_its_queue_lives() -> None:
+    host = SimulatedHost(7, replace(SMALL, credit_flow_default_credit=(4, 2)), traced=False)
+    broker = host.open()
+    queue = broker.declare_queue("q")
+    stuck, go = host.sim.event(), host.sim.event()
+
+    def hang(op: str, path: str) -> None:
+        if op == "datasync" and path.endswith("journal.jif"):
+            stuck.set()
+            go.wait(None)
+
+    host.disk.before_op = hang
+    confirms = [queue.publish(b"first")]
+    assert stuck.wait(10)
+    confirms += [queue.publish(b"x") for _ in range(3)]
+    assert broker.would_block("", "q")
+    host.disk.before_op = None
+    kill(host, "q")
+    confirms += [queue.publish(b"y") for _ in range(20)]
+    for confirm in confirms[:4]:
+        with pytest.raises(warrenmq.Nacked):
+            confirm.result(10)
+    host.sleep(1)
+    assert all(confirm.done() for confirm in confirms)
+    assert confirms[-1].exception() is None
+    host.close()
+
+
+def test_a_queue_that_dies_breaks_the_promise_and_other_queues_change_nothing(host: SimulatedHost) -> None:
+    broker = host.open()
+    broker.declare_exchange("both", "fanout")
+    for name in ("a", "b"):
+        broker.declare_queue(name)
+        broker.bind(name, "both")
+    confirm = broker.publish("both", "", LARGE)
+    kill(host, "a")
+    with pytest.raises(warrenmq.Nacked):
+        confirm.result(10)
+    host.sleep(1)
+    assert isinstance(confirm.exception(), warrenmq.Nacked)
+    assert bodies(broker, "b") == [LARGE]
+
+
+def test_each_publish_has_the_answer_to_itself(host: SimulatedHost) -> None:
+    """RabbitMQ counts publishes and once counted one too many: answers then went to their neighbours."""
+    broker = host.open()
+    queue = broker.declare_queue("q")
+    answers = [broker.publish("", name, b"x", mandatory=True) for name in ("nowhere", "q", "nowhere", "q")]
+    for confirm, returned in zip(answers, (True, False, True, False), strict=True):
+        if returned:
+            with pytest.raises(warrenmq.Returned):
+                confirm.result(10)
+        else:
+            confirm.result(10)
+    assert len(bodies(broker, "q")) == 2
+    assert queue.name == "q"
+
+
+# acks and order
+
+
+def test_an_ack_that_names_nothing_changes_nothing(host: SimulatedHost) -> None:
+    broker = host.open()
+    queue = broker.declare_queue("q")
+    queue.publish_many([b"1", LARGE, b"3"]).result(10)
+    deliveries = [queue.get() for _ in range(3)]
+    assert None not in deliveries
+    process = host.sim.whereis(queue_name("q"))
+    for consumer in (0, 1, 99):
+        for tag in (0, 17):
+            host.sim.cast(process, Ack(consumer, tag, multiple=False))
+            host.sim.cast(process, Reject(consumer, tag, multiple=False, requeue=True))
+    for delivery in deliveries[:2]:
+        assert delivery is not None
+        delivery.ack()
+    host.sleep(1)
+    assert host.sim.whereis(queue_name("q")) == process
+    kill(host, "q")
+    assert bodies(broker, "q") == [b"3"]
+
+
+def test_a_reject_overtakes_no_publish_and_no_reject() -> None:
+    publish, ack, reject = (QueueProcess.priority(kind.__new__(kind)) for kind in (Publish, Ack, Reject))
+    assert publish == reject == 0 < ack
+
+
+def test_what_is_settled_together_is_settled_in_the_order_of_delivery(host: SimulatedHost) -> None:
+    broker = host.open()
+    queue = broker.declare_queue("q")
+    queue.publish_many([b"%d" % n for n in range(10)]).result(10)
+    with queue.consume(prefetch=10) as consumer:
+        deliveries = [next(consumer) for _ in range(10)]
+        deliveries[3].ack()
+        deliveries[7].nack(multiple=True)
+        host.sleep(0.1)
+        again = [next(consumer).body for _ in range(7)]
+    assert again == [b"%d" % n for n in (0, 1, 2, 4, 5, 6, 7)]
+
+
+def test_acks_alone_wait_for_the_slow_sync(host: SimulatedHost) -> None:
+    """Nobody waits for them: 200 ms, and not a sync for each."""
+    broker = host.open()
+    queue = broker.declare_queue("q")
+    queue.publish_many([b"%d" % n for n in range(4)]).result(10)
+    host.sleep(1)
+    syncs: list[str] = []
+
+    def note(op: str, path: str) -> None:
+        if op == "datasync":
+            syncs.append(path)
+        host.before_op(op, path)
+
+    host.disk.before_op = note
+    for _ in range(4):
+        delivery = queue.get()
+        assert delivery is not None
+        delivery.ack()
+        host.sleep(0.03)
+    assert syncs == []
+    host.sleep(0.3)
+    assert syncs != []
+
+
+# redelivered
+
+
+def test_what_a_crash_may_have_delivered_is_redelivered_however_often_it_is_started_again(host: SimulatedHost) -> None:
+    """Dirty, dirty, clean, dirty: RabbitMQ kept the marks of the first recovery in memory only."""
+    broker = host.open()
+    broker.declare_queue("q").publish_many([b"1", LARGE, b"3"]).result(10)
+    for clean in (False, False, True, False):
+        if clean:
+            broker.close()
+        host.crash(power_cut=not clean)
+        broker = host.open()
+    queue = broker.queue("q")
+    deliveries = [queue.get() for _ in range(3)]
+    assert [delivery is not None and delivery.redelivered for delivery in deliveries] == [True] * 3
+
+
+def test_a_gap_in_the_sequence_ids_hides_no_redelivery(host: SimulatedHost) -> None:
+    """RabbitMQ counts deliveries one by one, and stops counting at an id that a transient message had."""
+    broker = host.open()
+    queue = broker.declare_queue("q")
+    queue.publish(b"1").result(10)
+    queue.publish(b"transient", persistent=False).result(10)
+    queue.publish(b"2").result(10)
+    broker.close()
+    host.crash(power_cut=False)
+    broker = host.open()
+    queue = broker.queue("q")
+    got = [queue.get(), queue.get()]
+    assert [each is not None and (each.body, each.redelivered) for each in got] == [(b"1", False), (b"2", False)]
+    broker.close()
+    host.crash(power_cut=False)
+    queue = host.open().queue("q")
+    got = [queue.get(), queue.get()]
+    assert [each is not None and (each.body, each.redelivered) for each in got] == [(b"1", True), (b"2", True)]
+
+
+# segments, sizes, starts
+
+
+@pytest.mark.parametrize("later", [4, 8, 16])
+def test_another_segment_size_in_the_settings_changes_no_vhost_that_is_there(later: int) -> None:
+    """Not for the queues, and not for who counts the store's references in their indexes."""
+    host = SimulatedHost(7)
+    broker = host.open()
+    queue = broker.declare_queue("q")
+    wanted = [b"%d" % n if n % 3 else b"%d" % n + LARGE for n in range(30)]
+    for body in wanted:
+        queue.publish(body).result(10)
+    host.crash(power_cut=True)
+    host.settings = replace(SMALL, queue_index_segment_entry_count=later)
+    broker = host.open()
+    assert broker.stats().stores[0].messages == 10
+    assert bodies(broker, "q") == wanted
+    host.close()
+
+
+def test_a_backlog_comes_back_once_and_in_order_whatever_part_of_it_is_in_memory(host: SimulatedHost) -> None:
+    """Read in runs across segments, requeued in between, restarted in the middle: no message twice, none left out."""
+    broker = host.open()
+    queue = broker.declare_queue("q")
+    wanted = [b"%d" % n for n in range(20_000)]
+    for first in range(0, 20_000, 1_000):
+        queue.publish_many(wanted[first : first + 1_000]).result(10)
+    seen = []
+    for clean in (True, False):
+        with queue.consume(prefetch=300) as consumer:
+            for _ in range(10):
+                some = [next(consumer) for _ in range(300)]
+                some[-1].nack()
+                some[-2].ack(multiple=True)
+                seen += [delivery.body for delivery in some[:-1]]
+        host.sleep(1)
+        if clean:
+            broker.close()
+        host.crash(power_cut=False)
+        broker = host.open()
+        queue = broker.queue("q")
+    seen += bodies(broker, "q")
+    assert seen == wanted
+
+
+def test_a_purge_takes_the_part_of_a_queue_that_is_on_disk_too(host: SimulatedHost) -> None:
+    broker = host.open()
+    queue = broker.declare_queue("q")
+    for _ in range(20):
+        queue.publish_many([b"x"] * 1_000).result(10)
+    queue.publish(LARGE).result(10)
+    held = queue.get()
+    assert held is not None
+    assert queue.purge() == 20_000
+    held.ack()
+    host.sleep(1)
+    assert bodies(broker, "q") == []
+    stats = broker.stats()
+    assert stats.stores[0].messages == 0
+    broker.close()
+    host.crash(power_cut=False)
+    assert bodies(host.open(), "q") == []
+
+
+def test_a_tail_of_nothing_but_old_transient_messages_is_an_empty_queue(host: SimulatedHost) -> None:
+    """RabbitMQ 4.0 to 4.2 looked for a message in it for ever."""
+    broker = host.open()
+    queue = broker.declare_queue("q")
+    for _ in range(20):
+        queue.publish_many([b"t"] * 1_000, persistent=False).result(10)
+    for clean in (True, False):
+        if clean:
+            broker.close()
+        host.crash(power_cut=False)
+        broker = host.open()
+        queue = broker.queue("q")
+        assert queue.get() is None
+        queue.publish(b"p").result(10)
+        delivery = queue.get()
+        assert delivery is not None
+        assert (delivery.body, delivery.redelivered) == (b"p", False)
+        delivery.ack()
+        host.sleep(1)
+
+
+def test_a_read_that_fails_once_costs_no_message(host: SimulatedHost) -> None:
+    broker = host.open()
+    queue = broker.declare_queue("q")
+    for number in range(12):
+        queue.publish(b"%d" % number + LARGE).result(10)
+    broker.close()
+    host.crash(power_cut=False)
+    broker = host.open()
+    host.disk.fail_next("pread", "/0.rdq", errno.EIO)
+    assert bodies(broker, "q") == [b"%d" % number + LARGE for number in range(12)]
+
+
+# declarations
+
+
+@pytest.mark.parametrize(
+    "argument",
+    ["x-dead-letter-exchange", "x-message-ttl", "x-expires", "x-max-length", "x-queue-mode", "x-max-priority"],
+)
+def test_what_is_not_built_is_refused_and_not_half_done(host: SimulatedHost, argument: str) -> None:
+    broker = host.open()
+    with pytest.raises(warrenmq.PreconditionFailed, match=argument):
+        broker.declare_queue("q", arguments={argument: "lazy"})
+    for kind in ("topic", "headers"):
+        with pytest.raises(warrenmq.PreconditionFailed, match=kind):
+            broker.declare_exchange("e", kind)
+
+
+def test_an_exclusive_queue_is_not_durable(host: SimulatedHost) -> None:
+    broker = host.open()
+    queue = broker.declare_queue("q", exclusive=True, durable=True)
+    queue.publish(b"x").result(10)
+    host.crash(power_cut=False)
+    broker = host.open()
+    with pytest.raises(warrenmq.NotFound):
+        broker.queue("q")
+
+
+@pytest.mark.parametrize("kind", ["direct", "fanout"])
+def test_an_unbind_of_what_is_not_bound_is_nothing(host: SimulatedHost, kind: str) -> None:
+    broker = host.open()
+    broker.declare_exchange("e", kind)
+    broker.declare_queue("q")
+    broker.bind("q", "e", "key")
+    broker.unbind("q", "e", "another key")
+    broker.unbind("q", "e", "another key")
+    broker.publish("e", "key", b"x", mandatory=True).result(10)
+    broker.unbind("q", "e", "key")
+    broker.unbind("q", "e", "key")
+    assert bodies(broker, "q") == [b"x"]
+
+
+def test_an_exchange_whose_deletion_was_refused_is_as_before(host: SimulatedHost) -> None:
+    broker = host.open()
+    broker.declare_exchange("e", "direct")
+    broker.declare_queue("q")
+    broker.bind("q", "e", "key")
+    with pytest.raises(warrenmq.PreconditionFailed, match="in use"):
+        broker.delete_exchange("e", if_unused=True)
+    broker.declare_exchange("e", "direct")
+    broker.publish("e", "key", b"x", mandatory=True).result(10)
+    broker.unbind("q", "e", "key")
+    broker.delete_exchange("e", if_unused=True)
+    with pytest.raises(warrenmq.NotFound):
+        broker.publish("e", "key", b"x")
+
+
+def test_an_empty_binding_key_is_a_key_like_others_and_of_its_own_exchange(host: SimulatedHost) -> None:
+    broker = host.open()
+    for exchange, name in (("e", "a"), ("f", "b")):
+        broker.declare_exchange(exchange, "direct")
+        broker.declare_queue(name)
+        broker.bind(name, exchange)
+    broker.publish("e", "", b"x", mandatory=True).result(10)
+    for key in ("#", "*", "a"):
+        with pytest.raises(warrenmq.Returned):
+            broker.publish("e", key, b"y", mandatory=True).result(10)
+    assert (bodies(broker, "a"), bodies(broker, "b")) == ([b"x"], [])
+
+
+def test_nothing_of_a_binding_is_left_when_it_is_gone(host: SimulatedHost) -> None:
+    broker = host.open()
+    broker.declare_exchange("e", "direct")
+    broker.declare_queue("q")
+    router = broker._vhost.router
+    before = repr((router.bindings, router._routes, broker._vhost.definitions.bindings))
+    for number in range(50):
+        broker.bind("q", "e", f"key.{number}")
+    for number in range(50):
+        broker.unbind("q", "e", f"key.{number}")
+    assert repr((router.bindings, router._routes, broker._vhost.definitions.bindings)) == before
+
+
+def test_intervals_and_sizes_are_those_of_the_release_that_settled_on_them() -> None:
+    settings = Settings()
+    assert (settings.queue_sync_interval, settings.msg_store_sync_interval) == (200, 25)
+    assert settings.queue_index_max_journal_entries == 32_768
+    assert settings.msg_store_shutdown_timeout == settings.classic_queue_shutdown_timeout == 600_000
