@@ -1,0 +1,93 @@
+"""DETS files, and the one that RabbitMQ stops with: recovery.dets.
+
+A version 9 file (lib/stdlib/src/dets_v9.erl) is a hash table whose slots point at collections of objects:
+
+    header       56 bytes: freelists:32 | cookie:32 = 00abcdef | closed properly:32 | type:32 | version:32 = 9 | ...
+    collection   size:32, of all of it | status:32 = 12345678 (a freed one has another) | object*
+    object       size:32, of itself | term
+
+Like Erlang's own repair, and unlike its lookups, we look for collections by their status word and not through
+the slots, so that what a torn file still has is found too.
+
+recovery.dets has one object {DirName, Terms} for each queue that was stopped in good order; RabbitMQ empties it
+when it starts, so that a crash leaves none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from struct import Struct
+from typing import Any
+
+from warrenmq.erlang.term import BadTerm, decode
+
+_COOKIE = 0x00ABCDEF
+_VERSION = 9
+_HEADER = Struct(">9I")
+_u32 = Struct(">I")
+_ACTIVE = _u32.pack(0x12345678)
+
+
+def problem(data: bytes, path: str = "recovery.dets") -> str | None:
+    """What is wrong with the file, or None; all that can be read is read in any case."""
+    if len(data) < _HEADER.size:
+        return f"it has {len(data)} bytes, fewer than a DETS file's header"
+    _, cookie, closed, _, version, _, _, _, count = _HEADER.unpack_from(data)
+    if cookie != _COOKIE or version != _VERSION:
+        return "its header is not that of a DETS file of version 9"
+    found = sum(1 for _ in objects(data, path))
+    if found != count and closed:
+        return f"its header counts {count} objects, {found} can be read"
+    return None if closed else "it was not closed"
+
+
+def objects(data: bytes, path: str = "recovery.dets") -> Iterator[Any]:
+    """The terms of all collections that can be read."""
+    at = data.find(_ACTIVE, _HEADER.size)
+    while at >= 0:
+        begin = at - _u32.size
+        end = begin + _u32.unpack_from(data, begin)[0]
+        found = _collection(data, at + _u32.size, end, path)
+        if found:
+            yield from found
+            at = end - 1
+        at = data.find(_ACTIVE, at + 1)
+
+
+def _collection(data: bytes, at: int, end: int, path: str) -> list[Any]:
+    """The terms of one collection as far as they can be read; none where the word was there by chance."""
+    found = []
+    while at + _u32.size < min(end, len(data)):
+        (size,) = _u32.unpack_from(data, at)
+        try:
+            found.append(decode(data[at + _u32.size : min(at + size, end)], path=path, offset=at + _u32.size))
+        except BadTerm:
+            break
+        at += size
+    return found
+
+
+def read_recovery_terms(data: bytes, path: str = "recovery.dets") -> dict[str, dict[str, Any]]:
+    """What each queue said when it stopped, by the name of its directory.
+
+    Values are as RabbitMQ wrote them: `segments` [(number, unacked)], `persistent_ref` bytes, `persistent_count`,
+    `persistent_bytes`, `next_seq_id`, `next_deliver_seq_id`, `v2_index_state` (version, {segment: unacked}).
+    """
+    found = {}
+    for each in objects(data, path):
+        match each:
+            case (key, list() as terms) if (name := _text(key)) is not None:
+                found[name] = {str(term[0]): term[1] for term in terms if _is_pair(term)}
+    return found
+
+
+def _is_pair(term: Any) -> bool:
+    return isinstance(term, tuple) and len(term) == 2 and isinstance(term[0], str)
+
+
+def _text(key: Any) -> str | None:
+    """A directory's name, which Erlang writes as a list of characters."""
+    try:
+        return bytes(key).decode() if isinstance(key, (bytes, list)) else None
+    except (TypeError, ValueError):
+        return None
