@@ -13,16 +13,19 @@ and messages come back to the loop through `call_soon_threadsafe`.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import deque
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from warrenmq import broker as _broker
 from warrenmq.consumer import DOWN
 from warrenmq.consumer import Consumer as _Consumer
-from warrenmq.errors import BrokerClosed
+from warrenmq.errors import Blocked, BrokerClosed
 from warrenmq.handles import DEFAULT_PREFETCH
 from warrenmq.handles import Queue as _Queue
+from warrenmq.storage.alarms import BlockedPublisher
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Mapping
@@ -44,6 +47,8 @@ def open(path: str | PathLike[str], *, settings: Settings | Mapping[str, Any] | 
 
 AT_ONCE = 128
 """Deliveries that one trip to the consumer's channel brings."""
+IN_A_THREAD = 0.1
+"""Seconds that a publish without credit waits in a worker thread before it makes room for others."""
 
 
 class Broker:
@@ -106,21 +111,24 @@ class Broker:
         """As `warrenmq.Broker.stats`."""
         return await asyncio.to_thread(self.sync.stats)
 
-    async def publish(self, exchange: str, routing_key: str, body: bytes, **options: Any) -> None:
-        """Publish, and return when it is confirmed; raises as `Confirm.result` does."""
-        await self._confirmed(lambda: self.sync.publish(exchange, routing_key, body, **options), exchange, routing_key)
+    async def publish(self, exchange: str, routing_key: str, body: bytes, *,
+                      timeout: float | None = None, **options: Any) -> None:  # noqa: ASYNC109  # fmt: skip
+        """Publish, and return when it is confirmed; raises as `Confirm.result` does.
 
-    async def publish_many(self, exchange: str, routing_key: str, bodies: Iterable[bytes], **options: Any) -> None:
+        Waits while an alarm is set or a queue grants no credit; Blocked after `timeout` seconds of that.
+        """
+        publish = partial(self.sync.publish, exchange, routing_key, body, **options)
+        await self._confirmed(publish, exchange, routing_key, timeout)
+
+    async def publish_many(self, exchange: str, routing_key: str, bodies: Iterable[bytes], *,
+                           timeout: float | None = None, **options: Any) -> None:  # noqa: ASYNC109  # fmt: skip
         """Publish many in one cast, and return when all are confirmed."""
-        batch = list(bodies)
-        await self._confirmed(
-            lambda: self.sync.publish_many(exchange, routing_key, batch, **options), exchange, routing_key
-        )
+        publish = partial(self.sync.publish_many, exchange, routing_key, list(bodies), **options)
+        await self._confirmed(publish, exchange, routing_key, timeout)
 
-    async def _confirmed(self, publish: Callable[[], Confirm], exchange: str, routing_key: str) -> None:
-        # Where there is credit a publish does not wait; where there is none, or where a queue is being restarted,
-        # it waits in a thread.
-        confirm = await asyncio.to_thread(publish) if self.sync.would_block(exchange, routing_key) else publish()
+    async def _confirmed(self, publish: Callable[..., Confirm], exchange: str, routing_key: str,
+                         timeout: float | None) -> None:  # noqa: ASYNC109  # fmt: skip
+        confirm = await self._accepted(publish, exchange, routing_key, timeout)
         if not confirm.done():
             loop = asyncio.get_running_loop()
             known = loop.create_future()
@@ -132,6 +140,48 @@ class Broker:
             confirm.add_done_callback(lambda _confirm: loop.call_soon_threadsafe(wake))
             await known
         confirm.result(0)
+
+    async def _accepted(self, publish: Callable[..., Confirm], exchange: str, routing_key: str,
+                        timeout: float | None) -> Confirm:  # noqa: ASYNC109  # fmt: skip
+        """Publish, waiting for the alarms here, in the loop, however many do; in a thread, and never long, for credit.
+
+        Were it the threads that waited for an alarm, a few publishers would keep all of them, and those who could end
+        the alarm by consuming would get none.
+        """
+        broker, clock = self.sync, asyncio.get_running_loop().time
+        deadline = math.inf if timeout is None else clock() + timeout
+        while True:
+            broker.check_open()
+            if broker.resources.alarms.active and clock() < deadline:
+                await self._alarms_cleared(exchange, routing_key, deadline)
+            left = max(0.0, min(deadline - clock(), IN_A_THREAD))
+            try:
+                if left and not broker.resources.alarms.active and broker.would_block(exchange, routing_key):
+                    return await asyncio.to_thread(publish, timeout=left)
+                return publish(timeout=0)
+            except Blocked:
+                if clock() >= deadline:
+                    raise
+
+    async def _alarms_cleared(self, exchange: str, routing_key: str, deadline: float) -> None:
+        """Return when no alarm is set, the deadline has passed or the broker is being closed."""
+        loop, broker, news = asyncio.get_running_loop(), self.sync, asyncio.Event()
+        task = asyncio.current_task()
+        name = "asyncio" if task is None else task.get_name()
+        who = BlockedPublisher(name, exchange, routing_key, broker.runtime.wall_ns())
+
+        def wake() -> None:
+            with suppress(RuntimeError):  # the loop is closed: nobody is left to wake
+                loop.call_soon_threadsafe(news.set)
+
+        alarms = broker.resources.alarms
+        ticket = alarms.add_waiting(who, wake)
+        try:
+            if alarms.active and broker.is_open:
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(news.wait(), None if deadline == math.inf else deadline - loop.time())
+        finally:
+            alarms.remove_waiting(ticket)
 
 
 class Queue:

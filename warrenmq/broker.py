@@ -9,14 +9,16 @@ from __future__ import annotations
 import threading
 from contextlib import suppress
 from itertools import count
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pykka import ActorDeadError, Timeout
 
+from warrenmq.actor_calls import ActorCalls
 from warrenmq.actors.alarm import RABBIT_ALARM, GetAlarms
 from warrenmq.actors.confirms import Confirm
+from warrenmq.actors.disk_monitor import RABBIT_DISK_MONITOR, SetDiskFreeLimit
 from warrenmq.actors.msg_store_messages import Statistics
-from warrenmq.actors.queue_messages import Drain, Info, Purge, Refused
+from warrenmq.actors.queue_messages import Drain, Info, Purge
 from warrenmq.actors.vhost_process import (
     Bind,
     DeclareExchange,
@@ -27,6 +29,7 @@ from warrenmq.actors.vhost_process import (
     Vhost,
     queue_name,
 )
+from warrenmq.actors.vm_memory_monitor import VM_MEMORY_MONITOR, SetVmMemoryHighWatermark
 from warrenmq.consumer import CLOSED
 from warrenmq.errors import BrokerClosed, Error, NotFound
 from warrenmq.handles import Exchange, Queue
@@ -37,7 +40,7 @@ from warrenmq.run_trace import RunTrace
 from warrenmq.runtime import Threads
 from warrenmq.runtime.life import inbox_of
 from warrenmq.settings import Settings
-from warrenmq.stats import ActorStats, FileStats, QueueStats, Stats, StoreStats
+from warrenmq.stats import ActorStats, QueueStats, Stats, StoreStats, alarm_stats
 from warrenmq.storage.definitions import Definitions, QueueRecord
 from warrenmq.storage.directory import DataDirectory
 from warrenmq.storage.disk import RealDisk
@@ -66,11 +69,7 @@ if TYPE_CHECKING:
     from warrenmq.storage.stored_message import Properties
     from warrenmq.trace.recorder import ActorTrace, Recorder
 
-RESTART_PATIENCE = 30.0
-"""Seconds that a call waits for a queue process that is being restarted."""
-RESTART_LOOK = 0.002
-"""Seconds between looks for it."""
-T = TypeVar("T")
+Watermark: TypeAlias = float | str | tuple[str, float | str]
 
 log = Log("warrenmq.broker")
 
@@ -81,11 +80,13 @@ def open(  # noqa: A001  # the promised name
     settings: Settings | Mapping[str, Any] | None = None,
     trace: str | PathLike[str] | None = None,
     runtime: Runtime | None = None,
+    vhost: str = "/",
 ) -> Broker:
     """Start or recover the store in the folder `path`; made when it is not there.
 
     `settings` is a Settings or a mapping of its fields; None reads WARRENMQ_* variables and defaults.
     `trace` is a folder for trace segments; None = no trace.  `runtime` schedules the actors; None = Threads().
+    `vhost` is the one of the folder's virtual hosts that is served; `warrenmq recover` may have filled several.
     Raises DirectoryInUse when another broker has the folder, SettingsError for a bad setting, OSError when the
     folder cannot be used.  Damaged files never raise: their bad bytes go to quarantine/ and are reported.
     """
@@ -94,14 +95,14 @@ def open(  # noqa: A001  # the promised name
     elif not isinstance(settings, Settings):
         settings = Settings.load(**settings)
     return Broker(str(path), settings, runtime or Threads(), RealDisk(settings.durability),
-                  RealMemory(), None if trace is None else str(trace))  # fmt: skip
+                  RealMemory(), None if trace is None else str(trace), vhost)  # fmt: skip
 
 
-class Broker:
+class Broker(ActorCalls):
     """An open data directory; also a context manager.  All methods may be called from any thread."""
 
     def __init__(self, path: str, settings: Settings, runtime: Runtime, disk: Disk, memory: Memory,
-                 trace: str | Recorder | None = None) -> None:  # fmt: skip
+                 trace: str | Recorder | None = None, vhost: str = "/") -> None:  # fmt: skip
         self.path = path
         self.settings = settings
         self.runtime = runtime
@@ -116,16 +117,16 @@ class Broker:
         self._exclusive_queues: list[str] = []
         self._trace: RunTrace | None = None
         try:
-            vhost_directory = self._directory.vhost("/")
+            vhost_directory = self._directory.vhost(vhost)
             definitions = Definitions.open(disk, vhost_directory.definitions, vhost_directory.quarantine)
             self.resources = Resources(memory, disk, path, settings)
             self._vhost = Vhost(vhost_directory, disk, vhost_directory.settings, definitions, Router(), self.resources)
             boot = self._directory.next_boot()
-            self._ids = MessageIds(runtime, boot, runtime.lock())
+            self.ids = MessageIds(runtime, boot, runtime.lock())
             if trace is not None:
                 self._trace = RunTrace(trace, runtime, boot, settings)
             self._root = runtime.start(RabbitSup, self._vhost, name=RABBIT_SUP)
-            self._call_named(RABBIT_ALARM, GetAlarms())  # what the monitors found at once is in force from here on
+            self.call_named(RABBIT_ALARM, GetAlarms())  # what the monitors found at once is in force from here on
         except BaseException:
             if self._trace is not None:
                 self._trace.end(clean=False)
@@ -147,7 +148,7 @@ class Broker:
         name = name or "amq.gen-" + self.runtime.token_bytes(11).hex()
         record = QueueRecord(name, durable=durable and not exclusive, exclusive=exclusive, auto_delete=auto_delete,
                              arguments=dict(arguments or {}))  # fmt: skip
-        self._call_named(VHOST_PROCESS, DeclareQueue(record))
+        self.call_named(VHOST_PROCESS, DeclareQueue(record))
         if exclusive:
             self._exclusive_queues.append(name)
         return Queue(self, name)
@@ -156,27 +157,27 @@ class Broker:
                          auto_delete: bool = False, internal: bool = False,
                          arguments: Mapping[str, Any] | None = None) -> Exchange:  # fmt: skip
         """Have an exchange ("direct" or "fanout"; the other types are not built yet); on disk when this returns."""
-        self._call_named(VHOST_PROCESS, DeclareExchange(ExchangeSpec(name, type, durable, auto_delete, internal, dict(arguments or {}))))
+        self.call_named(VHOST_PROCESS, DeclareExchange(ExchangeSpec(name, type, durable, auto_delete, internal, dict(arguments or {}))))
         return Exchange(self, name)
 
     def bind(self, destination: str | Queue, source: str | Exchange, routing_key: str = "",
              arguments: Mapping[str, Any] | None = None) -> None:  # fmt: skip
         """Route messages of exchange `source` with this key to queue `destination`; on disk when this returns."""
-        self._call_named(VHOST_PROCESS, Bind(Binding(str(destination), str(source), routing_key, dict(arguments or {}))))
+        self.call_named(VHOST_PROCESS, Bind(Binding(str(destination), str(source), routing_key, dict(arguments or {}))))
 
     def unbind(self, destination: str | Queue, source: str | Exchange, routing_key: str = "",
                arguments: Mapping[str, Any] | None = None) -> None:  # fmt: skip
         """Undo a binding; no error when there is none (AMQP)."""
-        self._call_named(VHOST_PROCESS, Unbind(Binding(str(destination), str(source), routing_key, dict(arguments or {}))))
+        self.call_named(VHOST_PROCESS, Unbind(Binding(str(destination), str(source), routing_key, dict(arguments or {}))))
 
     def delete_queue(self, name: str | Queue, *, if_unused: bool = False, if_empty: bool = False) -> int:
         """Delete a queue and its messages; returns how many were ready.  NotFound, PreconditionFailed."""
-        deleted = self._call_named(VHOST_PROCESS, DeleteQueue(str(name), if_unused, if_empty))
+        deleted = self.call_named(VHOST_PROCESS, DeleteQueue(str(name), if_unused, if_empty))
         return int(deleted)
 
     def delete_exchange(self, name: str | Exchange, *, if_unused: bool = False) -> None:
         """Delete an exchange and its bindings; its queues stay."""
-        self._call_named(VHOST_PROCESS, DeleteExchange(str(name), if_unused))
+        self.call_named(VHOST_PROCESS, DeleteExchange(str(name), if_unused))
 
     def purge(self, name: str | Queue) -> int:
         """Drop all ready messages of a queue; returns how many.  Unacked ones stay."""
@@ -193,34 +194,43 @@ class Broker:
     # -- publish
 
     def publish(self, exchange: str | Exchange, routing_key: str, body: bytes, *,
-                properties: Properties | None = None, persistent: bool = True,
-                mandatory: bool = False) -> Confirm:  # fmt: skip
-        """Publish one message; returns at once, unless a queue is so far behind that it grants no credit.
+                properties: Properties | None = None, persistent: bool = True, mandatory: bool = False,
+                timeout: float | None = None) -> Confirm:  # fmt: skip
+        """Publish one message; returns at once, but waits while an alarm is set (docs/alarms.md) or a queue is so far
+        behind that it grants no credit.
 
         `body` is bytes-like.  The Confirm is settled when every queue it was routed to has it safe; one that no
         queue wants is confirmed at once, or with `mandatory` fails with Returned.  NotFound: no such exchange.
+        Blocked: it would have waited longer than `timeout` seconds (0 = not at all); nothing was published.
         """
         if self._closing or self._down is not None:
             self.check_open()
         if type(body) is not bytes:
             body = bytes(body)
         publishing = self.publishing()
+        if timeout is not None or self.resources.alarms.active:
+            publishing.wait_for_turn(str(exchange), routing_key, timeout)
         if publishing.transaction is None:
             return publishing.publish(str(exchange), routing_key, [body], properties, persistent, mandatory)
         return publishing.transaction.publish(str(exchange), routing_key, [body], properties, persistent, mandatory)
 
     def publish_many(self, exchange: str | Exchange, routing_key: str, bodies: Iterable[bytes], *,
-                     properties: Properties | None = None, persistent: bool = True,
-                     mandatory: bool = False) -> Confirm:  # fmt: skip
+                     properties: Properties | None = None, persistent: bool = True, mandatory: bool = False,
+                     timeout: float | None = None) -> Confirm:  # fmt: skip
         """Publish many messages that differ in their bodies only: one cast to each queue, one Confirm for all."""
         self.check_open()
-        bodies = [body if type(body) is bytes else bytes(body) for body in bodies]
         publishing = self.publishing()
+        if timeout is not None or self.resources.alarms.active:
+            publishing.wait_for_turn(str(exchange), routing_key, timeout)
+        bodies = [body if type(body) is bytes else bytes(body) for body in bodies]
         to = publishing.transaction or publishing
         return to.publish(str(exchange), routing_key, bodies, properties, persistent, mandatory)
 
     def would_block(self, exchange: str, routing_key: str) -> bool:
-        """Whether a publish by this thread would wait, for credit or for a queue that is being restarted."""
+        """Whether a publish by this thread would wait, for credit or for a queue that is being restarted.
+
+        Alarms, which concern all publishers alike, are in `stats`.
+        """
         return self.publishing().would_block(exchange, routing_key)
 
     def tx(self) -> Transaction:
@@ -233,22 +243,40 @@ class Broker:
     # -- state
 
     def stats(self) -> Stats:
-        """A snapshot of queues, stores and actors."""
+        """A snapshot of queues, stores, actors and alarms, and of who waits for the alarms to clear."""
         self.check_open()
         queues = []
         for name in sorted(self._vhost.router.queues):
             with suppress(NotFound):
-                info, _ = self.call_queue(name, Info())
                 record = self._vhost.queue(name)
-                queues.append(QueueStats(name, record is not None and record.durable, info.ready, info.unacked,
-                                         info.consumers, info.in_memory))  # fmt: skip
-        stores = []
-        for name in (PERSISTENT_STORE, TRANSIENT_STORE):
-            info = self._call_named(name, Statistics())
-            files = tuple(FileStats(*row) for row in info.files)
-            stores.append(StoreStats(name, info.messages, info.references, info.current_file, files))
+                info, _ = self.call_queue(name, Info())
+                queues.append(QueueStats.of(name, info, durable=record is not None and record.durable))
+        stores = [StoreStats.of(name, self.call_named(name, Statistics()))
+                  for name in (PERSISTENT_STORE, TRANSIENT_STORE)]  # fmt: skip
         actors = tuple(ActorStats(*each) for each in self.runtime.living())
-        return Stats(tuple(queues), tuple(stores), actors)
+        return Stats(tuple(queues), tuple(stores), actors, alarm_stats(self.resources),
+                     self.resources.alarms.waiting())  # fmt: skip
+
+    def set_vm_memory_high_watermark(self, watermark: Watermark) -> int:
+        """Another vm_memory_high_watermark, from now until the broker is closed; returns what it is in bytes.
+
+        0.4 or ("relative", 0.4); 2_000_000_000, "2GB" or ("absolute", "2GB").  SettingsError: it is none of these.
+        """
+        changed = Settings.load(environ={}, vm_memory_high_watermark=watermark).vm_memory_high_watermark
+        return self._set_limit(VM_MEMORY_MONITOR, SetVmMemoryHighWatermark(changed))
+
+    def set_disk_free_limit(self, limit: Watermark) -> int:
+        """Another disk_free_limit, from now until the broker is closed; returns what it is in bytes.
+
+        Bytes as above, or a multiple of the memory: 1.5 or ("mem_relative", 1.5).  SettingsError: it is none of these.
+        """
+        changed = Settings.load(environ={}, disk_free_limit=limit).disk_free_limit
+        return self._set_limit(RABBIT_DISK_MONITOR, SetDiskFreeLimit(changed))
+
+    def _set_limit(self, monitor: str, request: SetVmMemoryHighWatermark | SetDiskFreeLimit) -> int:
+        in_bytes: int = self.call_named(monitor, request)
+        self.call_named(RABBIT_ALARM, GetAlarms())  # what the monitor asked of it is done when this is answered
+        return in_bytes
 
     @property
     def is_open(self) -> bool:
@@ -275,6 +303,7 @@ class Broker:
                 self.delete_queue(name)
         self._drain(timeout)
         self._closing = True
+        self.resources.alarms.wake_all()
         clean = self._down is None and self.runtime.stop_actor(self._root, timeout=timeout)
         if not clean:
             self.runtime.shutdown()
@@ -302,6 +331,7 @@ class Broker:
         if not self._closing:
             restarts, period = self.settings.vhost_restart_intensity
             self._down = f"its supervisor gave up ({reason}); it allows {restarts} restarts in {period} s"
+            self.resources.alarms.wake_all()
             for channel in list(self.consumers.values()):
                 channel.put(CLOSED)
 
@@ -314,51 +344,14 @@ class Broker:
         except AttributeError:
             credit = self.settings.credit_flow_default_credit[0]
             self._local.publishing = Publishing(
-                self.runtime, self._vhost.router, self._ids, credit, self.trace(), self.address
-            )
+                self.runtime, self._vhost.router, self.ids, credit, self.trace(), self.address,
+                self.resources.alarms, self.check_open,
+            )  # fmt: skip
             return self._local.publishing  # type: ignore[no-any-return]
 
     def trace(self) -> ActorTrace | None:
         """The calling thread's trace: an application thread is a client in the trace."""
         return None if self._trace is None else self._trace.client()
-
-    def address(self, queue: str) -> ActorRef[Any]:
-        """A queue's process; waits while it is being restarted.  NotFound, BrokerClosed."""
-        name = queue_name(queue)
-        waited = 0.0
-        while True:
-            try:
-                return self.runtime.whereis(name)
-            except ActorDeadError:
-                self.check_open()
-                if self._vhost.queue(queue) is None:
-                    msg = f"there is no queue {queue!r}; declare it first"
-                    raise NotFound(msg) from None
-                if waited > RESTART_PATIENCE:
-                    msg = f"queue {queue!r} did not come back within {RESTART_PATIENCE:.0f} s; see the log"
-                    raise BrokerClosed(msg) from None
-            self.runtime.event().wait(RESTART_LOOK)
-            waited += RESTART_LOOK
-
-    def call_queue(self, queue: str, request: Any) -> tuple[Any, ActorRef[Any]]:
-        """Call a queue's process, and its successor if it dies before it answers; raise what it refuses.
-
-        Returns the answer and who gave it.  For requests that may be asked twice.
-        """
-        while True:
-            ref = self.address(queue)
-            try:
-                return self.call_actor(ref, request), ref
-            except ActorDeadError:
-                self.check_open()
-
-    def call_actor(self, ref: ActorRef[Any], request: Any) -> Any:
-        """Call one actor and raise what it refuses; ActorDeadError when it ends before it answers."""
-        self.check_open()
-        reply = self.runtime.call(ref, request, None, self.trace())
-        if isinstance(reply, Refused):
-            raise reply.error
-        return reply
 
     def settle(self, ref: ActorRef[Any], message: Ack | Reject | Taken | Cancel) -> None:
         """Cast what a consumer has to say; a dead queue process needs no acks (its messages come again)."""
@@ -370,17 +363,3 @@ class Broker:
     def next_consumer_id(self) -> int:
         """A number for a consumer, unique in this broker."""
         return next(self._consumer_ids)
-
-    def _call_named(self, name: str, request: Any) -> Any:
-        """Call an actor of the tree; waits while it is being restarted."""
-        waited = 0.0
-        while True:
-            self.check_open()
-            try:
-                return self.call_actor(self.runtime.whereis(name), request)
-            except ActorDeadError:
-                if waited > RESTART_PATIENCE:
-                    msg = f"{name} did not come back within {RESTART_PATIENCE:.0f} s; see the log"
-                    raise BrokerClosed(msg) from None
-            self.runtime.event().wait(RESTART_LOOK)
-            waited += RESTART_LOOK

@@ -80,7 +80,11 @@ class Returned(Refusal):
 
 
 class Blocked(Refusal):
-    """The disk is full: nothing was taken or changed; make room and try again."""
+    """The broker takes nothing more for now, and nothing was changed: try again later.
+
+    A memory or disk alarm is set or a queue is behind, and the caller did not want to wait (any longer); or the disk is
+    full.  The message says which, and what to do.
+    """
 
 
 class BrokerClosed(Refusal):

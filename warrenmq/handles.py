@@ -27,10 +27,10 @@ class Exchange:
         self.name = name
 
     def publish(self, routing_key: str, body: bytes, *, properties: Properties | None = None,
-                persistent: bool = True, mandatory: bool = False) -> Confirm:  # fmt: skip
+                persistent: bool = True, mandatory: bool = False, timeout: float | None = None) -> Confirm:  # fmt: skip
         """As `Broker.publish` to this exchange."""
         return self._broker.publish(self.name, routing_key, body, properties=properties, persistent=persistent,
-                                    mandatory=mandatory)  # fmt: skip
+                                    mandatory=mandatory, timeout=timeout)  # fmt: skip
 
     def __str__(self) -> str:
         return self.name
@@ -48,16 +48,17 @@ class Queue:
         self._getter = broker.next_consumer_id()
 
     def publish(self, body: bytes, *, properties: Properties | None = None, persistent: bool = True,
-                mandatory: bool = False) -> Confirm:  # fmt: skip
+                mandatory: bool = False, timeout: float | None = None) -> Confirm:  # fmt: skip
         """Publish to this queue, through the default exchange (see Broker.publish)."""
         return self._broker.publish("", self.name, body, properties=properties, persistent=persistent,
-                                    mandatory=mandatory)  # fmt: skip
+                                    mandatory=mandatory, timeout=timeout)  # fmt: skip
 
     def publish_many(self, bodies: Iterable[bytes], *, properties: Properties | None = None,
-                     persistent: bool = True, mandatory: bool = False) -> Confirm:  # fmt: skip
+                     persistent: bool = True, mandatory: bool = False,
+                     timeout: float | None = None) -> Confirm:  # fmt: skip
         """Publish many bodies in one cast; the Confirm covers all of them."""
         return self._broker.publish_many("", self.name, bodies, properties=properties, persistent=persistent,
-                                         mandatory=mandatory)  # fmt: skip
+                                         mandatory=mandatory, timeout=timeout)  # fmt: skip
 
     def get(self, timeout: float | None = None, *, no_ack: bool = False) -> Delivery | None:
         """One message, or None: at once when `timeout` is None or 0, else when none came within `timeout` s."""

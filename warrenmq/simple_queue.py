@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgpack  # type: ignore[import-untyped]
 
 from warrenmq.broker import Broker, open  # noqa: A004
-from warrenmq.errors import PreconditionFailed
+from warrenmq.errors import Blocked, PreconditionFailed
 from warrenmq.storage.variable_queue import READ_AHEAD
 
 if TYPE_CHECKING:
@@ -80,22 +80,24 @@ class Queue:
         self._in_hands = 0
         """Items got and not yet task_done."""
 
-    def put(self, item: Any, block: bool = True, timeout: float | None = None) -> None:  # noqa: ARG002
-        """Add an item; it is on disk when this returns.  `block` and `timeout` are there for the standard
-        library's callers: the queue has no size limit.  Raises Nacked if it could not be stored.
+    def put(self, item: Any, block: bool = True, timeout: float | None = None) -> None:
+        """Add an item; it is on disk when this returns.  Raises Nacked if it could not be stored.
+
+        The queue has no size limit, but nothing is put while a memory or disk alarm is set (docs/alarms.md): this waits,
+        or raises queue.Full, at once without `block`, else after `timeout` seconds.
         """
         body = self._encode(item)
         with self._all_done:
             self._unfinished += 1
         try:
-            self._queue.publish(body).result()
+            self._publish([body], timeout if block else 0.0)
         except BaseException:
             self._finished(1)
             raise
 
     def put_nowait(self, item: Any) -> None:
-        """As `put`."""
-        self.put(item)
+        """As `put` without `block`."""
+        self.put(item, block=False)
 
     def put_many(self, items: Iterable[Any]) -> None:
         """Add many items with one sync; all are on disk when this returns."""
@@ -103,7 +105,7 @@ class Queue:
         with self._all_done:
             self._unfinished += len(bodies)
         try:
-            self._queue.publish_many(bodies).result()
+            self._publish(bodies, None)
         except BaseException:
             self._finished(len(bodies))
             raise
@@ -157,8 +159,8 @@ class Queue:
         return self.qsize() == 0
 
     def full(self) -> bool:
-        """Never: there is no size limit."""
-        return False
+        """Whether a put would wait because an alarm is set; there is no size limit."""
+        return bool(self._broker.resources.alarms.active)
 
     def close(self) -> None:
         """Stop cleanly; items without task_done stay for the next time."""
@@ -170,6 +172,13 @@ class Queue:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
                  traceback: TracebackType | None) -> None:  # fmt: skip
         self.close()
+
+    def _publish(self, bodies: list[bytes], timeout: float | None) -> None:
+        try:
+            confirm = self._queue.publish_many(bodies, timeout=timeout)
+        except Blocked as blocked:
+            raise queue.Full(str(blocked)) from blocked
+        confirm.result()
 
     def _got(self) -> deque[Delivery]:
         try:

@@ -3,6 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from warrenmq.actors.queue_messages import QueueInfo
+    from warrenmq.storage.alarms import BlockedPublisher, Source
+    from warrenmq.storage.resources import Resources
+    from warrenmq.storage.store_effects import StoreStatistics
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +24,11 @@ class QueueStats:
     consumers: int
     in_memory: int
     """Ready messages that are in memory; the others are on disk only."""
+
+    @classmethod
+    def of(cls, name: str, info: QueueInfo, *, durable: bool) -> QueueStats:
+        """From what the queue's process says of itself."""
+        return cls(name, durable, info.ready, info.unacked, info.consumers, info.in_memory)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +54,12 @@ class StoreStats:
     current_file: int
     files: tuple[FileStats, ...]
 
+    @classmethod
+    def of(cls, name: str, info: StoreStatistics) -> StoreStats:
+        """From what the store says of itself."""
+        files = tuple(FileStats(*row) for row in info.files)
+        return cls(name, info.messages, info.references, info.current_file, files)
+
 
 @dataclass(frozen=True, slots=True)
 class ActorStats:
@@ -56,9 +74,40 @@ class ActorStats:
 
 
 @dataclass(frozen=True, slots=True)
+class AlarmStats:
+    """One alarm, set or not."""
+
+    source: Source
+    is_set: bool
+    measured: int | None
+    """Bytes of memory in use, or free on the disk, at the monitor's last look; None when that is not known."""
+    limit: int | None
+    """More memory in use than this, or less room, sets the alarm."""
+    since_ns: int | None
+    """Wall clock when it was set; None while it is not."""
+
+
+def alarm_stats(resources: Resources) -> tuple[AlarmStats, ...]:
+    """Memory, then disk."""
+    memory, disk = resources.memory_use, resources.disk_space
+    looks: tuple[tuple[Source, int | None, int | None], ...] = (
+        ("memory", memory.used, memory.limit), ("disk", disk.free, disk.limit)
+    )  # fmt: skip
+    stats = []
+    for source, measured, limit in looks:
+        alarm = resources.alarms.find(source)
+        stats.append(AlarmStats(source, alarm is not None, measured, limit, None if alarm is None else alarm.since_ns))
+    return tuple(stats)
+
+
+@dataclass(frozen=True, slots=True)
 class Stats:
     """A broker."""
 
     queues: tuple[QueueStats, ...]
     stores: tuple[StoreStats, ...]
     actors: tuple[ActorStats, ...]
+    alarms: tuple[AlarmStats, ...]
+    """Memory, then disk."""
+    blocked_publishers: tuple[BlockedPublisher, ...]
+    """Who waits to publish because an alarm is set, the longest wait first."""

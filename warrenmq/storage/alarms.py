@@ -23,9 +23,9 @@ Source = Literal["memory", "disk"]
 SOURCES: tuple[Source, ...] = get_args(Source)
 
 _SENTENCES: dict[Source, str] = {
-    "memory": "the memory alarm is set ({0.measured:,} bytes in use, vm_memory_high_watermark allows {0.limit:,}): "
-              "consume, or raise the watermark",
-    "disk": "the disk alarm is set ({0.measured:,} bytes free, disk_free_limit wants {0.limit:,}): "
+    "memory": "the memory alarm is set ({0.measured:,} bytes were in use, vm_memory_high_watermark allows "
+              "{0.limit:,}): consume, or raise the watermark",
+    "disk": "the disk alarm is set ({0.measured:,} bytes were free, disk_free_limit wants {0.limit:,}): "
             "make room, or lower the limit",
 }  # fmt: skip
 
@@ -73,6 +73,11 @@ def alarm_change(*, is_set: bool, due: bool) -> Literal["set", "clear"] | None:
     if is_set == due:
         return None
     return "set" if due else "clear"
+
+
+def in_words(active: tuple[Alarm, ...]) -> str:
+    """What somebody is told who did not want to wait any longer."""
+    return f"nothing was published, {'; '.join(map(str, active))}; then publish again"
 
 
 class Alarms:
