@@ -78,7 +78,9 @@ def test_a_name_that_is_not_utf_8_is_written_with_backslashes() -> None:
     ("value", "typed"),
     [
         (True, ["t", True]),
-        (5, ["l", 5]),
+        (5, ["I", 5]),
+        (-(1 << 31), ["I", -(1 << 31)]),
+        (1 << 31, ["l", 1 << 31]),
         (1 << 63, ["L", 1 << 63]),
         (0.5, ["d", 0.5]),
         (float("inf"), ["d", {"b64": "f/AAAAAAAAA="}]),
@@ -86,8 +88,8 @@ def test_a_name_that_is_not_utf_8_is_written_with_backslashes() -> None:
         (b"\0", ["x", {"b64": "AA=="}]),
         (datetime(1970, 1, 2, tzinfo=UTC), ["T", 86400]),
         (None, ["V", None]),
-        ([1, "a"], ["A", [["l", 1], ["S", "a"]]]),
-        ({"k": 1}, ["F", [["k", "l", 1]]]),
+        ([1, "a"], ["A", [["I", 1], ["S", "a"]]]),
+        ({"k": 1}, ["F", [["k", "I", 1]]]),
     ],
 )
 def test_headers_of_python_get_the_types_of_the_table(value: Any, typed: list[Any]) -> None:

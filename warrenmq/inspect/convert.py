@@ -7,7 +7,7 @@ are set, headers as [name, letter, value], bytes as {"b64": ...}, the timestamp 
     properties_as_plain(properties_of_plain(plain).properties) == plain
 
 but for what our properties cannot hold, which is told: a short string that is not UTF-8.
-Headers of Python's publishers have no types; they are given those that RabbitMQ's own Erlang client would choose.
+Headers of Python's publishers have no types; they are given those that a Python client would send.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from warrenmq.storage.stored_message import Properties
 from warrenmq.storage.typed_headers import TypedHeaders, time_of
 
-_LONG = 1 << 63
+_INT, _LONG = 1 << 31, 1 << 63
 _NUMBER = {"f": Struct(">f"), "d": Struct(">d")}
 
 
@@ -130,7 +130,7 @@ def _typed(value: Any) -> list[Any]:
     | Python   | letter                          |
     | -------- | ------------------------------- |
     | bool     | t                               |
-    | int      | l, or L when it is 2^63 or more |
+    | int      | I, l or L: the first that fits  |
     | float    | d                               |
     | str      | S                               |
     | bytes    | x                               |
@@ -143,7 +143,7 @@ def _typed(value: Any) -> list[Any]:
         case bool():
             return ["t", value]
         case int():
-            return ["L" if value >= _LONG else "l", value]
+            return ["I" if -_INT <= value < _INT else "l" if value < _LONG else "L", value]
         case float():
             return ["d", _value_as_plain("d", value)]
         case bytes():
