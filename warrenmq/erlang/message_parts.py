@@ -1,0 +1,58 @@
+"""What the forms of a stored message have in common: the result, and the parts that several of them are made of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from warrenmq.erlang.amqp_table import CLASS_BASIC, properties_of_bytes, properties_of_record
+
+
+@dataclass(frozen=True, slots=True)
+class RabbitMessage:
+    """What RabbitMQ would deliver, and how it was stored."""
+
+    exchange: str
+    routing_keys: list[str]
+    properties: dict[str, Any]
+    """Those that are set; amqp_table.py says how."""
+    body: bytes
+    fragments: int
+    persistent: bool | None
+    """None: the term does not say."""
+    msg_id: bytes | None
+    stored_properties: Literal["record"] | None
+    """`record`: as an Erlang record, because the broker had changed them; None: as the publisher's bytes."""
+
+
+class NotAMessage(Exception):
+    """Why this term is not the message it looked like."""
+
+
+def content(record: Any) -> tuple[dict[str, Any], Literal["record"] | None, list[bytes]]:
+    """(properties, how they were stored, the body's fragments last one first)."""
+    match record:
+        case ("content", class_id, decoded, encoded, *_, fragments) if len(record) in {5, 6}:
+            if class_id != CLASS_BASIC:
+                why = f"its content is of class {str(class_id)[:40]}, not of class basic"
+                raise NotAMessage(why)
+            if not isinstance(fragments, list) or not all(isinstance(each, bytes) for each in fragments):
+                raise NotAMessage("its body is not a list of fragments")
+            if isinstance(encoded, bytes):
+                return properties_of_bytes(encoded), None, fragments
+            if isinstance(decoded, tuple):
+                return properties_of_record(decoded), "record", fragments
+            raise NotAMessage("it has no properties")
+    raise NotAMessage("its content is not a content record")
+
+
+def routing_keys(found: Any) -> list[str]:
+    keys = [found] if isinstance(found, bytes) else found  # one, ahead of 2.4
+    if not isinstance(keys, list) or not all(isinstance(each, bytes) for each in keys):
+        raise NotAMessage("its routing keys are not a list of binaries")
+    return [name(each) for each in keys]
+
+
+def name(data: bytes) -> str:
+    """AMQP's short strings are UTF-8, but nobody checks: other bytes stay as Python's lone surrogates."""
+    return data.decode("utf-8", "surrogateescape")
