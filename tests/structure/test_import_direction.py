@@ -18,6 +18,7 @@ MAY_IMPORT = {
     "trace": {"errors", "seams", "trace"},
     "erlang": {"errors", "erlang"},  # what RabbitMQ wrote, as bytes and plain values
     "storage": STORAGE,
+    "inspect": BASE | {"seams", "trace", "storage", "erlang", "inspect"},  # reads directories, knows no actor
     "routing": BASE | {"routing"},
     "runtime": {"errors", "log", "seams", "trace", "runtime"},  # knows no RabbitMQ
     "supervision": {"errors", "log", "seams", "trace", "runtime", "supervision"},  # nor does this
@@ -26,7 +27,7 @@ MAY_IMPORT = {
     "face": FACE,
     "replay": {"errors", "trace", "replay"},
     "bench": FACE | {"bench"},
-    "cli": FACE | {"bench", "replay", "cli"},
+    "cli": FACE | {"bench", "replay", "cli", "inspect"},
     "__main__": {"cli"},
 }
 """Rooms; every module that lies directly in warrenmq/ is `face`, but for those that have a line of their own."""

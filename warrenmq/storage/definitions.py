@@ -24,6 +24,7 @@ import msgpack  # type: ignore[import-untyped]
 
 from warrenmq.errors import CorruptFile
 from warrenmq.storage.quarantine import set_aside
+from warrenmq.storage.torn import Damage
 
 if TYPE_CHECKING:
     from warrenmq.storage.disk import Disk
@@ -64,17 +65,67 @@ class BindingRecord:
     arguments: dict[str, Any] = field(default_factory=dict, hash=False)
 
 
-class Definitions:
-    """The durable definitions of a vhost.  One thread changes them; others may look names up meanwhile."""
+class Declared:
+    """What a log comes to: the durable definitions of a vhost."""
 
-    def __init__(self, disk: Disk, path: str, quarantine: str) -> None:
-        """Read the log, or begin one; its folder must exist."""
-        self._disk = disk
-        self._path = path
+    def __init__(self) -> None:
         self.queues: dict[str, QueueRecord] = {}
         self.exchanges: dict[str, ExchangeRecord] = {}
         self.bindings: dict[BindingRecord, None] = {}
         """Oldest first."""
+
+    def replay(self, log: bytes) -> list[Damage]:
+        """Apply all frames of a log; returns what makes no sense in it."""
+        damage: list[Damage] = []
+        for offset, length, payload in _frames(log):
+            reason = "no frame begins here" if payload is None else self._replay(payload)
+            if reason is not None:
+                damage.append(Damage(offset, length, reason))
+        return damage
+
+    def _replay(self, payload: bytes) -> str | None:
+        """Apply one frame, or say why not."""
+        try:
+            version, kind, *fields = msgpack.unpackb(payload, timestamp=3)
+            if version != VERSION:
+                return f"its version is {version!r}, only {VERSION} is known"
+            self._apply(kind, *fields)
+        except (ValueError, TypeError, IndexError, OverflowError) as why:
+            return f"it is no definition ({why})"
+        return None
+
+    def _apply(self, kind: str, *fields: Any) -> None:
+        match kind:
+            case "queue":
+                self.queues[fields[0]] = QueueRecord(*fields)
+            case "no queue":
+                self.queues.pop(fields[0], None)
+                self._drop_bindings(lambda binding: binding.destination == fields[0])
+            case "exchange":
+                self.exchanges[fields[0]] = ExchangeRecord(*fields)
+            case "no exchange":
+                self.exchanges.pop(fields[0], None)
+                self._drop_bindings(lambda binding: binding.source == fields[0])
+            case "binding":
+                self.bindings[BindingRecord(*fields)] = None
+            case "no binding":
+                self.bindings.pop(BindingRecord(*fields), None)
+            case _:
+                msg = f"there are no definitions of kind {kind!r}"
+                raise ValueError(msg)
+
+    def _drop_bindings(self, gone: Any) -> None:
+        self.bindings = {binding: None for binding in self.bindings if not gone(binding)}
+
+
+class Definitions(Declared):
+    """The durable definitions of a vhost.  One thread changes them; others may look names up meanwhile."""
+
+    def __init__(self, disk: Disk, path: str, quarantine: str) -> None:
+        """Read the log, or begin one; its folder must exist."""
+        super().__init__()
+        self._disk = disk
+        self._path = path
         self.damage: list[CorruptFile] = []
         """Frames that made no sense when the log was opened."""
         self._load(quarantine)
@@ -115,54 +166,18 @@ class Definitions:
         self._file.datasync()
         self._apply(kind, *fields)
 
-    def _apply(self, kind: str, *fields: Any) -> None:
-        match kind:
-            case "queue":
-                self.queues[fields[0]] = QueueRecord(*fields)
-            case "no queue":
-                self.queues.pop(fields[0], None)
-                self._drop_bindings(lambda binding: binding.destination == fields[0])
-            case "exchange":
-                self.exchanges[fields[0]] = ExchangeRecord(*fields)
-            case "no exchange":
-                self.exchanges.pop(fields[0], None)
-                self._drop_bindings(lambda binding: binding.source == fields[0])
-            case "binding":
-                self.bindings[BindingRecord(*fields)] = None
-            case "no binding":
-                self.bindings.pop(BindingRecord(*fields), None)
-            case _:
-                msg = f"there are no definitions of kind {kind!r}"
-                raise ValueError(msg)
-
-    def _drop_bindings(self, gone: Any) -> None:
-        self.bindings = {binding: None for binding in self.bindings if not gone(binding)}
-
     # -- opening
 
     def _load(self, quarantine: str) -> None:
         """Read the log and write it anew: shorter, and safe even if whoever wrote it could not sync it."""
         data = self._disk.read(self._path) if self._disk.exists(self._path) else b""
-        damage: list[tuple[int, int]] = []
-        for offset, length, payload in _frames(data):
-            reason = "no frame begins here" if payload is None else self._replay(payload)
-            if reason is not None:
-                damage.append((offset, length))
-                self.damage.append(CorruptFile(self._path, offset, reason))
+        damage = self.replay(data)
+        self.damage += [CorruptFile(self._path, each.offset, each.reason) for each in damage]
         if damage:
-            set_aside(self._disk, quarantine, self._path.rpartition("/")[2], data, damage)
+            set_aside(
+                self._disk, quarantine, self._path.rpartition("/")[2], data, [each[:2] for each in damage]
+            )
         self._disk.replace(self._path, b"".join(self._snapshot()))
-
-    def _replay(self, payload: bytes) -> str | None:
-        """Apply one frame, or say why not."""
-        try:
-            version, kind, *fields = msgpack.unpackb(payload, timestamp=3)
-            if version != VERSION:
-                return f"its version is {version!r}, only {VERSION} is known"
-            self._apply(kind, *fields)
-        except (ValueError, TypeError, IndexError, OverflowError) as why:
-            return f"it is no definition ({why})"
-        return None
 
     def _snapshot(self) -> Iterator[bytes]:
         for queue in self.queues.values():

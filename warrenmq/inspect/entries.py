@@ -1,0 +1,50 @@
+"""What an index says about one message, whichever version it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NamedTuple
+
+
+class Where(StrEnum):
+    """In which file a message's body is."""
+
+    INDEX = "index"
+    """Embedded in its index record: N.idx or journal.jif."""
+    STORE = "store"
+    """In the shared message store."""
+    QUEUE_STORE = "qs"
+    """In the queue's own N.qs."""
+
+
+class Entry(NamedTuple):
+    """A message that was published and not acked."""
+
+    seq_id: int
+    persistent: bool
+    msg_id: bytes
+    """Empty when the index does not have it (version 2, body in N.qs)."""
+    expiry: int
+    """Microseconds since 1970; 0 = never."""
+    size: int
+    """Bytes of the body, as the index has it."""
+    where: Where
+    file: str = ""
+    """Name of the file that has the stored message, unless it is in the store."""
+    offset: int = 0
+    """Of the record there; the stored message begins `head` bytes further on."""
+    head: int = 0
+    stored_size: int = 0
+    """Bytes of the stored message."""
+    salvaged: str | None = None
+    """Why RabbitMQ itself would not find this entry."""
+
+
+@dataclass(slots=True)
+class SegmentFacts:
+    """What one file says about messages, by sequence id.  Facts only add up."""
+
+    published: dict[int, Entry] = field(default_factory=dict)
+    delivered: set[int] = field(default_factory=set)
+    acked: set[int] = field(default_factory=set)

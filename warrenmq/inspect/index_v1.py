@@ -1,0 +1,269 @@
+"""Reading an index of version 1, journal.jif and N.idx, without changing or refusing anything.
+
+The formats are in storage/journal.py and storage/segment.py.  What a broker's own recovery may leave out, this
+reads: queues of before 3.10 (whose publishes have no deliver mark behind them), records behind damaged bytes, and
+a record whose embedded size is wrong, as long as the embedded message itself tells where it ends.  Files are
+read by windows, and bodies stay where they are.
+
+    behind a publish comes                             it is
+    its own deliver mark                               whole, whatever is inside the message
+    anything else, and the message ends as claimed     whole
+    the message ends elsewhere, its mark is there      whole; its size is damage
+    anything else                                      damage, up to the next whole publish or run of marks
+
+Zeros up to the end of a journal are no damage (file systems leave them after a power cut), unless there is nothing else.
+
+Source: rabbit_queue_index, reference/classic-queue.md 1.3, 1.4, 1.8 and 1.12.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import TYPE_CHECKING
+
+from warrenmq.inspect.entries import Entry, SegmentFacts, Where
+from warrenmq.inspect.extent import FIRST_BYTES, WARREN_MESSAGE, stored_end
+from warrenmq.storage.index_record import lengths_agree
+
+if TYPE_CHECKING:
+    from warrenmq.inspect.reading import File
+
+WINDOW = 4 << 20
+_RECORD = Struct(">16sQII")
+_NO_ID = bytes(16)
+_MORE_THAN_A_HEAD = 1 << 16
+"""Bytes of a stored message before its body are hardly ever more."""
+_PLAUSIBLE_EXPIRY = 1 << 56
+"""In the year 4253."""
+
+
+class Format:
+    """What journal and segment files differ in.
+
+    prefix_bytes      before a record, and all there is of a deliver or an ack
+    zeros_are_normal  at the end of a file RabbitMQ stops at them; in a segment it crashes over them
+    mark(seq_id)      the deliver mark of a message
+    """
+
+    prefix_bytes: int
+    zeros_are_normal: bool
+
+    def prefix(self, data: bytes, at: int) -> tuple[str, int] | None:
+        """What begins at a place: (publish, transient, mark, deliver or ack; sequence id), None if nothing can."""
+        raise NotImplementedError
+
+    def mark(self, seq_id: int) -> bytes:
+        raise NotImplementedError
+
+
+class JournalFormat(Format):
+    """journal.jif: 64 bits with the sequence id in them."""
+
+    prefix_bytes = 8
+    zeros_are_normal = True
+    _KINDS = ("publish", "transient", "deliver", "ack")
+    _SEQ_ID = (1 << 62) - 1
+    _BELIEVABLE = 1 << 48
+
+    def prefix(self, data: bytes, at: int) -> tuple[str, int] | None:
+        action = int.from_bytes(data[at : at + 8], "big")
+        seq_id = action & self._SEQ_ID
+        return (self._KINDS[action >> 62], seq_id) if seq_id < self._BELIEVABLE else None
+
+    def mark(self, seq_id: int) -> bytes:
+        return (2 << 62 | seq_id).to_bytes(8, "big")
+
+
+class SegmentFormat(Format):
+    """N.idx: 16 bits with the position in the segment; deliver and ack are the same mark."""
+
+    prefix_bytes = 2
+    zeros_are_normal = False
+    _KINDS = (None, "mark", "transient", "publish")
+
+    def __init__(self, number: int, entry_count: int) -> None:
+        self._first = number * entry_count
+        self._entry_count = entry_count
+
+    def prefix(self, data: bytes, at: int) -> tuple[str, int] | None:
+        bits = int.from_bytes(data[at : at + 2], "big")
+        kind, relative = self._KINDS[bits >> 14], bits & 0x3FFF
+        return (kind, self._first + relative) if kind and relative < self._entry_count else None
+
+    def mark(self, seq_id: int) -> bytes:
+        return (0x4000 | seq_id - self._first).to_bytes(2, "big")
+
+
+def read(file: File, layout: Format) -> tuple[SegmentFacts, int | None]:
+    """What a file says, and where its first damage is."""
+    reader = _Reader(file, layout)
+    reader.run()
+    return reader.facts, reader.damaged_at
+
+
+class _Reader:
+    def __init__(self, file: File, layout: Format) -> None:
+        self.facts = SegmentFacts()
+        self.damaged_at: int | None = None
+        self._file = file
+        self._layout = layout
+        self._name = file.path.rpartition("/")[2]
+        self._base = 0
+        self._data = b""
+
+    def run(self) -> None:
+        at, size, width = 0, self._file.size, self._layout.prefix_bytes
+        head = width + _RECORD.size
+        facts, prefix = self.facts, self._layout.prefix
+        while at < size:
+            if not self._base <= at <= self._base + len(self._data) - head:
+                self._load(at, head)
+            place = at - self._base
+            found = prefix(self._data, place) if place + width <= len(self._data) else None
+            if found is None:
+                reason = "no record begins here" if at + width <= size else "a record is cut off"
+            else:
+                kind, seq_id = found
+                if kind in {"publish", "transient"}:
+                    stop, reason = self._publish(at, seq_id, persistent=kind == "publish")
+                    if not reason:
+                        at = stop
+                        continue
+                else:
+                    at += width
+                    if kind == "ack" or (kind == "mark" and seq_id in facts.delivered):
+                        facts.acked.add(seq_id)
+                    elif kind == "deliver" or seq_id in facts.published or self.damaged_at is not None:
+                        facts.delivered.add(seq_id)
+                    else:
+                        self._note(at - width, "a mark comes before its publish")
+                        facts.delivered.add(seq_id)
+                    continue
+            if self._only_zeros(at):
+                if at == 0 or not self._layout.zeros_are_normal:
+                    self._note(at, f"{size - at} zero bytes up to the end of the file are no records")
+                return
+            self._note(at, reason)
+            at = self._resume(at + 1)
+
+    def _publish(self, at: int, seq_id: int, *, persistent: bool) -> tuple[int, str]:
+        """The publish at a place: where it ends, or why it is none."""
+        width, size_of_file = self._layout.prefix_bytes, self._file.size
+        head = width + _RECORD.size
+        body = at + head
+        if body > size_of_file or len(self._data) < body - self._base:
+            return at, "a publish is cut off"
+        msg_id, expiry, size, embedded = _RECORD.unpack_from(self._data, at - self._base + width)
+        stop = body + embedded
+        own_mark = self._layout.mark(seq_id)
+        if stop > size_of_file or self._bytes(stop, width) != own_mark or (embedded and self._bytes(body, 1)[0] not in FIRST_BYTES):
+            problem, stop = self._doubtful(body, stop, size, own_mark)
+            if not problem and msg_id == _NO_ID:
+                problem = "a message id is zero"
+            if problem:
+                return at, problem
+            if stop != body + embedded:
+                self._note(at, "the size of an embedded message is wrong")
+        if seq_id in self.facts.published:
+            return at, f"sequence id {seq_id} is published twice"
+        self.facts.published[seq_id] = Entry(
+            seq_id, persistent, msg_id, expiry, size,
+            Where.INDEX if stop > body else Where.STORE, self._name, at, head, stop - body,
+        )  # fmt: skip
+        return stop, ""
+
+    def _doubtful(self, body: int, stop: int, size: int, own_mark: bytes) -> tuple[str, int]:
+        """A publish without its own mark behind it: what is wrong with it if anything is, and where it really ends."""
+        size_of_file = self._file.size
+        if stop == body:
+            behind = self._bytes(body, 64)
+            return ("a publish is followed by zeros" if behind and not any(behind) and not size else ""), stop
+        data = self._bytes(body, min(stop, size_of_file) - body)
+        end = stored_end(data, 0)
+        if end is None or body + end != stop:
+            data = self._bytes(body, min(size_of_file - body, size + _MORE_THAN_A_HEAD))
+            end = stored_end(data, 0)
+            if end is not None and body + end != stop and data.startswith(own_mark, end):
+                return "", body + end
+        if stop > size_of_file:
+            return "a publish is cut off, or its size is wrong", stop
+        if data[:1] and data[0] not in FIRST_BYTES and self._bytes(stop, len(own_mark)) == own_mark:
+            return "", stop  # the frame is sound; that the message is not is found when it is read
+        if end is None or body + end != stop:
+            return "a publish is cut off, or its size is wrong", stop
+        if data[0] == WARREN_MESSAGE and (
+            not lengths_agree(data, 0, end, size) or (stop < size_of_file and self._only_zeros(stop))
+        ):
+            return "a publish is torn", stop  # zeros may have replaced the end of the body
+        return "", stop
+
+    def _resume(self, at: int) -> int:
+        """The next place at or behind `at` where a record certainly begins, or the end of the file."""
+        width = self._layout.prefix_bytes
+        while at < self._file.size:
+            self._load(at, WINDOW // 2)
+            data = self._data
+            last = at + len(data) >= self._file.size
+            for place in range(len(data) - (0 if last else WINDOW // 4)):
+                found = self._layout.prefix(data, place)
+                if found is None or place + width > len(data):
+                    continue
+                kind, seq_id = found
+                if kind in {"publish", "transient"}:
+                    if self._certain(place, seq_id):
+                        return at + place
+                elif self._marks_follow(place):
+                    return at + place
+            at += max(1, len(data) - (0 if last else WINDOW // 4))
+        return self._file.size
+
+    def _certain(self, place: int, seq_id: int) -> bool:
+        """Whether a whole publish stands at a place of the window: its message or its own mark ends it."""
+        width = self._layout.prefix_bytes
+        body = place + width + _RECORD.size
+        if body > len(self._data) or seq_id in self.facts.published:
+            return False
+        msg_id, expiry, size, embedded = _RECORD.unpack_from(self._data, place + width)
+        stop = body + embedded
+        if msg_id == _NO_ID or expiry >= _PLAUSIBLE_EXPIRY or stop > len(self._data):
+            return False
+        if embedded:
+            return self._data[body] in FIRST_BYTES and stored_end(self._data, body) == stop
+        return self._data.startswith(self._layout.mark(seq_id), stop) and size > 0
+
+    def _marks_follow(self, place: int) -> bool:
+        """Whether marks of known messages follow, up to the end of the file or a whole publish."""
+        data, width = self._data, self._layout.prefix_bytes
+        for at in range(place, len(data), width):
+            found = self._layout.prefix(data, at) if at + width <= len(data) else None
+            if found is None:
+                return False
+            if found[0] in {"publish", "transient"}:
+                return self._certain(at, found[1])
+            if found[1] not in self.facts.published:
+                return False
+        return self._base + len(data) >= self._file.size
+
+    # bytes of the file
+
+    def _load(self, at: int, need: int) -> None:
+        self._data = self._file.pread(max(WINDOW, need), at)
+        self._base = at
+
+    def _bytes(self, at: int, size: int) -> bytes:
+        place = at - self._base
+        if place >= 0 and place + size <= len(self._data):
+            return self._data[place : place + size]
+        return self._file.pread(size, at)
+
+    def _only_zeros(self, at: int) -> bool:
+        while block := self._file.pread(WINDOW, at):
+            if any(block):
+                return False
+            at += len(block)
+        return True
+
+    def _note(self, at: int, reason: str) -> None:
+        if self.damaged_at is None:
+            self.damaged_at = at
+        self._file.note(at, reason)

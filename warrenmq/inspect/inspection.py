@@ -1,0 +1,213 @@
+"""A whole directory, queue by queue: what a start would give back, what not, and why.
+
+Two passes over the indexes, one over the stores: first which ids queues refer to, then where the stores have them,
+then every message in turn.  Nothing but the ids is kept, so that a directory of any size can be read.
+
+    an entry is                                               it is given back    reason, if not
+    not persistent                                            no                  not persistent; queue not durable
+    in a store that has no record of it                       no                  no message record
+    there, but its bytes are no message, or its checksum      no                  unreadable: what is wrong with it
+    expired                                                   no                  expired
+    found where RabbitMQ itself would not look, or in a       yes, marked         -
+    queue that RabbitMQ would not start
+    anything else                                             yes                 -
+
+Source: rabbit_variable_queue, rabbit_queue_index:recover; reference/classic-queue.md 1.11, 2.3 and 5.7.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from functools import cached_property
+from os.path import basename
+from typing import TYPE_CHECKING
+
+from warrenmq.errors import CorruptFile
+from warrenmq.inspect import index_v2, message
+from warrenmq.inspect.entries import Entry, Where
+from warrenmq.inspect.layout import PERSISTENT, TRANSIENT, Layout, QueueFolder, Vhost, recognise
+from warrenmq.inspect.queue import QueueIndex
+from warrenmq.inspect.reading import Findings
+from warrenmq.inspect.store import Store
+from warrenmq.inspect.terms import recovery_terms
+
+if TYPE_CHECKING:
+    from warrenmq.inspect.message import Message
+    from warrenmq.inspect.reading import File
+
+NOT_PERSISTENT = "not persistent"
+QUEUE_NOT_DURABLE = "queue not durable"
+NO_RECORD = "no message record"
+EXPIRED = "expired"
+UNREADABLE = "unreadable"
+NORMAL = {NOT_PERSISTENT, QUEUE_NOT_DURABLE, EXPIRED}
+"""Reasons that are no problem of the directory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One entry of an index and what comes of it."""
+
+    entry: Entry
+    redelivered: bool
+    message: Message | None
+    """None where bodies are not read, or there is none."""
+    reason: str | None
+    """Why it is not given back; None if it is."""
+    salvaged: str | None
+    """Why RabbitMQ itself would not give it back."""
+
+    @property
+    def normal(self) -> bool:
+        """Nothing is wrong with the directory here."""
+        return self.salvaged is None and (self.reason is None or self.reason in NORMAL)
+
+
+class VhostInspection:
+    """The queues and stores of one vhost."""
+
+    def __init__(self, findings: Findings, vhost: Vhost, layout: Layout, now_us: int) -> None:
+        self.vhost = vhost
+        self._findings = findings
+        self._layout = layout
+        self._now_us = now_us
+        terms = recovery_terms(findings, vhost)
+        self._indexes = {
+            queue.path: QueueIndex(findings, queue, vhost.entry_count, terms(queue)) for queue in vhost.queues
+        }
+
+    @property
+    def queues(self) -> list[QueueFolder]:
+        """Those that were asked for, in order of delivery where several are one queue."""
+        if self._layout.kind == "store":
+            return []
+        return [each for each in self.vhost.queues if self._layout.kind != "queue" or each.path == self._layout.only]
+
+    @cached_property
+    def stores(self) -> dict[str, Store]:
+        """By name; looked at when somebody asks."""
+        wanted: dict[str, dict[bytes, int]] = {PERSISTENT: {}, TRANSIENT: {}}
+        for index in self._indexes.values():
+            for entry in index.entries():
+                if entry.where == Where.STORE:
+                    wanted[PERSISTENT if entry.persistent else TRANSIENT][entry.msg_id] = -1
+        found: dict[str, Store] = {}
+        for path in self.vhost.stores:
+            kind = PERSISTENT if basename(path) not in {PERSISTENT, TRANSIENT} else basename(path)
+            found[kind] = Store(self._findings, path, wanted[kind])
+        return found
+
+    def rows(self, queue: QueueFolder, *, bodies: bool) -> Iterator[Row]:
+        """Every entry of a queue, in order of delivery; `bodies` reads the messages, one at a time."""
+        index = self._indexes[queue.path]
+        with _Files(self._findings, queue.path) as files:
+            for entry in index.entries():
+                row = Row(entry, index.redelivered(entry), None, None, entry.salvaged)
+                yield self._settled(queue, row, files, bodies=bodies)
+
+    def _settled(self, queue: QueueFolder, row: Row, files: _Files, *, bodies: bool) -> Row:
+        entry = row.entry
+        if entry.where == Where.STORE:
+            row = self._from_store(row, bodies=bodies)
+        else:
+            row = self._from_queue(row, files, bodies=bodies)
+        if not entry.persistent:
+            return replace(row, reason=QUEUE_NOT_DURABLE if queue.durable is False else NOT_PERSISTENT, salvaged=None)
+        if row.reason is None and 0 < entry.expiry <= self._now_us:
+            return replace(row, reason=EXPIRED, salvaged=None)
+        return row if row.reason is None else replace(row, salvaged=None)
+
+    def _from_store(self, row: Row, *, bodies: bool) -> Row:
+        entry = row.entry
+        store = self.stores.get(PERSISTENT if entry.persistent else TRANSIENT)
+        if store is None:
+            return replace(row, reason=NO_RECORD)
+        reason = NO_RECORD
+        for place in store.places(entry.msg_id):
+            salvaged = row.salvaged or store.why_lost(place)
+            if not bodies and not place.trust:
+                return replace(row, salvaged=salvaged)
+            stored = store.stored(place, entry.msg_id)
+            if stored is None:
+                continue
+            path = f"{store.path}/{place.file}"
+            try:
+                found = message.decode(stored, path, place.offset)
+            except CorruptFile as why:
+                self._findings.note(path, place.offset, f"message {entry.msg_id.hex()}: {why.reason}")
+                reason = f"{UNREADABLE}: {why.reason}"
+                continue
+            return replace(row, message=found if bodies else None, salvaged=salvaged)
+        return replace(row, reason=reason)
+
+    def _from_queue(self, row: Row, files: _Files, *, bodies: bool) -> Row:
+        entry = row.entry
+        file = files.get(entry.file)
+        if file is None:
+            return replace(row, reason=NO_RECORD)
+        if entry.where == Where.QUEUE_STORE and (problem := index_v2.body_problem(file, entry)) is not None:
+            file.note(entry.offset, problem)
+            return replace(row, reason=f"{NO_RECORD}: {problem}")
+        if not bodies:
+            return row
+        stored = file.pread(entry.stored_size, entry.offset + entry.head)
+        in_qs = entry.where == Where.QUEUE_STORE
+        try:
+            if in_qs and (problem := index_v2.checksum_problem(file, entry, stored)) is not None:
+                raise CorruptFile(file.path, entry.offset, problem)
+            found = message.decode(stored, file.path, entry.offset, zero_padded=in_qs)
+        except CorruptFile as why:
+            file.note(entry.offset, why.reason)
+            return replace(row, reason=f"{UNREADABLE}: {why.reason}")
+        return replace(row, message=found)
+
+
+class _Files:
+    """The files of one queue, the last one used kept open."""
+
+    def __init__(self, findings: Findings, folder: str) -> None:
+        self._findings = findings
+        self._folder = folder
+        self._open: dict[str, File | None] = {}
+        self._stack = ExitStack()
+
+    def get(self, name: str) -> File | None:
+        if name not in self._open:
+            if len(self._open) > 1:  # the journal's and a segment's
+                self._stack.close()
+                self._open.clear()
+            file = self._findings.open(f"{self._folder}/{name}")
+            self._open[name] = file if file is None else self._stack.enter_context(file)
+        return self._open[name]
+
+    def __enter__(self) -> _Files:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+
+class Inspection:
+    """A directory that is being looked at; nothing is written, and nothing is kept open."""
+
+    def __init__(self, path: str, now_us: int) -> None:
+        """CallerError when it is no data directory."""
+        self.findings = Findings(path)
+        self.layout = recognise(self.findings)
+        self.vhosts = [VhostInspection(self.findings, each, self.layout, now_us) for each in self.layout.vhosts]
+
+    def queues(self) -> Iterator[tuple[VhostInspection, QueueFolder]]:
+        """Every queue folder that was asked for."""
+        for vhost in self.vhosts:
+            for queue in vhost.queues:
+                yield vhost, queue
+
+    def stores(self) -> Iterator[Store]:
+        """Every store that was asked for."""
+        for vhost in self.vhosts:
+            if self.layout.kind != "queue":
+                yield from (
+                    store for store in vhost.stores.values() if self.layout.only in {None, store.path}
+                )

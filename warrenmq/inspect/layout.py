@@ -1,0 +1,206 @@
+"""What a directory is: a node's, a vhost's, one queue's or one store's, written by RabbitMQ or by us.
+
+    up to 3.6    <node>/queues/<X>/, <node>/msg_store_persistent/, <node>/recovery.dets
+    from 3.7     <node>/msg_stores/vhosts/<V>/{.vhost, .config, recovery.dets, queues/<X>/, msg_store_persistent/, ...}
+    ours         as from 3.7, with definitions.log beside .vhost
+
+A node of 3.6 is read as a vhost whose name is unknown: its queues say whose they are, if anything does.  A queue's
+directory brings along its vhost's, for the store beside it; so does a store's, for the queues that refer to it.
+
+Source: rabbit_vhost:dir, reference/classic-queue.md 1.1, message-store.md 1.2.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from warrenmq.errors import CallerError
+from warrenmq.inspect import queue_names
+from warrenmq.settings import Settings
+from warrenmq.storage.definitions import Declared
+from warrenmq.storage.directory import QUEUE_NAME, VHOSTS, read_segment_entry_count
+
+if TYPE_CHECKING:
+    from warrenmq.inspect.reading import Findings
+    from warrenmq.storage.definitions import QueueRecord
+
+STORES = ("msg_store_persistent", "msg_store_transient")
+PERSISTENT, TRANSIENT = STORES
+_ENTRIES_BEFORE_3_9 = 16384
+"""A segment's entries where no .config says otherwise."""
+_INDEX_EXTENSIONS = (".idx", ".qi", ".qs")
+_MNESIA_TABLES = ("rabbit_durable_queue.DCD", "rabbit_durable_queue.DCL", "rabbit_durable_queue.DCL.TMP", "LATEST.LOG")
+
+
+@dataclass(slots=True)
+class QueueFolder:
+    """One queue, or one priority of one."""
+
+    path: str
+    vhost: str | None = None
+    name: str | None = None
+    priority: int | None = None
+    version: int = 1
+    durable: bool | None = None
+    """None: nothing on the disk tells."""
+    arguments: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Vhost:
+    """What lies together: queues and the stores that they share."""
+
+    path: str
+    name: str | None = None
+    entry_count: int = _ENTRIES_BEFORE_3_9
+    queues: list[QueueFolder] = field(default_factory=list)
+    stores: list[str] = field(default_factory=list)
+    """Paths."""
+    ours: bool = False
+
+
+@dataclass(slots=True)
+class Layout:
+    """A directory that was recognised."""
+
+    kind: str
+    """node, vhost, queue or store."""
+    vhosts: list[Vhost]
+    only: str | None = None
+    """The one queue's or store's path, where not all is asked for."""
+
+
+def recognise(findings: Findings) -> Layout:
+    """What the findings' root is; CallerError when it is no data directory."""
+    root = findings.root
+    if not os.path.isdir(root):
+        raise CallerError(f"{root} is not a directory.")
+    names = findings.names(root)
+    for below in (VHOSTS, "vhosts", "."):
+        folders = [f"{root}/{below}/{name}" for name in findings.names(f"{root}/{below}")]
+        vhosts = [path for path in folders if os.path.basename(below) == "vhosts" and os.path.isdir(path)]
+        vhosts = vhosts or [path for path in folders if os.path.exists(f"{path}/.vhost")]
+        if vhosts:
+            old = [root] if below == VHOSTS and "queues" in names else []  # left behind by an upgrade from 3.6
+            return Layout("node", [_vhost(findings, os.path.normpath(path), root) for path in vhosts + old])
+    if _is_queue(names):
+        folder = os.path.realpath(root)
+        return Layout("queue", [_vhost_of(findings, folder)], only=root)
+    if _is_store(root, names):
+        folder = os.path.realpath(root)
+        return Layout("store", [_vhost_of(findings, folder)], only=root)
+    if any(name in names for name in ("queues", ".vhost", *STORES)):
+        kind = "vhost" if ".vhost" in names else "node"
+        return Layout(kind, [_vhost(findings, root, _node_of(root))])
+    if any(name in names for name in ("warrenmq.owner", "rabbit_serial", "msg_stores")):
+        return Layout("node", [])
+    raise CallerError(
+        f"{root} is no data directory: it has neither msg_stores nor queues, and is no queue's or store's own directory."
+    )
+
+
+def _is_queue(names: list[str]) -> bool:
+    return any(name in {QUEUE_NAME, "journal.jif"} or name.endswith(_INDEX_EXTENSIONS) for name in names)
+
+
+def _is_store(path: str, names: list[str]) -> bool:
+    return os.path.basename(os.path.realpath(path)) in STORES or any(name.endswith((".rdq", ".rdt")) for name in names)
+
+
+def _node_of(vhost: str) -> str:
+    """<node>/msg_stores/vhosts/<V> -> <node>."""
+    path = os.path.realpath(vhost)
+    above = os.path.dirname(path)
+    return os.path.dirname(os.path.dirname(above)) if above.endswith(VHOSTS) else path
+
+
+def _vhost_of(findings: Findings, folder: str) -> Vhost:
+    """The vhost that one queue or one store lies in, with only itself where nothing is around it."""
+    root = findings.root
+    parent = os.path.dirname(folder)
+    inside = os.path.dirname(parent) if os.path.basename(parent) == "queues" else parent
+    names = findings.names(inside)
+    if "queues" in names or any(name in names for name in STORES):
+        found = _vhost(findings, inside, _node_of(inside))
+    else:
+        found = Vhost(inside)
+    if _is_store(folder, findings.names(folder)):
+        found.stores = [root if os.path.basename(path) == os.path.basename(folder) else path for path in found.stores]
+        if root not in found.stores:
+            found.stores.append(root)
+        return found
+    mine = [each for each in found.queues if os.path.basename(each.path) == os.path.basename(folder)]
+    if mine:
+        mine[0].path = root
+    else:
+        found.queues.append(_queue(findings, root, found.name, [], {}))
+    return found
+
+
+def _vhost(findings: Findings, path: str, node: str) -> Vhost:
+    name = findings.read(f"{path}/.vhost")
+    found = Vhost(path, name.decode(errors="replace") if name else None)
+    config = findings.read(f"{path}/.config")
+    if config is not None:
+        entry_count = read_segment_entry_count(config)
+        if entry_count is None:
+            findings.note(f"{path}/.config", 0, "it does not tell the segment_entry_count")
+        found.entry_count = entry_count or Settings().queue_index_segment_entry_count
+    found.stores = [f"{path}/{name}" for name in STORES if os.path.isdir(f"{path}/{name}")]
+    definitions = findings.read(f"{path}/definitions.log")
+    found.ours = definitions is not None
+    declared = Declared()
+    for damage in declared.replay(definitions or b""):
+        findings.note(f"{path}/definitions.log", damage.offset, damage.reason)
+    queues = declared.queues
+    tables = [findings.read(f"{node}/{name}") or b"" for name in _MNESIA_TABLES]
+    known = [each for table in tables for each in queue_names.known_to_mnesia(table)]
+    known += [(found.name or "/", name) for name in queues]
+    # the same name may be known to vhosts of other nodes; only the hash decides
+    folders = [
+        f"{path}/queues/{each}" for each in findings.names(f"{path}/queues") if os.path.isdir(f"{path}/queues/{each}")
+    ]
+    found.queues = [_queue(findings, each, found.name, list(dict.fromkeys(known)), queues) for each in folders]
+    if any(tables):
+        for queue in found.queues:
+            queue.durable = (queue.vhost, queue.name) in known if queue.name is not None else None
+    found.queues.sort(key=_order_of_delivery)
+    return found
+
+
+def _queue(
+    findings: Findings,
+    path: str,
+    vhost: str | None,
+    known: list[tuple[str, str]],
+    queues: dict[str, QueueRecord],
+) -> QueueFolder:
+    names = findings.names(path)
+    text = findings.read(f"{path}/{QUEUE_NAME}")
+    name = queue_names.parse(text) if text is not None else None
+    if text is not None and name is None:
+        findings.note(f"{path}/{QUEUE_NAME}", 0, "it does not tell a queue's name")
+    if name is None:
+        name = queue_names.find(os.path.basename(os.path.realpath(path)), known)
+    version = 2 if any(each.endswith((".qi", ".qs")) for each in names) else 1
+    if name is None:
+        return QueueFolder(path, vhost, version=version)
+    if name.version is not None and not any(each.endswith(".idx") for each in names):
+        version = name.version
+    record = queues.get(name.name)
+    return QueueFolder(
+        path,
+        name.vhost,
+        name.name,
+        name.priority,
+        version,
+        None if not queues else record is not None and record.durable,
+        record.arguments if record is not None else {},
+    )
+
+
+def _order_of_delivery(queue: QueueFolder) -> tuple[bool, str, str, int, str]:
+    """By name, the highest priority first; folders without a name come last."""
+    return (queue.name is None, queue.vhost or "", queue.name or "", -(queue.priority or 0), queue.path)

@@ -1,0 +1,39 @@
+"""A stored message, RabbitMQ's or ours, in one form: what is listed, shown and moved.
+
+Properties are as in erlang/amqp_table.py: only those that are set, `headers` as [name, letter, value].
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from warrenmq.erlang import rabbit_message
+from warrenmq.errors import CorruptFile
+from warrenmq.inspect.convert import properties_as_plain
+from warrenmq.storage import stored_message
+from warrenmq.storage.stored_message import ERLANG_TERM
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """What would be delivered."""
+
+    exchange: str
+    routing_keys: list[str]
+    properties: dict[str, Any]
+    body: bytes
+    msg_id: bytes | None
+    """None: the stored message does not have it."""
+
+
+def decode(stored: bytes, path: str, offset: int, *, zero_padded: bool = False) -> Message:
+    """The message, or CorruptFile."""
+    if stored[:1] == bytes([ERLANG_TERM]):
+        found = rabbit_message.decode(stored, zero_padded=zero_padded, path=path, offset=offset)
+        return Message(found.exchange, found.routing_keys, found.properties, found.body, found.msg_id)
+    if not stored:
+        raise CorruptFile(path, offset, "it is empty")
+    ours = stored_message.decode(stored, path, offset)
+    return Message(ours.exchange, ours.routing_keys, properties_as_plain(ours.properties), ours.body, None)
+

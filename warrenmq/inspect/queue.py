@@ -1,0 +1,101 @@
+"""One queue's folder: which messages its index has, in the order in which they would be delivered.
+
+An interrupted conversion from version 1 to 2 leaves files of both; what version 2 has already is not taken twice.
+
+A message is delivered as redelivered
+    after a clean stop      if its sequence id is below the saved next_deliver_seq_id (4.3: redeliver_seq_id);
+                            up to 3.9, whose terms have neither, if the index says that it was delivered
+    after anything else     always
+
+Source: rabbit_queue_index, rabbit_classic_queue_index_v2, rabbit_variable_queue; reference/classic-queue.md 1.11, 2.3 and 3.8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from warrenmq.inspect import index_v1, index_v2
+from warrenmq.inspect.entries import Entry, SegmentFacts
+from warrenmq.inspect.index_v1 import JournalFormat, SegmentFormat
+from warrenmq.storage.journal import FILE_NAME as JOURNAL
+from warrenmq.storage.segment import EXTENSION as SEGMENT
+
+if TYPE_CHECKING:
+    from warrenmq.inspect.layout import QueueFolder
+    from warrenmq.inspect.reading import Findings
+
+
+class QueueIndex:
+    """Reads a queue's index as often as it is asked to; nothing is kept but what the last reading found odd."""
+
+    def __init__(self, findings: Findings, queue: QueueFolder, entry_count: int, terms: dict[str, Any] | None) -> None:
+        self.queue = queue
+        self.terms = terms
+        """What the queue left behind at a clean stop; None after a crash."""
+        self._findings = findings
+        self._entry_count = entry_count
+        self._delivered: set[int] = set()
+        self._salvaged: str | None = None
+
+    def entries(self) -> Iterator[Entry]:
+        """Every message that is not acked, by ascending sequence id."""
+        names = self._findings.names(self.queue.path)
+        new = index_v2.segment_numbers(names)
+        if not new:
+            yield from self._version_1(names)
+            return
+        seen: set[int] = set()
+        converting = JOURNAL in names or any(name.endswith(SEGMENT) for name in names)
+        count = index_v2.entry_count(self._findings, self.queue.path, new)
+        for number in new:
+            found, refused = index_v2.read(self._findings, self.queue.path, number, count)
+            for entry in found:
+                if converting:
+                    seen.add(entry.seq_id)
+                yield entry if refused is None or entry.salvaged else entry._replace(salvaged=refused)
+        if converting:
+            yield from (entry for entry in self._version_1(names) if entry.seq_id not in seen)
+
+    def _version_1(self, names: list[str]) -> Iterator[Entry]:
+        journal, journal_broken = SegmentFacts(), None
+        file = self._findings.open(f"{self.queue.path}/{JOURNAL}")
+        if file is not None:
+            with file:
+                journal, journal_broken = index_v1.read(file, JournalFormat())
+        stems = [name.removesuffix(SEGMENT) for name in names if name.endswith(SEGMENT)]
+        files = {int(stem) for stem in stems if stem.isascii() and stem.isdigit()}
+        in_journal: dict[int, list[int]] = {}
+        for seq_id in journal.published:
+            in_journal.setdefault(seq_id // self._entry_count, []).append(seq_id)
+        refused = None
+        for number in sorted(files | in_journal.keys()):
+            facts = SegmentFacts()
+            file = self._findings.open(f"{self.queue.path}/{number}{SEGMENT}") if number in files else None
+            if file is not None:
+                with file:
+                    facts, broken = index_v1.read(file, SegmentFormat(number, self._entry_count))
+                if broken is not None:
+                    refused = f"RabbitMQ does not start a queue whose {number}{SEGMENT} is damaged"
+            published = facts.published
+            for seq_id in in_journal.get(number, ()):
+                published.setdefault(seq_id, journal.published[seq_id])
+            self._delivered = facts.delivered | journal.delivered
+            for seq_id in sorted(published):
+                if seq_id in facts.acked or seq_id in journal.acked:
+                    continue
+                entry = published[seq_id]
+                why = refused
+                if why is None and journal_broken is not None and entry.file == JOURNAL and entry.offset > journal_broken:
+                    why = f"it lies behind damaged bytes of {JOURNAL}, which RabbitMQ reads no further than them"
+                yield entry if why is None else entry._replace(salvaged=why)
+
+    def redelivered(self, entry: Entry) -> bool:
+        """Asked while its entry is the last one that `entries` gave."""
+        if self.terms is None:
+            return True
+        below = self.terms.get("next_deliver_seq_id", self.terms.get("redeliver_seq_id"))
+        if not isinstance(below, int):
+            return entry.seq_id in self._delivered
+        counts = self.terms.get("delivery_count")
+        return entry.seq_id < below or (isinstance(counts, dict) and entry.seq_id in counts)

@@ -1,0 +1,107 @@
+"""Whose folder is it: queues' folders are named by a hash, so names are found in files and tried.
+
+A queue's `.queue_name` (from 3.7 on) tells vhost and name:
+
+    VHOST: /
+    QUEUE: orders            a priority queue has a folder a priority; its name then ends in 00 and the priority
+    INDEX: v2                version 2 only
+
+Where it is missing or damaged, the names that the node knows are hashed until one fits: what definitions.log declares
+(ours), or the queue records in Mnesia's tables (RabbitMQ's), found by their bytes, which also tell whether a queue is
+durable.
+
+    from 3.7 on    base36(md5("queue" + vhost + queue))
+    up to 3.6      base36(md5(term_to_binary({resource, vhost, queue, queue})))
+
+Source: rabbit_queue_index:queue_dir, rabbit_priority_queue; reference/classic-queue.md 1.1 and 4.7.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from warrenmq.storage.directory import base36_md5_of
+
+_QUEUE_NAME = re.compile(rb"VHOST: (.*)\nQUEUE: (.*?)\n(?:INDEX: v(\d)\n)?", re.DOTALL)
+_PRIORITIES = 256
+_RESOURCE = re.compile(
+    rb"h\x04(?:d\x00\x08|w\x08|s\x08)resourcem(....)", re.DOTALL
+)
+"""{resource, VHost, ...}: the length of the vhost's name follows."""
+_QUEUE_ATOM = re.compile(rb"(?:d\x00\x05|w\x05|s\x05)queuem(....)", re.DOTALL)
+_LONGEST_NAME = 1024
+
+
+class QueueName(NamedTuple):
+    """A queue, or one priority of it."""
+
+    vhost: str
+    name: str
+    priority: int | None = None
+    version: int | None = None
+    """Of its index, where that is written down."""
+
+
+def parse(text: bytes) -> QueueName | None:
+    """What a `.queue_name` file says, None if it makes no sense."""
+    match = _QUEUE_NAME.fullmatch(text)
+    if match is None:
+        return None
+    vhost, name, version = match.groups()
+    priority = None
+    if len(name) > 1 and name[-2] == 0:
+        name, priority = name[:-2], name[-1]
+    return QueueName(_text(vhost), _text(name), priority, int(version) if version else None)
+
+
+def _text(name: bytes) -> str:
+    return name.decode(errors="replace")
+
+
+def known_to_mnesia(table: bytes) -> list[tuple[str, str]]:
+    """(vhost, queue) of each queue that a table's file names, without duplicates."""
+    found: dict[tuple[str, str], None] = {}
+    for match in _RESOURCE.finditer(table):
+        vhost, at = _binary(table, match)
+        if vhost is None or (atom := _QUEUE_ATOM.match(table, at)) is None:
+            continue
+        name, _ = _binary(table, atom)
+        if name is not None:
+            found[_text(vhost), _text(name)] = None
+    return list(found)
+
+
+def _binary(data: bytes, match: re.Match[bytes]) -> tuple[bytes | None, int]:
+    """The binary whose length a match ended with, and where it ends."""
+    end = match.end() + int.from_bytes(match[1], "big")
+    if end > min(len(data), match.end() + _LONGEST_NAME):
+        return None, end
+    return data[match.end() : end], end
+
+
+def find(folder: str, candidates: Iterable[tuple[str, str]]) -> QueueName | None:
+    """Which of the candidates a folder belongs to, and with which priority."""
+    for vhost, name in candidates:
+        for hashed in (_since_3_7, _up_to_3_6):
+            if hashed(vhost, name.encode()) == folder:
+                return QueueName(vhost, name)
+    for vhost, name in candidates:
+        for priority in range(_PRIORITIES):
+            for hashed in (_since_3_7, _up_to_3_6):
+                if hashed(vhost, name.encode() + bytes((0, priority))) == folder:
+                    return QueueName(vhost, name, priority)
+    return None
+
+
+def _since_3_7(vhost: str, name: bytes) -> str:
+    return base36_md5_of(b"queue" + vhost.encode() + name)
+
+
+def _up_to_3_6(vhost: str, name: bytes) -> str:
+    host = vhost.encode()
+    return base36_md5_of(
+        b"\x83h\x04d\x00\x08resourcem%bd\x00\x05queuem%b"
+        % (len(host).to_bytes(4, "big") + host, len(name).to_bytes(4, "big") + name)
+    )

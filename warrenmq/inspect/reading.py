@@ -1,0 +1,122 @@
+"""Reading files without leaving a trace, and noting what is wrong with them.
+
+Nothing here can write: files are opened for reading only, and nothing is locked.  The directory may be in use
+meanwhile, so a file that vanishes between two looks is no file, and one that grows is read as far as it went when it
+was opened.  A file that the system refuses to read is damage like any other.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import NamedTuple
+
+
+class Damage(NamedTuple):
+    """Bytes that make no sense, or a file that cannot be read."""
+
+    file: str
+    """Relative to the directory that was asked for."""
+    offset: int
+    reason: str
+
+
+class Findings:
+    """What is wrong in one directory; everything is opened through it."""
+
+    def __init__(self, root: str) -> None:
+        self.root = root
+        self.damaged: list[Damage] = []
+        self._seen: dict[str, tuple[int, int]] = {}
+
+    def relative(self, path: str) -> str:
+        """A path as it is reported."""
+        return os.path.relpath(path, self.root)
+
+    def note(self, path: str, offset: int, reason: str) -> None:
+        """Note damage, once: files are parsed twice where their messages are listed."""
+        damage = Damage(self.relative(path), offset, reason)
+        if damage not in self.damaged:
+            self.damaged.append(damage)
+
+    def open(self, path: str) -> File | None:
+        """A file to read, None when it is not there; one that may not be read is noted."""
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            self.note(path, 0, f"it cannot be read ({error.strerror})")
+            return None
+        status = os.fstat(descriptor)
+        self._seen.setdefault(path, (status.st_size, status.st_mtime_ns))
+        return File(self, path, descriptor, status.st_size)
+
+    def read(self, path: str, most: int = 64 << 20) -> bytes | None:
+        """A whole small file, None when it is not there."""
+        file = self.open(path)
+        if file is None:
+            return None
+        with file:
+            return file.pread(min(file.size, most), 0)
+
+    def names(self, path: str) -> list[str]:
+        """The names in a folder, sorted; none when it is missing."""
+        try:
+            return sorted(os.listdir(path))
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        except OSError as error:
+            self.note(path, 0, f"it cannot be listed ({error.strerror})")
+            return []
+
+    def changed(self, path: str) -> bool:
+        """Whether somebody has written to a file, or removed it, since it was first opened."""
+        seen = self._seen.get(path)
+        if seen is None:
+            return os.path.exists(path)
+        try:
+            status = os.stat(path)
+        except OSError:
+            return True
+        return seen != (status.st_size, status.st_mtime_ns)
+
+    def in_use(self) -> bool:
+        """Whether any file was written to, or removed, while it was looked at."""
+        return any(self.changed(path) for path in self._seen)
+
+    def settled(self) -> list[Damage]:
+        """The damage in files that nobody is writing to: what a writer is in the middle of is not damaged."""
+        return [each for each in self.damaged if not self.changed(os.path.normpath(f"{self.root}/{each.file}"))]
+
+
+class File:
+    """An open file, read up to the size that it had."""
+
+    def __init__(self, findings: Findings, path: str, descriptor: int, size: int) -> None:
+        self.path = path
+        self.size = size
+        self._findings = findings
+        self._descriptor = descriptor
+
+    def pread(self, size: int, offset: int) -> bytes:
+        """Bytes at a place; fewer at the end, and where the file was cut down or the disk refuses."""
+        size = min(size, self.size - offset)
+        if size <= 0:
+            return b""
+        try:
+            return os.pread(self._descriptor, size, offset)
+        except OSError as error:
+            self._findings.note(self.path, offset, f"it cannot be read ({error.strerror})")
+            return b""
+
+    def note(self, offset: int, reason: str) -> None:
+        self._findings.note(self.path, offset, reason)
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+
+    def __enter__(self) -> File:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -1,0 +1,225 @@
+"""One message store as it lies on disk: where each message is that a queue refers to, and what else is there.
+
+Bodies are read when they are asked for, one at a time.  A message may be there more than once (RabbitMQ's combine
+copies before it deletes, a crash leaves both); an intact copy is preferred.  `N.rdt` is what a crash in the middle of a
+combine left: the end of N.rdq, perhaps the only copy of it.
+
+    the only copies are                          RabbitMQ up to 3.12, after a crash
+    sound                                        gives the message back
+    in N.rdt, and N.rdq has no zeros             gives it back (N.rdt is appended to N.rdq)
+    in N.rdt, and N.rdq has zeros, or is gone    loses it: what is appended lies behind the zeros
+    behind zeros, or behind bytes that are       loses it: its scan does not find the way again
+    no record
+    without the end mark, size or id             loses it, after a clean stop too
+
+Source: rabbit_msg_store, rabbit_msg_file; reference/message-store.md 2, 8.5 and 9.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from warrenmq.inspect.rdq_walk import Gap, Record, Trust, walk
+from warrenmq.storage.rdq import EXTENSION, HEAD, MARKER, OVERHEAD, RABBITMQ_TEMPORARY
+
+if TYPE_CHECKING:
+    from warrenmq.inspect.reading import File, Findings
+
+_MOST_OFFSET = 1 << 44
+_CLEAN_STOP = ("clean.dot", "file_summary.ets", "msg_store_index.ets")
+_TAIL = 256
+"""Bytes at a message's end in which its id stands."""
+_INNER_ID = re.compile(rb"(?=m\x00\x00\x00\x10(.{16}))", re.DOTALL)
+_MC = re.compile(rb"\x83h.(?:d\x00\x02|[sw]\x02)mc", re.DOTALL)
+"""How a message begins that was stored by 3.13 or later."""
+_WHY_LOST = {
+    Trust.BEHIND_ZEROS: "it lies behind a run of zeros, where RabbitMQ up to 3.12 stops looking",
+    Trust.BEHIND_DAMAGE: "it lies behind damaged bytes, where RabbitMQ up to 3.12 does not find its way again",
+    Trust.BAD_MARKER: "its record has no end mark, so RabbitMQ passes over it",
+    Trust.BAD_SIZE: "the size of its record is damaged, so RabbitMQ does not find it",
+    Trust.BAD_ID: "the id of its record is damaged, so RabbitMQ does not find it",
+}
+
+
+class Place(NamedTuple):
+    """One copy of a message."""
+
+    file: str
+    offset: int
+    total: int
+    trust: Trust
+
+
+class FileSummary(NamedTuple):
+    """What one file of a store holds."""
+
+    name: str
+    size: int
+    records: int
+    live: int
+    """Bytes of records that a queue refers to; other copies of them are garbage."""
+    garbage: int
+    zeros: int
+    damaged: int
+
+
+class Store:
+    """The files of one store; `wanted` are the ids that queues refer to."""
+
+    def __init__(self, findings: Findings, path: str, wanted: dict[bytes, int]) -> None:
+        self.path = path
+        self.files: list[FileSummary] = []
+        self._findings = findings
+        self._wanted = wanted  # id -> where its first copy is, as file * _MOST_OFFSET + offset; -1: nowhere yet
+        self._more: dict[bytes, list[Place]] = {}
+        """All places of ids that have more than one, or one that is not sound."""
+        self._zeros: set[str] = set()
+        """Files in which zeros were found."""
+        self._open: tuple[str, File] | None = None
+        names = findings.names(path)
+        self.clean = all(name in names for name in _CLEAN_STOP)
+        """It was stopped in order: RabbitMQ will use its saved index instead of a scan."""
+        files = [name for name in names if name.endswith((EXTENSION, RABBITMQ_TEMPORARY))]
+        self._names = sorted(files, key=_number)
+        for index, name in enumerate(self._names):
+            self._walk(index, name)
+        self._look_inside()
+
+    @property
+    def name(self) -> str:
+        return os.path.basename(os.path.normpath(os.path.realpath(self.path)))
+
+    def places(self, msg_id: bytes) -> list[Place]:
+        """The copies of a message, the best one first."""
+        if (more := self._more.get(msg_id)) is not None:
+            return sorted(more, key=lambda place: (place.trust, place.file.endswith(RABBITMQ_TEMPORARY)))
+        where = self._wanted.get(msg_id, -1)
+        if where < 0:
+            return []
+        index, offset = divmod(where, _MOST_OFFSET)
+        file = self._file(self._names[index])
+        size = int.from_bytes(file.pread(8, offset), "big") if file is not None else 0
+        return [Place(self._names[index], offset, size + 9, Trust.SOUND)]
+
+    def why_lost(self, place: Place) -> str | None:
+        """Why RabbitMQ itself would not give back a message whose best copy this is; None if it would."""
+        if place.trust in {Trust.BEHIND_ZEROS, Trust.BEHIND_DAMAGE} and (self.clean or self._is_mc(place)):
+            return None
+        if place.trust != Trust.SOUND:
+            return _WHY_LOST[place.trust]
+        if place.file.endswith(RABBITMQ_TEMPORARY):
+            whole = place.file.removesuffix(RABBITMQ_TEMPORARY) + EXTENSION
+            if whole not in self._names:
+                return f"it is only in {place.file}, and there is no {whole}, without which RabbitMQ does not start"
+            if whole in self._zeros:
+                return f"it is only in {place.file}, which RabbitMQ appends to {whole} behind zeros, where it stops looking"
+        return None
+
+    def stored(self, place: Place, msg_id: bytes) -> bytes | None:
+        """A stored message, None when the file does not have it there any more."""
+        file = self._file(place.file)
+        record = file.pread(place.total, place.offset) if file is not None else b""
+        if len(record) < OVERHEAD or len(record) < place.total:
+            return None
+        size, found = HEAD.unpack_from(record)
+        if place.trust <= Trust.BEHIND_DAMAGE and (size != place.total - 9 or record[-1:] != MARKER):
+            return None
+        if found != msg_id and place.trust != Trust.BAD_ID:
+            return None
+        return record[HEAD.size : -1]
+
+    def close(self) -> None:
+        if self._open is not None:
+            self._open[1].close()
+            self._open = None
+
+    # -- looking at the files
+
+    def _walk(self, index: int, name: str) -> None:
+        file = self._findings.open(f"{self.path}/{name}")
+        if file is None:
+            return
+        records = live = passed = zeros = damaged = 0
+        wanted = self._wanted
+        with file:
+            for found in walk(file, wanted):
+                if isinstance(found, Gap):
+                    if not found.reason:
+                        zeros += found.length
+                        self._zeros.add(name)
+                    else:
+                        damaged += found.length
+                        if not name.endswith(RABBITMQ_TEMPORARY):  # a torn copy is what a crash leaves
+                            file.note(found.offset, found.reason)
+                    continue
+                records += 1
+                passed += found.total
+                where = wanted.get(found.msg_id)
+                if where is None:
+                    continue
+                simple = found.trust == Trust.SOUND and not name.endswith(RABBITMQ_TEMPORARY)
+                if where < 0 and simple and found.msg_id not in self._more:
+                    wanted[found.msg_id] = index * _MOST_OFFSET + found.offset
+                    live += found.total
+                else:
+                    live += found.total * (where < 0 and found.msg_id not in self._more)
+                    self._another(found, name)
+                    if found.trust >= Trust.BAD_MARKER:
+                        file.note(found.offset, f"message {found.msg_id.hex()}: {_WHY_LOST[found.trust]}")
+            self.files.append(FileSummary(name, file.size, records, live, passed - live, zeros, damaged))
+
+    def _another(self, found: Record, name: str) -> None:
+        if found.msg_id not in self._more:
+            self._more[found.msg_id] = self.places(found.msg_id)
+        self._more[found.msg_id].append(Place(name, found.offset, found.total, found.trust))
+
+    def _look_inside(self) -> None:
+        """A message whose record is missing may lie under a damaged id: RabbitMQ's messages have theirs inside, too."""
+        missing = {each for each, where in self._wanted.items() if where < 0 and each not in self._more}
+        if not missing or "transient" in self.name:
+            return
+        for name in self._names:
+            file = self._findings.open(f"{self.path}/{name}")
+            if file is None:
+                continue
+            with file:
+                for found in walk(file, self._wanted):
+                    if isinstance(found, Record) and found.msg_id not in self._wanted:
+                        tail = file.pread(min(_TAIL, found.total), found.offset + found.total - min(_TAIL, found.total))
+                        for inner in _INNER_ID.findall(tail):
+                            if inner in missing:
+                                self._another(found._replace(msg_id=inner, trust=Trust.BAD_ID), name)
+                                file.note(found.offset, f"message {inner.hex()}: {_WHY_LOST[Trust.BAD_ID]}")
+
+    def _is_mc(self, place: Place) -> bool:
+        file = self._file(place.file)
+        return file is not None and _MC.match(file.pread(16, place.offset + HEAD.size)) is not None
+
+    def _file(self, name: str) -> File | None:
+        """The file, kept open: messages are mostly read in the order in which they lie."""
+        if self._open is not None and self._open[0] == name:
+            return self._open[1]
+        self.close()
+        file = self._findings.open(f"{self.path}/{name}")
+        if file is not None:
+            self._open = name, file
+        return file
+
+
+def _number(name: str) -> tuple[int, str]:
+    stem = name.partition(".")[0]
+    return (int(stem) if stem.isdecimal() else -1, name)
+
+
+def summaries(findings: Findings, stores: Iterable[Store]) -> Iterator[dict[str, object]]:
+    """Numbers of each store, as `check --json` has them."""
+    for store in stores:
+        sums = [sum(getattr(file, name) for file in store.files) for name in FileSummary._fields[1:]]
+        yield {
+            "directory": findings.relative(store.path),
+            "files": [file._asdict() for file in store.files],
+            **dict(zip(FileSummary._fields[1:], sums, strict=True)),
+        }
