@@ -1,0 +1,155 @@
+"""AMQP's properties and tables: bytes and Erlang records say the same, and wrong ones are BadTable."""
+
+import math
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support import golden, golden_messages
+from warrenmq.erlang import amqp_table
+from warrenmq.erlang.amqp_table import (
+    PROPERTIES,
+    BadTable,
+    properties_of_bytes,
+    properties_of_record,
+    table_of_term,
+)
+from warrenmq.erlang.values import Atom
+
+UNDEFINED = Atom("undefined")
+
+KINDS = [
+    # letter, bytes, Erlang type and value, value
+    ("b", b"\xff", ("byte", -1), -1),
+    ("B", b"\xff", ("unsignedbyte", 255), 255),
+    ("s", b"\xff\xfe", ("short", -2), -2),
+    ("u", b"\xff\xfe", ("unsignedshort", 65534), 65534),
+    ("I", b"\xff\xff\xff\xfd", ("signedint", -3), -3),
+    ("i", b"\xff\xff\xff\xfd", ("unsignedint", 2**32 - 3), 2**32 - 3),
+    ("l", b"\xff" * 8, ("long", -1), -1),
+    ("L", b"\xff" * 8, None, 2**64 - 1),
+    ("f", struct.pack(">f", 1.5), ("float", 1.5), 1.5),
+    ("d", struct.pack(">d", 0.1), ("double", 0.1), 0.1),
+    ("d", struct.pack(">d", math.inf), None, {"b64": "f/AAAAAAAAA="}),
+    ("D", b"\2\0\0\1\0", ("decimal", (2, 256)), [2, 256]),
+    ("T", struct.pack(">Q", 1_600_000_000), ("timestamp", 1_600_000_000), 1_600_000_000),
+    ("t", b"\2", ("bool", Atom("true")), True),
+    ("t", b"\0", ("bool", Atom("false")), False),
+    ("V", b"", ("void", UNDEFINED), None),
+    ("S", b"\0\0\0\2\xc3\xa9", ("longstr", b"\xc3\xa9"), "é"),
+    ("S", b"\0\0\0\1\xff", ("longstr", b"\xff"), {"b64": "/w=="}),
+    ("x", b"\0\0\0\1a", ("binary", b"a"), {"b64": "YQ=="}),
+    ("F", b"\0\0\0\3\1aV", ("table", [(b"a", Atom("void"), UNDEFINED)]), [["a", "V", None]]),
+    ("A", b"\0\0\0\3b\1V", ("array", [(Atom("byte"), 1), (Atom("void"), UNDEFINED)]), [["b", 1], ["V", None]]),
+]
+
+
+def headers(data):
+    return properties_of_bytes(b"\x20\0" + struct.pack(">I", len(data)) + data)["headers"]
+
+
+@pytest.mark.parametrize(("letter", "data", "term", "value"), KINDS)
+def test_each_type_is_the_same_from_bytes_and_from_terms(letter, data, term, value):
+    assert headers(b"\1k" + letter.encode() + data) == [["k", letter, value]]
+    if term is not None:
+        kind, erlang = term
+        assert table_of_term([(b"k", Atom(kind), erlang)]) == [["k", letter, value]]
+
+
+def test_every_property_has_its_flag_in_order():
+    for place, (name, kind) in enumerate(PROPERTIES):
+        data, value = {
+            "s": (b"\2ab", "ab"),
+            "B": (b"\7", 7),
+            "T": (bytes(7) + b"\7", 7),
+            "F": (b"\0\0\0\0", []),
+        }[kind]
+        assert properties_of_bytes(struct.pack(">H", 0x8000 >> place) + data) == {name: value}
+        record = [UNDEFINED] * len(PROPERTIES)
+        record[place] = value.encode() if isinstance(value, str) else value
+        assert properties_of_record((Atom("P_basic"), *record)) == {name: value}
+
+
+@pytest.mark.parametrize(
+    ("data", "offset", "reason"),
+    [
+        (b"", 0, "the flags are missing"),
+        (b"\0\0a", 2, "1 bytes follow the last property"),
+        (b"\x80\0\5ab", 3, "5 bytes are claimed, 2 follow"),
+        (b"\x20\0\xff\xff\xff\xff", 6, "4294967295 bytes are claimed, 0 follow"),
+        (b"\x20\0\0\0\0\3\1az", 8, "AMQP has no type 'z'"),
+        (b"\x20\0\0\0\0\7\1aS\0\0\0\1", 13, "1 bytes are claimed, 0 follow"),
+        (b"\x20\0\0\0\0\7\1aS\0\0\0\1b", 13, "1 bytes are claimed, 0 follow"),
+    ],
+)
+def test_wrong_bytes_say_where_and_why(data, offset, reason):
+    with pytest.raises(BadTable) as caught:
+        properties_of_bytes(data)
+    assert (caught.value.offset, caught.value.reason) == (offset, reason)
+
+
+@pytest.mark.parametrize(
+    ("entries", "reason"),
+    [
+        (5, "a table is not a list of name, type and value"),
+        ([(b"a", Atom("byte"))], "a table is not a list of name, type and value"),
+        ([(b"a", Atom("strange"), 1)], "AMQP has no type 'strange'"),
+        ([(b"a", b"byte", 1)], "AMQP has no type \"b'byte'\""),
+        ([(b"a", Atom("byte"), b"1")], "a value of type byte is something else"),
+        ([(b"a", Atom("bool"), Atom("maybe"))], "a bool is 'maybe'"),
+        ([(b"a", Atom("void"), Atom("none"))], "a void is 'none'"),
+        ([(b"a", Atom("decimal"), (1,))], "a decimal is not a scale and a number"),
+        ([(b"a", Atom("array"), [1])], "an array is not a list of type and value"),
+    ],
+)
+def test_wrong_terms_say_why(entries, reason):
+    with pytest.raises(BadTable) as caught:
+        table_of_term(entries)
+    assert caught.value.reason == reason
+
+
+def nested_bytes(depth):
+    data = b""
+    for _ in range(depth):
+        data = b"\0F" + struct.pack(">I", len(data)) + data
+    return data
+
+
+def nested_term(depth):
+    term = []
+    for _ in range(depth):
+        term = [(b"", Atom("table"), term)]
+    return term
+
+
+def test_nesting_ends_at_the_limit():
+    deepest = amqp_table.MAX_DEPTH
+    assert headers(nested_bytes(deepest)) == table_of_term(nested_term(deepest))
+    with pytest.raises(BadTable, match="nested too deeply"):
+        headers(nested_bytes(deepest + 1))
+    with pytest.raises(BadTable, match="nested too deeply"):
+        table_of_term(nested_term(deepest + 1))
+    with pytest.raises(BadTable, match="nested too deeply"):
+        headers(nested_bytes(10_000))
+
+
+@given(st.binary(max_size=200), st.integers(0, 0xFFFF))
+def test_any_bytes_are_properties_or_a_bad_table(data, flags):
+    for tried in (data, struct.pack(">H", flags) + data, b"\x20\0" + struct.pack(">I", len(data)) + data):
+        try:
+            properties_of_bytes(tried)
+        except BadTable as bad:
+            assert 0 <= bad.offset <= len(tried)  # noqa: PT017 - some are properties
+
+
+def test_the_golden_headers_have_every_letter():
+    letters = {
+        letter
+        for case in golden.CASES
+        for _, messages in golden_messages.queues(case)
+        for message in messages
+        for _, letter, _ in message["properties"].get("headers", ())
+    }
+    assert set("bBsuIilLfdDTtVSxFA") <= letters
