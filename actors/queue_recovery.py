@@ -4,7 +4,7 @@
     2  the index is walked for messages whose bodies are in the store
     3  the store is told what the queue believes to hold; it drops what a dead incarnation held besides, and
        says which of these it has
-    4  the index is opened; messages without a body are acked
+    4  the index is opened, which converts it from the other version if need be; messages without a body are acked
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from warrenmq.storage.index_recovery import store_message_ids
-from warrenmq.storage.queue_index import QueueIndex
+from warrenmq.storage import index_versions
 from warrenmq.storage.recovery_terms import take_terms
 from warrenmq.storage.variable_queue import VariableQueue
 
@@ -52,12 +51,12 @@ def recover(
     holds: list[bytes] = []
     if spec.durable:
         terms = take_terms(disk, spec.directory)
-        holds = store_message_ids(disk, spec.directory, spec.settings.queue_index_segment_entry_count)
+        holds = index_versions.store_message_ids(disk, spec.directory, spec.settings)
     else:
         disk.rmtree(spec.directory)
     present = persistent.register(holds)
     transient.register([])
-    index, found = QueueIndex.recover(
+    index, found = index_versions.recover(
         disk,
         spec.directory,
         spec.settings,

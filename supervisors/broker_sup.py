@@ -34,7 +34,7 @@ from warrenmq.actors.msg_store import MsgStore
 from warrenmq.actors.queue_process import QueueProcess
 from warrenmq.actors.vhost_process import VhostProcess
 from warrenmq.actors.vm_memory_monitor import VM_MEMORY_MONITOR, VmMemoryMonitor
-from warrenmq.storage.index_recovery import store_message_ids
+from warrenmq.storage.index_versions import store_message_ids
 from warrenmq.supervisors.child_spec import ChildSpec
 from warrenmq.supervisors.supervisor import Supervisor
 
@@ -79,9 +79,8 @@ class VhostSup(Supervisor):
         shutdown = vhost.settings.msg_store_shutdown_timeout / 1000
 
         def references() -> Iterable[tuple[str, list[bytes]]]:
-            entry_count = vhost.settings.queue_index_segment_entry_count
             for name in vhost.definitions.queues:
-                yield name, store_message_ids(vhost.disk, vhost.directory.queue(name), entry_count)
+                yield name, store_message_ids(vhost.disk, vhost.directory.queue(name), vhost.settings)
 
         def store(name: str, refs: Any) -> ChildSpec:
             args = (name, vhost.directory.store(name), vhost.disk, vhost.settings, refs, vhost.directory.quarantine)

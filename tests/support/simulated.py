@@ -25,7 +25,7 @@ SMALL = Settings(
     classic_queue_index_v2_segment_entry_count=8,
 )
 
-QUEUE_VERSIONS = (1,)
+QUEUE_VERSIONS = (1, 2)
 COLLECTORS = ("combine",)
 PAGINGS = ("memory_target",)
 EVERY_KIND = [

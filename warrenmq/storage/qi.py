@@ -68,6 +68,10 @@ class Location(IntEnum):
     """In the .qs file of the same number."""
 
 
+# Plain numbers: looking up an enum's member costs as much as reading an entry.
+_IN_STORE, _IN_QS = int(Location.STORE), int(Location.QUEUE_STORE)
+
+
 class Header(NamedTuple):
     """What the first 64 bytes of a file say."""
 
@@ -174,13 +178,20 @@ def parse(data: bytes) -> Parsed:
     damage: list[Damage] = []
     end = min(len(data), HEADER_BYTES + ENTRY_BYTES * (header.end - header.first))
     whole = end - (end - HEADER_BYTES) % ENTRY_BYTES
-    for position in range(HEADER_BYTES, whole, ENTRY_BYTES):
-        if not data[position]:
+    append, plausible = entries.append, _PLAUSIBLE_EXPIRY
+    fields = ENTRY.iter_unpack(memoryview(data)[HEADER_BYTES:whole])
+    for relative, (status, flags, zero, location, a, b, c, size, expiry) in enumerate(fields):
+        if not status:
             continue
-        if (problem := entry_problem(data, position)) is not None:
-            damage.append(Damage(position, ENTRY_BYTES, problem))
-        elif (entry := unpack_entry(data, position)) is not None:
-            entries.append(((position - HEADER_BYTES) // ENTRY_BYTES, entry))
+        if status == LIVE and flags <= PERSISTENT and not zero and expiry < plausible:
+            if location == _IN_QS and a >= HEADER_BYTES and b and not c:
+                append((relative, Entry(flags == PERSISTENT, _IN_QS, b"", a, b, size, expiry)))
+                continue
+            if location == _IN_STORE and (a or b or c):
+                append((relative, Entry(flags == PERSISTENT, _IN_STORE, _MSG_ID.pack(a, b, c), 0, 0, size, expiry)))
+                continue
+        position = HEADER_BYTES + ENTRY_BYTES * relative
+        damage.append(Damage(position, ENTRY_BYTES, entry_problem(data, position) or ""))
     if any(data[whole:end]):
         damage.append(Damage(whole, end - whole, "an entry is cut off"))
     if any(data[end:]):

@@ -23,7 +23,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from warrenmq.storage import segment_parser
+from warrenmq.storage import live_segments, segment_parser
 from warrenmq.storage.index_recovery import Found, Recovery, segment_path
 from warrenmq.storage.journal import WRITE_BUFFER, Journal
 from warrenmq.storage.recovery_terms import Terms
@@ -178,7 +178,8 @@ class QueueIndex:
     def read(self, start: int, end: int) -> list[tuple[int, bytes, bool]]:
         """The messages in [start, end) that are not acked: (sequence id, record, persistent), ascending."""
         found: list[tuple[int, bytes, bool]] = []
-        for number in self._live_segments(start // self._entry_count, -(-end // self._entry_count)):
+        first, last = start // self._entry_count, -(-end // self._entry_count)
+        for number in live_segments.live_segments(self._segments, first, last):
             base = number * self._entry_count
             records, transient = self._load(self._segments[number])
             found += [
@@ -188,26 +189,17 @@ class QueueIndex:
             ]
         return found
 
+    def take_lost(self) -> list[int]:
+        """None: there is no checksum, and a recovery has looked at every byte."""
+        return []
+
     def next_live(self, seq_id: int) -> int:
         """`seq_id`, or where the next segment with a live message begins; `next_seq_id` when there is none.
 
         Sequence ids may have gaps of any size (a damaged one may be far off): readers ask before they look.
         """
-        number = seq_id // self._entry_count
-        if self._live_segments(number, number + 1):
-            return seq_id
-        later = [each for each, segment in self._segments.items() if each > number and segment.unacked]
-        return min(later) * self._entry_count if later else self.next_seq_id
-
-    def _live_segments(self, first: int, end: int) -> list[int]:
-        """The numbers from `first` up to `end` of segments with a message that is not acked, ascending."""
-        segments = self._segments
-        near = range(first, end) if end - first <= len(segments) else sorted(segments)
-        return [
-            number
-            for number in near
-            if first <= number < end and (segment := segments.get(number)) is not None and segment.unacked
-        ]
+        live = live_segments.next_live(self._segments, seq_id, self._entry_count)
+        return self.next_seq_id if live is None else live
 
     def _load(self, segment: Segment) -> tuple[dict[int, bytes], set[int]]:
         """A segment's live records, and which of them are transient: the file and memory together."""
@@ -241,14 +233,11 @@ class QueueIndex:
     @property
     def unacked(self) -> int:
         """Messages that are published and not acked."""
-        return sum(segment.unacked for segment in self._segments.values())
+        return live_segments.unacked(self._segments)
 
     def bounds(self) -> tuple[int, int]:
         """(low, high): every message that is not acked lies in [low, high); multiples of a segment's size."""
-        numbers = [number for number, segment in self._segments.items() if segment.unacked]
-        if not numbers:
-            return 0, 0
-        return min(numbers) * self._entry_count, (max(numbers) + 1) * self._entry_count
+        return live_segments.bounds(self._segments, self._entry_count)
 
     # -- to disk
 

@@ -1,6 +1,9 @@
 """What a queue leaves behind at a clean stop (RabbitMQ's recovery.dets, one file a queue).
 
-    recovery.terms    | crc32 of the rest (u32) | msgpack [version, next_seq_id, next_deliver_seq_id] |
+    recovery.terms    | crc32 of the rest (u32) | msgpack [version, next_seq_id, next_deliver_seq_id, segments] |
+
+`segments` is a list of [number, unacked], there only for an index of version 2 (RabbitMQ's v2_index_state): with it a file
+that was cut or removed while nobody looked is noticed.
 
 Taking the terms removes them, durably, before the queue writes anything: from then on every stop is a crash until the
 next clean one.  Terms that cannot be read are none.
@@ -28,11 +31,14 @@ class Terms(NamedTuple):
     next_seq_id: int
     next_deliver_seq_id: int
     """Messages below it may have been delivered."""
+    segments: tuple[tuple[int, int], ...] | None = None
+    """Number of each segment, and how many messages in it were not acked; None when nobody counted."""
 
 
 def save_terms(disk: Disk, directory: str, terms: Terms) -> None:
     """Leave the terms of a clean stop; the last thing that a queue does."""
-    data: bytes = msgpack.packb((_VERSION, *terms))
+    counted = [] if terms.segments is None else [terms.segments]
+    data: bytes = msgpack.packb([_VERSION, *terms[:2], *counted])
     disk.replace(f"{directory}/{FILE_NAME}", zlib.crc32(data).to_bytes(4, "big") + data)
 
 
@@ -49,6 +55,8 @@ def take_terms(disk: Disk, directory: str) -> Terms | None:
     match msgpack.unpackb(stored[4:]):
         case [version, int() as next_seq_id, int() as next_deliver_seq_id] if version == _VERSION:
             return Terms(next_seq_id, next_deliver_seq_id)
+        case [version, int() as next_seq_id, int() as next_deliver_seq_id, list() as segments] if version == _VERSION:
+            return Terms(next_seq_id, next_deliver_seq_id, tuple((number, unacked) for number, unacked in segments))
     return None
 
 

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from warrenmq.storage.queue_index import QueueIndex
+    from warrenmq.storage.queue_index_protocol import Index
 
 HEAD_MESSAGES = 16_384
 HEAD_BYTES = 32 << 20
@@ -147,7 +147,7 @@ def _records(publications: Sequence[Publication], embed_below: int) -> tuple[lis
 class VariableQueue:
     """One queue's messages.  It belongs to its queue process and is not thread-safe."""
 
-    def __init__(self, index: QueueIndex, persistent_store: Store, transient_store: Store, embed_below: int) -> None:
+    def __init__(self, index: Index, persistent_store: Store, transient_store: Store, embed_below: int) -> None:
         self.index = index
         self._persistent_store = persistent_store
         self._transient_store = transient_store

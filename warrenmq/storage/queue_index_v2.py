@@ -1,0 +1,345 @@
+"""The queue index of version 2: index entries in .qi files, small bodies in .qs files beside them.
+
+    publish ──► write buffer ──┬─ bodies ──► k.qs          a flush writes bodies before entries;
+                    ▲          └─ entries ─► k.qi          a sync makes both safe
+    ack ────────────┴─► 32 zero bytes over the entry, or nothing when the message is still in the buffer
+
+A flush comes with a sync, or when the buffer holds as many messages as a segment, or as many bytes as
+`classic_queue_store_v2_max_cache_size`; what it wrote is the cache until the next one.  When half a segment of acks
+waits, the acks alone are written.  A segment is deleted, both its files, when nothing in it is unacked.
+
+Rules for maintainers
+1. A message is in the write buffer, or on disk; an ack waits only for one on disk.  Reading looks in the buffer, then
+   at the acks, then in the cache, then on disk.
+2. publish and ack never raise for a full disk: what could not be written stays in the buffer, and sync() says so.
+3. The segment that the next message goes to is kept when it is empty, or a queue whose messages come and go one by one
+   would make and remove two files for each; it goes when the queue is idle or moves on.  (RabbitMQ deletes it at once.)
+
+Source: rabbit_classic_queue_index_v2 and rabbit_classic_queue_store_v2, reference/classic-queue.md 2.2 and 2.4.  There a
+body gets its place in the .qs file when it is published; here when it is written, so acks in time leave no garbage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from warrenmq.errors import CorruptFile
+from warrenmq.log import Log
+from warrenmq.storage import live_segments, qi
+from warrenmq.storage.index_v2_recovery import RecoveryV2
+from warrenmq.storage.qi_writer import SegmentV2, by_segment, newest_that_fit
+from warrenmq.storage.quarantine import set_aside
+from warrenmq.storage.recovery_terms import Terms
+from warrenmq.storage.runs import runs
+from warrenmq.storage.segment import split
+from warrenmq.storage.segment_files import SegmentFiles
+from warrenmq.trace.events import Ev, Trigger
+
+if TYPE_CHECKING:
+    from warrenmq.settings import Settings
+    from warrenmq.storage.disk import Disk
+    from warrenmq.storage.index_recovery import Found
+    from warrenmq.trace.recorder import ActorTrace
+
+_log = Log("warrenmq.queue")
+
+
+class QueueIndexV2:
+    """One queue's index and small bodies.  Not thread-safe: it belongs to its queue process.
+
+    segments       number -> SegmentV2: those with a file, or with a message in the buffer
+    buffer         sequence id -> record: published, not yet written
+    acks           messages on disk whose acks are not yet written
+    cache          sequence id -> record: written by the last flush, not acked
+    next_seq_id    above every sequence id ever published here
+    """
+
+    def __init__(
+        self, disk: Disk, directory: str, settings: Settings, quarantine: str, entry_count: int,
+        trace: ActorTrace | None,
+    ) -> None:  # fmt: skip
+        """Use `recover`: it makes the directory, and finds what is in it."""
+        self._disk = disk
+        self._directory = directory
+        self._quarantine = quarantine
+        self._trace = trace
+        self._entry_count = entry_count
+        self._max_cache = settings.classic_queue_store_v2_max_cache_size
+        check_crc = settings.classic_queue_store_v2_check_crc32
+        self._files = SegmentFiles(disk, directory, entry_count, check_crc=check_crc)
+        self._segments: dict[int, SegmentV2] = {}
+        self._buffer: dict[int, bytes] = {}
+        self._buffered = 0
+        self._transient: set[int] = set()
+        """Messages in buffer and cache that are not persistent."""
+        self._acks: set[int] = set()
+        self._cache: dict[int, bytes] = {}
+        self._lost: list[int] = []
+        self.next_seq_id = 0
+        self._unsynced_bytes = self._unsynced_records = 0
+        self._write_failed = False
+
+    @classmethod
+    def recover(
+        cls,
+        disk: Disk,
+        directory: str,
+        settings: Settings,
+        *,
+        terms: Terms | None,
+        contains: Callable[[bytes], bool],
+        quarantine: str,
+        trace: ActorTrace | None = None,
+    ) -> tuple[QueueIndexV2, Found]:
+        """Open a queue's directory, or begin one.
+
+        `terms` are those of a clean stop, if there was one.  `contains` says whether the store has a message's body.
+        """
+        disk.mkdir(directory)
+        recovery = RecoveryV2(disk, directory, settings, contains, quarantine, terms)
+        found = recovery.found
+        index = cls(disk, directory, settings, quarantine, recovery.entry_count, trace)
+        index._segments = {
+            number: SegmentV2(number, unacked, on_disk=True) for number, unacked in recovery.segments.items()
+        }
+        index.next_seq_id = found.next_seq_id
+        return index, found
+
+    # -- actions
+
+    def publish_many(self, first_seq_id: int, records: list[bytes], persistent: bool) -> None:
+        """Add messages with consecutive sequence ids, above all earlier ones."""
+        count = len(records)
+        seq_ids = range(first_seq_id, first_seq_id + count)
+        self._buffer.update(zip(seq_ids, records, strict=True))
+        self._buffered += sum(map(len, records))
+        if not persistent:
+            self._transient.update(seq_ids)
+        segments = self._segments
+        for number, _, room in split(first_seq_id, count, self._entry_count):
+            if (segment := segments.get(number)) is None:
+                segment = segments[number] = SegmentV2(number)
+            segment.unacked += room
+        before = self.next_seq_id // self._entry_count
+        self.next_seq_id = max(self.next_seq_id, first_seq_id + count)
+        if self.next_seq_id // self._entry_count > before:
+            self._delete_done([before])
+        if self._buffered >= self._max_cache or len(self._buffer) >= self._entry_count:
+            self._write_in_passing(acks_only=False)
+
+    def ack(self, seq_ids: list[int]) -> None:
+        """Messages are done with; each was published and not acked before."""
+        entry_count, segments = self._entry_count, self._segments
+        touched: dict[int, None] = {}
+        for seq_id in seq_ids:
+            number = seq_id // entry_count
+            segments[number].unacked -= 1
+            touched[number] = None
+        self._forget(seq_ids)
+        self._acked(touched)
+
+    def ack_range(self, first_seq_id: int, count: int) -> None:
+        """`ack` of consecutive sequence ids."""
+        touched: dict[int, None] = {}
+        for number, _, room in split(first_seq_id, count, self._entry_count):
+            self._segments[number].unacked -= room
+            touched[number] = None
+        self._forget(range(first_seq_id, first_seq_id + count))
+        self._acked(touched)
+
+    def _forget(self, seq_ids: Iterable[int]) -> None:
+        """Take acked messages from the buffer, or have their entries on disk overwritten."""
+        if self._transient:
+            self._transient.difference_update(seq_ids)
+        if not self._buffer and not self._cache:
+            self._acks.update(seq_ids)
+            return
+        from_buffer, from_cache, ack = self._buffer.pop, self._cache.pop, self._acks.add
+        for seq_id in seq_ids:
+            if (record := from_buffer(seq_id, None)) is not None:
+                self._buffered -= len(record)
+            else:
+                ack(seq_id)
+                from_cache(seq_id, None)
+
+    def _acked(self, numbers: Iterable[int]) -> None:
+        self._delete_done(numbers)
+        if len(self._acks) >= self._entry_count / 2:
+            self._write_in_passing(acks_only=True)
+
+    # -- reading
+
+    def read(self, start: int, end: int) -> list[tuple[int, bytes, bool]]:
+        """The messages in [start, end) that are not acked: (sequence id, record, persistent), ascending."""
+        found: list[tuple[int, bytes, bool]] = []
+        first, last = start // self._entry_count, -(-end // self._entry_count)
+        for number in live_segments.live_segments(self._segments, first, last):
+            base = number * self._entry_count
+            found += self._read_segment(number, max(start, base), min(end, base + self._entry_count))
+        return found
+
+    def _read_segment(self, number: int, start: int, end: int) -> list[tuple[int, bytes, bool]]:
+        transient = self._transient
+        known = [(seq_id, self._buffer[seq_id]) for seq_id in range(start, end) if seq_id in self._buffer]
+        known += [(seq_id, self._cache[seq_id]) for seq_id in range(start, end) if seq_id in self._cache]
+        found = {seq_id: (seq_id, record, seq_id not in transient) for seq_id, record in known}
+        if self._segments[number].on_disk:
+            skip = {**dict.fromkeys(self._acks), **self._cache}
+            messages, lost = self._files.read(number, start, end, skip)
+            found = messages | found
+            if lost:
+                self._lose(number, lost)
+        return [found[seq_id] for seq_id in sorted(found)]
+
+    def _lose(self, number: int, lost: dict[int, str]) -> None:
+        """Messages cannot be read any more: keep their entries, and go on without them."""
+        path = self._files.entries_path(number)
+        places = [qi.HEADER_BYTES + qi.ENTRY_BYTES * (seq_id % self._entry_count) for seq_id in lost]
+        name = f"{self._directory.rpartition('/')[2]}-{number}{qi.EXTENSION}"
+        with suppress(OSError):  # a full disk is no reason to stop here
+            pieces = [(place, qi.ENTRY_BYTES) for place in places]
+            set_aside(self._disk, self._quarantine, name, self._disk.read(path), pieces)
+        for place, reason in zip(places, lost.values(), strict=True):
+            _log.error("a message was lost", why=str(CorruptFile(path, place, reason)))
+        self._lost += lost
+        self.ack(list(lost))
+
+    def take_lost(self) -> list[int]:
+        """Sequence ids of messages that reads found damaged, since the last time."""
+        lost, self._lost = self._lost, []
+        return lost
+
+    def next_live(self, seq_id: int) -> int:
+        """`seq_id`, or where the next segment with a live message begins; `next_seq_id` when there is none."""
+        live = live_segments.next_live(self._segments, seq_id, self._entry_count)
+        return self.next_seq_id if live is None else live
+
+    def live_runs(self) -> Iterator[tuple[int, int]]:
+        """(first, count) of each run of consecutive sequence ids that are not acked; reads every index file."""
+        seq_ids = set(self._buffer)
+        for number, segment in self._segments.items():
+            if segment.on_disk:
+                seq_ids.update(self._files.seq_ids(number))
+        return runs(sorted(seq_ids - self._acks))
+
+    @property
+    def unacked(self) -> int:
+        """Messages that are published and not acked."""
+        return live_segments.unacked(self._segments)
+
+    def bounds(self) -> tuple[int, int]:
+        """(low, high): every message that is not acked lies in [low, high); multiples of a segment's size."""
+        return live_segments.bounds(self._segments, self._entry_count)
+
+    # -- to disk
+
+    @property
+    def needs_sync(self) -> bool:
+        """Whether some action is not safe yet."""
+        written = bool(self._unsynced_bytes or self._files.folder_changed)
+        return written or bool(self._buffer or self._acks)
+
+    @property
+    def dirty_count(self) -> int:
+        """Messages and acks that wait to be written, and segments that wait to be deleted."""
+        return len(self._buffer) + len(self._acks) + sum(not each.unacked for each in self._segments.values())
+
+    def flush_buffer(self, trigger: Trigger) -> None:
+        """Hand everything in the buffer to the operating system; after an error it is still buffered."""
+        self._flush(trigger, acks_only=False)
+
+    def _write_in_passing(self, *, acks_only: bool) -> None:
+        """A disk that is full is sync()'s to report; until one succeeds nothing is tried here."""
+        if not self._write_failed:
+            with suppress(OSError):
+                self._flush(Trigger.BUFFER_FULL, acks_only=acks_only)
+
+    def _flush(self, trigger: Trigger, *, acks_only: bool) -> None:
+        if not self._acks and (acks_only or not self._buffer):
+            return
+        self._write_failed = True
+        written: dict[int, bytes] = {}
+        entry_count, buffer = self._entry_count, {} if acks_only else self._buffer
+        waiting: dict[int, tuple[list[int], list[int]]] = {}
+        for place, seq_ids in enumerate((sorted(buffer), sorted(self._acks))):
+            for number, here in by_segment(seq_ids, entry_count):
+                waiting.setdefault(number, ([], []))[place].extend(here)
+        for number in sorted(waiting):
+            published, acked = waiting[number]
+            self._write_segment(trigger, number, published, acked)
+            self._acks.difference_update(acked)
+            for seq_id in published:
+                record = written[seq_id] = buffer.pop(seq_id)
+                self._buffered -= len(record)
+        if not acks_only:
+            self._cache = newest_that_fit(written, self._max_cache)
+            if self._transient:
+                self._transient.intersection_update([*self._cache, *self._buffer])
+        self._write_failed = False
+
+    def _write_segment(self, trigger: Trigger, number: int, published: list[int], acked: list[int]) -> None:
+        """Write bodies, then entries and acks of one segment; after an error everything is as before."""
+        records = [self._buffer[seq_id] for seq_id in published]
+        flags = [0 if seq_id in self._transient else qi.PERSISTENT for seq_id in published]
+        size, stored = self._files.write(self._segments[number], published, records, flags, acked)
+        self._unsynced_bytes += size
+        self._unsynced_records += len(published) + len(acked)
+        if self._trace is not None:
+            self._trace.emit(Ev.QI_WRITE, trigger, a=size, b=len(published) + len(acked), c=stored)
+
+    def sync(self, trigger: Trigger) -> None:
+        """Return when every action up to here is safe."""
+        self.flush_buffer(trigger)
+        if not (self._unsynced_bytes or self._files.folder_changed):
+            return
+        self._files.sync()
+        size, records = self._unsynced_bytes, self._unsynced_records
+        self._unsynced_bytes = self._unsynced_records = 0
+        if self._trace is not None:
+            self._trace.emit(Ev.QI_SYNC, trigger, a=size, b=records)
+
+    # -- tidying up
+
+    @property
+    def flushing(self) -> bool:
+        """Nothing here takes more than one step."""
+        return False
+
+    def flush_step(self) -> bool:
+        """Nothing is left to do."""
+        return False
+
+    def begin_flush(self) -> None:
+        """Delete what rule 3 kept."""
+        self._delete_done(list(self._segments), newest_too=True)
+
+    def _delete_done(self, numbers: Iterable[int], *, newest_too: bool = False) -> None:
+        newest = self.next_seq_id // self._entry_count
+        for number in numbers:
+            segment = self._segments.get(number)
+            if segment is None or segment.unacked or (number == newest and not newest_too):
+                continue
+            del self._segments[number]
+            base = number * self._entry_count
+            self._acks = {each for each in self._acks if not base <= each < base + self._entry_count}
+            if segment.on_disk:
+                self._files.delete(number)
+                if self._trace is not None:
+                    self._trace.emit(Ev.SEGMENT_DELETE, a=number)
+
+    # -- the end
+
+    def terminate(self, *, next_seq_id: int, next_deliver_seq_id: int) -> Terms:
+        """A clean stop: everything is safe, and the returned terms tell the next start so."""
+        self.begin_flush()
+        self.sync(Trigger.CLOSE)
+        self._files.close()
+        counts = tuple((number, segment.unacked) for number, segment in sorted(self._segments.items()))
+        return Terms(max(next_seq_id, self.next_seq_id), next_deliver_seq_id, counts)
+
+    def delete(self) -> None:
+        """The queue is gone: remove its directory."""
+        self._files.close()
+        self._disk.rmtree(self._directory)
