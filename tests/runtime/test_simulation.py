@@ -161,6 +161,44 @@ def test_idle_actors_are_no_deadlock_until_the_application_waits_for_them():
         assert sim.call("idle", "still here") == []
 
 
+class Looker(Server):
+    """Looks at something every second, and does nothing else."""
+
+    background = True
+
+    def init(self, looks):
+        self.looks = looks
+        self.send_after(1.0, "look")
+
+    def handle_info(self, _look):
+        self.looks.append(self.runtime.monotonic_ns())
+        self.send_after(1.0, "look")
+
+
+def test_timers_of_background_actors_alone_do_not_keep_a_simulation_going():
+    with Simulation(1) as sim:
+        looks = []
+        sim.start(Looker, looks, name="looker")
+        with pytest.raises(Deadlock, match="outside waits for an event"):
+            sim.event().wait()
+        seen = len(looks)
+        sim.event().wait(20_000.0)  # but somebody's patience does, for as long as it lasts
+        assert len(looks) - seen == pytest.approx(20_000, rel=0.1)
+
+
+def test_what_a_background_actor_finds_is_waited_for():
+    class Finder(Looker):
+        def handle_info(self, message):
+            super().handle_info(message)
+            if len(self.looks) == 500:
+                found.set()
+
+    with Simulation(1) as sim:
+        found = sim.event()
+        sim.start(Finder, [], name="finder")
+        sim.run(lambda: found.wait())
+
+
 def test_a_killed_actor_never_runs_again_not_even_its_finally():
     with Simulation(3) as sim:
         log, notes = [], sim.channel()

@@ -1,0 +1,89 @@
+"""rabbit_alarm: who registers is told of every change."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from warrenmq.actors.alarm import ClearAlarm, GetAlarms, RabbitAlarm, Register, ResourceAlert, SetAlarm
+from warrenmq.runtime import Server, Simulation
+from warrenmq.storage.alarms import Alarms
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pykka import ActorRef
+
+
+class Connection(Server):
+    """Notes what it is told."""
+
+    def init(self, told: list[Any]) -> None:
+        self._told = told
+
+    def handle_cast(self, message: Any) -> None:
+        self._told.append(message)
+
+
+@pytest.fixture
+def sim() -> Iterator[Simulation]:
+    with Simulation(4) as made:
+        yield made
+
+
+def start(sim: Simulation) -> tuple[ActorRef[RabbitAlarm], Alarms]:
+    alarms = Alarms()
+    return sim.start(RabbitAlarm, alarms), alarms
+
+
+def sources(sim: Simulation, alarm: ActorRef[RabbitAlarm]) -> list[str]:
+    return [each.source for each in sim.call(alarm, GetAlarms())]
+
+
+def test_who_registers_learns_what_is_set_and_then_every_change(sim: Simulation) -> None:
+    alarm, _ = start(sim)
+    sim.cast(alarm, SetAlarm("disk", 1, 2))
+    told: list[Any] = []
+    (known,) = sim.call(alarm, Register(sim.start(Connection, told)))
+    assert (known.source, known.measured, known.limit, known.since_ns) == ("disk", 1, 2, known.since_ns)
+    for message in (SetAlarm("memory", 3, 2), ClearAlarm("disk", 2, 2), ClearAlarm("memory", 1, 2)):
+        sim.cast(alarm, message)
+    sim.event().wait(1)
+    assert told == [
+        ResourceAlert("memory", is_set=True, any_set=True),
+        ResourceAlert("disk", is_set=False, any_set=True),
+        ResourceAlert("memory", is_set=False, any_set=False),
+    ]
+
+
+def test_asking_twice_changes_and_tells_nothing(sim: Simulation) -> None:
+    alarm, _ = start(sim)
+    told: list[Any] = []
+    sim.call(alarm, Register(sim.start(Connection, told)))
+    sim.cast(alarm, ClearAlarm("disk", 5, 2))
+    for _ in range(3):
+        sim.cast(alarm, SetAlarm("disk", 1, 2))
+    sim.event().wait(1)
+    assert told == [ResourceAlert("disk", is_set=True, any_set=True)]
+    assert sources(sim, alarm) == ["disk"]
+
+
+def test_the_dead_are_not_told(sim: Simulation) -> None:
+    alarm, _ = start(sim)
+    told: list[Any] = []
+    dead, living = sim.start(Connection, []), sim.start(Connection, told)
+    sim.call(alarm, Register(dead))
+    sim.call(alarm, Register(living))
+    sim.kill(dead)
+    sim.cast(alarm, SetAlarm("memory", 3, 2))
+    sim.event().wait(1)
+    assert told == [ResourceAlert("memory", is_set=True, any_set=True)]
+
+
+def test_a_successor_knows_what_is_set(sim: Simulation) -> None:
+    alarm, alarms = start(sim)
+    sim.cast(alarm, SetAlarm("memory", 3, 2))
+    assert sources(sim, alarm) == ["memory"]
+    sim.kill(alarm)
+    assert sources(sim, sim.start(RabbitAlarm, alarms)) == ["memory"]
