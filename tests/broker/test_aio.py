@@ -89,3 +89,45 @@ def test_errors_are_those_of_the_face(tmp_path: Path) -> None:
                 await broker.publish("e", "", b"", mandatory=True)
 
     asyncio.run(main())
+
+
+def test_any_number_of_publishers_that_wait_for_an_alarm_keep_no_thread_from_the_others(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with aio.open(tmp_path) as broker:
+            jobs = await broker.declare_queue("jobs")
+            await jobs.publish_many([b"1", b"2"])
+            broker.sync.set_vm_memory_high_watermark(0.0)
+            publishers = [asyncio.create_task(jobs.publish(b"x"), name=f"p{n}") for n in range(100)]
+            with pytest.raises(warrenmq.Blocked, match="memory alarm is set"):
+                await jobs.publish(b"refused", timeout=0)
+            with pytest.raises(warrenmq.Blocked, match="memory alarm is set"):
+                await jobs.publish_many([b"refused"], timeout=0.01)
+            waiting = (await broker.stats()).blocked_publishers
+            assert [each.name for each in waiting] == [f"p{n}" for n in range(100)]
+            for body in (b"1", b"2"):
+                delivery = await jobs.get()
+                assert delivery is not None
+                assert delivery.body == body
+                delivery.ack()
+            await broker.declare_queue("another")
+            publishers.pop().cancel()
+            await asyncio.to_thread(broker.sync.set_vm_memory_high_watermark, 1.0)
+            await asyncio.gather(*publishers)
+            stats = await broker.stats()
+            assert stats.blocked_publishers == ()
+            assert {queue.name: queue.ready for queue in stats.queues} == {"jobs": 99, "another": 0}
+
+    asyncio.run(main())
+
+
+def test_publishers_that_wait_are_told_when_the_broker_is_closed(tmp_path: Path) -> None:
+    async def main() -> None:
+        broker = await aio.open(tmp_path, settings={"vm_memory_high_watermark": 0.0}).start()
+        jobs = await broker.declare_queue("jobs")
+        publisher = asyncio.create_task(jobs.publish(b"never"))
+        assert len((await broker.stats()).blocked_publishers) == 1
+        await broker.close()
+        with pytest.raises(warrenmq.BrokerClosed):
+            await publisher
+
+    asyncio.run(main())

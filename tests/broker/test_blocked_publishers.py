@@ -205,7 +205,7 @@ def test_the_disk_is_looked_at_the_more_often_the_fuller_it_is(
 ) -> None:
     times: list[float] = []
 
-    def look(path: str) -> int:  # noqa: ARG001
+    def look(path: str) -> int:
         times.append(host.sim.monotonic_ns() / 1e9)
         return ROOM + above_limit
 
@@ -463,3 +463,20 @@ def test_a_real_process_above_a_tiny_watermark_blocks_until_it_is_raised(tmp_pat
         for thread in threads:
             thread.join(10)
         assert queue.info().ready == 3
+
+
+def test_real_memory_that_consumers_have_freed_is_given_back_and_the_alarm_clears(tmp_path: Path) -> None:
+    with warrenmq.open(tmp_path, settings={"vm_memory_high_watermark": 1.0}) as broker:
+        queue = broker.declare_queue("q", durable=False)
+        backlog = 40_000
+        for first in range(0, backlog, 500):
+            queue.publish_many([b"%d" % number + bytes(1000) for number in range(first, first + 500)])
+        assert queue.info().ready == backlog
+        full = broker.resources.memory.used()
+        assert full is not None
+        broker.set_vm_memory_high_watermark(full - 25_000_000)
+        with queue.consume(prefetch=1000, no_ack=True) as consumer:
+            for _ in range(backlog):
+                next(consumer)
+        queue.publish(b"there is room again", timeout=30).result(10)
+        assert set_alarms(broker) == []

@@ -84,3 +84,19 @@ def test_many_threads_share_it_and_join_waits_for_all(tmp_path: Path) -> None:
         for worker in workers:
             worker.join(10)
     assert sorted(seen) == sorted(b"%d" % i for i in range(500))
+
+
+def test_a_queue_is_full_while_an_alarm_is_set_and_what_is_in_it_can_be_got(tmp_path: Path) -> None:
+    with warrenmq.Queue(tmp_path) as q:
+        q.put(b"before")
+        assert not q.full()
+    with warrenmq.Queue(tmp_path, settings={"vm_memory_high_watermark": 0.0}) as q:
+        assert q.full()
+        with pytest.raises(queue.Full, match="memory alarm is set"):
+            q.put_nowait(b"refused")
+        with pytest.raises(queue.Full):
+            q.put(b"refused", timeout=0.01)
+        assert q.qsize() == 1
+        assert q.get() == b"before"
+        q.task_done()
+        q.join()
