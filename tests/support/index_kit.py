@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from warrenmq.settings import Settings
-from warrenmq.storage import journal, queue_index, sim_disk
-from warrenmq.storage.index_record import pack
+from warrenmq.storage import index_versions, journal, queue_index, sim_disk
+from warrenmq.storage.index_record import ID_BYTES, embedded, pack
 from warrenmq.storage.index_recovery import Found
-from warrenmq.storage.queue_index import QueueIndex
 from warrenmq.storage.recovery_terms import Terms
 from warrenmq.storage.segment import Segment
+from warrenmq.storage.segment_files import NO_ID
 from warrenmq.storage.sim_disk import SimulatedDisk
 from warrenmq.storage.stored_message import encode, encode_head
 from warrenmq.storage.torn import SECTOR
@@ -50,9 +50,13 @@ def read_file(on: SimulatedDisk, name: str) -> bytes | None:
     return on.read(path) if on.exists(path) else None
 
 
-def settings(entry_count: int = 4, max_journal_entries: int = 32_768) -> Settings:
+def settings(entry_count: int = 4, max_journal_entries: int = 32_768, version: int = 1, **more: Any) -> Settings:
     return Settings(
-        queue_index_segment_entry_count=entry_count, queue_index_max_journal_entries=max_journal_entries
+        queue_version=version,
+        queue_index_segment_entry_count=entry_count,
+        queue_index_max_journal_entries=max_journal_entries,
+        classic_queue_index_v2_segment_entry_count=entry_count,
+        **more,
     )
 
 
@@ -62,13 +66,24 @@ def recover(
     terms: Terms | None = None,
     in_store: Any = lambda _msg_id: True,
     trace: Any = None,
-) -> tuple[QueueIndex, Found]:
-    return QueueIndex.recover(
+) -> tuple[Any, Found]:
+    """An index of the version that the settings say; files of the other version are converted."""
+    return index_versions.recover(
         on, DIRECTORY, use or settings(), terms=terms, contains=in_store, quarantine=QUARANTINE, trace=trace
     )
 
 
-def everything(index: QueueIndex) -> dict[int, bytes]:
+def message(record: bytes, version: int) -> bytes:
+    """What comes back of a record: version 2 does not keep the id of a message that it has itself."""
+    return NO_ID + record[ID_BYTES:] if version == 2 and embedded(record) else record
+
+
+def messages(found: dict[int, bytes], version: int) -> dict[int, bytes]:
+    """`message` of many; what is still in memory has its id."""
+    return {seq_id: message(record, version) for seq_id, record in found.items()}
+
+
+def everything(index: Any) -> dict[int, bytes]:
     """All live messages, read segment by segment."""
     found: dict[int, bytes] = {}
     seq_id = index.next_live(0)
