@@ -27,7 +27,8 @@ MAY_IMPORT = {
     "face": FACE,
     "replay": {"errors", "trace", "replay"},
     "bench": FACE | {"bench"},
-    "cli": FACE | {"bench", "replay", "cli", "inspect"},
+    "mend": FACE | {"erlang", "inspect", "mend"},  # moves and mends directories, through a broker where it publishes
+    "cli": FACE | {"bench", "replay", "cli", "inspect", "mend"},
     "__main__": {"cli"},
 }
 """Rooms; every module that lies directly in warrenmq/ is `face`, but for those that have a line of their own."""

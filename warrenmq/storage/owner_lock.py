@@ -45,6 +45,30 @@ class OwnerLock:
             self._fd = -1
 
 
+class ReaderLock:
+    """Keeps owners out of a directory that is being read, and writes nothing into it; several readers may have it."""
+
+    def __init__(self, directory: str) -> None:
+        """Take it, or raise DirectoryInUse; where no broker of ours ever was there is nothing to take."""
+        try:
+            self._fd = os.open(os.path.join(directory, FILE_NAME), os.O_RDONLY | os.O_CLOEXEC)
+        except (FileNotFoundError, NotADirectoryError):
+            self._fd = -1
+            return
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            pid, host, started = _owner(os.pread(self._fd, 4096, 0))
+            self.release()
+            raise DirectoryInUse(directory, pid, host, started) from None
+
+    def release(self) -> None:
+        """Let owners in again; may be called twice."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
 def _owner(record: bytes) -> tuple[int, str, str]:
     """Pid, host and time; an owner that has the lock, but has not written them yet, is unknown."""
     lines = record.decode(errors="replace").splitlines()

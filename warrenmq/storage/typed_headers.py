@@ -31,7 +31,7 @@ from decimal import Decimal
 from typing import Any
 
 INTEGERS = ("b", "B", "s", "u", "I", "i", "l", "L")
-_MAX_DEPTH = 100
+_MAX_DEPTH = 128
 _MAX_SCALE = 255
 _PAIR, _TRIPLE = 2, 3
 

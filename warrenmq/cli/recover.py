@@ -1,0 +1,93 @@
+"""`warrenmq recover SOURCE --to DIR`: move a dead broker's messages into a data directory of ours."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+from warrenmq.errors import CallerError
+
+if TYPE_CHECKING:
+    from warrenmq.mend.recover import Report
+
+
+def add_parser(subparsers: Any) -> Any:
+    parser = subparsers.add_parser(
+        "recover",
+        help="move the messages of a dead broker's directory into a data directory of warrenmq",
+        description="Read a RabbitMQ (3.6 to 4.x) or warrenmq directory whose broker is dead, and move its messages into DIR, "
+        "which may be new or a data directory of warrenmq. SOURCE is not changed; a run that was interrupted, or is "
+        "repeated, gives no message twice. Exit status: 0 everything was given back, 1 something could not be, 2 usage error.",
+    )
+    parser.add_argument("source", metavar="SOURCE", help="a node's data directory, a vhost's or a queue's")
+    parser.add_argument("--to", required=True, metavar="DIR", help="where the messages go")
+    parser.add_argument("--now", type=int, metavar="MICROSECONDS", help="the present, since 1970, for messages that expire")
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of the summary")
+    return parser
+
+
+def run(args: argparse.Namespace) -> int:
+    from warrenmq.mend.recover import recover
+
+    if args.to.startswith(("amqp://", "amqps://")):
+        raise CallerError("messages can only be moved into a directory for now, not to a running broker; use --to DIR.")
+    now_us = time.time_ns() // 1000 if args.now is None else args.now
+    report = recover(args.source, args.to, now_us, _progress if sys.stderr.isatty() else lambda _: None)
+    if args.json:
+        print(json.dumps(_as_dict(report)))
+    else:
+        _print(report)
+    return 0 if report.fine else 1
+
+
+def _progress(queue: str) -> None:
+    print(f"moving {queue} ...", file=sys.stderr)
+
+
+def _as_dict(report: Report) -> dict[str, Any]:
+    return {
+        "source": report.source,
+        "to": report.to,
+        "moved": sum(queue.moved for queue in report.queues),
+        "queues": [
+            {
+                "vhost": queue.vhost,
+                "name": queue.name,
+                "directories": queue.directories,
+                "moved": queue.moved,
+                "already": queue.already,
+                "salvaged": dict(queue.salvaged),
+                "not_recovered": dict(queue.not_recovered),
+                "altered": dict(queue.altered),
+                "expiring": queue.expiring,
+            }
+            for queue in report.queues
+        ],
+        "damaged": [damage._asdict() for damage in report.damaged],
+        "notes": report.notes,
+    }
+
+
+def _print(report: Report) -> None:
+    several = len({queue.vhost for queue in report.queues}) > 1
+    for queue in report.queues:
+        already = f", {queue.already} were there already" if queue.already else ""
+        where = f" (vhost {queue.vhost})" if several or queue.vhost != "/" else ""
+        print(f"{queue.name}{where}: {queue.moved} messages moved{already}")
+        for reason, count in sorted(queue.salvaged.items()):
+            print(f"  {count} of them RabbitMQ itself would lose: {reason}")
+        for reason, count in sorted(queue.not_recovered.items()):
+            print(f"  {count} not given back: {reason}")
+        for what, count in sorted(queue.altered.items()):
+            print(f"  {count} altered: {what}")
+        if queue.expiring:
+            print(f"  {queue.expiring} have a time to live: they keep the property, but do not expire here")
+    for damage in report.damaged:
+        print(f"damaged: {damage.file} at byte {damage.offset}: {damage.reason}")
+    for note in report.notes:
+        print(f"note: {note}")
+    moved = sum(queue.moved for queue in report.queues)
+    print(f"{moved} messages of {len(report.queues)} queues moved to {report.to}")

@@ -1,0 +1,1 @@
+"""What moves or mends data directories: `warrenmq recover`, `repair` and `compact`."""

@@ -1,0 +1,105 @@
+"""What `recover` has moved so far, so that it can be killed and run again without giving a message twice.
+
+One file for each queue directory of the source, in the target:
+
+    DIR/recovered/<V>/<Q>.log       a run of frames | length of the rest u32 | crc32 of the rest u32 | msgpack |
+
+    [1, first, keys]    about to be published: these messages, at the sequence ids from `first` on; synced before they are
+    [2, first]          that batch is confirmed
+
+A key is 24 bytes, the message's sequence id and its id in the source.  After a kill the batches without a confirm are in
+doubt: each of their messages is in the target's queue, at the sequence id that was written down, or it is not.  Only then is
+the target's queue looked into.
+
+Frames behind a torn one were never acted upon: a batch is published after its frame was synced.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from struct import Struct
+from typing import TYPE_CHECKING, Any
+
+import msgpack  # type: ignore[import-untyped]
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from warrenmq.storage.disk import Disk
+
+KEY_BYTES = 24
+_FRAME = Struct(">II")
+_MOVING, _MOVED = 1, 2
+
+
+def key(seq_id: int, msg_id: bytes) -> bytes:
+    """Who a message of one directory is: neither number alone would do, a queue may begin to count anew."""
+    return seq_id.to_bytes(8, "big") + msg_id
+
+
+class Ledger:
+    """The frames of one queue directory."""
+
+    def __init__(self, disk: Disk, path: str) -> None:
+        """Read it, or begin one; its folder must exist."""
+        self.moved: set[bytes] = set()
+        """Keys of messages that are in the target for certain, or were taken from it since."""
+        self.doubtful: dict[bytes, int] = {}
+        """Key of one that may be there, to its sequence id there."""
+        data = disk.read(path) if disk.exists(path) else b""
+        end = self._load(data)
+        self._file = disk.open(path, create=True)
+        self._file.truncate(end)
+        disk.sync_dir(path.rpartition("/")[0])
+
+    def _load(self, data: bytes) -> int:
+        batches: dict[int, list[bytes]] = {}
+        end = 0
+        for frame, stop in _frames(data):
+            end = stop
+            match frame:
+                case [1, int() as first, bytes() as keys]:
+                    batches[first] = [keys[at : at + KEY_BYTES] for at in range(0, len(keys), KEY_BYTES)]
+                case [2, int() as first]:
+                    self.moved.update(batches.pop(first, ()))
+        for first, batch in batches.items():
+            self.doubtful.update(zip(batch, range(first, first + len(batch)), strict=True))
+        for known in self.moved & self.doubtful.keys():
+            del self.doubtful[known]
+        return end
+
+    def moving(self, first: int, keys: Sequence[bytes]) -> None:
+        """These are about to be published; on disk when it returns."""
+        self._file.append(_frame(_MOVING, first, b"".join(keys)))
+        self._file.datasync()
+
+    def done(self, first: int) -> None:
+        """The batch is confirmed; a crash that forgets this only brings a doubt."""
+        self._file.append(_frame(_MOVED, first))
+
+    def settle(self, keys: Sequence[bytes]) -> None:
+        """These were in doubt and have been found in the target."""
+        self.moving(-1, keys)
+        self.done(-1)
+
+    def close(self) -> None:
+        self._file.datasync()
+        self._file.close()
+
+
+def _frame(*fields: Any) -> bytes:
+    payload: bytes = msgpack.packb(fields)
+    return _FRAME.pack(len(payload), zlib.crc32(payload)) + payload
+
+
+def _frames(data: bytes) -> Iterator[tuple[Any, int]]:
+    """(fields, end) of each whole frame from the start."""
+    at = 0
+    while at + _FRAME.size <= len(data):
+        length, crc = _FRAME.unpack_from(data, at)
+        payload = data[at + _FRAME.size : at + _FRAME.size + length]
+        if not length or len(payload) < length or zlib.crc32(payload) != crc:
+            return
+        at += _FRAME.size + length
+        yield msgpack.unpackb(payload), at

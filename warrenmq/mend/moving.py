@@ -1,0 +1,147 @@
+"""Moving the messages of one queue into a queue of an open broker, a batch at a time.
+
+    1  read a batch from the source         only messages that are not in the ledger
+    2  write it into the ledger, synced     from here on they are in doubt
+    3  publish it                           a few batches are on their way at once
+    4  when it is confirmed, say so in the ledger
+
+What was in doubt when an earlier run was killed is looked for in the target's queue, at the sequence ids that the ledger
+names; a message that is there, and is the same, is not published again.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from dataclasses import dataclass, field
+from functools import lru_cache
+from hashlib import blake2b
+from typing import TYPE_CHECKING
+
+from warrenmq.deposit import Deposit, Moved
+from warrenmq.errors import PreconditionFailed
+from warrenmq.inspect.convert import name_of_rabbit, properties_of_plain
+from warrenmq.mend.ledger import key
+from warrenmq.storage.stored_message import encode_head
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from warrenmq.actors.confirms import Confirm
+    from warrenmq.broker import Broker
+    from warrenmq.inspect.inspection import Row
+    from warrenmq.inspect.message import Message
+    from warrenmq.mend.ledger import Ledger
+
+BATCH = 512
+BATCH_BYTES = 4 << 20
+ON_THEIR_WAY = 3
+"""Batches published and not confirmed yet."""
+
+
+@dataclass
+class Outcome:
+    """What came of one queue; reasons are told with how many messages they are for."""
+
+    moved: int = 0
+    """Published by this run."""
+    already: int = 0
+    """Published by an earlier run."""
+    salvaged: Counter[str] = field(default_factory=Counter)
+    """Among both: what RabbitMQ itself would lose, and why."""
+    not_recovered: Counter[str] = field(default_factory=Counter)
+    altered: Counter[str] = field(default_factory=Counter)
+    expiring: int = 0
+    """Messages with a time to live."""
+
+
+def fingerprint(message: Message) -> bytes:
+    """Enough of a message to know it again."""
+    whole = "\0".join((message.exchange, *message.routing_keys)).encode(errors="surrogateescape")
+    return blake2b(message.body, digest_size=16, key=blake2b(whole, digest_size=32).digest()).digest()
+
+
+def move(
+    broker: Broker, queue: str, rows: Iterable[Row], ledger: Ledger, found: Mapping[int, bytes], outcome: Outcome
+) -> None:
+    """Publish what has to be; `found` are fingerprints of doubtful messages, by sequence id in the target's queue."""
+    mover = _Mover(broker, queue, ledger, outcome)
+    for row in rows:
+        message = row.message
+        if row.reason is not None or message is None:
+            outcome.not_recovered[row.reason or "unreadable"] += 1
+            continue
+        if row.salvaged is not None:
+            outcome.salvaged[row.salvaged] += 1
+        if row.entry.expiry:
+            outcome.expiring += 1
+        msg_id = row.entry.msg_id or message.msg_id or fingerprint(message)
+        me = key(row.entry.seq_id, msg_id)
+        if me in ledger.moved:
+            outcome.already += 1
+        elif me in ledger.doubtful and found.get(ledger.doubtful[me]) == fingerprint(message):
+            ledger.settle([me])
+            outcome.already += 1
+        elif (moved := mover.prepared(message)) is not None:
+            mover.add(me, moved)
+    mover.finish()
+
+
+class _Mover:
+    def __init__(self, broker: Broker, queue: str, ledger: Ledger, outcome: Outcome) -> None:
+        self._deposit = Deposit(broker, queue)
+        self._queue = queue
+        self._ledger = ledger
+        self._outcome = outcome
+        self._keys: list[bytes] = []
+        self._messages: list[Moved] = []
+        self._bytes = 0
+        self._sent: deque[tuple[int, int, Confirm]] = deque()
+        """(first sequence id, how many, confirm) of each batch on its way."""
+        self._plain_size = lru_cache(maxsize=1024)(
+            lambda exchange, keys: len(encode_head(exchange, list(keys), None))
+        )
+
+    def prepared(self, message: Message) -> Moved | None:
+        """The message as it will be stored; None, counted, for one that cannot be."""
+        exchange, odd_exchange = name_of_rabbit(message.exchange)
+        names = [name_of_rabbit(each) for each in message.routing_keys or [self._queue]]
+        keys = [name for name, _ in names]
+        try:
+            properties, altered = properties_of_plain(message.properties)
+            head = encode_head(exchange, keys, properties)
+        except (ValueError, PreconditionFailed) as why:
+            self._outcome.not_recovered[f"it cannot be stored here: {why}"] += 1
+            return None
+        if odd_exchange or any(odd for _, odd in names):
+            altered = [*altered, "its exchange or a routing key is not UTF-8; bytes that are none are written as \\xNN"]
+        self._outcome.altered.update(altered)
+        return Moved(head, len(head) - self._plain_size(exchange, tuple(keys)), message.body)
+
+    def add(self, key: bytes, message: Moved) -> None:
+        self._keys.append(key)
+        self._messages.append(message)
+        self._bytes += len(message.body)
+        if len(self._keys) >= BATCH or self._bytes >= BATCH_BYTES:
+            self._send()
+
+    def _send(self) -> None:
+        if not self._keys:
+            return
+        first = self._deposit.next_seq_id
+        self._ledger.moving(first, self._keys)
+        self._sent.append((first, len(self._keys), self._deposit.put(self._messages)))
+        self._keys, self._messages, self._bytes = [], [], 0
+        while len(self._sent) >= ON_THEIR_WAY:
+            self._settle()
+
+    def _settle(self) -> None:
+        """Wait for the oldest batch; raises what it was refused with."""
+        first, count, confirm = self._sent.popleft()
+        confirm.result()
+        self._ledger.done(first)
+        self._outcome.moved += count
+
+    def finish(self) -> None:
+        self._send()
+        while self._sent:
+            self._settle()

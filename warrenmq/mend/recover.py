@@ -1,0 +1,271 @@
+"""`warrenmq recover SOURCE --to DIR`: the messages of a dead broker's directory, published into one of ours.
+
+SOURCE is read only.  What it holds goes through a broker that is opened on DIR, one virtual host after the other:
+each keeps its name, so `warrenmq.open(DIR, vhost=...)` serves it.
+
+    DIR is              the messages are put into         a kill in the middle
+    not there, empty    DIR.recovering/data, which is     leaves no DIR; the next run throws DIR.recovering away and
+                        renamed to DIR when all is done   begins again
+    ours                DIR itself, behind what is there  leaves a part there; the next run goes on where this one ended
+
+In both cases DIR/recovered remembers what was moved (ledger.py), so a run that is repeated moves nothing twice, not even
+when DIR's messages have been consumed since.  Delete it when SOURCE is gone.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from warrenmq.broker import open as open_broker
+from warrenmq.errors import AccessRefused, CallerError, NotFound, PreconditionFailed
+from warrenmq.inspect.inspection import NORMAL, Inspection
+from warrenmq.mend.ledger import Ledger
+from warrenmq.mend.living import node_of, refuse_living_rabbitmq
+from warrenmq.mend.moving import Outcome, fingerprint, move
+from warrenmq.storage.definitions import Declared
+from warrenmq.storage.directory import VHOSTS, queue_folder, vhost_folder
+from warrenmq.storage.disk import RealDisk
+from warrenmq.storage.owner_lock import OwnerLock, ReaderLock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from warrenmq.broker import Broker
+    from warrenmq.inspect.inspection import VhostInspection
+    from warrenmq.inspect.layout import QueueFolder
+    from warrenmq.inspect.reading import Damage
+
+RECOVERED = "recovered"
+"""The folder of the ledgers in the target."""
+WORK = ".recovering"
+"""After the target's name: where a new one is made."""
+_MARK = "warrenmq.recovering"
+"""In that folder: it is ours to throw away."""
+
+
+@dataclass
+class QueueReport(Outcome):
+    """What came of one queue."""
+
+    vhost: str = "/"
+    name: str = ""
+    """What it is called in the target."""
+    directories: list[str] = field(default_factory=list)
+    """In the source, in order of delivery."""
+
+    @property
+    def lost(self) -> int:
+        """Messages that should have been given back, and could not be."""
+        return sum(count for reason, count in self.not_recovered.items() if reason not in NORMAL)
+
+
+@dataclass
+class Report:
+    """What came of all of it."""
+
+    source: str
+    to: str
+    queues: list[QueueReport] = field(default_factory=list)
+    damaged: list[Damage] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    """Other things that are not as they were, a sentence each."""
+
+    @property
+    def fine(self) -> bool:
+        """Nothing was lost, and no bytes were damaged that may have been messages."""
+        return not self.damaged and not any(queue.lost for queue in self.queues)
+
+
+def recover(source: str, target: str, now_us: int, progress: Callable[[str], object] = lambda _: None) -> Report:
+    """Do it; `now_us` decides which messages have expired, `progress` is told each queue's name."""
+    source, target = os.path.abspath(source), os.path.abspath(target)
+    _refuse_overlap(source, target)
+    node = node_of(source)
+    with ExitStack() as stack:
+        stack.callback(ReaderLock(node).release)
+        refuse_living_rabbitmq(node)
+        inspection = Inspection(source, now_us)
+        fresh = not os.path.isdir(target) or not os.listdir(target)
+        if fresh:
+            data = stack.enter_context(_Workplace(target)).data
+        else:
+            _refuse_stranger(target)
+            _Workplace.clear(target)
+            data = target
+        ledgers = f"{data}/{RECOVERED}"
+        RealDisk().mkdir(ledgers)
+        stack.callback(OwnerLock(ledgers).release)
+        report = Report(source, target)
+        for vhost, inspected in _by_vhost(inspection).items():
+            queues = [_Queue(vhost, name, folders, data) for name, folders in _by_name(inspected).items()]
+            for queue in queues:  # while nobody has the files open
+                queue.look_for_doubtful()
+            with closing(open_broker(data, vhost=vhost)) as broker:
+                for part, _ in inspected:
+                    _declare(broker, part, report)
+                for queue in queues:
+                    progress(queue.name)
+                    report.queues.append(queue.move(broker, source))
+        report.damaged = inspection.findings.damaged()
+        if fresh:
+            os.unlink(f"{ledgers}/warrenmq.owner")
+            os.rename(data, target)
+            RealDisk().sync_dir(os.path.dirname(target))
+    return report
+
+
+# -- may it be done
+
+
+def _refuse_overlap(source: str, target: str) -> None:
+    real_source, real_target = os.path.realpath(source), os.path.realpath(target)
+    if os.path.commonpath([real_source, real_target]) in {real_source, real_target}:
+        raise PreconditionFailed(
+            f"{target} and {source} are the same directory, or one lies in the other; choose another one for the messages."
+        )
+
+
+def _refuse_stranger(target: str) -> None:
+    names = os.listdir(target)
+    if not any(name in names for name in ("warrenmq.owner", "msg_stores", "rabbit_serial")):
+        raise PreconditionFailed(f"{target} is neither new nor a data directory of warrenmq; choose another one.")
+
+
+class _Workplace:
+    """The folder in which a new target is made; gone when this ends, whether it was renamed to the target or not."""
+
+    def __init__(self, target: str) -> None:
+        self._folder = target + WORK
+        self.data = f"{self._folder}/data"
+        disk = RealDisk()
+        if os.path.isdir(self._folder) and os.listdir(self._folder) and not os.path.exists(f"{self._folder}/{_MARK}"):
+            raise PreconditionFailed(f"{self._folder} is in the way; remove it, or choose another directory.")
+        disk.mkdir(self._folder)
+        disk.replace(f"{self._folder}/{_MARK}", b"what warrenmq recover had not finished; it may be removed\n")
+        self._lock = OwnerLock(self._folder)
+        disk.rmtree(self.data)
+        disk.mkdir(self.data)
+
+    @classmethod
+    def clear(cls, target: str) -> None:
+        """Remove one that was left behind, by a run that was killed after it had renamed the target."""
+        if os.path.exists(f"{target}{WORK}/{_MARK}"):
+            with cls(target):
+                pass
+
+    def __enter__(self) -> _Workplace:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        RealDisk().rmtree(self._folder)
+        self._lock.release()
+
+
+# -- what there is
+
+
+def _by_vhost(inspection: Inspection) -> dict[str, list[tuple[VhostInspection, list[QueueFolder]]]]:
+    """Virtual hosts by name; a directory that does not tell its name is taken for "/"."""
+    found: dict[str, list[tuple[VhostInspection, list[QueueFolder]]]] = {}
+    for part in inspection.vhosts:
+        names: dict[str, list[QueueFolder]] = {part.vhost.name: []} if part.vhost.name is not None else {}
+        for queue in part.queues:
+            names.setdefault(queue.vhost or part.vhost.name or "/", []).append(queue)
+        for name, queues in names.items():
+            if queues or part.vhost.ours:
+                found.setdefault(name, []).append((part, queues))
+    return found
+
+
+def _by_name(parts: list[tuple[VhostInspection, list[QueueFolder]]]) -> dict[str, list[tuple[VhostInspection, QueueFolder]]]:
+    """A queue's folders by its name: several for a queue with priorities, the highest first."""
+    found: dict[str, list[tuple[VhostInspection, QueueFolder]]] = {}
+    for part, queues in parts:
+        for queue in queues:
+            name = queue.name if queue.name is not None else f"recovered-{os.path.basename(os.path.realpath(queue.path))}"
+            found.setdefault(name, []).append((part, queue))
+    return found
+
+
+def _declare(broker: Broker, part: VhostInspection, report: Report) -> None:
+    """Exchanges and bindings, where the source is one of ours and tells them."""
+    path = f"{part.vhost.path}/definitions.log"
+    if not part.vhost.ours or not os.path.exists(path):
+        return
+    declared = Declared()
+    with open(path, "rb") as file:
+        declared.replay(file.read())
+    for queue in declared.queues.values():
+        _have_queue(broker, queue.name)
+    for exchange in declared.exchanges.values():
+        try:
+            broker.declare_exchange(
+                exchange.name, exchange.type, auto_delete=exchange.auto_delete, internal=exchange.internal,
+                arguments=exchange.arguments,
+            )  # fmt: skip
+        except CallerError as why:
+            report.notes.append(str(why))
+    for binding in declared.bindings:
+        try:
+            broker.bind(binding.destination, binding.source, binding.routing_key, binding.arguments)
+        except CallerError as why:
+            report.notes.append(str(why))
+
+
+def _have_queue(broker: Broker, name: str) -> str:
+    """Have a durable queue and return its name, which is another one where this one is the broker's to give."""
+    try:
+        return broker.queue(name).name
+    except NotFound:
+        pass
+    try:
+        return broker.declare_queue(name).name
+    except AccessRefused:
+        return _have_queue(broker, f"recovered-{name}")
+
+
+# -- one queue
+
+
+class _Queue:
+    """A queue of the source, on its way."""
+
+    def __init__(self, vhost: str, name: str, folders: list[tuple[VhostInspection, QueueFolder]], data: str) -> None:
+        self.name = name
+        self._vhost = vhost
+        self._folders = folders
+        self._target = f"{data}/{VHOSTS}/{vhost_folder(vhost)}"
+        self._ledgers = f"{data}/{RECOVERED}/{vhost_folder(vhost)}"
+        self._found: dict[int, bytes] = {}
+        """Fingerprints of doubtful messages that the target has, by sequence id."""
+
+    def look_for_doubtful(self) -> None:
+        """Look into the target's queue if an earlier run was killed while it was publishing to it."""
+        sought: set[int] = set()
+        for _, folder in self._folders:
+            if os.path.exists(path := self._ledger_path(folder)):
+                with closing(Ledger(RealDisk(), path)) as ledger:
+                    sought.update(ledger.doubtful.values())
+        for name in (self.name, f"recovered-{self.name}"):
+            path = f"{self._target}/queues/{queue_folder(self._vhost, name)}"
+            if sought and os.path.isdir(path):
+                for part, queue in Inspection(path, now_us=0).queues():
+                    for row in part.rows(queue, bodies=True):
+                        if row.entry.seq_id in sought and row.message is not None:
+                            self._found[row.entry.seq_id] = fingerprint(row.message)
+
+    def move(self, broker: Broker, source: str) -> QueueReport:
+        """Publish what is not there yet."""
+        report = QueueReport(vhost=self._vhost, name=_have_queue(broker, self.name))
+        RealDisk().mkdir(self._ledgers)
+        for part, folder in self._folders:
+            report.directories.append(os.path.relpath(folder.path, source))
+            with closing(Ledger(RealDisk(), self._ledger_path(folder))) as ledger:
+                move(broker, report.name, part.rows(folder, bodies=True), ledger, self._found, report)
+        return report
+
+    def _ledger_path(self, folder: QueueFolder) -> str:
+        return f"{self._ledgers}/{os.path.basename(os.path.realpath(folder.path))}.log"
