@@ -198,9 +198,14 @@ def test_what_a_few_bytes_claim_costs_nothing():
 
 
 def test_a_term_has_a_million_elements_at_most():
-    decode(encode([(0,)] * 400_000))
+    def nils(count):
+        return b"\x83\x6c" + struct.pack(">I", count) + b"\x6a" * (count + 1)
+
+    assert len(decode(nils(999_999))) == 999_999  # the tail is an element too
     with pytest.raises(BadTerm, match="more than 1000000 elements"):
-        decode(encode([(0,)] * 600_000))
+        decode(nils(1_000_000))
+    with pytest.raises(BadTerm, match="more than 1000000 elements"):
+        decode(encode([[1] * 65_000] * 16))
 
 
 def test_an_atom_is_its_text_and_leaves_no_trace():

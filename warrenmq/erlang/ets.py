@@ -1,0 +1,72 @@
+"""ETS tables that a message store dumps when it stops in good order: which messages it has and how full its files are.
+
+A dump (ets:tab2file) is a disk_log with the table's description first, then its objects, and a count at the end.
+
+    msg_store_index.ets   {msg_location, MsgId, RefCount, File, Offset, TotalSize}
+    file_summary.ets      {file_summary, File, ValidTotalSize, Left, Right, FileSize, Locked, Readers}    up to 3.12
+                          {file_summary, File, ValidTotalSize, FileSize, Locked}                          from 3.13 on
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from warrenmq.erlang import disk_log
+
+
+class MsgLocation(NamedTuple):
+    """Where a message is; `total_size` counts what is around it (size, id and the last byte) too."""
+
+    msg_id: bytes
+    ref_count: int
+    file: int
+    offset: int
+    total_size: int
+
+
+class FileSummary(NamedTuple):
+    """A message file's fill."""
+
+    file: int
+    valid_total_size: int
+    file_size: int
+
+
+def objects(data: bytes, path: str = "an ETS dump") -> Iterator[tuple[Any, ...]]:
+    """The table's objects, without its description and its end."""
+    for place, item in enumerate(disk_log.items(data, path)):
+        if place and isinstance(item, tuple):
+            yield item
+
+
+def problem(data: bytes, path: str = "an ETS dump") -> str | None:
+    """What is wrong with the dump, or None; RabbitMQ scans its files if anything is."""
+    if why := disk_log.problem(data, path):
+        return why
+    last = None
+    for item in disk_log.items(data, path):
+        last = item
+    match last:
+        case ["$end_of_table", [("count", int() as count), *_]]:
+            found = sum(1 for _ in objects(data, path))
+            return None if found == count else f"it counts {count} objects and has {found}"
+    return "its end is missing"
+
+
+def msg_locations(data: bytes, path: str = "msg_store_index.ets") -> Iterator[MsgLocation]:
+    """The entries of a store's index."""
+    for each in objects(data, path):
+        match each:
+            case ("msg_location", bytes(), int(), int(), int(), int()):
+                yield MsgLocation(*each[1:])
+
+
+def file_summaries(data: bytes, path: str = "file_summary.ets") -> Iterator[FileSummary]:
+    """The message files, as they are kept."""
+    for each in objects(data, path):
+        match each:
+            case ("file_summary", int() as file, int() as valid, _, _, int() as size, _, _):
+                yield FileSummary(file, valid, size)
+            case ("file_summary", int() as file, int() as valid, int() as size, _):
+                yield FileSummary(file, valid, size)
