@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import sys
 import time
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any, TextIO
+
+if TYPE_CHECKING:
+    from warrenmq.inspect.inspection import Inspection
+
+
+_MOST_LINES = 20
 
 
 def add_directory(parser: Any) -> None:
@@ -33,3 +40,16 @@ def moment(text: str) -> int:
 
 def now(args: argparse.Namespace) -> int:
     return args.now if args.now is not None else time.time_ns() // 1000
+
+
+def complain(inspection: Inspection, problems: int = 0, stream: TextIO | None = None) -> int:
+    """Say which bytes are damaged, and return the exit status."""
+    from warrenmq.inspect.tables import plain
+
+    damaged = inspection.findings.damaged()
+    stream = stream or sys.stderr
+    for each in damaged[:_MOST_LINES]:
+        print(f"{plain(each.file)}, byte {each.offset}: {plain(each.reason)}", file=stream)
+    if len(damaged) > _MOST_LINES:
+        print(f"... and {len(damaged) - _MOST_LINES} more places; --json lists them all", file=stream)
+    return 1 if damaged or problems else 0

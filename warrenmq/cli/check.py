@@ -1,19 +1,23 @@
-"""`warrenmq check DIR`: what is in a directory, what of it would be given back, and what is wrong."""
+"""`warrenmq check DIR`: what of a directory would be given back, and what is wrong with it."""
 
 from __future__ import annotations
 
 import argparse
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from warrenmq.cli._reading import add_directory, now
+from warrenmq.cli._reading import add_directory, complain, now
+
+if TYPE_CHECKING:
+    from warrenmq.inspect.inspection import Inspection
 
 
 def add_parser(subparsers: Any) -> Any:
     parser = subparsers.add_parser(
         "check",
         help="say what a directory would give back and what is wrong with it",
-        description="Look at every message of a directory, which may be in use, and write nothing. "
+        description="Look for every message of a directory, which may be in use, and write nothing. Without --json bodies "
+        "are not read, only their records' headers. "
         "Exit status: 0 nothing is wrong, 1 something is, 2 it is no data directory.",
     )
     add_directory(parser)
@@ -25,6 +29,26 @@ def run(args: argparse.Namespace) -> int:
     from warrenmq.inspect.inspection import Inspection
 
     inspection = Inspection(args.directory, now(args))
-    writer = JsonWriter(inspection, sys.stdout.write)
-    writer.everything()
-    return 1 if writer.problems else 0
+    if args.json:
+        writer = JsonWriter(inspection, sys.stdout.write)
+        writer.everything()
+        return 1 if writer.problems else 0
+    problems = _queues(inspection)
+    for _ in inspection.stores():
+        pass  # looked at, so that their damage is known
+    status = complain(inspection, problems, stream=sys.stdout)
+    if not status:
+        print("Nothing is wrong.")
+    return status
+
+
+def _queues(inspection: Inspection) -> int:
+    """Prints a line a queue, and below it what is odd; returns how many messages have a problem."""
+    from warrenmq.inspect.summary import check_table, verdict
+
+    lines = []
+    for vhost, queue in inspection.queues():
+        lines.append((queue, verdict(vhost, queue)))
+    if lines:
+        print(check_table(lines))
+    return sum(found.problems for _, found in lines)

@@ -15,13 +15,15 @@ from collections.abc import Callable, Iterable
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
-from warrenmq.inspect.store import summaries
+from warrenmq.inspect.store import summary
 
 if TYPE_CHECKING:
     from warrenmq.inspect.inspection import Inspection, Row, VhostInspection
     from warrenmq.inspect.layout import QueueFolder
 
 Write = Callable[[str], Any]
+_FIRST, _NEXT = "\n ", ",\n "
+"""What stands before a message."""
 
 
 class JsonWriter:
@@ -32,28 +34,45 @@ class JsonWriter:
         self._inspection = inspection
         self._write = write
         self._position = 0
+        self._separator = _FIRST
         self._last: tuple[str | None, str | None] | None = None
 
     def everything(self) -> None:
         """The whole object."""
         self._write('{"queues": [')
         for number, (vhost, queue) in enumerate(self._inspection.queues()):
+            if (queue.vhost, queue.name) != self._last or queue.name is None:
+                self._position = 0
+            self._last = queue.vhost, queue.name
             self._write(",\n" if number else "\n")
-            self.queue(vhost, queue)
+            self._begin(self._head(queue))
+            rest = self._messages(vhost.rows(queue, bodies=True))
+            self._write(f'], "not_recovered": {json.dumps(rest)}}}')
         findings = self._inspection.findings
-        stores = list(summaries(findings, self._inspection.stores()))
-        in_use = findings.in_use()
-        damaged = findings.settled() if in_use else findings.damaged
+        stores = [summary(findings, store) for _, store in self._inspection.stores()]
+        damaged = findings.damaged()
         self.problems += len(damaged)
         self._write(f'],\n"damaged": {json.dumps([each._asdict() for each in damaged])}')
-        self._write(f',\n"stores": {json.dumps(stores)},\n"in_use": {json.dumps(in_use)}}}\n')
+        self._write(f',\n"stores": {json.dumps(stores)},\n"in_use": {json.dumps(findings.in_use())}}}\n')
 
-    def queue(self, vhost: VhostInspection, queue: QueueFolder, limit: int | None = None) -> None:
-        """One queue's object, with its first messages only if there is a limit."""
-        if self._last != (queue.vhost, queue.name) or queue.name is None:
-            self._position = 0
-        self._last = queue.vhost, queue.name
-        head = {
+    def one_queue(self, vhost: VhostInspection, folders: list[QueueFolder], limit: int | None) -> None:
+        """One object for all priorities of a queue, with its first messages only if there is a limit."""
+        head = self._head(folders[0])
+        if len(folders) > 1:
+            head["directories"] = [self._inspection.findings.relative(each.path) for each in folders]
+        self._begin(head)
+        rest = []
+        for folder in folders:
+            rest += self._messages(vhost.rows(folder, bodies=True), limit)
+        self._write(f'], "not_recovered": {json.dumps(rest)}}}\n')
+        self.problems += len(self._inspection.findings.damaged())
+
+    def _begin(self, head: dict[str, Any]) -> None:
+        self._write(json.dumps(head)[:-1] + ', "messages": [')
+        self._separator = _FIRST
+
+    def _head(self, queue: QueueFolder) -> dict[str, Any]:
+        head: dict[str, Any] = {
             "vhost": queue.vhost,
             "name": queue.name,
             "directory": self._inspection.findings.relative(queue.path),
@@ -63,27 +82,22 @@ class JsonWriter:
         if queue.durable is not None:
             head["durable"] = queue.durable
         if queue.arguments:
-            head["arguments"] = repr(queue.arguments)
-        self._write(json.dumps(head)[:-1])
-        self._write(', "messages": [')
-        rest = self._messages(vhost.rows(queue, bodies=True), limit)
-        self._write(f'], "not_recovered": {json.dumps(rest)}}}')
+            head["arguments"] = json.loads(json.dumps(queue.arguments, default=repr))
+        return head
 
-    def _messages(self, rows: Iterable[Row], limit: int | None) -> list[dict[str, Any]]:
+    def _messages(self, rows: Iterable[Row], limit: int | None = None) -> list[dict[str, Any]]:
         """Writes what is given back, returns what is not."""
         rest: list[dict[str, Any]] = []
-        written = 0
         for row in rows:
             self.problems += not row.normal
             if row.reason is not None:
                 rest.append(not_recovered(row))
                 continue
-            if limit is not None and written >= limit:
+            if limit is not None and self._position >= limit:
                 break
-            self._write(",\n " if written else "\n ")
-            self._write(json.dumps(as_dict(row, self._position)))
+            self._write(self._separator + json.dumps(as_dict(row, self._position)))
+            self._separator = _NEXT
             self._position += 1
-            written += 1
         return rest
 
 

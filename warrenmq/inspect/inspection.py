@@ -77,6 +77,8 @@ class VhostInspection:
         self._indexes = {
             queue.path: QueueIndex(findings, queue, vhost.entry_count, terms(queue)) for queue in vhost.queues
         }
+        self.referring = list(self._indexes) if layout.kind != "queue" else [str(layout.only)]
+        """Folders of the queues whose messages the stores are searched for; to be set before they are."""
 
     @property
     def queues(self) -> list[QueueFolder]:
@@ -89,8 +91,8 @@ class VhostInspection:
     def stores(self) -> dict[str, Store]:
         """By name; looked at when somebody asks."""
         wanted: dict[str, dict[bytes, int]] = {PERSISTENT: {}, TRANSIENT: {}}
-        for index in self._indexes.values():
-            for entry in index.entries():
+        for path in self.referring:
+            for entry in self._indexes[path].entries():
                 if entry.where == Where.STORE:
                     wanted[PERSISTENT if entry.persistent else TRANSIENT][entry.msg_id] = -1
         found: dict[str, Store] = {}
@@ -98,6 +100,12 @@ class VhostInspection:
             kind = PERSISTENT if basename(path) not in {PERSISTENT, TRANSIENT} else basename(path)
             found[kind] = Store(self._findings, path, wanted[kind])
         return found
+
+    def ready(self, queue: QueueFolder) -> Iterator[Entry]:
+        """What would be given back if all files were whole; looks at the index alone."""
+        for entry in self._indexes[queue.path].entries():
+            if entry.persistent and not 0 < entry.expiry <= self._now_us:
+                yield entry
 
     def rows(self, queue: QueueFolder, *, bodies: bool) -> Iterator[Row]:
         """Every entry of a queue, in order of delivery; `bodies` reads the messages, one at a time."""
@@ -204,10 +212,10 @@ class Inspection:
             for queue in vhost.queues:
                 yield vhost, queue
 
-    def stores(self) -> Iterator[Store]:
+    def stores(self) -> Iterator[tuple[VhostInspection, Store]]:
         """Every store that was asked for."""
         for vhost in self.vhosts:
             if self.layout.kind != "queue":
-                yield from (
-                    store for store in vhost.stores.values() if self.layout.only in {None, store.path}
-                )
+                for store in vhost.stores.values():
+                    if self.layout.only in {None, store.path}:
+                        yield vhost, store

@@ -25,7 +25,7 @@ class Findings:
 
     def __init__(self, root: str) -> None:
         self.root = root
-        self.damaged: list[Damage] = []
+        self._damaged: dict[Damage, None] = {}
         self._seen: dict[str, tuple[int, int]] = {}
 
     def relative(self, path: str) -> str:
@@ -34,9 +34,7 @@ class Findings:
 
     def note(self, path: str, offset: int, reason: str) -> None:
         """Note damage, once: files are parsed twice where their messages are listed."""
-        damage = Damage(self.relative(path), offset, reason)
-        if damage not in self.damaged:
-            self.damaged.append(damage)
+        self._damaged[Damage(self.relative(path), offset, reason)] = None
 
     def open(self, path: str) -> File | None:
         """A file to read, None when it is not there; one that may not be read is noted."""
@@ -48,7 +46,7 @@ class Findings:
             self.note(path, 0, f"it cannot be read ({error.strerror})")
             return None
         status = os.fstat(descriptor)
-        self._seen.setdefault(path, (status.st_size, status.st_mtime_ns))
+        self._seen.setdefault(os.path.normpath(path), (status.st_size, status.st_mtime_ns))
         return File(self, path, descriptor, status.st_size)
 
     def read(self, path: str, most: int = 64 << 20) -> bytes | None:
@@ -71,9 +69,9 @@ class Findings:
 
     def changed(self, path: str) -> bool:
         """Whether somebody has written to a file, or removed it, since it was first opened."""
-        seen = self._seen.get(path)
+        seen = self._seen.get(os.path.normpath(path))
         if seen is None:
-            return os.path.exists(path)
+            return False  # it could not be opened
         try:
             status = os.stat(path)
         except OSError:
@@ -84,9 +82,12 @@ class Findings:
         """Whether any file was written to, or removed, while it was looked at."""
         return any(self.changed(path) for path in self._seen)
 
-    def settled(self) -> list[Damage]:
-        """The damage in files that nobody is writing to: what a writer is in the middle of is not damaged."""
-        return [each for each in self.damaged if not self.changed(os.path.normpath(f"{self.root}/{each.file}"))]
+    def damaged(self) -> list[Damage]:
+        """What was noted, but for files that somebody is writing to: what a writer is in the middle of is not damaged."""
+        return [each for each in self._damaged if not self.changed(self._path(each))]
+
+    def _path(self, damage: Damage) -> str:
+        return os.path.normpath(os.path.join(self.root, damage.file))
 
 
 class File:

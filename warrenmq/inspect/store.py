@@ -19,8 +19,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from warrenmq.inspect.rdq_walk import Gap, Record, Trust, walk
 from warrenmq.storage.rdq import EXTENSION, HEAD, MARKER, OVERHEAD, RABBITMQ_TEMPORARY
@@ -214,12 +213,12 @@ def _number(name: str) -> tuple[int, str]:
     return (int(stem) if stem.isdecimal() else -1, name)
 
 
-def summaries(findings: Findings, stores: Iterable[Store]) -> Iterator[dict[str, object]]:
-    """Numbers of each store, as `check --json` has them."""
-    for store in stores:
-        sums = [sum(getattr(file, name) for file in store.files) for name in FileSummary._fields[1:]]
-        yield {
-            "directory": findings.relative(store.path),
-            "files": [file._asdict() for file in store.files],
-            **dict(zip(FileSummary._fields[1:], sums, strict=True)),
-        }
+def summary(findings: Findings, store: Store) -> dict[str, Any]:
+    """A store's numbers, as `check --json` has them."""
+    sums = [sum(getattr(file, name) for file in store.files) for name in FileSummary._fields[1:]]
+    return {
+        "directory": findings.relative(store.path),
+        "kind": store.name,
+        "files": [file._asdict() for file in store.files],
+        **dict(zip(FileSummary._fields[1:], sums, strict=True)),
+    }

@@ -1,0 +1,34 @@
+"""`warrenmq ls DIR`: the queues in a directory."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import Any
+
+from warrenmq.cli._reading import add_directory, complain, now
+
+
+def add_parser(subparsers: Any) -> Any:
+    parser = subparsers.add_parser(
+        "ls",
+        help="list the queues in a directory",
+        description="List vhosts and queues with their ready messages, counted from the index files alone; the directory "
+        "may be in use. Exit status: 0 nothing is wrong, 1 a file is damaged, 2 it is no data directory.",
+    )
+    add_directory(parser)
+    return parser
+
+
+def run(args: argparse.Namespace) -> int:
+    from warrenmq.inspect.inspection import Inspection
+    from warrenmq.inspect.summary import as_dict, list_table, queue_line
+
+    inspection = Inspection(args.directory, now(args))
+    lines = [queue_line(inspection, vhost, queue) for vhost, queue in inspection.queues()]
+    if args.json:
+        damaged = [each._asdict() for each in inspection.findings.damaged()]
+        print(json.dumps({"queues": [as_dict(line) for line in lines], "damaged": damaged}))
+    else:
+        print(list_table(lines) if lines else "There are no queues here.")
+    return complain(inspection)

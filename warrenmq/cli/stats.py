@@ -1,0 +1,38 @@
+"""`warrenmq stats DIR`: how the bytes of a directory are used."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import Any
+
+from warrenmq.cli._reading import add_directory, complain, now
+
+
+def add_parser(subparsers: Any) -> Any:
+    parser = subparsers.add_parser(
+        "stats",
+        help="say how the bytes of a directory are used",
+        description="Count files, live bytes and garbage of each store, and messages and segments of each queue, from the "
+        "files alone. Exit status: 0 nothing is wrong, 1 a file is damaged, 2 it is no data directory.",
+    )
+    add_directory(parser)
+    return parser
+
+
+def run(args: argparse.Namespace) -> int:
+    from warrenmq.inspect.inspection import Inspection
+    from warrenmq.inspect.store import summary
+    from warrenmq.inspect.summary import as_dict, queue_line, queue_table, store_table
+
+    inspection = Inspection(args.directory, now(args))
+    queues = [queue_line(inspection, vhost, queue) for vhost, queue in inspection.queues()]
+    stores = [(vhost.vhost.name, summary(inspection.findings, store)) for vhost, store in inspection.stores()]
+    if args.json:
+        damaged = [each._asdict() for each in inspection.findings.damaged()]
+        print(json.dumps({"queues": [as_dict(each) for each in queues], "stores": [each for _, each in stores], "damaged": damaged}))
+    else:
+        for part in (store_table(stores) if stores else "", queue_table(queues) if queues else ""):
+            if part:
+                print(part, end="\n\n")
+    return complain(inspection)

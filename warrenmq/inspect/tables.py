@@ -1,0 +1,78 @@
+"""Tables for a terminal of 80 columns, and texts that cannot do anything to it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from unicodedata import combining, east_asian_width
+
+WIDTH = 80
+_GAP = "  "
+_NARROWEST = 8
+_NUMBER = re.compile(r"[\d.,]+( [KMGT]?B)?|v\d")
+_UNITS = ("B", "KB", "MB", "GB", "TB")
+
+
+def table(headers: Sequence[str], rows: Sequence[Sequence[str | int]], width: int = WIDTH) -> str:
+    """Columns beside each other, numbers to the right; the widest text gives way where a line is too long."""
+    cells = [[f"{cell:,}" if isinstance(cell, int) else plain(cell) for cell in row] for row in rows]
+    right = [bool(cells) and all(_NUMBER.fullmatch(row[n]) for row in cells) for n in range(len(headers))]
+    widths = [max(columns(row[n]) for row in [list(headers), *cells]) for n in range(len(headers))]
+    while sum(widths) + len(_GAP) * (len(widths) - 1) > width:
+        widest = max(range(len(widths)), key=lambda n: (not right[n], widths[n]))
+        if widths[widest] <= _NARROWEST:
+            break
+        widths[widest] -= 1
+    lines = []
+    for row in [list(headers), *cells]:
+        line = []
+        for n, cell in enumerate(row):
+            shown = cut(cell, widths[n])
+            space = " " * (widths[n] - columns(shown))
+            line.append(space + shown if right[n] else shown + space)
+        lines.append(_GAP.join(line).rstrip())
+    return "\n".join(lines)
+
+
+def columns(text: str) -> int:
+    """How wide a terminal shows a text: Chinese characters take two columns, combining ones none."""
+    return sum(2 if east_asian_width(each) in "WF" else not combining(each) for each in text)
+
+
+def cut(text: str, width: int) -> str:
+    """A text that is no longer than `width`, its middle left out where it is: names differ at both ends."""
+    if columns(text) <= width:
+        return text
+    head, tail = text, text
+    while columns(head) > width - 1 - (width - 1) // 2:
+        head = head[:-1]
+    while columns(tail) > (width - 1) // 2:
+        tail = tail[1:]
+    return f"{head}…{tail}"
+
+
+def plain(text: str) -> str:
+    """A text without control characters: a queue may be called anything."""
+    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
+
+
+def size(count: int) -> str:
+    """12.3 MB; bytes below a thousand as they are."""
+    number = float(count)
+    for unit in _UNITS:
+        if number < 1000 or unit == _UNITS[-1]:
+            return f"{count} B" if unit == "B" else f"{number:.1f} {unit}"
+        number /= 1000
+    raise AssertionError  # the last unit takes everything
+
+
+def preview(body: bytes, width: int = WIDTH) -> str:
+    """The beginning of a body in one line: text if it is, else hex."""
+    try:
+        text = body[: 4 * width].decode(errors="strict" if len(body) <= 4 * width else "ignore")
+    except UnicodeDecodeError:
+        text = ""
+    if (body and sum(not each.isprintable() and not each.isspace() for each in text) * 10 > len(text)) or not text:
+        text = body[: width // 2].hex() if body else "(empty)"
+    shown = plain(" ".join(text.split()) or repr(text))
+    return shown if len(shown) <= width and len(body) <= 4 * width else shown[: width - 1] + "…"
