@@ -98,6 +98,7 @@ def test_any_number_of_publishers_that_wait_for_an_alarm_keep_no_thread_from_the
             await jobs.publish_many([b"1", b"2"])
             broker.sync.set_vm_memory_high_watermark(0.0)
             publishers = [asyncio.create_task(jobs.publish(b"x"), name=f"p{n}") for n in range(100)]
+            await asyncio.sleep(0)
             with pytest.raises(warrenmq.Blocked, match="memory alarm is set"):
                 await jobs.publish(b"refused", timeout=0)
             with pytest.raises(warrenmq.Blocked, match="memory alarm is set"):
@@ -125,6 +126,7 @@ def test_publishers_that_wait_are_told_when_the_broker_is_closed(tmp_path: Path)
         broker = await aio.open(tmp_path, settings={"vm_memory_high_watermark": 0.0}).start()
         jobs = await broker.declare_queue("jobs")
         publisher = asyncio.create_task(jobs.publish(b"never"))
+        await asyncio.sleep(0)  # its turn: it comes as far as the alarm
         assert len((await broker.stats()).blocked_publishers) == 1
         await broker.close()
         with pytest.raises(warrenmq.BrokerClosed):

@@ -469,12 +469,14 @@ def test_real_memory_that_consumers_have_freed_is_given_back_and_the_alarm_clear
     with warrenmq.open(tmp_path, settings={"vm_memory_high_watermark": 1.0}) as broker:
         queue = broker.declare_queue("q", durable=False)
         backlog = 40_000
+        before = broker.resources.memory.used()
         for first in range(0, backlog, 500):
-            queue.publish_many([b"%d" % number + bytes(1000) for number in range(first, first + 500)])
-        assert queue.info().ready == backlog
+            confirm = queue.publish_many([b"%d" % number + bytes(1000) for number in range(first, first + 500)])
+        confirm.result(60)
         full = broker.resources.memory.used()
+        assert before is not None
         assert full is not None
-        broker.set_vm_memory_high_watermark(full - 25_000_000)
+        broker.set_vm_memory_high_watermark((before + full) // 2)
         with queue.consume(prefetch=1000, no_ack=True) as consumer:
             for _ in range(backlog):
                 next(consumer)
