@@ -73,12 +73,12 @@ def recover(
     )
 
 
-def message(record: bytes, version: int) -> bytes:
+def message(record: bytes, version: int = 2) -> bytes:
     """What comes back of a record: version 2 does not keep the id of a message that it has itself."""
     return NO_ID + record[ID_BYTES:] if version == 2 and embedded(record) else record
 
 
-def messages(found: dict[int, bytes], version: int) -> dict[int, bytes]:
+def messages(found: dict[int, bytes], version: int = 2) -> dict[int, bytes]:
     """`message` of many; what is still in memory has its id."""
     return {seq_id: message(record, version) for seq_id, record in found.items()}
 
