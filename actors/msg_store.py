@@ -1,7 +1,7 @@
 """The message store's process (rabbit_msg_store): bodies that are too large for a queue's own files.
 
-    queue ──Writes, Removes──► store ──Combine, Delete──► GC
-      ▲  └──Read (call)─────────►│  ◄──JobDone────────────┘
+    queue ──Writes, Removes──► store ──Combine, Compact, Truncate, Delete──► GC
+      ▲  └──Read (call)─────────►│  ◄──JobDone───────────────────────────────┘
       └──on_disk, BumpCredit─────┘
 
 Two of these run, persistent and transient.  It receives, has the state (storage/store_state.py) decide, and sends
@@ -22,13 +22,14 @@ from warrenmq.actors.msg_store_messages import (
     ClientDelete,
     ClientDying,
     ClientTerminate,
+    Interval,
     JobDone,
     NoReaders,
     Read,
     Register,
     Registered,
     Removes,
-    RetryCombine,
+    RetryJob,
     RetryWrite,
     Statistics,
     SyncTimeout,
@@ -37,8 +38,9 @@ from warrenmq.actors.msg_store_messages import (
 from warrenmq.log import Log
 from warrenmq.runtime import NO_REPLY, CreditFlow, CreditSpec, Down, Server
 from warrenmq.runtime.messages import is_normal
+from warrenmq.storage.gc_plan import CHECK_INTERVAL
 from warrenmq.storage.store_dump import save
-from warrenmq.storage.store_effects import Confirm, Reply
+from warrenmq.storage.store_effects import Confirm, Reply, StoreStatistics
 from warrenmq.storage.store_recovery import recover, wipe
 from warrenmq.storage.store_state import MsgStoreState
 from warrenmq.storage.store_trace import tell_files
@@ -55,8 +57,8 @@ if TYPE_CHECKING:
 
 DISK_FULL_RETRY = 1.0
 """Seconds between attempts to write while the disk is full."""
-COMBINE_RETRY = 30.0
-"""Seconds until a combine is tried again for which the disk was too full."""
+JOB_RETRY = 30.0
+"""Seconds until the collector is tried again when the disk was too full for it."""
 GC_STOP_MARGIN = 60.0
 """Seconds of the store's own shutdown timeout that are kept for its dumps when it waits for its collector."""
 _PRIORITIES = {JobDone: 8, SyncTimeout: 8, ClientDying: 7, Read: 2}
@@ -80,7 +82,8 @@ class MsgStore(Server):
     peers         cref -> how to reach that client
     credit        what it owes its clients; blocked while the disk is full
     sync_timer    runs while confirms wait
-    retry_timer   runs while the disk is full; gc_timer while it is too full to combine
+    retry_timer   runs while the disk is full; gc_timer while it is too full for the collector
+    interval      runs while there may be garbage to look for
     """
 
     @staticmethod
@@ -130,6 +133,7 @@ class MsgStore(Server):
         self._sync_timer: Timer | None = None
         self._retry_timer: Timer | None = None
         self._gc_timer: Timer | None = None
+        self._interval: Timer | None = None
         self._carry_out()
 
     # what arrives
@@ -167,7 +171,7 @@ class MsgStore(Server):
                 self._tell_gc(self._state.forget(request.cref))
                 self._part(request.cref)
             case Statistics():
-                reply = self._state.statistics()
+                reply = StoreStatistics.of(self._state.tables, disk_full=self._state.writer.disk_full)
             case _:
                 raise TypeError(f"a message store does not understand {request!r}")
         self._carry_out()
@@ -183,9 +187,12 @@ class MsgStore(Server):
             case RetryWrite():
                 self._retry_timer = None
                 self._state.retry()
-            case RetryCombine():
+            case RetryJob():
                 self._gc_timer = None
                 self._state.resume_gc()
+            case Interval():
+                self._interval = None
+                self._state.interval_ended()
             case Down():
                 for cref in [c for c, peer in self._peers.items() if peer.monitor == message.monitor]:
                     self._tell_gc(self._state.forget(cref))
@@ -208,7 +215,8 @@ class MsgStore(Server):
         present, unread = self._state.register(client, request.holds)
         self._tell_gc(unread)
         self._peers[client.cref] = _Peer(request.ref, self.monitor(request.ref), request.on_disk)
-        return Registered(present, self._state.tables, self._gc_name, self._credit_spec)
+        trace_id = 0 if self.trace is None else self.trace.id
+        return Registered(present, self._state.tables, self._gc_name, self._credit_spec, trace_id)
 
     def _part(self, cref: bytes) -> None:
         """The client is gone."""
@@ -264,7 +272,10 @@ class MsgStore(Server):
             for cref, credit in self._credit.unblock(_DISK):
                 self._bump(cref, credit)
         if self._state.gc.paused and self._gc_timer is None:
-            self._gc_timer = self.send_after(COMBINE_RETRY, RetryCombine())
+            self._gc_timer = self.send_after(JOB_RETRY, RetryJob())
+        if self._interval is None and self._state.gc.wants_a_look:
+            self._interval = self.send_after(CHECK_INTERVAL, Interval())
+            self._state.interval_begins()
 
     def _wait_for_space(self) -> None:
         if not self._credit.blocked:

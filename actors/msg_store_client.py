@@ -7,7 +7,7 @@ resort by calling the store.
     read(msg_id)                                            (reference: message-store.md, section 4.4)
      1 in the cache?                                        -> that
      2 no entry with references?                            -> ask the store
-     3 file locked, current, or gone (begin_read refuses)?  -> ask the store
+     3 begin_read refuses the file (file_summary.py)?       -> ask the store
      4 entry again: another file?                           -> leave, begin anew
      5 read it; leave the file, and tell the collector if it waits for that
 
@@ -88,6 +88,7 @@ class MsgStoreClient:
         )
         self._tables = registered.tables
         self._gc = registered.gc
+        self._store_trace_id = registered.trace_id if registered.tables.files.in_place else 0
         self._credit = CreditFlow(registered.credit)
         return registered.present
 
@@ -156,13 +157,14 @@ class MsgStoreClient:
                 return body
             entry = tables.index.lookup(msg_id)
             checkpoint()
-            if entry is None or not entry[0] or not tables.files.begin_read(entry[1], self._cref):
+            mark = tables.files.begin_read(entry[1], self._cref) if entry is not None and entry[0] else 0
+            if entry is None or not mark:
                 return self._ask(msg_id)
             try:
                 checkpoint()
                 again = tables.index.lookup(msg_id)
                 if again is not None and again[0] and again[1] == entry[1]:
-                    return self._read_file(msg_id, *again[1:])
+                    return self._read_file(mark, msg_id, *again[1:])
             finally:
                 self._leave(entry[1])
             if again is None or not again[0]:
@@ -183,9 +185,9 @@ class MsgStoreClient:
             elif (entry := tables.index.lookup(msg_id)) is not None and entry[0]:
                 by_file.setdefault(entry[1], []).append(msg_id)
         for file, in_file in by_file.items():
-            if len(in_file) > 1 and tables.files.begin_read(file, self._cref):
+            if len(in_file) > 1 and (mark := tables.files.begin_read(file, self._cref)):
                 try:
-                    found.update(self._read_runs(file, in_file))
+                    found.update(self._read_runs(mark, file, in_file))
                 finally:
                     self._leave(file)
         for msg_id in msg_ids:
@@ -202,7 +204,7 @@ class MsgStoreClient:
             trace.emit(_READ, FROM_CACHE, trace_number(msg_id), c=len(body))
         return body
 
-    def _read_runs(self, file: int, msg_ids: list[bytes]) -> dict[bytes, bytes]:
+    def _read_runs(self, mark: int, file: int, msg_ids: list[bytes]) -> dict[bytes, bytes]:
         """Read those of the messages that are still in this file, with one read a run."""
         lookup, pread = self._tables.index.lookup, self._tables.handles.pread
         places = sorted(
@@ -220,19 +222,22 @@ class MsgStoreClient:
                 last += 1
             data = pread(file, end - start, start)
             for offset, total, msg_id in places[first:last]:
-                body = self._body(data[offset - start : offset - start + total], msg_id, file, offset, total)
+                record = data[offset - start : offset - start + total]
+                body = self._body(record, mark, msg_id, file, offset)
                 if body is not None:
                     found[msg_id] = body
             first = last
         return found
 
-    def _read_file(self, msg_id: bytes, file: int, offset: int, total: int) -> bytes | None:
+    def _read_file(self, mark: int, msg_id: bytes, file: int, offset: int, total: int) -> bytes | None:
         record = self._tables.handles.pread(file, total, offset)
-        return self._body(record, msg_id, file, offset, total)
+        return self._body(record, mark, msg_id, file, offset)
 
-    def _body(self, record: bytes, msg_id: bytes, file: int, offset: int, total: int) -> bytes | None:
+    def _body(self, record: bytes, mark: int, msg_id: bytes, file: int, offset: int) -> bytes | None:
         if (trace := self._server.trace) is not None:
-            trace.emit(_READ, DIRECT, trace_number(msg_id), a=file, b=offset, c=total)
+            store = self._store_trace_id
+            number = trace_number(msg_id)
+            trace.emit(_READ, DIRECT, number, store, mark if store else 0, a=file, b=offset, c=len(record))
         try:
             return body_of(record, msg_id, self._tables.handles.path(file), offset)
         except CorruptFile as error:

@@ -1,8 +1,8 @@
 """The garbage collector of a message store (rabbit_msg_store_gc).
 
-It has no tables: a job names the files, which the store has locked, and the survivors in them.  A job waits while
-somebody still reads one of its files; whoever ends the last read says NoReaders.  Nothing here raises but a failing
-disk: then the collector crashes, and its store, which is linked to it, with it.
+It has no tables: a job names a file or two, and the survivors in them.  A job waits while somebody reads its files
+who may know them as they were (gc_jobs.py); whoever ends the last such read says NoReaders.  Nothing here raises but a
+failing disk: then the collector crashes, and its store, which is linked to it, with it.
 
 Its disk goes through the fence of its store as well as its own.  When the store is given up, a collector that is in the
 middle of a job must not touch files which the store's successor is about to read.
@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 from warrenmq.actors.msg_store_messages import JobDone, NoReaders
 from warrenmq.log import Log
 from warrenmq.runtime import Server
-from warrenmq.storage.combine import Combine, Delete, Phase, commit, placed, prepare
+from warrenmq.storage import combine, compact
 from warrenmq.storage.disk import is_full
+from warrenmq.storage.gc_jobs import Combine, Compact, Delete, Phase, Truncate
 from warrenmq.storage.rdq import file_name
 from warrenmq.storage.store_tables import trace_number
 from warrenmq.trace.events import Ev
@@ -24,9 +25,9 @@ from warrenmq.trace.events import Ev
 if TYPE_CHECKING:
     from pykka import ActorRef
 
-    from warrenmq.storage.combine import Job
     from warrenmq.storage.disk import Disk
     from warrenmq.storage.file_summary import FileSummary
+    from warrenmq.storage.gc_jobs import Job
 
 
 class MsgStoreGc(Server):
@@ -34,7 +35,7 @@ class MsgStoreGc(Server):
 
     store      who gets JobDone
     files      the store's file summary: readers, sizes
-    waiting    file -> the job that waits until nobody reads it (RabbitMQ: pending_no_readers)
+    waiting    file -> the job that waits for its readers (RabbitMQ: pending_no_readers)
     """
 
     def init(self, store: ActorRef[Any], disk: Disk, directory: str, files: FileSummary) -> None:
@@ -49,7 +50,7 @@ class MsgStoreGc(Server):
     def handle_cast(self, message: Any) -> None:
         """A job, or the news that one may be tried again."""
         match message:
-            case Combine() | Delete():
+            case Combine() | Compact() | Truncate() | Delete():
                 self._attempt(message)
             case NoReaders():
                 if (job := self._waiting.pop(message.file, None)) is not None:
@@ -58,39 +59,72 @@ class MsgStoreGc(Server):
                 raise TypeError(f"a garbage collector does not understand {message!r}")
 
     def _attempt(self, job: Job) -> None:
-        busy = self._files.first_with_readers(job.files)
+        busy = None
+        if not isinstance(job, Compact):
+            threshold = job.threshold if isinstance(job, Truncate) else None
+            busy = self._files.await_readers(job.files, threshold)
         if busy is not None:
             self._waiting[busy] = job
             return
         job.phase = Phase.RUNNING
-        job.phase = self._combine(job) if isinstance(job, Combine) else self._delete(job)
-        self.cast(self._store, JobDone(job))
-
-    def _delete(self, job: Delete) -> Phase:
-        self._disk.unlink(f"{self._directory}/{file_name(job.file)}")
-        return Phase.DONE
-
-    def _combine(self, job: Combine) -> Phase:
-        if self.trace is not None:
-            self.trace.emit(Ev.GC_START, a=job.destination, b=job.source, c=job.size)
         try:
-            prepare(self._disk, self._directory, job.destination, job.survivors)
+            self._carry_out(job)
+            job.phase = Phase.DONE
         except OSError as error:
             if not is_full(error):
                 raise
-            self._log.warning("the disk is too full to combine files", error=str(error))
-            return Phase.FAILED
-        commit(self._disk, self._directory, job.destination)
-        self._disk.unlink(f"{self._directory}/{file_name(job.source)}")
-        if self.trace is not None:
-            self._tell(job)
-        return Phase.DONE
+            self._log.warning("the disk is too full to collect garbage", error=str(error))
+            job.phase = Phase.FAILED
+        self.cast(self._store, JobDone(job))
 
-    def _tell(self, job: Combine) -> None:
-        assert self.trace is not None
-        before = [(file, offset) for file, survivors in job.survivors for _, offset, _ in survivors]
-        for (msg_id, offset, total), place in zip(placed(job.survivors), before, strict=True):
-            if place != (job.destination, offset):
-                self.trace.emit(Ev.GC_MOVE, 0, trace_number(msg_id), a=job.destination, b=offset, c=total)
-        reclaimed = sum(self._files.rows[file].file_size for file in job.files) - job.size
-        self.trace.emit(Ev.GC_DONE, a=job.destination, b=job.source, c=reclaimed)
+    def _carry_out(self, job: Job) -> None:
+        match job:
+            case Combine():
+                self._combine(job)
+            case Compact():
+                self._compact(job)
+            case Truncate():
+                self._truncate(job)
+            case Delete():
+                self._disk.unlink(self._path(job.file))
+
+    def _path(self, file: int) -> str:
+        return f"{self._directory}/{file_name(file)}"
+
+    def _combine(self, job: Combine) -> None:
+        source = job.destination if job.source is None else job.source
+        if self.trace is not None:
+            self.trace.emit(Ev.GC_START, a=job.destination, b=source, c=job.size)
+        combine.prepare(self._disk, self._directory, job.destination, job.survivors)
+        combine.commit(self._disk, self._directory, job.destination)
+        if job.source is not None:
+            self._disk.unlink(self._path(job.source))
+        if self.trace is not None:
+            before = [(file, offset) for file, survivors in job.survivors for _, offset, _ in survivors]
+            for (msg_id, offset, total), place in zip(combine.placed(job.survivors), before, strict=True):
+                if place != (job.destination, offset):
+                    self.trace.emit(Ev.GC_MOVE, 0, trace_number(msg_id), a=job.destination, b=offset, c=total)
+            reclaimed = sum(self._files.rows[file].file_size for file in job.files) - job.size
+            self.trace.emit(Ev.GC_DONE, a=job.destination, b=source, c=reclaimed)
+
+    def _compact(self, job: Compact) -> None:
+        records = [(offset, total) for _, offset, total in job.survivors]
+        plan = compact.plan(records)
+        if self.trace is not None:
+            end = sum(records[-1]) if records else 0
+            self.trace.emit(Ev.COMPACT_START, a=job.file, b=sum(total for _, total in records), c=end)
+        compact.fill_holes(self._disk, self._path(job.file), plan)
+        job.plan = plan
+        if self.trace is not None:
+            ids = {offset: msg_id for msg_id, offset, _ in job.survivors}
+            for source, target, total in plan.moves:
+                number = trace_number(ids[source])
+                self.trace.emit(Ev.COMPACT_MOVE, 0, number, pseq=source, a=job.file, b=target, c=total)
+            copied = sum(move.total for move in plan.moves)
+            self.trace.emit(Ev.COMPACT_DONE, a=job.file, b=plan.size, c=copied)
+
+    def _truncate(self, job: Truncate) -> None:
+        compact.truncate(self._disk, self._path(job.file), job.size, job.vacated)
+        if self.trace is not None:
+            cut = self._files.rows[job.file].file_size - job.size
+            self.trace.emit(Ev.TRUNCATE, pseq=job.threshold, a=job.file, b=job.size, c=cut)

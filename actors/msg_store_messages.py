@@ -11,12 +11,12 @@
 | JobDone         | GC             | store | cast | 8        |
 | Statistics      | anyone         | store | call | 0        |
 | SyncTimeout     | itself         | store | info | 8        |
-| RetryWrite, RetryCombine | itself | store | info | 0       |
-| Combine, Delete | store          | GC    | cast | 0        |
+| RetryWrite, RetryJob, Interval | itself | store | info | 0 |
+| Combine, Compact, Truncate, Delete | store | GC | cast | 0 |
 | NoReaders       | client, store  | GC    | cast | 0        |
 | BumpCredit      | store          | queue | cast | its own  |
 
-Combine and Delete are storage's (storage/combine.py).  A Read may overtake writes: a message that is not in the
+The jobs are storage's (storage/gc_jobs.py).  A Read may overtake writes: a message that is not in the
 cache has been handled.  A Register must not: the mail of a dead client comes before it.
 """
 
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from pykka import ActorRef
 
     from warrenmq.runtime import CreditSpec, Name
-    from warrenmq.storage.combine import Job
     from warrenmq.storage.cur_file_cache import Batch
+    from warrenmq.storage.gc_jobs import Job
     from warrenmq.storage.store_tables import Client, StoreTables
 
 
@@ -58,6 +58,8 @@ class Registered:
     tables: StoreTables
     gc: Name
     credit: CreditSpec
+    trace_id: int
+    """The store's."""
 
 
 @dataclass(slots=True)
@@ -135,13 +137,18 @@ class RetryWrite:
 
 
 @dataclass(slots=True)
-class RetryCombine:
-    """The disk was too full to combine: is it still?"""
+class RetryJob:
+    """The disk was too full for the collector: is it still?"""
+
+
+@dataclass(slots=True)
+class Interval:
+    """It is time to look for garbage."""
 
 
 @dataclass(slots=True)
 class NoReaders:
-    """The last direct read of a locked file is over."""
+    """The last direct read that the collector may wait for in this file is over."""
 
     file: int
 

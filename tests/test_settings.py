@@ -32,6 +32,7 @@ def test_the_defaults_are_rabbitmqs() -> None:
         "msg_store_file_size_limit": 16_777_216,
         "msg_store_write_buffer": 1_048_576,
         "msg_store_sync_interval": 25,
+        "file_handles_high_watermark": 64,
         "queue_sync_interval": 200,
         "msg_store_credit_disc_bound": (4_000, 800),
         "msg_store_io_batch_size": 4_096,

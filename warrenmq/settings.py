@@ -218,6 +218,8 @@ class Settings:
     """Records collected before they are handed to the operating system."""
     msg_store_sync_interval: int = _setting(25, Integer(1, _MINUTE))
     """Longest wait of a confirm for company; an empty mailbox ends it earlier."""
+    file_handles_high_watermark: int = _setting(64, Integer(2, 1 << 20))
+    """Message files that a store keeps open for reading."""
     queue_sync_interval: int = _setting(200, Integer(1, _MINUTE))
     """Longest time that actions nobody waits for, as acks, stay unsynced (RabbitMQ's constant SYNC_INTERVAL)."""
     msg_store_credit_disc_bound: tuple[int, int] = _setting((4_000, 800), Pair(falling=True))

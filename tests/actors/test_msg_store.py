@@ -311,13 +311,13 @@ def test_a_reader_holds_the_collector_up_and_a_dead_reader_does_not(host) -> Non
 
 
 def test_a_full_disk_puts_a_combine_off(host, logs, monkeypatch) -> None:
-    monkeypatch.setattr("warrenmq.actors.msg_store.COMBINE_RETRY", 0.01)
+    monkeypatch.setattr("warrenmq.actors.msg_store.JOB_RETRY", 0.01)
     queue = host.queue("q")
     host.write(queue, *range(60))
     host.confirmed(queue, *range(60))
     host.disk.fail_next("append", ".rdq.tmp", errno.ENOSPC)
     host.remove(queue, *(number for number in range(60) if number % 4))
-    host.until(lambda: any(line["event"] == "the disk is too full to combine files" for line in logs))
+    host.until(lambda: any(line["event"] == "the disk is too full to collect garbage" for line in logs))
     assert host.read(queue, 0) == body_of(0)
     host.until(lambda: host.bytes()[0] < 2 * host.bytes()[1] + 8192)
     everything(host, queue)

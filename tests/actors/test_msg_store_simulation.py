@@ -12,7 +12,7 @@ from collections import Counter
 import pytest
 from structlog.testing import capture_logs
 
-from tests.support.store import body_of, check_at_rest, msg_id, new_disk
+from tests.support.store import SMALL, SMALL_IN_PLACE, body_of, check_at_rest, msg_id, new_disk
 from tests.support.store_actors import STORE, StoreHost, StoreQueue, Watched
 from warrenmq.replay.engine import replay_memory
 from warrenmq.runtime import Simulation
@@ -23,6 +23,7 @@ OWNERS = ("q1", "q2", "q3")
 POOL = range(120)
 QUEUES_RULES = {"S1", "C1", "C2", "Q1"}
 """Rules that need the rows of real queues."""
+COLLECTORS = pytest.mark.parametrize("settings", [SMALL, SMALL_IN_PLACE], ids=["combine", "compact"])
 
 
 @pytest.fixture(autouse=True)
@@ -72,10 +73,10 @@ class Believer(StoreQueue):
 class World(StoreHost):
     """The store, its queues, and a die."""
 
-    def __init__(self, seed):
+    def __init__(self, seed, settings=SMALL):
         self.rng = random.Random(seed)
         self.sim = Simulation(seed)
-        super().__init__(self.sim, new_disk(seed))
+        super().__init__(self.sim, new_disk(seed), settings)
         self.sink = MemorySink()
         self.runs = 0
         self.held = {owner: Counter() for owner in OWNERS}
@@ -133,7 +134,7 @@ class World(StoreHost):
                 self.sim.stop_actor(self.store)
                 self.raise_all()
             case 7:
-                self.sim.event().wait(rng.choice((0.0001, 0.01, 0.1)))
+                self.sim.event().wait(rng.choice((0.0001, 0.01, 0.1, 16.0)))
 
     def at_rest(self):
         for queue in self.queues.values():
@@ -160,20 +161,23 @@ def check_trace(world):
     assert not wrong, "\n".join(map(str, wrong))
 
 
+@COLLECTORS
 @pytest.mark.parametrize("seed", range(25))
-def test_queues_that_share_messages_and_die_neither_leak_nor_steal(seed):
-    world = World(seed)
+def test_queues_that_share_messages_and_die_neither_leak_nor_steal(seed, settings):
+    world = World(seed, settings)
     with world.sim:
         world.sim.run(lambda: world.live(150))
         world.sim.crash()
     check_trace(world)
 
 
+@COLLECTORS
 @pytest.mark.parametrize("seed", range(100, 115))
-def test_nothing_confirmed_is_lost_when_the_machine_goes_dark(seed):
-    world = World(seed)
+def test_nothing_confirmed_is_lost_when_the_machine_goes_dark(seed, settings):
+    world = World(seed, settings)
     with world.sim:
         for _ in range(4):
+            world.settings = world.rng.choice((SMALL, SMALL_IN_PLACE))
             world.boot()
             world.sim.run(lambda: [world.step() for _ in range(40)])
             world.sim.crash()
@@ -183,10 +187,11 @@ def test_nothing_confirmed_is_lost_when_the_machine_goes_dark(seed):
         world.sim.crash()
 
 
-def test_the_same_seed_gives_the_same_trace():
+@COLLECTORS
+def test_the_same_seed_gives_the_same_trace(settings):
     traces = []
     for _ in range(2):
-        world = World(7)
+        world = World(7, settings)
         with world.sim:
             world.sim.run(lambda world=world: world.live(60))
             world.sim.crash()

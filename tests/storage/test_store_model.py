@@ -1,4 +1,4 @@
-"""The store's state against a model: random clients, removes, kills, crashes, full disks and power cuts."""
+"""The store's state against a model, with both collectors: random clients, removes, kills, crashes, full disks and power cuts."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from structlog.testing import capture_logs
 
-from tests.support.store import body_of, check_tables, msg_id, new_disk
+from tests.support.store import SMALL, SMALL_IN_PLACE, body_of, check_tables, msg_id, new_disk
 from tests.support.store_world import StoreWorld
 
 OWNERS = ("q1", "q2", "q3")
 MESSAGES = st.integers(0, 31)
 EVERYBODY = st.sampled_from(OWNERS)
+COLLECTORS = st.sampled_from([SMALL, SMALL_IN_PLACE])
 
 
 @pytest.fixture(autouse=True)
@@ -23,9 +24,9 @@ def logs():
 
 
 class Store(RuleBasedStateMachine):
-    @initialize(seed=st.integers(0, 1 << 16))
-    def begin(self, seed):
-        self.world = StoreWorld(new_disk(seed), OWNERS)
+    @initialize(seed=st.integers(0, 1 << 16), collector=COLLECTORS)
+    def begin(self, seed, collector):
+        self.world = StoreWorld(new_disk(seed), OWNERS, collector)
 
     @rule(owner=EVERYBODY, numbers=st.lists(MESSAGES, min_size=1, max_size=8))
     def write(self, owner, numbers):
@@ -92,18 +93,36 @@ class Store(RuleBasedStateMachine):
         self.world.rest()
 
     @rule()
-    def stop_and_start(self):
+    def idle(self):
+        """No more than half of a store in which nothing happens is garbage."""
+        self.world.idle()
+        files = self.world.state.tables.files
+        assert files.sum_file_size <= 2 * files.sum_valid_data
+
+    @rule()
+    def interval(self):
+        """An interval ends and the next begins while things happen."""
+        if not self.world.state.gc.paused:
+            self.world.state.interval_ended()
+            self.world.carry_out()
+        self.world.state.interval_begins()
+
+    @rule(collector=COLLECTORS)
+    def stop_and_start(self, collector):
+        """Any collector takes over what the other one left."""
         world = self.world
         world.make_room()
         world.stop()
+        world.settings = collector
         before = {owner: dict(world.state.owners.held(owner)) for owner in OWNERS}
         world.open()
         assert {owner: dict(world.state.owners.held(owner)) for owner in OWNERS} == before
 
-    @rule(power=st.booleans())
-    def crash_and_start(self, power):
+    @rule(power=st.booleans(), collector=COLLECTORS)
+    def crash_and_start(self, power, collector):
         """What was sent and not handled is lost, and with the power what was not safe."""
         self.world.disk.free_bytes = None
+        self.world.settings = collector
         if power:
             self.world.disk.power_cut()
         self.world.open()

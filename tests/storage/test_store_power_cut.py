@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from structlog.testing import capture_logs
 
-from tests.support.store import check_tables, msg_id, new_disk
+from tests.support.store import SMALL, SMALL_IN_PLACE, check_tables, msg_id, new_disk
 from tests.support.store_world import StoreWorld
 from warrenmq.storage.sim_disk import PowerCut
 
@@ -19,7 +19,7 @@ def logs():
 
 
 def life(world):
-    """Rolls over, deletes, combines, stops and starts; 0 to 9 are shared by two queues."""
+    """Rolls over, deletes, combines or compacts, stops and starts; 0 to 9 are shared by two queues."""
     world.write("q", range(24))
     world.write("p", range(10))
     world.deliver_all()
@@ -30,12 +30,12 @@ def life(world):
     world.deliver_all()
     while world.jobs:
         world.run_job()
-    world.rest()
+    world.idle()
     world.stop()
     world.open()
     world.write("q", range(40, 44))
     world.remove("p", [msg_id(n) for n in range(8)])
-    world.rest()
+    world.idle()
 
 
 def run_until(world, operation):
@@ -58,8 +58,8 @@ def run_until(world, operation):
     return False
 
 
-def operations():
-    world, count = StoreWorld(new_disk(), OWNERS), [0]
+def operations(settings):
+    world, count = StoreWorld(new_disk(), OWNERS, settings), [0]
 
     def before_op(op, _path):
         count[0] += op != "pread"
@@ -69,22 +69,30 @@ def operations():
     return count[0]
 
 
-@pytest.mark.parametrize("operation", range(operations()))
-def test_power_cut_before(operation):
+COLLECTORS = {"combine": SMALL, "compact": SMALL_IN_PLACE}
+EVERY_OPERATION = [(name, n) for name, settings in COLLECTORS.items() for n in range(operations(settings))]
+
+
+@pytest.mark.parametrize(("collector", "operation"), EVERY_OPERATION)
+@pytest.mark.parametrize("power", [True, False])
+def test_power_cut_before(collector, operation, power):
     """`StoreWorld.register` checks that what was confirmed is there, byte by byte."""
     for seed in range(3):
-        world = StoreWorld(new_disk(seed), OWNERS)
+        world = StoreWorld(new_disk(seed), OWNERS, COLLECTORS[collector])
         assert run_until(world, operation)
-        world.disk.power_cut()
+        if power:
+            world.disk.power_cut()
+        world.settings = SMALL_IN_PLACE if seed else SMALL
         world.open()
         check_tables(world.state, world.disk)
         world.rest()
 
 
 @pytest.mark.parametrize("operation", range(25))
-def test_a_second_power_cut_during_the_recovery_from_the_first(operation):
+@pytest.mark.parametrize("collector", COLLECTORS)
+def test_a_second_power_cut_during_the_recovery_from_the_first(collector, operation):
     for seed in range(6):
-        world = StoreWorld(new_disk(seed), OWNERS)
+        world = StoreWorld(new_disk(seed), OWNERS, COLLECTORS[collector])
         run_until(world, 37)
         world.disk.power_cut()
         left = [operation]

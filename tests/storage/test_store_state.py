@@ -7,7 +7,8 @@ import pytest
 from tests.support.store import FOLDER, SMALL, body_of, msg_id, new_disk, record
 from tests.support.store_world import StoreWorld
 from warrenmq.settings import Settings
-from warrenmq.storage.combine import Combine, Survivor, placed, runs
+from warrenmq.storage.combine import placed, runs
+from warrenmq.storage.gc_jobs import Combine, Survivor
 from warrenmq.storage.owner_refs import OwnerRefs
 from warrenmq.storage.store_effects import Confirm, Reply
 from warrenmq.storage.store_recovery import wipe

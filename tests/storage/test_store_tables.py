@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.store import FOLDER, msg_id, new_disk
-from warrenmq.storage import file_handles
 from warrenmq.storage.cur_file_cache import CurFileCache
 from warrenmq.storage.file_handles import FileHandles
 from warrenmq.storage.file_summary import FileSummary
@@ -186,43 +185,74 @@ class TestFileSummary:
         assert (files.sum_valid_data, files.sum_file_size) == (40, 40)
 
     def test_nobody_begins_to_read_a_locked_a_missing_or_the_current_file(self) -> None:
-        files = FileSummary()
-        files.add(0)
-        files.add(1)
+        files = three_files(b"c")
         assert files.begin_read(0, b"c")
-        assert not files.begin_read(1, b"c")
+        assert not files.begin_read(2, b"c")
         assert not files.begin_read(7, b"c")
         files.lock_file(0)
         assert not files.begin_read(0, b"c")
-        assert files.first_with_readers([1, 0]) == 0
+        assert files.await_readers([1, 0], None) == 0
 
-    def test_the_last_reader_of_a_locked_file_tells_the_collector(self) -> None:
-        files = FileSummary()
-        files.add(0)
-        files.add(1)
+    def test_files_that_are_compacted_in_place_are_read_whatever_happens_to_them(self) -> None:
+        files = three_files(b"c")
+        files.in_place = True
+        files.lock_file(0)
+        assert [files.begin_read(number, b"c") for number in (0, 2, 7)] == [1, 2, 0]
+
+    def test_the_last_reader_that_the_collector_waits_for_tells_it(self) -> None:
+        files = three_files(b"c", b"d")
         for reader in (b"c", b"c", b"d"):
             files.begin_read(0, reader)
         assert not files.end_read(0, b"c")
         files.lock_file(0)
+        assert files.await_readers([0, 1], None) == 0
         assert not files.end_read(0, b"c")
         assert files.end_read(0, b"d")
+        assert files.await_readers([0, 1], None) is None
         files.unlock_file(0)
         files.begin_read(0, b"c")
         assert not files.end_read(0, b"c")
 
-    def test_readers_of_a_dead_client_are_released_once(self) -> None:
-        files = FileSummary()
-        for number in range(3):
-            files.add(number)
+    def test_only_readers_up_to_the_threshold_are_waited_for(self) -> None:
+        files = three_files(b"c", b"d", b"e")
+        files.in_place = True
         files.begin_read(0, b"c")
-        files.begin_read(0, b"c")
-        files.begin_read(1, b"c")
-        files.begin_read(1, b"d")
-        files.lock_file(0)
-        files.lock_file(1)
+        threshold = files.last_mark()
+        files.begin_read(0, b"d")
+        files.begin_read(1, b"e")
+        assert files.await_readers([0], threshold) == 0
+        assert not files.end_read(0, b"d")
+        assert not files.end_read(1, b"e")
+        files.begin_read(0, b"d")
+        assert files.end_read(0, b"c")
+        assert files.await_readers([0], threshold) is None
+
+    def test_readers_of_a_dead_client_are_released_and_it_never_reads_again(self) -> None:
+        files = three_files(b"c", b"d")
+        for number, reader in ((0, b"c"), (0, b"c"), (1, b"c"), (1, b"d")):
+            files.begin_read(number, reader)
+        assert files.await_readers([0], None) == 0
+        assert files.await_readers([1], None) == 1
         assert files.release_reader(b"c") == [0]
         assert not files.end_read(0, b"c")
-        assert files.first_with_readers([0, 1]) == 1
+        assert not files.begin_read(0, b"c")
+        assert files.await_readers([0, 1], None) == 1
+
+    def test_a_client_that_dies_between_its_last_read_and_telling_the_collector_is_told_of(self) -> None:
+        files = three_files(b"c")
+        files.begin_read(0, b"c")
+        assert files.await_readers([0], None) == 0
+        assert files.end_read(0, b"c")
+        assert files.release_reader(b"c") == [0]
+
+
+def three_files(*readers: bytes) -> FileSummary:
+    files = FileSummary()
+    for number in range(3):
+        files.add(number)
+    for reader in readers:
+        files.admit(reader)
+    return files
 
 
 class TestMessageIndex:
@@ -279,7 +309,7 @@ class TestFileHandles:
     def test_a_file_is_opened_once_and_anew_after_it_was_rewritten(self) -> None:
         disk = new_disk()
         disk.replace(f"{FOLDER}/0.rdq", b"old bytes")
-        handles = FileHandles(disk, FOLDER)
+        handles = FileHandles(disk, FOLDER, 64)
         assert handles.pread(0, 3, 0) == b"old"
         disk.replace(f"{FOLDER}/0.rdq", b"new bytes")
         assert handles.pread(0, 3, 0) == b"old"
@@ -288,12 +318,11 @@ class TestFileHandles:
         handles.close()
         handles.drop(7)
 
-    def test_the_least_recently_used_is_closed_when_there_are_too_many(self, monkeypatch) -> None:
-        monkeypatch.setattr(file_handles, "OPEN_FILES", 2)
+    def test_the_least_recently_used_is_closed_when_there_are_too_many(self) -> None:
         disk = new_disk()
         for number in range(3):
             disk.replace(f"{FOLDER}/{number}.rdq", b"%d" % number)
-        handles = FileHandles(disk, FOLDER)
+        handles = FileHandles(disk, FOLDER, 2)
         for number in (0, 1, 0, 2):
             handles.pread(number, 1, 0)
         assert list(handles._handles) == [0, 2]
@@ -301,7 +330,7 @@ class TestFileHandles:
     def test_a_handle_in_use_is_closed_when_its_last_user_leaves(self) -> None:
         disk = new_disk()
         disk.replace(f"{FOLDER}/0.rdq", b"0")
-        handles = FileHandles(disk, FOLDER)
+        handles = FileHandles(disk, FOLDER, 64)
         handle = handles._enter(0)
         closed = []
         handle.file.close = lambda: closed.append(1)

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections import Counter, deque
 
 from tests.support.store import FOLDER, QUARANTINE, SMALL, body_of, check_at_rest, msg_id
-from warrenmq.storage.combine import Combine, Phase, commit, prepare
+from warrenmq.storage import combine, compact
+from warrenmq.storage.gc_jobs import Combine, Compact, Delete, Phase, Truncate
 from warrenmq.storage.rdq import file_name
 from warrenmq.storage.store_dump import save
 from warrenmq.storage.store_effects import Confirm, Reply
@@ -21,8 +22,9 @@ from warrenmq.trace.events import Trigger
 class StoreWorld:
     """A store on a disk and its queues; `held` is the model: owner -> how often it holds which message."""
 
-    def __init__(self, disk, owners):
+    def __init__(self, disk, owners, settings=SMALL):
         self.disk = disk
+        self.settings = settings
         self.owners = owners
         self.held = {owner: Counter() for owner in owners}
         self.confirmed = {owner: set() for owner in owners}  # safe, as far as the publisher knows
@@ -36,7 +38,7 @@ class StoreWorld:
         claims = {owner: list(held.elements()) for owner, held in self.held.items()}
         recovered = recover(self.disk, FOLDER, claims.items(), QUARANTINE, "store")
         self.damaged = recovered.damaged
-        self.state = MsgStoreState(self.disk, FOLDER, SMALL, recovered, None)
+        self.state = MsgStoreState(self.disk, FOLDER, self.settings, recovered, None)
         self.mail, self.jobs, self.crefs = deque(), deque(), {}
         self.carry_out()
         for owner in self.owners:
@@ -149,17 +151,25 @@ class StoreWorld:
     def run_job(self):
         """As actors/msg_store_gc.py."""
         job = self.jobs.popleft()
-        job.phase = Phase.DONE
-        if isinstance(job, Combine):
-            try:
-                prepare(self.disk, FOLDER, job.destination, job.survivors)
-            except OSError:
-                job.phase = Phase.FAILED
-            else:
-                commit(self.disk, FOLDER, job.destination)
-                self.disk.unlink(f"{FOLDER}/{file_name(job.source)}")
-        else:
-            self.disk.unlink(f"{FOLDER}/{file_name(job.file)}")
+        path = f"{FOLDER}/{file_name(job.files[0])}"
+        job.phase = Phase.RUNNING
+        try:
+            match job:
+                case Combine():
+                    combine.prepare(self.disk, FOLDER, job.destination, job.survivors)
+                    combine.commit(self.disk, FOLDER, job.destination)
+                    if job.source is not None:
+                        self.disk.unlink(f"{FOLDER}/{file_name(job.source)}")
+                case Compact():
+                    job.plan = compact.plan([(offset, total) for _, offset, total in job.survivors])
+                    compact.fill_holes(self.disk, path, job.plan)
+                case Truncate():
+                    compact.truncate(self.disk, path, job.size, job.vacated)
+                case Delete():
+                    self.disk.unlink(path)
+            job.phase = Phase.DONE
+        except OSError:
+            job.phase = Phase.FAILED
         self.state.completed(job)
         self.carry_out()
 
@@ -170,6 +180,15 @@ class StoreWorld:
             assert self.state.retry()
         self.state.resume_gc()
         self.carry_out()
+
+    def idle(self):
+        """Two intervals pass in which nothing else happens; every interval ends, as there is no other clock."""
+        self.rest()
+        for _ in range(2):
+            self.state.interval_begins()
+            self.state.interval_ended()
+            self.carry_out()
+            self.rest()
 
     def rest(self):
         """Everything is handled: the strict invariants hold."""

@@ -11,10 +11,12 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from tests.support.trace_writer import Actor, RunRows
+from warrenmq.storage.compact import plan
 from warrenmq.trace.events import (
     CLEAN,
     CONFIRM_DURABLE,
     CONFIRM_TRANSIENT,
+    DIRECT,
     DIRTY,
     DROP_PURGED,
     DROP_REJECTED,
@@ -83,6 +85,8 @@ class StoreModel:
     current: int = 0
     written: int = 0
     safe: int = 0
+    mark: int = 0
+    """Of the youngest reader."""
     waiting: list[tuple[Queue, int]] = field(default_factory=list)
     """Confirms that wait for the sync."""
 
@@ -159,6 +163,8 @@ class Model:
             self.sync_store(Trigger.MAILBOX_EMPTY)
         if self.rng.random() < 0.2:
             self.combine()
+        elif self.rng.random() < 0.2:
+            self.compact(queue)
         if self.rng.random() < 0.1:
             self.delete_empty()
             self.read(queue)
@@ -508,6 +514,33 @@ class Model:
         del store.ends[right]
         self.emit(store.actor, Ev.UNLOCK, a=left)
         self.tell_file(left)
+
+    def compact(self, reader: Queue) -> None:
+        """A file's last records move into its holes, and it is cut when a reader has left; another one begins."""
+        store = self.store
+        file = next((n for n in sorted(store.ends) if n != store.current and 0 < self.valid(n) < store.ends[n]), None)
+        if file is None:
+            return
+        assert store.actor is not None
+        self.emit(store.actor, Ev.LOCK, a=file)
+        for msg in [msg for msg, place in store.place.items() if place[0] == file and not store.refs.get(msg)]:
+            del store.place[msg]
+        ids = {place[1]: msg for msg, place in store.place.items() if place[0] == file}
+        records = sorted((place[1], place[2]) for place in store.place.values() if place[0] == file)
+        todo = plan(records)
+        self.emit(store.collector, Ev.COMPACT_START, a=file, b=self.valid(file), c=sum(records[-1]))
+        for source, target, total in todo.moves:
+            msg = ids[source]
+            self.emit(store.collector, Ev.COMPACT_MOVE, msg=msg, pseq=source, a=file, b=target, c=total)
+            store.place[msg] = (file, target, total)
+        self.emit(store.collector, Ev.COMPACT_DONE, a=file, b=todo.size)
+        self.emit(store.actor, Ev.UNLOCK, a=file)
+        threshold, store.mark = store.mark + 1, store.mark + 2
+        self.emit(reader.actor, Ev.READ, DIRECT, peer=store.actor.id, pseq=threshold, a=file)
+        self.emit(store.collector, Ev.TRUNCATE, pseq=threshold, a=file, b=todo.size, c=store.ends[file] - todo.size)
+        self.emit(reader.actor, Ev.READ, DIRECT, peer=store.actor.id, pseq=threshold + 1, a=file)
+        store.ends[file] = todo.size
+        self.tell_file(file)
 
     # ends
 

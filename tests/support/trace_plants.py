@@ -32,10 +32,14 @@ from tests.support.trace_writer import (
 from warrenmq.trace.events import (
     CONFIRM_DURABLE,
     CONFIRM_TRANSIENT,
+    DIRECT,
     DROP_PURGED,
     IN_STORE,
     PERSISTENT,
     REDELIVERED,
+    ROLL_FOR_LARGE,
+    ROLL_GARBAGE,
+    ROLL_LARGE,
     WRITTEN,
     Decision,
     Ev,
@@ -382,6 +386,83 @@ def a_move_into_a_file_that_is_not_locked(runs: list[RunRows]) -> bool:
             for start in collector.find(Ev.GC_START):
                 lock = [row for row in store.find(Ev.LOCK, a=start[A]) if row[T] < start[T]][-1]
                 become(lock, Ev.READ)
+                return True
+    return False
+
+
+@plant("S4")
+def a_compaction_without_a_lock(runs: list[RunRows]) -> bool:
+    for run, store in stores(runs):
+        for collector in run.of("MsgStoreGC"):
+            for move in collector.find(Ev.COMPACT_MOVE):
+                lock = [row for row in store.find(Ev.LOCK, a=move[A]) if row[T] < move[T]][-1]
+                become(lock, Ev.READ)
+                return True
+    return False
+
+
+@plant("S3")
+def a_file_cut_below_its_live_records(runs: list[RunRows]) -> bool:
+    for run in runs:
+        for collector in run.of("MsgStoreGC"):
+            for row in collector.find(Ev.TRUNCATE):
+                row[B] = 0
+                return True
+    return False
+
+
+@plant("S5")
+def a_record_moved_onto_its_own_old_place(runs: list[RunRows]) -> bool:
+    for run in runs:
+        for collector in run.of("MsgStoreGC"):
+            for one, two in zip(collector.rows, collector.rows[1:], strict=False):
+                if event(one) == Ev.COMPACT_MOVE and event(two) == Ev.COMPACT_DONE:
+                    one[B] = one[PSEQ] - one[C] + 1
+                    return True
+    return False
+
+
+@plant("S8")
+def a_truncation_that_did_not_wait_for_a_reader(runs: list[RunRows]) -> bool:
+    for run in runs:
+        for collector in run.of("MsgStoreGC"):
+            for cut in collector.find(Ev.TRUNCATE):
+                for queue in run.of("QueueProcess"):
+                    for read in queue.find(Ev.READ, flag=DIRECT):
+                        if read[T] > cut[T] and read[A] == cut[A]:
+                            read[PSEQ] = cut[PSEQ]
+                            return True
+    return False
+
+
+@plant("S6")
+def a_file_left_for_a_large_message_that_is_not_there(runs: list[RunRows]) -> bool:
+    for _, store in stores(runs):
+        for row in store.find(Ev.ROLL):
+            set_flag(row, ROLL_FOR_LARGE)
+            return True
+    return False
+
+
+@plant("S6")
+def a_file_left_as_a_large_messages_own_with_others_in_it(runs: list[RunRows]) -> bool:
+    for _, store in stores(runs):
+        for row in store.find(Ev.ROLL):
+            if len(store.find(Ev.APPEND, a=row[B])) > 1:
+                set_flag(row, ROLL_LARGE)
+                return True
+    return False
+
+
+@plant("S6")
+def a_file_left_because_of_garbage_that_it_has_not(runs: list[RunRows]) -> bool:
+    for _, store in stores(runs):
+        for row in store.find(Ev.ROLL):
+            live = {each[MSG]: each[C] for each in store.find(Ev.APPEND, a=row[B]) if each[T] < row[T]}
+            for gone in store.find(Ev.STORE_REMOVE):
+                live.pop(gone[MSG], 0)
+            if sum(live.values()) * 2 >= row[C]:
+                set_flag(row, ROLL_GARBAGE)
                 return True
     return False
 

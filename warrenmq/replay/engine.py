@@ -132,10 +132,11 @@ def _events_of(world: World) -> dict[str, int]:
 def _stores(world: World) -> dict[str, dict[str, int]]:
     stores: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for who, mark in sorted(world.landmarks.items()):
-        if Ev.GC_START in mark.events:
+        if mark.events & {Ev.GC_START, Ev.COMPACT_START}:
             entry = world.runs[who[0]].actors.get(who[1])
             if entry is not None and entry.parent:
-                stores[world.name((who[0], entry.parent))]["gc_runs"] += mark.count(Ev.GC_DONE)
+                runs = mark.count(Ev.GC_DONE) + mark.count(Ev.COMPACT_DONE)
+                stores[world.name((who[0], entry.parent))]["gc_runs"] += runs
         if not mark.events & {Ev.STORE_RECOVERED, Ev.STORE_WRITE}:
             continue
         told = stores[world.name(who)]

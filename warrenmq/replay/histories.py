@@ -59,7 +59,7 @@ def disk(picture: Picture, measures: Measures, rare: Iterable[Row], runs: Sequen
 def _found_and_freed(
     on_disk: dict[Store, Counter[int]], rare: Iterable[Row], runs: Sequence[Run], axis: Axis
 ) -> None:
-    """Files that a store found at its start, deleted, or had combined."""
+    """Files that a store found at its start, deleted, or had combined or compacted."""
     known: dict[Store, set[int]] = defaultdict(set)
     for row in rare:
         store = (row.run, row.actor)
@@ -70,7 +70,7 @@ def _found_and_freed(
             on_disk[store][axis.point_of(row)] += row.c
         elif row.event == Ev.FILE_DELETE and store in on_disk:
             on_disk[store][axis.point_of(row)] -= row.b
-        elif row.event == Ev.GC_DONE:
+        elif row.event in {Ev.GC_DONE, Ev.TRUNCATE}:
             owner = _owner(row, on_disk, runs)
             if owner is not None:
                 on_disk[owner][axis.point_of(row)] -= row.c
@@ -101,7 +101,7 @@ def files(picture: Picture, rare: Sequence[Row], runs: Sequence[Run]) -> None:
             bars[store][row.a] = FileBar(store, row.a, row.b, row.c)
         elif row.event == Ev.FILE_DELETE:
             bars[store].pop(row.a, None)
-        elif row.event == Ev.GC_DONE and (owner := _owner(row, stores, runs)):
+        elif row.event == Ev.GC_DONE and row.a != row.b and (owner := _owner(row, stores, runs)):
             bars[runs[row.run].actor_name(owner[1])].pop(row.b, None)
     picture.files = [bar for store in sorted(bars) for _, bar in sorted(bars[store].items())]
 

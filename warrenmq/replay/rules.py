@@ -57,10 +57,12 @@ RULES: dict[str, Rule] = {
              "only to locked files.", "MS 6.4, 8, I15, I24", ("files",)),
         Rule("S5", "contiguous offsets", "A record begins where the one before it in its file ended.", "MS 6.1, I7, I19",
              ("files",)),
-        Rule("S6", "roll at the limit", "A file is left when it has reached the limit, not before and not later.",
-             "MS 6.1, I18", ("files",)),
+        Rule("S6", "roll at the limit", "A file is left when it has reached the limit, not before and not later, but for a "
+             "large message that gets a file of its own and for a file that is mostly garbage.", "MS 6.1, I18", ("files",)),
         Rule("S7", "true triggers", "A flush writes what was appended since the last one, for the reason it names.",
              "MS 6.1, 7.1; TF 3d (S3)", ("files",)),
+        Rule("S8", "truncation waits", "A file is cut after compaction when every reader has left that began before the "
+             "records had their new places.", "MS 8.7, I25", ("files",)),
         Rule("R1", "restarts within intensity", "A supervisor restarts no more often than its intensity allows, and "
              "gives up only when it is exceeded.", "MS 13.3", ("supervisor",)),
         Rule("R2", "the dead are silent", "An incarnation writes no row after its successor has started.", "MS 13.2",

@@ -166,6 +166,11 @@ class World:
             return True
         return mark.stopped is not None and mark.last_work < t
 
+    def was_killed(self, who: Who) -> bool:
+        """Whether the actor was killed, which its thread notices only when it does something."""
+        stopped = self.landmark(who).stopped
+        return stopped is not None and stopped[8] & 0xFF == Reason.KILLED
+
     def ended_cleanly(self, run: int) -> bool:
         """The run wrote RUN_END, and the last incarnation of each queue and store in it stopped in good order."""
         if run not in self._clean:

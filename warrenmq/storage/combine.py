@@ -11,16 +11,13 @@ a complete file at least, and in two at most, with the same bytes: recovery take
 the left file in place, through a temporary file that has only what it overwrites; between its truncation with zeros
 and the copying back, a crash loses messages: defect 35 of the reference.)
 
-Only the collector's process works on locked files, and only the store's on the tables: a job goes to the collector
-with the survivors in it, and comes back when the files have changed.
+A file can also be combined alone: then there is no 3, and its garbage is gone.
 """
 
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
-from enum import Enum, auto
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from warrenmq.errors import CorruptFile
 from warrenmq.storage import rdq
@@ -29,59 +26,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from warrenmq.storage.disk import Disk, File
-
-Survivor: TypeAlias = tuple[bytes, int, int]
-"""(message id, offset, total size)"""
+    from warrenmq.storage.gc_jobs import Survivor
 
 RUN = 1 << 20
 """Bytes that are copied at once, at least one record."""
-
-
-class Phase(Enum):
-    """How far a job has come; written by the collector, read by a store that stops."""
-
-    WAITING = auto()
-    RUNNING = auto()
-    DONE = auto()
-    FAILED = auto()
-    """The disk is full; the files are as before."""
-
-
-@dataclass(slots=True)
-class Combine:
-    """Store -> GC, and back: make `destination` of the survivors of both.  Both are locked."""
-
-    destination: int
-    source: int
-    survivors: list[tuple[int, list[Survivor]]]
-    """Of the destination, then of the source; (file, its survivors in order of offset)."""
-    phase: Phase = Phase.WAITING
-
-    @property
-    def files(self) -> tuple[int, ...]:
-        """The locked files."""
-        return self.destination, self.source
-
-    @property
-    def size(self) -> int:
-        """Bytes of all survivors."""
-        return sum(total for _, survivors in self.survivors for _, _, total in survivors)
-
-
-@dataclass(slots=True)
-class Delete:
-    """Store -> GC, and back: delete a file with no survivors.  It is locked."""
-
-    file: int
-    phase: Phase = Phase.WAITING
-
-    @property
-    def files(self) -> tuple[int, ...]:
-        """The locked file."""
-        return (self.file,)
-
-
-Job: TypeAlias = Combine | Delete
 
 
 def placed(survivors: list[tuple[int, list[Survivor]]]) -> list[Survivor]:

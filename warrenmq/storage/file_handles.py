@@ -2,7 +2,8 @@
 
 An Erlang descriptor belongs to its process, so RabbitMQ's clients have handles of their own, and a handshake to have
 them closed before a file may go (reference, section 8.3).  Here a file is read by position from any thread:
-one handle a file does for all, and the collector closes it the moment the file was rewritten or deleted.
+one handle a file does for all, and the store drops it when the file was replaced or deleted.  (One that is compacted in
+place stays the same file.)
 
 A handle that somebody is just reading with stays open until that is over: a descriptor number that was given
 back could be another file's.
@@ -18,9 +19,6 @@ from warrenmq.storage import rdq
 if TYPE_CHECKING:
     from warrenmq.storage.disk import Disk, File
 
-OPEN_FILES = 64
-"""Handles kept for the next reader; 1 GiB of messages with files of 16 MiB."""
-
 
 class _Handle:
     __slots__ = ("dropped", "file", "users")
@@ -32,11 +30,15 @@ class _Handle:
 
 
 class FileHandles:
-    """File number -> open file, least recently used first."""
+    """File number -> open file, least recently used first.
 
-    def __init__(self, disk: Disk, directory: str) -> None:
+    No more than the high watermark are kept for the next reader; those in use beyond that are closed by their last user.
+    """
+
+    def __init__(self, disk: Disk, directory: str, high_watermark: int) -> None:
         self._disk = disk
         self._directory = directory
+        self._high_watermark = high_watermark
         self._handles: dict[int, _Handle] = {}
         self._lock = Lock()
 
@@ -70,7 +72,7 @@ class FileHandles:
                 handle = _Handle(self._disk.open_read(self.path(number)))
             self._handles[number] = handle  # the most recently used now
             handle.users += 1
-            if len(self._handles) > OPEN_FILES:
+            if len(self._handles) > self._high_watermark:
                 self._discard(self._handles.pop(next(iter(self._handles))))
         return handle
 

@@ -4,14 +4,21 @@ The files form a row from the eldest to the current one, in ascending number; on
 
 Concurrency.  The store alone adds, removes and counts, so `valid_total_size`, `file_size`, `left`, `right` and `ids`
 need no lock.  `locked` and `readers` decide between a client that wants to read a file and the garbage collector
-that wants to rewrite it, so they change under one lock:
+that wants to change it, so they change under one lock:
 
-    client       begin_read: refused if locked or current, else one reader more.  end_read
+    client       begin_read: a mark, higher than all before; end_read
     store        lock_file, then sends the file to the collector
-    collector    waits until a locked file has no reader; whoever ends the last read tells it
+    collector    await_readers: somebody with an old mark still reads it?  Then whoever ends the last such read tells
 
-RabbitMQ has two counters without a lock here and a client that looks twice (reference, section 4.4, steps 3 to 6); the
-outcome is the same.  Readers are counted by client, so that those of a dead client can be released.
+    | collector        | a locked file           | the current file        | it waits for                             |
+    | ---------------- | ----------------------- | ----------------------- | ---------------------------------------- |
+    | combine          | nobody begins to read   | nobody begins to read   | all readers, before it combines          |
+    | compact          | is read as any other    | is read as any other    | readers older than the threshold, before |
+    | (`in_place`)     |                         |                         | it truncates                             |
+
+RabbitMQ has two counters without a lock for the first (reference, section 4.4, steps 3 to 6), and times of reading for
+the second; the outcome is the same.  Readers are known by client: those of a dead one are released, and a client that
+was not admitted, or is dead, begins no read.  So nothing that a client leaves behind can make the collector wait.
 """
 
 from __future__ import annotations
@@ -35,8 +42,10 @@ class FileRow:
     file_size: int = 0
     locked: bool = False
     """It is at the garbage collector."""
-    readers: dict[bytes, int] = field(default_factory=dict)
-    """Client -> direct reads in progress."""
+    readers: dict[bytes, tuple[int, int]] = field(default_factory=dict)
+    """Client -> (direct reads in progress, mark of the first of them)."""
+    awaited: int | None = None
+    """The collector waits until no reader with this mark or an older one is left."""
     ids: list[bytes] = field(default_factory=list)
     """Messages that were put here, in order of offset.  Some may have gone elsewhere: the index decides."""
 
@@ -50,6 +59,10 @@ class FileSummary:
         """The file that is appended to: the last one."""
         self.sum_valid_data = 0
         self.sum_file_size = 0
+        self.in_place = False
+        """Files are compacted in place: a lock keeps no reader out, and the current file can be read, too."""
+        self._mark = 0
+        self._clients: set[bytes] = set()
         self._lock = Lock()
 
     # the store's
@@ -97,7 +110,7 @@ class FileSummary:
         return row
 
     def lock_file(self, number: int) -> None:
-        """From now on nobody begins to read the file directly."""
+        """It goes to the collector."""
         with self._lock:
             self.rows[number].locked = True
 
@@ -108,39 +121,69 @@ class FileSummary:
     def is_locked(self, number: int) -> bool:
         return self.rows[number].locked
 
+    def last_mark(self) -> int:
+        """Every reader that begins from now on has a higher one."""
+        with self._lock:
+            return self._mark
+
+    def admit(self, reader: bytes) -> None:
+        """A client that may read."""
+        with self._lock:
+            self._clients.add(reader)
+
+    def release_reader(self, reader: bytes) -> list[int]:
+        """The client is dead.  Returns the files that the collector need not wait for any more."""
+        with self._lock:
+            self._clients.discard(reader)
+            for row in self.rows.values():
+                row.readers.pop(reader, None)
+            # not only those that it read: it may have died between its last read and telling the collector
+            return [n for n, row in self.rows.items() if _is_over(row)]
+
     # the clients'
 
-    def begin_read(self, number: int, reader: bytes) -> bool:
-        """Enter a file; False if it is locked, the current one, or gone: ask the store."""
+    def begin_read(self, number: int, reader: bytes) -> int:
+        """Enter a file: the mark of this read; 0 if that cannot be: ask the store."""
         with self._lock:
             row = self.rows.get(number)
-            if row is None or row.locked or row.right is None:
-                return False
-            row.readers[reader] = row.readers.get(reader, 0) + 1
-        return True
+            if row is None or reader not in self._clients:
+                return 0
+            if not self.in_place and (row.locked or row.right is None):
+                return 0
+            self._mark += 1
+            count, first = row.readers.get(reader, (0, self._mark))
+            row.readers[reader] = count + 1, first
+            return self._mark
 
     def end_read(self, number: int, reader: bytes) -> bool:
-        """Leave a file; True if the collector must be told that it has no readers any more."""
+        """Leave a file; True if the collector must be told that it need not wait any more."""
         with self._lock:
             row = self.rows.get(number)
             if row is None or reader not in row.readers:
                 return False  # released as a dead client's
-            left = row.readers[reader] - 1
-            if left:
-                row.readers[reader] = left
-            else:
-                del row.readers[reader]
-            return row.locked and not row.readers
-
-    def release_reader(self, reader: bytes) -> list[int]:
-        """The client is dead; the files whose last reader it was, and that the collector waits for."""
-        with self._lock:
-            left = [n for n, row in self.rows.items() if row.readers.pop(reader, 0)]
-            return [n for n in left if self.rows[n].locked and not self.rows[n].readers]
+            count, first = row.readers.pop(reader)
+            if count > 1:
+                row.readers[reader] = count - 1, first
+            return _is_over(row)
 
     # the collector's
 
-    def first_with_readers(self, numbers: Iterable[int]) -> int | None:
-        """The first of these files that somebody reads."""
+    def await_readers(self, numbers: Iterable[int], threshold: int | None) -> int | None:
+        """The first of these files that somebody reads who began no later than `threshold` (None = ever).
+
+        Whoever ends the last such read of it will say so.
+        """
         with self._lock:
-            return next((n for n in numbers if self.rows[n].readers), None)
+            for number in numbers:
+                row = self.rows[number]
+                row.awaited = self._mark if threshold is None else threshold
+                if not _is_over(row):
+                    return number
+                row.awaited = None
+        return None
+
+
+def _is_over(row: FileRow) -> bool:
+    """Whether the collector waited, and need not."""
+    awaited = row.awaited
+    return awaited is not None and all(first > awaited for _, first in row.readers.values())

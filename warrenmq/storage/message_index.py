@@ -47,6 +47,15 @@ class MessageIndex:
         refs, _, _, total = self._entries[msg_id]
         self._entries[msg_id] = (refs, file, offset, total)
 
+    def relocate(self, msg_id: bytes, file: int, source: int, target: int) -> None:
+        """The record was copied to another place of its file, unless its entry went elsewhere meanwhile.
+
+        A message that lost its last reference while its file was at the collector may have been written anew.
+        """
+        entry = self._entries.get(msg_id)
+        if entry is not None and entry[1:3] == (file, source):
+            self._entries[msg_id] = (entry[0], file, target, entry[3])
+
     def delete(self, msg_id: bytes) -> None:
         del self._entries[msg_id]
 

@@ -24,6 +24,9 @@ ID_SIZE = 16
 OVERHEAD = HEAD.size + len(MARKER)
 """Bytes of a record beyond its body: 25."""
 
+LARGE_MESSAGE = 4_000_000
+"""Bytes of a body from which on a message gets a file of its own (RabbitMQ from 4.0)."""
+
 EXTENSION = ".rdq"
 TEMPORARY = ".rdq.tmp"
 """A combined file that is not complete yet; never the only copy of anything."""

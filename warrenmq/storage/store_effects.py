@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from warrenmq.storage.combine import Combine, Delete
+from warrenmq.storage.gc_jobs import Combine, Compact, Delete, Truncate
 
 if TYPE_CHECKING:
-    from warrenmq.storage.store_tables import Client
+    from warrenmq.storage.store_tables import Client, StoreTables
 
 
 @dataclass(slots=True)
@@ -37,9 +37,25 @@ class StoreStatistics:
     references: int
     current_file: int
     files: tuple[tuple[int, int, int, bool, int], ...]
-    """(file, file_size, valid_total_size, locked, readers), ascending."""
+    """(file, file_size, valid_total_size, locked, clients that read it), ascending."""
     disk_full: bool
 
+    @classmethod
+    def of(cls, tables: StoreTables, *, disk_full: bool) -> StoreStatistics:
+        """Counted now."""
+        files = tables.files
+        counts = [entry[0] for _, entry in tables.index.items() if entry[0]]
+        return cls(
+            messages=len(counts),
+            references=sum(counts),
+            current_file=files.current,
+            files=tuple(
+                (number, row.file_size, row.valid_total_size, row.locked, len(row.readers))
+                for number, row in files.rows.items()
+            ),
+            disk_full=disk_full,
+        )
 
-Effect: TypeAlias = Confirm | Reply | Combine | Delete
-"""A Combine or a Delete goes to the garbage collector."""
+
+Effect: TypeAlias = Confirm | Reply | Combine | Compact | Truncate | Delete
+"""A job goes to the garbage collector."""

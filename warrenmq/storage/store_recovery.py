@@ -36,8 +36,8 @@ from warrenmq.storage.store_dump import CLEAN, INDEX, SUMMARY, NotClean, load
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from warrenmq.storage.combine import Survivor
     from warrenmq.storage.disk import Disk, File
+    from warrenmq.storage.gc_jobs import Survivor
     from warrenmq.storage.message_index import Entry
 
 

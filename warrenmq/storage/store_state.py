@@ -1,4 +1,4 @@
-"""The message store's state (rabbit_msg_store, era up to 3.12; reference: message-store.md, sections 4 to 8).
+"""The message store's state (rabbit_msg_store; reference: message-store.md, sections 4 to 8).
 
 A call changes tables and the current file, and leaves what is to be said to others in `effects`; the actor around it
 (actors/msg_store.py) sends that.  No threads, no time.
@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Any
 
 from warrenmq.errors import CorruptFile
 from warrenmq.log import Log
-from warrenmq.storage.combine import Phase
 from warrenmq.storage.flying import processes_remove, processes_write
+from warrenmq.storage.gc_jobs import Phase
+from warrenmq.storage.gc_plan import is_mostly_garbage
 from warrenmq.storage.rdq import body_of
 from warrenmq.storage.store_actions import (
-    FileState,
     Mask,
     Place,
     RemoveAction,
@@ -33,7 +33,7 @@ from warrenmq.storage.store_actions import (
     remove_action,
     write_action,
 )
-from warrenmq.storage.store_effects import Reply, StoreStatistics
+from warrenmq.storage.store_effects import Reply
 from warrenmq.storage.store_gc import DeferredRead, DeferredRemove, StoreGc
 from warrenmq.storage.store_tables import StoreTables, trace_number
 from warrenmq.storage.store_trace import tell_recovered, tell_remove, tell_write
@@ -44,10 +44,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from warrenmq.settings import Settings
-    from warrenmq.storage.combine import Job
     from warrenmq.storage.cur_file_cache import Batch
     from warrenmq.storage.disk import Disk
     from warrenmq.storage.flying import Seen
+    from warrenmq.storage.gc_jobs import Job
     from warrenmq.storage.message_index import Entry
     from warrenmq.storage.store_effects import Effect
     from warrenmq.storage.store_gc import Deferred
@@ -65,20 +65,23 @@ class MsgStoreState:
         self, disk: Disk, directory: str, settings: Settings, recovered: Recovered, trace: ActorTrace | None
     ) -> None:
         """Take over what recovery found."""
-        self.tables = StoreTables(disk, directory, recovered.index, recovered.files)
+        recovered.files.in_place = settings.msg_store_gc == "compact"
+        self.tables = StoreTables(disk, directory, settings, recovered.index, recovered.files)
         self.owners = recovered.owners
         self.clients: dict[bytes, Client] = {}
         self.effects: list[Effect] = []
-        self.gc = StoreGc(self.tables, settings.msg_store_file_size_limit, self.effects, trace)
+        self.gc = StoreGc(self.tables, settings, self.effects, trace)
         self.writer = StoreWriter(disk, directory, self.tables, settings, self.effects, trace)
         self._backlog: deque[tuple[Client, Batch, Batch]] = deque()
         """Writes that wait for space: (client, batch, what is left of it)."""
+        self._appended_to = Place(-1, 0)
+        """Where the next record would have gone when the interval of garbage collection began."""
         self._trace = trace
         self._log = Log("warrenmq.store")
         tell_recovered(trace, recovered)
         for file in list(self.tables.files.rows):
-            self.gc.delete_if_empty(file)
-        self.gc.maybe_combine()
+            self._left_file(file)
+        self.gc.collect()
 
     # clients
 
@@ -86,7 +89,7 @@ class MsgStoreState:
         """A queue process began.  It believes that its queue holds these messages (a message twice if it is in the
         queue twice); the store drops references that it no longer claims.
 
-        Returns which of them the store has, and the files whose last reader a dead incarnation was.
+        Returns which of them the store has, and the files that have no reader to wait for any more.
         """
         unread = [
             file
@@ -103,11 +106,12 @@ class MsgStoreState:
                 self.tables.index.count(msg_id, 1)
                 self.owners.add(owner, msg_id)
         self.clients[client.cref] = client
-        self.gc.maybe_combine()
+        self.tables.files.admit(client.cref)
+        self.gc.collect()
         return {msg_id for msg_id in claimed if msg_id in held}, unread
 
     def forget(self, cref: bytes) -> list[int]:
-        """A client ended or died.  Its owner's references stay.  Returns the files whose last reader it was."""
+        """A client ended or died; its owner's references stay.  Returns the files that have no reader to wait for."""
         client = self.clients.pop(cref, None)
         if client is not None:
             self.writer.forget(client)
@@ -123,7 +127,7 @@ class MsgStoreState:
         """The client's queue is being deleted: from now on its writes of unknown messages do not count."""
         client = self.clients.get(cref)
         if client is not None:
-            client.died_at = Place(self.writer.file.number, self.writer.file.offset)
+            client.died_at = self._end()
             self.writer.forget(client)
             client.wants_confirms = False
 
@@ -135,7 +139,7 @@ class MsgStoreState:
         for msg_id in self.owners.all_of(client.owner):
             self._drop_reference_of_the_dead(client.owner, msg_id, client.trace_id)
         unread = self.forget(cref)
-        self.gc.maybe_combine()
+        self.gc.collect()
         return unread
 
     # writes
@@ -208,11 +212,19 @@ class MsgStoreState:
         return [msg_id for msg_id, _ in ignored]
 
     def _left_files(self) -> None:
-        """Files were rolled over: one that was emptied while it was the current file has to go now."""
+        """Files were rolled over."""
         for file in self.writer.left:
-            self.gc.delete_if_empty(file)
+            self._left_file(file)
         self.writer.left.clear()
-        self.gc.maybe_combine()
+        self.gc.collect()
+
+    def _left_file(self, file: int) -> None:
+        """What a file lost while it was the current one counts from now on."""
+        row = self.tables.files.rows[file]
+        if is_mostly_garbage(row.valid_total_size, row.file_size):
+            self.gc.lost_a_record(file)
+        else:
+            self.gc.delete_if_empty(file)
 
     def _one_more(self, client: Client, msg_id: bytes, written: list[bytes]) -> None:
         """The record exists: one reference more, and confirmed when its file is safe."""
@@ -228,17 +240,14 @@ class MsgStoreState:
 
     def _write_action(self, client: Client, entry: Entry | None) -> WriteAction:
         masked = mask(client.died_at, entry)
-        return write_action(masked, entry[0] if entry is not None else None, self._file_state(entry))
+        return write_action(masked, entry[0] if entry is not None else None, self.gc.file_state(entry))
 
     def _in_current_file(self, msg_id: bytes) -> bool:
         entry = self.tables.index.lookup(msg_id)
         return entry is not None and entry[1] == self.writer.file.number
 
-    def _file_state(self, entry: Entry | None) -> FileState:
-        row = None if entry is None else self.tables.files.rows.get(entry[1])
-        if row is None:
-            return FileState.GONE
-        return FileState.LOCKED if row.locked else FileState.UNLOCKED
+    def _end(self) -> Place:
+        return Place(self.writer.file.number, self.writer.file.offset)
 
     def _entry(self, msg_id: bytes) -> Entry:
         entry = self.tables.index.lookup(msg_id)
@@ -261,7 +270,7 @@ class MsgStoreState:
                 continue
             entry = self.tables.index.lookup(msg_id)
             masked = Mask.NONE if client.died_at is None else mask(client.died_at, entry)
-            action = remove_action(masked, entry[0] if entry is not None else None, self._file_state(entry))
+            action = remove_action(masked, entry[0] if entry is not None else None, self.gc.state_for_remove(entry))
             if action is RemoveAction.IGNORE:
                 self._tell_remove(msg_id, client.trace_id, value, Decision.IGNORE)
                 continue
@@ -271,12 +280,12 @@ class MsgStoreState:
                 self.writer.cancel(client, msg_id)
                 ignored.append(msg_id)
         self.writer.confirm(client, ignored, "ignored")
-        self.gc.maybe_combine()
+        self.gc.collect()
 
     def _drop_reference_of_the_dead(self, owner: str, msg_id: bytes, trace_id: int) -> None:
         entry = self._entry(msg_id)
         self.owners.drop(owner, msg_id)
-        action = remove_action(Mask.NONE, entry[0], self._file_state(entry))
+        action = remove_action(Mask.NONE, entry[0], self.gc.state_for_remove(entry))
         self._one_less(action, DeferredRemove(msg_id, trace_id, None, of_the_dead=True))
 
     def _one_less(self, action: RemoveAction, operation: DeferredRemove) -> None:
@@ -297,7 +306,7 @@ class MsgStoreState:
             refs = self._entry(msg_id)[0]
             self._trace.emit(_REF_DROPPED, 0, trace_number(msg_id), operation.client, file, b=refs)
         if action is RemoveAction.LAST:
-            self.gc.delete_if_empty(file)
+            self.gc.lost_a_record(file)
 
     def _tell_remove(self, msg_id: bytes, client: int, seen: Seen, decision: Decision) -> None:
         if self._trace is not None:
@@ -314,7 +323,7 @@ class MsgStoreState:
         _, file, offset, total = entry
         body = self.tables.cache.get(msg_id)
         if body is None:
-            if self.tables.files.rows[file].locked:
+            if self.gc.keeps_readers_out(file):
                 self.gc.defer(file, DeferredRead(msg_id, sender))
                 return
             body = self._read_file(msg_id, file, offset, total)
@@ -341,7 +350,7 @@ class MsgStoreState:
         for file in job.files:
             if file in self.tables.files.rows:
                 self.gc.delete_if_empty(file)
-        self.gc.maybe_combine()
+        self.gc.collect()
 
     def _replay(self, operations: list[Deferred]) -> None:
         for operation in operations:
@@ -349,7 +358,7 @@ class MsgStoreState:
                 self.read(operation.msg_id, operation.sender)
             else:
                 entry = self._entry(operation.msg_id)
-                self._one_less(remove_action(Mask.NONE, entry[0], self._file_state(entry)), operation)
+                self._one_less(remove_action(Mask.NONE, entry[0], self.gc.state_for_remove(entry)), operation)
 
     def retry(self) -> bool:
         """Try again after the disk was full; False if it still is."""
@@ -363,9 +372,22 @@ class MsgStoreState:
         return not self.writer.disk_full
 
     def resume_gc(self) -> None:
-        """Try to combine again after the disk was too full for it."""
+        """Try again after the disk was too full for a job."""
         self.gc.paused = False
-        self.gc.maybe_combine()
+        self.gc.collect()
+
+    def interval_begins(self) -> None:
+        """What is garbage when the interval ends, and was left in peace meanwhile, is collected then."""
+        self._appended_to = self._end()
+        self.gc.interval_begins()
+
+    def interval_ended(self) -> None:
+        """Look for garbage, also in the current file, if nobody uses it."""
+        row = self.tables.files.rows[self.writer.file.number]
+        if self._end() == self._appended_to and is_mostly_garbage(row.valid_total_size, row.file_size):
+            self.writer.leave()
+            self._left_files()
+        self.gc.interval_ended()
 
     def settle(self) -> bool:
         """The collector has stopped: enter what it did.  False if it was stopped in the middle of a job."""
@@ -375,18 +397,3 @@ class MsgStoreState:
                 return False
             self.completed(job)
         return True
-
-    def statistics(self) -> StoreStatistics:
-        """What the store holds."""
-        files = self.tables.files
-        counts = [entry[0] for _, entry in self.tables.index.items() if entry[0]]
-        return StoreStatistics(
-            messages=len(counts),
-            references=sum(counts),
-            current_file=files.current,
-            files=tuple(
-                (number, row.file_size, row.valid_total_size, row.locked, sum(row.readers.values()))
-                for number, row in files.rows.items()
-            ),
-            disk_full=self.writer.disk_full,
-        )

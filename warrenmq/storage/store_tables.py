@@ -14,6 +14,7 @@ from warrenmq.storage.file_handles import FileHandles
 from warrenmq.storage.flying import FlyingTable
 
 if TYPE_CHECKING:
+    from warrenmq.settings import Settings
     from warrenmq.storage.disk import Disk
     from warrenmq.storage.file_summary import FileSummary
     from warrenmq.storage.message_index import MessageIndex
@@ -25,12 +26,14 @@ class StoreTables:
 
     __slots__ = ("cache", "files", "flying", "handles", "index")
 
-    def __init__(self, disk: Disk, directory: str, index: MessageIndex, files: FileSummary) -> None:
+    def __init__(
+        self, disk: Disk, directory: str, settings: Settings, index: MessageIndex, files: FileSummary
+    ) -> None:
         self.index = index
         self.files = files
         self.flying = FlyingTable()
         self.cache = CurFileCache()
-        self.handles = FileHandles(disk, directory)
+        self.handles = FileHandles(disk, directory, settings.file_handles_high_watermark)
 
 
 @dataclass(slots=True)

@@ -6,7 +6,12 @@
     | the mailbox is empty and confirms wait   | yes   | yes  | all      | MAILBOX_EMPTY |
     | confirms waited for 25 ms                | yes   | yes  | all      | TIMER         |
     | the file has reached the limit           | yes   | yes  | all      | ROLL_OVER     |
+    | a large message comes, or came           | yes   | yes  | all      | ROLL_OVER     |
+    | most of an idle file is garbage          | yes   | yes  | all      | ROLL_OVER     |
     | the store stops                          | yes   | yes  | all      | CLOSE         |
+
+A large message, in stores that compact in place, gets a file of its own (RabbitMQ from 4.0), so that it never has
+to be moved; unless the disk is too full to begin one.
 
 A file is synced when it stops being the current one, whether or not a confirm waits; so a message in an older file is
 safe, and its next write is confirmed at once.
@@ -22,10 +27,19 @@ from typing import TYPE_CHECKING
 
 from warrenmq.storage.current_file import CurrentFile
 from warrenmq.storage.disk import is_full
-from warrenmq.storage.rdq import OVERHEAD
+from warrenmq.storage.rdq import LARGE_MESSAGE, OVERHEAD
 from warrenmq.storage.store_effects import Confirm
 from warrenmq.storage.store_tables import trace_number
-from warrenmq.trace.events import IGNORED, WRITTEN, Ev, Trigger
+from warrenmq.trace.events import (
+    IGNORED,
+    ROLL_FOR_LARGE,
+    ROLL_FULL,
+    ROLL_GARBAGE,
+    ROLL_LARGE,
+    WRITTEN,
+    Ev,
+    Trigger,
+)
 
 if TYPE_CHECKING:
     from warrenmq.settings import Settings
@@ -60,6 +74,8 @@ class StoreWriter:
         self.file = CurrentFile(disk, directory, tables.files.current, trace)
         self.disk_full = False
         """The last attempt to write found no space."""
+        self._full = 0
+        """Why the current file takes no more records (a flag of ROLL); 0 = it does."""
         self.left: list[int] = []
         """Files that were rolled over and that nobody has looked at since."""
 
@@ -68,14 +84,19 @@ class StoreWriter:
     def append(self, msg_id: bytes, body: bytes) -> None:
         """Write a record for a message that has no entry, with its first reference."""
         file, files = self.file, self._tables.files
-        offset = file.append(msg_id, body)
         total = len(body) + OVERHEAD
+        alone = len(body) >= LARGE_MESSAGE and files.in_place
+        if alone and file.offset:
+            alone = self._roll_over(ROLL_FOR_LARGE)
+            file = self.file
+        offset = file.append(msg_id, body)
         self._tables.index.insert(msg_id, (1, file.number, offset, total))
         files.appended(msg_id, total)
         if self._trace is not None:
             self._trace.emit(_APPEND, 0, trace_number(msg_id), a=file.number, b=offset, c=total)
-        if offset + total >= self._limit:
-            self._roll_over()
+        if offset + total >= self._limit or alone:
+            self._full = ROLL_FULL if offset + total >= self._limit else ROLL_LARGE
+            self._roll_over(self._full)
         elif file.buffered > self._write_buffer:
             self.flush(Trigger.BUFFER_FULL)
 
@@ -93,16 +114,21 @@ class StoreWriter:
 
     def retry(self) -> bool:
         """Try again what found no space; False if there still is none."""
-        if self.file.offset >= self._limit:
-            self._roll_over()
+        if self._full:
+            self._roll_over(self._full)
         else:
             self.flush(Trigger.TIMER)
         return not self.disk_full
 
-    def _roll_over(self) -> None:
+    def leave(self) -> None:
+        """Begin a new file, though this one is not full: it is mostly garbage, which is collected only elsewhere."""
+        if not self.disk_full:
+            self._roll_over(ROLL_GARBAGE)
+
+    def _roll_over(self, why: int) -> bool:
         old, files = self.file, self._tables.files
         if not self.flush(Trigger.ROLL_OVER):
-            return
+            return False
         old.sync(Trigger.ROLL_OVER)
         self._confirm_all()
         try:
@@ -111,13 +137,15 @@ class StoreWriter:
             if not is_full(error):
                 raise
             self.disk_full = True
-            return
+            return False
+        self._full = 0
         old.close()
         self.left.append(old.number)
         files.add(self.file.number)
         self._tables.cache.roll_over()
         if self._trace is not None:
-            self._trace.emit(_ROLL, a=self.file.number, b=old.number, c=old.offset)
+            self._trace.emit(_ROLL, why, a=self.file.number, b=old.number, c=old.offset)
+        return True
 
     # confirms
 

@@ -77,6 +77,10 @@ class Ev(IntEnum):
     GC_START = 60
     GC_MOVE = 61
     GC_DONE = 62
+    COMPACT_START = 63
+    COMPACT_MOVE = 64
+    COMPACT_DONE = 65
+    TRUNCATE = 66
     # alarms
     ALARM_SET = 80
     ALARM_CLEAR = 81
@@ -164,6 +168,15 @@ BY_SERVER = 3
 ALARM_MEMORY = 1
 ALARM_DISK = 2
 
+# flags of ROLL
+ROLL_FULL = 1
+ROLL_FOR_LARGE = 2
+"""A large message comes, which gets a file of its own."""
+ROLL_LARGE = 3
+"""It came: the file is left with it alone."""
+ROLL_GARBAGE = 4
+"""Nobody used the file, and most of it is garbage."""
+
 # flags of DEFER
 DEFER_READ = 1
 DEFER_REMOVE = 2
@@ -235,15 +248,17 @@ REGISTRY: dict[Ev, Meaning] = {
                           flag="Trigger", a="file", b="bytes of the file that are safe", c="bytes since the last sync"),
     Ev.STORE_CONFIRM: Meaning("the client is told", flag="WRITTEN or IGNORED", msg="the message",
                               peer="client (queue)"),
-    Ev.ROLL: Meaning("the current file was full: the next one was opened", a="new file", b="old file",
-                     c="bytes of the old file"),
+    Ev.ROLL: Meaning("the current file was left and the next one opened", flag="ROLL_* (0 = ROLL_FULL)", a="new file",
+                     b="old file", c="bytes of the old file"),
     Ev.LOCK: Meaning("a file goes to the garbage collector", a="file"),
     Ev.UNLOCK: Meaning("a file came back from it", a="file"),
     Ev.DEFER: Meaning("an operation on a locked file waits", flag="DEFER_*", msg="the message", a="file"),
     Ev.READ: Meaning("a body was read", flag="FROM_CACHE, DIRECT or BY_SERVER", msg="the message", a="file",
-                     b="offset", c="bytes"),
+                     b="offset", c="bytes", peer="of a DIRECT read of a file that is compacted in place: the store",
+                     pseq="and the reader's mark; marks rise with each read that begins"),
     Ev.FILE_DELETE: Meaning("a file with no valid data was deleted", a="file", b="bytes"),
-    Ev.FILE_STATE: Meaning("a file's row of the summary, told after recovery, after each combine and at the end",
+    Ev.FILE_STATE: Meaning("a file's row of the summary, told after recovery, after each combine and truncation, and "
+                           "at the end",
                            a="file", b="valid_total_size", c="file_size"),
     Ev.STORE_RECOVERED: Meaning("the store is up again", flag="CLEAN or DIRTY", a="messages", b="files",
                                 c="records set aside as damaged"),
@@ -252,9 +267,17 @@ REGISTRY: dict[Ev, Meaning] = {
     Ev.REF_DROPPED: Meaning("a reference that a dead client held was dropped", msg="the message",
                             peer="client of the same owner that is there now", pseq="file",
                             b="references afterwards"),
-    Ev.GC_START: Meaning("combine begins", a="destination (left)", b="source (right)", c="valid bytes of both"),
+    Ev.GC_START: Meaning("combine begins", a="destination (left)", b="source (right), the same when it is combined alone",
+                         c="valid bytes of both"),
     Ev.GC_MOVE: Meaning("a record got a new place", msg="the message", a="file", b="offset", c="bytes"),
-    Ev.GC_DONE: Meaning("combine ended and is on disk", a="destination", b="source", c="bytes reclaimed"),
+    Ev.GC_DONE: Meaning("combine ended and is on disk", a="destination", b="source, the same when it was combined alone",
+                        c="bytes reclaimed"),
+    Ev.COMPACT_START: Meaning("compaction in place begins", a="file", b="valid bytes", c="where its last record ends"),
+    Ev.COMPACT_MOVE: Meaning("a record was copied into a hole of its file", msg="the message", a="file",
+                             pseq="its old offset", b="its new offset", c="bytes"),
+    Ev.COMPACT_DONE: Meaning("the copies are on disk", a="file", b="where the file will be cut", c="bytes copied"),
+    Ev.TRUNCATE: Meaning("a compacted file was cut; nobody reads old places any more", a="file", b="its new size",
+                         pseq="mark of the youngest reader that could know an old place", c="bytes that were cut off"),
     Ev.ALARM_SET: Meaning("publishers are blocked", flag="ALARM_MEMORY or ALARM_DISK",
                           a="bytes of memory in use, or free on the disk", b="limit, bytes"),
     Ev.ALARM_CLEAR: Meaning("publishers go on, if the other alarm is not set", flag="ALARM_MEMORY or ALARM_DISK",
