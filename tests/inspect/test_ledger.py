@@ -5,8 +5,10 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warrenmq.mend.ledger import Ledger, key
+from warrenmq.mend.ledger import Doubt, Ledger, key
 from warrenmq.storage.sim_disk import SimulatedDisk
+
+PRINT = b"f" * 16
 
 
 def keys(*seqs: int) -> list[bytes]:
@@ -18,58 +20,59 @@ def opened(disk: SimulatedDisk) -> Ledger:
     return Ledger(disk, "/recovered/Q.log")
 
 
+def moving(ledger: Ledger, first: int, *seqs: int) -> None:
+    ledger.moving(first, keys(*seqs), [PRINT] * len(seqs))
+
+
 def test_what_was_confirmed_is_moved_and_what_was_not_is_in_doubt() -> None:
     disk = SimulatedDisk(random.Random(0))
     ledger = opened(disk)
-    ledger.moving(100, keys(1, 2))
-    ledger.moving(102, keys(3))
+    moving(ledger, 100, 1, 2)
+    moving(ledger, 102, 3)
     ledger.done(100)
     found = opened(disk)
     assert found.moved == set(keys(1, 2))
-    assert found.doubtful == {key(3, bytes(16)): 102}
+    assert found.doubtful == {key(3, bytes(16)): Doubt(102, PRINT)}
 
 
-def test_a_doubt_that_was_settled_is_none() -> None:
+def test_doubts_that_were_settled_are_none() -> None:
+    disk = SimulatedDisk(random.Random(0))
+    moving(opened(disk), 100, 1, 2)
+    ledger = opened(disk)
+    ledger.resolve(keys(1))
+    for found in (ledger, opened(disk)):
+        assert found.moved == set(keys(1))
+        assert found.doubtful == {}
+
+
+def test_a_sequence_id_that_is_used_again_confirms_only_the_last_batch() -> None:
     disk = SimulatedDisk(random.Random(0))
     ledger = opened(disk)
-    ledger.moving(100, keys(1, 2))
-    ledger = opened(disk)
-    ledger.settle(keys(2))
-    ledger.close()
-    found = opened(disk)
-    assert found.moved == set(keys(2))
-    assert found.doubtful == {key(1, bytes(16)): 100}
-
-
-def test_a_batch_that_is_published_again_takes_the_place_of_the_one_in_doubt() -> None:
-    disk = SimulatedDisk(random.Random(0))
-    ledger = opened(disk)
-    ledger.moving(100, keys(1, 2))
-    ledger = opened(disk)
-    ledger.moving(100, keys(1))
+    moving(ledger, 100, 1, 2)
+    ledger.resolve([])
+    moving(ledger, 100, 1)
     ledger.done(100)
     found = opened(disk)
     assert found.moved == set(keys(1))
     assert found.doubtful == {}
 
 
-@given(st.integers(0, 400), st.integers(0, 255))
+@given(st.integers(0, 600), st.integers(0, 255))
 def test_a_torn_end_is_forgotten_and_written_over(cut: int, mask: int) -> None:
     disk = SimulatedDisk(random.Random(0))
     ledger = opened(disk)
-    ledger.moving(0, keys(1, 2))
+    moving(ledger, 0, 1, 2)
     ledger.done(0)
-    ledger.moving(2, keys(3, 4))
-    whole = disk.read("/recovered/Q.log")
-    torn = bytearray(whole[: min(cut, len(whole))])
+    moving(ledger, 2, 3, 4)
+    torn = bytearray(disk.read("/recovered/Q.log")[:cut])
     if torn:
         torn[-1] ^= mask
     disk.replace("/recovered/Q.log", bytes(torn))
     found = opened(disk)
     assert found.moved <= set(keys(1, 2))
     assert found.doubtful.keys() <= set(keys(1, 2, 3, 4))
-    found.moving(9, keys(9))
-    assert opened(disk).doubtful[key(9, bytes(16))] == 9
+    moving(found, 9, 9)
+    assert opened(disk).doubtful[key(9, bytes(16))] == Doubt(9, PRINT)
 
 
 @given(st.integers(0, 50))
@@ -77,7 +80,7 @@ def test_a_power_cut_loses_no_batch_that_may_have_been_published(seed: int) -> N
     disk = SimulatedDisk(random.Random(seed))
     ledger = opened(disk)
     for batch in range(5):
-        ledger.moving(batch, keys(batch))
+        moving(ledger, batch, batch)
         if batch < 3:
             ledger.done(batch)
     disk.power_cut()

@@ -4,12 +4,13 @@ One file for each queue directory of the source, in the target:
 
     DIR/recovered/<V>/<Q>.log       a run of frames | length of the rest u32 | crc32 of the rest u32 | msgpack |
 
-    [1, first, keys]    about to be published: these messages, at the sequence ids from `first` on; synced before they are
-    [2, first]          that batch is confirmed
+    [1, first, keys, fingerprints]    about to be published: these, at the sequence ids from `first` on; synced before
+    [2, first]                        the last such batch is confirmed
+    [3]                               nothing is in doubt any more
 
-A key is 24 bytes, the message's sequence id and its id in the source.  After a kill the batches without a confirm are in
-doubt: each of their messages is in the target's queue, at the sequence id that was written down, or it is not.  Only then is
-the target's queue looked into.
+A key is 24 bytes, the message's sequence id and its id in the source; a fingerprint is 16 bytes of its contents.  After a
+kill the batches without a confirm are in doubt: each of their messages is in the target's queue, at the sequence id that
+was written down, or it is not.  The next run looks, before it does anything else, and writes down what it found.
 
 Frames behind a torn one were never acted upon: a batch is published after its frame was synced.
 """
@@ -19,7 +20,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterator
 from struct import Struct
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgpack  # type: ignore[import-untyped]
 
@@ -29,13 +30,23 @@ if TYPE_CHECKING:
     from warrenmq.storage.disk import Disk
 
 KEY_BYTES = 24
+FINGERPRINT_BYTES = 16
 _FRAME = Struct(">II")
-_MOVING, _MOVED = 1, 2
+_MOVING, _MOVED, _NO_DOUBT = 1, 2, 3
+_NOWHERE = -1
 
 
 def key(seq_id: int, msg_id: bytes) -> bytes:
     """Who a message of one directory is: neither number alone would do, a queue may begin to count anew."""
     return seq_id.to_bytes(8, "big") + msg_id
+
+
+class Doubt(NamedTuple):
+    """Where a message may be."""
+
+    seq_id: int
+    """In the target's queue."""
+    fingerprint: bytes
 
 
 class Ledger:
@@ -45,8 +56,8 @@ class Ledger:
         """Read it, or begin one; its folder must exist."""
         self.moved: set[bytes] = set()
         """Keys of messages that are in the target for certain, or were taken from it since."""
-        self.doubtful: dict[bytes, int] = {}
-        """Key of one that may be there, to its sequence id there."""
+        self.doubtful: dict[bytes, Doubt] = {}
+        """Key of one that may be there, in the order in which they were published."""
         data = disk.read(path) if disk.exists(path) else b""
         end = self._load(data)
         self._file = disk.open(path, create=True)
@@ -59,33 +70,45 @@ class Ledger:
         for frame, stop in _frames(data):
             end = stop
             match frame:
-                case [1, int() as first, bytes() as keys]:
-                    batches[first] = [keys[at : at + KEY_BYTES] for at in range(0, len(keys), KEY_BYTES)]
+                case [1, int() as first, bytes() as keys, bytes() as fingerprints]:
+                    batches[first] = _cut(keys, KEY_BYTES)
+                    prints = _cut(fingerprints, FINGERPRINT_BYTES)
+                    for seq_id, (key, fingerprint) in enumerate(zip(batches[first], prints, strict=True), first):
+                        self.doubtful[key] = Doubt(seq_id, fingerprint)
                 case [2, int() as first]:
-                    self.moved.update(batches.pop(first, ()))
-        for first, batch in batches.items():
-            self.doubtful.update(zip(batch, range(first, first + len(batch)), strict=True))
-        for known in self.moved & self.doubtful.keys():
-            del self.doubtful[known]
+                    for key in batches.pop(first, ()):
+                        self.moved.add(key)
+                        self.doubtful.pop(key, None)
+                case [3]:
+                    batches.clear()
+                    self.doubtful.clear()
         return end
 
-    def moving(self, first: int, keys: Sequence[bytes]) -> None:
+    def moving(self, first: int, keys: Sequence[bytes], fingerprints: Sequence[bytes]) -> None:
         """These are about to be published; on disk when it returns."""
-        self._file.append(_frame(_MOVING, first, b"".join(keys)))
+        self._file.append(_frame(_MOVING, first, b"".join(keys), b"".join(fingerprints)))
         self._file.datasync()
 
     def done(self, first: int) -> None:
         """The batch is confirmed; a crash that forgets this only brings a doubt."""
         self._file.append(_frame(_MOVED, first))
 
-    def settle(self, keys: Sequence[bytes]) -> None:
-        """These were in doubt and have been found in the target."""
-        self.moving(-1, keys)
-        self.done(-1)
+    def resolve(self, found: Sequence[bytes]) -> None:
+        """Of all that was in doubt these are in the target, and nothing else; on disk when it returns."""
+        prints = [self.doubtful[key].fingerprint for key in found]
+        frames = (_MOVING, _NOWHERE, b"".join(found), b"".join(prints)), (_MOVED, _NOWHERE), (_NO_DOUBT,)
+        self._file.append(b"".join(_frame(*fields) for fields in frames))
+        self._file.datasync()
+        self.moved.update(found)
+        self.doubtful.clear()
 
     def close(self) -> None:
         self._file.datasync()
         self._file.close()
+
+
+def _cut(data: bytes, size: int) -> list[bytes]:
+    return [data[at : at + size] for at in range(0, len(data), size)]
 
 
 def _frame(*fields: Any) -> bytes:

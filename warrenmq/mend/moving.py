@@ -5,8 +5,7 @@
     3  publish it                           a few batches are on their way at once
     4  when it is confirmed, say so in the ledger
 
-What was in doubt when an earlier run was killed is looked for in the target's queue, at the sequence ids that the ledger
-names; a message that is there, and is the same, is not published again.
+What an earlier run left in doubt has been looked for in the target before (doubts.py).
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from warrenmq.mend.ledger import key
 from warrenmq.storage.stored_message import encode_head
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
     from warrenmq.actors.confirms import Confirm
     from warrenmq.broker import Broker
@@ -60,10 +59,8 @@ def fingerprint(message: Message) -> bytes:
     return blake2b(message.body, digest_size=16, key=blake2b(whole, digest_size=32).digest()).digest()
 
 
-def move(
-    broker: Broker, queue: str, rows: Iterable[Row], ledger: Ledger, found: Mapping[int, bytes], outcome: Outcome
-) -> None:
-    """Publish what has to be; `found` are fingerprints of doubtful messages, by sequence id in the target's queue."""
+def move(broker: Broker, queue: str, rows: Iterable[Row], ledger: Ledger, outcome: Outcome) -> None:
+    """Publish what has not been moved yet."""
     mover = _Mover(broker, queue, ledger, outcome)
     for row in rows:
         message = row.message
@@ -74,15 +71,12 @@ def move(
             outcome.salvaged[row.salvaged] += 1
         if row.entry.expiry:
             outcome.expiring += 1
-        msg_id = row.entry.msg_id or message.msg_id or fingerprint(message)
-        me = key(row.entry.seq_id, msg_id)
+        print_of_it = fingerprint(message)
+        me = key(row.entry.seq_id, row.entry.msg_id or message.msg_id or print_of_it)
         if me in ledger.moved:
             outcome.already += 1
-        elif me in ledger.doubtful and found.get(ledger.doubtful[me]) == fingerprint(message):
-            ledger.settle([me])
-            outcome.already += 1
         elif (moved := mover.prepared(message)) is not None:
-            mover.add(me, moved)
+            mover.add(me, print_of_it, moved)
     mover.finish()
 
 
@@ -93,6 +87,7 @@ class _Mover:
         self._ledger = ledger
         self._outcome = outcome
         self._keys: list[bytes] = []
+        self._prints: list[bytes] = []
         self._messages: list[Moved] = []
         self._bytes = 0
         self._sent: deque[tuple[int, int, Confirm]] = deque()
@@ -117,8 +112,9 @@ class _Mover:
         self._outcome.altered.update(altered)
         return Moved(head, len(head) - self._plain_size(exchange, tuple(keys)), message.body)
 
-    def add(self, key: bytes, message: Moved) -> None:
+    def add(self, key: bytes, fingerprint: bytes, message: Moved) -> None:
         self._keys.append(key)
+        self._prints.append(fingerprint)
         self._messages.append(message)
         self._bytes += len(message.body)
         if len(self._keys) >= BATCH or self._bytes >= BATCH_BYTES:
@@ -128,9 +124,9 @@ class _Mover:
         if not self._keys:
             return
         first = self._deposit.next_seq_id
-        self._ledger.moving(first, self._keys)
+        self._ledger.moving(first, self._keys, self._prints)
         self._sent.append((first, len(self._keys), self._deposit.put(self._messages)))
-        self._keys, self._messages, self._bytes = [], [], 0
+        self._keys, self._prints, self._messages, self._bytes = [], [], [], 0
         while len(self._sent) >= ON_THEIR_WAY:
             self._settle()
 

@@ -22,9 +22,10 @@ from typing import TYPE_CHECKING
 from warrenmq.broker import open as open_broker
 from warrenmq.errors import AccessRefused, CallerError, NotFound, PreconditionFailed
 from warrenmq.inspect.inspection import NORMAL, Inspection
+from warrenmq.mend.doubts import settle
 from warrenmq.mend.ledger import Ledger
 from warrenmq.mend.living import node_of, refuse_living_rabbitmq
-from warrenmq.mend.moving import Outcome, fingerprint, move
+from warrenmq.mend.moving import Outcome, move
 from warrenmq.storage.definitions import Declared
 from warrenmq.storage.directory import VHOSTS, queue_folder, vhost_folder
 from warrenmq.storage.disk import RealDisk
@@ -102,7 +103,7 @@ def recover(source: str, target: str, now_us: int, progress: Callable[[str], obj
         for vhost, inspected in _by_vhost(inspection).items():
             queues = [_Queue(vhost, name, folders, data) for name, folders in _by_name(inspected).items()]
             for queue in queues:  # while nobody has the files open
-                queue.look_for_doubtful()
+                queue.settle_doubts()
             with closing(open_broker(data, vhost=vhost)) as broker:
                 for part, _ in inspected:
                     _declare(broker, part, report)
@@ -239,23 +240,14 @@ class _Queue:
         self._folders = folders
         self._target = f"{data}/{VHOSTS}/{vhost_folder(vhost)}"
         self._ledgers = f"{data}/{RECOVERED}/{vhost_folder(vhost)}"
-        self._found: dict[int, bytes] = {}
-        """Fingerprints of doubtful messages that the target has, by sequence id."""
 
-    def look_for_doubtful(self) -> None:
+    def settle_doubts(self) -> None:
         """Look into the target's queue if an earlier run was killed while it was publishing to it."""
-        sought: set[int] = set()
         for _, folder in self._folders:
             if os.path.exists(path := self._ledger_path(folder)):
                 with closing(Ledger(RealDisk(), path)) as ledger:
-                    sought.update(ledger.doubtful.values())
-        for name in (self.name, f"recovered-{self.name}"):
-            path = f"{self._target}/queues/{queue_folder(self._vhost, name)}"
-            if sought and os.path.isdir(path):
-                for part, queue in Inspection(path, now_us=0).queues():
-                    for row in part.rows(queue, bodies=True):
-                        if row.entry.seq_id in sought and row.message is not None:
-                            self._found[row.entry.seq_id] = fingerprint(row.message)
+                    for name in (self.name, f"recovered-{self.name}"):
+                        settle(RealDisk(), ledger, f"{self._target}/queues/{queue_folder(self._vhost, name)}")
 
     def move(self, broker: Broker, source: str) -> QueueReport:
         """Publish what is not there yet."""
@@ -264,7 +256,7 @@ class _Queue:
         for part, folder in self._folders:
             report.directories.append(os.path.relpath(folder.path, source))
             with closing(Ledger(RealDisk(), self._ledger_path(folder))) as ledger:
-                move(broker, report.name, part.rows(folder, bodies=True), ledger, self._found, report)
+                move(broker, report.name, part.rows(folder, bodies=True), ledger, report)
         return report
 
     def _ledger_path(self, folder: QueueFolder) -> str:

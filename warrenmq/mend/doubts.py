@@ -1,0 +1,99 @@
+"""After a kill: which of the messages that were being published are in the target's queue.
+
+They were published in order, but a small message may be safe in the index when the body of a large one before it had not
+reached the message store.  To go on in order, what lies behind the first that is missing is taken out of the queue again
+and published once more:
+
+    in doubt            1   2   3   4   5
+    in the target       x   x       x
+    settled as moved    x   x
+    taken out                       x
+    published again             3   4   5
+
+The queue's broker must not run.  What is taken out is acked in its files, as the broker would have done it.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from warrenmq.inspect.inspection import Inspection
+from warrenmq.mend.moving import fingerprint
+from warrenmq.storage import qi
+from warrenmq.storage.journal import FILE_NAME, Journal, Replay
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from warrenmq.mend.ledger import Ledger
+    from warrenmq.storage.disk import Disk
+
+
+def settle(disk: Disk, ledger: Ledger, queue: str) -> None:
+    """Leave no doubt about the messages of the queue in this folder."""
+    if not ledger.doubtful or not os.path.isdir(queue):
+        return
+    sought = {doubt.seq_id: doubt.fingerprint for doubt in ledger.doubtful.values()}
+    there = {seq_id for seq_id, found in _fingerprints(queue, sought) if found == sought[seq_id]}
+    in_order = sorted(ledger.doubtful.items(), key=lambda item: item[1].seq_id)
+    moved = []
+    for key, doubt in in_order:
+        if doubt.seq_id not in there:
+            break
+        moved.append(key)
+        there.discard(doubt.seq_id)
+    if there:
+        forget(disk, queue, sorted(there))
+    ledger.resolve(moved)
+
+
+def _fingerprints(queue: str, sought: dict[int, bytes]) -> Iterable[tuple[int, bytes]]:
+    for part, folder in Inspection(queue, now_us=0).queues():
+        for row in part.rows(folder, bodies=True):
+            if row.entry.seq_id in sought and row.message is not None and row.reason is None:
+                yield row.entry.seq_id, fingerprint(row.message)
+
+
+def forget(disk: Disk, queue: str, seq_ids: list[int]) -> None:
+    """Ack messages in the files of a queue that nobody has open."""
+    names = disk.listdir(queue)
+    if any(name.endswith(qi.EXTENSION) for name in names):
+        seq_ids = _forget_version_2(disk, queue, names, seq_ids)
+    if seq_ids:
+        _forget_version_1(disk, queue, seq_ids)
+
+
+def _forget_version_2(disk: Disk, queue: str, names: list[str], seq_ids: list[int]) -> list[int]:
+    """Zero their entries; returns those that no file has."""
+    rest = set(seq_ids)
+    for name in names:
+        if not name.endswith(qi.EXTENSION):
+            continue
+        file = disk.open(f"{queue}/{name}")
+        try:
+            header = qi.unpack_header(qi.MAGIC, file.pread(qi.HEADER_BYTES, 0))
+            if isinstance(header, str):
+                continue
+            for seq_id in [each for each in seq_ids if header.first <= each < header.end]:
+                file.pwrite(qi.ACKED, qi.HEADER_BYTES + (seq_id - header.first) * qi.ENTRY_BYTES)
+                rest.discard(seq_id)
+            file.datasync()
+        finally:
+            file.close()
+    return sorted(rest)
+
+
+def _forget_version_1(disk: Disk, queue: str, seq_ids: list[int]) -> None:
+    """Append their acks to the journal, behind its last whole action."""
+    path = f"{queue}/{FILE_NAME}"
+    file = disk.open(path, create=True)
+    try:
+        file.truncate(Replay(disk.read(path), 1).end)
+    finally:
+        file.close()
+    journal = Journal(disk, queue)
+    journal.ack(seq_ids)
+    journal.write()
+    journal.datasync()
+    journal.close()
