@@ -1,12 +1,16 @@
 """recovery.dets: what each queue of a real RabbitMQ said when it stopped, and what is left of a torn file."""
 
+import struct
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support import golden
+from tests.support.erlang_terms import encode
 from warrenmq.erlang.consult import consult
 from warrenmq.erlang.dets import problem, read_recovery_terms
+from warrenmq.erlang.values import Atom
 
 CLEAN = [case for case in golden.CASES if golden.manifest(case)["recovery_terms"]]
 
@@ -60,3 +64,46 @@ def test_no_bytes_can_make_it_fail(data, at):
     problem(damaged)
     read_recovery_terms(data)
     assert problem(data)
+
+
+def collection(*terms, status=0x12345678):
+    data = b"".join(struct.pack(">I", 4 + len(encode(term))) + encode(term) for term in terms)
+    return struct.pack(">II", 8 + len(data), status) + data
+
+
+def dets_file(*collections, count, closed=1):
+    header = struct.pack(">9I", 0, 0x00ABCDEF, closed, 1, 9, 256, 256, 1, count)
+    return header.ljust(5432, b"\0") + b"".join(each.ljust(-len(each) % 16 + len(each), b"\0") for each in collections)
+
+
+def terms(name, **values):
+    return (list(name.encode()), [(Atom(key), value) for key, value in values.items()])
+
+
+def test_queues_that_hash_alike_share_a_collection():
+    data = dets_file(collection(terms("A", a=1), terms("B", b=2)), collection(terms("C", c=3)), count=3)
+    assert read_recovery_terms(data) == {"A": {"a": 1}, "B": {"b": 2}, "C": {"c": 3}}
+    assert problem(data) is None
+
+
+def test_what_was_freed_is_not_read():
+    data = dets_file(collection(terms("A", a=1), status=0x3ABCDEF), collection(terms("A", a=2)), count=1)
+    assert read_recovery_terms(data) == {"A": {"a": 2}}
+
+
+def test_a_collection_is_read_up_to_its_damage():
+    whole = collection(terms("A", a=1), terms("B", b=2))
+    data = dets_file(whole[:-1] + b"\xff", collection(terms("C", c=3)), count=3)
+    assert read_recovery_terms(data) == {"A": {"a": 1}, "C": {"c": 3}}
+    assert problem(data) == "its header counts 3 objects, 2 can be read"
+
+
+def test_a_file_that_was_not_closed_says_so_and_is_read():
+    data = dets_file(collection(terms("A", a=1)), count=0, closed=0)
+    assert problem(data) == "it was not closed"
+    assert read_recovery_terms(data) == {"A": {"a": 1}}
+
+
+def test_objects_that_are_no_queue_s_terms_are_left_out():
+    strange = [(b"bytes", [(Atom("a"), 1), (b"b", 2), 3]), ([300], []), (5, []), (b"\xff", []), Atom("x")]
+    assert read_recovery_terms(dets_file(collection(*strange), count=5)) == {"bytes": {"a": 1}}
