@@ -18,6 +18,7 @@ PRINTS = {
     "README.md: Settings, python 1": "67108864\nfsync\n",
     "README.md: Traces and replay, python 1": "ok\n",
     "README.md: Simulation, python 1": r"b'payload' after \d+ ms of virtual time\n",
+    "docs/alarms.md: What a publisher sees, python 1": "True\nTrue 1000000 publisher\n1\n",
     "docs/runtime.md: Servers, python 1": "",
     "docs/runtime.md: Two schedulers, python 1": "crash: the whole process\n",
     "docs/runtime.md: Supervisors, python 1": "",
