@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from warrenmq.inspect import index_v1, index_v2
 from warrenmq.inspect.entries import Entry, SegmentFacts
 from warrenmq.inspect.index_v1 import JournalFormat, SegmentFormat
+from warrenmq.storage import qi, qs
 from warrenmq.storage.journal import FILE_NAME as JOURNAL
 from warrenmq.storage.segment import EXTENSION as SEGMENT
 
@@ -40,8 +41,23 @@ class QueueIndex:
 
     def entries(self) -> Iterator[Entry]:
         """Every message that is not acked, by ascending sequence id."""
+        persistent = 0
+        for entry in self._entries():
+            persistent += entry.persistent
+            yield entry
+        counted = (self.terms or {}).get("persistent_count")
+        if isinstance(counted, int) and counted != persistent:
+            reason = f"when it was stopped it had {counted} persistent messages, its index has {persistent}"
+            self._findings.note(self.queue.path, 0, reason)
+
+    def _entries(self) -> Iterator[Entry]:
         names = self._findings.names(self.queue.path)
-        new = index_v2.segment_numbers(names)
+        new = index_v2.segment_numbers(names, qi.EXTENSION)
+        for number in index_v2.segment_numbers(names, qs.EXTENSION):
+            if number in new:
+                continue
+            reason = "there is no index file with its number: its messages cannot be told from acknowledged ones"
+            self._findings.note(f"{self.queue.path}/{number}{qs.EXTENSION}", 0, reason)
         if not new:
             yield from self._version_1(names)
             return
@@ -63,8 +79,7 @@ class QueueIndex:
         if file is not None:
             with file:
                 journal, journal_broken = index_v1.read(file, JournalFormat())
-        stems = [name.removesuffix(SEGMENT) for name in names if name.endswith(SEGMENT)]
-        files = {int(stem) for stem in stems if stem.isascii() and stem.isdigit()}
+        files = {*index_v2.segment_numbers(names, SEGMENT)}
         in_journal: dict[int, list[int]] = {}
         for seq_id in journal.published:
             in_journal.setdefault(seq_id // self._entry_count, []).append(seq_id)

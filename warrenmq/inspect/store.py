@@ -92,9 +92,14 @@ class Store:
         return os.path.basename(os.path.normpath(os.path.realpath(self.path)))
 
     def places(self, msg_id: bytes) -> list[Place]:
-        """The copies of a message, the best one first."""
+        """The copies of a message, the best one first.
+
+        Of two in one file the one further back: from 3.13 on, compaction copies to the front, and a crash may have torn that.
+        """
         if (more := self._more.get(msg_id)) is not None:
-            return sorted(more, key=lambda place: (place.trust, place.file.endswith(RABBITMQ_TEMPORARY)))
+            return sorted(
+                more, key=lambda place: (place.trust, place.file.endswith(RABBITMQ_TEMPORARY), -place.offset)
+            )
         where = self._wanted.get(msg_id, -1)
         if where < 0:
             return []

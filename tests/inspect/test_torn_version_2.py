@@ -1,0 +1,148 @@
+"""Damaged .qi and .qs files: a real RabbitMQ does not start such a queue, or crashes when it reads it."""
+
+import pytest
+
+from tests.support import golden
+from tests.support.inspected import check, expected, unpack_golden
+from tests.support.rabbit_directory import Node, make, qi_entry, qi_file, qs_file
+
+CASE = "c05-v2-clean-a"
+
+
+def queue_with(tmp_path, number):
+    """A golden version 2 directory, one of its queues, and the path of its folder."""
+    queue = golden.manifest(CASE)["queues"][number]
+    directory = unpack_golden(CASE, tmp_path)
+    return directory, queue, directory / queue["dirs"][0]["dir"]
+
+
+def look(directory, queue):
+    status, found = check(directory)
+    [mine] = [each for each in found["queues"] if each["name"] == queue["name"]]
+    return status, found, mine
+
+
+def is_true(mine, queue):
+    """Nothing is given back changed."""
+    truth = {row["seq_id"]: row["sha256"] for row in expected(queue)}
+    assert all(truth[row["seq_id"]] == row["sha256"] for row in mine["messages"])
+
+
+def test_an_index_that_is_cut_anywhere_gives_back_every_whole_entry(tmp_path):
+    directory, queue, folder = queue_with(tmp_path, 1)
+    data = (folder / "0.qi").read_bytes()
+    for size in range(len(data) - 34, len(data)):
+        (folder / "0.qi").write_bytes(data[:size])
+        status, found, mine = look(directory, queue)
+        whole = (size - 64) // 32
+        is_true(mine, queue)
+        there = {row["seq_id"] for row in mine["messages"]}
+        assert {row["seq_id"] for row in expected(queue) if row["seq_id"] < whole} <= there
+        if (size - 64) % 32:
+            assert status == 1
+            assert any(each["file"].endswith("0.qi") for each in found["damaged"])
+            assert all("salvaged" in row for row in mine["messages"])
+
+
+def test_a_torn_entry_whose_location_is_whole_is_completed_from_the_body_file(tmp_path):
+    made = [make(n) for n in range(3)]
+    node = Node(tmp_path)
+    bodies, offsets = qs_file(made)
+    entries = {n: qi_entry(each, offsets[n], len(each.term)) for n, each in enumerate(made)}
+    data = qi_file(entries, 3)
+    (node.queue / "0.qs").write_bytes(bodies)
+    for torn in range(1, 32):
+        (node.queue / "0.qi").write_bytes(data[: 64 + 64 + torn])
+        _, found = check(tmp_path)
+        expected_count = 3 if torn >= 12 else 2
+        assert [row["sha256"] for row in found["queues"][0]["messages"]] == [
+            each.sha256 for each in made[:expected_count]
+        ], torn
+
+
+@pytest.mark.parametrize("header", [b"", b"RCQX", b"RCQI\x03", b"RCQI\x02" + bytes(8) + bytes(8)])
+@pytest.mark.parametrize("name", ["0.qi", "0.qs"])
+def test_a_damaged_header_takes_no_message_with_it(name, header, tmp_path):
+    directory, queue, folder = queue_with(tmp_path, 1)
+    data = (folder / name).read_bytes()
+    (folder / name).write_bytes((header + bytes(64))[:64] + data[64:])
+    status, found, mine = look(directory, queue)
+    rows = [{"expiry_us": 0, **row} for row in mine["messages"]]
+    for row in rows:
+        row.pop("salvaged", None)
+    assert rows == expected(queue)
+    assert status == 1
+    assert any(each["file"].endswith(name) for each in found["damaged"])
+
+
+def test_a_body_file_that_is_cut_loses_what_is_cut_and_says_so(tmp_path):
+    directory, queue, folder = queue_with(tmp_path, 1)
+    data = (folder / "0.qs").read_bytes()
+    ends = {row["seq_id"]: row["at"][1] + row["at"][2] for row in (
+        {**queue["message_defaults"], **row} for row in queue["messages"]) if row["where"] == "qs"}  # fmt: skip
+    for size in (0, 10, 64, 70, len(data) // 2, len(data) - 1):
+        (folder / "0.qs").write_bytes(data[:size])
+        status, _, mine = look(directory, queue)
+        is_true(mine, queue)
+        lost = {seq_id for seq_id, end in ends.items() if end > size}
+        assert {row["seq_id"] for row in mine["not_recovered"]} == lost
+        assert len(mine["messages"]) == queue["recovered"] - len(lost)
+        assert status == 1
+
+
+def test_a_flipped_bit_in_a_body_is_noticed_by_its_checksum(tmp_path):
+    directory, queue, folder = queue_with(tmp_path, 1)
+    data = bytearray((folder / "0.qs").read_bytes())
+    row = [{**queue["message_defaults"], **row} for row in queue["messages"]][3]
+    assert row["where"] == "qs"
+    for at in (row["at"][1] + 8, row["at"][1] + row["at"][2] // 2, row["at"][1] + row["at"][2] - 1):
+        flipped = bytearray(data)
+        flipped[at] ^= 1
+        (folder / "0.qs").write_bytes(flipped)
+        status, found, mine = look(directory, queue)
+        is_true(mine, queue)
+        [lost] = mine["not_recovered"]
+        assert (lost["seq_id"], lost["readable"], status) == (row["seq_id"], False, 1)
+        assert found["damaged"]
+
+
+@pytest.mark.parametrize("gone", ["0.qi", "0.qs"])
+def test_a_missing_file_is_reported(gone, tmp_path):
+    directory, queue, folder = queue_with(tmp_path, 1)
+    (folder / gone).unlink()
+    status, found, mine = look(directory, queue)
+    is_true(mine, queue)
+    assert status == 1
+    assert found["damaged"] or mine["not_recovered"]
+
+
+@pytest.mark.parametrize("padding", [0, 1, 40])
+def test_padding_behind_a_term_is_no_damage(padding, tmp_path):
+    made = [make(n) for n in range(4)]
+    node = Node(tmp_path)
+    bodies, offsets = qs_file(made, padding)
+    (node.queue / "0.qs").write_bytes(bodies)
+    entries = {n: qi_entry(each, offsets[n], len(each.term) + padding) for n, each in enumerate(made)}
+    (node.queue / "0.qi").write_bytes(qi_file(entries, 4))
+    status, found = check(tmp_path)
+    assert (status, found["damaged"]) == (0, [])
+    assert [row["sha256"] for row in found["queues"][0]["messages"]] == [each.sha256 for each in made]
+    assert {row["msg_id"] for row in found["queues"][0]["messages"]} == {each.msg_id.hex() for each in made}
+
+
+def test_files_of_both_versions_are_one_queue(tmp_path):
+    """An interrupted conversion: what the new files have is skipped in the old ones."""
+    from tests.support.rabbit_directory import segment_publish
+
+    made = [make(n) for n in range(6)]
+    node = Node(tmp_path)
+    bodies, offsets = qs_file(made[:4])
+    (node.queue / "0.qs").write_bytes(bodies)
+    entries = {n: qi_entry(each, offsets[n], len(each.term)) for n, each in enumerate(made[:4])}
+    (node.queue / "0.qi").write_bytes(qi_file(entries, 4))
+    (node.queue / "0.idx").write_bytes(
+        b"".join(segment_publish(n, each, embedded=True) for n, each in reversed(list(enumerate(made))))
+    )
+    status, found = check(tmp_path)
+    assert status == 0
+    assert [row["sha256"] for row in found["queues"][0]["messages"]] == [each.sha256 for each in made]
