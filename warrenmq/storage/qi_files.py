@@ -56,8 +56,9 @@ class QiFiles:
     def create(self, number: int, header: bytes) -> None:
         """Begin a file, unless it is there; one that has no whole header does not count."""
         file = self._file(number, create=True)
-        if file.size() < HEADER_BYTES:
-            file.truncate(0)
+        if (size := file.size()) < HEADER_BYTES:
+            if size:
+                file.truncate(0)
             file.append(header)
             self._unsynced[number] = None
 

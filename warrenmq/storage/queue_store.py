@@ -144,8 +144,8 @@ class QueueStore:
     def _file_to_write(self, number: int) -> File:
         if self._writing is None or self._writing[0] != number:
             file = self._disk.open(self.path(number), create=True)
-            if file.size() < HEADER_BYTES:
-                file.truncate(0)
+            if 0 < file.size() < HEADER_BYTES:
+                file.truncate(0)  # a header that was torn
             if self._writing is not None:
                 self._writing[1].close()
             self._writing = number, file
