@@ -82,23 +82,23 @@ class Definitions:
 
 def read(files: Mapping[str, bytes]) -> Definitions:
     """What the files say, as far as they can be read."""
-    queues, unread_queues = _read("rabbit_durable_queue", files, _queue)
-    exchanges, unread_exchanges = _read("rabbit_durable_exchange", files, _exchange)
-    bindings, unread_bindings = _read("rabbit_durable_route", files, _binding)
-    vhosts, unread_vhosts = _read("rabbit_vhost", files, _vhost)
+    records = mnesia.tables(TABLES, files)
+    queues = _each(records["rabbit_durable_queue"], _queue)
+    exchanges = _each(records["rabbit_durable_exchange"], _exchange)
+    bindings = _each(records["rabbit_durable_route"], _binding)
+    vhosts = _each(records["rabbit_vhost"], _vhost)
     return Definitions(
         vhosts=sorted(vhosts),
         queues=sorted(queues, key=lambda queue: (queue.vhost, queue.name)),
         exchanges=sorted(exchanges, key=lambda exchange: (exchange.vhost, exchange.name)),
         bindings=sorted(bindings, key=lambda each: (each.vhost, each.source, each.destination, each.routing_key)),
-        unread=unread_queues + unread_exchanges + unread_bindings + unread_vhosts,
+        unread=sum(map(len, records.values())) - sum(map(len, (queues, exchanges, bindings, vhosts))),
     )
 
 
-def _read(table: str, files: Mapping[str, bytes], one: Callable[[Any], Any]) -> tuple[list[Any], int]:
-    """(the table's definitions, how many records are none)."""
+def _each(records: list[tuple[Any, ...]], one: Callable[[Any], Any]) -> list[Any]:
+    """The definitions of those records that are some."""
     found = []
-    records = mnesia.table(table, files)
     for record in records:
         try:
             definition = one(record)
@@ -106,7 +106,7 @@ def _read(table: str, files: Mapping[str, bytes], one: Callable[[Any], Any]) -> 
             continue
         if definition is not None:
             found.append(definition)
-    return found, len(records) - len(found)
+    return found
 
 
 def _queue(record: Any) -> QueueDefinition | None:

@@ -44,12 +44,11 @@ def problem(data: bytes, path: str = "an ETS dump") -> str | None:
     """What is wrong with the dump, or None; RabbitMQ scans its files if anything is."""
     if why := disk_log.problem(data, path):
         return why
-    last = None
-    for item in disk_log.items(data, path):
-        last = item
+    found, last = -1, None  # the description is no object
+    for last in disk_log.items(data, path):
+        found += isinstance(last, tuple)
     match last:
         case ["$end_of_table", [("count", int() as count), *_]]:
-            found = sum(1 for _ in objects(data, path))
             return None if found == count else f"it counts {count} objects and has {found}"
     return "its end is missing"
 

@@ -14,7 +14,7 @@ Source: lib/mnesia/src/mnesia_log.erl, mnesia_dumper.erl, mnesia_tm.erl.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from warrenmq.erlang import disk_log
@@ -22,19 +22,20 @@ from warrenmq.erlang import disk_log
 LOGS = ("PREVIOUS.LOG", "LATEST.LOG")
 
 
-def table(name: str, files: Mapping[str, bytes]) -> list[tuple[Any, ...]]:
-    """The records of a table; `files` has what there is of TABLE.DCD, TABLE.DCL and LOGS, by name."""
-    records: dict[Any, tuple[Any, ...]] = {}
-    for item in disk_log.items(files.get(f"{name}.DCD", b"")):
-        if isinstance(item, tuple) and len(item) > 1 and item[0] != "log_header":
-            _change(records, item[1], item, "write")
-    dumped = disk_log.items(files.get(f"{name}.DCL", b""))
-    for log in (dumped, *(_committed(files.get(log, b"")) for log in LOGS)):
-        for change in log:
+def tables(names: Sequence[str], files: Mapping[str, bytes]) -> dict[str, list[tuple[Any, ...]]]:
+    """The records of each table; `files` has what there is of TABLE.DCD, TABLE.DCL and LOGS, by name."""
+    found: dict[str, dict[Any, tuple[Any, ...]]] = {name: {} for name in names}
+    for name, records in found.items():
+        for item in disk_log.items(files.get(f"{name}.DCD", b"")):
+            if isinstance(item, tuple) and len(item) > 1 and item[0] != "log_header":
+                _change(records, item[1], item, "write")
+    dumped = (disk_log.items(files.get(f"{name}.DCL", b"")) for name in names)
+    for changes in (*dumped, *(_committed(files.get(log, b"")) for log in LOGS)):
+        for change in changes:
             match change:
-                case ((str() as of, key), value, str() as operation) if of == name:
-                    _change(records, key, value, operation)
-    return list(records.values())
+                case ((str() as name, key), value, str() as operation) if name in found:
+                    _change(found[name], key, value, operation)
+    return {name: list(records.values()) for name, records in found.items()}
 
 
 def _change(records: dict[Any, tuple[Any, ...]], key: Any, value: Any, operation: str) -> None:
