@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import zlib
 
 import msgpack
 import pytest
@@ -39,6 +40,7 @@ def test_what_the_journal_says_of_a_segment_that_is_deleted_is_nothing(actions: 
     index, found = kit.recover(disk)
     assert (found.count, found.dropped, found.quarantined, index.unacked) == (0, 0, 0, 0)
     assert found.next_seq_id > seq_id
+    assert index._segments == {}
     assert [name for name in disk.listdir(kit.DIRECTORY) if name.endswith(".idx")] == []
 
 
@@ -218,6 +220,20 @@ def test_a_read_over_segment_boundaries_gives_every_message_its_own_sequence_id(
 # segment files
 
 
+def test_an_ack_of_a_message_without_a_deliver_mark_is_an_ack() -> None:
+    """A lone mark means delivered; RabbitMQ 3.11 and 3.12 crashed, and an ack written as one would not be one."""
+    disk = kit.disk()
+    publishes = b"".join(bytes((0xC0, n)) + kit.embedded_record(n) for n in range(3))
+    kit.put_file(disk, "0.idx", publishes)
+    index, found = kit.recover(disk, terms=Terms(3, 0))
+    assert (found.count, found.quarantined) == (3, 0)
+    index.ack([0, 2])
+    index.flush()
+    index.sync(Trigger.CLOSE)
+    index, _ = kit.recover(disk)
+    assert sorted(kit.everything(index)) == [1]
+
+
 @pytest.mark.parametrize("tail", [b"\0", b"\0\0", b"\0\x01", bytes(34), b"\x40\x03", b"\x40\x03" * 3])
 def test_a_tail_that_rabbitmq_crashes_on_costs_nothing(tail: bytes) -> None:
     """Zeros, and marks of a message that was never published (here 3)."""
@@ -252,15 +268,21 @@ def test_a_publish_that_is_cut_off_is_not_taken_for_other_records() -> None:
 # recovery terms
 
 
-@pytest.mark.parametrize(
-    "content",
-    [b"", bytes(4), bytes(40), msgpack.packb([]), msgpack.packb([1]), msgpack.packb(None), b"{}", bytes(3)],
-)
-def test_terms_that_say_nothing_are_none(content: bytes) -> None:
+@pytest.mark.parametrize("content", [b"", bytes(3), bytes(4), bytes(40), b"{}"])
+def test_terms_that_are_no_terms_are_none(content: bytes) -> None:
     disk = kit.disk()
     kit.put_file(disk, "recovery.terms", content)
     assert take_terms(disk, kit.DIRECTORY) is None
     assert not disk.exists(f"{kit.DIRECTORY}/recovery.terms")
+
+
+@pytest.mark.parametrize("content", [None, [], [1], {}, [1, "ten", 4], 0])
+def test_terms_that_say_nothing_are_none(content: object) -> None:
+    """RabbitMQ took empty terms for those of an empty queue."""
+    disk = kit.disk()
+    packed = msgpack.packb(content)
+    kit.put_file(disk, "recovery.terms", zlib.crc32(packed).to_bytes(4, "big") + packed)
+    assert take_terms(disk, kit.DIRECTORY) is None
 
 
 def test_terms_are_safe_when_a_queue_has_ended() -> None:
