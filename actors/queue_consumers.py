@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
     from warrenmq.actors.queue_messages import Cancel, Consume, Get
     from warrenmq.runtime import From
-    from warrenmq.storage.variable_queue import Fetched, VariableQueue
+    from warrenmq.storage.queue_message import Fetched
+    from warrenmq.storage.variable_queue import VariableQueue
 
 UNSENT_LIMIT = 2_048
 """RabbitMQ's is 200 frames on a socket; in one process a message on its way costs nothing but the switch of

@@ -74,6 +74,7 @@ class QueueIntake:
             if credit := ack(message.publisher, count):
                 message.publisher.bump(credit)
             seq += count
+        self._vq.tell_paged()
         # Only now: until somebody else owes the answers, a crash has to find them here.
         self._arrived, self.count = [], 0
         return durable

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from warrenmq.actors.confirms import Confirm
     from warrenmq.actors.queue_consumers import Outlet
     from warrenmq.runtime import From
-    from warrenmq.storage.variable_queue import Fetched, Publication
+    from warrenmq.storage.queue_message import Fetched, Publication
+    from warrenmq.storage.variable_queue import Depths
 
 
 class Publisher:
@@ -152,7 +153,7 @@ class QueueInfo:
     ready: int
     unacked: int
     consumers: int
-    in_memory: int
+    depths: Depths
     unconfirmed: bool
     next_seq_id: int
     """What the next message gets."""
@@ -179,6 +180,23 @@ class Idle:
 @dataclass(slots=True)
 class GoOn:
     """Info: a journal flush has more to do."""
+
+
+@dataclass(slots=True)
+class SetRamDurationTarget:
+    """Memory monitor -> queue: keep no more in memory than lasts so many seconds."""
+
+    duration: float
+
+
+@dataclass(slots=True)
+class UpdateRamDuration:
+    """Info: it is time to tell the memory monitor how long what is in memory lasts."""
+
+
+@dataclass(slots=True)
+class BumpReduceMemoryUse:
+    """Info: there is more to page out than was allowed at once."""
 
 
 @dataclass(slots=True)

@@ -19,6 +19,7 @@ from warrenmq.actors.queue_consumers import QueueConsumers
 from warrenmq.actors.queue_intake import BATCH, QueueIntake
 from warrenmq.actors.queue_messages import (
     Ack,
+    BumpReduceMemoryUse,
     Cancel,
     Consume,
     Delete,
@@ -34,10 +35,14 @@ from warrenmq.actors.queue_messages import (
     QueueInfo,
     Refused,
     Reject,
+    SetRamDurationTarget,
     SyncTimeout,
     Taken,
+    UpdateRamDuration,
 )
+from warrenmq.actors.queue_paging import QueuePaging
 from warrenmq.actors.queue_recovery import QueueSpec, recover
+from warrenmq.actors.queue_sync import QueueSync
 from warrenmq.actors.queue_trace import QueueTrace
 from warrenmq.errors import AccessRefused, Blocked
 from warrenmq.log import Log
@@ -51,20 +56,17 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from warrenmq.actors.queue_consumers import Consumer
-    from warrenmq.runtime import Timer
+    from warrenmq.storage.queue_message import Fetched
     from warrenmq.storage.unconfirmed import Publication as Owed
-    from warrenmq.storage.variable_queue import Fetched
 
 ENDED = "the queue process ended before the message was safe; publish it again"
 FLUSH_STEP_EVERY = 512
 """Messages published between two steps of a journal flush while the mailbox does not run dry: the flush keeps pace
 without stopping the queue."""
-DISK_FULL_RETRY = 1.0
-"""Seconds between attempts to write while the disk is full."""
-
 
 _PRIORITIES: dict[type, int] = {
-    Info: 9, Delete: 8, MsgsOnDisk: 6, SyncTimeout: 6, Ack: 4, BumpCredit: 4, Taken: 3,
+    Info: 9, Delete: 8, SetRamDurationTarget: 8, UpdateRamDuration: 8, MsgsOnDisk: 6, SyncTimeout: 6, Ack: 4,
+    BumpCredit: 4, Taken: 3, BumpReduceMemoryUse: 1,
 }  # fmt: skip
 
 
@@ -76,8 +78,8 @@ class QueueProcess(Server):
     unconfirmed    publishers without an answer
     consumers      who gets the next message, and who holds which (rabbit_queue_consumers)
     intake         publishes on their way in
-    acks_unsynced  acks were written, but not synced; nobody waits for that, so the slow timer does it
-    disk_full      the last write failed with ENOSPC: publishes are refused until one succeeds
+    safety         when the index is synced, and whether the disk is full
+    paging         what the memory monitor wants
     """
 
     receives: ClassVar[frozenset[type]] = frozenset({Ack})
@@ -99,12 +101,8 @@ class QueueProcess(Server):
         self.log = Log("warrenmq.queue", queue=spec.name)
         self._unconfirmed = Unconfirmed()
         self._draining: list[From] = []
-        self._acks_unsynced = self._disk_full = False
+        self._safety = QueueSync(self, spec.settings, self.log)
         self._since_flush_step = 0
-        self._sync_timer: Timer | None = None
-        self._idle_timer: Timer | None = None
-        self._sync_interval = spec.settings.msg_store_sync_interval / 1000
-        self._idle_interval = spec.settings.queue_sync_interval / 1000
         self._recover()
         self.actor_inbox.on_close(self._nack_all)
 
@@ -118,7 +116,10 @@ class QueueProcess(Server):
         self._transient = MsgStoreClient(self, spec.transient_store, spec.name, cref(16), None)
         self._clients = {spec.persistent_store: self._persistent, spec.transient_store: self._transient}
         self._disk = disk
-        self._vq, found, clean = recover(spec, disk, self._persistent, self._transient, self.trace)
+        self._vq, found, clean = recover(
+            spec, disk, self._persistent, self._transient, self.runtime.monotonic_ns, self.trace
+        )
+        self._paging = QueuePaging(self, self._vq)
         self._rows = None if self.trace is None else QueueTrace(self.trace)
         self._consumers = QueueConsumers(spec.name, self._vq, self._noted)
         credit = CreditSpec(*spec.settings.credit_flow_default_credit)
@@ -153,6 +154,8 @@ class QueueProcess(Server):
                 self._bump(message)
             case Cancel():
                 self._cancel(message)
+            case SetRamDurationTarget():
+                self._vq.set_ram_duration_target(message.duration)
             case _:
                 raise TypeError(message)
 
@@ -182,7 +185,7 @@ class QueueProcess(Server):
                 return NO_REPLY
             case Info():
                 vq, pushed, owed = self._vq, self._consumers.pushed(), bool(self._unconfirmed)
-                return QueueInfo(vq.ready, vq.unacked, len(pushed), vq.in_memory, owed, vq.next_seq_id)
+                return QueueInfo(vq.ready, vq.unacked, len(pushed), vq.depths(), owed, vq.next_seq_id)
             case _:
                 raise TypeError(request)
 
@@ -191,34 +194,40 @@ class QueueProcess(Server):
         self._take_in()
         match message:
             case SyncTimeout():
-                self._sync_timer = None
+                self._safety.timed_out()
                 if self._unconfirmed.wait_for_sync:
                     self._sync(Trigger.TIMER)
             case Idle():
                 self._sync(Trigger.TIMER)
                 empty = not (self._vq.ready or self._vq.unacked)
-                if self._vq.index.dirty_count and empty and not self._disk_full:
-                    self._guarded(self._vq.index.begin_flush)  # an empty queue needs no disk
+                if self._vq.index.dirty_count and empty and not self._safety.disk_full:
+                    self._safety.guarded(self._vq.index.begin_flush)  # an empty queue needs no disk
             case GetTimeout():
                 if self._consumers.stop_waiting(message.sender):
                     message.sender.reply(None)
+            case UpdateRamDuration():
+                self._paging.update()
+            case BumpReduceMemoryUse():
+                self._paging.bumped()
 
     def mailbox_empty(self) -> None:
         """Nothing more to do first: deliver, let the stores have their mail, and make it all safe."""
         self._take_in()
         self._deliver()
+        self._paging.worked()
         self._persistent.send()
         self._transient.send()
-        if self._unconfirmed.wait_for_sync and not self._disk_full:
+        safety = self._safety
+        if self._unconfirmed.wait_for_sync and not safety.disk_full:
             self._sync(Trigger.MAILBOX_EMPTY)
-        elif self._acks_unsynced and self._idle_timer is None:
-            self._idle_timer = self.send_after(self._idle_interval, Idle())
-        if self._vq.index.flushing and not self._disk_full and self._guarded(self._vq.index.flush_step):
+        else:
+            safety.idle()
+        if self._vq.index.flushing and not safety.disk_full and safety.guarded(self._vq.index.flush_step):
             self.send_after(0, GoOn())  # back here when whatever came meanwhile has been handled
 
     def terminate(self, reason: Any) -> None:
         """A clean stop leaves everything on disk and says so; anything else leaves the files to recovery."""
-        if reason != "shutdown" or self._disk_full:
+        if reason != "shutdown" or self._safety.disk_full:
             return
         try:
             self._stop_cleanly()
@@ -266,45 +275,23 @@ class QueueProcess(Server):
         if not intake.count:
             return
         self._since_flush_step += intake.count
-        if self._disk_full:
+        if self._safety.disk_full:
             intake.refuse()
-        elif intake.take_in() and self._sync_timer is None:
-            self._sync_timer = self.send_after(self._sync_interval, SyncTimeout())
+        elif intake.take_in():
+            self._safety.confirms_wait()
         for store, client in self._clients.items():
             if client.blocked:
                 intake.block(store)
-        if self._since_flush_step >= FLUSH_STEP_EVERY and self._vq.index.flushing and not self._disk_full:
+        if self._since_flush_step >= FLUSH_STEP_EVERY and self._vq.index.flushing and not self._safety.disk_full:
             self._since_flush_step = 0
-            self._guarded(self._vq.index.flush_step)
+            self._safety.guarded(self._vq.index.flush_step)
+        self._paging.worked()
         if self._vq.ready >= BATCH:
             self._deliver()
 
     def _sync(self, trigger: Trigger) -> None:
-        if self._idle_timer is not None:
-            self._idle_timer.cancel()
-            self._idle_timer = None
-        self._acks_unsynced = False
-        if self._guarded(lambda: self._vq.index.sync(trigger)):
+        if self._safety.run(lambda: self._vq.index.sync(trigger)):
             self._confirm(self._unconfirmed.index_synced())
-
-    def _guarded(self, write: Any) -> bool:
-        """Run a write; a full disk is a state to wait in, every other failure of the disk is a crash."""
-        try:
-            write()
-        except OSError as error:
-            if not is_full(error):
-                raise
-            if not self._disk_full:
-                self._disk_full = True
-                self.log.warning("the disk is full: publishes are refused until there is room", error=str(error))
-            if self._idle_timer is not None:
-                self._idle_timer.cancel()
-            self._idle_timer = self.send_after(DISK_FULL_RETRY, Idle())
-            return False
-        if self._disk_full:
-            self._disk_full = False
-            self.log.info("there is room on the disk again")
-        return True
 
     def _confirm(self, complete: Sequence[Owed]) -> None:
         if not complete:
@@ -321,6 +308,7 @@ class QueueProcess(Server):
         client.handle_bump(message.credit)
         if not client.blocked:
             self._intake.unblock(message.store)
+            self._vq.reduce_memory_use()  # it stops where a store has more to do than it likes
 
     # -- deliver and settle
 
@@ -335,13 +323,13 @@ class QueueProcess(Server):
 
     def _noted(self, consumer: Consumer, fetched: list[Fetched], first_tag: int) -> None:
         self._tell_lost()
-        self._acks_unsynced |= consumer.no_ack
+        self._safety.acks_unsynced |= consumer.no_ack
         if self._rows is not None:
             self._rows.delivered(consumer, fetched, first_tag, get=consumer.outlet is None)
 
     def _ack(self, message: Ack) -> None:
         acked = self._vq.ack(self._consumers.settle(message.consumer, message.tag, multiple=message.multiple))
-        self._acks_unsynced = True
+        self._safety.acks_unsynced = True
         if self._rows is not None:
             self._rows.acked(acked, self.sender_id, self.sender_seq)
 
@@ -358,7 +346,7 @@ class QueueProcess(Server):
             self._rows.requeued(back)
 
     def _drop(self, seqs: list[int], flag: int) -> None:
-        self._acks_unsynced = True
+        self._safety.acks_unsynced = True
         if self._rows is not None:
             self._rows.dropped(seqs, flag)
 
@@ -378,9 +366,12 @@ class QueueProcess(Server):
             self.spec.last_consumer_gone()
 
     def _purge(self, flag: int) -> int:
-        dropped = self._vq.purge()
-        self._drop(dropped, flag)
-        return len(dropped)
+        count = 0
+        for dropped in self._vq.purge():
+            self._drop(dropped, flag)
+            count += len(dropped)
+        self._tell_lost()
+        return count
 
     def _delete(self, request: Delete, sender: From) -> Any:
         name = self.spec.name

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 
 from warrenmq.storage import index_versions
 from warrenmq.storage.recovery_terms import take_terms
-from warrenmq.storage.variable_queue import VariableQueue
+from warrenmq.storage.variable_queue_memory_target import MemoryTargetQueue
+from warrenmq.storage.variable_queue_read_ahead import ReadAheadQueue
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,7 +24,11 @@ if TYPE_CHECKING:
     from warrenmq.settings import Settings
     from warrenmq.storage.disk import Disk
     from warrenmq.storage.index_recovery import Found
+    from warrenmq.storage.variable_queue import VariableQueue
     from warrenmq.trace.recorder import ActorTrace
+
+
+_BEHAVIOURS: dict[str, type[VariableQueue]] = {"memory_target": MemoryTargetQueue, "read_ahead": ReadAheadQueue}
 
 
 @dataclass(slots=True, frozen=True)
@@ -44,7 +49,12 @@ class QueueSpec:
 
 
 def recover(
-    spec: QueueSpec, disk: Disk, persistent: MsgStoreClient, transient: MsgStoreClient, trace: ActorTrace | None
+    spec: QueueSpec,
+    disk: Disk,
+    persistent: MsgStoreClient,
+    transient: MsgStoreClient,
+    clock: Callable[[], int],
+    trace: ActorTrace | None,
 ) -> tuple[VariableQueue, Found, bool]:
     """Returns the queue, what was found, and whether the last stop was a clean one."""
     terms = None
@@ -65,7 +75,8 @@ def recover(
         quarantine=spec.quarantine,
         trace=trace,
     )
-    vq = VariableQueue(index, persistent, transient, spec.settings.queue_index_embed_msgs_below)
+    behaviour = _BEHAVIOURS[spec.settings.queue_paging]
+    vq = behaviour(index, persistent, transient, spec.settings, clock, trace)
     next_deliver = found.next_seq_id if terms is None else terms.next_deliver_seq_id
     vq.recovered(found.low, found.count, found.next_seq_id, next_deliver)
     return vq, found, terms is not None

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
     from warrenmq.actors.queue_consumers import Consumer
     from warrenmq.storage.index_recovery import Found
+    from warrenmq.storage.queue_message import Fetched
     from warrenmq.storage.unconfirmed import Publication
-    from warrenmq.storage.variable_queue import Fetched
     from warrenmq.trace.recorder import ActorTrace
 
 # Plain numbers: looking up an enum's member costs as much as writing the row.

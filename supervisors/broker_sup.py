@@ -4,7 +4,8 @@
      ├ rabbit_restartable_sup      one_for_one   10 in 10 s
      │  ├ rabbit_alarm             sets and clears alarms, which block publishers
      │  ├ vm_memory_monitor        looks at the memory
-     │  └ rabbit_disk_monitor      looks at the disk
+     │  ├ rabbit_disk_monitor      looks at the disk
+     │  └ rabbit_memory_monitor    tells the queues how much they may keep in memory
      └ vhost_sup_wrapper           one_for_all   2 in 300 s (vhost_restart_intensity)
         ├ vhost_sup                one_for_all   0
         │  ├ msg_store_transient       and its GC, linked
@@ -18,7 +19,7 @@ vhost with it: the queues hold references into its tables, so all of it recovers
 intensity 0 of vhost_sup means.  The wrapper then starts the vhost again, and after too many crashes gives up, and
 the broker is down until it is opened anew.
 
-A monitor that crashes is started again alone.  (RabbitMQ has a rabbit_restartable_sup around each of the three.)
+A monitor that crashes is started again alone.  (RabbitMQ has a rabbit_restartable_sup around each of the four.)
 
 RabbitMQ has one more supervisor around each queue (rabbit_amqqueue_sup, 5 in 10 s); here a thread a queue is
 worth more than a second limit, so all queues share the limit of the one above (docs/architecture.md).
@@ -30,6 +31,7 @@ from typing import TYPE_CHECKING, Any
 
 from warrenmq.actors.alarm import RABBIT_ALARM, RabbitAlarm
 from warrenmq.actors.disk_monitor import RABBIT_DISK_MONITOR, DiskMonitor
+from warrenmq.actors.memory_monitor import RABBIT_MEMORY_MONITOR, MemoryMonitor
 from warrenmq.actors.msg_store import MsgStore
 from warrenmq.actors.queue_process import QueueProcess
 from warrenmq.actors.vhost_process import VhostProcess
@@ -130,6 +132,7 @@ class RestartableSup(Supervisor):
             ChildSpec(RABBIT_ALARM, RabbitAlarm, args=(resources.alarms,), name=RABBIT_ALARM),
             ChildSpec(VM_MEMORY_MONITOR, VmMemoryMonitor, args=(resources,), name=VM_MEMORY_MONITOR),
             ChildSpec(RABBIT_DISK_MONITOR, DiskMonitor, args=(resources,), name=RABBIT_DISK_MONITOR),
+            ChildSpec(RABBIT_MEMORY_MONITOR, MemoryMonitor, args=(resources,), name=RABBIT_MEMORY_MONITOR),
         ]
 
 

@@ -50,6 +50,7 @@ def test_the_defaults_are_rabbitmqs() -> None:
         "vm_memory_high_watermark_paging_ratio": 0.5,
         "total_memory_available_override_value": 0,
         "memory_monitor_interval": 2_500,
+        "queue_ram_bytes": 33_554_432,
         "disk_free_limit": 50_000_000,
     }
 

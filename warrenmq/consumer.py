@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from warrenmq.broker import Broker
     from warrenmq.runtime import Channel
-    from warrenmq.storage.variable_queue import Fetched
+    from warrenmq.storage.queue_message import Fetched
 
 _RECORD_HEADER = 32
 """Bytes of an index record before the embedded stored message."""

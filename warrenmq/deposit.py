@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from warrenmq.actors.confirms import Confirm
 from warrenmq.actors.queue_messages import Publish
 from warrenmq.publisher import Flow
-from warrenmq.storage.variable_queue import Publication
+from warrenmq.storage.queue_message import Publication
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

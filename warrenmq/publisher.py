@@ -24,8 +24,8 @@ from warrenmq.actors.vhost_process import queue_name
 from warrenmq.errors import Blocked, Returned
 from warrenmq.runtime.life import inbox_of
 from warrenmq.storage.alarms import BlockedPublisher, in_words
+from warrenmq.storage.queue_message import Publication
 from warrenmq.storage.stored_message import encode_head
-from warrenmq.storage.variable_queue import Publication
 from warrenmq.trace.events import Ev
 
 if TYPE_CHECKING:

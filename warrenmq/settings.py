@@ -255,6 +255,8 @@ class Settings:
     """Bytes of memory to go by; 0: what the machine, the container and the process's limits allow."""
     memory_monitor_interval: int = _setting(2_500, Integer(1, _MINUTE))
     """Time between two decisions how much the queues keep in memory."""
+    queue_ram_bytes: int = _setting(33_554_432, Size(0, 1 << 60))
+    """Bytes of messages that one queue keeps in memory, however much there is (a bound of our own)."""
     disk_free_limit: float = _setting(50_000_000, Share(1000.0))
     """Publishers are blocked while the disk has less room than this: bytes, or a multiple of the memory."""
 

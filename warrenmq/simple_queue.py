@@ -21,7 +21,7 @@ import msgpack  # type: ignore[import-untyped]
 
 from warrenmq.broker import Broker, open  # noqa: A004
 from warrenmq.errors import Blocked, PreconditionFailed
-from warrenmq.storage.variable_queue import READ_AHEAD
+from warrenmq.storage.paging import MOST_AHEAD
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -69,7 +69,7 @@ class Queue:
         self._encode, self._decode = CODECS[codec]
         self._broker: Broker = open(path, settings=settings)
         self._queue = self._broker.declare_queue(NAME)
-        self._consumer = self._queue.consume(prefetch=READ_AHEAD)
+        self._consumer = self._queue.consume(prefetch=MOST_AHEAD)
         self._taking = threading.Lock()
         """Held by the one thread that waits in the consumer: the others wait for the lock."""
         self._mine = threading.local()

@@ -13,6 +13,26 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
+class QueueMemory:
+    """How many ready messages of a queue are where, and what of them is in memory (docs/paging.md)."""
+
+    alpha: int
+    """Body and position in memory."""
+    beta: int
+    """Body on disk, position in memory."""
+    gamma: int
+    """Body on disk, position in memory and on disk."""
+    delta: int
+    """On disk only: the tail."""
+    ram_msg_count: int
+    """Messages whose body is in memory; those with a small body are, even if they are betas or gammas."""
+    ram_bytes: int
+    """Bytes of these, and of unacked messages."""
+    target_ram_count: float
+    """How many of them the queue wants there at most; infinite = as many as there are."""
+
+
+@dataclass(frozen=True, slots=True)
 class QueueStats:
     """One queue."""
 
@@ -24,11 +44,13 @@ class QueueStats:
     consumers: int
     in_memory: int
     """Ready messages that are in memory; the others are on disk only."""
+    memory: QueueMemory
 
     @classmethod
     def of(cls, name: str, info: QueueInfo, *, durable: bool) -> QueueStats:
         """From what the queue's process says of itself."""
-        return cls(name, durable, info.ready, info.unacked, info.consumers, info.in_memory)
+        return cls(name, durable, info.ready, info.unacked, info.consumers, info.depths.in_memory,
+                   QueueMemory(*info.depths))  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

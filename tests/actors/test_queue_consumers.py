@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from warrenmq.actors.queue_consumers import UNSENT_LIMIT, Consumer, share_out
+from warrenmq.storage.queue_message import Fetched
 from warrenmq.storage.runs import runs
-from warrenmq.storage.variable_queue import Fetched
 
 
 @pytest.mark.parametrize(

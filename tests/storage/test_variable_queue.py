@@ -1,5 +1,6 @@
-"""The backing queue against a plain model: order, requeue, backlog on disk, restarts."""
+"""Both behaviours of the backing queue against a plain model: order, requeue, paging, restarts."""
 
+import math
 import random
 from collections.abc import Iterable, Sequence
 
@@ -8,17 +9,26 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from tests.support.queue_invariants import check_invariants
 from warrenmq.settings import Settings
-from warrenmq.storage import variable_queue
-from warrenmq.storage.index_recovery import store_message_ids
+from warrenmq.storage import index_versions, paging, variable_queue, variable_queue_memory_target
 from warrenmq.storage.queue_index import QueueIndex
+from warrenmq.storage.queue_message import Publication, bin_header, embeds
 from warrenmq.storage.sim_disk import SimulatedDisk
 from warrenmq.storage.stored_message import body_of, encode_head
-from warrenmq.storage.variable_queue import Publication, VariableQueue, bin_header, embeds
+from warrenmq.storage.variable_queue_memory_target import MemoryTargetQueue
+from warrenmq.storage.variable_queue_read_ahead import ReadAheadQueue
 from warrenmq.trace.events import Trigger
 
-SETTINGS = Settings(queue_index_segment_entry_count=8, queue_index_embed_msgs_below=100)
+SETTINGS = Settings(
+    queue_index_segment_entry_count=8,
+    queue_index_embed_msgs_below=100,
+    msg_store_credit_disc_bound=(5, 5),
+    msg_store_io_batch_size=2,
+    queue_ram_bytes=5_000,
+)
 HEAD = encode_head("", ["q"], None)
+BEHAVIOURS = {"memory_target": MemoryTargetQueue, "read_ahead": ReadAheadQueue}
 
 
 @pytest.mark.parametrize(
@@ -51,6 +61,9 @@ class DictStore:
 
     def __init__(self) -> None:
         self.bodies: dict[bytes, bytes] = {}
+        self.blocked = False
+        self.singly = self.together = 0
+        """Bodies that were read one at a time, and with others."""
 
     def write(self, msg_id: bytes, stored: bytes) -> None:
         assert msg_id not in self.bodies
@@ -60,19 +73,52 @@ class DictStore:
         for msg_id in msg_ids:
             del self.bodies[msg_id]
 
+    def read(self, msg_id: bytes) -> bytes | None:
+        self.singly += 1
+        return self.bodies.get(msg_id)
+
     def read_many(self, msg_ids: Sequence[bytes]) -> dict[bytes, bytes]:
+        self.together += len(msg_ids)
         return {msg_id: self.bodies[msg_id] for msg_id in msg_ids}
+
+
+class Clock:
+    """Nanoseconds, as a test says."""
+
+    def __init__(self) -> None:
+        self.now = 0
+
+    def __call__(self) -> int:
+        return self.now
 
 
 class QueueMachine(RuleBasedStateMachine):
     """ready and unacked as lists of (seq, body, persistent)."""
 
-    @initialize()
-    def begin(self) -> None:
-        self.saved = variable_queue.HEAD_MESSAGES, variable_queue.READ_AHEAD
-        variable_queue.HEAD_MESSAGES, variable_queue.READ_AHEAD = 6, 5
+    @initialize(
+        behaviour=st.sampled_from(sorted(BEHAVIOURS)),
+        version=st.sampled_from([1, 2]),
+        bound=st.sampled_from([0, 2_000, 10_000, 1 << 40]),
+    )
+    def begin(self, behaviour: str, version: int, bound: int) -> None:
+        self.patch = pytest.MonkeyPatch()
+        self.patch.setattr(paging, "MOST_AHEAD", 5)
+        self.patch.setattr(variable_queue, "PURGE_BATCH", 3)
+        self.patch.setattr(variable_queue_memory_target, "OPERATIONS_BETWEEN", 7)
+        self.patch.setattr(variable_queue_memory_target, "STEP", 3)
+        self.behaviour = BEHAVIOURS[behaviour]
+        self.settings = Settings(
+            queue_version=version,
+            queue_index_segment_entry_count=8,
+            classic_queue_index_v2_segment_entry_count=8,
+            queue_index_embed_msgs_below=100,
+            msg_store_credit_disc_bound=(5, 5),
+            msg_store_io_batch_size=2,
+            queue_ram_bytes=bound,
+        )
         self.disk = SimulatedDisk(random.Random(0))
         self.stores = DictStore(), DictStore()
+        self.clock = Clock()
         self.next_id = 0
         self.ready: list[tuple[int, bytes, bool]] = []
         self.unacked: dict[int, tuple[int, bytes, bool]] = {}
@@ -81,15 +127,15 @@ class QueueMachine(RuleBasedStateMachine):
         self._open(clean=None)
 
     def teardown(self) -> None:
-        if hasattr(self, "saved"):
-            variable_queue.HEAD_MESSAGES, variable_queue.READ_AHEAD = self.saved
+        if hasattr(self, "patch"):
+            self.patch.undo()
 
     def _open(self, clean: object) -> None:
-        contains = set(store_message_ids(self.disk, "/q", 8)) & set(self.stores[0].bodies)
-        index, found = QueueIndex.recover(
-            self.disk, "/q", SETTINGS, terms=clean, contains=contains.__contains__, quarantine="/quarantine"  # type: ignore[arg-type]
+        contains = set(index_versions.store_message_ids(self.disk, "/q", self.settings)) & set(self.stores[0].bodies)
+        index, found = index_versions.recover(
+            self.disk, "/q", self.settings, terms=clean, contains=contains.__contains__, quarantine="/quarantine"  # type: ignore[arg-type]
         )
-        self.queue = VariableQueue(index, *self.stores, SETTINGS.queue_index_embed_msgs_below)
+        self.queue = self.behaviour(index, *self.stores, self.settings, self.clock)
         next_deliver = found.next_seq_id if clean is None else clean.next_deliver_seq_id  # type: ignore[attr-defined]
         self.queue.recovered(found.low, found.count, found.next_seq_id, next_deliver)
 
@@ -130,8 +176,25 @@ class QueueMachine(RuleBasedStateMachine):
 
     @rule()
     def purge(self) -> None:
-        assert self.queue.purge() == [message[0] for message in self.ready]
+        assert [seq for batch in self.queue.purge() for seq in batch] == [message[0] for message in self.ready]
         self.ready = []
+
+    @rule(seconds=st.sampled_from([0.0, 0.001, 1.0, 60.0]))
+    def let_time_pass(self, seconds: float) -> None:
+        self.clock.now += int(seconds * 1e9)
+
+    @rule(duration=st.sampled_from([0.0, 0.01, 1.0, 50.0, math.inf]))
+    def hear_of_a_ram_duration(self, duration: float) -> None:
+        assert self.queue.ram_duration() >= 0
+        self.queue.set_ram_duration_target(duration)
+
+    @rule()
+    def reduce_memory_use(self) -> None:
+        self.queue.reduce_memory_use()
+
+    @rule(which=st.booleans())
+    def a_store_falls_behind_or_catches_up(self, which: bool) -> None:
+        self.stores[which].blocked = not self.stores[which].blocked
 
     @rule()
     def flush_a_segment(self) -> None:
@@ -139,15 +202,17 @@ class QueueMachine(RuleBasedStateMachine):
 
     @rule()
     def flush(self) -> None:
-        self.queue.index.flush()
+        self.queue.index.begin_flush()
+        while self.queue.index.flush_step():
+            pass
 
     def _survivors(self) -> None:
         kept = sorted(message for message in (*self.ready, *self.unacked.values()) if message[2])
         self.ready, self.unacked = kept, {}
         self.delivered.clear()
 
-    @rule()
-    def restart_cleanly(self) -> None:
+    @rule(behaviour=st.sampled_from(sorted(BEHAVIOURS)))
+    def restart_cleanly(self, behaviour: str) -> None:
         self.queue.drop_transient_pending()
         terms = self.queue.index.terminate(
             next_seq_id=self.queue.next_seq_id, next_deliver_seq_id=self.queue.next_deliver_seq_id
@@ -155,6 +220,7 @@ class QueueMachine(RuleBasedStateMachine):
         self._survivors()
         self.stores[1].bodies.clear()
         below = self.queue.next_deliver_seq_id
+        self.behaviour = BEHAVIOURS[behaviour]
         self._open(terms)
         self.all_redelivered_below = below
 
@@ -171,22 +237,28 @@ class QueueMachine(RuleBasedStateMachine):
         if hasattr(self, "queue"):
             assert self.queue.ready == len(self.ready)
             assert self.queue.unacked == len(self.unacked)
+            assert self.queue.take_lost() == []
+
+    @invariant()
+    def the_queue_is_in_order(self) -> None:
+        if hasattr(self, "queue"):
+            check_invariants(self.queue)
 
 
 TestVariableQueue = QueueMachine.TestCase
-TestVariableQueue.settings = hypothesis_settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestVariableQueue.settings = hypothesis_settings(max_examples=200, stateful_step_count=40, deadline=None)
 
 
-def test_a_gap_of_any_size_in_the_sequence_ids_is_stepped_over() -> None:
+@pytest.mark.parametrize("behaviour", sorted(BEHAVIOURS))
+def test_a_gap_of_any_size_in_the_sequence_ids_is_stepped_over(behaviour: str) -> None:
     """A damaged sequence id can be far off; reading the tail run by run would never get there."""
     index, _ = QueueIndex.recover(
         SimulatedDisk(random.Random(0)), "/q", SETTINGS, terms=None, contains=bool, quarantine="/quarantine"
     )
-    queue = VariableQueue(index, DictStore(), DictStore(), SETTINGS.queue_index_embed_msgs_below)
     far = 1 << 40
     for seq in (0, far):
-        queue.next_seq_id = seq
-        queue.publish([Publication(b"prefix--", seq, HEAD, 0, [b"%d" % seq], True)], persistent=True)
-    queue = VariableQueue(index, DictStore(), DictStore(), SETTINGS.queue_index_embed_msgs_below)
+        record = bytes(16) + bytes(8) + (1).to_bytes(4, "big") + (1).to_bytes(4, "big") + b"%d" % (seq > 0)
+        index.publish_many(seq, [record], True)
+    queue = BEHAVIOURS[behaviour](index, DictStore(), DictStore(), SETTINGS, Clock())
     queue.recovered(0, 2, far + 1, 0)
     assert [each.seq_id for each in queue.fetch(5, ack_required=True)] == [0, far]

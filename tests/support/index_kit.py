@@ -88,7 +88,7 @@ def everything(index: Any) -> dict[int, bytes]:
     found: dict[int, bytes] = {}
     seq_id = index.next_live(0)
     while seq_id < index.next_seq_id:
-        boundary = (seq_id // index._entry_count + 1) * index._entry_count
+        boundary = (seq_id // index.segment_entry_count + 1) * index.segment_entry_count
         found.update((each, record) for each, record, _ in index.read(seq_id, boundary))
         seq_id = index.next_live(boundary)
     return found

@@ -23,6 +23,7 @@ _BITS: dict[Ev, dict[int, str]] = {
 
 _RECOVERY = {e.CLEAN: "CLEAN", e.DIRTY: "DIRTY"}
 _STORED = {e.WRITTEN: "WRITTEN", e.IGNORED: "IGNORED"}
+_STATES: dict[int, str] = {state: state.name for state in e.State}
 _ALARMS = {e.ALARM_MEMORY: "MEMORY", e.ALARM_DISK: "DISK"}
 _VALUES: dict[Ev, dict[int, str]] = {
     Ev.CONFIRM: {e.CONFIRM_DURABLE: "DURABLE", e.CONFIRM_TRANSIENT: "TRANSIENT", e.CONFIRM_NACK: "NACK"},
@@ -37,6 +38,8 @@ _VALUES: dict[Ev, dict[int, str]] = {
     Ev.STORE_CONFIRM: _STORED,
     Ev.ON_DISK: _STORED,
     Ev.READ: {e.FROM_CACHE: "FROM_CACHE", e.DIRECT: "DIRECT", e.BY_SERVER: "BY_SERVER"},
+    Ev.PAGE_OUT: _STATES,
+    Ev.PAGE_IN: _STATES,
     Ev.ALARM_SET: _ALARMS,
     Ev.ALARM_CLEAR: _ALARMS,
     Ev.DEFER: {e.DEFER_READ: "READ", e.DEFER_REMOVE: "REMOVE"},

@@ -27,7 +27,7 @@ from warrenmq.storage import live_segments, segment_parser
 from warrenmq.storage.index_recovery import Found, Recovery, segment_path
 from warrenmq.storage.journal import WRITE_BUFFER, Journal
 from warrenmq.storage.recovery_terms import Terms
-from warrenmq.storage.segment import Segment, append_some, split
+from warrenmq.storage.segment import Segment, append_some, next_boundary, split
 from warrenmq.trace.events import Ev, Trigger
 
 if TYPE_CHECKING:
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
 FLUSH_BYTES = 256 << 10
 """Bytes that one step of a journal flush appends and syncs: about as long as one sync of the journal."""
+MOST_AT_ONCE = 2_048
+"""Messages that a read of a segment file had better bring at most."""
 
 
 @dataclass(slots=True)
@@ -71,7 +73,7 @@ class QueueIndex:
         """Use `recover`: it makes the directory, and finds what is in it."""
         self._disk = disk
         self._directory = directory
-        self._entry_count = settings.queue_index_segment_entry_count
+        self.segment_entry_count = settings.queue_index_segment_entry_count
         self._max_journal_entries = settings.queue_index_max_journal_entries
         self._trace = trace
         self._segments: dict[int, Segment] = {}
@@ -118,14 +120,14 @@ class QueueIndex:
     # -- actions
 
     def publish_many(self, first_seq_id: int, records: list[bytes], persistent: bool) -> None:
-        """Add messages with consecutive sequence ids, above all earlier ones."""
+        """Add messages with consecutive sequence ids that were not used yet."""
         count = len(records)
         journal = self._journal
         journal.publish_many(first_seq_id, records, persistent=persistent)
-        self.next_seq_id = first_seq_id + count
+        self.next_seq_id = max(self.next_seq_id, first_seq_id + count)
         self.dirty_count += 2 * count
         done = 0
-        for number, relative, room in split(first_seq_id, count, self._entry_count):
+        for number, relative, room in split(first_seq_id, count, self.segment_entry_count):
             segment = self._segments.get(number)
             if segment is None:
                 segment = self._segments[number] = Segment(number)
@@ -143,7 +145,7 @@ class QueueIndex:
         """Messages are done with; each was published and not acked before."""
         self._journal.ack(seq_ids)
         self.dirty_count += len(seq_ids)
-        entry_count, segments = self._entry_count, self._segments
+        entry_count, segments = self.segment_entry_count, self._segments
         for seq_id in seq_ids:
             number, relative = divmod(seq_id, entry_count)
             segment = segments[number]
@@ -159,7 +161,7 @@ class QueueIndex:
         """`ack` of consecutive sequence ids."""
         self._journal.ack_range(first_seq_id, count)
         self.dirty_count += count
-        for number, relative, room in split(first_seq_id, count, self._entry_count):
+        for number, relative, room in split(first_seq_id, count, self.segment_entry_count):
             segment = self._segments[number]
             positions = range(relative, relative + room)
             if segment.published:
@@ -178,16 +180,19 @@ class QueueIndex:
     def read(self, start: int, end: int) -> list[tuple[int, bytes, bool]]:
         """The messages in [start, end) that are not acked: (sequence id, record, persistent), ascending."""
         found: list[tuple[int, bytes, bool]] = []
-        first, last = start // self._entry_count, -(-end // self._entry_count)
+        first, last = start // self.segment_entry_count, -(-end // self.segment_entry_count)
         for number in live_segments.live_segments(self._segments, first, last):
-            base = number * self._entry_count
+            base = number * self.segment_entry_count
             records, transient = self._load(self._segments[number])
-            found += [
-                (base + relative, records[relative], relative not in transient)
-                for relative in sorted(records)
-                if start <= base + relative < end
-            ]
+            near = range(max(start - base, 0), min(end - base, self.segment_entry_count))
+            found += [(base + each, records[each], each not in transient) for each in near if each in records]
         return found
+
+    def tune_read(self, start: int, end: int) -> int:
+        """Where a read from `start` had better end: a segment's file is parsed whole, so all of it, not far beyond."""
+        segment = self._segments.get(start // self.segment_entry_count)
+        whole = start + MOST_AT_ONCE if segment is not None and segment.on_disk else end
+        return min(whole, next_boundary(start, self.segment_entry_count))
 
     def take_lost(self) -> list[int]:
         """None: there is no checksum, and a recovery has looked at every byte."""
@@ -198,7 +203,7 @@ class QueueIndex:
 
         Sequence ids may have gaps of any size (a damaged one may be far off): readers ask before they look.
         """
-        live = live_segments.next_live(self._segments, seq_id, self._entry_count)
+        live = live_segments.next_live(self._segments, seq_id, self.segment_entry_count)
         return self.next_seq_id if live is None else live
 
     def _load(self, segment: Segment) -> tuple[dict[int, bytes], set[int]]:
@@ -206,7 +211,7 @@ class QueueIndex:
         if not segment.on_disk:
             return segment.published, segment.transient
         facts, _ = segment_parser.parse(
-            self._disk.read(segment_path(self._directory, segment.number)), self._entry_count
+            self._disk.read(segment_path(self._directory, segment.number)), self.segment_entry_count
         )
         records = facts.published
         for relative in facts.acked:
@@ -220,8 +225,8 @@ class QueueIndex:
         """(first, count) of each run of consecutive sequence ids that are not acked; reads every segment."""
         first = count = 0
         for number in sorted(self._segments):
-            base = number * self._entry_count
-            for seq_id, _, _ in self.read(base, base + self._entry_count):
+            base = number * self.segment_entry_count
+            for seq_id, _, _ in self.read(base, base + self.segment_entry_count):
                 if seq_id != first + count:
                     if count:
                         yield first, count
@@ -237,7 +242,7 @@ class QueueIndex:
 
     def bounds(self) -> tuple[int, int]:
         """(low, high): every message that is not acked lies in [low, high); multiples of a segment's size."""
-        return live_segments.bounds(self._segments, self._entry_count)
+        return live_segments.bounds(self._segments, self.segment_entry_count)
 
     # -- to disk
 
@@ -373,7 +378,7 @@ class QueueIndex:
             return None
         newest = max((number for number, segment in self._segments.items() if segment.on_disk), default=-1)
         last = self.next_seq_id - 1
-        return None if newest >= last // self._entry_count else last
+        return None if newest >= last // self.segment_entry_count else last
 
     # -- the end
 

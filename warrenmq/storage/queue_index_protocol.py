@@ -26,9 +26,13 @@ class Index(Protocol):
 
     next_seq_id: int
     """Above every sequence id ever published here."""
+    segment_entry_count: int
+    """Messages a segment."""
 
     def publish_many(self, first_seq_id: int, records: list[bytes], persistent: bool) -> None:
-        """Add messages with consecutive sequence ids, above all earlier ones."""
+        """Add messages with consecutive sequence ids that were not used yet; transient ones may come late, when they
+        are paged out.
+        """
 
     def ack(self, seq_ids: list[int]) -> None:
         """Messages are done with; each was published and not acked before."""
@@ -41,6 +45,9 @@ class Index(Protocol):
 
         One whose bytes turn out to be damaged is left out, acked, and told by `take_lost`.
         """
+
+    def tune_read(self, start: int, end: int) -> int:
+        """Where a read that would go from `start` to `end` had better end, as the files lie; may be beyond `end`."""
 
     def take_lost(self) -> list[int]:
         """Sequence ids of messages that reads found damaged, since the last time."""

@@ -33,7 +33,7 @@ from warrenmq.storage.qi_writer import SegmentV2, by_segment, newest_that_fit
 from warrenmq.storage.quarantine import set_aside
 from warrenmq.storage.recovery_terms import Terms
 from warrenmq.storage.runs import runs
-from warrenmq.storage.segment import split
+from warrenmq.storage.segment import split, tune_read
 from warrenmq.storage.segment_files import SegmentFiles
 from warrenmq.trace.events import Ev, Trigger
 
@@ -65,7 +65,7 @@ class QueueIndexV2:
         self._directory = directory
         self._quarantine = quarantine
         self._trace = trace
-        self._entry_count = entry_count
+        self.segment_entry_count = entry_count
         self._max_cache = settings.classic_queue_store_v2_max_cache_size
         check_crc = settings.classic_queue_store_v2_check_crc32
         self._files = SegmentFiles(disk, directory, entry_count, check_crc=check_crc)
@@ -110,7 +110,7 @@ class QueueIndexV2:
     # -- actions
 
     def publish_many(self, first_seq_id: int, records: list[bytes], persistent: bool) -> None:
-        """Add messages with consecutive sequence ids, above all earlier ones."""
+        """Add messages with consecutive sequence ids that were not used yet."""
         count = len(records)
         seq_ids = range(first_seq_id, first_seq_id + count)
         self._buffer.update(zip(seq_ids, records, strict=True))
@@ -118,20 +118,20 @@ class QueueIndexV2:
         if not persistent:
             self._transient.update(seq_ids)
         segments = self._segments
-        for number, _, room in split(first_seq_id, count, self._entry_count):
+        for number, _, room in split(first_seq_id, count, self.segment_entry_count):
             if (segment := segments.get(number)) is None:
                 segment = segments[number] = SegmentV2(number)
             segment.unacked += room
-        before = self.next_seq_id // self._entry_count
+        before = self.next_seq_id // self.segment_entry_count
         self.next_seq_id = max(self.next_seq_id, first_seq_id + count)
-        if self.next_seq_id // self._entry_count > before:
+        if self.next_seq_id // self.segment_entry_count > before:
             self._delete_done([before])
-        if self._buffered >= self._max_cache or len(self._buffer) >= self._entry_count:
+        if self._buffered >= self._max_cache or len(self._buffer) >= self.segment_entry_count:
             self._write_in_passing(acks_only=False)
 
     def ack(self, seq_ids: list[int]) -> None:
         """Messages are done with; each was published and not acked before."""
-        entry_count, segments = self._entry_count, self._segments
+        entry_count, segments = self.segment_entry_count, self._segments
         touched: dict[int, None] = {}
         for seq_id in seq_ids:
             number = seq_id // entry_count
@@ -143,7 +143,7 @@ class QueueIndexV2:
     def ack_range(self, first_seq_id: int, count: int) -> None:
         """`ack` of consecutive sequence ids."""
         touched: dict[int, None] = {}
-        for number, _, room in split(first_seq_id, count, self._entry_count):
+        for number, _, room in split(first_seq_id, count, self.segment_entry_count):
             self._segments[number].unacked -= room
             touched[number] = None
         self._forget(range(first_seq_id, first_seq_id + count))
@@ -166,7 +166,7 @@ class QueueIndexV2:
 
     def _acked(self, numbers: Iterable[int]) -> None:
         self._delete_done(numbers)
-        if len(self._acks) >= self._entry_count / 2:
+        if len(self._acks) >= self.segment_entry_count / 2:
             self._write_in_passing(acks_only=True)
 
     # -- reading
@@ -174,10 +174,10 @@ class QueueIndexV2:
     def read(self, start: int, end: int) -> list[tuple[int, bytes, bool]]:
         """The messages in [start, end) that are not acked: (sequence id, record, persistent), ascending."""
         found: list[tuple[int, bytes, bool]] = []
-        first, last = start // self._entry_count, -(-end // self._entry_count)
+        first, last = start // self.segment_entry_count, -(-end // self.segment_entry_count)
         for number in live_segments.live_segments(self._segments, first, last):
-            base = number * self._entry_count
-            found += self._read_segment(number, max(start, base), min(end, base + self._entry_count))
+            base = number * self.segment_entry_count
+            found += self._read_segment(number, max(start, base), min(end, base + self.segment_entry_count))
         return found
 
     def _read_segment(self, number: int, start: int, end: int) -> list[tuple[int, bytes, bool]]:
@@ -196,7 +196,7 @@ class QueueIndexV2:
     def _lose(self, number: int, lost: dict[int, str]) -> None:
         """Messages cannot be read any more: keep their entries, and go on without them."""
         path = self._files.entries_path(number)
-        places = [qi.HEADER_BYTES + qi.ENTRY_BYTES * (seq_id % self._entry_count) for seq_id in lost]
+        places = [qi.HEADER_BYTES + qi.ENTRY_BYTES * (seq_id % self.segment_entry_count) for seq_id in lost]
         name = f"{self._directory.rpartition('/')[2]}-{number}{qi.EXTENSION}"
         with suppress(OSError):  # a full disk is no reason to stop here
             pieces = [(place, qi.ENTRY_BYTES) for place in places]
@@ -211,9 +211,13 @@ class QueueIndexV2:
         lost, self._lost = self._lost, []
         return lost
 
+    def tune_read(self, start: int, end: int) -> int:
+        """Where a read that would go from `start` to `end` had better end."""
+        return tune_read(start, end, self.segment_entry_count)
+
     def next_live(self, seq_id: int) -> int:
         """`seq_id`, or where the next segment with a live message begins; `next_seq_id` when there is none."""
-        live = live_segments.next_live(self._segments, seq_id, self._entry_count)
+        live = live_segments.next_live(self._segments, seq_id, self.segment_entry_count)
         return self.next_seq_id if live is None else live
 
     def live_runs(self) -> Iterator[tuple[int, int]]:
@@ -231,7 +235,7 @@ class QueueIndexV2:
 
     def bounds(self) -> tuple[int, int]:
         """(low, high): every message that is not acked lies in [low, high); multiples of a segment's size."""
-        return live_segments.bounds(self._segments, self._entry_count)
+        return live_segments.bounds(self._segments, self.segment_entry_count)
 
     # -- to disk
 
@@ -261,7 +265,7 @@ class QueueIndexV2:
             return
         self._write_failed = True
         written: dict[int, bytes] = {}
-        entry_count, buffer = self._entry_count, {} if acks_only else self._buffer
+        entry_count, buffer = self.segment_entry_count, {} if acks_only else self._buffer
         waiting: dict[int, tuple[list[int], list[int]]] = {}
         for place, seq_ids in enumerate((sorted(buffer), sorted(self._acks))):
             for number, here in by_segment(seq_ids, entry_count):
@@ -316,14 +320,14 @@ class QueueIndexV2:
         self._delete_done(list(self._segments), newest_too=True)
 
     def _delete_done(self, numbers: Iterable[int], *, newest_too: bool = False) -> None:
-        newest = self.next_seq_id // self._entry_count
+        newest = self.next_seq_id // self.segment_entry_count
         for number in numbers:
             segment = self._segments.get(number)
             if segment is None or segment.unacked or (number == newest and not newest_too):
                 continue
             del self._segments[number]
-            base = number * self._entry_count
-            self._acks = {each for each in self._acks if not base <= each < base + self._entry_count}
+            base = number * self.segment_entry_count
+            self._acks = {each for each in self._acks if not base <= each < base + self.segment_entry_count}
             if segment.on_disk:
                 self._files.delete(number)
                 if self._trace is not None:

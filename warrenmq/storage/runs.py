@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from warrenmq.storage.queue_message import Fetched
     from warrenmq.storage.unconfirmed import Publication
-    from warrenmq.storage.variable_queue import Fetched
 
 
 def runs(seqs: Iterable[int]) -> Iterator[tuple[int, int]]:

@@ -155,3 +155,33 @@ def split(first_seq_id: int, count: int, entry_count: int) -> Iterator[tuple[int
         room = min(count, entry_count - relative)
         yield number, relative, room
         number, relative, count = number + 1, 0, count - room
+
+
+def next_boundary(seq_id: int, entry_count: int) -> int:
+    """The first sequence id of the next segment.
+
+    | seq_id | entry_count | next |
+    | ------ | ----------- | ---- |
+    | 0      | 8           | 8    |
+    | 7      | 8           | 8    |
+    | 8      | 8           | 16   |
+    """
+    return (seq_id // entry_count + 1) * entry_count
+
+
+def tune_read(start: int, end: int, entry_count: int) -> int:
+    """Where a read from `start` to `end` had better end: at a segment's end that is near (a seventh of it, or one).
+
+    | start, end | entry_count | from start to the segment's end | end tuned          |
+    | ---------- | ----------- | ------------------------------- | ------------------ |
+    | 0, 70      | 100         | 100: far behind `end`           | 70                 |
+    | 0, 90      | 100         | 100: 10 more                    | 100                |
+    | 50, 104    | 100         | 50: 4 less                      | 100                |
+    | 50, 150    | 100         | 50: far before `end`            | 150                |
+    | 98, 99     | 100         | 2: 1 more                       | 100                |
+
+    Source: rabbit_classic_queue_index_v2:tune_read of 4.3, reference/classic-queue.md 2.2.
+    """
+    boundary = next_boundary(start, entry_count)
+    near = max(1, (end - start) // 7)
+    return boundary if abs(boundary - end) <= near else end

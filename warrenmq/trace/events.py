@@ -56,6 +56,9 @@ class Ev(IntEnum):
     RECOVERED = 31
     QUEUE_CLOSED = 32
     ON_DISK = 33
+    PAGE_OUT = 34
+    PAGE_IN = 35
+    RAM_TARGET = 36
     # message store
     STORE_WRITE = 40
     APPEND = 41
@@ -123,6 +126,19 @@ class Reason(IntEnum):
     SHUTDOWN = 2
     KILLED = 3
     CRASH = 4
+
+
+class State(IntEnum):
+    """Where a ready message of a queue is (the flag of PAGE_OUT and PAGE_IN)."""
+
+    ALPHA = 1
+    """Body and position are in memory, and on disk, too, if the message is persistent."""
+    BETA = 2
+    """The body is on disk, the position in memory; a small body is part of the position."""
+    GAMMA = 3
+    """The body is on disk, the position in memory and on disk."""
+    DELTA = 4
+    """Both are on disk only."""
 
 
 # flags of PUBLISH (bits)
@@ -233,6 +249,12 @@ REGISTRY: dict[Ev, Meaning] = {
     Ev.QUEUE_CLOSED: Meaning("clean stop; everything is on disk", a="messages, unacked ones included",
                              b="next sequence id"),
     Ev.ON_DISK: Meaning("the store told the queue that a body is safe", flag="WRITTEN or IGNORED", msg="the message"),
+    Ev.PAGE_OUT: Meaning("messages, ready or unacked, gave up memory", flag="State: BETA, GAMMA or DELTA",
+                         c="State before", **_SEQS),
+    Ev.PAGE_IN: Meaning("messages came back to memory", flag="State: ALPHA or GAMMA",
+                        c="State before", **_SEQS),
+    Ev.RAM_TARGET: Meaning("the memory monitor told how long what is in memory may last", a="how many messages that is; "
+                           "-1 = as many as there are", b="ram_msg_count", c="ram_bytes"),
     Ev.STORE_WRITE: Meaning("a write was handled", flag="Decision", msg="the message", peer="client (queue)",
                             pseq="file of the record that existed, or 0",
                             a="flying counter seen (absent = 0 with c = 0)", b="references afterwards",

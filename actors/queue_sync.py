@@ -1,0 +1,83 @@
+"""When what a queue wrote to its index is made safe, and what happens when the disk is full.
+
+    confirms wait     SyncTimeout 25 ms after the first of them, unless an empty mailbox has synced before
+    only acks wait    Idle after 200 ms
+    the disk is full  publishes are refused; Idle every second tries again
+
+Any other failure of the disk crashes the queue process.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from warrenmq.actors.queue_messages import Idle, SyncTimeout
+from warrenmq.storage.disk import is_full
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from warrenmq.log import Log
+    from warrenmq.runtime import Server, Timer
+    from warrenmq.settings import Settings
+
+DISK_FULL_RETRY = 1.0
+"""Seconds between attempts to write while the disk is full."""
+
+
+class QueueSync:
+    """The two timers of a queue process.
+
+    acks_unsynced  acks were written, but not synced; nobody waits for that, so the slow timer does it
+    disk_full      the last write failed with ENOSPC: publishes are refused until one succeeds
+    """
+
+    def __init__(self, server: Server, settings: Settings, log: Log) -> None:
+        self._server = server
+        self._log = log
+        self.acks_unsynced = self.disk_full = False
+        self._sync_timer: Timer | None = None
+        self._idle_timer: Timer | None = None
+        self._sync_interval = settings.msg_store_sync_interval / 1000
+        self._idle_interval = settings.queue_sync_interval / 1000
+
+    def confirms_wait(self) -> None:
+        """Somebody waits for a sync."""
+        if self._sync_timer is None:
+            self._sync_timer = self._server.send_after(self._sync_interval, SyncTimeout())
+
+    def timed_out(self) -> None:
+        """SyncTimeout came."""
+        self._sync_timer = None
+
+    def idle(self) -> None:
+        """Nobody waits for a sync: what acks wait for one have time."""
+        if self.acks_unsynced and self._idle_timer is None:
+            self._idle_timer = self._server.send_after(self._idle_interval, Idle())
+
+    def run(self, sync: Callable[[], object]) -> bool:
+        """Sync now; False when the disk is full."""
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
+            self._idle_timer = None
+        self.acks_unsynced = False
+        return self.guarded(sync)
+
+    def guarded(self, write: Callable[[], object]) -> bool:
+        """Run a write; a full disk is a state to wait in, every other failure of the disk is a crash."""
+        try:
+            write()
+        except OSError as error:
+            if not is_full(error):
+                raise
+            if not self.disk_full:
+                self.disk_full = True
+                self._log.warning("the disk is full: publishes are refused until there is room", error=str(error))
+            if self._idle_timer is not None:
+                self._idle_timer.cancel()
+            self._idle_timer = self._server.send_after(DISK_FULL_RETRY, Idle())
+            return False
+        if self.disk_full:
+            self.disk_full = False
+            self._log.info("there is room on the disk again")
+        return True

@@ -1,0 +1,156 @@
+"""A message of one queue: what is published, how it stands in memory, what leaves for a consumer.
+
+In memory a message is a tuple (sequence id, record, flags, stored), the record msg_status: the cyclic collector lets
+go of tuples that hold only numbers and bytes, and a queue may hold a great many of them.  `record` is what the queue
+index has or would have (index_record.py).  Where the body is, the flags tell:
+
+    flags                              the body is
+    none, or INDEXED                   in the record (and with it in the index)
+    APART                              in `stored`, in memory only: a transient message that was not paged out
+    APART | IN_STORE                   in a message store; `stored` has it, too, unless it is None
+
+    state (reference/classic-queue.md, 3.1)    body                  position
+    alpha                                      memory (and disk)     memory (and disk)
+    beta                                       disk                  memory
+    gamma                                      disk                  memory and disk
+    delta                                      disk                  disk
+
+A small body is part of the position, so a beta or gamma that is not APART still has it in memory.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from struct import Struct
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+INDEXED = 1
+"""There is an index entry."""
+PERSISTENT = 2
+"""The message is persistent and the queue durable."""
+APART = 4
+"""The body belongs in a message store, not into the index (persist_to = msg_store)."""
+IN_STORE = 8
+"""It has been written there."""
+
+Message: TypeAlias = tuple[int, bytes, int, bytes | None]
+"""(seq_id, record, flags, stored): see the module."""
+
+_HEADER = Struct(">8sQQII")
+NOT_EMBEDDED = bytes(4)
+"""The embedded size of a record whose body is apart."""
+EMBEDDED_SIZE_AT = 28
+_BIN8, _BIN16, _BIN32 = Struct(">BB").pack, Struct(">BH").pack, Struct(">BI").pack
+
+
+@dataclass(slots=True)
+class Publication:
+    """Messages published together: one exchange, routing key and properties, many bodies."""
+
+    id_prefix: bytes
+    """The first eight bytes of every message id of this run."""
+    first_id: int
+    """The last eight of the first; the others follow it without a gap."""
+    head: bytes
+    """The stored message up to its body (stored_message.encode_head)."""
+    properties_size: int
+    """Bytes of the encoded properties, for the embed rule."""
+    bodies: Sequence[bytes]
+    persistent: bool
+
+
+class Fetched(NamedTuple):
+    """One message on its way to a consumer."""
+
+    seq_id: int
+    payload: bytes
+    """The record, or the stored message of one that was in a store; the body is its last `size` bytes."""
+    size: int
+    redelivered: bool
+    in_store: bool
+
+
+def embeds(body_size: int, properties_size: int, limit: int) -> bool:
+    """Whether a message goes into the queue's own files (`queue_index_embed_msgs_below`).
+
+    ======================  ========  =================
+    body                    and       goes to
+    ======================  ========  =================
+    >= limit                any       the message store
+    < limit                 body + properties >= limit  the message store
+    < limit                 body + properties < limit   the queue index
+    any                     limit 0   the message store
+    ======================  ========  =================
+
+    Source: rabbit_variable_queue:determine_persist_to, reference/classic-queue.md 2.5.
+    """
+    return body_size + properties_size < limit
+
+
+def bin_header(size: int) -> bytes:
+    """msgpack's header of a byte string of `size` bytes: what stands between a stored message's head and body."""
+    if size < 1 << 8:
+        return _BIN8(0xC4, size)
+    if size < 1 << 16:
+        return _BIN16(0xC5, size)
+    return _BIN32(0xC6, size)
+
+
+def records_of(publications: Sequence[Publication], embed_below: int) -> tuple[list[bytes], dict[int, bytes]]:
+    """Index records of publications, and by position the stored messages that are not embedded in them."""
+    pack, join = _HEADER.pack, b"".join
+    records: list[bytes] = []
+    append = records.append
+    stored: dict[int, bytes] = {}
+    last_head, last_size = b"", -1
+    head_and_bin = b""
+    embedded = 0
+    for publication in publications:
+        prefix, msg, head = publication.id_prefix, publication.first_id, publication.head
+        for body in publication.bodies:
+            size = len(body)
+            if size != last_size or head is not last_head:
+                last_head, last_size = head, size
+                head_and_bin = head + bin_header(size)
+                embed = embeds(size, publication.properties_size, embed_below)
+                embedded = len(head_and_bin) + size if embed else 0
+            if embedded:
+                append(join((pack(prefix, msg, 0, size, embedded), head_and_bin, body)))
+            else:
+                stored[len(records)] = head_and_bin + body
+                append(pack(prefix, msg, 0, size, 0))
+            msg += 1
+    return records, stored
+
+
+def messages_of(first: int, records: Sequence[bytes], stored: dict[int, bytes], flags: int) -> list[Message]:
+    """Messages with consecutive sequence ids, all in memory; of those with a body apart, `stored` has it by position.
+
+    `flags` are those of a message whose body is not apart; IN_STORE among them is for the others only.
+    """
+    embedded = flags & ~IN_STORE
+    if not stored:
+        return [(seq, record, embedded, None) for seq, record in enumerate(records, first)]
+    apart = flags | APART
+    return [
+        (first + i, record, apart, stored[i]) if i in stored else (first + i, record, embedded, None)
+        for i, record in enumerate(records)
+    ]
+
+
+def body_size(message: Message) -> int:
+    """Bytes of the body, without head and properties."""
+    return int.from_bytes(message[1][24:28], "big")
+
+
+def bytes_in_memory(messages: Iterable[Message]) -> int:
+    """What the bodies of these messages take in memory."""
+    return sum([len(stored or b"") if flags & APART else len(record) for _, record, flags, stored in messages])
+
+
+def bodies_in_memory(messages: Sequence[Message]) -> int:
+    """How many of these messages have their body in memory."""
+    return len(messages) - sum([flags & APART and stored is None for _, _, flags, stored in messages])
