@@ -98,6 +98,13 @@ def test_a_collection_is_read_up_to_its_damage():
     assert problem(data) == "its header counts 3 objects, 2 can be read"
 
 
+def test_a_size_that_is_damaged_hides_no_other_collection():
+    whole = collection(terms("A", a=1))
+    for size in (0, 9, len(whole) + 1, 2**32 - 1):
+        data = dets_file(struct.pack(">I", size) + whole[4:], collection(terms("C", c=3)), count=2)
+        assert read_recovery_terms(data) in ({"A": {"a": 1}, "C": {"c": 3}}, {"C": {"c": 3}})
+
+
 def test_a_file_that_was_not_closed_says_so_and_is_read():
     data = dets_file(collection(terms("A", a=1)), count=0, closed=0)
     assert problem(data) == "it was not closed"

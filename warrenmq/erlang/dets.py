@@ -47,24 +47,23 @@ def objects(data: bytes, path: str = "recovery.dets") -> Iterator[Any]:
     while at >= 0:
         begin = at - _u32.size
         end = begin + _u32.unpack_from(data, begin)[0]
-        found = _collection(data, at + _u32.size, end, path)
-        if found:
-            yield from found
-            at = end - 1
-        at = data.find(_ACTIVE, at + 1)
+        behind = at + _u32.size
+        for after, term in _collection(data, behind, end, path):
+            yield term
+            behind = after
+        at = data.find(_ACTIVE, behind)
 
 
-def _collection(data: bytes, at: int, end: int, path: str) -> list[Any]:
-    """The terms of one collection as far as they can be read; none where the word was there by chance."""
-    found = []
+def _collection(data: bytes, at: int, end: int, path: str) -> Iterator[tuple[int, Any]]:
+    """(where it ends, the term) of each object that can be read; none where the status word was there by chance."""
     while at + _u32.size < min(end, len(data)):
         (size,) = _u32.unpack_from(data, at)
         try:
-            found.append(decode(data[at + _u32.size : min(at + size, end)], path=path, offset=at + _u32.size))
+            term = decode(data[at + _u32.size : min(at + size, end)], path=path, offset=at + _u32.size)
         except BadTerm:
-            break
+            return
         at += size
-    return found
+        yield at, term
 
 
 def read_recovery_terms(data: bytes, path: str = "recovery.dets") -> dict[str, dict[str, Any]]:
