@@ -157,7 +157,7 @@ class BrokerMachine(RuleBasedStateMachine):
         queue.acked += queue.ready
         queue.ready = []
 
-    @rule(seconds=st.sampled_from([0.001, 0.03, 0.5]))
+    @rule(seconds=st.sampled_from([0.001, 0.03, 0.5, 16.0]))
     def let_time_pass(self, seconds: float) -> None:
         self.host.sleep(seconds)
 

@@ -26,7 +26,7 @@ SMALL = Settings(
 )
 
 QUEUE_VERSIONS = (1, 2)
-COLLECTORS = ("combine",)
+COLLECTORS = ("combine", "compact")
 PAGINGS = ("memory_target",)
 EVERY_KIND = [
     replace(SMALL, queue_version=version, msg_store_gc=gc, queue_paging=paging)

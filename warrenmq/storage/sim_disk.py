@@ -6,7 +6,7 @@ name and a durable one, until its folder is synced.  A power cut then keeps
 
 - of each file, a random prefix of its unsynced changes; the first change that is lost may be torn: some of its
   bytes arrived, and the file may already have its new length, filled with zeros from where the change or a sector
-  begins (a disk writes sectors as a whole);
+  begins (a disk writes sectors as a whole).  Without `in_order`: any of the changes, and any of them torn;
 - of the unsynced folder entries, a random selection in any order, since a file system promises none.
 
 A datasync that fails loses what it should have saved, as Linux does (the pages are marked clean): readers
@@ -88,13 +88,21 @@ class _Inode:
             change.apply(self.durable)
         self.pending.clear()
 
-    def after_power_cut(self, rng: Random) -> _Inode:
+    def after_power_cut(self, rng: Random, *, in_order: bool) -> _Inode:
         content = bytearray(self.durable)
         kept = rng.randint(0, len(self.pending))
-        for change in self.pending[:kept]:
-            change.apply(content)
-        if kept < len(self.pending):
-            self.pending[kept].apply_torn(content, rng)
+        if in_order:
+            for change in self.pending[:kept]:
+                change.apply(content)
+            if kept < len(self.pending):
+                self.pending[kept].apply_torn(content, rng)
+        else:
+            for change in self.pending:
+                fate = rng.randrange(3)
+                if fate == 0:
+                    change.apply(content)
+                elif fate == 1:
+                    change.apply_torn(content, rng)
         survivor = _Inode()
         survivor.live = content
         survivor.durable = bytearray(content)
@@ -112,6 +120,8 @@ class SimulatedDisk:
         self.lock = RLock()
         self.before_op: Callable[[str, str], None] | None = None
         self.free_bytes: int | None = None
+        self.in_order = True
+        """What was written to a file earlier reaches the platter earlier."""
         self._rng = rng
         self._folders = {"", "/"}
         self._files: dict[str, _Inode] = {}
@@ -128,7 +138,10 @@ class SimulatedDisk:
             for _, change in self._unsynced:
                 if self._rng.random() < 0.5:
                     _apply_entries(entries, change)
-            self._files = {path: inode.after_power_cut(self._rng) for path, inode in sorted(entries.items())}
+            self._files = {
+                path: inode.after_power_cut(self._rng, in_order=self.in_order)
+                for path, inode in sorted(entries.items())
+            }
             self._durable_files = dict(self._files)
             for path in self._files:
                 self._add_folders(posixpath.dirname(path))  # an rmtree that only half arrived
