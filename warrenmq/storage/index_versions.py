@@ -11,7 +11,8 @@ is moved, in order and in runs:
     3  when nothing is left, the old version's files are removed
 
 A crash between 1 and 2 leaves messages in both versions; the next opening sees that they have the same sequence ids.  It
-may go either way: what was opened last decides.  Messages keep their order, sequence ids, and whether they are
+may go either way, but when files of both are there, everything goes to version 2 first: its entries can be written
+again, while a message that a version 1 segment has as acked would stay so.  Messages keep their order, sequence ids, and whether they are
 persistent; message ids are kept for bodies in a store, as a .qs file has no place for others.
 
 Source: rabbit_variable_queue:convert_from_v1_to_v2 and back, reference/classic-queue.md 2.3 (end) and 2.5.  A remnant of
@@ -86,26 +87,41 @@ def recover(
 ) -> tuple[Index, Found]:
     """Open a queue's directory, or begin one, with the version of the settings; see QueueIndex.recover."""
     version = settings.queue_version
-    old = 3 - version
-    convert = bool(files_of(disk, directory, old))
-    if convert:
-        source, lost = _VERSIONS[old].recover(
-            disk, directory, settings, terms=terms, contains=contains, quarantine=quarantine
+    before = Found()
+    if version == 1 and files_of(disk, directory, 1) and files_of(disk, directory, 2):
+        index, before = _open(2, disk, directory, settings, terms, contains, quarantine, None)
+        terms = index.terminate(next_seq_id=before.next_seq_id, next_deliver_seq_id=0)
+    index, found = _open(version, disk, directory, settings, terms, contains, quarantine, trace)
+    found.dropped += before.dropped
+    found.damage += before.damage
+    return index, found
+
+
+def _open(
+    version: int, disk: Disk, directory: str, settings: Settings, terms: Terms | None,
+    contains: Callable[[bytes], bool], quarantine: str, trace: ActorTrace | None,
+) -> tuple[Index, Found]:  # fmt: skip
+    """Open with a version, and take in what the other one has."""
+
+    def opened(as_version: int, row_sink: ActorTrace | None) -> tuple[Index, Found]:
+        return _VERSIONS[as_version].recover(
+            disk, directory, settings, terms=terms, contains=contains, quarantine=quarantine, trace=row_sink
         )
-    index, found = _VERSIONS[version].recover(
-        disk, directory, settings, terms=terms, contains=contains, quarantine=quarantine, trace=trace
-    )
-    if convert:
-        _move(source, index, found)
-        source.terminate(next_seq_id=0, next_deliver_seq_id=0)
-        for name in files_of(disk, directory, old):
-            disk.unlink(f"{directory}/{name}")
-        disk.sync_dir(directory)
-        index.next_seq_id = max(index.next_seq_id, lost.next_seq_id)
-        found.next_seq_id = index.next_seq_id
-        found.low = next((first for first, _ in index.live_runs()), found.next_seq_id)
-        found.dropped += lost.dropped
-        found.damage += lost.damage
+
+    old = 3 - version
+    if not files_of(disk, directory, old):
+        return opened(version, trace)
+    source, there = opened(old, None)
+    index, found = opened(version, trace)
+    _move(source, index, found)
+    source.terminate(next_seq_id=0, next_deliver_seq_id=0)
+    for name in files_of(disk, directory, old):
+        disk.unlink(f"{directory}/{name}")
+    disk.sync_dir(directory)
+    index.next_seq_id = found.next_seq_id = max(index.next_seq_id, there.next_seq_id)
+    found.low = next((first for first, _ in index.live_runs()), found.next_seq_id)
+    found.dropped += there.dropped
+    found.damage += there.damage
     return index, found
 
 
