@@ -7,5 +7,6 @@ measures against wanted figures and against other queues.
 from __future__ import annotations
 
 from warrenmq.bench.measures import MEASURES, QUICK, THOROUGH, Scale
+from warrenmq.bench.profiles import profile
 
-__all__ = ["MEASURES", "QUICK", "THOROUGH", "Scale"]
+__all__ = ["MEASURES", "QUICK", "THOROUGH", "Scale", "profile"]

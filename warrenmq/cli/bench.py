@@ -1,6 +1,7 @@
 """`warrenmq bench`: what this machine and this disk give, in a minute.
 
-Every measure runs in a process of its own, which is this same verb with `--only`.
+Every measure runs in a process of its own, which is this same verb with `--only`.  With `--profile` it is one workload
+under each of the profiles instead, side by side, counted from their traces.
 """
 
 from __future__ import annotations
@@ -12,11 +13,14 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import structlog
 
 from warrenmq.errors import Error, NotFound
+from warrenmq.settings import PROFILES
 
 
 def add_parser(subparsers: Any) -> None:
@@ -26,6 +30,9 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument(
         "--dir", default=".", help="measure in a temporary folder below this one (default: %(default)s)"
     )
+    parser.add_argument(
+        "--profile", help=f"one workload under each of these ({','.join(PROFILES)}), side by side", metavar="A,B"
+    )
     parser.add_argument("--only", help="one measure, in this process", metavar="NAME")
     parser.add_argument("--quick", action="store_true", help="small numbers: does it run at all?")
     parser.add_argument("--json", action="store_true", help="one object on stdout")
@@ -34,6 +41,8 @@ def add_parser(subparsers: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     from warrenmq.bench import MEASURES
 
+    if args.profile:
+        return _side_by_side(args)
     if args.only and args.only not in MEASURES:
         raise NotFound(f"no measure is called {args.only!r}; there are {', '.join(MEASURES)}")
     names = [args.only] if args.only else list(MEASURES)
@@ -48,23 +57,62 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
+def _side_by_side(args: argparse.Namespace) -> int:
+    names = args.profile.split(",")
+    if unknown := [name for name in names if name not in PROFILES]:
+        raise NotFound(f"no profile is called {unknown[0]!r}; there are {', '.join(PROFILES)}")
+    if args.only:  # the child of the next line
+        results = {names[0]: _profile(names[0], args)}
+    else:
+        results = {name: _child(["--only", "profile", "--profile", name], args)[name] for name in names}
+    if args.json:
+        print(json.dumps(results))
+        return 0
+    print(f"{'':24}" + "".join(f"{name:>12}" for name in results))
+    for key in next(iter(results.values())):
+        print(f"{key:24}" + "".join(f"{_number(numbers[key]):>12}" for numbers in results.values()))
+    return 0
+
+
+def _profile(name: str, args: argparse.Namespace) -> dict[str, float]:
+    from warrenmq.bench import QUICK, THOROUGH, profile
+
+    with _folder(args) as directory:
+        return profile(directory, QUICK if args.quick else THOROUGH, name)
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value == int(value) or value >= 1_000 else f"{value:,.2f}"
+
+
 def _here(name: str, args: argparse.Namespace) -> dict[str, float]:
     from warrenmq.bench import MEASURES, QUICK, THOROUGH
 
+    with _folder(args) as directory:
+        return MEASURES[name](directory, QUICK if args.quick else THOROUGH)
+
+
+@contextmanager
+def _folder(args: argparse.Namespace) -> Iterator[str]:
+    """A folder to measure in, for as long as it takes; nothing but warnings is logged."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
     directory = tempfile.mkdtemp(prefix="warrenmq-bench-", dir=args.dir)
     try:
-        return MEASURES[name](directory, QUICK if args.quick else THOROUGH)
+        yield directory
     finally:
         shutil.rmtree(directory, ignore_errors=True)
 
 
 def _in_a_process(name: str, args: argparse.Namespace) -> dict[str, float]:
-    command = [sys.executable, "-m", "warrenmq", "bench", "--json", "--only", name, "--dir", args.dir]
+    return _child(["--only", name], args)[name]
+
+
+def _child(options: list[str], args: argparse.Namespace) -> dict[str, dict[str, float]]:
+    command = [sys.executable, "-m", "warrenmq", "bench", "--json", "--dir", args.dir, *options]
     child = subprocess.run(
         [*command, *(["--quick"] if args.quick else [])], stdout=subprocess.PIPE, check=False
     )
     if child.returncode:
-        raise Error(f"the measure {name} failed with exit code {child.returncode}")
-    result: dict[str, float] = json.loads(child.stdout)[name]
-    return result
+        raise Error(f"the measure {options[-1]} failed with exit code {child.returncode}")
+    results: dict[str, dict[str, float]] = json.loads(child.stdout)
+    return results
