@@ -72,7 +72,6 @@ def test_a_file_is_never_combined_while_it_is_being_deleted(host):
     assert "1.rdq" not in host.disk.listdir(FOLDER)
 
 
-@pytest.mark.xfail(reason="no two such files fit into one, and combine knows nothing else")
 def test_garbage_of_messages_larger_than_a_file_is_given_back_too(host):
     """A file that a large message ended is mostly that message; with small ones in it, no two files fit into one."""
     queue = host.queue("q")

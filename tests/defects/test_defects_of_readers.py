@@ -107,7 +107,6 @@ def test_a_queue_killed_in_the_middle_of_a_read_holds_no_file_for_ever(host):
     blocked_by(host, kill)
 
 
-@pytest.mark.xfail(reason="the collector waits for a reader that is dead and will never say NoReaders")
 def test_a_queue_killed_between_its_last_read_and_saying_so_holds_no_file_for_ever():
     """It is a reader no more, and the collector, which waits for that, is never told by the dead."""
     with Simulation(1) as runtime:
@@ -138,7 +137,6 @@ def test_a_queue_killed_between_its_last_read_and_saying_so_holds_no_file_for_ev
         host.at_rest(queue)
 
 
-@pytest.mark.xfail(reason="the collector waits for a reader that is dead and will never say NoReaders")
 def test_a_read_that_a_killed_queues_thread_begins_after_its_death_holds_no_file_for_ever():
     """A Python thread cannot be killed: the store has heard of the death while the thread goes from file to file."""
     runtime = Threads()

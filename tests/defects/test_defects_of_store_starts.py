@@ -123,7 +123,7 @@ def test_a_message_twice_in_a_file_counts_once():
 
 def test_what_is_copied_is_told_by_its_place_and_not_by_its_id_alone(runtime, monkeypatch):
     """A message was written anew while its file was locked, and that combine failed: the old copy is garbage."""
-    monkeypatch.setattr("warrenmq.actors.msg_store.COMBINE_RETRY", 0.01)
+    monkeypatch.setattr("warrenmq.actors.msg_store.JOB_RETRY", 0.01)
     host = StoreHost(runtime, new_disk())
     host.start()
     queue, other = host.queue("q"), host.queue("p")

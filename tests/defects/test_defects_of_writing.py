@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.store import FOLDER, body_of, msg_id, new_disk, record
+from tests.support.store import FOLDER, SMALL_IN_PLACE, body_of, msg_id, new_disk, record
 from tests.support.store_actors import LIMIT, StoreHost, Watched
 from warrenmq.settings import Settings
 from warrenmq.storage.file_summary import FileSummary
@@ -180,6 +180,37 @@ def test_a_file_that_was_emptied_while_it_was_current_goes_with_its_end(host):
     host.statistics()
     host.disk.free_bytes = None
     host.until(lambda: host.disk.listdir(FOLDER) == ["1.rdq"])
+    host.at_rest(queue)
+
+
+def test_a_large_message_is_not_confirmed_by_the_sync_of_the_file_before_it(runtime, monkeypatch):
+    """It has a file of its own, for which there is no room: nobody may be told that it is safe."""
+    monkeypatch.setattr("warrenmq.storage.store_writer.LARGE_MESSAGE", 2_000)
+    host = StoreHost(runtime, new_disk(), SMALL_IN_PLACE)
+    host.start()
+    queue = host.queue("q")
+    host.write(queue, 1)
+    host.confirmed(queue, 1)
+    host.disk.free_bytes = 100
+    host.ask(queue, lambda q: [q.client.write(msg_id(3), b"L" * 3_000), q.client.send()])
+    host.until(lambda: host.statistics().disk_full)
+    assert host.confirms(queue) == [1]
+    host.disk.free_bytes = None
+    host.confirmed(queue, 3)
+    host.at_rest(queue)
+
+
+def test_a_file_that_was_emptied_while_it_was_current_goes_when_a_large_message_ends_it(runtime, monkeypatch):
+    monkeypatch.setattr("warrenmq.storage.store_writer.LARGE_MESSAGE", 2_000)
+    host = StoreHost(runtime, new_disk(), SMALL_IN_PLACE)
+    host.start()
+    queue = host.queue("q")
+    host.write(queue, 1, 2)
+    host.confirmed(queue, 1, 2)
+    host.remove(queue, 1, 2)
+    host.ask(queue, lambda q: [q.client.write(msg_id(3), b"L" * 3_000), q.client.send()])
+    host.confirmed(queue, 3)
+    host.until(lambda: host.disk.listdir(FOLDER) == ["1.rdq", "2.rdq"])
     host.at_rest(queue)
 
 

@@ -179,8 +179,7 @@ class MsgStoreState:
                 if action is WriteAction.REWRITE:
                     index.delete(msg_id)
                 self.owners.add(client.owner, msg_id)
-                writer.wait_for_sync(client, msg_id)
-                writer.append(msg_id, body)
+                writer.append(client, msg_id, body)
                 appended += 1
                 if writer.disk_full:
                     ignored += self._put_off(client, batch, left[position + 1 :], seen[position + 1 :])

@@ -81,14 +81,15 @@ class StoreWriter:
 
     # appending
 
-    def append(self, msg_id: bytes, body: bytes) -> None:
-        """Write a record for a message that has no entry, with its first reference."""
+    def append(self, client: Client, msg_id: bytes, body: bytes) -> None:
+        """Write a record for a message that has no entry, with its first reference, which is this client's."""
         file, files = self.file, self._tables.files
         total = len(body) + OVERHEAD
         alone = len(body) >= LARGE_MESSAGE and files.in_place
         if alone and file.offset:
             alone = self._roll_over(ROLL_FOR_LARGE)
             file = self.file
+        self.wait_for_sync(client, msg_id)  # not before: leaving a file confirms all who wait
         offset = file.append(msg_id, body)
         self._tables.index.insert(msg_id, (1, file.number, offset, total))
         files.appended(msg_id, total)
