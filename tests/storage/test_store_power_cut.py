@@ -84,6 +84,7 @@ def test_power_cut_before(collector, operation, power):
             world.disk.power_cut()
         world.settings = SMALL_IN_PLACE if seed else SMALL
         world.open()
+        assert power or not world.damaged, "what is half done is not damaged"
         check_tables(world.state, world.disk)
         world.rest()
 

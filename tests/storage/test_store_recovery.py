@@ -168,6 +168,56 @@ def test_the_first_of_two_copies_counts_and_the_other_file_can_go():
     assert [row.valid_total_size for row in recovered.files.rows.values()] == [58, 0, 29]
 
 
+GOOD = record(1, b"x" * 600 + b"y" * 600)
+HOLE = bytes(40)
+HALF = [GOOD[:at] + bytes(n) + GOOD[at + n :] for at, n in ((40, 500), (24, 1), (600, len(GOOD) - 601))]
+OLD = GOOD[:40] + b"garbage" * 100 + GOOD[740:]
+
+
+@pytest.mark.parametrize("torn", [*HALF, OLD], ids=["middle", "a byte", "end", "garbage"])
+def test_a_torn_copy_that_has_its_head_and_marker_loses_against_the_good_one_behind_it(torn):
+    """RabbitMQ's compaction in place, cut off before its fsync: it takes the first and fails to decode it (defect 39)."""
+    for left in (record(2), b""):
+        disk = new_disk()
+        put(disk, 0, left, torn, HOLE, record(3), GOOD)
+        put(disk, 1, record(4))
+        places, recovered = found(disk, 1, 2, 3, 4)
+        assert places[1] == (0, len(left) + len(torn) + 40 + 29)
+        assert recovered.files.rows[0].valid_total_size == len(GOOD) + 29 + len(left)
+
+
+@pytest.mark.parametrize("torn", HALF, ids=["middle", "a byte", "end"])
+@pytest.mark.parametrize("first", [True, False])
+def test_of_two_copies_in_two_files_the_one_that_lacks_bytes_loses(torn, first):
+    """A combine of RabbitMQ that was cut off: in the left file, or, of what was copied aside, in the `.rdt`."""
+    disk = new_disk()
+    put(disk, 0, record(2), torn if first else GOOD)
+    put(disk, 1, record(3), GOOD if first else torn)
+    put(disk, 2, record(4))
+    places, recovered = found(disk, 1, 2, 3, 4)
+    assert places[1][0] == int(first)
+    assert recovered.files.sum_valid_data == len(GOOD) + 3 * 29
+
+
+def test_the_last_file_is_written_anew_with_the_good_copy():
+    disk = new_disk()
+    put(disk, 0, record(2), HALF[0], GOOD, record(3))
+    places, _ = found(disk, 1, 2, 3)
+    assert places == {2: (0, 0), 1: (0, 29), 3: (0, 29 + len(GOOD))}
+    assert disk.read(f"{FOLDER}/0.rdq") == record(2) + GOOD + record(3)
+
+
+def test_copies_that_our_compaction_did_not_finish_are_no_damage():
+    """They have no marker yet, and the originals are where they were."""
+    disk = new_disk()
+    put(disk, 0, record(2), record(5, b"a" * 300)[:-1] + b"\0", record(1)[:-1] + b"\0", HOLE, record(1), record(5, b"a" * 300))
+    put(disk, 1, record(3))
+    places, recovered = found(disk, 1, 2, 3, 5)
+    assert places == {2: (0, 0), 1: (0, 423), 5: (0, 452), 3: (1, 0)}
+    assert recovered.damaged == 0
+    assert disk.listdir(QUARANTINE) == []
+
+
 def test_what_nobody_refers_to_is_garbage_and_what_is_not_found_is_forgotten():
     disk = new_disk()
     put(disk, 0, record(1), record(2))

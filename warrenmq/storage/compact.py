@@ -61,7 +61,8 @@ class Plan:
     size: int
     """Where the file ends when all is done."""
     holes: list[Span]
-    """What to blank first: everything before `size` that is no record."""
+    """What to blank first: everything between records that begins before `size`, so that nothing is left of what a copy
+    overwrites in part."""
     vacated: list[Span]
     """What to blank when the old places are not needed any more: those before `size`."""
 
@@ -125,11 +126,13 @@ def gather(records: Sequence[Span]) -> tuple[list[Move], int]:
 
 
 def _holes(records: Iterable[Span], size: int) -> Iterator[Span]:
-    """What lies between the records before `size`."""
+    """What lies between the records, where it begins before `size`."""
     end = 0
     for offset, total in records:
-        if min(offset, size) > end:
-            yield end, min(offset, size) - end
+        if end >= size:
+            return
+        if offset > end:
+            yield end, offset - end
         end = offset + total
 
 

@@ -8,9 +8,12 @@ The dirty way, one file after the other in ascending order:
 
 1. What a crash left half done is put away: a temporary file of ours is never the only copy of anything and is deleted;
    one of RabbitMQ's may be, so it becomes a file of its own, and what it holds is found like everything else.
-2. Each record whose message is referenced and has no place yet is that message's place.  Of two copies the first
-   one counts.  (RabbitMQ reads the files in parallel, and two of them may claim one message: defect 36.)
-3. Bytes that are no record are copied to the quarantine.  Nothing that is read can make a start fail.
+2. Each record whose message is referenced and has no place yet is that message's place.  Two copies are compared
+   (`second_is_better`): the collectors of RabbitMQ leave copies that a power cut tore, but for their head and marker, in
+   front of the good one (defect 39).  (RabbitMQ reads the files in parallel, and two of them may claim one message:
+   defect 36.)
+3. Bytes that are no record are copied to the quarantine, but for copies that our own compaction did not finish.
+   Nothing that is read can make a start fail.
 4. The last file is written anew with what it holds of value.  The kernel may have failed to save it (after which it
    says so only once, and shows the lost bytes to readers until it needs the memory), and the store may have crashed for
    that very reason; and whatever was torn at its end must not stay in front of what is appended next.
@@ -37,8 +40,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from warrenmq.storage.disk import Disk, File
-    from warrenmq.storage.gc_jobs import Survivor
     from warrenmq.storage.message_index import Entry
+    from warrenmq.storage.rdq_scan import Record
 
 
 @dataclass(slots=True)
@@ -131,26 +134,38 @@ class _Reader:
             return  # the store's very first start
         file = self._disk.open_read(path)
         try:
-            size = file.size()
             found = scan(file, self._refs)
+            self._files.resize(number, valid=0, size=file.size())
+            for record in found.records:
+                if record[0] in self._refs:
+                    self._claim(file, number, record)
             self._set_aside(file, number, found)
         finally:
             file.close()
-        valid = 0
-        ids = self._files.rows[number].ids
-        for msg_id, offset, total in found.records:
-            if msg_id in self._refs and msg_id not in self._entries:
-                self._entries[msg_id] = (self._refs[msg_id], number, offset, total)
-                ids.append(msg_id)
-                valid += total
-        self._files.resize(number, valid=valid, size=size)
+
+    def _claim(self, file: File, number: int, record: Record) -> None:
+        """Make it the place of its message, unless there is a better one."""
+        msg_id, offset, total = record
+        claimed = self._entries.get(msg_id)
+        if claimed is not None:
+            _, where, place, length = claimed
+            other = file if where == number else self._disk.open_read(f"{self._directory}/{rdq.file_name(where)}")
+            better = second_is_better(other.pread(length, place), file.pread(total, offset))
+            if other is not file:
+                other.close()
+            if not better:
+                return
+            self._files.add_valid(where, -length)
+        self._entries[msg_id] = (self._refs[msg_id], number, offset, total)
+        self._files.rows[number].ids.append(msg_id)
+        self._files.add_valid(number, total)
 
     def _set_aside(self, file: File, number: int, found: Scan) -> None:
-        self._damaged += len(found.damaged)
         for offset, length in found.damaged:
-            with suppress(
-                OSError
-            ):  # a full disk, say: the bytes stay where they are until the file is combined
+            if self._is_unfinished_copy(file, number, offset, length):
+                continue
+            self._damaged += 1
+            with suppress(OSError):  # a full disk, say: the bytes stay where they are until the file is collected
                 self._disk.mkdir(self._quarantine)
                 path = f"{self._quarantine}/{self._kind}-{rdq.file_name(number)}-{offset}"
                 copy = self._disk.open(path, create=True)
@@ -161,16 +176,28 @@ class _Reader:
                     copy.datasync()
                 finally:
                     copy.close()
-        if found.damaged:
+        if self._damaged:
             with suppress(OSError):
                 self._disk.sync_dir(self._quarantine)
+
+    def _is_unfinished_copy(self, file: File, number: int, offset: int, length: int) -> bool:
+        """Whether damage begins with the head of a message that has its place further behind in the same file.
+
+        How many of the zeros that its size begins with were counted as damage is not known.
+        """
+        start = file.pread(min(length, rdq.HEAD.size + 8), offset)
+        for at in range(len(start) - rdq.ID_SIZE + 1):
+            entry = self._entries.get(start[at : at + rdq.ID_SIZE])
+            if entry is not None and entry[1] == number and entry[2] > offset:
+                return True
+        return False
 
     def _rewrite_last(self) -> None:
         number = self._files.current
         row = self._files.rows[number]
         if not row.file_size:
             return
-        survivors: list[Survivor] = [(msg_id, *self._entries[msg_id][2:]) for msg_id in row.ids]
+        survivors = MessageIndex(self._entries).living(number, row.ids)
         try:
             prepare(self._disk, self._directory, number, [(number, survivors)])
         except OSError as error:
@@ -184,7 +211,27 @@ class _Reader:
         commit(self._disk, self._directory, number)
         for msg_id, offset, total in placed([(number, survivors)]):
             self._entries[msg_id] = (self._entries[msg_id][0], number, offset, total)
+        row.ids = [msg_id for msg_id, _, _ in survivors]
         self._files.resize(number, valid=row.valid_total_size, size=row.valid_total_size)
+
+
+def second_is_better(first: bytes, second: bytes) -> bool:
+    """Whether, of two records of one message, the one behind is the good one.
+
+    Where bytes of a torn copy never arrived, it has zeros: those of a blanked hole, or of a file that was extended.
+
+    | the two                                             | the good one is                                    |
+    | --------------------------------------------------- | -------------------------------------------------- |
+    | are the same                                        | the first                                          |
+    | differ, and where they do, one has zeros            | the other one                                      |
+    | differ otherwise (a hole that was never blanked)    | the second: collectors copy from behind to the front |
+    """
+    if first == second:
+        return False
+    if len(first) != len(second):
+        return True
+    one, other = int.from_bytes(first, "big"), int.from_bytes(second, "big")
+    return one & ~other == 0 or other & ~one != 0
 
 
 def _cut(disk: Disk, directory: str, files: FileSummary) -> None:
