@@ -261,6 +261,15 @@ def test_reading_does_not_depend_on_what_was_flushed() -> None:
             assert kit.message(got) == kit.message(expected)
 
 
+def test_an_empty_range_has_no_messages() -> None:
+    index, _ = kit.recover(kit.disk(), v2(4))
+    index.publish_many(0, records(6), persistent=True)
+    index.sync(Trigger.TIMER)
+    for place in (0, 3, 4, 5, 8):
+        assert index.read(place, place) == []
+    assert (index.read(5, 3), index.unacked) == ([], 6)
+
+
 def test_what_the_last_flush_wrote_is_read_from_the_cache_until_it_is_acked() -> None:
     disk = kit.disk()
     index, _ = kit.recover(disk, v2())

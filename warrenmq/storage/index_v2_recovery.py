@@ -95,7 +95,10 @@ def _entries(data: bytes, number: int, entry_count: int) -> tuple[list[tuple[int
     if data and data[: qi.HEADER_BYTES] != right:
         length = min(len(data), qi.HEADER_BYTES)
         damage.append(Damage(0, length, str(_header_problem(data, qi.Header(*_span(number, entry_count))))))
-    _, entries, more = qi.parse(right + data[qi.HEADER_BYTES :])
+    end = qi.HEADER_BYTES + qi.ENTRY_BYTES * entry_count
+    entries, more = qi.parse_entries(data[qi.HEADER_BYTES : end])
+    if any(data[end:]):
+        more.append(Damage(end, len(data) - end, "it goes on behind its last entry"))
     return entries, damage + more
 
 

@@ -127,10 +127,11 @@ def _open(
 
 def _move(source: Index, target: Index, found: Found) -> None:
     """Move what is in `source`; afterwards nothing of it is on disk there."""
+    interrupted = target.unacked > 0
     start = source.next_live(0)
     while start < source.next_seq_id:
         end = start + MOVED_TOGETHER
-        there = {seq_id for seq_id, _, _ in target.read(start, end)}
+        there = {seq_id for seq_id, _, _ in target.read(start, end)} if interrupted else set[int]()
         here = source.read(start, end)
         for first, records, persistent in _batches([each for each in here if each[0] not in there]):
             target.publish_many(first, records, persistent)

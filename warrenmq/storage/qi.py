@@ -168,32 +168,42 @@ def unpack_entry(data: bytes, position: int = 0, path: str = "an entry") -> Entr
 def parse(data: bytes) -> Parsed:
     """What a file says; whatever the bytes, this returns.
 
-    Entries do not depend on each other: one that makes no sense is damage, and the next is read as if it were not
-    there.  Entries beyond the end that the header tells are damage, too.
+    Entries beyond the end that the header tells are damage.
     """
     header = unpack_header(MAGIC, data)
     if isinstance(header, str):
         return Parsed(None, [], [Damage(0, len(data), header)])
+    end = HEADER_BYTES + ENTRY_BYTES * (header.end - header.first)
+    entries, damage = parse_entries(data[HEADER_BYTES:end])
+    if any(data[end:]):
+        damage.append(Damage(end, len(data) - end, "it goes on behind its last entry"))
+    return Parsed(header, entries, damage)
+
+
+def parse_entries(data: bytes, first: int = 0) -> tuple[list[tuple[int, Entry]], list[Damage]]:
+    """Position and entry of each live one, ascending, and what makes no sense, by its place in the file.
+
+    `data` begins with the entry at the position `first`.  Entries do not depend on each other: one that makes no sense
+    is damage, and the next is read as if it were not there.
+    """
     entries: list[tuple[int, Entry]] = []
     damage: list[Damage] = []
-    end = min(len(data), HEADER_BYTES + ENTRY_BYTES * (header.end - header.first))
-    whole = end - (end - HEADER_BYTES) % ENTRY_BYTES
+    whole = len(data) - len(data) % ENTRY_BYTES
     append, plausible = entries.append, _PLAUSIBLE_EXPIRY
-    fields = ENTRY.iter_unpack(memoryview(data)[HEADER_BYTES:whole])
-    for relative, (status, flags, zero, location, a, b, c, size, expiry) in enumerate(fields):
+    fields = ENTRY.iter_unpack(memoryview(data)[:whole])
+    for position, (status, flags, zero, location, a, b, c, size, expiry) in enumerate(fields, first):
         if not status:
             continue
         if status == LIVE and flags <= PERSISTENT and not zero and expiry < plausible:
             if location == _IN_QS and a >= HEADER_BYTES and b and not c:
-                append((relative, Entry(flags == PERSISTENT, _IN_QS, b"", a, b, size, expiry)))
+                append((position, Entry(flags == PERSISTENT, _IN_QS, b"", a, b, size, expiry)))
                 continue
             if location == _IN_STORE and (a or b or c):
-                append((relative, Entry(flags == PERSISTENT, _IN_STORE, _MSG_ID.pack(a, b, c), 0, 0, size, expiry)))
+                append((position, Entry(flags == PERSISTENT, _IN_STORE, _MSG_ID.pack(a, b, c), 0, 0, size, expiry)))
                 continue
-        position = HEADER_BYTES + ENTRY_BYTES * relative
-        damage.append(Damage(position, ENTRY_BYTES, entry_problem(data, position) or ""))
-    if any(data[whole:end]):
-        damage.append(Damage(whole, end - whole, "an entry is cut off"))
-    if any(data[end:]):
-        damage.append(Damage(end, len(data) - end, "it goes on behind its last entry"))
-    return Parsed(header, entries, damage)
+        problem = entry_problem(data, ENTRY_BYTES * (position - first)) or ""
+        damage.append(Damage(HEADER_BYTES + ENTRY_BYTES * position, ENTRY_BYTES, problem))
+    if any(data[whole:]):
+        place = HEADER_BYTES + ENTRY_BYTES * first + whole
+        damage.append(Damage(place, len(data) - whole, "an entry is cut off"))
+    return entries, damage

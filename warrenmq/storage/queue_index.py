@@ -385,6 +385,7 @@ class QueueIndex:
     def terminate(self, *, next_seq_id: int, next_deliver_seq_id: int) -> Terms:
         """A clean stop: everything is safe, and the returned terms tell the next start so."""
         self.sync(Trigger.CLOSE)
+        self._journal.datasync()  # a flush may have begun it anew since
         self._journal.close()
         return Terms(max(next_seq_id, self.next_seq_id), next_deliver_seq_id)
 

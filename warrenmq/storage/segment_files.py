@@ -86,15 +86,15 @@ class SegmentFiles:
 
     def read(self, number: int, start: int, end: int, known: Mapping[int, bytes | None]) -> OnDisk:
         """The messages of a segment in [start, end), but for those that are `known` already."""
-        first = start - number * self._entry_count
-        data = qi.pack_header(qi.MAGIC, start, end) + self._entries.read(number, first, end - start)
-        _, entries, damage = qi.parse(data)
-        lost = {start + (each.offset - qi.HEADER_BYTES) // qi.ENTRY_BYTES: each.reason for each in damage}
+        base = number * self._entry_count
+        first = start - base
+        entries, damage = qi.parse_entries(self._entries.read(number, first, end - start), first)
+        lost = {base + (each.offset - qi.HEADER_BYTES) // qi.ENTRY_BYTES: each.reason for each in damage}
         lost = {seq_id: reason for seq_id, reason in lost.items() if seq_id not in known}
         pack = HEADER.pack
         messages: dict[int, tuple[int, bytes, bool]] = {}
         wanted: list[tuple[int, qi.Entry]] = []
-        for seq_id, entry in [(start + relative, entry) for relative, entry in entries]:
+        for seq_id, entry in [(base + relative, entry) for relative, entry in entries]:
             if seq_id in known:
                 continue
             if entry.location == _IN_QS:
