@@ -111,6 +111,14 @@ class Broker:
         """As `warrenmq.Broker.stats`."""
         return await asyncio.to_thread(self.sync.stats)
 
+    async def set_vm_memory_high_watermark(self, watermark: _broker.Watermark) -> int:
+        """As `warrenmq.Broker.set_vm_memory_high_watermark`."""
+        return await asyncio.to_thread(self.sync.set_vm_memory_high_watermark, watermark)
+
+    async def set_disk_free_limit(self, limit: _broker.Watermark) -> int:
+        """As `warrenmq.Broker.set_disk_free_limit`."""
+        return await asyncio.to_thread(self.sync.set_disk_free_limit, limit)
+
     async def publish(self, exchange: str, routing_key: str, body: bytes, *,
                       timeout: float | None = None, **options: Any) -> None:  # noqa: ASYNC109  # fmt: skip
         """Publish, and return when it is confirmed; raises as `Confirm.result` does.

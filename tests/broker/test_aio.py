@@ -96,7 +96,8 @@ def test_any_number_of_publishers_that_wait_for_an_alarm_keep_no_thread_from_the
         async with aio.open(tmp_path) as broker:
             jobs = await broker.declare_queue("jobs")
             await jobs.publish_many([b"1", b"2"])
-            broker.sync.set_vm_memory_high_watermark(0.0)
+            assert await broker.set_vm_memory_high_watermark(0.0) == 0
+            assert await broker.set_disk_free_limit("1kB") == 1000
             publishers = [asyncio.create_task(jobs.publish(b"x"), name=f"p{n}") for n in range(100)]
             await asyncio.sleep(0)
             with pytest.raises(warrenmq.Blocked, match="memory alarm is set"):
@@ -112,7 +113,7 @@ def test_any_number_of_publishers_that_wait_for_an_alarm_keep_no_thread_from_the
                 delivery.ack()
             await broker.declare_queue("another")
             publishers.pop().cancel()
-            await asyncio.to_thread(broker.sync.set_vm_memory_high_watermark, 1.0)
+            await broker.set_vm_memory_high_watermark(1.0)
             await asyncio.gather(*publishers)
             stats = await broker.stats()
             assert stats.blocked_publishers == ()
