@@ -30,11 +30,13 @@ if TYPE_CHECKING:
 
 WINDOW = 4 << 20
 _RECORD = Struct(">16sQII")
-_NO_ID = bytes(16)
+_FIRST_BYTES = {FIRST_BYTES[:1], FIRST_BYTES[1:]}
+_ZEROS_BY_CHANCE = 4
+"""Of eight random bytes fewer than this are zero."""
 _MORE_THAN_A_HEAD = 1 << 16
 """Bytes of a stored message before its body are hardly ever more."""
-_PLAUSIBLE_EXPIRY = 1 << 56
-"""In the year 4253."""
+_EXPIRIES = range(1 << 50, 1 << 53)
+"""From 2005 to 2255."""
 
 
 class Format:
@@ -42,11 +44,13 @@ class Format:
 
     prefix_bytes      before a record, and all there is of a deliver or an ack
     zeros_are_normal  at the end of a file RabbitMQ stops at them; in a segment it crashes over them
+    most_ahead        how far beyond the known ones a sequence id may be
     mark(seq_id)      the deliver mark of a message
     """
 
     prefix_bytes: int
     zeros_are_normal: bool
+    most_ahead: int
 
     def prefix(self, data: bytes, at: int) -> tuple[str, int] | None:
         """What begins at a place: (publish, transient, mark, deliver or ack; sequence id), None if nothing can."""
@@ -61,6 +65,7 @@ class JournalFormat(Format):
 
     prefix_bytes = 8
     zeros_are_normal = True
+    most_ahead = 65536  # entries, more than any journal has
     _KINDS = ("publish", "transient", "deliver", "ack")
     _SEQ_ID = (1 << 62) - 1
     _BELIEVABLE = 1 << 48
@@ -79,6 +84,7 @@ class SegmentFormat(Format):
 
     prefix_bytes = 2
     zeros_are_normal = False
+    most_ahead = 16384
     _KINDS = (None, "mark", "transient", "publish")
 
     def __init__(self, number: int, entry_count: int) -> None:
@@ -158,8 +164,8 @@ class _Reader:
         own_mark = self._layout.mark(seq_id)
         if stop > size_of_file or self._bytes(stop, width) != own_mark or (embedded and self._bytes(body, 1)[0] not in FIRST_BYTES):
             problem, stop = self._doubtful(body, stop, size, own_mark)
-            if not problem and msg_id == _NO_ID:
-                problem = "a message id is zero"
+            if not problem and not _random(msg_id):
+                problem = "a message id is hardly anything but zeros"
             if problem:
                 return at, problem
             if stop != body + embedded:
@@ -225,11 +231,31 @@ class _Reader:
             return False
         msg_id, expiry, size, embedded = _RECORD.unpack_from(self._data, place + width)
         stop = body + embedded
-        if msg_id == _NO_ID or expiry >= _PLAUSIBLE_EXPIRY or stop > len(self._data):
+        if not _random(msg_id) or not _plausible(expiry) or stop > len(self._data):
+            return False
+        if seq_id > max(self.facts.published, default=seq_id) + self._layout.most_ahead:
             return False
         if embedded:
             return self._data[body] in FIRST_BYTES and stored_end(self._data, body) == stop
-        return self._data.startswith(self._layout.mark(seq_id), stop) and size > 0
+        return self._data.startswith(self._layout.mark(seq_id), stop) or (size > 0 and self._likely(stop))
+
+    def _likely(self, place: int) -> bool:
+        """Whether a place that should be behind a publish of before 3.10 looks like it."""
+        if self._base + place == self._file.size:
+            return True
+        width = self._layout.prefix_bytes
+        found = self._layout.prefix(self._data, place) if place + width <= len(self._data) else None
+        if found is None:
+            return False
+        if found[0] not in {"publish", "transient"}:
+            return found[1] in self.facts.published
+        body = place + width + _RECORD.size
+        if body > len(self._data):
+            return False
+        msg_id, expiry, _, embedded = _RECORD.unpack_from(self._data, place + width)
+        if not _random(msg_id) or not _plausible(expiry):
+            return False
+        return not embedded or self._data[body : body + 1] in _FIRST_BYTES
 
     def _marks_follow(self, place: int) -> bool:
         """Whether marks of known messages follow, up to the end of the file or a whole publish."""
@@ -267,3 +293,12 @@ class _Reader:
         if self.damaged_at is None:
             self.damaged_at = at
         self._file.note(at, reason)
+
+
+def _random(msg_id: bytes) -> bool:
+    """Whether it may be a message id: its first half at least is random, RabbitMQ's and ours."""
+    return msg_id.count(0, 0, 8) < _ZEROS_BY_CHANCE
+
+
+def _plausible(expiry: int) -> bool:
+    return not expiry or expiry in _EXPIRIES

@@ -1,0 +1,110 @@
+"""The reading verbs on directories of ours: closed, copied while open (what a crash leaves), and in use."""
+
+import hashlib
+import shutil
+import threading
+
+import pytest
+
+import warrenmq
+from tests.support.inspected import check, fingerprint, say
+from warrenmq.settings import Settings
+
+BODIES = [b"%d " % n * (n % 7 * 700 + 1) for n in range(60)]
+"""Some embedded, some in the store."""
+
+
+def sha256(body):
+    return hashlib.sha256(body).hexdigest()
+
+
+@pytest.fixture(params=[1, 2])
+def settings(request):
+    return Settings(queue_version=request.param)
+
+
+def fill(broker):
+    jobs = broker.declare_queue("jobs")
+    broker.declare_queue("empty")
+    broker.declare_exchange("all", "fanout")
+    broker.declare_queue("copies")
+    broker.bind("copies", "all")
+    broker.bind("jobs", "all")
+    for body in BODIES[:-2]:
+        jobs.publish(body).result(timeout=10)
+    properties = warrenmq.Properties(headers={"n": 7, "t": "x"}, message_id="m", priority=3)
+    for body in BODIES[-2:]:
+        broker.publish("all", "key", body, properties=properties).result(timeout=10)
+    jobs.publish(b"not kept", persistent=False).result(timeout=10)
+    for _ in range(5):
+        jobs.get(timeout=10).ack()
+    return jobs
+
+
+def test_a_closed_directory_is_listed_message_by_message(settings, tmp_path):
+    with warrenmq.open(tmp_path, settings=settings) as broker:
+        fill(broker)
+    before = fingerprint(tmp_path)
+    status, found = check(tmp_path)
+    assert fingerprint(tmp_path) == before
+    assert (status, found["damaged"], found["in_use"]) == (0, [], False)
+    queues = {each["name"]: each for each in found["queues"]}
+    assert queues.keys() == {"jobs", "empty", "copies"}
+    assert queues["jobs"]["version"] == settings.queue_version
+    assert queues["jobs"]["durable"] is True
+    assert [row["sha256"] for row in queues["jobs"]["messages"]] == [sha256(body) for body in BODIES[5:]]
+    assert {row["redelivered"] for row in queues["jobs"]["messages"]} == {False}
+    last = queues["copies"]["messages"][-1]
+    assert (last["exchange"], last["routing_key"], last["routing_keys"]) == ("all", "key", ["key"])
+    assert last["properties"]["message_id"] == "m"
+    assert [[row[0], row[2]] for row in last["properties"]["headers"]] == [["n", 7], ["t", "x"]]
+
+
+def test_a_copy_of_an_open_directory_has_what_was_confirmed(settings, tmp_path):
+    with warrenmq.open(tmp_path / "data", settings=settings) as broker:
+        fill(broker)
+        shutil.copytree(tmp_path / "data", tmp_path / "copy")
+    status, found = check(tmp_path / "copy")
+    queues = {each["name"]: each for each in found["queues"]}
+    shas = [row["sha256"] for row in queues["jobs"]["messages"]]
+    assert [each for each in shas if each in {sha256(body) for body in BODIES[5:]}] == [sha256(body) for body in BODIES[5:]]
+    assert {row["redelivered"] for row in queues["jobs"]["messages"]} == {True}
+    assert (status, found["damaged"]) == (0, [])
+
+
+def test_a_directory_in_use_is_read_without_harm(settings, tmp_path):
+    stop = threading.Event()
+    with warrenmq.open(tmp_path, settings=settings) as broker:
+        jobs = fill(broker)
+
+        def work():
+            while not stop.is_set():
+                for body in BODIES:
+                    jobs.publish(body).result(timeout=30)
+                for _ in range(50):
+                    if (delivery := jobs.get()) is not None:
+                        delivery.ack()
+
+        worker = threading.Thread(target=work)
+        worker.start()
+        try:
+            for verb in ("check", "ls", "stats", "check", "peek"):
+                status, found = check(tmp_path, verb=verb, more=("jobs",) if verb == "peek" else ())
+                assert status in {0, 1}
+                assert found.get("damaged", []) == []
+        finally:
+            stop.set()
+            worker.join()
+
+
+def test_people_are_told_the_same(tmp_path):
+    with warrenmq.open(tmp_path) as broker:
+        fill(broker)
+    status, out = say("check", str(tmp_path))
+    assert status == 0
+    assert out.splitlines()[-1] == "Nothing is wrong."
+    assert all(len(line) <= 80 for line in out.splitlines())
+    status, out = say("peek", str(tmp_path), "copies", "--limit", "1")
+    assert status == 0
+    assert "all -> key" in out
+    assert "... 1 messages shown" in out

@@ -1,0 +1,183 @@
+"""The readers of files on bytes that were damaged anywhere: they end, never raise, and find what was not hit."""
+
+import json
+from contextlib import contextmanager
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.support import golden
+from tests.support.inspected import check
+from tests.support.rabbit_directory import (
+    journal_ack,
+    journal_publish,
+    make,
+    segment_publish,
+)
+from warrenmq.inspect import index_v1
+from warrenmq.inspect.index_v1 import JournalFormat, SegmentFormat
+from warrenmq.inspect.rdq_walk import Gap, Record, walk
+
+MADE = [make(n, size) for n, size in enumerate((0, 1, 40, 300, 300, 800, 4096, 5000, 20, 2000, 600, 77))]
+FEW = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+
+
+class Bytes:
+    """A file in memory, as reading.File."""
+
+    path = "made/0"
+
+    def __init__(self, data):
+        self.data = data
+        self.size = len(data)
+        self.notes = []
+
+    def pread(self, size, offset):
+        return self.data[offset : offset + size] if size > 0 else b""
+
+    def note(self, offset, reason):
+        self.notes.append((offset, reason))
+
+
+@st.composite
+def damages(draw, size):
+    """(kind, where, how much, with what) on a file of `size` bytes."""
+    where = draw(st.integers(0, max(0, size - 1)))
+    kind = draw(st.sampled_from(["flip", "zero", "cut", "insert", "noise"]))
+    length = draw(st.integers(1, 600))
+    return kind, where, length, draw(st.binary(min_size=1, max_size=64))
+
+
+def apply(data, damage):
+    """The damaged bytes, and the range of the old ones that was hit."""
+    kind, where, length, noise = damage
+    if kind == "flip":
+        changed = bytearray(data)
+        changed[where] ^= noise[0] or 1
+        return bytes(changed), (where, where + 1)
+    if kind == "zero":
+        length = min(length, len(data) - where)
+        return data[:where] + bytes(length) + data[where + length :], (where, where + length)
+    if kind == "cut":
+        return data[:where], (where, len(data))
+    if kind == "insert":
+        return data[:where] + noise + data[where:], (where, where)
+    noise = noise[: len(data) - where]
+    return data[:where] + noise + data[where + len(noise) :], (where, where + len(noise))
+
+
+def untouched(start, end, hit):
+    """Whether a record at [start, end) has all its bytes, one after the other."""
+    return end <= hit[0] or start >= hit[1] if hit[0] < hit[1] else not start < hit[0] < end
+
+
+@FEW
+@given(st.data(), st.lists(st.sampled_from(range(len(MADE))), min_size=1, max_size=12, unique=True), st.sets(st.integers(0, 11)))
+def test_a_walk_finds_every_wanted_record_that_was_not_hit(data, order, dead):
+    parts = [MADE[n].record for n in order]
+    clean = b"".join(parts)
+    damaged, hit = apply(clean, data.draw(damages(len(clean))))
+    wanted = {MADE[n].msg_id for n in order if n not in dead}
+    found = list(walk(Bytes(damaged), wanted))
+    at = 0
+    for each in found:  # nothing twice, nothing left out
+        assert each.offset == at
+        at += each.total if isinstance(each, Record) else each.length
+    assert at == len(damaged)
+    records = {each.msg_id: damaged[each.offset : each.offset + each.total] for each in found if isinstance(each, Record)}
+    start = 0
+    for n, part in zip(order, parts, strict=True):
+        if n not in dead and untouched(start, start + len(part), hit):
+            assert records.get(MADE[n].msg_id) == part
+        start += len(part)
+
+
+@FEW
+@given(st.binary(max_size=3000))
+def test_a_walk_over_anything_ends_where_the_file_does(data):
+    found = list(walk(Bytes(data), set()))
+    assert sum(each.total if isinstance(each, Record) else each.length for each in found) == len(data)
+    assert all(each.length > 0 for each in found if isinstance(each, Gap))
+
+
+@FEW
+@given(st.data(), st.booleans(), st.lists(st.booleans(), min_size=12, max_size=12), st.booleans(), st.sets(st.integers(0, 11)))
+def test_an_index_file_gives_every_publish_that_was_not_hit(data, journal, embedded, deliver, acked):
+    parts, acks = [], []
+    for n, each in enumerate(MADE):
+        inside = embedded[n] and len(each.body) < 4096
+        if journal:
+            parts.append(journal_publish(n, each, embedded=inside, deliver=deliver))
+            acks.append(journal_ack(n) if n in acked else b"")
+        else:
+            parts.append(segment_publish(n, each, embedded=inside, deliver=deliver))
+            acks.append((0x4000 | n).to_bytes(2, "big") * (1 if deliver else 2) if n in acked else b"")
+    clean = b"".join([*parts, *acks])
+    damaged, hit = apply(clean, data.draw(damages(len(clean))))
+    layout = JournalFormat() if journal else SegmentFormat(0, 2048)
+    facts, broken = index_v1.read(Bytes(damaged), layout)
+    whole, _ = index_v1.read(Bytes(clean), layout)
+    assert whole.published.keys() == set(range(len(MADE)))
+    assert whole.acked == acked
+    start = 0
+    moved = len(damaged) - len(clean)
+    kept = 0
+    for n, part in enumerate(parts):
+        behind = 8 if journal else 2
+        if untouched(start, start + len(part) + (0 if deliver else behind), hit):
+            entry = facts.published.get(n)
+            offset = start + (moved if start >= hit[0] else 0)
+            if entry is None or entry.offset != offset:
+                kept += 1
+            else:
+                assert damaged[offset : offset + entry.head + entry.stored_size] == part[: entry.head + entry.stored_size]
+        start += len(part)
+    if deliver:
+        assert kept <= (hit[1] - hit[0] <= 64)  # one that was hit may have got the sequence id of another
+    if damaged == clean:
+        assert broken is None
+
+
+@FEW
+@given(st.binary(max_size=3000), st.booleans())
+def test_an_index_file_of_anything_is_read_to_its_end(data, journal):
+    index_v1.read(Bytes(data), JournalFormat() if journal else SegmentFormat(0, 2048))
+
+
+@contextmanager
+def damaged_copy(case, path, data, folder):
+    target = folder / path
+    before = golden.files(case)[path]
+    target.write_bytes(data)
+    yield
+    target.write_bytes(before)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_no_damage_to_any_file_stops_a_check(data, tmp_path_factory):
+    case = data.draw(st.sampled_from(["c09-torn-v1-a", "c05-v2-clean-a", "c11-full-mnesia-a"]))
+    folder = _unpacked(case, tmp_path_factory)
+    path = data.draw(st.sampled_from(sorted(name for name, bytes_ in golden.files(case).items() if bytes_)))
+    bytes_ = golden.files(case)[path]
+    damaged, _ = apply(bytes_, data.draw(damages(len(bytes_))))
+    with damaged_copy(case, path, damaged, folder):
+        status, found = check(folder)
+    assert status in {0, 1}
+    known = {
+        row["body_sha256"] for queue in golden.manifest(case)["queues"] for row in [*queue["messages"], *queue["not_recovered"]]
+    }
+    returned = [row["sha256"] for queue in found["queues"] for row in queue["messages"]]
+    # One damage alters one message at most, and acknowledgements that it hit bring acked ones back.
+    assert len([each for each in returned if each not in known]) <= 60, json.dumps(found)[:2000]
+
+
+_FOLDERS = {}
+
+
+def _unpacked(case, tmp_path_factory):
+    from tests.support.inspected import unpack_golden
+
+    if case not in _FOLDERS:
+        _FOLDERS[case] = unpack_golden(case, tmp_path_factory.mktemp(case))
+    return _FOLDERS[case]
