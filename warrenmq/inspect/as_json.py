@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
+from warrenmq.inspect.inspection import NO_RECORD
 from warrenmq.inspect.store import summary
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ class JsonWriter:
         self.problems = 0
         self._inspection = inspection
         self._write = write
+        self._missing = 0
         self._position = 0
         self._separator = _FIRST
         self._last: tuple[str | None, str | None] | None = None
@@ -51,7 +53,7 @@ class JsonWriter:
         findings = self._inspection.findings
         stores = [summary(findings, store) for _, store in self._inspection.stores()]
         damaged = findings.damaged()
-        self.problems += len(damaged)
+        self._judge(len(damaged))
         self._write(f'],\n"damaged": {json.dumps([each._asdict() for each in damaged])}')
         self._write(f',\n"stores": {json.dumps(stores)},\n"in_use": {json.dumps(findings.in_use())}}}\n')
 
@@ -65,7 +67,11 @@ class JsonWriter:
         for folder in folders:
             rest += self._messages(vhost.rows(folder, bodies=True), limit)
         self._write(f'], "not_recovered": {json.dumps(rest)}}}\n')
-        self.problems += len(self._inspection.findings.damaged())
+        self._judge(len(self._inspection.findings.damaged()))
+
+    def _judge(self, damaged: int) -> None:
+        """Where the directory is in use, a record may be gone before the ack of its message is in the index."""
+        self.problems += damaged + (0 if self._inspection.findings.in_use() else self._missing)
 
     def _begin(self, head: dict[str, Any]) -> None:
         self._write(json.dumps(head)[:-1] + ', "messages": [')
@@ -89,7 +95,10 @@ class JsonWriter:
         """Writes what is given back, returns what is not."""
         rest: list[dict[str, Any]] = []
         for row in rows:
-            self.problems += not row.normal
+            if row.reason == NO_RECORD:
+                self._missing += 1
+            else:
+                self.problems += not row.normal
             if row.reason is not None:
                 rest.append(not_recovered(row))
                 continue
