@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from structlog.testing import capture_logs
 
 from tests.support.schedulers import both_schedulers, scheduler
-from tests.support.store import new_disk
+from tests.support.store import SMALL, new_disk
 from tests.support.store_actors import StoreHost
 
 
@@ -22,8 +24,13 @@ def logs():
         yield captured
 
 
+@pytest.fixture(params=["combine", "compact"])
+def collector(request):
+    return request.param
+
+
 @pytest.fixture
-def host(runtime):
-    host = StoreHost(runtime, new_disk())
+def host(runtime, collector):
+    host = StoreHost(runtime, new_disk(), replace(SMALL, msg_store_gc=collector))
     host.start()
     return host

@@ -16,6 +16,7 @@ def in_file(host, number, of=range(60)):
     return [n for n in of if (entry := lookup(msg_id(n))) is not None and entry[1] == number]
 
 
+@pytest.mark.parametrize("collector", ["combine"])
 def test_a_file_is_rewritten_only_after_the_last_read_that_began_before(host):
     """The collector's question whether somebody reads, and its answer, are one look under one lock."""
     queue, other = host.queue("q"), host.queue("p")
@@ -37,6 +38,34 @@ def test_a_file_is_rewritten_only_after_the_last_read_that_began_before(host):
     assert answers.get(timeout=LIMIT) == body_of(0)
     host.at_rest(queue, other)
     assert host.disk.read(f"{FOLDER}/0.rdq") != before
+
+
+@pytest.mark.parametrize("collector", ["compact"])
+def test_a_file_is_truncated_only_after_the_last_read_that_began_before(host):
+    """Its records move while it is read; what a reader may have looked up stays where it was."""
+    queue, other = host.queue("q"), host.queue("p")
+    host.write(queue, *range(60))
+    host.confirmed(queue, *range(60))
+    index = Watched.newest._state.tables.index
+    last = in_file(host, 0)[-1]
+    place = index.lookup(msg_id(last))[1:3]
+    host.write(other, last)
+    host.confirmed(other, last)
+    arrived, go = host.gate("pread", "/0.rdq")
+    answers = host.runtime.channel()
+    host.runtime.cast(other, lambda q: answers.put(q.client.read(msg_id(last))))
+    assert arrived.wait(LIMIT)
+    size = host.disk.size(f"{FOLDER}/0.rdq")
+    host.remove(queue, *range(60))
+    host.until(lambda: index.lookup(msg_id(last))[1:3] != place)  # it has moved
+    for _ in range(20):
+        host.runtime.event().wait(0.001)
+    assert host.disk.size(f"{FOLDER}/0.rdq") == size
+    go.set()
+    assert answers.get(timeout=LIMIT) == body_of(last)
+    host.until(lambda: host.disk.size(f"{FOLDER}/0.rdq") < size)
+    host.at_rest(queue, other)
+    assert host.read(other, last) == body_of(last)
 
 
 def test_claims_are_answered_after_the_removes_that_were_sent_before(host):
