@@ -177,15 +177,17 @@ class Definitions(Declared):
             set_aside(
                 self._disk, quarantine, self._path.rpartition("/")[2], data, [each[:2] for each in damage]
             )
-        self._disk.replace(self._path, b"".join(self._snapshot()))
+        self._disk.replace(self._path, b"".join(snapshot(self)))
 
-    def _snapshot(self) -> Iterator[bytes]:
-        for queue in self.queues.values():
-            yield _frame("queue", *astuple(queue))
-        for exchange in self.exchanges.values():
-            yield _frame("exchange", *astuple(exchange))
-        for binding in self.bindings:
-            yield _frame("binding", *astuple(binding))
+
+def snapshot(declared: Declared) -> Iterator[bytes]:
+    """A log that says this and nothing else."""
+    for queue in declared.queues.values():
+        yield _frame("queue", *astuple(queue))
+    for exchange in declared.exchanges.values():
+        yield _frame("exchange", *astuple(exchange))
+    for binding in declared.bindings:
+        yield _frame("binding", *astuple(binding))
 
 
 def _frame(kind: str, *fields: Any) -> bytes:

@@ -1,0 +1,48 @@
+"""`warrenmq repair`, as a user types it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.support.directories import contents, lay_out
+from tests.support.golden import files
+from warrenmq.cli import main
+
+CASE = "c09-torn-v1-a"
+
+
+def damaged(where: Path) -> Path:
+    path = next(path for path in files(CASE) if path.endswith("/0.idx"))
+    return lay_out(CASE, where, {path: files(CASE)[path] + bytes(100)})
+
+
+def test_a_dry_run_says_what_the_real_one_does_and_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    node = damaged(tmp_path / "node")
+    before = contents(node)
+    assert main(["repair", str(node), "--dry-run"]) == 1
+    would = capsys.readouterr()
+    assert contents(node) == before
+    assert "make sure that its broker is stopped" in would.err
+    assert main(["repair", str(node)]) == 0
+    did = capsys.readouterr().out
+    assert did == would.out + f"what was changed is as it was in {node}/repair-backup-1\n"
+    assert "0.idx: zeros from byte " in did
+    assert main(["repair", str(node)]) == 0
+    assert capsys.readouterr().out == "nothing to do\n"
+
+
+def test_json_is_one_object(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    node = damaged(tmp_path / "node")
+    assert main(["repair", str(node), "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["backup"] == f"{node}/repair-backup-1"
+    assert said["left"] == []
+    assert {"file", "done"} == said["changes"][0].keys()
+
+
+def test_what_is_no_data_directory_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["repair", str(tmp_path / "nowhere")]) == 2
+    assert "is not a directory" in capsys.readouterr().err

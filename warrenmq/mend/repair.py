@@ -1,0 +1,185 @@
+"""`warrenmq repair DIR`: mend a damaged directory in place, so that its broker starts and gives back all that is readable.
+
+    1  look at everything as a dry run does: is there anything to do in this virtual host?
+    2  if so, first remove what a clean stop left behind: it tells of files that are about to change, and a broker
+       without it reads the files
+    3  mend message stores (store_files.py), then indexes (index_files.py), then what names and declares queues
+
+Each step leaves a directory that is no worse than before, and everything that is changed is copied first (changes.py), so a
+run that is interrupted is simply run again.  A second run finds nothing to do.
+
+    what                                what is done
+    definitions.log (ours)              frames that make no sense left out; queues whose folders say their names declared
+    .queue_name                         written anew where the name is known otherwise
+    message records, index entries      see the modules
+    a message of which no bytes are     nothing; a broker drops it by itself
+    left
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from warrenmq.inspect import queue_names
+from warrenmq.inspect.entries import Where
+from warrenmq.inspect.inspection import UNREADABLE, Inspection
+from warrenmq.inspect.layout import TRANSIENT
+from warrenmq.inspect.rdq_walk import Trust
+from warrenmq.inspect.terms import RABBITMQ_FILE
+from warrenmq.mend.changes import Changes
+from warrenmq.mend.index_files import Version1, Version2
+from warrenmq.mend.living import node_of, refuse_living_rabbitmq
+from warrenmq.mend.store_files import StoreFiles
+from warrenmq.storage.definitions import Declared, QueueRecord, snapshot
+from warrenmq.storage.directory import QUEUE_NAME, queue_folder
+from warrenmq.storage.disk import RealDisk
+from warrenmq.storage.foreign import is_rabbitmqs
+from warrenmq.storage.owner_lock import FILE_NAME as OWNER
+from warrenmq.storage.owner_lock import OwnerLock, ReaderLock
+from warrenmq.storage.recovery_terms import FILE_NAME as TERMS
+from warrenmq.storage.store_dump import CLEAN, INDEX, SUMMARY
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from warrenmq.inspect.inspection import VhostInspection
+    from warrenmq.inspect.layout import QueueFolder
+    from warrenmq.inspect.reading import Damage
+    from warrenmq.mend.changes import Change
+    from warrenmq.storage.disk import Disk
+
+
+@dataclass
+class Repaired:
+    """What a run did, or would do."""
+
+    changes: list[Change] = field(default_factory=list)
+    left: list[Damage] = field(default_factory=list)
+    """What could not be mended."""
+    backup: str | None = None
+    rabbitmqs: bool = False
+    """Its broker is RabbitMQ, of which nobody can tell for certain that it does not run."""
+
+
+def repair(path: str, *, dry_run: bool, disk: Disk | None = None) -> Repaired:
+    """Mend a directory; DirectoryInUse, PreconditionFailed when its broker runs, CallerError when it is none."""
+    path = os.path.abspath(path)
+    disk = disk or RealDisk()
+    node = node_of(path)
+    with ExitStack() as stack:
+        owned = os.path.exists(f"{node}/{OWNER}")
+        stack.callback(OwnerLock(node).release if owned and not dry_run else ReaderLock(node).release)
+        refuse_living_rabbitmq(node)
+        done = Repaired()
+        real = Changes(disk, path, "repair", dry_run=dry_run)
+        for number, part in enumerate(Inspection(path, now_us=0).vhosts):
+            ours = part.vhost.ours or (owned and not is_rabbitmqs(disk, part.vhost.path, owned=owned))
+            done.rabbitmqs |= not ours
+            trial = Changes(disk, path, "repair", dry_run=True)
+            _Mender(path, number, ours).mend(trial)
+            if not trial.made:
+                continue
+            for artefact in clean_stop_files(disk, part):
+                real.remove(artefact, "it tells of a clean stop, after which files were changed; removed")
+            if dry_run:
+                real.made += trial.made
+            else:
+                _Mender(path, number, ours).mend(real)
+        done.changes, done.backup = real.made, real.backup
+        done.left = _left(path)
+    return done
+
+
+def clean_stop_files(disk: Disk, part: VhostInspection) -> Iterator[str]:
+    """What a clean stop left behind in a virtual host, if anything: it must not outlive a change of the files."""
+    for store in part.vhost.stores:
+        for name in (CLEAN, INDEX, SUMMARY):  # the one that says the others are good goes first
+            if disk.exists(f"{store}/{name}"):
+                yield f"{store}/{name}"
+    if disk.exists(f"{part.vhost.path}/{RABBITMQ_FILE}"):
+        yield f"{part.vhost.path}/{RABBITMQ_FILE}"
+    for queue in part.vhost.queues:
+        if disk.exists(f"{queue.path}/{TERMS}"):
+            yield f"{queue.path}/{TERMS}"
+
+
+def _left(path: str) -> list[Damage]:
+    """What a look at everything still finds."""
+    inspection = Inspection(path, now_us=0)
+    for part, queue in inspection.queues():
+        for _ in part.rows(queue, bodies=True):
+            pass
+    return inspection.findings.damaged()
+
+
+class _Mender:
+    """One virtual host; looks at it anew, since the run before may have changed it."""
+
+    def __init__(self, path: str, number: int, ours: bool) -> None:
+        inspection = Inspection(path, now_us=0)
+        self._part = inspection.vhosts[number]
+        self._findings = inspection.findings
+        self._ours = ours
+        self._unreadable: dict[str, set[int]] = {}
+        """By queue folder: sequence ids of messages in the queue's own files whose bytes are no messages."""
+        self._wanted: set[bytes] = set()
+        self._true_ids: dict[tuple[str, int], bytes] = {}
+
+    def mend(self, changes: Changes) -> None:
+        self._look()
+        for store in self._part.vhost.stores:
+            if os.path.basename(store) != TRANSIENT:  # no start keeps it
+                StoreFiles(self._findings, store, self._wanted, self._true_ids).mend(changes)
+        for queue in self._part.queues:
+            unreadable = self._unreadable.get(queue.path, set())
+            Version2(self._findings, queue.path).mend(changes, unreadable)
+            Version1(self._findings, queue.path, self._part.vhost.entry_count).mend(changes, unreadable)
+            self._mend_name(changes, queue)
+        if self._ours:
+            self._mend_definitions(changes)
+
+    def _look(self) -> None:
+        for queue in self._part.vhost.queues:
+            for row in self._part.rows(queue, bodies=True):
+                entry = row.entry
+                if entry.where == Where.STORE:
+                    if entry.persistent:
+                        self._wanted.add(entry.msg_id)
+                        self._note_true_id(entry.msg_id)
+                elif row.reason is not None and (row.reason.startswith(UNREADABLE) or entry.where == Where.QUEUE_STORE) and row.message is None:
+                    self._unreadable.setdefault(queue.path, set()).add(entry.seq_id)
+
+    def _note_true_id(self, msg_id: bytes) -> None:
+        for store in self._part.stores.values():
+            for place in store.places(msg_id):
+                if place.trust == Trust.BAD_ID:
+                    self._true_ids[place.file, place.offset] = msg_id
+
+    def _mend_name(self, changes: Changes, queue: QueueFolder) -> None:
+        path = f"{queue.path}/{QUEUE_NAME}"
+        text = self._findings.read(path)
+        if text is None or queue_names.parse(text) is not None or queue.name is None or queue.vhost is None:
+            return
+        priority = b"" if queue.priority is None else bytes((0, queue.priority))
+        index = b"INDEX: v2\n" if queue.version == 2 and not self._ours else b""
+        anew = b"VHOST: %b\nQUEUE: %b%b\n%b" % (queue.vhost.encode(), queue.name.encode(), priority, index)
+        changes.replace(path, [anew], "it did not tell the queue's name; written anew")
+
+    def _mend_definitions(self, changes: Changes) -> None:
+        path = f"{self._part.vhost.path}/definitions.log"
+        log = self._findings.read(path)
+        declared = Declared()
+        damage = declared.replay(log or b"")
+        if log is not None and not damage:
+            return
+        why = [f"byte {each.offset}: {each.reason}" for each in damage] or ["it is gone"]
+        for queue in self._part.vhost.queues:
+            name, vhost = queue.name, self._part.vhost.name or "/"
+            if name is None or name in declared.queues or os.path.basename(queue.path) != queue_folder(vhost, name):
+                continue
+            declared.queues[name] = QueueRecord(name)
+            why.append(f"queue {name!r} declared, for its folder is there")
+        changes.replace(path, snapshot(declared), "; ".join([*why, "written anew"]))

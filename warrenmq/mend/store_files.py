@@ -1,0 +1,149 @@
+"""Mending the files of one message store, so that a broker that scans them finds every record.
+
+A file is written anew when anything in it keeps a scan from a record: its records, one behind the other.
+
+    in N.rdq                                        in the new one
+    a sound record, also behind zeros or damage     as it is
+    a record that a queue refers to, without its    with its end mark, its size or its id
+    end mark, or with a damaged size or id
+    a record that a queue refers to, whose bytes    left out
+    are no message
+    bytes that are no record, zeros between records left out
+
+    N.rdt (what a combine was about to move)        records of which no file has a whole copy, at the end of N.rdq
+
+Zeros at the end of a file hurt nobody and stay.  What is left out is in the backup.
+
+Source: rabbit_msg_store, rabbit_msg_file; reference/message-store.md 2.2 and 8.5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from warrenmq.errors import CorruptFile
+from warrenmq.inspect import message
+from warrenmq.inspect.rdq_walk import Gap, Record, Trust, walk
+from warrenmq.storage.rdq import EXTENSION, HEAD, MARKER, RABBITMQ_TEMPORARY
+
+if TYPE_CHECKING:
+    from collections.abc import Container, Mapping
+
+    from warrenmq.inspect.reading import File, Findings
+    from warrenmq.mend.changes import Changes
+
+_AROUND = 9
+_PIECE = 1 << 20
+
+
+class _Kept(NamedTuple):
+    """A record of the new file."""
+
+    msg_id: bytes
+    offset: int
+    total: int
+    mended: bool
+    """Its head and its end mark are written anew."""
+
+
+class StoreFiles:
+    """The files of a store; `wanted` are ids that queues refer to, `true_ids` what stands under a damaged one."""
+
+    def __init__(
+        self, findings: Findings, folder: str, wanted: Container[bytes], true_ids: Mapping[tuple[str, int], bytes]
+    ) -> None:
+        self._findings = findings
+        self._folder = folder
+        self._wanted = wanted
+        self._true_ids = true_ids
+        names = findings.names(folder)
+        self._files = sorted((name for name in names if name.endswith(EXTENSION)), key=_number)
+        self._temporaries = sorted((name for name in names if name.endswith(RABBITMQ_TEMPORARY)), key=_number)
+
+    def mend(self, changes: Changes) -> None:
+        rescued = self._only_in_temporaries()
+        for name in [*self._files, *(name for name in rescued if name not in self._files)]:
+            self._mend_file(changes, name, rescued.get(name))
+        for name in self._temporaries:
+            changes.remove(f"{self._folder}/{name}", "what only it had is in the message file now; removed")
+
+    def _only_in_temporaries(self) -> dict[str, tuple[str, list[_Kept]]]:
+        """By the file that they belong to: the .rdt file, and its records that no message file has whole."""
+        if not self._temporaries:
+            return {}
+        whole = {kept.msg_id for name in self._files for kept in self._records(name)[0]}
+        found: dict[str, tuple[str, list[_Kept]]] = {}
+        for name in self._temporaries:
+            records = [each for each in self._records(name)[0] if each.msg_id in self._wanted and each.msg_id not in whole]
+            whole.update(each.msg_id for each in records)
+            if records:
+                found[name.removesuffix(RABBITMQ_TEMPORARY) + EXTENSION] = name, records
+        return found
+
+    def _mend_file(self, changes: Changes, name: str, rescued: tuple[str, list[_Kept]] | None) -> None:
+        records, why = self._records(name) if name in self._files else ([], [])
+        if rescued is not None:
+            why.append(f"{len(rescued[1])} messages that were only in {rescued[0]} added")
+        if why:
+            sources = [(name, records)] if records else []
+            done = "; ".join([*why, "written anew with its records"])
+            changes.replace(f"{self._folder}/{name}", self._pieces([*sources, *([rescued] if rescued else [])]), done)
+
+    def _records(self, name: str) -> tuple[list[_Kept], list[str]]:
+        """What the new file has, and what was wrong with the old one."""
+        file = self._findings.open(f"{self._folder}/{name}")
+        if file is None:
+            return [], []
+        kept: list[_Kept] = []
+        why: list[str] = []
+        behind = 0
+        with file:
+            for found in walk(file, self._wanted):
+                if isinstance(found, Gap):
+                    if found.reason:
+                        why.append(f"byte {found.offset}: {found.reason}")
+                elif (record := self._record(file, name, found)) is not None:
+                    kept.append(record)
+                    behind += found.trust in {Trust.BEHIND_ZEROS, Trust.BEHIND_DAMAGE}
+                    if record.mended:
+                        why.append(f"byte {found.offset}: message {record.msg_id.hex()} has a damaged frame, which was mended")
+                else:
+                    why.append(f"byte {found.offset}: an unreadable message set aside")
+        if behind:
+            why.append(f"{behind} records lay behind zeros or damage")
+        return kept, why
+
+    def _record(self, file: File, name: str, found: Record) -> _Kept | None:
+        """What becomes of a record; None: it is left out."""
+        msg_id = self._true_ids.get((name, found.offset), found.msg_id)
+        mended = found.trust >= Trust.BAD_MARKER or msg_id != found.msg_id
+        if msg_id in self._wanted:
+            stored = file.pread(found.total - HEAD.size - len(MARKER), found.offset + HEAD.size)
+            try:
+                message.decode(stored, file.path, found.offset)
+            except CorruptFile:
+                return None
+        elif mended:
+            return None
+        return _Kept(msg_id, found.offset, found.total, mended)
+
+    def _pieces(self, sources: list[tuple[str, list[_Kept]]]) -> Iterator[bytes]:
+        for name, records in sources:
+            file = self._findings.open(f"{self._folder}/{name}")
+            if file is None:
+                continue
+            with file:
+                for msg_id, offset, total, mended in records:
+                    if not mended:
+                        for at in range(offset, offset + total, _PIECE):
+                            yield file.pread(min(_PIECE, offset + total - at), at)
+                        continue
+                    yield HEAD.pack(total - _AROUND, msg_id)
+                    yield file.pread(total - HEAD.size - len(MARKER), offset + HEAD.size)
+                    yield MARKER
+
+
+def _number(name: str) -> tuple[int, str]:
+    stem = name.partition(".")[0]
+    return (int(stem) if stem.isdecimal() else -1, name)
