@@ -73,9 +73,13 @@ def test_trace_6_acks_are_collected_until_half_a_segment_waits() -> None:
     operations = watch(disk)
     index.ack_range(0, 2_000)
     index.ack(list(range(2_000, 2_047)))
-    assert operations == []
+    assert not index.flushing
     index.ack([2_047])
+    assert index.flushing
+    assert operations == []
+    assert not index.flush_step()
     assert operations == ["pwrite 0.qi"]
+    assert not index.flushing
     data = kit.read_file(disk, "0.qi") or b""
     assert not any(data[64 : 64 + 32 * 2_048])
     assert len(data) == 64 + 32 * 3_000  # what is not flushed yet is still in the buffer
@@ -413,6 +417,8 @@ def test_rows_tell_what_was_written_synced_and_deleted() -> None:
     index.publish_many(0, records(5), persistent=True)
     index.sync(Trigger.TIMER)
     index.ack_range(0, 4)
+    assert index.flushing
+    index.flush_step()
     stored = [64 + 4 * (8 + 14), 64 + 8 + 14]
     assert rows.of(Ev.QI_WRITE) == [
         (Ev.QI_WRITE, Trigger.BUFFER_FULL, {"a": stored[0] + 4 * 32, "b": 4, "c": stored[0]}),

@@ -6,7 +6,7 @@
 
 A flush comes with a sync, or when the buffer holds as many messages as a segment, or as many bytes as
 `classic_queue_store_v2_max_cache_size`; what it wrote is the cache until the next one.  When half a segment of acks
-waits, the acks alone are written.  A segment is deleted, both its files, when nothing in it is unacked.
+waits, flush_step() writes the acks alone.  A segment is deleted, both its files, when nothing in it is unacked.
 
 Rules for maintainers
 1. A message is in the write buffer, or on disk; an ack waits only for one on disk.  Reading looks in the buffer, then
@@ -14,6 +14,8 @@ Rules for maintainers
 2. publish and ack never raise for a full disk: what could not be written stays in the buffer, and sync() says so.
 3. The segment that the next message goes to is kept when it is empty, or a queue whose messages come and go one by one
    would make and remove two files for each; it goes when the queue is idle or moves on.  (RabbitMQ deletes it at once.)
+4. ack changes nothing on disk, it only says that there is something to do (`flushing`): what has happened to a message is
+   told in the trace before it can be seen on disk.
 
 Source: rabbit_classic_queue_index_v2 and rabbit_classic_queue_store_v2, reference/classic-queue.md 2.2 and 2.4.  There a
 body gets its place in the .qs file when it is published; here when it is written, so acks in time leave no garbage.
@@ -76,6 +78,8 @@ class QueueIndexV2:
         """Messages in buffer and cache that are not persistent."""
         self._acks: set[int] = set()
         self._cache: dict[int, bytes] = {}
+        self._done: dict[int, None] = {}
+        """Segments to delete, unless somebody publishes to them before."""
         self._lost: list[int] = []
         self.next_seq_id = 0
         self._unsynced_bytes = self._unsynced_records = 0
@@ -125,9 +129,9 @@ class QueueIndexV2:
         before = self.next_seq_id // self.segment_entry_count
         self.next_seq_id = max(self.next_seq_id, first_seq_id + count)
         if self.next_seq_id // self.segment_entry_count > before:
-            self._delete_done([before])
+            self._note_done([before])
         if self._buffered >= self._max_cache or len(self._buffer) >= self.segment_entry_count:
-            self._write_in_passing(acks_only=False)
+            self._write_in_passing()
 
     def ack(self, seq_ids: list[int]) -> None:
         """Messages are done with; each was published and not acked before."""
@@ -138,7 +142,7 @@ class QueueIndexV2:
             segments[number].unacked -= 1
             touched[number] = None
         self._forget(seq_ids)
-        self._acked(touched)
+        self._note_done(touched)
 
     def ack_range(self, first_seq_id: int, count: int) -> None:
         """`ack` of consecutive sequence ids."""
@@ -147,7 +151,7 @@ class QueueIndexV2:
             self._segments[number].unacked -= room
             touched[number] = None
         self._forget(range(first_seq_id, first_seq_id + count))
-        self._acked(touched)
+        self._note_done(touched)
 
     def _forget(self, seq_ids: Iterable[int]) -> None:
         """Take acked messages from the buffer, or have their entries on disk overwritten."""
@@ -164,10 +168,12 @@ class QueueIndexV2:
                 ack(seq_id)
                 from_cache(seq_id, None)
 
-    def _acked(self, numbers: Iterable[int]) -> None:
-        self._delete_done(numbers)
-        if len(self._acks) >= self.segment_entry_count / 2:
-            self._write_in_passing(acks_only=True)
+    def _note_done(self, numbers: Iterable[int]) -> None:
+        """See whether flush_step() will have something to delete."""
+        newest, segments = self.next_seq_id // self.segment_entry_count, self._segments
+        for number in numbers:
+            if number != newest and (segment := segments.get(number)) is not None and not segment.unacked:
+                self._done[number] = None
 
     # -- reading
 
@@ -254,13 +260,14 @@ class QueueIndexV2:
         """Hand everything in the buffer to the operating system; after an error it is still buffered."""
         self._flush(trigger, acks_only=False)
 
-    def _write_in_passing(self, *, acks_only: bool) -> None:
+    def _write_in_passing(self) -> None:
         """A disk that is full is sync()'s to report; until one succeeds nothing is tried here."""
         if not self._write_failed:
             with suppress(OSError):
-                self._flush(Trigger.BUFFER_FULL, acks_only=acks_only)
+                self._flush(Trigger.BUFFER_FULL, acks_only=False)
 
     def _flush(self, trigger: Trigger, *, acks_only: bool) -> None:
+        self._delete_done()
         if not self._acks and (acks_only or not self._buffer):
             return
         self._write_failed = True
@@ -308,30 +315,33 @@ class QueueIndexV2:
 
     @property
     def flushing(self) -> bool:
-        """Nothing here takes more than one step."""
-        return False
+        """Whether flush_step() has something to do: segments to delete, or acks enough to write them."""
+        return bool(self._done) or len(self._acks) >= self.segment_entry_count / 2
 
     def flush_step(self) -> bool:
-        """Nothing is left to do."""
+        """Do it; after an error it can be tried again."""
+        self._delete_done()
+        if self.flushing:
+            self._flush(Trigger.BUFFER_FULL, acks_only=True)
         return False
 
     def begin_flush(self) -> None:
-        """Delete what rule 3 kept."""
-        self._delete_done(list(self._segments), newest_too=True)
+        """Delete what rule 3 kept, and what flush_step() would delete."""
+        self._done |= {number: None for number, segment in self._segments.items() if not segment.unacked}
+        self._delete_done()
 
-    def _delete_done(self, numbers: Iterable[int], *, newest_too: bool = False) -> None:
-        newest = self.next_seq_id // self.segment_entry_count
-        for number in numbers:
+    def _delete_done(self) -> None:
+        for number in list(self._done):
             segment = self._segments.get(number)
-            if segment is None or segment.unacked or (number == newest and not newest_too):
-                continue
-            del self._segments[number]
-            base = number * self.segment_entry_count
-            self._acks = {each for each in self._acks if not base <= each < base + self.segment_entry_count}
-            if segment.on_disk:
-                self._files.delete(number)
-                if self._trace is not None:
-                    self._trace.emit(Ev.SEGMENT_DELETE, a=number)
+            if segment is not None and not segment.unacked:
+                if segment.on_disk:
+                    self._files.delete(number)
+                    if self._trace is not None:
+                        self._trace.emit(Ev.SEGMENT_DELETE, a=number)
+                base = number * self.segment_entry_count
+                self._acks = {each for each in self._acks if not base <= each < base + self.segment_entry_count}
+                del self._segments[number]
+            del self._done[number]
 
     # -- the end
 
