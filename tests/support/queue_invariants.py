@@ -5,14 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from warrenmq.storage.queue_message import (
-    APART,
-    IN_STORE,
-    INDEXED,
-    PERSISTENT,
-    bodies_in_memory,
-    bytes_in_memory,
-)
+from warrenmq.storage.queue_message import APART, IN_STORE, INDEXED, PERSISTENT, in_memory
 from warrenmq.storage.variable_queue_memory_target import MemoryTargetQueue
 from warrenmq.storage.variable_queue_read_ahead import ReadAheadQueue
 
@@ -24,15 +17,15 @@ if TYPE_CHECKING:
 def check_invariants(queue: VariableQueue) -> None:
     """Those of its behaviour, and those of both."""
     if isinstance(queue, MemoryTargetQueue):
-        in_memory = _check_memory_target(queue)
+        ready = _check_memory_target(queue)
     else:
         assert isinstance(queue, ReadAheadQueue)
-        in_memory = _check_read_ahead(queue)
+        ready = _check_read_ahead(queue)
     pending = list(queue._pending.values())
-    assert queue.ram_msg_count == bodies_in_memory(in_memory)
-    assert queue.ram_bytes == bytes_in_memory(in_memory) + bytes_in_memory(pending)
+    assert queue.ram_msg_count == in_memory(ready)[0]
+    assert queue.ram_bytes == in_memory([*ready, *pending])[1]
     assert queue.ram_msg_count <= queue.ready
-    for message in (*in_memory, *pending):
+    for message in (*ready, *pending):
         _check_message(message)
     depths = queue.depths()
     assert depths.alpha + depths.beta + depths.gamma + depths.delta == queue.ready

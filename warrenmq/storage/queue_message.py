@@ -146,11 +146,11 @@ def body_size(message: Message) -> int:
     return int.from_bytes(message[1][24:28], "big")
 
 
-def bytes_in_memory(messages: Iterable[Message]) -> int:
-    """What the bodies of these messages take in memory."""
-    return sum([len(stored or b"") if flags & APART else len(record) for _, record, flags, stored in messages])
-
-
-def bodies_in_memory(messages: Sequence[Message]) -> int:
-    """How many of these messages have their body in memory."""
-    return len(messages) - sum([flags & APART and stored is None for _, _, flags, stored in messages])
+def in_memory(messages: Iterable[Message]) -> tuple[int, int]:
+    """How many of these messages have their body in memory, and its bytes."""
+    sizes = [
+        len(record) if stored is None else len(stored)
+        for _, record, flags, stored in messages
+        if stored is not None or not flags & APART
+    ]
+    return len(sizes), sum(sizes)

@@ -33,8 +33,7 @@ from warrenmq.storage.queue_message import (
     NOT_EMBEDDED,
     PERSISTENT,
     Fetched,
-    bodies_in_memory,
-    bytes_in_memory,
+    in_memory,
     records_of,
 )
 from warrenmq.storage.rates import Rates
@@ -155,6 +154,12 @@ class VariableQueue(ABC):
         """Bytes in memory, as the queue's own bound counts them."""
         return self.ram_bytes + MESSAGE_BYTES * (self.ram_msg_count + len(self._pending))
 
+    def _entered_memory(self, messages: Iterable[Message]) -> None:
+        """Ready messages are in memory now."""
+        count, size = in_memory(messages)
+        self.ram_msg_count += count
+        self.ram_bytes += size
+
     # -- in
 
     def publish(self, publications: Sequence[Publication], *, persistent: bool) -> tuple[int, dict[int, bytes]]:
@@ -195,7 +200,6 @@ class VariableQueue(ABC):
         taken = self._take(most, metadata_only=False)
         if not taken:
             return []
-        self.ram_msg_count -= bodies_in_memory(taken)
         self.next_deliver_seq_id = max(self.next_deliver_seq_id, taken[-1][0] + 1)
         self.rates.left(len(taken), ack_required=ack_required)
         fetched, lost = self._load(taken)
@@ -216,8 +220,9 @@ class VariableQueue(ABC):
         return lost
 
     def _load(self, taken: list[Message]) -> tuple[list[Fetched], list[int]]:
-        """Give each message its payload."""
+        """Give each message its payload; they are not ready any more."""
         absent = [message for message in taken if message[2] & APART and message[3] is None]
+        self.ram_msg_count -= len(taken) - len(absent)
         bodies = self._read_bodies(absent) if absent else {}
         below, requeued = self._delivered_below, self._requeued
         fetched: list[Fetched] = []
@@ -306,7 +311,7 @@ class VariableQueue(ABC):
     def purge(self) -> Iterator[list[int]]:
         """Drop every ready message; gives their sequence ids, ascending, as they go.  To be walked to the end."""
         while taken := self._take(PURGE_BATCH, metadata_only=True):
-            self.ram_msg_count -= bodies_in_memory(taken)
+            self.ram_msg_count -= in_memory(taken)[0]
             self._settle(taken)
             seqs = [message[0] for message in taken]
             self._requeued.difference_update(seqs)
@@ -320,7 +325,7 @@ class VariableQueue(ABC):
         """Messages are done with: ack their index entries, give up their references to the stores; they ascend."""
         if not messages:
             return
-        self.ram_bytes -= bytes_in_memory(messages)
+        self.ram_bytes -= in_memory(messages)[1]
         first, last = messages[0][0], messages[-1][0]
         if last - first + 1 == len(messages) and all(message[2] & INDEXED for message in messages):
             self.index.ack_range(first, len(messages))

@@ -19,7 +19,9 @@ After every operation (len is what is ready; reference/classic-queue.md, 3.2)
 Delta is a range of sequence ids with a count: some in the range may be acked, or pending.
 
 Departures.  Where RabbitMQ pushes one message, runs are pushed here.  The body of a small message that became a beta
-stays in memory with version 2 of the queue's files, too (there, RabbitMQ would index it and read it back).
+stays in memory with version 2 of the queue's files, too (there, RabbitMQ would index it and read it back).  A queue that
+its own bound keeps from growing in memory is `lazy` until delta is empty: new messages expand delta at once, as those
+of RabbitMQ's lazy queues did (3.6 to 3.11), instead of coming there through q1 and q2.
 """
 
 from __future__ import annotations
@@ -35,8 +37,7 @@ from warrenmq.storage.queue_message import (
     IN_STORE,
     INDEXED,
     PERSISTENT,
-    bodies_in_memory,
-    bytes_in_memory,
+    in_memory,
     messages_of,
 )
 from warrenmq.storage.runs import runs
@@ -90,6 +91,8 @@ class MemoryTargetQueue(VariableQueue):
         self._counts_before = 0, 0
         """Messages and pending acks in memory at the last ram_duration()."""
         self._operations = 0
+        self._lazy = False
+        """Paging has not brought the queue below its own bound; q1 and q2 are empty."""
 
     # -- how many
 
@@ -118,12 +121,20 @@ class MemoryTargetQueue(VariableQueue):
         self._maybe_deltas_to_betas()
 
     def _enqueue(self, first: int, records: list[bytes], stored: dict[int, bytes], *, persistent: bool) -> None:
+        if self._lazy and self._stays_lazy():
+            if not persistent:
+                self._write(first, records, stored, persistent=False)
+            self._expand_delta(first, first + len(records), len(records))
+            self._paged(Ev.PAGE_OUT, range(first, first + len(records)), State.DELTA, State.ALPHA)
+            return
         flags = INDEXED | PERSISTENT | IN_STORE if persistent else 0
-        (self.q1 if self.q3 else self.q4).extend(messages_of(first, records, stored, flags))
-        self.ram_msg_count += len(records)
-        self.ram_bytes += sum(map(len, records))
-        if stored:
-            self.ram_bytes += sum([len(body) - len(records[position]) for position, body in stored.items()])
+        messages = messages_of(first, records, stored, flags)
+        (self.q1 if self.q3 else self.q4).extend(messages)
+        self._entered_memory(messages)
+
+    def _stays_lazy(self) -> bool:
+        self._lazy = bool(self.delta_count or (self.q3 and self._own_size() > self._bound))
+        return self._lazy
 
     def _take(self, most: int, *, metadata_only: bool) -> list[Message]:  # noqa: ARG002 - bodies are read by fetch
         taken: list[Message] = []
@@ -140,8 +151,7 @@ class MemoryTargetQueue(VariableQueue):
             end = min(next_boundary(start, self.index.segment_entry_count), start + READ_AT_ONCE, self.delta_end)
             messages, lost = self._from_index(start, end) if start < end else ([], 0)
             self.q3.extend(messages)
-            self.ram_msg_count += bodies_in_memory(messages)
-            self.ram_bytes += bytes_in_memory(messages)
+            self._entered_memory(messages)
             self._paged(Ev.PAGE_IN, [message[0] for message in messages], State.GAMMA, State.DELTA)
             self.delta_start = end
             # a count beyond the range's end is of messages that the index does not have after all
@@ -173,12 +183,12 @@ class MemoryTargetQueue(VariableQueue):
             self.q4 = _merge(self.q4, alphas)
         between = [message for message in back if q3_begins <= message[0] < delta_begins]
         if between:
-            self.ram_msg_count += bodies_in_memory(between)
+            self.ram_msg_count += in_memory(between)[0]
             betas = self._to_betas(between)
             self.q3 = _merge(self.q3, betas)
         deltas = [message for message in back if message[0] >= delta_begins]
         if deltas:
-            self.ram_msg_count += bodies_in_memory(deltas)
+            self.ram_msg_count += in_memory(deltas)[0]
             self._to_delta(deltas)
 
     def _with_bodies(self, messages: list[Message]) -> list[Message]:
@@ -191,7 +201,7 @@ class MemoryTargetQueue(VariableQueue):
                 for message in messages
             ]
             self.ram_bytes += sum(map(len, bodies.values()))
-        self.ram_msg_count += bodies_in_memory(messages)
+        self.ram_msg_count += in_memory(messages)[0]
         return messages
 
     # -- memory
@@ -241,7 +251,16 @@ class MemoryTargetQueue(VariableQueue):
         if too_many >= self._io_batch_size:
             self._push_betas_to_deltas(min(too_many, self._most_at_once))
             self.must_reduce_again |= too_many > self._most_at_once
+        if not self._lazy and self._own_size() > self._bound:
+            self._become_lazy()
         self.must_reduce_again = self.must_reduce_again and not self._blocked()
+
+    def _become_lazy(self) -> None:
+        """Paging did not help: what is in memory must not grow, so q1 and q2 go to delta, and what comes will, too."""
+        for queue in (self.q2, self.q1):
+            self._to_delta(_popleft(queue, self._most_at_once))
+        self._lazy = bool(self.q3 and not self.q2 and not self.q1)
+        self.must_reduce_again |= bool(self.q2 or self.q1)
 
     def _blocked(self) -> bool:
         """A store has more to do than it likes; its next credit resumes the paging."""
@@ -275,23 +294,21 @@ class MemoryTargetQueue(VariableQueue):
 
         The bodies of persistent messages are there already.
         """
-        betas: list[Message] = []
-        freed = 0
-        for message in alphas:
-            seq, record, flags, stored = message
-            if stored is None:
-                betas.append(message)
-                continue
-            if not flags & IN_STORE:
-                self._store(flags & PERSISTENT).write(record[:16], stored)
-            self.ram_msg_count -= 1
-            freed += len(stored)
-            betas.append((seq, record, flags | IN_STORE, None))
-        self.ram_bytes -= freed
+        betas = alphas
+        if any(message[2] & APART for message in alphas):
+            betas = [message if message[3] is None else self._to_beta(*message) for message in alphas]
         if self._trace is not None:
             for state, indexed in ((State.GAMMA, INDEXED), (State.BETA, 0)):
                 self._paged(Ev.PAGE_OUT, [m[0] for m in betas if m[2] & INDEXED == indexed], state, State.ALPHA)
         return betas
+
+    def _to_beta(self, seq: int, record: bytes, flags: int, stored: bytes | None) -> Message:
+        assert stored is not None
+        if not flags & IN_STORE:
+            self._store(flags & PERSISTENT).write(record[:16], stored)
+        self.ram_msg_count -= 1
+        self.ram_bytes -= len(stored)
+        return seq, record, flags | IN_STORE, None
 
     def _push_betas_to_deltas(self, quota: int) -> None:
         """From q3's rear down to the next segment, so that delta is read segment by segment; then from q2's front."""
@@ -312,16 +329,19 @@ class MemoryTargetQueue(VariableQueue):
         if not messages:
             return
         self._write_rest([message for message in messages if not message[2] & INDEXED])
-        self.ram_msg_count -= bodies_in_memory(messages)
-        self.ram_bytes -= bytes_in_memory(messages)
-        first, last = messages[0][0], messages[-1][0]
-        if self.delta_count:
-            first, last = min(first, self.delta_start), max(last, self.delta_end - 1)
-        self.delta_start, self.delta_end = first, last + 1
-        self.delta_count += len(messages)
+        count, size = in_memory(messages)
+        self.ram_msg_count -= count
+        self.ram_bytes -= size
+        self._expand_delta(messages[0][0], messages[-1][0] + 1, len(messages))
         if self._trace is not None:
             for before, indexed in ((State.GAMMA, INDEXED), (State.BETA, 0)):
                 self._paged(Ev.PAGE_OUT, [m[0] for m in messages if m[2] & INDEXED == indexed], State.DELTA, before)
+
+    def _expand_delta(self, first: int, end: int, count: int) -> None:
+        if self.delta_count:
+            first, end = min(first, self.delta_start), max(end, self.delta_end)
+        self.delta_start, self.delta_end = first, end
+        self.delta_count += count
 
     def _write_rest(self, messages: list[Message]) -> None:
         """Transient messages go to disk: bodies that were not written yet, then index entries."""

@@ -30,9 +30,8 @@ from warrenmq.storage.queue_message import (
     IN_STORE,
     INDEXED,
     PERSISTENT,
-    bodies_in_memory,
     body_size,
-    bytes_in_memory,
+    in_memory,
     messages_of,
 )
 from warrenmq.storage.variable_queue import PURGE_BATCH, Depths, VariableQueue
@@ -93,8 +92,7 @@ class ReadAheadQueue(VariableQueue):
             flags = INDEXED | PERSISTENT | IN_STORE if persistent else 0
             messages = messages_of(first, records[:ahead] if ahead < count else records, stored, flags)
             self.q_head.extend(messages)
-            self.ram_msg_count += ahead
-            self.ram_bytes += bytes_in_memory(messages)
+            self._entered_memory(messages)
         if ahead == count:
             return
         if not persistent:
@@ -146,8 +144,7 @@ class ReadAheadQueue(VariableQueue):
 
     def _to_head(self, messages: list[Message]) -> None:
         self.q_head.extend(messages)
-        self.ram_msg_count += bodies_in_memory(messages)
-        self.ram_bytes += bytes_in_memory(messages)
+        self._entered_memory(messages)
         if self._trace is not None:
             for state, present in ((State.ALPHA, True), (State.GAMMA, False)):
                 seqs = [m[0] for m in messages if (not m[2] & APART or m[3] is not None) is present]
@@ -193,7 +190,7 @@ class ReadAheadQueue(VariableQueue):
 
     def _put_back(self, back: list[Message]) -> None:
         """All of them to the head: a delivered message is older than the tail."""
-        self.ram_msg_count += bodies_in_memory(back)
+        self.ram_msg_count += in_memory(back)[0]
         if not self.q_head or back[-1][0] < self.q_head[0][0]:
             self.q_head.extendleft(reversed(back))
         else:
