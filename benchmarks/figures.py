@@ -44,6 +44,8 @@ WANTED = [
     Wanted("backlog of 200,000 drained and acked", "backlog", "rate", 80_000, True, "/s"),
     Wanted("memory for that backlog", "backlog", "memory_mb", 300, False, " MB"),
     Wanted("disk after the drain / when full", "backlog", "disk_left_share", 0.05, False, ""),
+    Wanted("disk / live bytes, half of each file garbage, combine", "garbage_combine", "disk_to_live", 2.5, False, ""),
+    Wanted("the same, compact", "garbage_compact", "disk_to_live", 2.5, False, ""),
     Wanted("rate with a trace / without, publish_many", "tracing", "many", 0.85, True, "x"),
     Wanted("rate with a trace / without, one a message", "tracing", "one", 0.85, True, "x"),
 ]

@@ -1,6 +1,6 @@
 """One function a measure: it gets an empty folder on the disk to measure and returns plain numbers.
 
-Bodies have 1 KB, there is one durable queue, every message is persistent, and a rate counts only what was confirmed
+Bodies have 1 KB (those of the garbage measures 16 KB), there is one durable queue, every message is persistent, and a rate counts only what was confirmed
 (or acknowledged).  Each measure wants a process of its own: a heap left by another one makes the cyclic collector
 slower, and peak memory is a number of the whole process.
 
@@ -24,8 +24,10 @@ from itertools import islice
 import warrenmq
 from warrenmq.bench.resources import disk_used, memory_used, peak_memory, settled_disk
 from warrenmq.handles import Queue
+from warrenmq.settings import Settings
 
 SIZE = 1024
+LARGE = 16_384  # of the measures of garbage: in the message store
 BATCH = 500
 WINDOW = 5_000  # unconfirmed messages; RabbitMQ's credit for a message store is 4,000
 PACE = 50_000  # messages a second of the paced measure
@@ -190,6 +192,47 @@ def backlog(directory: str, scale: Scale) -> Numbers:
     }
 
 
+def garbage_combine(directory: str, scale: Scale) -> Numbers:
+    """`_garbage` with files that are combined."""
+    return _garbage(directory, scale, "combine")
+
+
+def garbage_compact(directory: str, scale: Scale) -> Numbers:
+    """`_garbage` with files that are compacted in place."""
+    return _garbage(directory, scale, "compact")
+
+
+def _garbage(directory: str, scale: Scale, collector: str) -> Numbers:
+    """Publish, consume and ack bodies of 16 KB; every second message is held until two fifths of all have come after it.
+
+    So half of each file is garbage soon after it was written.  Disk against live bytes, from when as much is live as
+    ever will be.
+    """
+    count = scale.messages // 10
+    settings = Settings(msg_store_gc=collector)
+    bodies = _bodies(LARGE)
+    held: deque[warrenmq.Delivery] = deque()
+    shares: list[float] = []
+    with warrenmq.open(os.path.join(directory, "data"), settings=settings) as broker:
+        queue = broker.declare_queue("bench")
+        started = clock()
+        with queue.consume(prefetch=0) as consumer:
+            deliveries = iter(consumer)
+            for done in range(0, count, ACK_EVERY):
+                queue.publish_many(list(islice(bodies, ACK_EVERY))).result(PATIENCE)
+                for number, delivery in enumerate(islice(deliveries, ACK_EVERY)):
+                    if number % 2:
+                        held.append(delivery)
+                    else:
+                        delivery.ack()
+                while len(held) > count // 5:
+                    held.popleft().ack()
+                if done > count // 2:
+                    shares.append(disk_used(directory) / (len(held) * LARGE))
+        took = clock() - started
+    return {"rate": count / took, "disk_to_live": max(shares), "disk_to_live_p50": _percentile(shares, 50)}
+
+
 def disk(directory: str, scale: Scale) -> Numbers:
     """The ceiling: 1 MiB appended and synced at a time, as messages of 1 KB a second."""
     block = random.Random(1).randbytes(1 << 20)
@@ -216,6 +259,8 @@ MEASURES: dict[str, Callable[[str, Scale], Numbers]] = {
     "paced": paced,
     "steady": steady,
     "backlog": backlog,
+    "garbage_combine": garbage_combine,
+    "garbage_compact": garbage_compact,
 }
 
 
@@ -225,10 +270,10 @@ def _queue(directory: str, trace: str | None = None) -> Iterator[Queue]:
         yield broker.declare_queue("bench")
 
 
-def _bodies() -> Iterator[bytes]:
+def _bodies(size: int = SIZE) -> Iterator[bytes]:
     """Endless bodies; 512 different ones, so that making them costs nothing and no page repeats at once."""
     rng = random.Random(7)
-    pool = [rng.randbytes(SIZE) for _ in range(512)]
+    pool = [rng.randbytes(size) for _ in range(512)]
     while True:
         yield from pool
 
