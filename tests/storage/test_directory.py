@@ -9,9 +9,16 @@ from random import Random
 
 import pytest
 
+from tests.support import golden
 from warrenmq.errors import DirectoryInUse
 from warrenmq.settings import Settings
-from warrenmq.storage.directory import DataDirectory, queue_folder, read_segment_entry_count, vhost_folder
+from warrenmq.storage.directory import (
+    DataDirectory,
+    queue_folder,
+    queue_folder_of_3_6,
+    read_segment_entry_count,
+    vhost_folder,
+)
 from warrenmq.storage.disk import RealDisk
 from warrenmq.storage.sim_disk import PowerCut, SimulatedDisk
 
@@ -29,6 +36,26 @@ def test_folders_are_named_as_rabbitmq_names_them() -> None:
     assert queue_folder("/", "test") == "2SVZ97PJQCBIFINCC1KIO7L5D"
     assert queue_folder("/", "iuv1gk-torn") == "55E8NZ31FK237IV2Y4OM9GL5D"
     assert queue_folder("/", "yplj4c-kill-journal") == "5HORPMYWIUVQM2LD0KCTW9FP"  # a leading zero is dropped
+
+
+def test_folders_of_priorities_and_of_3_6_have_their_own_hashes() -> None:
+    assert queue_folder_of_3_6("/", "test") == "EQPHTZTF4T591MHYF1FQ77D2L"
+    queues = [queue for case in golden.CASES for queue in golden.manifest(case)["queues"]]
+    folders = [(queue, each) for queue in queues for each in queue["dirs"]]
+    assert [each["priority"] for _, each in folders if each["priority"] is not None]
+    for queue, each in folders:
+        vhost, hashed = each["dir"].split("/")[2], each["dir"].split("/")[4]
+        assert vhost == vhost_folder(queue["vhost"])
+        assert hashed == queue_folder(queue["vhost"], queue["name"], each["priority"])
+
+
+def test_a_queue_folder_says_whose_it_is_and_which_version_its_index_has(disk: SimulatedDisk) -> None:
+    for version, index in ((1, b""), (2, b"INDEX: v2\n"), (1, b"")):
+        directory = DataDirectory.open(disk, "/data", Settings(queue_version=version))
+        directory.next_boot()
+        vhost = directory.vhost("/")
+        vhost.make_queue(disk, "test")
+        assert disk.read(f"{vhost.queue('test')}/.queue_name") == b"VHOST: /\nQUEUE: test\n" + index
 
 
 def test_a_vhost_folder_says_whose_it_is_and_how_long_its_segments_are(disk: SimulatedDisk) -> None:

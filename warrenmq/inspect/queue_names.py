@@ -22,7 +22,7 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from warrenmq.storage.directory import base36_md5_of
+from warrenmq.storage.directory import queue_folder, queue_folder_of_3_6
 
 _QUEUE_NAME = re.compile(rb"VHOST: (.*)\nQUEUE: (.*?)\n(?:INDEX: v(\d)\n)?", re.DOTALL)
 _PRIORITIES = 256
@@ -84,24 +84,12 @@ def _binary(data: bytes, match: re.Match[bytes]) -> tuple[bytes | None, int]:
 def find(folder: str, candidates: Iterable[tuple[str, str]]) -> QueueName | None:
     """Which of the candidates a folder belongs to, and with which priority."""
     for vhost, name in candidates:
-        for hashed in (_since_3_7, _up_to_3_6):
-            if hashed(vhost, name.encode()) == folder:
+        for hashed in (queue_folder, queue_folder_of_3_6):
+            if hashed(vhost, name) == folder:
                 return QueueName(vhost, name)
     for vhost, name in candidates:
         for priority in range(_PRIORITIES):
-            for hashed in (_since_3_7, _up_to_3_6):
-                if hashed(vhost, name.encode() + bytes((0, priority))) == folder:
+            for hashed in (queue_folder, queue_folder_of_3_6):
+                if hashed(vhost, name, priority) == folder:
                     return QueueName(vhost, name, priority)
     return None
-
-
-def _since_3_7(vhost: str, name: bytes) -> str:
-    return base36_md5_of(b"queue" + vhost.encode() + name)
-
-
-def _up_to_3_6(vhost: str, name: bytes) -> str:
-    host = vhost.encode()
-    return base36_md5_of(
-        b"\x83h\x04d\x00\x08resourcem%bd\x00\x05queuem%b"
-        % (len(host).to_bytes(4, "big") + host, len(name).to_bytes(4, "big") + name)
-    )

@@ -62,9 +62,23 @@ def vhost_folder(vhost: str) -> str:
     return base36_md5(vhost)
 
 
-def queue_folder(vhost: str, queue: str) -> str:
-    """<Q>."""
-    return base36_md5(f"queue{vhost}{queue}")
+def queue_folder(vhost: str, queue: str | bytes, priority: int | None = None) -> str:
+    """<Q>; a RabbitMQ queue with x-max-priority has a folder for each priority."""
+    return base36_md5_of(b"queue" + vhost.encode() + _queue_name(queue, priority))
+
+
+def queue_folder_of_3_6(vhost: str, queue: str | bytes, priority: int | None = None) -> str:
+    """As up to 3.6: of the term {resource, VHost, queue, Queue}, whose atoms have been encoded as 3.6.11 fixed them."""
+    host, name = vhost.encode(), _queue_name(queue, priority)
+    return base36_md5_of(
+        b"\x83h\x04d\x00\x08resourcem%bd\x00\x05queuem%b"
+        % (len(host).to_bytes(4, "big") + host, len(name).to_bytes(4, "big") + name)
+    )
+
+
+def _queue_name(queue: str | bytes, priority: int | None) -> bytes:
+    name = queue.encode() if isinstance(queue, str) else queue
+    return name if priority is None else name + bytes((0, priority))
 
 
 class DataDirectory:
@@ -157,12 +171,16 @@ class VhostDirectory:
         return f"{self._queues}/{queue_folder(self.name, name)}"
 
     def make_queue(self, disk: Disk, name: str) -> None:
-        """Make the folder of a durable queue and write into it whose it is."""
+        """Make the folder of a durable queue and write into it whose it is, and that its index is of version 2 if it is."""
         path = f"{self.queue(name)}/{QUEUE_NAME}"
+        index = "INDEX: v2\n" if self.settings.queue_version == 2 else ""
+        text = f"VHOST: {self.name}\nQUEUE: {name}\n{index}".encode()
         if not disk.exists(path):
             disk.mkdir(self.queue(name))
             disk.sync_dir(self._queues)  # it may be there since a crash, and not synced
-            disk.replace(path, f"VHOST: {self.name}\nQUEUE: {name}\n".encode())
+            disk.replace(path, text)
+        elif disk.read(path) != text:
+            disk.replace(path, text)
 
     def remove_unknown(self, disk: Disk, names: Iterable[str]) -> None:
         """Remove the folders of queues that are not declared.

@@ -231,7 +231,8 @@ REGISTRY: dict[Ev, Meaning] = {
                         flag="PERSISTENT | WANTS_CONFIRM | IN_STORE", msg="first message", peer="publisher",
                         pseq="its SEND", c="how many SEND rows, from pseq on, this is the receive of (0 = 1)", **_SEQS),
     Ev.QI_WRITE: Meaning("index records handed to the operating system", flag="Trigger", a="bytes",
-                         b="records", c="file offset of the first byte"),
+                         b="records", c="version 1: file offset of the first byte; "
+                         "version 2: bytes of these that are bodies"),
     Ev.QI_SYNC: Meaning("everything written to the index so far is on disk (with durability=os: in the kernel)",
                         flag="Trigger", a="bytes since the last sync", b="records since the last sync"),
     Ev.CONFIRM: Meaning("the publisher is told", flag="CONFIRM_*", msg="first message", **_SEQS),
