@@ -65,6 +65,19 @@ def test_trace_3_acks_for_a_deleted_segment_are_nothing() -> None:
     assert index.bounds() == (0, 0)
 
 
+def test_trace_4_after_a_clean_stop_a_transient_message_in_the_index_is_dropped() -> None:
+    disk = kit.disk()
+    index, _ = kit.recover(disk, kit.settings(2_048))
+    index.publish_many(0, store_records(1), persistent=False)
+    index.publish_many(1, store_records(2, first=1), persistent=True)
+    index.ack([1])
+    terms = index.terminate(next_seq_id=3, next_deliver_seq_id=2)
+    assert index.unacked == 2
+    index, found = kit.recover(disk, kit.settings(2_048), terms)
+    assert (found.count, found.dropped, found.low, found.next_seq_id) == (1, 1, 2, 3)
+    assert (index.unacked, seqs(index.read(0, 3))) == (1, [2])
+
+
 # publish, ack, read
 
 

@@ -12,9 +12,10 @@ import random
 import sys
 from collections.abc import Callable
 
-from tests.support.simulated import SimulatedHost
+from tests.support.simulated import SMALL, SimulatedHost
 from warrenmq.actors.vhost_process import queue_name
 from warrenmq.errors import Nacked
+from warrenmq.settings import Settings
 
 
 def short_life(host: SimulatedHost) -> None:
@@ -71,9 +72,9 @@ def long_life(host: SimulatedHost) -> None:
             broker.close()
 
 
-def trace_of(seed: int, life: Callable[[SimulatedHost], None]) -> dict[str, bytes]:
+def trace_of(seed: int, life: Callable[[SimulatedHost], None], settings: Settings = SMALL) -> dict[str, bytes]:
     """Every file that the trace of one life consists of."""
-    host = SimulatedHost(seed)
+    host = SimulatedHost(seed, settings)
     try:
         life(host)
         assert host.sink is not None
