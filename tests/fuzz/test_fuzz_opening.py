@@ -1,0 +1,115 @@
+"""Directories of ours with any damage, opened by the real broker in simulation: it opens, gives back what is whole, and works.
+
+How long this runs: tests/support/fuzzing.py.
+"""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import warrenmq
+from tests.support.damage import Damage, Files, apply, damages, untouched
+from tests.support.fuzzing import examples, no_hanging
+from tests.support.message_places import Place, undamaged
+from tests.support.own_directories import QUEUES, STOPS, VHOST, Directory, directory, put, read
+from tests.support.simulated import EVERY_KIND, SimulatedHost
+from warrenmq.settings import Settings
+
+ENOUGH = 20_000
+"""Disk operations after which opening a few dozen small files has to be done."""
+DEFINITIONS = f"{VHOST}/definitions.log"
+kinds = st.sampled_from(EVERY_KIND)
+
+
+def found_in(files: Files, settings: Settings) -> dict[str, list[str]]:
+    """What each queue that is still declared gives back: the second time as the first; and the broker works."""
+    host = SimulatedHost(seed=1, settings=settings, traced=False)
+    try:
+        put(host, files)
+        first = read_all(host)
+        host.crash(power_cut=False)
+        assert read_all(host) == first
+        host.crash(power_cut=False)
+        broker = host.open()
+        for name in QUEUES:
+            queue = broker.declare_queue(name)
+            queue.publish(b"new").result(100)
+            queue.publish(b"N" * 500).result(100)
+            bodies = [(delivery.body, delivery.ack()) for delivery in iter(queue.get, None)]
+            assert [body for body, _ in bodies[-2:]] == [b"new", b"N" * 500]
+            assert queue.get() is None
+        broker.close()
+        return first
+    finally:
+        host.close()
+
+
+def read_all(host: SimulatedHost) -> dict[str, list[str]]:
+    count = 0
+    simulate = type(host).before_op
+
+    def before(op: str, path: str) -> None:
+        nonlocal count
+        count += 1
+        assert count < ENOUGH, "it does not come to an end"
+        simulate(host, op, path)
+
+    host.before_op = before  # type: ignore[method-assign]
+    broker = host.open()
+    found = {}
+    for name in QUEUES:
+        try:
+            broker.queue(name)
+        except warrenmq.NotFound:
+            continue
+        found[name] = read(broker, name)
+    broker.close()
+    del host.before_op
+    return found
+
+
+def check(made: Directory, damaged: list[Damage], settings: Settings) -> None:
+    files = apply(made.files, damaged)
+    with no_hanging():
+        found = found_in(files, settings)
+    if untouched(made.files, files, Place(DEFINITIONS, 0, len(made.files[DEFINITIONS]))):
+        assert found.keys() == set(QUEUES)
+    for name, given_back in found.items():
+        whole = [message.sha256 for message in undamaged(made.queues[name], made.files, files)]
+        rest = iter(given_back)
+        missing = [sha for sha in whole if sha not in rest]  # a subsequence: this keeps the order
+        assert missing == [], f"{len(missing)} of {len(whole)} whole messages of {name} are not given back, or not in order"
+
+
+@pytest.mark.parametrize("stop", STOPS)
+def test_the_directories_are_healthy_to_begin_with(stop: str) -> None:
+    for made_with in EVERY_KIND:
+        made = directory(made_with, stop)
+        for settings in EVERY_KIND:
+            whole = {name: [message.sha256 for message in queue.messages] for name, queue in made.queues.items()}
+            assert all(len(messages) > 10 for messages in whole.values())
+            assert found_in(made.files, settings) == whole
+
+
+@pytest.mark.parametrize("stop", STOPS)
+@examples(60)
+@given(data=st.data(), made_with=kinds, settings=kinds)
+def test_whatever_happened_to_its_files_a_directory_gives_back_what_is_whole(
+    stop: str, data: st.DataObject, made_with: Settings, settings: Settings
+) -> None:
+    made = directory(made_with, stop)
+    check(made, data.draw(damages(made.files, made.edges)), settings)
+
+
+@pytest.mark.parametrize("stop", STOPS)
+@examples(40)
+@given(data=st.data(), made_with=kinds, settings=kinds)
+def test_one_damaged_place_costs_what_it_hit(
+    stop: str, data: st.DataObject, made_with: Settings, settings: Settings
+) -> None:
+    made = directory(made_with, stop)
+    indexes = {path: bytes_ for path, bytes_ in made.files.items() if path in made.edges}
+    kinds = ("cut", "flip", "zero", "noise")
+    check(made, data.draw(damages(indexes, made.edges, most=1, kinds=kinds)), settings)
