@@ -5,7 +5,13 @@ from __future__ import annotations
 import pytest
 
 from warrenmq.storage.file_summary import FileSummary
-from warrenmq.storage.gc_plan import find_files_to_combine, garbage_is_due
+from warrenmq.storage.gc_plan import (
+    find_file_to_compact,
+    find_files_to_combine,
+    find_files_to_reclaim,
+    garbage_is_due,
+    is_mostly_garbage,
+)
 from warrenmq.storage.store_actions import (
     FileState,
     Mask,
@@ -131,3 +137,43 @@ def summary(*valid: int, locked: tuple[int, ...] = ()) -> FileSummary:
 )
 def test_which_files_are_combined(files, pair) -> None:
     assert find_files_to_combine(files, 100) == pair
+
+
+@pytest.mark.parametrize(("valid", "size", "mostly"), [(0, 0, False), (0, 1, True), (50, 100, False), (49, 100, True)])
+def test_what_is_mostly_garbage(valid, size, mostly) -> None:
+    assert is_mostly_garbage(valid, size) is mostly
+
+
+@pytest.mark.parametrize(
+    ("files", "but", "file"),
+    [
+        (summary(10), (), None),  # the current file
+        (summary(50, 10), (), None),
+        (summary(49, 10), (), 0),
+        (summary(49, 30, 40, 0), (), 1),  # the one with the most
+        (summary(49, 30, 40, 0), (1,), 2),
+        (summary(0, 30, 40, 0), (), 1),  # 0 is being deleted
+        (summary(20, 30, 40, 0, locked=(0,)), (), 1),
+    ],
+)
+def test_which_file_is_compacted(files, but, file) -> None:
+    assert find_file_to_compact(files, but) == file
+
+
+@pytest.mark.parametrize(
+    ("files", "chosen"),
+    [
+        (summary(60, 60, 10), None),
+        (summary(10, 60, 10), (0, 1)),
+        (summary(60, 10, 60, 10), (1, 2)),  # to the right first
+        (summary(60, 10, 95, 10), (0, 1)),
+        (summary(10, 95, 10), (0,)),  # no neighbour has room, and 2 is the current file
+        (summary(95, 10, 95, 10), (1,)),
+        (summary(60, 10, 60, 10, locked=(2,)), (0, 1)),
+        (summary(60, 10, 60, 10, locked=(0, 2)), (1,)),
+        (summary(60, 10, 0, 10), (0, 1)),  # 2 is being deleted
+        (summary(40, 10, 10), (0, 1)),
+    ],
+)
+def test_what_is_combined_when_the_clock_says_so(files, chosen) -> None:
+    assert find_files_to_reclaim(files, 100) == chosen
