@@ -139,10 +139,11 @@ def test_files_that_only_the_last_flush_opened_are_synced_and_closed_at_the_end(
     for seed in range(20):
         disk = kit.disk(seed)
         index = index_of(disk, 0, 23)
-        terms = index.terminate(next_seq_id=23, next_deliver_seq_id=0)
+        index.publish_many(23, [kit.embedded_record(n) for n in (23, 24)], True)
+        terms = index.terminate(next_seq_id=25, next_deliver_seq_id=0)
         disk.power_cut()
         index, found = kit.recover(disk, SETTINGS, terms=terms)
-        assert (found.count, found.quarantined) == (23, 0)
+        assert (found.count, found.quarantined) == (25, 0)
 
 
 @pytest.mark.parametrize("cut", range(1, 32))
