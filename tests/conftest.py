@@ -7,6 +7,8 @@ Hypothesis looks further when it is told to:
 
 import os
 
+import pytest
+import structlog
 from hypothesis import settings
 
 # Tests of alarms set their own limits; the others must not wait until this machine has more memory or disk.
@@ -17,3 +19,10 @@ os.environ.setdefault("WARRENMQ_DISK_FREE_LIMIT", "0")
 settings.register_profile("steady", derandomize=True, deadline=None, database=None)
 settings.register_profile("explore", deadline=None, max_examples=1_000, print_blob=True)
 settings.load_profile("steady")
+
+
+@pytest.fixture(autouse=True)
+def _logs_go_where_they_went():
+    """The command line has logs go to the stderr that a test has just then."""
+    yield
+    structlog.reset_defaults()

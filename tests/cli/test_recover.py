@@ -8,12 +8,10 @@ import random
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import structlog
 
 import warrenmq
 from tests.support.directories import bodies, contents, lay_out
@@ -23,13 +21,6 @@ from warrenmq.cli import main
 from warrenmq.storage.stored_message import Properties
 
 CASE = "c03-v1-sigkill-a"
-
-
-@pytest.fixture(autouse=True)
-def _logging() -> Iterator[None]:
-    """The command line has logs go to the stderr of this test."""
-    yield
-    structlog.reset_defaults()
 
 
 def names(case: str) -> list[str]:

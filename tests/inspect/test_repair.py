@@ -6,13 +6,12 @@ import io
 import json
 import shutil
 import tarfile
-from hashlib import sha256
 from pathlib import Path
 
 import pytest
 
 import warrenmq
-from tests.support.directories import contents, lay_out
+from tests.support.directories import contents, given_back, lay_out
 from tests.support.golden import CASES, ROOT, files
 from warrenmq.inspect.inspection import Inspection
 from warrenmq.inspect.rdq_walk import Record, Trust, walk
@@ -32,16 +31,6 @@ def variant(name: str, where: Path) -> Path:
     with tarfile.open(fileobj=io.BytesIO((ROOT / C09 / "variants" / f"{name}.tar.gz").read_bytes())) as archive:
         archive.extractall(where, filter="data")
     return where
-
-
-def given_back(where: Path) -> list[tuple[str | None, int, str]]:
-    """(queue, sequence id, body) of every message that can be had from a directory."""
-    return [
-        (queue.name, row.entry.seq_id, sha256(row.message.body).hexdigest())
-        for part, queue in Inspection(str(where), 0).queues()
-        for row in part.rows(queue, bodies=True)
-        if row.message is not None and row.reason is None
-    ]
 
 
 def salvaged(where: Path) -> list[str]:

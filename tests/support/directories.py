@@ -9,6 +9,7 @@ from typing import Any
 import warrenmq
 from tests.support.golden import files, manifest
 from warrenmq.inspect.convert import properties_as_plain
+from warrenmq.inspect.inspection import Inspection
 
 
 def lay_out(case: str, where: Path, damaged: dict[str, bytes | None] | None = None) -> Path:
@@ -51,3 +52,13 @@ def bodies(data: Path, queue: str, vhost: str = "/") -> list[bytes]:
     """The bodies of a queue, taken off it."""
     with warrenmq.open(data, vhost=vhost) as broker:
         return [each.body for each in iter(lambda: broker.queue(queue).get(no_ack=True), None)]
+
+
+def given_back(where: Path) -> list[tuple[str | None, int, str]]:
+    """(queue, sequence id, body) of every message that can be had from a directory."""
+    return [
+        (queue.name, row.entry.seq_id, hashlib.sha256(row.message.body).hexdigest())
+        for part, queue in Inspection(str(where), 0).queues()
+        for row in part.rows(queue, bodies=True)
+        if row.message is not None and row.reason is None
+    ]

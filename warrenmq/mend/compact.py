@@ -1,0 +1,146 @@
+"""`warrenmq compact DIR`: message files without their garbage, while no broker runs.
+
+    1  find out which messages queues refer to, and where the best copy of each is
+    2  remove what a clean stop left behind: it has offsets that will not be true any more
+    3  for each file with garbage: write its live records beside it, sync, rename over it; a file without any is removed
+
+Each file is written anew by itself, so no message is ever in two files because of this, and a crash leaves each file as it
+was or done; the next run does the rest.  It takes as much free space as the largest file has live bytes.
+
+Only what is certain is thrown away: a directory with damage, or with a combine that a crash interrupted, is for `repair`
+first, and where queues are missing nobody can tell what is garbage.  The transient store is left to the next start, which
+wipes it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+from warrenmq.errors import PreconditionFailed
+from warrenmq.inspect.inspection import Inspection
+from warrenmq.inspect.layout import PERSISTENT
+from warrenmq.inspect.rdq_walk import Record, walk
+from warrenmq.mend.changes import Changes, pieces_of
+from warrenmq.mend.living import node_of, refuse_living_rabbitmq
+from warrenmq.storage.combine import runs
+from warrenmq.storage.disk import RealDisk
+from warrenmq.storage.owner_lock import FILE_NAME as OWNER
+from warrenmq.storage.owner_lock import OwnerLock, ReaderLock
+from warrenmq.storage.rdq import EXTENSION, RABBITMQ_TEMPORARY
+from warrenmq.storage.store_dump import CLEAN, INDEX, SUMMARY
+
+if TYPE_CHECKING:
+    from warrenmq.inspect.inspection import VhostInspection
+    from warrenmq.inspect.reading import Findings
+    from warrenmq.inspect.store import Store
+    from warrenmq.storage.disk import Disk
+    from warrenmq.storage.gc_jobs import Survivor
+
+
+class StoreSize(NamedTuple):
+    """One store, before and after."""
+
+    directory: str
+    before: int
+    after: int
+    files_before: int
+    files_after: int
+
+
+@dataclass
+class Compacted:
+    """What a run did."""
+
+    stores: list[StoreSize] = field(default_factory=list)
+    rabbitmqs: bool = False
+
+
+def compact(path: str, disk: Disk | None = None) -> Compacted:
+    """Do it; PreconditionFailed, DirectoryInUse when it must not be done."""
+    path = os.path.abspath(path)
+    disk = disk or RealDisk()
+    node = node_of(path)
+    with ExitStack() as stack:
+        owned = os.path.exists(f"{node}/{OWNER}")
+        stack.callback(OwnerLock(node).release if owned else ReaderLock(node).release)
+        refuse_living_rabbitmq(node)
+        inspection = Inspection(path, now_us=0)
+        if inspection.layout.kind == "queue":
+            raise PreconditionFailed(f"{path} is one queue's directory, its messages lie beside others'; name its vhost's or node's.")
+        for part in inspection.vhosts:
+            _refuse_uncertain(inspection, part, path)
+        done = Compacted(rabbitmqs=not all(part.vhost.ours for part in inspection.vhosts))
+        for part in inspection.vhosts:
+            store = part.stores.get(PERSISTENT)
+            if store is not None and inspection.layout.only in {None, store.path}:
+                done.stores.append(_compact_store(disk, inspection.findings, store, path))
+    return done
+
+
+def _refuse_uncertain(inspection: Inspection, part: VhostInspection, path: str) -> None:
+    """Raise PreconditionFailed where it cannot be told what is garbage."""
+    vhost = part.vhost
+    if vhost.stores and not os.path.isdir(f"{vhost.path}/queues"):
+        raise PreconditionFailed(f"{vhost.path} has no queues, so nobody can tell what is garbage; nothing was changed.")
+    for queue in part.vhost.queues:
+        for _ in part.rows(queue, bodies=False):
+            pass
+    part.stores  # noqa: B018  # looks at every file
+    damaged = inspection.findings.damaged()
+    unfinished = [
+        name for store in vhost.stores for name in inspection.findings.names(store) if name.endswith(RABBITMQ_TEMPORARY)
+    ]
+    if damaged or unfinished:
+        what = damaged[0].file if damaged else unfinished[0]
+        raise PreconditionFailed(
+            f"{path} is damaged ({what}), so nothing was compacted; mend it first with: warrenmq repair {path}"
+        )
+
+
+def _compact_store(disk: Disk, findings: Findings, store: Store, root: str) -> StoreSize:
+    changes = Changes(disk, root, "compact", backup=False)
+    changes.tidy(store.path)
+    names = [name for name in disk.listdir(store.path) if name.endswith(EXTENSION)]
+    before = {name: disk.size(f"{store.path}/{name}") for name in names}
+    survivors = {name: _survivors(findings, store, name) for name in names}
+    garbage = [name for name in names if sum(total for _, _, total in survivors[name]) < before[name]]
+    if garbage:
+        for name in (CLEAN, INDEX, SUMMARY):  # the one that says the others are good goes first
+            if disk.exists(f"{store.path}/{name}"):
+                changes.remove(f"{store.path}/{name}", "")
+    for name in garbage:
+        path = f"{store.path}/{name}"
+        if survivors[name]:
+            changes.replace(path, _live_bytes(disk, path, survivors[name]), "")
+        else:
+            changes.remove(path, "")
+    left = [name for name in disk.listdir(store.path) if name.endswith(EXTENSION)]
+    after = sum(disk.size(f"{store.path}/{name}") for name in left)
+    return StoreSize(findings.relative(store.path), sum(before.values()), after, len(names), len(left))
+
+
+def _survivors(findings: Findings, store: Store, name: str) -> list[Survivor]:
+    """The records of a file that are the best copy of a message that some queue refers to, in its order."""
+    file = findings.open(f"{store.path}/{name}")
+    if file is None:
+        return []
+    found: list[Survivor] = []
+    with file:
+        for each in walk(file, ()):
+            if isinstance(each, Record):
+                places = store.places(each.msg_id)
+                if places and (places[0].file, places[0].offset) == (name, each.offset):
+                    found.append((each.msg_id, each.offset, each.total))
+    return found
+
+
+def _live_bytes(disk: Disk, path: str, survivors: list[Survivor]) -> Iterator[bytes]:
+    file = disk.open_read(path)
+    try:
+        yield from pieces_of(file, runs(survivors))
+    finally:
+        file.close()
