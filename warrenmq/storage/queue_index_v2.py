@@ -73,6 +73,8 @@ class QueueIndexV2:
         self._files = SegmentFiles(disk, directory, entry_count, check_crc=check_crc)
         self._segments: dict[int, SegmentV2] = {}
         self._buffer: dict[int, bytes] = {}
+        self._never_written = False
+        """Entries were acked before they reached a file: the next sync has nothing to do for them, and says so."""
         self._buffered = 0
         self._transient: set[int] = set()
         """Messages in buffer and cache that are not persistent."""
@@ -160,6 +162,7 @@ class QueueIndexV2:
         if not self._buffer and not self._cache:
             self._acks.update(seq_ids)
             return
+        buffered = len(self._buffer)
         from_buffer, from_cache, ack = self._buffer.pop, self._cache.pop, self._acks.add
         for seq_id in seq_ids:
             if (record := from_buffer(seq_id, None)) is not None:
@@ -167,6 +170,8 @@ class QueueIndexV2:
             else:
                 ack(seq_id)
                 from_cache(seq_id, None)
+        if len(self._buffer) < buffered:
+            self._never_written = True
 
     def _note_done(self, numbers: Iterable[int]) -> None:
         """See whether flush_step() will have something to delete."""
@@ -303,9 +308,11 @@ class QueueIndexV2:
     def sync(self, trigger: Trigger) -> None:
         """Return when every action up to here is safe."""
         self.flush_buffer(trigger)
-        if not (self._unsynced_bytes or self._files.folder_changed):
+        if not (self._unsynced_bytes or self._files.folder_changed or self._never_written):
             return
-        self._files.sync()
+        if self._unsynced_bytes or self._files.folder_changed:
+            self._files.sync()
+        self._never_written = False
         size, records = self._unsynced_bytes, self._unsynced_records
         self._unsynced_bytes = self._unsynced_records = 0
         if self._trace is not None:
