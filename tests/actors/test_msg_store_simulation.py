@@ -65,6 +65,7 @@ def test_a_store_in_which_nothing_happens_gets_below_one_half_garbage(seed, sett
     with world.sim:
         world.sim.run(lambda: world.live(world.rng.choice((5, 40, 150))))
         world.sim.run(world.idle)
+        world.sim.run(world.stop)
         world.sim.crash()
     check_trace(world)
 

@@ -31,7 +31,7 @@ def test_the_figures_are_those_of_the_rows() -> None:
     assert sum(queue["acked"] for queue in told["queues"].values()) == len(rows(runs, Ev.ACK))
     store = told["stores"]["msg_store_persistent"]
     assert store["appends"] == len(rows(runs, Ev.APPEND))
-    assert store["gc_runs"] == len(rows(runs, Ev.GC_DONE))
+    assert store["gc_runs"] == len(rows(runs, Ev.GC_DONE)) + len(rows(runs, Ev.COMPACT_DONE))
     cancelled = [row for row in rows(runs, Ev.STORE_WRITE) if row[8] & 0xFF == Decision.IGNORE]
     assert store["cancelled_writes"] == len(cancelled)
     assert told["delays_ms"]["confirm"]["count"] == sum(row[B] for row in rows(runs, Ev.CONFIRM))

@@ -435,6 +435,22 @@ def a_truncation_that_did_not_wait_for_a_reader(runs: list[RunRows]) -> bool:
     return False
 
 
+@plant("S9")
+def a_store_that_was_quiet_for_a_minute_and_kept_its_garbage(runs: list[RunRows]) -> bool:
+    for run, store in stores(runs):
+        if run.closed and event(store.rows[-2]) == Ev.FILE_STATE:
+            last = store.rows[-2]
+            last[C] = 10**9
+            first = next(row for row in reversed(store.rows[:-2]) if event(row) != Ev.FILE_STATE)
+            for later in runs:
+                for actor in later.actors:
+                    for row in actor.rows:
+                        if row[T] > first[T]:
+                            row[T] += 61 * 10**9
+            return True
+    return False
+
+
 @plant("S6")
 def a_file_left_for_a_large_message_that_is_not_there(runs: list[RunRows]) -> bool:
     for _, store in stores(runs):

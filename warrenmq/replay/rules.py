@@ -13,6 +13,7 @@ from warrenmq.replay.actors import Chain, Names, Supervisor
 from warrenmq.replay.confirms import Confirms
 from warrenmq.replay.fifo import Fifo
 from warrenmq.replay.files import Files
+from warrenmq.replay.garbage import Garbage
 from warrenmq.replay.ledger import Ledger
 from warrenmq.replay.machines import Machine
 from warrenmq.replay.mail import Mail
@@ -63,6 +64,8 @@ RULES: dict[str, Rule] = {
              "MS 6.1, 7.1; TF 3d (S3)", ("files",)),
         Rule("S8", "truncation waits", "A file is cut after compaction when every reader has left that began before the "
              "records had their new places.", "MS 8.7, I25", ("files",)),
+        Rule("S9", "no garbage is left", "A store in which nothing happened for a minute before its clean end is not mostly "
+             "garbage.", "MS 8.1, 8.6; 15.2 (38)", ("garbage",)),
         Rule("R1", "restarts within intensity", "A supervisor restarts no more often than its intensity allows, and "
              "gives up only when it is exceeded.", "MS 13.3", ("supervisor",)),
         Rule("R2", "the dead are silent", "An incarnation writes no row after its successor has started.", "MS 13.2",
@@ -77,5 +80,6 @@ def all_machines(runs: Sequence[Run]) -> list[Machine]:
         machine(runs)
         for machine in (
             Chain, Mail, Supervisor, Names, Confirms, Fifo, Ledger, Synced, OnDisk, References, Files,
+            Garbage,
         )
     ]  # fmt: skip
