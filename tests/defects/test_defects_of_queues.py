@@ -19,9 +19,12 @@ from warrenmq.settings import Settings
 LARGE = b"L" * 900
 
 
-@pytest.fixture
-def host() -> Iterator[SimulatedHost]:
-    made = SimulatedHost(seed=7)
+MODERN = replace(SMALL, queue_version=2, msg_store_gc="compact", queue_paging="read_ahead")
+
+
+@pytest.fixture(params=[SMALL, MODERN], ids=["classic", "modern"])
+def host(request: pytest.FixtureRequest) -> Iterator[SimulatedHost]:
+    made = SimulatedHost(7, request.param)
     yield made
     made.check_trace()
     made.close()
