@@ -23,11 +23,13 @@ SMALL = Settings(
     queue_index_segment_entry_count=8,
     vhost_restart_intensity=(1000, 1),
     classic_queue_index_v2_segment_entry_count=8,
+    msg_store_io_batch_size=2,
+    queue_ram_bytes=3_000,
 )
 
 QUEUE_VERSIONS = (1, 2)
 COLLECTORS = ("combine", "compact")
-PAGINGS = ("memory_target",)
+PAGINGS = ("memory_target", "read_ahead")
 EVERY_KIND = [
     replace(SMALL, queue_version=version, msg_store_gc=gc, queue_paging=paging)
     for version, gc, paging in product(QUEUE_VERSIONS, COLLECTORS, PAGINGS)
