@@ -82,13 +82,13 @@ def undamaged(queue: Queue, before: Mapping[str, bytes], after: Mapping[str, byt
     if before.get(f"{vhost}/.config") != after.get(f"{vhost}/.config"):
         return []  # it tells which sequence ids a segment has
     new = list(changed(before, after))
-    named = _named(after, new, queue)
+    anything = named(after, new, queue)
     stored = [each for each in new if each.path.endswith((".rdq", ".rdt"))]
     return [
         message
         for message in queue.messages
         if message.places
-        and message.seq_id not in named
+        and message.seq_id not in anything
         and all(untouched(before, after, place) for place in message.places)
         and not (message.msg_id and any(message.msg_id in _around(after, each, 15) for each in stored))
     ]
@@ -98,24 +98,24 @@ def _around(files: Mapping[str, bytes], run: Place, more: int) -> bytes:
     return files[run.path][max(0, run.start - more) : run.end + more]
 
 
-def _named(after: Mapping[str, bytes], new: list[Place], queue: Queue) -> set[int]:
+def named(after: Mapping[str, bytes], new: list[Place], queue: Queue) -> set[int]:
     """Sequence ids of which new bytes of index files may be read as an action: nobody can tell that it is not true."""
-    named: set[int] = set()
+    found: set[int] = set()
     for run in new:
         name, data = run.path.rpartition("/")[2], after[run.path]
         if not run.path.startswith(f"{queue.folder}/"):
             continue
         if name.endswith(".idx") and name[:-4].isdigit():
             first = int(name[:-4]) * queue.entry_count
-            named |= {
+            found |= {
                 first + ((data[at] & 0x3F) << 8 | data[at + 1])
                 for at in range(max(0, run.start - 1), min(run.end, len(data) - 1))
                 if data[at] >> 6
             }
         elif name.endswith(".jif"):
-            named |= {
+            found |= {
                 int.from_bytes(data[at : at + 8], "big") & (1 << 62) - 1 for at in range(max(0, run.start - 7), run.end)
             }
         elif name.endswith(".qi") and run.start < 64:  # its header may give every entry another number
-            named |= {message.seq_id for message in queue.messages}
-    return named
+            found |= {message.seq_id for message in queue.messages}
+    return found
