@@ -124,6 +124,24 @@ def test_a_dead_record_whose_wrong_size_swallows_living_ones_gives_them_back() -
     assert found.damaged == [(0, 26), (84, 7)]
 
 
+@pytest.mark.parametrize("zeros", range(40))
+def test_the_last_record_of_a_file_is_found_however_close_to_the_end_the_zeros_before_it_end(zeros: int) -> None:
+    """RabbitMQ asked for nine bytes more than there are, and lost what it held (defect 28)."""
+    for alive in (None, {msg_id(1), msg_id(2)}):
+        for last in (record(2, b""), record(2, b"x" * 9)):
+            assert ids(scan(record(1) + bytes(zeros) + last, alive)) == [msg_id(1), msg_id(2)]
+
+
+@pytest.mark.parametrize("cut", range(0, 60, 7))
+def test_what_older_records_left_in_a_hole_hides_nothing_behind_it(cut: int) -> None:
+    """A compaction that does not blank copies a record over the first of two dead ones (defect 23)."""
+    dead = record(8, b"d" * 90) + record(9, b"e" * 200)
+    copy = record(1, b"c" * (20 + cut))
+    data = copy + dead[len(copy) :] + record(2) + record(1, b"c" * (20 + cut)) + record(3)
+    found = ids(scan(data, {msg_id(1), msg_id(2), msg_id(3)}))
+    assert [each for each in found if each != msg_id(9)] == [msg_id(1), msg_id(2), msg_id(1), msg_id(3)]
+
+
 def test_a_body_that_contains_records_is_one_record() -> None:
     data = record(1, record(2) + record(3)) + record(4)
     assert ids(scan(data)) == [msg_id(1), msg_id(4)]
