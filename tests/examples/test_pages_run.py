@@ -10,6 +10,8 @@ import sys
 
 import pytest
 
+import warrenmq
+from tests.support.directories import lay_out
 from tests.support.documents import blocks
 from tests.support.source_tree import ROOT
 
@@ -133,9 +135,13 @@ def test_the_two_commands_come_first():
 def test_a_command_line_runs(line, tmp_path, trace):
     verb, *arguments = shlex.split(line)
     assert verb == "warrenmq"
-    if "--engine python" not in line and importlib.util.find_spec("pyspark") is None:
+    if arguments[0] == "replay" and "--engine python" not in line and importlib.util.find_spec("pyspark") is None:
         pytest.skip("needs pyspark")
-    shutil.copytree(trace, tmp_path / "trace")
+    if arguments[0] == "replay":
+        shutil.copytree(trace, tmp_path / "trace")
+    lay_out("c02-v1-store-a", tmp_path / "rabbit")
+    with warrenmq.open(tmp_path / "data") as broker:
+        broker.declare_queue("jobs").publish_many([b"one", b"two"]).result(10)
     done = python("-m", "warrenmq", *arguments, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import time
 from typing import TYPE_CHECKING, Any
 
+from warrenmq.cli._reading import moment, now
 from warrenmq.errors import CallerError
 
 if TYPE_CHECKING:
@@ -24,7 +24,9 @@ def add_parser(subparsers: Any) -> Any:
     )
     parser.add_argument("source", metavar="SOURCE", help="a node's data directory, a vhost's or a queue's")
     parser.add_argument("--to", required=True, metavar="DIR", help="where the messages go")
-    parser.add_argument("--now", type=int, metavar="MICROSECONDS", help="the present, since 1970, for messages that expire")
+    parser.add_argument(
+        "--now", metavar="TIME", type=moment, help="the time that messages expire by: seconds since 1970 or ISO 8601"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of the summary")
     return parser
 
@@ -34,8 +36,7 @@ def run(args: argparse.Namespace) -> int:
 
     if args.to.startswith(("amqp://", "amqps://")):
         raise CallerError("messages can only be moved into a directory for now, not to a running broker; use --to DIR.")
-    now_us = time.time_ns() // 1000 if args.now is None else args.now
-    report = recover(args.source, args.to, now_us, _progress if sys.stderr.isatty() else lambda _: None)
+    report = recover(args.source, args.to, now(args), _progress if sys.stderr.isatty() else lambda _: None)
     if args.json:
         print(json.dumps(_as_dict(report)))
     else:
@@ -72,22 +73,24 @@ def _as_dict(report: Report) -> dict[str, Any]:
 
 
 def _print(report: Report) -> None:
+    from warrenmq.inspect.tables import plain
+
     several = len({queue.vhost for queue in report.queues}) > 1
     for queue in report.queues:
         already = f", {queue.already} were there already" if queue.already else ""
-        where = f" (vhost {queue.vhost})" if several or queue.vhost != "/" else ""
-        print(f"{queue.name}{where}: {queue.moved} messages moved{already}")
+        where = f" (vhost {plain(queue.vhost)})" if several or queue.vhost != "/" else ""
+        print(f"{plain(queue.name)}{where}: {queue.moved} messages moved{already}")
         for reason, count in sorted(queue.salvaged.items()):
             print(f"  {count} of them RabbitMQ itself would lose: {reason}")
         for reason, count in sorted(queue.not_recovered.items()):
-            print(f"  {count} not given back: {reason}")
+            print(f"  {count} not given back: {plain(reason)}")
         for what, count in sorted(queue.altered.items()):
             print(f"  {count} altered: {what}")
         if queue.expiring:
             print(f"  {queue.expiring} have a time to live: they keep the property, but do not expire here")
     for damage in report.damaged:
-        print(f"damaged: {damage.file} at byte {damage.offset}: {damage.reason}")
+        print(f"damaged: {plain(damage.file)} at byte {damage.offset}: {plain(damage.reason)}")
     for note in report.notes:
-        print(f"note: {note}")
+        print(f"note: {plain(note)}")
     moved = sum(queue.moved for queue in report.queues)
     print(f"{moved} messages of {len(report.queues)} queues moved to {report.to}")

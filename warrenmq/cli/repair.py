@@ -22,6 +22,7 @@ def add_parser(subparsers: Any) -> Any:
 
 
 def run(args: argparse.Namespace) -> int:
+    from warrenmq.inspect.tables import plain
     from warrenmq.mend.repair import repair
 
     done = repair(args.directory, dry_run=args.dry_run)
@@ -37,12 +38,12 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps(found))
     else:
         for change in done.changes:
-            print(f"{change.file}: {change.done}")
+            print(f"{plain(change.file)}: {plain(change.done)}")
         if not done.changes:
             print("nothing to do")
         if not args.dry_run:
             for damage in done.left:
-                print(f"not mended: {damage.file} at byte {damage.offset}: {damage.reason}")
+                print(f"not mended: {plain(damage.file)} at byte {damage.offset}: {plain(damage.reason)}")
         if done.backup is not None:
             print(f"what was changed is as it was in {done.backup}")
     return 1 if args.dry_run and done.changes else 0
