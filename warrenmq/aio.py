@@ -40,9 +40,9 @@ if TYPE_CHECKING:
 
 
 def open(path: str | PathLike[str], *, settings: Settings | Mapping[str, Any] | None = None,  # noqa: A001
-         trace: str | PathLike[str] | None = None) -> Broker:  # fmt: skip
+         trace: str | PathLike[str] | None = None, vhost: str = "/") -> Broker:  # fmt: skip
     """As `warrenmq.open`; use the result with `async with`, or call its `start` and `close`."""
-    return Broker(lambda: _broker.open(path, settings=settings, trace=trace))
+    return Broker(lambda: _broker.open(path, settings=settings, trace=trace, vhost=vhost))
 
 
 AT_ONCE = 128
