@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class QueueMemory:
-    """How many ready messages of a queue are where, and what of them is in memory (docs/paging.md)."""
+    """How many ready messages of a queue are where, and what of them is in memory (trace/events.py, State)."""
 
     alpha: int
     """Body and position in memory."""

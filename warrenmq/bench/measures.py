@@ -192,6 +192,35 @@ def backlog(directory: str, scale: Scale) -> Numbers:
     }
 
 
+def long_backlog_memory_target(directory: str, scale: Scale) -> Numbers:
+    """`_long_backlog` with queues that page by a memory target."""
+    return _long_backlog(directory, scale, "memory_target")
+
+
+def long_backlog_read_ahead(directory: str, scale: Scale) -> Numbers:
+    """`_long_backlog` with queues that read ahead."""
+    return _long_backlog(directory, scale, "read_ahead")
+
+
+def _long_backlog(directory: str, scale: Scale, behaviour: str) -> Numbers:
+    """A backlog five times as long as the other one (a million), in one queue, and its drain: memory of the process."""
+    count = 5 * scale.backlog
+    with _queue(directory, settings=Settings(queue_paging=behaviour)) as queue:
+        started = clock()
+        _publish_batches(queue, count)
+        filled = clock() - started
+        held = memory_used()
+        started = clock()
+        _consume(queue, count)
+        drained = clock() - started
+    return {
+        "fill_rate": count / filled,
+        "rate": count / drained,
+        "memory_mb": held / 1e6,
+        "peak_memory_mb": peak_memory() / 1e6,
+    }
+
+
 def garbage_combine(directory: str, scale: Scale) -> Numbers:
     """`_garbage` with files that are combined."""
     return _garbage(directory, scale, "combine")
@@ -259,14 +288,16 @@ MEASURES: dict[str, Callable[[str, Scale], Numbers]] = {
     "paced": paced,
     "steady": steady,
     "backlog": backlog,
+    "long_backlog_memory_target": long_backlog_memory_target,
+    "long_backlog_read_ahead": long_backlog_read_ahead,
     "garbage_combine": garbage_combine,
     "garbage_compact": garbage_compact,
 }
 
 
 @contextmanager
-def _queue(directory: str, trace: str | None = None) -> Iterator[Queue]:
-    with warrenmq.open(os.path.join(directory, "data"), trace=trace) as broker:
+def _queue(directory: str, trace: str | None = None, settings: Settings | None = None) -> Iterator[Queue]:
+    with warrenmq.open(os.path.join(directory, "data"), settings=settings, trace=trace) as broker:
         yield broker.declare_queue("bench")
 
 
