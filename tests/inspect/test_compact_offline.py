@@ -4,54 +4,16 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import warrenmq
 from tests.support.directories import contents, given_back, lay_out
 from tests.support.golden import CASES
+from tests.support.mortal_disk import Cut, Mortal
 from warrenmq.cli import main
 from warrenmq.errors import PreconditionFailed
 from warrenmq.mend.compact import compact
-from warrenmq.storage.disk import RealDisk
-
-
-class Cut(BaseException):
-    """The process is gone."""
-
-
-class Mortal(RealDisk):
-    """A disk whose user dies before its n-th operation that changes anything."""
-
-    def __init__(self, operations: int) -> None:
-        super().__init__("os")
-        self.left = operations
-
-    def step(self) -> None:
-        self.left -= 1
-        if self.left < 0:
-            raise Cut
-
-    def open(self, path: str, *, create: bool = False) -> Any:
-        self.step()
-        file = super().open(path, create=create)
-        append = file.append
-
-        def mortal_append(data: bytes) -> None:
-            self.step()
-            append(data)
-
-        file.append = mortal_append  # type: ignore[method-assign]
-        return file
-
-    def unlink(self, path: str) -> None:
-        self.step()
-        super().unlink(path)
-
-    def rename(self, src: str, dst: str) -> None:
-        self.step()
-        super().rename(src, dst)
 
 
 def ours(where: Path) -> Path:

@@ -13,6 +13,7 @@ import pytest
 import warrenmq
 from tests.support.directories import contents, given_back, lay_out
 from tests.support.golden import CASES, ROOT, files
+from tests.support.mortal_disk import Cut, Mortal
 from warrenmq.inspect.inspection import Inspection
 from warrenmq.inspect.rdq_walk import Record, Trust, walk
 from warrenmq.inspect.reading import Findings
@@ -175,3 +176,24 @@ def test_messages_that_are_only_in_an_rdt_file_come_back(tmp_path: Path) -> None
 def test_a_directory_in_use_is_refused(tmp_path: Path) -> None:
     with warrenmq.open(tmp_path / "data"), pytest.raises(warrenmq.DirectoryInUse):
         repair(str(tmp_path / "data"), dry_run=False)
+
+
+@pytest.mark.parametrize("name", ["idx-cut-in-embedded", "journal-flip-length", "rdq-flip-size"])
+def test_a_crash_at_any_operation_loses_nothing_and_the_next_run_does_the_rest(name: str, tmp_path: Path) -> None:
+    source = variant(name, tmp_path / "source")
+    had = given_back(source)
+    for operation in range(0, 10_000, 1 if name.startswith("rdq") else 7):  # an index is written record by record
+        node = tmp_path / "node"
+        shutil.rmtree(node, ignore_errors=True)
+        shutil.copytree(source, node)
+        try:
+            repair(str(node), dry_run=False, disk=Mortal(operation))
+        except Cut:
+            assert given_back(node) == had
+        else:
+            assert operation > 10
+            return
+        repair(str(node), dry_run=False)
+        assert given_back(node) == had
+        assert salvaged(node) == []
+    pytest.fail("it never ends")
