@@ -5,6 +5,7 @@ import pytest
 from tests.support import golden
 from tests.support.inspected import check, expected, unpack_golden
 from tests.support.rabbit_directory import Node, make, qi_entry, qi_file, qs_file
+from warrenmq.mend.repair import repair
 
 CASE = "c05-v2-clean-a"
 
@@ -146,3 +147,27 @@ def test_files_of_both_versions_are_one_queue(tmp_path):
     status, found = check(tmp_path)
     assert status == 0
     assert [row["sha256"] for row in found["queues"][0]["messages"]] == [each.sha256 for each in made]
+
+
+def test_an_index_file_under_another_number_gives_no_sequence_id_twice(tmp_path):
+    """Two files of a queue have each other's bytes: the name tells which sequence ids a file is for, as it does RabbitMQ."""
+    made = [make(n) for n in range(6)]
+    node = Node(tmp_path)
+    node.write("0.rdq", *(each.record for each in made))
+    entries = {n: qi_entry(each, None) for n, each in enumerate(made)}
+    of_0, of_1, of_2 = (
+        qi_file({n: entries[number * 2 + n] for n in range(2)}, 2, first=number * 2, end=number * 2 + 2)
+        for number in range(3)
+    )
+    for name, data in (("0.qi", of_1), ("1.qi", of_0), ("2.qi", of_2)):
+        (node.queue / name).write_bytes(data)
+    status, found = check(tmp_path)
+    assert status == 1
+    assert sorted(each["file"].rpartition("/")[2] for each in found["damaged"]) == ["0.qi", "1.qi"]
+    rows = found["queues"][0]["messages"]
+    assert [row["seq_id"] for row in rows] == list(range(6))
+    assert [row["sha256"] for row in rows] == [made[n].sha256 for n in (2, 3, 0, 1, 4, 5)]
+    assert {change.file.rpartition("/")[2] for change in repair(str(tmp_path), dry_run=False).changes} == {"0.qi", "1.qi"}
+    status, found = check(tmp_path)
+    assert (status, found["damaged"]) == (0, [])
+    assert [row["sha256"] for row in found["queues"][0]["messages"]] == [row["sha256"] for row in rows]

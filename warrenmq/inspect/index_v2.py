@@ -9,6 +9,7 @@ Source: rabbit_classic_queue_index_v2, rabbit_classic_queue_store_v2; reference/
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from warrenmq.inspect.entries import Entry, Where
@@ -31,16 +32,24 @@ def segment_numbers(names: list[str], extension: str) -> list[int]:
 
 
 def entry_count(findings: Findings, folder: str, numbers: list[int]) -> int:
-    """How many sequence ids a segment of this queue has: what the first sound header says."""
+    """How many sequence ids a segment of this queue has: what most of its headers say that are their files' own."""
+    found: Counter[int] = Counter()
     for number in numbers:
         for extension, magic in ((qi.EXTENSION, qi.MAGIC), (qs.EXTENSION, qs.MAGIC)):
             file = findings.open(f"{folder}/{number}{extension}")
             if file is not None:
                 with file:
                     header = qi.unpack_header(magic, file.pread(qi.HEADER_BYTES, 0))
-                if not isinstance(header, str):
-                    return header.end - header.first
-    return ENTRIES
+                if isinstance(header, qi.Header) and foreign(header, number) is None:
+                    found[header.end - header.first] += 1
+    return found.most_common(1)[0][0] if found else ENTRIES
+
+
+def foreign(header: qi.Header, number: int) -> str | None:
+    """Why a sound header is not that of the file with this number, if it is not: RabbitMQ goes by the name alone."""
+    if header.first == number * (header.end - header.first):
+        return None
+    return f"its header says {header.first} to {header.end}, which is no segment of number {number}"
 
 
 def read(findings: Findings, folder: str, number: int, entry_count: int) -> tuple[list[Entry], str | None]:
@@ -71,6 +80,8 @@ class _Segment:
         if isinstance(header, str):
             self._index.note(0, header)
             self._refused = f"RabbitMQ deletes {self._name}, whose header is damaged"
+        elif (problem := foreign(header, int(self._name.removesuffix(qi.EXTENSION)))) is not None:
+            self._index.note(0, problem)
         else:
             self._first = header.first
         if self._bodies is not None:

@@ -199,14 +199,16 @@ class Version2:
         with file:
             data = file.pread(file.size, 0)
         header = qi.unpack_header(qi.MAGIC, data)
-        first = number * count if isinstance(header, str) else header.first
+        foreign = None if isinstance(header, str) else index_v2.foreign(header, number)
+        first = number * count if isinstance(header, str) or foreign else header.first
         entries, _ = index_v2.read(self._findings, self._folder, number, count)
         keep = {entry.seq_id: entry for entry in entries if entry.seq_id not in unreadable}
         lost = len(entries) - len(keep)
         _, _, damage = qi.parse(data)
-        if not damage and not lost and (len(data) - qi.HEADER_BYTES) % qi.ENTRY_BYTES == 0:
+        if not damage and not lost and not foreign and (len(data) - qi.HEADER_BYTES) % qi.ENTRY_BYTES == 0:
             return True
         why = [f"byte {each.offset}: {each.reason}" for each in damage]
+        why += [foreign] if foreign else []
         why += [f"{lost} unreadable messages set aside"] if lost else []
         if not keep:
             changes.remove(file.path, "; ".join([*why, "no message in it is left; removed"]))
