@@ -171,3 +171,18 @@ def test_an_index_file_under_another_number_gives_no_sequence_id_twice(tmp_path)
     status, found = check(tmp_path)
     assert (status, found["damaged"]) == (0, [])
     assert [row["sha256"] for row in found["queues"][0]["messages"]] == [row["sha256"] for row in rows]
+
+
+def test_what_stands_behind_the_last_entry_of_a_segment_is_no_message_of_the_next(tmp_path):
+    made = [make(n) for n in range(4)]
+    node = Node(tmp_path)
+    node.write("0.rdq", *(each.record for each in made))
+    entries = [qi_entry(each, None) for each in made]
+    for number in range(2):
+        data = qi_file({n: entries[number * 2 + n] for n in range(2)}, 2, first=number * 2, end=number * 2 + 2)
+        (node.queue / f"{number}.qi").write_bytes(data + entries[0] * (number == 0))
+    status, found = check(tmp_path)
+    assert status == 1
+    [damage] = found["damaged"]
+    assert (damage["file"].rpartition("/")[2], damage["offset"]) == ("0.qi", 128)
+    assert [row["sha256"] for row in found["queues"][0]["messages"]] == [each.sha256 for each in made]

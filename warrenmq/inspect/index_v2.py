@@ -60,7 +60,7 @@ def read(findings: Findings, folder: str, number: int, entry_count: int) -> tupl
     bodies = findings.open(f"{folder}/{number}{qs.EXTENSION}")
     with index:
         data = index.pread(_MOST_BYTES, 0)
-        reader = _Segment(index, bodies, number * entry_count)
+        reader = _Segment(index, bodies, number, entry_count)
         try:
             return reader.read(data)
         finally:
@@ -69,10 +69,12 @@ def read(findings: Findings, folder: str, number: int, entry_count: int) -> tupl
 
 
 class _Segment:
-    def __init__(self, index: File, bodies: File | None, first: int) -> None:
+    def __init__(self, index: File, bodies: File | None, number: int, entry_count: int) -> None:
         self._index = index
         self._bodies = bodies
-        self._first = first
+        self._number = number
+        self._first = number * entry_count
+        self._count = entry_count
         self._refused: str | None = None
 
     def read(self, data: bytes) -> tuple[list[Entry], str | None]:
@@ -80,10 +82,14 @@ class _Segment:
         if isinstance(header, str):
             self._index.note(0, header)
             self._refused = f"RabbitMQ deletes {self._name}, whose header is damaged"
-        elif (problem := foreign(header, int(self._name.removesuffix(qi.EXTENSION)))) is not None:
+        elif (problem := foreign(header, self._number)) is not None:
             self._index.note(0, problem)
         else:
-            self._first = header.first
+            self._first, self._count = header.first, header.end - header.first
+        end = qi.HEADER_BYTES + self._count * qi.ENTRY_BYTES
+        if any(data[end:]):
+            self._index.note(end, "it goes on behind its last entry")
+            data = data[:end]
         if self._bodies is not None:
             problem = qs.header_problem(self._bodies.pread(qi.HEADER_BYTES, 0))
             if problem is not None and self._bodies.size:
