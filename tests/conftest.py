@@ -7,6 +7,7 @@ Hypothesis looks further when it is told to:
 
 import os
 
+import pykka
 import pytest
 import structlog
 from hypothesis import settings
@@ -26,3 +27,13 @@ def _logs_go_where_they_went():
     """The command line has logs go to the stderr that a test has just then."""
     yield
     structlog.reset_defaults()
+
+
+@pytest.fixture(autouse=True)
+def _no_actor_outlives_its_test():
+    """Pykka's registry is the process's: what one test leaves in it, `stop_all` in another one waits for."""
+    yield
+    left = pykka.ActorRegistry.get_all()
+    for ref in left:
+        pykka.ActorRegistry.unregister(ref)
+    assert left == []

@@ -3,6 +3,7 @@
 import gc
 import sys
 
+import pykka
 import pytest
 
 from tests.support.schedulers import LIMIT, Trapper, Worker, busy, crash, do, drained, end_of, take
@@ -446,3 +447,12 @@ def test_without_greenlet_there_is_a_clear_error(monkeypatch):
     monkeypatch.setitem(sys.modules, "greenlet", None)
     with pytest.raises(ImportError, match=r"pip install 'warrenmq\[simulation\]'"):
         Simulation(1)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_crash_in_the_middle_of_a_start_leaves_nothing_in_pykkas_registry(seed):
+    """Pykka knows an actor before its first turn: one that was left there made a later `stop_all` wait for ever."""
+    with Simulation(seed) as sim:
+        sim.spawn(lambda: sim.start(Worker), "starter")
+        sim.run(sim.checkpoint)
+    assert pykka.ActorRegistry.get_all() == []

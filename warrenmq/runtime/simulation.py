@@ -168,8 +168,9 @@ class Simulation(Runtime):
             inbox = inbox_of(ref)
             inbox.vanish()
             inbox.fence.cut = True
-            ActorRegistry.unregister(ref)
             ref.actor_stopped.set()
+        for ref in self._actor_tasks:  # also of those that Pykka knows and that have not begun to live
+            ActorRegistry.unregister(ref)
         self._living.clear()
         self._names.clear()
         self._actor_tasks.clear()
