@@ -28,7 +28,7 @@ from warrenmq.handles import Exchange
 from warrenmq.settings import Settings
 from warrenmq.simple_queue import Queue
 from warrenmq.stats import Stats
-from warrenmq.storage.stored_message import Properties
+from warrenmq.storage.properties import Properties
 
 __all__ = [
     "AccessRefused",

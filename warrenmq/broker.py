@@ -66,7 +66,7 @@ if TYPE_CHECKING:
     from warrenmq.runtime import Channel, Runtime
     from warrenmq.storage.disk import Disk
     from warrenmq.storage.memory import Memory
-    from warrenmq.storage.stored_message import Properties
+    from warrenmq.storage.properties import Properties
     from warrenmq.trace.recorder import ActorTrace, Recorder
 
 Watermark: TypeAlias = float | str | tuple[str, float | str]

@@ -17,7 +17,8 @@ from pykka import ActorDeadError
 from warrenmq.actors.queue_messages import Ack, Cancel, Consume, Deliveries, Reject, Taken
 from warrenmq.errors import BrokerClosed, Error, PreconditionFailed
 from warrenmq.runtime.life import inbox_of
-from warrenmq.storage.stored_message import Properties, StoredMessage, body_of, decode
+from warrenmq.storage.properties import Properties
+from warrenmq.storage.stored_message import StoredMessage, body_of, decode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -16,7 +16,15 @@ class Error(Exception):
 
 
 class CallerError(Error):
-    """The caller asked for something that cannot be; nothing changed."""
+    """The caller asked for something that cannot be; nothing changed.
+
+    `reply_text` says the same in RabbitMQ's words, for clients of AMQP ("no queue 'jobs' in vhost '/'"); empty where
+    RabbitMQ has none.
+    """
+
+    def __init__(self, *args: object, reply_text: str = "") -> None:
+        super().__init__(*args)
+        self.reply_text = reply_text
 
 
 class SettingsError(CallerError):

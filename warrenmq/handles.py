@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from warrenmq.actors.confirms import Confirm
     from warrenmq.actors.queue_messages import QueueInfo
     from warrenmq.broker import Broker
-    from warrenmq.storage.stored_message import Properties
+    from warrenmq.storage.properties import Properties
 
 DEFAULT_PREFETCH = 250
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from warrenmq.routing import Router
     from warrenmq.runtime import Event, Lock, Runtime
     from warrenmq.storage.alarms import Alarms
-    from warrenmq.storage.stored_message import Properties
+    from warrenmq.storage.properties import Properties
     from warrenmq.trace.recorder import ActorTrace
     from warrenmq.transaction import Transaction
 

@@ -36,6 +36,7 @@ from warrenmq.storage import qi, qs, segment_parser, stored_message
 from warrenmq.storage.definitions import Declared
 from warrenmq.storage.directory import read_segment_entry_count
 from warrenmq.storage.journal import Replay
+from warrenmq.storage.properties import Properties
 
 OWN = [made.files for kind in EVERY_KIND for made in [directory(kind, "closed"), directory(kind, "killed")]]
 MNESIA = golden.files("c11-full-mnesia-a")
@@ -106,7 +107,7 @@ PARSERS: dict[str, tuple[Callable[[bytes], Any], Callable[[], list[bytes]]]] = {
 
 def ours() -> list[bytes]:
     headers = {"n": 7, "t": ["x", None], "d": {"b": b"bytes"}}
-    rich = stored_message.encode_head("amq.topic", ["a.b", "c"], stored_message.Properties(headers=headers, priority=3))
+    rich = stored_message.encode_head("amq.topic", ["a.b", "c"], Properties(headers=headers, priority=3))
     return [stored_message.encode(rich, b"body"), stored_message.encode(stored_message.encode_head("", ["q"], None), b"B" * 300)]
 
 

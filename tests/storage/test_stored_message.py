@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from warrenmq.errors import CorruptFile, PreconditionFailed
-from warrenmq.storage.stored_message import Properties, body_of, decode, encode, encode_head
+from warrenmq.storage.properties import Properties
+from warrenmq.storage.stored_message import body_of, decode, encode, encode_head, encode_raw_head
 
 TIMES = st.datetimes(timezones=st.just(UTC), min_value=datetime(1970, 1, 1), max_value=datetime(9999, 1, 1))  # noqa: DTZ001
 VALUES = st.recursive(
@@ -129,3 +130,17 @@ def test_times_keep_their_moment_and_become_utc() -> None:
     assert (
         decode(encode(encode_head("", [], Properties(timestamp=local)), b"")).properties.timestamp == moment
     )
+
+
+def test_properties_of_an_amqp_client_are_stored_as_they_came():
+    raw = bytes.fromhex("b000") + b"\x0atext/plain" + bytes(4) + b"\x02"  # content_type, headers, delivery_mode
+    stored = encode(encode_raw_head("amq.topic", ["a.b", "c"], raw), b"body")
+    message = decode(stored)
+    assert message.stored_properties == raw
+    assert message.properties == Properties(content_type="text/plain", headers={}, delivery_mode=2)
+    assert (message.exchange, message.routing_keys, message.body) == ("amq.topic", ["a.b", "c"], b"body")
+
+
+def test_properties_of_an_amqp_client_that_make_no_sense_are_damage():
+    with pytest.raises(CorruptFile, match="properties make no sense"):
+        decode(encode(encode_raw_head("", ["q"], b"\xff\xff"), b"body"))

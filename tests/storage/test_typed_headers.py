@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from warrenmq.errors import CorruptFile
-from warrenmq.storage.stored_message import Properties, decode, encode, encode_head
+from warrenmq.storage.properties import Properties
+from warrenmq.storage.stored_message import decode, encode, encode_head
 from warrenmq.storage.typed_headers import TypedHeaders
 
 FLAT = st.one_of(

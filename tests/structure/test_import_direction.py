@@ -5,7 +5,7 @@ import pytest
 from tests.support.source_tree import imports, modules
 
 BASE = {"errors", "log", "settings"}
-STORAGE = BASE | {"seams", "trace", "storage"}
+STORAGE = BASE | {"seams", "trace", "erlang", "storage"}  # AMQP's tables are read where RabbitMQ's terms are
 ACTORS = STORAGE | {"runtime", "routing", "supervision", "actors"}
 TREE = ACTORS | {"tree"}
 FACE = TREE | {"face"}

@@ -11,6 +11,10 @@ read by windows, and bodies stay where they are.
     the message ends elsewhere, its mark is there      whole; its size is damage
     anything else                                      damage, up to the next whole publish or run of marks
 
+A publish without its own mark stays in doubt: half a record that was copied to a wrong place claims bytes of the ones
+behind it.  Where nothing in step follows such a publish and a whole one begins inside it, it is taken back.  Of two publishes
+with one sequence id the one with its own mark counts, or the first.
+
 Zeros up to the end of a journal are no damage (file systems leave them after a power cut), unless there is nothing else.
 
 Source: rabbit_queue_index, reference/classic-queue.md 1.3, 1.4, 1.8 and 1.12.
@@ -116,9 +120,31 @@ class _Reader:
         self._name = file.path.rpartition("/")[2]
         self._base = 0
         self._data = b""
+        self._unmarked: set[int] = set()
+        """Published without their own mark."""
+        self._in_doubt: tuple[int, int] | None = None
+        """The last publish, if it is such a one: its sequence id, and where it ends."""
 
     def run(self) -> None:
-        at, size, width = 0, self._file.size, self._layout.prefix_bytes
+        at, size = 0, self._file.size
+        while True:
+            at, reason = self._chain(at)
+            inside = self._inside_doubtful()
+            if inside is not None:
+                at = inside
+                continue
+            if at >= size:
+                return
+            if self._only_zeros(at):
+                if at == 0 or not self._layout.zeros_are_normal:
+                    self._note(at, f"{size - at} zero bytes up to the end of the file are no records")
+                return
+            self._note(at, reason)
+            at = self._resume(at + 1, size)
+
+    def _chain(self, at: int) -> tuple[int, str]:
+        """Reads records up to the end of the file or the first place that makes no sense, and says why it makes none."""
+        size, width = self._file.size, self._layout.prefix_bytes
         head = width + _RECORD.size
         facts, prefix = self.facts, self._layout.prefix
         while at < size:
@@ -127,33 +153,29 @@ class _Reader:
             place = at - self._base
             found = prefix(self._data, place) if place + width <= len(self._data) else None
             if found is None:
-                reason = "no record begins here" if at + width <= size else "a record is cut off"
+                return at, "no record begins here" if at + width <= size else "a record is cut off"
+            kind, seq_id = found
+            if kind in {"publish", "transient"}:
+                at, reason = self._publish(at, seq_id, persistent=kind == "publish")
+                if reason:
+                    return at, reason
+                continue
+            if kind == "ack" or (kind == "mark" and seq_id in facts.delivered):
+                facts.acked.add(seq_id)
+            elif kind == "deliver" or seq_id in facts.published:
+                facts.delivered.add(seq_id)
             else:
-                kind, seq_id = found
-                if kind in {"publish", "transient"}:
-                    stop, reason = self._publish(at, seq_id, persistent=kind == "publish")
-                    if not reason:
-                        at = stop
-                        continue
-                else:
-                    at += width
-                    if kind == "ack" or (kind == "mark" and seq_id in facts.delivered):
-                        facts.acked.add(seq_id)
-                    elif kind == "deliver" or seq_id in facts.published or self.damaged_at is not None:
-                        facts.delivered.add(seq_id)
-                    else:
-                        self._note(at - width, "a mark comes before its publish")
-                        facts.delivered.add(seq_id)
+                if (inside := self._inside_doubtful()) is not None:
+                    at = inside
                     continue
-            if self._only_zeros(at):
-                if at == 0 or not self._layout.zeros_are_normal:
-                    self._note(at, f"{size - at} zero bytes up to the end of the file are no records")
-                return
-            self._note(at, reason)
-            at = self._resume(at + 1)
+                if self.damaged_at is None:
+                    self._note(at, "a mark comes before its publish")
+                facts.delivered.add(seq_id)
+            at += width
+        return at, ""
 
     def _publish(self, at: int, seq_id: int, *, persistent: bool) -> tuple[int, str]:
-        """The publish at a place: where it ends, or why it is none."""
+        """The publish at a place: where it ends, its own mark included, or why it is none."""
         width, size_of_file = self._layout.prefix_bytes, self._file.size
         head = width + _RECORD.size
         body = at + head
@@ -170,13 +192,44 @@ class _Reader:
                 return at, problem
             if stop != body + embedded:
                 self._note(at, "the size of an embedded message is wrong")
-        if seq_id in self.facts.published:
-            return at, f"sequence id {seq_id} is published twice"
-        self.facts.published[seq_id] = Entry(
+        marked = self._bytes(stop, width) == own_mark
+        facts = self.facts
+        if seq_id in facts.published:
+            problem = f"sequence id {seq_id} is published twice"
+            if not marked:
+                return at, problem
+            self._note(at, problem)
+            if seq_id not in self._unmarked:
+                return stop + width, ""
+        facts.published[seq_id] = Entry(
             seq_id, persistent, msg_id, expiry, size,
             Where.INDEX if stop > body else Where.STORE, self._name, at, head, stop - body,
         )  # fmt: skip
+        # What was said of a message before its publish was damage.
+        facts.delivered.discard(seq_id)
+        facts.acked.discard(seq_id)
+        if marked:
+            facts.delivered.add(seq_id)
+            self._unmarked.discard(seq_id)
+            self._in_doubt = None
+            return stop + width, ""
+        self._unmarked.add(seq_id)
+        self._in_doubt = seq_id, stop
         return stop, ""
+
+    def _inside_doubtful(self) -> int | None:
+        """Where a record begins that the last publish, if it is in doubt, took for its own; it is taken back then."""
+        if self._in_doubt is None:
+            return None
+        (seq_id, stop), self._in_doubt = self._in_doubt, None
+        entry = self.facts.published.pop(seq_id)
+        inside = self._resume(entry.offset + 1, stop)
+        if inside >= stop:
+            self.facts.published[seq_id] = entry
+            return None
+        self._unmarked.discard(seq_id)
+        self._note(entry.offset, "a publish reaches into the next one")
+        return inside
 
     def _doubtful(self, body: int, stop: int, size: int, own_mark: bytes) -> tuple[str, int]:
         """A publish without its own mark behind it: what is wrong with it if anything is, and where it really ends."""
@@ -203,14 +256,15 @@ class _Reader:
             return "a publish is torn", stop  # zeros may have replaced the end of the body
         return "", stop
 
-    def _resume(self, at: int) -> int:
-        """The next place at or behind `at` where a record certainly begins, or the end of the file."""
+    def _resume(self, at: int, limit: int) -> int:
+        """The next place from `at` on where a record certainly begins, or `limit`."""
         width = self._layout.prefix_bytes
-        while at < self._file.size:
+        while at < limit:
             self._load(at, WINDOW // 2)
             data = self._data
             last = at + len(data) >= self._file.size
-            for place in range(len(data) - (0 if last else WINDOW // 4)):
+            window = len(data) - (0 if last else WINDOW // 4)
+            for place in range(min(window, limit - at)):
                 found = self._layout.prefix(data, place)
                 if found is None or place + width > len(data):
                     continue
@@ -220,17 +274,21 @@ class _Reader:
                         return at + place
                 elif self._marks_follow(place):
                     return at + place
-            at += max(1, len(data) - (0 if last else WINDOW // 4))
-        return self._file.size
+            at += max(1, window)
+        return limit
 
     def _certain(self, place: int, seq_id: int) -> bool:
         """Whether a whole publish stands at a place of the window: its message or its own mark ends it."""
         width = self._layout.prefix_bytes
         body = place + width + _RECORD.size
-        if body > len(self._data) or seq_id in self.facts.published:
+        if body > len(self._data):
             return False
         msg_id, expiry, size, embedded = _RECORD.unpack_from(self._data, place + width)
         stop = body + embedded
+        if seq_id in self.facts.published and not (
+            seq_id in self._unmarked and self._data.startswith(self._layout.mark(seq_id), stop)
+        ):
+            return False
         if not _random(msg_id) or not _plausible(expiry) or stop > len(self._data):
             return False
         if seq_id > max(self.facts.published, default=seq_id) + self._layout.most_ahead:

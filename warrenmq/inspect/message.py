@@ -10,8 +10,8 @@ from typing import Any
 
 from warrenmq.erlang import rabbit_message
 from warrenmq.errors import CorruptFile
-from warrenmq.inspect.convert import properties_as_plain
 from warrenmq.storage import stored_message
+from warrenmq.storage.plain_properties import properties_as_plain
 from warrenmq.storage.stored_message import ERLANG_TERM
 
 

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 
 from warrenmq.deposit import Deposit, Moved
 from warrenmq.errors import PreconditionFailed
-from warrenmq.inspect.convert import name_of_rabbit, properties_of_plain
 from warrenmq.mend.ledger import key
+from warrenmq.storage.plain_properties import name_of_rabbit, properties_of_plain
 from warrenmq.storage.stored_message import encode_head
 
 if TYPE_CHECKING:

@@ -3,14 +3,15 @@
 One msgpack array with the body last, so that a reader who knows the body's size (index records do) takes
 it off the end without decoding anything:
 
-    95 | 01 | exchange (str) | routing keys (array of str) | properties (array or nil) | body (bin)
+    95 | 01 | exchange (str) | routing keys (array of str) | properties (array, bin or nil) | body (bin)
     ^    ^                                                                               '- stored[-size:]
     |    version
     array of 5: never 131, which begins an Erlang term, so RabbitMQ's own messages are told by one byte
 
 Properties are an array in AMQP's order, cut after the last one that is set; headers are a map, or a list when their
-AMQP types are known (typed_headers.py).  Everything before the body is the head; it is the same for all messages
-published alike, so publishers keep it.
+AMQP types are known (typed_headers.py).  Those of an AMQP client are its own bytes (bin; flags and values, RabbitMQ's
+`properties_bin`), which go out as they came in.  Everything before the body is the head; it is the same for all
+messages published alike, so publishers keep it.
 
 RabbitMQ stores `#basic_message{}` as an Erlang term here (reference: classic queue, section 7.3).
 """
@@ -26,7 +27,10 @@ from typing import Any
 
 import msgpack  # type: ignore[import-untyped]
 
+from warrenmq.erlang.amqp_table import properties_of_bytes
 from warrenmq.errors import CorruptFile, PreconditionFailed
+from warrenmq.storage.plain_properties import properties_of_plain
+from warrenmq.storage.properties import Properties
 from warrenmq.storage.typed_headers import TypedHeaders
 
 VERSION = 1
@@ -40,33 +44,16 @@ _MAX_BIN16 = 0xFFFF
 _pack_bin8, _pack_bin16, _pack_bin32 = Struct(">BB").pack, Struct(">BH").pack, Struct(">BI").pack
 
 
-@dataclass(frozen=True, slots=True)
-class Properties:
-    """AMQP 0-9-1's basic properties, in the order in which they are stored."""
-
-    content_type: str | None = None
-    content_encoding: str | None = None
-    headers: dict[str, Any] | None = None
-    delivery_mode: int | None = None
-    """1 transient, 2 persistent."""
-    priority: int | None = None
-    correlation_id: str | None = None
-    reply_to: str | None = None
-    expiration: str | None = None
-    """Time to live in milliseconds, as a decimal string."""
-    message_id: str | None = None
-    timestamp: datetime | int | None = None
-    """Seconds since 1970 where Python has no such date: beyond the year 9999."""
-    type: str | None = None
-    user_id: str | None = None
-    app_id: str | None = None
-    cluster_id: str | None = None
-
-
 _NAMES = tuple(each.name for each in fields(Properties))
 _HEADERS = _NAMES.index("headers")
 _KINDS = {"headers": dict, "delivery_mode": int, "priority": int, "timestamp": datetime}
 _TYPES = tuple(_KINDS.get(name, str) for name in _NAMES)
+
+
+def encode_raw_head(exchange: str, routing_keys: list[str], raw_properties: bytes) -> bytes:
+    """Everything before the body, with properties as an AMQP client sent them; whoever calls has checked these."""
+    array: bytes = msgpack.packb((VERSION, exchange, routing_keys, raw_properties))
+    return _ARRAY_OF_5 + array[1:]
 
 
 def encode_head(exchange: str, routing_keys: list[str], properties: Properties | None) -> bytes:
@@ -116,13 +103,16 @@ class StoredMessage:
 
     exchange: str
     routing_keys: list[str]
-    property_values: list[Any]
+    stored_properties: list[Any] | bytes
+    """The values of Properties, or the bytes of an AMQP client."""
     body: bytes
 
     @cached_property
     def properties(self) -> Properties:
         """Made when somebody asks: most consumers only look at the body."""
-        return Properties(*self.property_values)
+        if isinstance(self.stored_properties, bytes):
+            return properties_of_plain(properties_of_bytes(self.stored_properties)).properties or Properties()
+        return Properties(*self.stored_properties)
 
 
 def decode(stored: bytes, path: str = "a stored message", offset: int = 0) -> StoredMessage:
@@ -133,10 +123,20 @@ def decode(stored: bytes, path: str = "a stored message", offset: int = 0) -> St
         parts = _unpack(stored)
     except (TypeError, ValueError, OverflowError) as why:
         raise CorruptFile(path, offset, f"it is not msgpack ({why})") from why
-    if problem := _shape_problem(parts) or (parts[3] and (_take_headers(parts[3]) or _problem(parts[3]))):
+    if problem := _shape_problem(parts) or (parts[3] and _properties_problem(parts[3])):
         raise CorruptFile(path, offset, problem)
     _, exchange, routing_keys, values, body = parts
     return StoredMessage(exchange, routing_keys, values or [], body)
+
+
+def _properties_problem(stored: list[Any] | bytes) -> str | None:
+    if isinstance(stored, list):
+        return _take_headers(stored) or _problem(stored)
+    try:
+        properties_of_bytes(stored)
+    except CorruptFile as why:
+        return f"its properties make no sense: {why.reason}"
+    return None
 
 
 def _take_headers(values: list[Any]) -> str | None:
@@ -162,7 +162,7 @@ def _shape_problem(parts: Any) -> str | None:
         and isinstance(parts[1], str)
         and isinstance(parts[2], list)
         and all(isinstance(key, str) for key in parts[2])
-        and (parts[3] is None or isinstance(parts[3], list))
+        and (parts[3] is None or isinstance(parts[3], list | bytes))
         and isinstance(parts[4], bytes)
     ):
         return "it is not an array of version, exchange, routing keys, properties and body"

@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.golden import CASES, manifest
-from warrenmq.inspect.convert import name_of_rabbit, properties_as_plain, properties_of_plain
-from warrenmq.storage.stored_message import Properties, decode, encode, encode_head
+from warrenmq.storage.plain_properties import name_of_rabbit, properties_as_plain, properties_of_plain
+from warrenmq.storage.properties import Properties
+from warrenmq.storage.stored_message import decode, encode, encode_head
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=5)
 B64 = st.sampled_from(["gA==", "//8="]).map(lambda coded: {"b64": coded})

@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from struct import Struct
 from typing import Any, NamedTuple
 
-from warrenmq.storage.stored_message import Properties
+from warrenmq.storage.properties import Properties
 from warrenmq.storage.typed_headers import TypedHeaders, time_of
 
 _INT, _LONG = 1 << 31, 1 << 63
