@@ -10,10 +10,10 @@ from warrenmq.errors import PreconditionFailed
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from warrenmq.actors.confirms import Confirm
     from warrenmq.actors.queue_consumers import Outlet
     from warrenmq.runtime import From
     from warrenmq.storage.queue_message import Fetched, Publication
+    from warrenmq.storage.unconfirmed import Promise
     from warrenmq.storage.variable_queue import Depths
 
 
@@ -34,7 +34,7 @@ class Publish:
     """
 
     publication: Publication
-    confirm: Confirm
+    confirm: Promise
     publisher: Publisher
     sender: int = 0
     """The sender's trace id, ..."""

@@ -29,6 +29,7 @@ from warrenmq.supervisors import start_child
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from warrenmq.actors.message_sender import MessageIds
     from warrenmq.routing import Router
     from warrenmq.runtime import From, Name
     from warrenmq.settings import Settings
@@ -50,12 +51,14 @@ def queue_name(name: str) -> Name:
 class Vhost:
     """What outlives the processes of a vhost, as ETS tables and Mnesia do; shared by them and the face."""
 
+    name: str
     directory: VhostDirectory
     disk: Disk
     settings: Settings
     definitions: Definitions
     router: Router
     resources: Resources
+    ids: MessageIds
     transient_queues: dict[str, QueueRecord] = field(default_factory=dict)
 
     def queue(self, name: str) -> QueueRecord | None:

@@ -28,7 +28,8 @@ class ActorCalls(ABC):
     """The part of a Broker that calls actors."""
 
     runtime: Runtime
-    _vhost: Vhost
+    vhost: Vhost
+    """The tables of the virtual host."""
 
     @abstractmethod
     def check_open(self) -> None:
@@ -47,7 +48,7 @@ class ActorCalls(ABC):
                 return self.runtime.whereis(name)
             except ActorDeadError:
                 self.check_open()
-                if self._vhost.queue(queue) is None:
+                if self.vhost.queue(queue) is None:
                     msg = f"there is no queue {queue!r}; declare it first"
                     raise NotFound(msg) from None
                 if waited > RESTART_PATIENCE:

@@ -17,6 +17,7 @@ from warrenmq.actor_calls import ActorCalls
 from warrenmq.actors.alarm import RABBIT_ALARM, GetAlarms
 from warrenmq.actors.confirms import Confirm
 from warrenmq.actors.disk_monitor import RABBIT_DISK_MONITOR, SetDiskFreeLimit
+from warrenmq.actors.message_sender import MessageIds
 from warrenmq.actors.msg_store_messages import Statistics
 from warrenmq.actors.queue_messages import Drain, Info, Purge
 from warrenmq.actors.vhost_process import (
@@ -34,7 +35,7 @@ from warrenmq.consumer import CLOSED
 from warrenmq.errors import BrokerClosed, Error, NotFound
 from warrenmq.handles import Exchange, Queue
 from warrenmq.log import Log
-from warrenmq.publisher import MessageIds, Publishing
+from warrenmq.publisher import Publishing
 from warrenmq.routing import Binding, ExchangeSpec, Router
 from warrenmq.run_trace import RunTrace
 from warrenmq.runtime import Threads
@@ -120,12 +121,13 @@ class Broker(ActorCalls):
             vhost_directory = self._directory.vhost(vhost)
             definitions = Definitions.open(disk, vhost_directory.definitions, vhost_directory.quarantine)
             self.resources = Resources(memory, disk, path, settings)
-            self._vhost = Vhost(vhost_directory, disk, vhost_directory.settings, definitions, Router(), self.resources)
             boot = self._directory.next_boot()
             self.ids = MessageIds(runtime, boot, runtime.lock())
+            self.vhost = Vhost(vhost, vhost_directory, disk, vhost_directory.settings, definitions, Router(), self.resources,
+                                self.ids)  # fmt: skip
             if trace is not None:
                 self._trace = RunTrace(trace, runtime, boot, settings)
-            self._root = runtime.start(RabbitSup, self._vhost, name=RABBIT_SUP)
+            self._root = runtime.start(RabbitSup, self.vhost, name=RABBIT_SUP)
             self.call_named(RABBIT_ALARM, GetAlarms())  # what the monitors found at once is in force from here on
         except BaseException:
             if self._trace is not None:
@@ -186,7 +188,7 @@ class Broker(ActorCalls):
     def queue(self, name: str) -> Queue:
         """A queue that exists (AMQP's passive declare); NotFound when it does not."""
         self.check_open()
-        if self._vhost.queue(name) is None:
+        if self.vhost.queue(name) is None:
             msg = f"there is no queue {name!r}; declare it first"
             raise NotFound(msg)
         return Queue(self, name)
@@ -246,9 +248,9 @@ class Broker(ActorCalls):
         """A snapshot of queues, stores, actors and alarms, and of who waits for the alarms to clear."""
         self.check_open()
         queues = []
-        for name in sorted(self._vhost.router.queues):
+        for name in sorted(self.vhost.router.queues):
             with suppress(NotFound):
-                record = self._vhost.queue(name)
+                record = self.vhost.queue(name)
                 info, _ = self.call_queue(name, Info())
                 queues.append(QueueStats.of(name, info, durable=record is not None and record.durable))
         stores = [StoreStats.of(name, self.call_named(name, Statistics()))
@@ -311,12 +313,12 @@ class Broker(ActorCalls):
             channel.put(CLOSED)
         if self._trace is not None:
             self._trace.end(clean=clean)
-        self._vhost.definitions.close()
+        self.vhost.definitions.close()
         self._directory.close()
         log.info("broker closed", path=self.path, clean=clean)
 
     def _drain(self, timeout: float | None) -> None:
-        for name in list(self._vhost.router.queues):
+        for name in list(self.vhost.router.queues):
             with suppress(Error, ActorDeadError, Timeout):
                 self.runtime.call(queue_name(name), Drain(), timeout)
 
@@ -344,7 +346,7 @@ class Broker(ActorCalls):
         except AttributeError:
             credit = self.settings.credit_flow_default_credit[0]
             self._local.publishing = Publishing(
-                self.runtime, self._vhost.router, self.ids, credit, self.trace(), self.address,
+                self.runtime, self.vhost.router, self.ids, credit, self.trace(), self.address,
                 self.resources.alarms, self.check_open,
             )  # fmt: skip
             return self._local.publishing  # type: ignore[no-any-return]

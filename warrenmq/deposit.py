@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from warrenmq.actors.confirms import Confirm
 from warrenmq.actors.queue_messages import Publish
-from warrenmq.publisher import Flow
+from warrenmq.publisher import WaitingFlow
 from warrenmq.storage.queue_message import Publication
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class Deposit:
         self._broker = broker
         self._queue = queue
         credit = broker.settings.credit_flow_default_credit[0]
-        self._flow = Flow(broker.runtime, broker.address(queue), credit)
+        self._flow = WaitingFlow(broker.runtime, broker.address(queue), credit)
         self.next_seq_id = broker.queue(queue).info().next_seq_id
         """What the queue will call the next message."""
 

@@ -398,13 +398,13 @@ def test_nothing_of_a_binding_is_left_when_it_is_gone(host: SimulatedHost) -> No
     broker = host.open()
     broker.declare_exchange("e", "direct")
     broker.declare_queue("q")
-    router = broker._vhost.router
-    before = repr((router.bindings, router._routes, broker._vhost.definitions.bindings))
+    router = broker.vhost.router
+    before = repr((router.bindings, router._routes, broker.vhost.definitions.bindings))
     for number in range(50):
         broker.bind("q", "e", f"key.{number}")
     for number in range(50):
         broker.unbind("q", "e", f"key.{number}")
-    assert repr((router.bindings, router._routes, broker._vhost.definitions.bindings)) == before
+    assert repr((router.bindings, router._routes, broker.vhost.definitions.bindings)) == before
 
 
 def test_intervals_and_sizes_are_those_of_the_release_that_settled_on_them() -> None:

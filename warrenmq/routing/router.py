@@ -14,9 +14,12 @@ A message goes to a queue once, however many bindings match (reference/classic-q
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from warrenmq.errors import NotFound
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 EXCHANGE_TYPES = ("direct", "fanout")
 
@@ -61,8 +64,12 @@ class Router:
         for exchange in PREDECLARED:
             self.add_exchange(exchange)
 
-    def route(self, exchange: str, routing_key: str) -> tuple[str, ...]:
+    def route(self, exchange: str, routing_key: str, headers: Mapping[str, Any] | None = None,
+              more_keys: tuple[str, ...] = ()) -> tuple[str, ...]:  # fmt: skip
         """The queues that a message goes to, each once; NotFound when there is no such exchange."""
+        if more_keys:
+            keys = (routing_key, *more_keys)
+            return tuple(dict.fromkeys(queue for key in keys for queue in self.route(exchange, key, headers)))
         if not exchange:
             return self.queues.get(routing_key, ())
         spec = self.exchanges.get(exchange)

@@ -60,6 +60,9 @@ class Publication:
     """Bytes of the encoded properties, for the embed rule."""
     bodies: Sequence[bytes]
     persistent: bool
+    expiration: int | None = None
+    """Milliseconds that they may wait in a queue; None = as long as they have to."""
+    priority: int = 0
 
 
 class Fetched(NamedTuple):

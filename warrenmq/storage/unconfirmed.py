@@ -19,10 +19,11 @@ if TYPE_CHECKING:
 
 
 class Promise(Protocol):
-    """What the publisher holds (actors/confirms.py)."""
+    """What the publisher holds (actors/confirms.py); each queue that owes it an answer calls one of these, once."""
 
     def confirm(self) -> None: ...
     def nack(self, why: str) -> None: ...
+    def fail(self, error: Exception) -> None: ...
 
 
 Publication: TypeAlias = tuple[int, int, int, Promise]
