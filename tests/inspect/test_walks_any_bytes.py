@@ -14,29 +14,13 @@ from tests.support.rabbit_directory import (
     make,
     segment_publish,
 )
+from tests.support.walked import Bytes
 from warrenmq.inspect import index_v1
 from warrenmq.inspect.index_v1 import JournalFormat, SegmentFormat
 from warrenmq.inspect.rdq_walk import Gap, Record, walk
 
 MADE = [make(n, size) for n, size in enumerate((0, 1, 40, 300, 300, 800, 4096, 5000, 20, 2000, 600, 77))]
 FEW = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
-
-
-class Bytes:
-    """A file in memory, as reading.File."""
-
-    path = "made/0"
-
-    def __init__(self, data):
-        self.data = data
-        self.size = len(data)
-        self.notes = []
-
-    def pread(self, size, offset):
-        return self.data[offset : offset + size] if size > 0 else b""
-
-    def note(self, offset, reason):
-        self.notes.append((offset, reason))
 
 
 @st.composite

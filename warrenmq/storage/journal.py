@@ -223,7 +223,12 @@ def _end_without_doubt(data: bytes, offset: int) -> bytes:
 
 
 class Replay:
-    """What a journal file says: facts by segment number, and what had to be left out."""
+    """What a journal file says: facts by segment number, and what had to be left out.
+
+    Half a record that was copied to a wrong place claims bytes of the next ones.  So a publish without its own deliver is
+    in doubt: it is taken back if nothing in step follows it and a whole one begins inside it, and it gives way to a
+    whole one of its sequence id.
+    """
 
     def __init__(self, data: bytes, entry_count: int) -> None:
         self.facts: dict[int, Facts] = {}
@@ -235,12 +240,21 @@ class Replay:
         """Where the last action ends."""
         self._last_publish = -1
         self._last_ack_is_new = False
+        self._unmarked: set[int] = set()
+        """Sequence ids published without their own deliver behind them."""
+        self._doubtful = -1
+        """Where the last publish begins, if it is such a one."""
         self._entry_count = entry_count
         zeros = len(data.rstrip(b"\x00"))
         position, reason = self._run(data, 0)
-        while position < zeros:
-            resume = _next_publish(data, position + 1)
-            self.damage.append(Damage(position, resume - position, reason))
+        while True:
+            if self._doubtful >= 0 and (resume := self._inside(data)):
+                self.damage.append(Damage(self._doubtful, resume - self._doubtful, "a publish reaches into the next one"))
+            elif position < zeros:
+                resume = _next_publish(data, position + 1)
+                self.damage.append(Damage(position, resume - position, reason))
+            else:
+                break
             position, reason = self._run(data, resume)
         if zeros <= position < len(data):
             self._distrust_last(data, position)
@@ -252,6 +266,7 @@ class Replay:
         end = len(data)
         reason = "an action is cut off"
         highest = self.next_seq_id - 1
+        self._doubtful = -1
         while position + _ACTION_BYTES <= end:
             (action,) = _unpack_action(data, position)
             seq_id = action & _SEQ_ID
@@ -282,18 +297,47 @@ class Replay:
                 if not action and not any(data[position + 8 : position + 24]):
                     reason = "a message id is zero"
                     break
+                marked = data.startswith(_pack_action(_DELIVER | seq_id), stop)
                 if relative in facts.published:
-                    reason = f"sequence id {seq_id} is published twice"
-                    break
+                    if not (marked and seq_id in self._unmarked):
+                        reason = f"sequence id {seq_id} is published twice"
+                        break
+                    self._take_back(seq_id)
                 facts.published[relative] = data[position + _ACTION_BYTES : stop]
                 if action & _TRANSIENT:
                     facts.transient.add(relative)
+                if marked:
+                    self._doubtful = -1
+                else:
+                    self._unmarked.add(seq_id)
+                    self._doubtful = position
                 self._last_publish, position = position, stop
             highest = max(highest, seq_id)
             self.actions += 1
         self.next_seq_id = highest + 1
         self.end = position
         return position, reason
+
+    def _inside(self, data: bytes) -> int:
+        """Where a whole publish begins that the doubtful one took for its own, which is taken back then; 0 if there is none."""
+        start = self._doubtful
+        seq_id = _unpack_action(data, start)[0] & _SEQ_ID
+        number, relative = divmod(seq_id, self._entry_count)
+        inside = _next_publish(data, start + 1)
+        if inside >= start + _ACTION_BYTES + len(self.facts[number].published[relative]):
+            return 0
+        self._take_back(seq_id)
+        if self._last_publish == start:
+            self._last_publish = -1
+        return inside
+
+    def _take_back(self, seq_id: int) -> None:
+        """A publish was none; deliver and ack of its sequence id are left as they are: they were actions of their own."""
+        number, relative = divmod(seq_id, self._entry_count)
+        facts = self.facts[number]
+        del facts.published[relative]
+        facts.transient.discard(relative)
+        self._unmarked.discard(seq_id)
 
     def _distrust_last(self, data: bytes, position: int) -> None:
         """Zeros begin at `position`: take back the action before them if they may have replaced its end.

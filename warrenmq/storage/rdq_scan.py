@@ -12,9 +12,10 @@ What counts as a record at a position
     | at a position in the chain | then                                                                    |
     | -------------------------- | ----------------------------------------------------------------------- |
     | plausible                  | take it, go on behind it                                                |
-    | not plausible              | the chain is broken: if the record before is not alive, and a living    |
-    |                            | one begins inside it, then its size was wrong: go on in there (without  |
-    |                            | ids: if a trusted one begins within its first eight bytes)              |
+    | not plausible              | the chain is broken: if a living record begins inside the one before,   |
+    |                            | then its size was wrong: go on in there (if that one is alive, too:     |
+    |                            | only if another record or the end follows; without ids: if a trusted    |
+    |                            | one begins within its first eight bytes)                                |
     | broken: zeros              | skip them                                                               |
     | broken: anything else      | damaged: go on at the next plausible place, or at a trusted one soon    |
     |                            | behind it                                                               |
@@ -123,11 +124,24 @@ class _Scanner:
             return at
         msg_id, offset, total = self._records[-1]
         alive = self._alive
-        if offset + total != at or at >= self._size or (alive is not None and msg_id in alive):
+        if offset + total != at or at >= self._size:
             return at
+        if alive is not None and msg_id in alive:
+            return self._inside_a_copy(offset, at)
         # without ids only the ambiguity of zeros before a record is looked into: a body may hold whole records
         for candidate, inner in self._candidates(offset + 1, at if alive is not None else offset + 8):
             if self._msg_id(candidate) in alive if alive is not None else self._trusted(candidate, inner):
+                self._records.pop()
+                self._set_aside(offset, candidate)
+                return candidate
+        return at
+
+    def _inside_a_copy(self, offset: int, at: int) -> int:
+        """The chain broke behind a living record: half of one that was copied here claims bytes of the next ones."""
+        assert self._alive is not None
+        for candidate, inner in self._candidates(offset + 1, at):
+            behind = candidate + inner
+            if self._msg_id(candidate) in self._alive and (behind == self._size or self._plausible(behind)):
                 self._records.pop()
                 self._set_aside(offset, candidate)
                 return candidate

@@ -2,6 +2,10 @@
 
 Without a checksum, damage shows as a record that cannot be: a prefix 00, lengths that disagree, a mark without a publish.
 What is behind such bytes is still to be found, since a whole publish with its deliver mark is hardly ever seen by chance.
+
+Half a record that was copied to a wrong place claims bytes of the next ones.  So a publish without its own mark is in
+doubt: it is taken back if nothing in step follows it and a whole one begins inside it, and it gives way to a whole one of
+its position.
 """
 
 from __future__ import annotations
@@ -9,9 +13,10 @@ from __future__ import annotations
 import re
 from operator import ne
 from struct import Struct
+from typing import NamedTuple
 
 from warrenmq.storage.index_record import HEADER_BYTES, lengths_agree
-from warrenmq.storage.segment import MARK, MARK_BYTES, PERSISTENT, PUBLISH, RELATIVE, Facts
+from warrenmq.storage.segment import MARK, MARK_BYTES, PERSISTENT, PUBLISH, RELATIVE, Facts, pack_prefix
 from warrenmq.storage.stored_message import bin_header
 from warrenmq.storage.torn import Damage, in_doubt
 
@@ -33,6 +38,17 @@ _ANY_PUBLISH = re.compile(
 )
 
 
+class _Stop(NamedTuple):
+    """Where a run of records ends, before the end of the file or there."""
+
+    position: int
+    reason: str
+    next: int = 0
+    """Where records follow for certain, if that is known."""
+    doubtful: int = -1
+    """Where the run's last publish begins, if its own mark is not behind it."""
+
+
 def parse(data: bytes, entry_count: int) -> tuple[Facts, list[Damage]]:
     """What a segment file says; whatever the bytes, this returns.
 
@@ -40,46 +56,79 @@ def parse(data: bytes, entry_count: int) -> tuple[Facts, list[Damage]]:
     """
     facts = Facts()
     damage: list[Damage] = []
-    position, reason = _parse_run(data, 0, entry_count, facts)
-    while position < len(data):
-        resume = _next_publish(data, position + 1)
-        damage.append(Damage(position, resume - position, reason))
-        position, reason = _parse_run(data, resume, entry_count, facts)
-    return facts, damage
+    unmarked: set[int] = set()
+    stop = _parse_run(data, 0, entry_count, facts, unmarked)
+    while True:
+        if stop.doubtful >= 0 and (inside := _inside(data, stop.doubtful, facts)):
+            damage.append(Damage(stop.doubtful, inside - stop.doubtful, "a publish reaches into the next one"))
+            resume = inside
+        elif stop.position < len(data):
+            resume = stop.next or _next_publish(data, stop.position + 1)
+            damage.append(Damage(stop.position, resume - stop.position, stop.reason))
+        else:
+            return facts, damage
+        stop = _parse_run(data, resume, entry_count, facts, unmarked)
 
 
-def _parse_run(data: bytes, position: int, entry_count: int, facts: Facts) -> tuple[int, str]:
-    """Parse from `position` to the end, or to the first bytes that make no sense, and why."""
+def _inside(data: bytes, start: int, facts: Facts) -> int:
+    """Where a whole publish begins that the one at `start` took for its own, which is taken back then; 0 if there is none."""
+    relative = int.from_bytes(data[start : start + MARK_BYTES], "big") & RELATIVE
+    record = facts.published[relative]
+    inside = _next_publish(data, start + 1)
+    if inside >= start + MARK_BYTES + len(record):
+        return 0
+    del facts.published[relative]
+    for each in (facts.transient, facts.delivered, facts.acked):
+        each.discard(relative)
+    return inside
+
+
+def _parse_run(data: bytes, position: int, entry_count: int, facts: Facts, unmarked: set[int]) -> _Stop:
+    """Parse from `position` to the end, or to the first bytes that make no sense; collects positions published without mark."""
     published, transient, delivered, acked = facts.published, facts.transient, facts.delivered, facts.acked
     end = len(data)
-    last_publish = last_size = look_again = -1
+    last_publish = last_size = look_again = doubtful = -1
     last_mark: set[int] | None = None  # what it was new to
     while position + MARK_BYTES <= end:
         prefix = data[position] << 8 | data[position + 1]
         relative = prefix & RELATIVE
         if relative >= entry_count:
-            return position, f"position {relative} is outside a segment of {entry_count} entries"
+            reason = f"position {relative} is outside a segment of {entry_count} entries"
+            return _Stop(position, reason, doubtful=doubtful)
         if prefix >= PUBLISH:
             body = position + _PUBLISH_BYTES
             if body > end:
-                return position, "a publish is cut off"
+                return _Stop(position, "a publish is cut off", doubtful=doubtful)
             size, embedded_size = _unpack_sizes(data, position)
             if size == last_size and position >= look_again:
                 after = _parse_alike(data, position, entry_count, facts)
                 look_again = after + _ALIKE * (_PUBLISH_BYTES + embedded_size)
                 if after > position:
-                    position, last_publish, last_mark = after, -1, delivered
+                    position, last_publish, last_mark, doubtful = after, -1, delivered, -1
                     continue
             stop = body + embedded_size
             if stop > end or (embedded_size and not lengths_agree(data, body, stop, size)):
-                return position, "a publish is cut off, or one of its lengths is wrong"
+                reason = "a publish is cut off, or one of its lengths is wrong"
+                return _Stop(position, reason, doubtful=doubtful)
+            marked = data.startswith(pack_prefix(MARK | relative), stop)
             if relative in published:
-                return position, f"position {relative} is published twice"
+                if not (marked and relative in unmarked):
+                    behind = stop + MARK_BYTES if marked else 0
+                    return _Stop(position, f"position {relative} is published twice", behind, doubtful)
+                for each in (transient, delivered, acked, unmarked):
+                    each.discard(relative)
             published[relative] = data[position + MARK_BYTES : stop]
             if not prefix & PERSISTENT:
                 transient.add(relative)
-            last_publish, position = position, stop
+            last_publish, doubtful, position = position, -1, stop
             last_size = size
+            if marked:
+                position += MARK_BYTES
+                delivered.add(relative)
+                last_mark = delivered
+            else:
+                unmarked.add(relative)
+                doubtful = last_publish
         elif prefix >= MARK:
             if relative in delivered:
                 last_mark = acked if relative not in acked else None
@@ -89,12 +138,15 @@ def _parse_run(data: bytes, position: int, entry_count: int, facts: Facts) -> tu
                 delivered.add(relative)
             elif not _in_step(data, position + MARK_BYTES):
                 # where records follow, only the publish of this mark was damaged, and it is set aside already
-                return position, "a mark without a publish is followed by bytes that are no record"
+                reason = "a mark without a publish is followed by bytes that are no record"
+                return _Stop(position, reason, doubtful=doubtful)
             position += MARK_BYTES
         else:
             start = _distrust_last(data, position, facts, last_publish, last_mark)
-            return start, "no record begins with the bits 00"
-    return position, "a record is cut off"
+            if start == doubtful:
+                doubtful = -1
+            return _Stop(start, "no record begins with the bits 00", doubtful=doubtful)
+    return _Stop(position, "a record is cut off", doubtful=doubtful)
 
 
 def _parse_alike(data: bytes, position: int, entry_count: int, facts: Facts) -> int:

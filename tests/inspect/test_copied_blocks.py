@@ -1,0 +1,118 @@
+"""A block of an index file or a store's file that also stands in another place: what no changed byte touches is found.
+
+The block may end in half a record, which claims the bytes of the records behind it for its own.
+"""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support.damage import Damage, apply
+from tests.support.fuzzing import examples
+from tests.support.rabbit_directory import journal_ack, journal_publish, make, segment_publish
+from tests.support.walked import Bytes
+from warrenmq.inspect import index_v1
+from warrenmq.inspect.entries import SegmentFacts
+from warrenmq.inspect.index_v1 import JournalFormat, SegmentFormat
+from warrenmq.inspect.rdq_walk import Record, walk
+from warrenmq.storage.journal import Replay
+from warrenmq.storage.rdq_scan import scan
+from warrenmq.storage.segment_parser import parse
+
+MANY = examples(300)
+SIZES = (0, 1, 40, 300, 300, 800, 4000, 20, 2000, 600, 77, 30)
+MADE = [make(n, size) for n, size in enumerate(SIZES)]
+ENTRY_COUNT = 16
+numbers = st.lists(st.sampled_from(range(len(MADE))), min_size=2, max_size=len(MADE), unique=True)
+
+
+def read_segment(data: bytes) -> SegmentFacts:
+    return index_v1.read(Bytes(data), SegmentFormat(0, ENTRY_COUNT))[0]
+
+
+def read_journal(data: bytes) -> SegmentFacts:
+    return index_v1.read(Bytes(data), JournalFormat())[0]
+
+
+@st.composite
+def copied(draw: st.DrawFn, data: bytes) -> Damage:
+    """A block of the file put over another place of it, or between."""
+    at, other = draw(st.integers(0, len(data) - 1)), draw(st.integers(0, len(data) - 1))
+    kind = draw(st.sampled_from(["stray", "stray", "double"]))
+    return Damage(kind, "file", at, draw(st.integers(1, 1500)), other)
+
+
+def parts_of(order: list[int], embedded: list[bool], *, journal: bool) -> list[bytes]:
+    publish = journal_publish if journal else segment_publish
+    return [publish(n, MADE[n], embedded=embedded[n]) for n in order]
+
+
+@pytest.mark.parametrize("journal", [False, True])
+@MANY
+@given(data=st.data(), order=numbers, embedded=st.lists(st.booleans(), min_size=12, max_size=12), acked=st.sets(st.integers(0, 11)))
+def test_a_copied_block_costs_an_index_file_nothing_but_what_it_covers(
+    journal: bool, data: st.DataObject, order: list[int], embedded: list[bool], acked: set[int]
+) -> None:
+    parts = parts_of(order, embedded, journal=journal)
+    acks = [journal_ack(n) if journal else (0x4000 | n).to_bytes(2, "big") for n in sorted(acked & {*order})]
+    clean = b"".join([*parts, *acks])
+    damage = data.draw(copied(clean))
+    after = apply({"file": clean}, [damage])["file"]
+    facts = read_journal(after) if journal else read_segment(after)
+    replay = Replay(after, ENTRY_COUNT).facts if journal else {0: parse(after, ENTRY_COUNT)[0]}
+    begins_at = 0
+    inserted = len(after) - len(clean)
+    covers = damage.at, damage.at + (0 if inserted else damage.size)
+    for n, part in zip(order, parts, strict=True):
+        start, end = begins_at, begins_at + len(part)
+        begins_at = end
+        if (start < covers[1] and covers[0] < end) or (inserted and start < covers[0] < end):
+            continue
+        entry = facts.published.get(n)
+        assert entry is not None, f"{n} is lost"
+        body = after[entry.offset + entry.head : entry.offset + entry.head + entry.stored_size]
+        assert (entry.msg_id, body) == (MADE[n].msg_id, MADE[n].term if embedded[n] else b"")
+        assert replay[0].published.get(n) == part[8 if journal else 2 : -8 if journal else -2], f"{n} is lost to a start"
+
+
+@MANY
+@given(data=st.data(), order=numbers, fill=st.sampled_from([b"", b"\xff"]), wanted=st.booleans())
+def test_a_copied_block_costs_a_stores_file_nothing_but_what_it_covers(
+    data: st.DataObject, order: list[int], fill: bytes, wanted: bool
+) -> None:
+    made = [make(n, SIZES[n], fill=fill) for n in order]
+    clean = b"".join(each.record for each in made)
+    damage = data.draw(copied(clean))
+    after = apply({"file": clean}, [damage])["file"]
+    ids = {each.msg_id for each in made}
+    walked = [(each.msg_id, each.offset) for each in walk(Bytes(after), ids) if isinstance(each, Record)]
+    scanned = [(each[0], each[1]) for each in scan(Scanned(after), ids if wanted else None).records]
+    begins_at = 0
+    inserted = len(after) - len(clean)
+    for each in made:
+        start, end = begins_at, begins_at + len(each.record)
+        begins_at = end
+        if inserted:
+            if start < damage.at < end:
+                continue
+            start += inserted if start >= damage.at else 0
+        elif start < damage.at + damage.size and damage.at < end:
+            continue
+        assert (each.msg_id, start) in walked
+        if wanted:
+            assert (each.msg_id, start) in scanned
+
+
+class Scanned:
+    """A file in memory, as storage/disk.py has them."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+
+    def size(self) -> int:
+        return len(self._data)
+
+    def pread(self, size: int, offset: int) -> bytes:
+        return self._data[offset : offset + size]
