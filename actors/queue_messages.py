@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from warrenmq.errors import PreconditionFailed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
+    from pykka import ActorRef
+
+    from warrenmq.actors.limiter import Limiter
     from warrenmq.actors.queue_consumers import Outlet
     from warrenmq.runtime import From
     from warrenmq.storage.queue_message import Fetched, Publication
@@ -54,6 +57,17 @@ class Ack:
 
 
 @dataclass(slots=True)
+class Acks:
+    """Consumer -> queue: these deliveries are done with, in the order in which they were delivered.
+
+    What a client acks one by one, but in one go, costs the queue one message.
+    """
+
+    consumer: int
+    tags: list[int]
+
+
+@dataclass(slots=True)
 class Reject:
     """Consumer -> queue: nack or reject.  Priority 0: it must not overtake (974789eb3c)."""
 
@@ -65,10 +79,20 @@ class Reject:
 
 @dataclass(slots=True)
 class Taken:
-    """Consumer -> queue: the application took so many deliveries from its channel (notify_sent)."""
+    """Consumer -> queue: so many deliveries were taken, by the application or by the client's socket (notify_sent).
+
+    A channel says it of every delivery sooner or later, of those to a cancelled consumer, too; getters never do.
+    """
 
     consumer: int
     count: int
+
+
+@dataclass(slots=True)
+class Resume:
+    """Limiter -> queue: this channel, which refused a delivery, has room again."""
+
+    channel: ActorRef[Any]
 
 
 @dataclass(slots=True)
@@ -81,18 +105,31 @@ class MsgsOnDisk:
 
 @dataclass(slots=True)
 class Consume:
-    """Call: have messages sent to `outlet`, up to `prefetch` unacked ones (0 = no limit)."""
+    """Call: have messages sent to `outlet`, up to `prefetch` unacked ones (0 = no limit).
+
+    Refused with AccessRefused where exclusiveness forbids it.
+    """
 
     consumer: int
+    """Unique in the broker, and never used twice: a client that reuses its consumer tag is a new consumer."""
     outlet: Outlet
     prefetch: int
     no_ack: bool
     exclusive: bool
+    channel: ActorRef[Any] | None = None
+    """Whose death gives back what this consumer holds; the queue monitors it.  None for the embedded face."""
+    consumer_tag: str = ""
+    priority: int = 0
+    """Higher ones are served first (x-priority)."""
+    limiter: Limiter | None = None
+    """The channel's, one for all its consumers, whether or not a limit is set."""
+    arguments: Mapping[str, Any] | None = None
+    """As the client gave them, for ListConsumers."""
 
 
 @dataclass(slots=True)
 class Cancel:
-    """Call: no more deliveries; those in `untaken` (tags) go back, the others may still be acked."""
+    """Call or cast: no more deliveries; those in `untaken` (tags) go back, the others may still be acked."""
 
     consumer: int
     untaken: list[int]
@@ -100,11 +137,35 @@ class Cancel:
 
 @dataclass(slots=True)
 class Get:
-    """Call: one message, or None after `timeout` seconds (0 = at once)."""
+    """Call: one message (Got), or None after `timeout` seconds (0 = at once); no limit holds it back.
+
+    Who gets keeps one id for all its gets of a queue; it is no consumer to anybody else.
+    """
 
     consumer: int
     no_ack: bool
     timeout: float
+    channel: ActorRef[Any] | None = None
+    """As in Consume."""
+
+
+@dataclass(slots=True)
+class Got:
+    """The reply to a Get."""
+
+    tag: int
+    message: Fetched
+    ready: int
+    """Messages that are left (message-count of basic.get-ok)."""
+
+
+@dataclass(slots=True)
+class ChannelClosed:
+    """Call, by a channel that closes: answered when everything that it held unacked here is back in the queue and
+    its consumers are gone (notify_down).  For a channel that dies the queue finds out by itself.
+    """
+
+    channel: ActorRef[Any]
 
 
 @dataclass(slots=True)
@@ -140,6 +201,26 @@ class Info:
 
 
 @dataclass(slots=True)
+class ListConsumers:
+    """Call: the reply is a list of ConsumerInfo, oldest first."""
+
+
+@dataclass(slots=True, frozen=True)
+class ConsumerInfo:
+    """A consumer that messages are pushed to (rabbit_amqqueue:consumers)."""
+
+    channel: ActorRef[Any] | None
+    consumer_tag: str
+    ack_required: bool
+    prefetch: int
+    exclusive: bool
+    priority: int
+    active: bool
+    """False for one that waits behind a single active consumer."""
+    arguments: Mapping[str, Any]
+
+
+@dataclass(slots=True)
 class Refused:
     """A reply: the call was refused with this error, and nothing changed."""
 
@@ -153,6 +234,7 @@ class QueueInfo:
     ready: int
     unacked: int
     consumers: int
+    """Those that messages are pushed to (consumer-count of queue.declare-ok)."""
     depths: Depths
     unconfirmed: bool
     next_seq_id: int
