@@ -186,3 +186,15 @@ def test_what_stands_behind_the_last_entry_of_a_segment_is_no_message_of_the_nex
     [damage] = found["damaged"]
     assert (damage["file"].rpartition("/")[2], damage["offset"]) == ("0.qi", 128)
     assert [row["sha256"] for row in found["queues"][0]["messages"]] == [each.sha256 for each in made]
+
+
+def test_a_dry_run_names_the_body_file_that_is_cut_because_its_index_is_mended(tmp_path):
+    made = [make(n) for n in range(2)]
+    node = Node(tmp_path)
+    bodies, offsets = qs_file(made)
+    (node.queue / "0.qs").write_bytes(bodies[:-5])
+    entries = {n: qi_entry(each, offsets[n], len(each.term)) for n, each in enumerate(made)}
+    (node.queue / "0.qi").write_bytes(qi_file(entries, 2))
+    would = repair(str(tmp_path), dry_run=True).changes
+    assert [change.file.rpartition("/")[2] for change in would] == ["0.qi", "0.qs"]
+    assert repair(str(tmp_path), dry_run=False).changes == would

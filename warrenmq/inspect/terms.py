@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import os
-import zlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-import msgpack  # type: ignore[import-untyped]
-
 from warrenmq.erlang.dets import read_recovery_terms
 from warrenmq.errors import CorruptFile
-from warrenmq.storage.recovery_terms import FILE_NAME
+from warrenmq.storage.recovery_terms import FILE_NAME, parse
 
 if TYPE_CHECKING:
     from warrenmq.inspect.layout import QueueFolder, Vhost
@@ -32,18 +29,9 @@ def recovery_terms(findings: Findings, vhost: Vhost) -> Callable[[QueueFolder], 
             findings.note(path, why.offset, why.reason)
 
     def terms(queue: QueueFolder) -> dict[str, Any] | None:
-        ours = _ours(findings.read(f"{queue.path}/{FILE_NAME}") or b"")
+        ours = parse(findings.read(f"{queue.path}/{FILE_NAME}") or b"")
         if ours is not None:
-            return ours
+            return {"next_seq_id": ours.next_seq_id, "next_deliver_seq_id": ours.next_deliver_seq_id}
         return saved.get(os.path.basename(os.path.realpath(queue.path)))
 
     return terms
-
-
-def _ours(stored: bytes) -> dict[str, Any] | None:
-    if not stored[4:] or zlib.crc32(stored[4:]) != int.from_bytes(stored[:4], "big"):
-        return None
-    match msgpack.unpackb(stored[4:]):
-        case [1, int() as next_seq_id, int() as next_deliver_seq_id, *_]:
-            return {"next_seq_id": next_seq_id, "next_deliver_seq_id": next_deliver_seq_id}
-    return None

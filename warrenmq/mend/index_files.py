@@ -188,14 +188,16 @@ class Version2:
         """`unreadable`: sequence ids of messages whose bodies are not in N.qs, or are no messages."""
         count = index_v2.entry_count(self._findings, self._folder, self._numbers)
         for number in self._numbers:
-            if self._mend_index(changes, number, count, unreadable):
-                self._mend_bodies(changes, number, count)
+            if (kept := self._mend_index(changes, number, count, unreadable)) is not None:
+                self._mend_bodies(changes, number, count, kept)
 
-    def _mend_index(self, changes: Changes, number: int, count: int, unreadable: Container[int]) -> bool:
-        """False when nothing of the segment is left."""
+    def _mend_index(
+        self, changes: Changes, number: int, count: int, unreadable: Container[int]
+    ) -> list[Entry] | None:
+        """The entries that the file has now, or would have; None when nothing of the segment is left."""
         file = self._findings.open(f"{self._folder}/{number}{qi.EXTENSION}")
         if file is None:
-            return False
+            return None
         with file:
             data = file.pread(file.size, 0)
         header = qi.unpack_header(qi.MAGIC, data)
@@ -206,7 +208,7 @@ class Version2:
         lost = len(entries) - len(keep)
         _, _, damage = qi.parse(data)
         if not damage and not lost and not foreign and (len(data) - qi.HEADER_BYTES) % qi.ENTRY_BYTES == 0:
-            return True
+            return entries
         why = [f"byte {each.offset}: {each.reason}" for each in damage]
         why += [foreign] if foreign else []
         why += [f"{lost} unreadable messages set aside"] if lost else []
@@ -215,21 +217,20 @@ class Version2:
             bodies = f"{self._folder}/{number}{qs.EXTENSION}"
             if os.path.exists(bodies):
                 changes.remove(bodies, "nothing refers to it; removed")
-            return False
+            return None
         last = max(max(keep) - first, (len(data) - qi.HEADER_BYTES) // qi.ENTRY_BYTES - 1)
         entries_anew = b"".join(_packed(keep.get(first + position)) for position in range(min(last + 1, count)))
         why.append(f"written anew with its {len(keep)} messages")
         changes.replace(file.path, [qi.pack_header(qi.MAGIC, first, first + count), entries_anew], "; ".join(why))
-        return True
+        return list(keep.values())
 
-    def _mend_bodies(self, changes: Changes, number: int, count: int) -> None:
+    def _mend_bodies(self, changes: Changes, number: int, count: int, entries: list[Entry]) -> None:
         path = f"{self._folder}/{number}{qs.EXTENSION}"
         file = self._findings.open(path)
         if file is None:
             return
         with file:
             data = file.pread(file.size, 0)
-        entries, _ = index_v2.read(self._findings, self._folder, number, count)
         first = number * count
         used = max((each.offset + each.head + each.stored_size for each in entries if each.where == Where.QUEUE_STORE),
                    default=qi.HEADER_BYTES)  # fmt: skip

@@ -50,6 +50,11 @@ def take_terms(disk: Disk, directory: str) -> Terms | None:
     stored = disk.read(path)
     discard_terms(disk, directory)
     disk.sync_dir(directory)
+    return parse(stored)
+
+
+def parse(stored: bytes) -> Terms | None:
+    """What a file of them says; None if they cannot be read."""
     if not stored[4:] or zlib.crc32(stored[4:]) != int.from_bytes(stored[:4], "big"):
         return None
     match msgpack.unpackb(stored[4:]):
