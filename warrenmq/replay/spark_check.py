@@ -15,10 +15,11 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
+from warrenmq.replay.arrow_rows import Piece
 from warrenmq.replay.engine import Result
 from warrenmq.replay.rules import all_machines
 from warrenmq.replay.spark_engine import SUMMARIES_DDL, Summarise, conclude
-from warrenmq.replay.spark_source import Batches, Piece
+from warrenmq.replay.spark_source import Batches
 from warrenmq.trace.catalog import Catalog, Chunk, build_catalog
 from warrenmq.trace.events import SCHEMA_VERSION, Ev
 from warrenmq.trace.index import BROKER, ActorEntry, FileIndex, FrameEntry, Row, rows_of

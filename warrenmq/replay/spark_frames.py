@@ -1,12 +1,4 @@
-"""The public DataFrame of a trace, with names; the data source `warrenmq-trace`; and the way back to pieces.
-
-    run, actor, kind, ev, flag, t, seq, msg, peer, pseq, a, b, c      what one reads and queries
-    actor_id, parent_id, peer_id, ev_id, flag_id                      the numbers behind the names
-    actor_rows                                                        how many rows the actor wrote, where that is known
-
-`actor_rows` is what makes a filtered or stored DataFrame safe to check: if fewer rows of an actor are there, what
-is missing counts as missing, and rules that need it do not convict.
-"""
+"""The public DataFrame of a trace, with names (columns: arrow_rows.py), and the data source `warrenmq-trace`."""
 
 from __future__ import annotations
 
@@ -19,83 +11,17 @@ from itertools import groupby
 from typing import Any
 
 import pyarrow as pa  # type: ignore[import-untyped]
-import pyarrow.compute as pc  # type: ignore[import-untyped]
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
-from warrenmq.replay.names import flag_names
-from warrenmq.replay.spark_source import BATCH_ROWS, Batches, Piece, Pieces, local_name, look, map_pieces
+from warrenmq.replay.arrow_rows import DDL, Names, Piece, named_batches, names_of
+from warrenmq.replay.spark_source import Batches, Pieces, local_name, look, map_pieces
 from warrenmq.trace.block import decode_columns, frame_at, raw_columns
-from warrenmq.trace.catalog import Catalog, Chunk, Run
+from warrenmq.trace.catalog import Chunk
 from warrenmq.trace.reader import open_trace
-
-_STRINGS = ("run", "actor", "kind", "ev", "flag", "peer")
-COLUMNS = ("run", "actor", "kind", "ev", "flag", "t", "seq", "msg", "peer", "pseq", "a", "b", "c", "actor_id", "parent_id",
-           "peer_id", "ev_id", "flag_id", "actor_rows")  # fmt: skip
-DDL = ", ".join(f"{name} {'string' if name in _STRINGS else 'long'}" for name in COLUMNS)
-_SCHEMA = pa.schema([(name, pa.string() if name in _STRINGS else pa.int64()) for name in COLUMNS])
 
 PART_PIECES = 512
 """Pieces in one partition of the data source: half a million rows."""
-
-
-@dataclass(frozen=True)
-class Names:
-    """What a run's rows need besides themselves; small, goes to the workers by value."""
-
-    run: Run
-    rows: dict[int, int]
-    """Actor -> how many rows it wrote, where that is known."""
-
-
-def names_of(catalog: Catalog) -> list[Names]:
-    """One for each run."""
-    known: list[dict[int, int]] = [{} for _ in catalog.runs]
-    for (run, actor), coverage in catalog.coverage.items():
-        if coverage.end_known:
-            known[run][actor] = coverage.last_seq
-    return [Names(run, rows) for run, rows in zip(catalog.runs, known, strict=True)]
-
-
-class Naming:
-    """Names as Arrow arrays in which numbers are looked up."""
-
-    def __init__(self, names: Names) -> None:
-        run = names.run
-        ids = range(max(run.actors, default=0) + 1)
-        entries = [run.actors.get(actor) for actor in ids]
-        flags = flag_names(run.kinds)
-        self._run = pa.scalar(run.name)
-        self._names = pa.array([entry.name if entry else None for entry in entries], pa.string())
-        self._kinds = pa.array([entry.kind if entry else None for entry in entries], pa.string())
-        self._parents = pa.array([entry.parent if entry else None for entry in entries], pa.int64())
-        self._rows = pa.array([names.rows.get(actor) for actor in ids], pa.int64())
-        self._events = pa.array([run.event_name(event) for event in range(256)])
-        self._flags = pa.array([flags.get((word >> 8, word & 0xFF)) for word in range(1 << 16)], pa.string())
-
-    def batch(self, pieces: Sequence[Piece]) -> pa.RecordBatch:
-        rows = sum(chunk.rows for chunk, _ in pieces)
-        t, seq, msg, peer, pseq, a, b, c, who = (
-            pa.Array.from_buffers(
-                pa.int64(), rows, [None, pa.py_buffer(b"".join(columns[index] for _, columns in pieces))]
-            )
-            for index in range(9)
-        )
-        actor, word = pc.shift_right(who, 16), pc.bit_wise_and(who, 0xFFFF)
-        event, flag = pc.shift_right(word, 8), pc.bit_wise_and(word, 0xFF)
-        columns = {
-            "run": pa.repeat(self._run, rows), "actor": _look_up(self._names, actor),
-            "kind": _look_up(self._kinds, actor), "ev": self._events.take(event), "flag": self._flags.take(word), "t": t,
-            "seq": seq, "msg": msg, "peer": _look_up(self._names, peer), "pseq": pseq, "a": a, "b": b, "c": c,
-            "actor_id": actor, "parent_id": _look_up(self._parents, actor), "peer_id": peer, "ev_id": event,
-            "flag_id": flag, "actor_rows": _look_up(self._rows, actor),
-        }  # fmt: skip
-        return pa.RecordBatch.from_arrays([columns[name] for name in COLUMNS], schema=_SCHEMA)
-
-
-def _look_up(table: pa.Array, ids: pa.Array) -> pa.Array:
-    known = pc.and_(pc.greater_equal(ids, 0), pc.less(ids, len(table)))
-    return table.take(pc.if_else(known, ids, None))
 
 
 class NamedBatches:
@@ -107,22 +33,6 @@ class NamedBatches:
 
     def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
         return named_batches(self._names, self._unpack(batches))
-
-
-def named_batches(names: Sequence[Names], pieces: Iterator[Piece]) -> Iterator[pa.RecordBatch]:
-    """Pieces as Arrow batches of the public rows."""
-    namings: dict[int, Naming] = {}
-    for run, group in groupby(pieces, key=lambda piece: piece[0].run):
-        if run not in namings:
-            namings[run] = Naming(names[run])
-        pending: list[Piece] = []
-        for piece in group:
-            pending.append(piece)
-            if sum(chunk.rows for chunk, _ in pending) >= BATCH_ROWS:
-                yield namings[run].batch(pending)
-                pending = []
-        if pending:
-            yield namings[run].batch(pending)
 
 
 def read(spark: SparkSession, *paths: str | os.PathLike[str]) -> DataFrame:

@@ -20,6 +20,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 from pyspark.sql import DataFrame, SparkSession
 
+from warrenmq.replay.arrow_rows import BATCH_ROWS, Piece
 from warrenmq.trace.block import Kind, decode_columns, next_frame, raw_columns
 from warrenmq.trace.catalog import Catalog, Chunk, build_catalog
 from warrenmq.trace.index import FileIndex, index_file
@@ -35,11 +36,6 @@ _ROWS = pa.schema(
     [(name, pa.int32()) for name in ("run", "actor", "event", "flag")]
     + [(name, pa.int64()) for name in ("t", "seq", "msg", "peer", "pseq", "a", "b", "c")]
 )
-BATCH_ROWS = 65_536
-
-Piece = tuple[Chunk, list[memoryview]]
-"""Consecutive rows of one actor: where they are from, and their columns."""
-
 Batches = Iterable[pa.RecordBatch]
 Pieces = Callable[[Batches], Iterator[Piece]]
 """Unpacks what a task is given."""

@@ -1,0 +1,118 @@
+"""`warrenmq trace export TRACE --to FORMAT`: a trace in the formats of other tools."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, TextIO
+
+from warrenmq.errors import CallerError
+
+_LIMITS = {"perfetto": 1_000_000, "shiviz": 2_000}
+"""Rows that the tools can draw."""
+
+
+def add_parser(subparsers: Any) -> Any:
+    parser = subparsers.add_parser(
+        "trace",
+        help="write a trace in the format of another tool",
+        description="Traces in the formats of other tools. Exit status: 0 written, 2 nothing was written.",
+    )
+    export = parser.add_subparsers(dest="task", metavar="TASK", required=True).add_parser(
+        "export",
+        help="Perfetto, ShiViz, Parquet, or the report",
+        description="perfetto: a timeline for ui.perfetto.dev, one track an actor, arrows for casts and messages. "
+        "shiviz: a log for bestchai.bitbucket.io/shiviz with vector clocks. parquet: every row, with names, for DuckDB, "
+        "pandas or Spark. html: the report of `warrenmq replay --report`.",
+    )
+    export.add_argument("trace", metavar="TRACE", help="a directory of trace files, or one file")
+    export.add_argument("--to", required=True, choices=("perfetto", "shiviz", "parquet", "html"))
+    export.add_argument("-o", "--output", metavar="PATH", help="a file (default: stdout), for parquet a new folder")
+    export.add_argument("--actor", action="append", default=[], metavar="NAME", help="only this actor; may be repeated")
+    export.add_argument("--message", type=int, metavar="N", help="only rows about this message (column msg)")
+    export.add_argument("--from", dest="begin", type=float, default=0.0, metavar="S", help="seconds into the run")
+    export.add_argument("--until", type=float, metavar="S", help="seconds into the run")
+    export.add_argument("--limit", type=int, metavar="ROWS",
+                        help="the most rows to write (default: 1000000 for perfetto, 2000 for shiviz)")  # fmt: skip
+    return parser
+
+
+def run(args: argparse.Namespace) -> int:
+    if args.to in {"parquet", "html"}:
+        if args.output is None:
+            raise CallerError(f"--to {args.to} needs -o PATH.")
+        if args.actor or args.message is not None or args.begin or args.until is not None or args.limit is not None:
+            raise CallerError(f"--to {args.to} writes the whole trace; leave the options out that choose rows.")
+        return _parquet(args) if args.to == "parquet" else _report(args)
+    return _rows(args)
+
+
+def _rows(args: argparse.Namespace) -> int:
+    from warrenmq.replay.exports.perfetto import write_perfetto
+    from warrenmq.replay.exports.selection import Selection, select_rows
+    from warrenmq.replay.exports.shiviz import write_shiviz
+    from warrenmq.trace.reader import open_trace
+
+    limit = _LIMITS[args.to] if args.limit is None else args.limit
+    until = None if args.until is None else round(args.until * 1e9)
+    wanted = Selection(frozenset(args.actor), round(args.begin * 1e9), until, args.message)
+    with open_trace(args.trace) as trace:
+        rows = select_rows(trace, wanted)
+        first = next(rows, None)
+        if first is None:
+            raise CallerError("no row of the trace is what was asked for; widen --from, --until or --actor.")
+        with _output(args.output) as to:
+            if args.to == "perfetto":
+                written, more = write_perfetto(trace.catalog, _with(first, rows), to, limit)
+            else:
+                every = select_rows(trace, Selection(end_ns=until))
+                chosen = {(number, row[8] >> 16, row[1]) for number, row in _first(_with(first, rows), limit + 1)}
+                written, more = write_shiviz(
+                    trace.catalog, every, lambda number, row: (number, row[8] >> 16, row[1]) in chosen, to, limit
+                )
+    if more:
+        print(f"the first {written} rows were written; choose others with --from, --until, --actor, --message or --limit",
+              file=sys.stderr)  # fmt: skip
+    return 0
+
+
+def _with(first: Any, rest: Iterator[Any]) -> Iterator[Any]:
+    yield first
+    yield from rest
+
+
+def _first(rows: Iterator[Any], count: int) -> Iterator[Any]:
+    return (row for row, _ in zip(rows, range(count), strict=False))
+
+
+def _parquet(args: argparse.Namespace) -> int:
+    from warrenmq.trace.reader import open_trace
+
+    try:
+        from warrenmq.replay.exports.parquet import write_parquet
+    except ImportError as missing:
+        raise CallerError("Parquet needs pyarrow: pip install 'warrenmq[spark]'.") from missing
+    with open_trace(args.trace) as trace:
+        rows, files = write_parquet(trace, args.output)
+    print(f"{rows} rows in {files} files", file=sys.stderr)
+    return 0
+
+
+def _report(args: argparse.Namespace) -> int:
+    from warrenmq.replay import replay, write_report
+    from warrenmq.replay.report import require_plotly
+
+    require_plotly()
+    write_report(replay(args.trace, engine="python", picture=True), args.output)
+    return 0
+
+
+@contextmanager
+def _output(path: str | None) -> Iterator[TextIO]:
+    if path is None:
+        yield sys.stdout
+    else:
+        with open(path, "w", encoding="utf-8") as file:
+            yield file

@@ -1,0 +1,1 @@
+"""A trace, or a part of it, in the formats of other tools: Perfetto, ShiViz, Parquet."""
