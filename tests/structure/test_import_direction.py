@@ -28,7 +28,8 @@ MAY_IMPORT = {
     "replay": {"errors", "trace", "replay"},
     "bench": FACE | {"bench"},
     "mend": FACE | {"erlang", "inspect", "mend"},  # moves and mends directories, through a broker where it publishes
-    "cli": FACE | {"bench", "replay", "cli", "inspect", "mend"},
+    "amqp": FACE | {"erlang", "amqp"},  # clients over the network, at a broker
+    "cli": FACE | {"amqp", "bench", "replay", "cli", "inspect", "mend"},
     "__main__": {"cli"},
 }
 """Rooms; every module that lies directly in warrenmq/ is `face`, but for those that have a line of their own."""

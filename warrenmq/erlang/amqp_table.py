@@ -63,7 +63,7 @@ PROPERTIES = (
 
 CLASS_BASIC = 60
 
-_FIXED = {
+FIXED = {
     letter: Struct(">" + layout)
     for letter, layout in zip("bBsuIilLfdT", "bBhHiIqQfdQ", strict=True)
 }  # fmt: skip
@@ -107,6 +107,11 @@ def properties_of_bytes(data: bytes) -> dict[str, Any]:
     if reader.at != len(data):
         raise BadTable(reader.at, f"{len(data) - reader.at} bytes follow the last property")
     return found
+
+
+def table_of_bytes(data: bytes) -> list[Any]:
+    """What a field table without its size says."""
+    return _Bytes(data, 0, len(data)).table(0)
 
 
 def properties_of_record(record: tuple[Any, ...]) -> dict[str, Any]:
@@ -219,8 +224,8 @@ class _Bytes:
     def value(self, letter: str, depth: int) -> Any:
         if depth > MAX_DEPTH:
             raise BadTable(self.at, "tables are nested too deeply")
-        if letter in _FIXED:
-            layout = _FIXED[letter]
+        if letter in FIXED:
+            layout = FIXED[letter]
             raw = self.take(layout.size)
             (value,) = layout.unpack(raw)
             return value if letter not in "fd" or isfinite(value) else blob(raw)

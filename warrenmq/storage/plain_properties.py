@@ -41,7 +41,7 @@ def properties_of_plain(plain: dict[str, Any]) -> Converted:
     for name, value in plain.items():
         match name, value:
             case "headers", list():
-                values[name] = TypedHeaders(_table_of_plain(value))
+                values[name] = dict_of_plain(value)
             case "timestamp", int():
                 values[name] = time_of(value) or value
             case _, {"b64": coded}:
@@ -61,16 +61,18 @@ def name_of_rabbit(name: str) -> tuple[str, bool]:
     return name, False
 
 
+def dict_of_plain(table: list[Any]) -> TypedHeaders:
+    """Headers or arguments of the plain form; ValueError."""
+    return TypedHeaders(_table_of_plain(table))
+
+
 def properties_as_plain(properties: Properties) -> dict[str, Any]:
     """The plain form of ours."""
     plain: dict[str, Any] = {}
     for field in fields(properties):
         value = getattr(properties, field.name)
-        if isinstance(value, TypedHeaders):
-            stored = value.to_store()
-            plain[field.name] = _table_as_plain(stored) if isinstance(stored, list) else _table_of_dict(stored)
-        elif isinstance(value, dict):
-            plain[field.name] = _table_of_dict(value)
+        if isinstance(value, dict):
+            plain[field.name] = table_of_dict(value)
         elif isinstance(value, datetime):
             plain[field.name] = _seconds(value)
         elif value is not None:
@@ -120,7 +122,10 @@ def _plain(value: Any) -> Any:
 # -- headers without types
 
 
-def _table_of_dict(headers: dict[str, Any]) -> list[Any]:
+def table_of_dict(headers: dict[str, Any]) -> list[Any]:
+    """The plain form of headers or arguments, with the types that they came with where they are known."""
+    if isinstance(headers, TypedHeaders) and isinstance(stored := headers.to_store(), list):
+        return _table_as_plain(stored)
     return [[name, *_typed(value)] for name, value in headers.items()]
 
 
@@ -155,7 +160,7 @@ def _typed(value: Any) -> list[Any]:
         case list() | tuple():
             return ["A", [_typed(each) for each in value]]
         case dict():
-            return ["F", _table_of_dict(value)]
+            return ["F", table_of_dict(value)]
     return ["S", str(value)]
 
 

@@ -1,0 +1,107 @@
+"""What a channel is given of its connection, and what the two say to each other.
+
+    connection ─ Frames, Writable ──────────────────────────────► channel
+               ─ ConnectionClosing (call) ──────────────────────►
+               ◄ ChannelClosed, ChannelFailed, ChannelBlocked ───
+
+A channel writes its own bytes to the transport.  Source: rabbit_reader, rabbit_channel.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from pykka import ActorRef
+
+    from warrenmq.amqp.errors import AmqpError
+    from warrenmq.amqp.frames import Frame
+    from warrenmq.amqp.transport import Transport
+    from warrenmq.broker import Broker
+
+
+class User(Protocol):
+    """Who has logged in, and what he may do in the virtual host of the connection; cheap to ask."""
+
+    name: str
+    tags: frozenset[str]
+
+    def may_configure(self, name: str) -> bool:
+        """Declare and delete the exchange or queue `name`."""
+
+    def may_write(self, name: str) -> bool:
+        """Publish to the exchange, bind the queue or (as destination) the exchange `name`."""
+
+    def may_read(self, name: str) -> bool:
+        """Consume from the queue, bind to the exchange `name`."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionContext:
+    """The same for all channels of a connection."""
+
+    broker: Broker
+    """Of the virtual host; its name is broker.vhost.name."""
+    user: User
+    frame_max: int
+    capabilities: dict[str, Any]
+    """Of the client: consumer_cancel_notify and so on."""
+    transport: Transport
+    connection: ActorRef[Any]
+    """The ConnectionProcess, which also owns the connection's exclusive queues."""
+    name: str
+    """127.0.0.1:50000 -> 127.0.0.1:5672."""
+
+    def can(self, capability: str) -> bool:
+        """Whether the client announced this."""
+        return self.capabilities.get(capability) is True
+
+
+# -- connection -> channel
+
+
+@dataclass(slots=True)
+class Frames:
+    """All frames of one read that are this channel's, in order: METHOD, HEADER and BODY.
+
+    The first one of a channel's life is channel.open.
+    """
+
+    frames: list[Frame]
+
+
+@dataclass(slots=True)
+class Writable:
+    """io -> connection -> channel: what waited to be sent is below the low-water mark again."""
+
+
+@dataclass(slots=True)
+class ConnectionClosing:
+    """Call: give back what is unacked, and end; the answer (None) comes before the connection's close-ok."""
+
+
+# -- channel -> connection
+
+
+@dataclass(slots=True)
+class ChannelClosed:
+    """channel.close-ok has been sent or received: the number is free, and the channel ends."""
+
+    number: int
+
+
+@dataclass(slots=True)
+class ChannelFailed:
+    """A hard error: the connection closes with it."""
+
+    number: int
+    error: AmqpError
+
+
+@dataclass(slots=True)
+class ChannelBlocked:
+    """The channel has no credit left, or has again: the connection stops reading, or reads on."""
+
+    number: int
+    blocked: bool
