@@ -1,8 +1,9 @@
-"""`warrenmq trace export TRACE --to FORMAT`: a trace in the formats of other tools."""
+"""`warrenmq trace export` and `trace compare`: a trace in the formats of other tools, and beside another one."""
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,10 +18,12 @@ _LIMITS = {"perfetto": 1_000_000, "shiviz": 2_000}
 def add_parser(subparsers: Any) -> Any:
     parser = subparsers.add_parser(
         "trace",
-        help="write a trace in the format of another tool",
-        description="Traces in the formats of other tools. Exit status: 0 written, 2 nothing was written.",
+        help="export a trace for other tools, or compare two",
+        description="Traces in the formats of other tools, and beside each other. Exit status: 0 done, 2 nothing was done.",
     )
-    export = parser.add_subparsers(dest="task", metavar="TASK", required=True).add_parser(
+    tasks = parser.add_subparsers(dest="task", metavar="TASK", required=True)
+    _add_compare(tasks)
+    export = tasks.add_parser(
         "export",
         help="Perfetto, ShiViz, Parquet, or the report",
         description="perfetto: a timeline for ui.perfetto.dev, one track an actor, arrows for casts and messages. "
@@ -39,7 +42,50 @@ def add_parser(subparsers: Any) -> Any:
     return parser
 
 
+def _add_compare(tasks: Any) -> None:
+    compare = tasks.add_parser(
+        "compare",
+        help="two traces beside each other",
+        description="What changed from trace A to trace B: messages, delays, syncs, bytes written, garbage collection. "
+        "Lines whose numbers are 0 in both are left out.",
+    )
+    compare.add_argument("a", metavar="A", help="a directory of trace files, or one file")
+    compare.add_argument("b", metavar="B")
+    compare.add_argument("--json", action="store_true", help="print a list of {name, a, b, ratio}")
+
+
 def run(args: argparse.Namespace) -> int:
+    return _compare(args) if args.task == "compare" else _export(args)
+
+
+def _compare(args: argparse.Namespace) -> int:
+    from warrenmq.replay.measures import measure_trace
+    from warrenmq.replay.totals import changes, totals
+    from warrenmq.trace.reader import open_trace
+
+    numbers = []
+    for path in (args.a, args.b):
+        with open_trace(path) as trace:
+            numbers.append(totals(measure_trace(trace)))
+    found = changes(*numbers)
+    if args.json:
+        print(json.dumps([change.as_dict() for change in found]))
+        return 0
+    width = max((len(change.name) for change in found), default=0)
+    print(f"{'':{width}}  {'A':>14}  {'B':>14}  {'B / A':>7}")
+    for change in found:
+        ratio = "-" if change.ratio is None else f"{change.ratio:.2f}"
+        print(f"{change.name:{width}}  {_number(change.a):>14}  {_number(change.b):>14}  {ratio:>7}")
+    return 0
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return "-"
+    return f"{value:,.0f}" if value == int(value) or value >= 1_000 else f"{value:,.3f}"
+
+
+def _export(args: argparse.Namespace) -> int:
     if args.to in {"parquet", "html"}:
         if args.output is None:
             raise CallerError(f"--to {args.to} needs -o PATH.")
