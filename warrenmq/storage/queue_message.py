@@ -21,6 +21,7 @@ A small body is part of the position, so a beta or gamma that is not APART still
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import repeat
 from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
@@ -102,8 +103,12 @@ def bin_header(size: int) -> bytes:
     return _BIN32(0xC6, size)
 
 
-def records_of(publications: Sequence[Publication], embed_below: int) -> tuple[list[bytes], dict[int, bytes]]:
-    """Index records of publications, and by position the stored messages that are not embedded in them."""
+def records_of(publications: Sequence[Publication], embed_below: int, expiries: Sequence[int] | None = None,
+               ) -> tuple[list[bytes], dict[int, bytes]]:  # fmt: skip
+    """Index records of publications, and by position the stored messages that are not embedded in them.
+
+    `expiries` has a time for each publication.
+    """
     pack, join = _HEADER.pack, b"".join
     records: list[bytes] = []
     append = records.append
@@ -111,7 +116,7 @@ def records_of(publications: Sequence[Publication], embed_below: int) -> tuple[l
     last_head, last_size = b"", -1
     head_and_bin = b""
     embedded = 0
-    for publication in publications:
+    for publication, expiry in zip(publications, repeat(0) if expiries is None else expiries):  # noqa: B905
         prefix, msg, head = publication.id_prefix, publication.first_id, publication.head
         for body in publication.bodies:
             size = len(body)
@@ -121,10 +126,10 @@ def records_of(publications: Sequence[Publication], embed_below: int) -> tuple[l
                 embed = embeds(size, publication.properties_size, embed_below)
                 embedded = len(head_and_bin) + size if embed else 0
             if embedded:
-                append(join((pack(prefix, msg, 0, size, embedded), head_and_bin, body)))
+                append(join((pack(prefix, msg, expiry, size, embedded), head_and_bin, body)))
             else:
                 stored[len(records)] = head_and_bin + body
-                append(pack(prefix, msg, 0, size, 0))
+                append(pack(prefix, msg, expiry, size, 0))
             msg += 1
     return records, stored
 
@@ -147,6 +152,11 @@ def messages_of(first: int, records: Sequence[bytes], stored: dict[int, bytes], 
 def body_size(message: Message) -> int:
     """Bytes of the body, without head and properties."""
     return int.from_bytes(message[1][24:28], "big")
+
+
+def expiry_of(message: Message) -> int:
+    """When it expires, in microseconds since 1970; 0 = never."""
+    return int.from_bytes(message[1][16:24], "big")
 
 
 def in_memory(messages: Iterable[Message]) -> tuple[int, int]:

@@ -22,20 +22,13 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
+from typing import TYPE_CHECKING, ClassVar
 
 from warrenmq.storage.paging import MESSAGE_BYTES
 from warrenmq.storage.queue_message import (
-    APART,
-    EMBEDDED_SIZE_AT,
-    IN_STORE,
-    INDEXED,
-    NOT_EMBEDDED,
-    PERSISTENT,
-    Fetched,
-    in_memory,
-    records_of,
-)
+    APART, EMBEDDED_SIZE_AT, IN_STORE, INDEXED, NOT_EMBEDDED, PERSISTENT, Fetched, body_size, in_memory, records_of,
+)  # fmt: skip
+from warrenmq.storage.queue_parts import body_bytes
 from warrenmq.storage.rates import Rates
 from warrenmq.storage.runs import runs
 from warrenmq.trace.events import Ev, State
@@ -46,55 +39,19 @@ if TYPE_CHECKING:
     from warrenmq.settings import Settings
     from warrenmq.storage.queue_index_protocol import Index
     from warrenmq.storage.queue_message import Message, Publication
+    from warrenmq.storage.queue_parts import Depths, Store
+    from warrenmq.storage.recovery_terms import Terms
     from warrenmq.trace.recorder import ActorTrace
 
 PURGE_BATCH = 2_048
 """Messages that a purge drops at a time."""
 
 
-class Store(Protocol):
-    """What the queue needs of a message store (MsgStoreClient)."""
-
-    @property
-    def blocked(self) -> bool: ...
-    def write(self, msg_id: bytes, stored: bytes) -> None: ...
-    def remove(self, msg_ids: list[bytes]) -> None: ...
-    def read(self, msg_id: bytes) -> bytes | None: ...
-    def read_many(self, msg_ids: Sequence[bytes]) -> dict[bytes, bytes]: ...
-
-
-class Depths(NamedTuple):
-    """How many messages are in which state, and what the queue has in memory."""
-
-    alpha: int
-    beta: int
-    gamma: int
-    delta: int
-    ram_msg_count: int
-    """Ready messages whose body is in memory."""
-    ram_bytes: int
-    """Their bytes, and those of unacked messages."""
-    target_ram_count: float
-    """How many of them there should be; infinite = as many as there are."""
-
-    @property
-    def in_memory(self) -> int:
-        """Ready messages that are in memory, with or without their body."""
-        return self.alpha + self.beta + self.gamma
-
-
 class VariableQueue(ABC):
     """One queue's messages.  It belongs to its queue process and is not thread-safe."""
 
-    def __init__(
-        self,
-        index: Index,
-        persistent_store: Store,
-        transient_store: Store,
-        settings: Settings,
-        clock: Callable[[], int],
-        trace: ActorTrace | None = None,
-    ) -> None:
+    def __init__(self, index: Index, persistent_store: Store, transient_store: Store, settings: Settings,
+                 clock: Callable[[], int], trace: ActorTrace | None = None) -> None:  # fmt: skip
         """`clock` gives nanoseconds; `recovered` must be called before anything else."""
         self.index = index
         self._persistent_store = persistent_store
@@ -110,6 +67,8 @@ class VariableQueue(ABC):
         """Ready messages whose body is in memory."""
         self.ram_bytes = 0
         """Bytes of bodies in memory, of ready and of unacked messages."""
+        self.ready_bytes: int | None = None
+        """Bytes of the bodies of all ready messages, if somebody asked for it (`count_bytes`)."""
         self._pending: dict[int, Message] = {}
         """Delivered, not acked; in order of delivery."""
         self._delivered_below = 0
@@ -162,18 +121,22 @@ class VariableQueue(ABC):
 
     # -- in
 
-    def publish(self, publications: Sequence[Publication], *, persistent: bool) -> tuple[int, dict[int, bytes]]:
+    def publish(self, publications: Sequence[Publication], *, persistent: bool,
+                expiries: Sequence[int] | None = None) -> tuple[int, dict[int, bytes]]:  # fmt: skip
         """Take messages in, in order; all of them are persistent, or none is.
 
+        `expiries` has a time for each publication (microseconds since 1970, 0 = none).
         Returns the first sequence id (the others follow it) and, by sequence id, the ids of persistent messages
         whose bodies went to the store: their confirms wait for it.
         """
         first = self.next_seq_id
-        records, stored = records_of(publications, self._embed_below)
+        records, stored = records_of(publications, self._embed_below, expiries)
         self.next_seq_id = first + len(records)
         if persistent:
             self._write(first, records, stored, persistent=True)
         self.rates.arrived(len(records))
+        if self.ready_bytes is not None:
+            self.ready_bytes += sum(len(body) for publication in publications for body in publication.bodies)
         self._enqueue(first, records, stored, persistent=persistent)
         self._operated(len(records))
         return first, {first + i: records[i][:16] for i in stored} if persistent and stored else {}
@@ -202,6 +165,7 @@ class VariableQueue(ABC):
             return []
         self.next_deliver_seq_id = max(self.next_deliver_seq_id, taken[-1][0] + 1)
         self.rates.left(len(taken), ack_required=ack_required)
+        self._left_ready(taken)
         fetched, lost = self._load(taken)
         if ack_required:
             self._record_pending_acks(taken)
@@ -223,6 +187,14 @@ class VariableQueue(ABC):
         """Give each message its payload; they are not ready any more."""
         absent = [message for message in taken if message[2] & APART and message[3] is None]
         self.ram_msg_count -= len(taken) - len(absent)
+        return self._with_payloads(taken, absent)
+
+    def unacked_messages(self, seq_ids: Iterable[int]) -> list[Fetched]:
+        """Delivered messages with their payloads, ascending; one whose body is damaged is left out."""
+        held = sorted(self._pending[seq] for seq in seq_ids if seq in self._pending)
+        return self._with_payloads(held, [message for message in held if message[2] & APART and message[3] is None])[0]
+
+    def _with_payloads(self, taken: list[Message], absent: list[Message]) -> tuple[list[Fetched], list[int]]:
         bodies = self._read_bodies(absent) if absent else {}
         below, requeued = self._delivered_below, self._requeued
         fetched: list[Fetched] = []
@@ -303,6 +275,8 @@ class VariableQueue(ABC):
             return []
         self.rates.arrived(len(back))
         self._no_longer_pending(back)
+        if self.ready_bytes is not None:
+            self.ready_bytes += sum(map(body_size, back))
         self._put_back(back)
         self._requeued.update(message[0] for message in back)
         self._operated(len(back))
@@ -310,12 +284,32 @@ class VariableQueue(ABC):
 
     def purge(self) -> Iterator[list[int]]:
         """Drop every ready message; gives their sequence ids, ascending, as they go.  To be walked to the end."""
-        while taken := self._take(PURGE_BATCH, metadata_only=True):
-            self.ram_msg_count -= in_memory(taken)[0]
-            self._settle(taken)
-            seqs = [message[0] for message in taken]
-            self._requeued.difference_update(seqs)
+        while seqs := self.drop(PURGE_BATCH):
             yield seqs
+
+    def drop(self, most: int) -> list[int]:
+        """Drop up to `most` messages from the front; returns their sequence ids, ascending."""
+        taken = self._take(most, metadata_only=True)
+        self.ram_msg_count -= in_memory(taken)[0]
+        self._left_ready(taken)
+        self._settle(taken)
+        seqs = [message[0] for message in taken]
+        self._requeued.difference_update(seqs)
+        self.tell_paged()
+        return seqs
+
+    def count_bytes(self) -> None:
+        """From now on `ready_bytes` is kept; for a queue that was just opened: all is on disk."""
+        self.ready_bytes = body_bytes(self.index)
+
+    def _left_ready(self, taken: list[Message]) -> None:
+        """Messages are not ready any more."""
+        if self.ready_bytes is not None:  # what the index has lost was counted, too
+            self.ready_bytes = self.ready_bytes - sum(map(body_size, taken)) if self.ready else 0
+
+    def terminate(self) -> list[Terms]:
+        """A clean stop: everything is on disk, and the terms of each folder say so."""
+        return [self.index.terminate(next_seq_id=self.next_seq_id, next_deliver_seq_id=self.next_deliver_seq_id)]
 
     def drop_transient_pending(self) -> None:
         """At a clean stop: unacked transient messages go, unacked persistent ones stay on disk."""
@@ -360,6 +354,10 @@ class VariableQueue(ABC):
     @abstractmethod
     def _enqueue(self, first: int, records: list[bytes], stored: dict[int, bytes], *, persistent: bool) -> None:
         """Place new messages; persistent ones are on disk already."""
+
+    @abstractmethod
+    def front(self) -> Sequence[Message]:
+        """The messages that leave first, of which at least one is there unless the queue is empty."""
 
     @abstractmethod
     def _take(self, most: int, *, metadata_only: bool) -> list[Message]:

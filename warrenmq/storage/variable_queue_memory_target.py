@@ -40,18 +40,19 @@ from warrenmq.storage.queue_message import (
     in_memory,
     messages_of,
 )
+from warrenmq.storage.queue_parts import Depths
 from warrenmq.storage.runs import runs
 from warrenmq.storage.segment import next_boundary
-from warrenmq.storage.variable_queue import Depths, VariableQueue
+from warrenmq.storage.variable_queue import VariableQueue
 from warrenmq.trace.events import Ev, State
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from warrenmq.settings import Settings
     from warrenmq.storage.queue_index_protocol import Index
     from warrenmq.storage.queue_message import Message
-    from warrenmq.storage.variable_queue import Store
+    from warrenmq.storage.queue_parts import Store
     from warrenmq.trace.recorder import ActorTrace
 
 OPERATIONS_BETWEEN = 1_000
@@ -67,15 +68,8 @@ class MemoryTargetQueue(VariableQueue):
 
     has_ram_duration = True
 
-    def __init__(
-        self,
-        index: Index,
-        persistent_store: Store,
-        transient_store: Store,
-        settings: Settings,
-        clock: Callable[[], int],
-        trace: ActorTrace | None = None,
-    ) -> None:
+    def __init__(self, index: Index, persistent_store: Store, transient_store: Store, settings: Settings,
+                 clock: Callable[[], int], trace: ActorTrace | None = None) -> None:  # fmt: skip
         super().__init__(index, persistent_store, transient_store, settings, clock, trace)
         self.q1: deque[Message] = deque()
         self.q2: deque[Message] = deque()
@@ -135,6 +129,9 @@ class MemoryTargetQueue(VariableQueue):
     def _stays_lazy(self) -> bool:
         self._lazy = bool(self.delta_count or (self.q3 and self._own_size() > self._bound))
         return self._lazy
+
+    def front(self) -> Sequence[Message]:
+        return self.q4 or self.q3
 
     def _take(self, most: int, *, metadata_only: bool) -> list[Message]:  # noqa: ARG002 - bodies are read by fetch
         taken: list[Message] = []

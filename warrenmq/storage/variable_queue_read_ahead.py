@@ -34,7 +34,8 @@ from warrenmq.storage.queue_message import (
     in_memory,
     messages_of,
 )
-from warrenmq.storage.variable_queue import PURGE_BATCH, Depths, VariableQueue
+from warrenmq.storage.queue_parts import Depths
+from warrenmq.storage.variable_queue import PURGE_BATCH, VariableQueue
 from warrenmq.trace.events import Ev, State
 
 if TYPE_CHECKING:
@@ -43,22 +44,15 @@ if TYPE_CHECKING:
     from warrenmq.settings import Settings
     from warrenmq.storage.queue_index_protocol import Index
     from warrenmq.storage.queue_message import Message
-    from warrenmq.storage.variable_queue import Store
+    from warrenmq.storage.queue_parts import Store
     from warrenmq.trace.recorder import ActorTrace
 
 
 class ReadAheadQueue(VariableQueue):
     """See the module; the record vqstate since 3.12."""
 
-    def __init__(
-        self,
-        index: Index,
-        persistent_store: Store,
-        transient_store: Store,
-        settings: Settings,
-        clock: Callable[[], int],
-        trace: ActorTrace | None = None,
-    ) -> None:
+    def __init__(self, index: Index, persistent_store: Store, transient_store: Store, settings: Settings,
+                 clock: Callable[[], int], trace: ActorTrace | None = None) -> None:  # fmt: skip
         super().__init__(index, persistent_store, transient_store, settings, clock, trace)
         self.q_head: deque[Message] = deque()
         self.tail_start = self.tail_end = self.tail_count = 0
@@ -111,6 +105,11 @@ class ReadAheadQueue(VariableQueue):
         return max(0, self.memory_limit - len(self.q_head))
 
     # -- out
+
+    def front(self) -> Sequence[Message]:
+        if not self.q_head:
+            self._read_from_tail(1, metadata_only=False)
+        return self.q_head
 
     def _take(self, most: int, *, metadata_only: bool) -> list[Message]:
         taken: list[Message] = []
