@@ -9,10 +9,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from warrenmq.storage import index_versions
+from warrenmq.storage.queue_arguments import QueueArguments
 from warrenmq.storage.recovery_terms import take_terms
 from warrenmq.storage.variable_queue_memory_target import MemoryTargetQueue
 from warrenmq.storage.variable_queue_read_ahead import ReadAheadQueue
@@ -44,6 +45,8 @@ class QueueSpec:
     transient_store: str
     settings: Settings
     disk: Disk
+    vhost: str = "/"
+    arguments: QueueArguments = field(default_factory=QueueArguments)
     last_consumer_gone: Callable[[], object] | None = None
     """For an auto-delete queue: called when the last of its consumers has gone."""
 

@@ -26,7 +26,16 @@ from typing import TYPE_CHECKING, ClassVar
 
 from warrenmq.storage.paging import MESSAGE_BYTES
 from warrenmq.storage.queue_message import (
-    APART, EMBEDDED_SIZE_AT, IN_STORE, INDEXED, NOT_EMBEDDED, PERSISTENT, Fetched, body_size, in_memory, records_of,
+    APART,
+    EMBEDDED_SIZE_AT,
+    IN_STORE,
+    INDEXED,
+    NOT_EMBEDDED,
+    PERSISTENT,
+    Fetched,
+    body_size,
+    in_memory,
+    records_of,
 )  # fmt: skip
 from warrenmq.storage.queue_parts import body_bytes
 from warrenmq.storage.rates import Rates
@@ -92,8 +101,6 @@ class VariableQueue(ABC):
         self._delivered_below = self.next_deliver_seq_id = next_deliver_seq_id
         if count:
             self._found_on_disk(low, count, next_seq_id)
-
-    # -- how many
 
     @property
     @abstractmethod
@@ -192,7 +199,7 @@ class VariableQueue(ABC):
     def unacked_messages(self, seq_ids: Iterable[int]) -> list[Fetched]:
         """Delivered messages with their payloads, ascending; one whose body is damaged is left out."""
         held = sorted(self._pending[seq] for seq in seq_ids if seq in self._pending)
-        return self._with_payloads(held, [message for message in held if message[2] & APART and message[3] is None])[0]
+        return self._with_payloads(held, [each for each in held if each[2] & APART and each[3] is None])[0]
 
     def _with_payloads(self, taken: list[Message], absent: list[Message]) -> tuple[list[Fetched], list[int]]:
         bodies = self._read_bodies(absent) if absent else {}
@@ -331,7 +338,6 @@ class VariableQueue(ABC):
                 self._store(persistent).remove(ids)
 
     # -- memory; a behaviour that does not page leaves these as they are
-
     has_ram_duration: ClassVar[bool] = False
     """Whether it pages by the memory monitor's target."""
 
