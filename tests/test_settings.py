@@ -52,6 +52,11 @@ def test_the_defaults_are_rabbitmqs() -> None:
         "memory_monitor_interval": 2_500,
         "queue_ram_bytes": 33_554_432,
         "disk_free_limit": 50_000_000,
+        "frame_max": 131_072,
+        "channel_max": 2_047,
+        "heartbeat": 60,
+        "handshake_timeout": 10_000,
+        "loopback_users": "guest",
     }
 
 

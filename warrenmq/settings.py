@@ -260,6 +260,17 @@ class Settings:
     disk_free_limit: float = _setting(50_000_000, Share(1000.0))
     """Publishers are blocked while the disk has less room than this: bytes, or a multiple of the memory."""
 
+    frame_max: int = _setting(131_072, Size(4_096, 1 << 31))
+    """The largest frame that AMQP clients are offered."""
+    channel_max: int = _setting(2_047, Integer(1, 65_535))
+    """Channels that a connection may have at a time."""
+    heartbeat: int = _setting(60, Integer(0, 65_535))
+    """Seconds between heartbeats that AMQP clients are offered; 0: none."""
+    handshake_timeout: int = _setting(10_000, Integer(100, _HOUR))
+    """A connection that is not open by then is dropped."""
+    loopback_users: str = _setting("guest", Choice(("guest", "none")))
+    """Who can connect from this machine only."""
+
     def __post_init__(self) -> None:
         for name, value in PROFILES.get(self.profile, {}).items():
             if getattr(self, name) is None:

@@ -65,10 +65,13 @@ class ConnectionContext:
 class Frames:
     """All frames of one read that are this channel's, in order: METHOD, HEADER and BODY.
 
-    The first one of a channel's life is channel.open.
+    The first one of a channel's life is channel.open.  Who has dealt with them says so, in all cases:
+    `context.transport.handled(frames.size)`; without it the socket is not read on.
     """
 
     frames: list[Frame]
+    size: int
+    """Bytes of them on the wire."""
 
 
 @dataclass(slots=True)
@@ -86,9 +89,15 @@ class ConnectionClosing:
 
 @dataclass(slots=True)
 class ChannelClosed:
-    """channel.close-ok has been sent or received: the number is free, and the channel ends."""
+    """channel.close has been received: the number is free, and the channel ends.
+
+    It is cast before close-ok is written: the client's next channel.open with this number may be on the wire already.
+    When close-ok is received, the connection sees that itself, passes it on, and the channel only ends.
+    """
 
     number: int
+    channel: ActorRef[Any]
+    """Who says so; another may have the number by now."""
 
 
 @dataclass(slots=True)

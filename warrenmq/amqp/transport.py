@@ -29,6 +29,8 @@ class Transport(Protocol):
     """One socket."""
 
     peer: Peer
+    written: int
+    """Bytes given to `write` so far."""
 
     def write(self, data: bytes) -> None:
         """Have bytes sent after all that was written before; nothing happens once it is closed."""
