@@ -1,108 +1,36 @@
-"""Who gets the next message of a queue, and who holds which (rabbit_queue_consumers).
+"""Who consumes from a queue, who gets the next message, and who holds which (rabbit_queue_consumers).
 
-Messages go round robin over the consumers that have room.  A consumer has room while it holds fewer unacked
-messages than its prefetch count and fewer than UNSENT_LIMIT messages wait for its application to take them.
-Delivery tags are per consumer, from 1; an ack names a tag, or with `multiple` everything up to a tag.
+Messages go to consumers in turn (consumer_turns.py), as far as there is room (channel_record.py).  Delivery tags are
+per consumer, from 1; an ack names a tag, or with `multiple` everything up to a tag.
 
 basic.get is a consumer, too, the getter: nothing is pushed to it, it asks for one message at a time, and may wait.
+
+With a single active consumer the others wait: when it goes, the one of the highest priority that has waited longest
+is the next.  Nobody takes its place while it is there, and what it holds stays with it.
+
+A channel that ends gives back everything that its consumers and getters hold; a consumer that is cancelled keeps it.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
 
-from warrenmq.actors.queue_messages import Deliveries
+from warrenmq.actors.channel_record import ChannelRecord, Consumer
+from warrenmq.actors.consumer_turns import ConsumerTurns
+from warrenmq.actors.queue_messages import ConsumerInfo, Deliveries, Got
 from warrenmq.errors import AccessRefused
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator
 
+    from pykka import ActorRef
+
+    from warrenmq.actors.limiter import Limiter
     from warrenmq.actors.queue_messages import Cancel, Consume, Get
-    from warrenmq.runtime import From
+    from warrenmq.runtime import From, Server
     from warrenmq.storage.queue_message import Fetched
     from warrenmq.storage.variable_queue import VariableQueue
-
-UNSENT_LIMIT = 2_048
-"""RabbitMQ's is 200 frames on a socket; in one process a message on its way costs nothing but the switch of
-threads, which this many share."""
-
-
-class Outlet(Protocol):
-    """Where a consumer's deliveries go: the blocking end of a channel."""
-
-    def put(self, item: object, /) -> None: ...
-
-
-class Consumer:
-    """One consumer, as its queue sees it."""
-
-    def __init__(self, consumer_id: int, outlet: Outlet | None, prefetch: int, *, no_ack: bool) -> None:
-        self.id = consumer_id
-        self.outlet = outlet
-        """None for the getter: basic.get takes one message at a time and is never pushed to."""
-        self.prefetch = prefetch
-        """0 = no limit."""
-        self.no_ack = no_ack
-        self.unsent = 0
-        """Delivered, not yet taken by the application."""
-        self.next_tag = 1
-        self.unacked: dict[int, int] = {}
-        """Delivery tag -> sequence id, oldest first."""
-
-    def room(self) -> int:
-        """Messages that may be delivered now."""
-        unsent = UNSENT_LIMIT - self.unsent
-        return min(unsent, self.prefetch - len(self.unacked)) if self.prefetch and not self.no_ack else unsent
-
-    def take(self, fetched: Sequence[Fetched]) -> int:
-        """Note deliveries to this consumer; returns the tag of the first."""
-        first = self.next_tag
-        self.next_tag = first + len(fetched)
-        if not self.no_ack:
-            self.unacked.update(zip(range(first, self.next_tag), [each.seq_id for each in fetched], strict=True))
-        return first
-
-    def settle(self, tag: int, *, multiple: bool) -> list[int]:
-        """Sequence ids that an ack, nack or reject names, oldest first; empty when it names none (any more)."""
-        unacked = self.unacked
-        if not multiple:
-            seq = unacked.pop(tag, None)
-            return [] if seq is None else [seq]
-        tags = []
-        for each in unacked:
-            if each > tag:
-                break
-            tags.append(each)
-        return [unacked.pop(each) for each in tags]
-
-
-def share_out(count: int, rooms: Sequence[int]) -> list[int]:
-    """How many of `count` messages each consumer gets: one each in turn, while it has room.
-
-    ==========  ==========  =========
-    count       rooms       shares
-    ==========  ==========  =========
-    5           [10]        [5]
-    5           [10, 10]    [3, 2]
-    5           [1, 10]     [1, 4]
-    5           [1, 2]      [1, 2]
-    5           []          []
-    ==========  ==========  =========
-    """
-    shares = [0] * len(rooms)
-    open_ = list(range(len(rooms)))
-    left = min(count, sum(rooms))
-    while left:
-        each = max(1, left // len(open_))
-        for i in list(open_):
-            give = min(each, rooms[i] - shares[i], left)
-            shares[i] += give
-            left -= give
-            if shares[i] == rooms[i]:
-                open_.remove(i)
-            if not left:
-                break
-    return shares
 
 
 class QueueConsumers:
@@ -111,68 +39,183 @@ class QueueConsumers:
     `noted` is told of every delivery before it leaves: (consumer, messages, first tag).
     """
 
-    def __init__(self, queue: str, vq: VariableQueue, noted: Callable[[Consumer, list[Fetched], int], None]) -> None:
+    def __init__(self, queue: str, process: Server, vq: VariableQueue,
+                 noted: Callable[[Consumer, list[Fetched], int], None], *,
+                 single_active: bool, in_use: str) -> None:  # fmt: skip
         self._queue = queue
+        self._process = process
         self._vq = vq
         self._noted = noted
-        self._consumers: dict[int, Consumer] = {}
-        self._turn = 0
-        """Who is first in the next round."""
+        self._single_active = single_active
+        self._in_use = in_use
+        """What RabbitMQ says when an exclusive consumer is in the way."""
+        self._channels: dict[ActorRef[Any], ChannelRecord] = {}
+        self._members: dict[int, Consumer] = {}
+        """Consumers and getters, and former ones that still hold messages, by id."""
+        self._pushed: dict[int, Consumer] = {}
+        """Those that messages are pushed to, oldest first."""
+        self._turns = ConsumerTurns()
+        self._active: Consumer | None = None
+        """The single active consumer."""
         self._getters: list[tuple[From, Consumer]] = []
         """Gets that wait for a message, oldest first."""
-        self._exclusive: int | None = None
-        """The consumer that shares with nobody."""
 
-    def pushed(self) -> list[Consumer]:
-        """Consumers that messages are pushed to: all but getters and cancelled ones."""
-        return [consumer for consumer in self._consumers.values() if consumer.outlet is not None]
+    @property
+    def count(self) -> int:
+        """Consumers that messages are pushed to."""
+        return len(self._pushed)
+
+    def infos(self) -> list[ConsumerInfo]:
+        """What can be said of them, oldest first."""
+        return [
+            ConsumerInfo(
+                consumer.channel.ref, consumer.tag, not consumer.no_ack, consumer.prefetch, consumer.exclusive,
+                consumer.priority, self._active in (None, consumer), consumer.arguments,
+            )
+            for consumer in self._pushed.values()
+        ]  # fmt: skip
+
+    # -- who consumes
 
     def consume(self, request: Consume) -> None:
-        """Add a consumer; AccessRefused where exclusiveness forbids it."""
-        if self._exclusive in self._consumers:
-            msg = f"queue {self._queue!r} has an exclusive consumer"
-            raise AccessRefused(msg)
-        if request.exclusive and self.pushed():
-            msg = f"queue {self._queue!r} has consumers: an exclusive one cannot join them"
-            raise AccessRefused(msg)
-        self._exclusive = request.consumer if request.exclusive else None
-        self._consumers[request.consumer] = Consumer(
-            request.consumer, request.outlet, request.prefetch, no_ack=request.no_ack
-        )
+        """Add a consumer; AccessRefused where exclusiveness forbids it.
+
+        =========================  =======  =========
+        there are                  shared   exclusive
+        =========================  =======  =========
+        none                       added    added
+        shared ones                added    refused
+        an exclusive one           refused  refused
+        single active: any, none   added    refused
+        =========================  =======  =========
+        """
+        problem = None
+        if request.exclusive and self._single_active:
+            problem = "has a single active consumer: none can be exclusive"
+        elif any(consumer.exclusive for consumer in self._pushed.values()):
+            problem = "has an exclusive consumer"
+        elif request.exclusive and self._pushed:
+            problem = "has consumers: an exclusive one cannot join them"
+        if problem is not None:
+            msg = f"queue {self._queue!r} {problem}"
+            raise AccessRefused(msg, reply_text=self._in_use)
+        consumer = Consumer.consuming(request, self._channel(request.channel, request.limiter))
+        self._members[consumer.id] = self._pushed[consumer.id] = consumer
+        if not self._single_active:
+            self._turns.add(consumer)
+        elif self._active is None:
+            self._activate(consumer)
 
     def cancel(self, request: Cancel) -> list[int]:
         """Push nothing more to a consumer; returns the sequence ids that it never took, which go back.
 
         It is kept while it holds unacked messages.
         """
-        consumer = self._consumers.get(request.consumer)
+        consumer = self._pushed.get(request.consumer)
         if consumer is None:
             return []
         untaken = [seq for tag in request.untaken for seq in consumer.settle(tag, multiple=False)]
-        consumer.outlet = None
+        self._push_no_more(consumer)
         self._forget_if_done(consumer)
         return untaken
 
+    def close_channel(self, ref: ActorRef[Any]) -> tuple[list[int], bool]:
+        """A channel has ended: returns the sequence ids that it held, and whether it had consumers."""
+        channel = self._channels.pop(ref, None)
+        if channel is None:
+            return [], False
+        if channel.monitor is not None:
+            self._process.demonitor(channel.monitor)
+        self._getters = [each for each in self._getters if each[1].channel is not channel]
+        before = len(self._pushed)
+        for consumer in channel.members.values():
+            self._members.pop(consumer.id)
+            if consumer.outlet is not None:
+                self._push_no_more(consumer)
+        held = sorted(seq for consumer in channel.members.values() for seq in consumer.unacked.values())
+        return held, len(self._pushed) < before
+
+    def _channel(self, ref: ActorRef[Any] | None, limiter: Limiter | None) -> ChannelRecord:
+        if ref is None:
+            return ChannelRecord(self._process, None, None)
+        channel = self._channels.get(ref)
+        if channel is None:
+            channel = self._channels[ref] = ChannelRecord(self._process, ref, limiter)
+        channel.limiter = channel.limiter or limiter  # a get brings none
+        return channel
+
+    def _activate(self, consumer: Consumer) -> None:
+        self._active = consumer
+        self._turns.add(consumer)
+
+    def _push_no_more(self, consumer: Consumer) -> None:
+        consumer.outlet = None
+        del self._pushed[consumer.id]
+        self._turns.remove(consumer)
+        if consumer is self._active:
+            self._active = None
+            if self._pushed:  # the first of those with the highest priority
+                self._activate(max(self._pushed.values(), key=lambda each: each.priority))
+
+    def _forget_if_done(self, consumer: Consumer) -> None:
+        """A former consumer or getter that holds nothing, and of which its channel will tell nothing more."""
+        if consumer.outlet is None and not consumer.unacked and (not consumer.unsent or consumer.channel.ref is None):
+            if any(waiting is consumer for _, waiting in self._getters):
+                return
+            self._members.pop(consumer.id, None)
+            consumer.channel.members.pop(consumer.id, None)
+
+    # -- what they say
+
     def taken(self, consumer_id: int, count: int) -> None:
-        """The application took deliveries: there is room for as many."""
-        if (consumer := self._consumers.get(consumer_id)) is not None:
-            consumer.unsent -= count
+        """Deliveries have arrived: there is room for as many."""
+        if (consumer := self._members.get(consumer_id)) is not None:
+            consumer.taken(count)
+            self._room(consumer)
 
     def settle(self, consumer_id: int, tag: int, *, multiple: bool) -> list[int]:
         """The sequence ids that an ack or reject names; none for consumers and tags that are not known."""
-        consumer = self._consumers.get(consumer_id)
+        consumer = self._members.get(consumer_id)
         if consumer is None:
             return []
         seqs = consumer.settle(tag, multiple=multiple)
+        self._room(consumer)
+        return seqs
+
+    def settle_each(self, consumer_id: int, tags: list[int]) -> list[int]:
+        """The same for several tags."""
+        consumer = self._members.get(consumer_id)
+        if consumer is None:
+            return []
+        pop = consumer.unacked.pop
+        seqs = [seq for tag in tags if (seq := pop(tag, None)) is not None]
+        self._room(consumer)
+        return seqs
+
+    def resume(self, ref: ActorRef[Any]) -> None:
+        """A channel's limiter may have room."""
+        if (channel := self._channels.get(ref)) is not None:
+            channel.suspended = False
+            self._unblock(channel)
+
+    def _room(self, consumer: Consumer) -> None:
         if consumer.outlet is None:
             self._forget_if_done(consumer)
-        return seqs
+        if consumer.channel.blocked:
+            self._unblock(consumer.channel)
+
+    def _unblock(self, channel: ChannelRecord) -> None:
+        if not channel.is_blocked:
+            channel.blocked = self._turns.unblock(channel.blocked)
+
+    # -- basic.get
 
     def get(self, request: Get, sender: From) -> bool:
         """Answer a get now if there is a message; otherwise it waits, and False is returned."""
-        consumer = self._consumers.get(request.consumer)
+        consumer = self._members.get(request.consumer)
         if consumer is None:
-            consumer = self._consumers[request.consumer] = Consumer(request.consumer, None, 0, no_ack=False)
+            channel = self._channel(request.channel, None)
+            consumer = self._members[request.consumer] = Consumer(request.consumer, channel, no_ack=request.no_ack)
         consumer.no_ack = request.no_ack
         self._getters.append((sender, consumer))
         self.deliver()
@@ -184,41 +227,56 @@ class QueueConsumers:
         self._getters = [each for each in self._getters if each[0] is not sender]
         return len(self._getters) < before
 
-    def deliver(self) -> None:
-        """Send ready messages to whoever has room: gets first, then consumers in turn."""
-        vq = self._vq
-        while self._getters and vq.ready:
-            self._answer_getter()
-        while vq.ready:
-            open_ = self.pushed()
-            rooms = [max(0, consumer.room()) for consumer in open_]
-            if not (wanted := min(vq.ready, sum(rooms))):
-                return
-            if len(open_) > 1:  # whoever was served first last time is last now
-                self._turn = (self._turn + 1) % len(open_)
-                open_ = open_[self._turn :] + open_[: self._turn]
-                rooms = rooms[self._turn :] + rooms[: self._turn]
-            for consumer, share in zip(open_, share_out(wanted, rooms), strict=True):
-                if share:
-                    self._push(consumer, vq.fetch(share, ack_required=not consumer.no_ack))
-
-    def _push(self, consumer: Consumer, fetched: list[Fetched]) -> None:
-        if fetched and consumer.outlet is not None:
-            consumer.unsent += len(fetched)
-            consumer.outlet.put(self._deliveries(consumer, fetched))
-
     def _answer_getter(self) -> None:
         sender, consumer = self._getters[0]
         fetched = self._vq.fetch(1, ack_required=not consumer.no_ack)
         if fetched:  # else its body was lost, and there may be another
             del self._getters[0]
-            sender.reply(self._deliveries(consumer, fetched))
+            tag = self._take(consumer, fetched)
+            sender.reply(Got(tag, fetched[0], self._vq.ready))
 
-    def _deliveries(self, consumer: Consumer, fetched: list[Fetched]) -> Deliveries:
+    # -- deliver
+
+    def deliver(self) -> None:
+        """Send ready messages to whoever has room: gets first, then consumers in turn."""
+        vq = self._vq
+        while self._getters and vq.ready:
+            self._answer_getter()
+        while (ready := vq.ready) and (dealt := self._turns.deal(ready)):
+            for consumer, deliveries in self._in_one(self._fetched(dealt)):
+                if consumer.outlet is not None:
+                    consumer.outlet.put(deliveries)
+
+    def _fetched(self, dealt: list[tuple[Consumer, int]]) -> Iterator[tuple[Consumer, list[Fetched]]]:
+        """Fetch what was dealt; less than that if bodies were lost."""
+        for no_ack, hands in groupby(dealt, key=lambda hand: hand[0].no_ack):
+            alike = list(hands)
+            messages = self._vq.fetch(sum(count for _, count in alike), ack_required=not no_ack)
+            at = 0
+            for consumer, count in alike:
+                hand = messages[at : at + count]
+                at += count
+                if len(hand) < count:
+                    consumer.give_back(count - len(hand))
+                consumer.claimed -= len(hand)
+                if hand:
+                    yield consumer, hand
+
+    def _in_one(self, hands: Iterator[tuple[Consumer, list[Fetched]]]) -> list[tuple[Consumer, Deliveries]]:
+        """What each consumer gets, in as few pieces as leave the order in every channel that of the queue."""
+        pieces: list[tuple[Consumer, Deliveries]] = []
+        last: dict[ChannelRecord, tuple[Consumer, Deliveries]] = {}
+        for consumer, hand in hands:
+            first_tag = self._take(consumer, hand)
+            before = last.get(consumer.channel)
+            if before is not None and before[0] is consumer:
+                before[1].messages.extend(hand)
+                continue
+            piece = last[consumer.channel] = consumer, Deliveries(first_tag, hand)
+            pieces.append(piece)
+        return pieces
+
+    def _take(self, consumer: Consumer, fetched: list[Fetched]) -> int:
         first_tag = consumer.take(fetched)
         self._noted(consumer, fetched, first_tag)
-        return Deliveries(first_tag, fetched)
-
-    def _forget_if_done(self, consumer: Consumer) -> None:
-        if not consumer.unacked and all(waiting is not consumer for _, waiting in self._getters):
-            self._consumers.pop(consumer.id, None)
+        return first_tag

@@ -12,12 +12,12 @@ if TYPE_CHECKING:
 
     from pykka import ActorRef
 
+    from warrenmq.actors.channel_record import Outlet
     from warrenmq.actors.limiter import Limiter
-    from warrenmq.actors.queue_consumers import Outlet
     from warrenmq.runtime import From
     from warrenmq.storage.queue_message import Fetched, Publication
+    from warrenmq.storage.queue_parts import Depths
     from warrenmq.storage.unconfirmed import Promise
-    from warrenmq.storage.variable_queue import Depths
 
 
 class Publisher:

@@ -15,12 +15,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from warrenmq.actors.msg_store_client import BumpCredit, MsgStoreClient
-from warrenmq.actors.queue_consumers import QueueConsumers
+from warrenmq.actors.queue_departures import QueueDepartures
 from warrenmq.actors.queue_intake import BATCH, QueueIntake
 from warrenmq.actors.queue_messages import (
     Ack,
+    Acks,
     BumpReduceMemoryUse,
     Cancel,
+    ChannelClosed,
     Consume,
     Delete,
     Drain,
@@ -29,12 +31,14 @@ from warrenmq.actors.queue_messages import (
     GoOn,
     Idle,
     Info,
+    ListConsumers,
     MsgsOnDisk,
     Publish,
     Purge,
     QueueInfo,
     Refused,
     Reject,
+    Resume,
     SetRamDurationTarget,
     SyncTimeout,
     Taken,
@@ -44,19 +48,17 @@ from warrenmq.actors.queue_paging import QueuePaging
 from warrenmq.actors.queue_recovery import QueueSpec, recover
 from warrenmq.actors.queue_sync import QueueSync
 from warrenmq.actors.queue_trace import QueueTrace
-from warrenmq.errors import AccessRefused, Blocked
+from warrenmq.errors import Blocked
 from warrenmq.log import Log
-from warrenmq.runtime import NO_REPLY, CreditSpec, From, Server, Stop
+from warrenmq.runtime import NO_REPLY, CreditSpec, Down, From, Server, Stop
 from warrenmq.storage.disk import is_full
 from warrenmq.storage.recovery_terms import save_terms
 from warrenmq.storage.unconfirmed import Unconfirmed
-from warrenmq.trace.events import DROP_DELETED, DROP_LOST, DROP_PURGED, DROP_REJECTED, Trigger
+from warrenmq.trace.events import DROP_DELETED, DROP_PURGED, Trigger
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from warrenmq.actors.queue_consumers import Consumer
-    from warrenmq.storage.queue_message import Fetched
     from warrenmq.storage.unconfirmed import Publication as Owed
 
 ENDED = "the queue process ended before the message was safe; publish it again"
@@ -65,9 +67,11 @@ FLUSH_STEP_EVERY = 512
 without stopping the queue."""
 
 _PRIORITIES: dict[type, int] = {
-    Info: 9, Delete: 8, SetRamDurationTarget: 8, UpdateRamDuration: 8, MsgsOnDisk: 6, SyncTimeout: 6, Ack: 4,
-    BumpCredit: 4, Taken: 3, BumpReduceMemoryUse: 1,
+    Info: 9, ListConsumers: 9, Delete: 8, SetRamDurationTarget: 8, UpdateRamDuration: 8, MsgsOnDisk: 6,
+    SyncTimeout: 6, Ack: 4, Acks: 4, BumpCredit: 4, Resume: 3, Consume: 2, Cancel: 2, Taken: 2, BumpReduceMemoryUse: 1,
 }  # fmt: skip
+"""RabbitMQ ranks consume, cancel and notify_sent at 2 only while the queue is filled faster than half as fast again as
+it is emptied (CONSUMER_BIAS_RATIO), and else at 0, when there is little that they could overtake."""
 
 
 class QueueProcess(Server):
@@ -76,13 +80,13 @@ class QueueProcess(Server):
     spec           name, directory, stores, settings
     vq             the messages (rabbit_variable_queue)
     unconfirmed    publishers without an answer
-    consumers      who gets the next message, and who holds which (rabbit_queue_consumers)
     intake         publishes on their way in
+    departures     who gets the next message, and who holds which (rabbit_queue_consumers); messages on their way out
     safety         when the index is synced, and whether the disk is full
     paging         what the memory monitor wants
     """
 
-    receives: ClassVar[frozenset[type]] = frozenset({Ack})
+    receives: ClassVar[frozenset[type]] = frozenset({Ack, Acks})
 
     @staticmethod
     def priority(message: Any) -> int:
@@ -121,7 +125,8 @@ class QueueProcess(Server):
         )
         self._paging = QueuePaging(self, self._vq)
         self._rows = None if self.trace is None else QueueTrace(self.trace)
-        self._consumers = QueueConsumers(spec.name, self._vq, self._noted)
+        self._departures = QueueDepartures(self, spec, self._vq, self._rows, self._safety)
+        self._consumers = self._departures.consumers
         credit = CreditSpec(*spec.settings.credit_flow_default_credit)
         self._intake = QueueIntake(spec.name, durable=spec.durable, vq=self._vq, unconfirmed=self._unconfirmed,
                                    rows=self._rows, credit=credit)  # fmt: skip
@@ -140,20 +145,22 @@ class QueueProcess(Server):
             return
         self._take_in()
         match message:
-            case Ack():
-                self._ack(message)
+            case Ack() | Acks():
+                self._departures.ack(message, self.sender_id, self.sender_seq)
             case Taken():
                 self._consumers.taken(message.consumer, message.count)
+            case Resume():
+                self._consumers.resume(message.channel)
             case MsgsOnDisk():
                 if self._rows is not None:
                     self._rows.on_disk(message.msg_ids, message.reason)
                 self._confirm(self._unconfirmed.on_disk(message.msg_ids))
             case Reject():
-                self._reject(message)
+                self._departures.reject(message)
             case BumpCredit():
                 self._bump(message)
             case Cancel():
-                self._cancel(message)
+                self._departures.cancel(message)
             case SetRamDurationTarget():
                 self._vq.set_ram_duration_target(message.duration)
             case _:
@@ -164,18 +171,17 @@ class QueueProcess(Server):
         self._take_in()
         match request:
             case Get():
-                return self._get(request, sender)
+                return self._departures.get(request, sender)
             case Consume():
-                try:
-                    self._consumers.consume(request)
-                except AccessRefused as error:
-                    return Refused(error)
-                return None
+                return self._departures.consume(request)
             case Cancel():
-                self._cancel(request)
+                self._departures.cancel(request)
+                return None
+            case ChannelClosed():
+                self._departures.channel_ended(request.channel)
                 return None
             case Purge():
-                return self._purge(DROP_PURGED)
+                return self._departures.purge(DROP_PURGED)
             case Delete():
                 return self._delete(request, sender)
             case Drain():
@@ -184,15 +190,19 @@ class QueueProcess(Server):
                 self._draining.append(sender)
                 return NO_REPLY
             case Info():
-                vq, pushed, owed = self._vq, self._consumers.pushed(), bool(self._unconfirmed)
-                return QueueInfo(vq.ready, vq.unacked, len(pushed), vq.depths(), owed, vq.next_seq_id)
+                vq, count, owed = self._vq, self._consumers.count, bool(self._unconfirmed)
+                return QueueInfo(vq.ready, vq.unacked, count, vq.depths(), owed, vq.next_seq_id)
+            case ListConsumers():
+                return self._consumers.infos()
             case _:
                 raise TypeError(request)
 
     def handle_info(self, message: Any) -> None:
-        """The process's own timers."""
+        """The process's own timers, and the deaths of channels."""
         self._take_in()
         match message:
+            case Down() if message.ref is not None:
+                self._departures.channel_ended(message.ref)
             case SyncTimeout():
                 self._safety.timed_out()
                 if self._unconfirmed.wait_for_sync:
@@ -213,7 +223,7 @@ class QueueProcess(Server):
     def mailbox_empty(self) -> None:
         """Nothing more to do first: deliver, let the stores have their mail, and make it all safe."""
         self._take_in()
-        self._deliver()
+        self._departures.deliver()
         self._paging.worked()
         self._persistent.send()
         self._transient.send()
@@ -287,7 +297,7 @@ class QueueProcess(Server):
             self._safety.guarded(self._vq.index.flush_step)
         self._paging.worked()
         if self._vq.ready >= BATCH:
-            self._deliver()
+            self._departures.deliver()
 
     def _sync(self, trigger: Trigger) -> None:
         if self._safety.run(lambda: self._vq.index.sync(trigger)):
@@ -310,72 +320,11 @@ class QueueProcess(Server):
             self._intake.unblock(message.store)
             self._vq.reduce_memory_use()  # it stops where a store has more to do than it likes
 
-    # -- deliver and settle
-
-    def _deliver(self) -> None:
-        self._consumers.deliver()
-        self._tell_lost()
-
-    def _tell_lost(self) -> None:
-        """Messages whose bodies were damaged left the queue before those behind them."""
-        if lost := self._vq.take_lost():
-            self._drop(lost, DROP_LOST)
-
-    def _noted(self, consumer: Consumer, fetched: list[Fetched], first_tag: int) -> None:
-        self._tell_lost()
-        self._safety.acks_unsynced |= consumer.no_ack
-        if self._rows is not None:
-            self._rows.delivered(consumer, fetched, first_tag, get=consumer.outlet is None)
-
-    def _ack(self, message: Ack) -> None:
-        acked = self._vq.ack(self._consumers.settle(message.consumer, message.tag, multiple=message.multiple))
-        self._safety.acks_unsynced = True
-        if self._rows is not None:
-            self._rows.acked(acked, self.sender_id, self.sender_seq)
-
-    def _reject(self, message: Reject) -> None:
-        seqs = self._consumers.settle(message.consumer, message.tag, multiple=message.multiple)
-        if message.requeue:
-            self._put_back(seqs)
-        else:
-            self._drop(self._vq.ack(seqs), DROP_REJECTED)
-
-    def _put_back(self, seqs: list[int]) -> None:
-        back = self._vq.requeue(seqs)
-        if self._rows is not None:
-            self._rows.requeued(back)
-
-    def _drop(self, seqs: list[int], flag: int) -> None:
-        self._safety.acks_unsynced = True
-        if self._rows is not None:
-            self._rows.dropped(seqs, flag)
-
-    def _get(self, request: Get, sender: From) -> Any:
-        if not self._consumers.get(request, sender):
-            if request.timeout <= 0:
-                self._consumers.stop_waiting(sender)
-                return None
-            self.send_after(request.timeout, GetTimeout(sender))
-        return NO_REPLY
-
     # -- control
-
-    def _cancel(self, request: Cancel) -> None:
-        self._put_back(self._consumers.cancel(request))
-        if self.spec.last_consumer_gone is not None and not self._consumers.pushed():
-            self.spec.last_consumer_gone()
-
-    def _purge(self, flag: int) -> int:
-        count = 0
-        for dropped in self._vq.purge():
-            self._drop(dropped, flag)
-            count += len(dropped)
-        self._tell_lost()
-        return count
 
     def _delete(self, request: Delete, sender: From) -> Any:
         name = self.spec.name
-        if (refusal := request.refusal(name, len(self._consumers.pushed()), self._vq.ready)) is not None:
+        if (refusal := request.refusal(name, self._consumers.count, self._vq.ready)) is not None:
             return refusal
         try:
             request.commit()
@@ -383,7 +332,7 @@ class QueueProcess(Server):
             if not is_full(error):
                 raise
             return Refused(Blocked(f"the disk is full, so queue {name!r} was not deleted; make room and try again"))
-        ready = self._purge(DROP_DELETED)
+        ready = self._departures.purge(DROP_DELETED)
         self._vq.index.delete()
         for client in self._clients.values():
             client.delete()

@@ -24,7 +24,7 @@ from warrenmq.trace.events import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from warrenmq.actors.queue_consumers import Consumer
+    from warrenmq.actors.channel_record import Consumer
     from warrenmq.storage.index_recovery import Found
     from warrenmq.storage.queue_message import Fetched
     from warrenmq.storage.unconfirmed import Publication

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from warrenmq.actors.queue_messages import Deliveries, Get, Info
+from warrenmq.actors.queue_messages import Get, Got, Info
 from warrenmq.consumer import Consumer, Delivery, Subscription
 from warrenmq.errors import PreconditionFailed
 
@@ -63,10 +63,10 @@ class Queue:
     def get(self, timeout: float | None = None, *, no_ack: bool = False) -> Delivery | None:
         """One message, or None: at once when `timeout` is None or 0, else when none came within `timeout` s."""
         reply, ref = self._broker.call_queue(self.name, Get(self._getter, no_ack, timeout or 0.0))
-        if not isinstance(reply, Deliveries):
+        if not isinstance(reply, Got):
             return None
         subscription = Subscription(self._broker, self.name, ref, self._getter, no_ack=no_ack)
-        return Delivery(subscription, reply.first_tag, reply.messages[0])
+        return Delivery(subscription, reply.tag, reply.message)
 
     def consume(self, prefetch: int = DEFAULT_PREFETCH, no_ack: bool = False, *,
                 exclusive: bool = False) -> Consumer:  # fmt: skip

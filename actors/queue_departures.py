@@ -1,0 +1,139 @@
+"""How messages leave a queue: delivered, got, acked, rejected, dropped; and how they come back (rabbit_amqqueue_process).
+
+The other end of queue_intake.py.  Who gets what is decided in queue_consumers.py; here it is done, and told the trace.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from warrenmq.actors.queue_consumers import QueueConsumers
+from warrenmq.actors.queue_messages import Ack, Acks, GetTimeout, Refused, Reject
+from warrenmq.errors import AccessRefused
+from warrenmq.runtime import NO_REPLY
+from warrenmq.trace.events import DROP_LOST, DROP_REJECTED
+
+if TYPE_CHECKING:
+    from pykka import ActorRef
+
+    from warrenmq.actors.channel_record import Consumer
+    from warrenmq.actors.queue_messages import Cancel, Consume, Get
+    from warrenmq.actors.queue_recovery import QueueSpec
+    from warrenmq.actors.queue_sync import QueueSync
+    from warrenmq.actors.queue_trace import QueueTrace
+    from warrenmq.runtime import From, Server
+    from warrenmq.storage.queue_message import Fetched
+    from warrenmq.storage.variable_queue import VariableQueue
+
+
+class QueueDepartures:
+    """The exit of one queue; it belongs to the queue process.
+
+    consumers   who gets the next message, and who holds which (rabbit_queue_consumers)
+    """
+
+    def __init__(self, process: Server, spec: QueueSpec, vq: VariableQueue, rows: QueueTrace | None,
+                 safety: QueueSync) -> None:  # fmt: skip
+        self._process = process
+        self._spec = spec
+        self._vq = vq
+        self._rows = rows
+        self._safety = safety
+        self.consumers = QueueConsumers(
+            spec.name, process, vq, self._noted, single_active=spec.arguments.single_active_consumer,
+            in_use=f"queue '{spec.name}' in vhost '{spec.vhost}' in exclusive use",
+        )  # fmt: skip
+
+    # -- deliver
+
+    def deliver(self) -> None:
+        """Send ready messages to whoever has room."""
+        self.consumers.deliver()
+        self.tell_lost()
+
+    def tell_lost(self) -> None:
+        """Messages whose bodies were damaged left the queue before those behind them."""
+        if lost := self._vq.take_lost():
+            self.drop(lost, DROP_LOST)
+
+    def get(self, request: Get, sender: From) -> Any:
+        """Answer a get now, or when a message comes, or when its time is over."""
+        if not self.consumers.get(request, sender):
+            if request.timeout <= 0:
+                self.consumers.stop_waiting(sender)
+                return None
+            self._process.send_after(request.timeout, GetTimeout(sender))
+        return NO_REPLY
+
+    def _noted(self, consumer: Consumer, fetched: list[Fetched], first_tag: int) -> None:
+        self.tell_lost()
+        self._safety.acks_unsynced |= consumer.no_ack
+        if self._rows is not None:
+            self._rows.delivered(consumer, fetched, first_tag, get=consumer.outlet is None)
+
+    # -- settle
+
+    def ack(self, message: Ack | Acks, sender: int, pseq: int) -> None:
+        """Consumers are done with these; `sender` and `pseq` say where the trace has the ack."""
+        if isinstance(message, Acks):
+            seqs = self.consumers.settle_each(message.consumer, message.tags)
+        else:
+            seqs = self.consumers.settle(message.consumer, message.tag, multiple=message.multiple)
+        acked = self._vq.ack(seqs)
+        self._safety.acks_unsynced = True
+        if self._rows is not None:
+            self._rows.acked(acked, sender, pseq)
+
+    def reject(self, message: Reject) -> None:
+        """A consumer gives these back, or wants nobody to have them."""
+        seqs = self.consumers.settle(message.consumer, message.tag, multiple=message.multiple)
+        if message.requeue:
+            self._put_back(seqs)
+        else:
+            self.drop(self._vq.ack(seqs), DROP_REJECTED)
+
+    def purge(self, flag: int) -> int:
+        """Drop every ready message; returns how many."""
+        count = 0
+        for dropped in self._vq.purge():
+            self.drop(dropped, flag)
+            count += len(dropped)
+        self.tell_lost()
+        return count
+
+    def drop(self, seqs: list[int], flag: int) -> None:
+        """These have left the queue without a consumer."""
+        self._safety.acks_unsynced = True
+        if self._rows is not None:
+            self._rows.dropped(seqs, flag)
+
+    def _put_back(self, seqs: list[int]) -> None:
+        back = self._vq.requeue(seqs)
+        if self._rows is not None:
+            self._rows.requeued(back)
+
+    # -- who consumes
+
+    def consume(self, request: Consume) -> Refused | None:
+        """Add a consumer."""
+        try:
+            self.consumers.consume(request)
+        except AccessRefused as error:
+            return Refused(error)
+        return None
+
+    def cancel(self, request: Cancel) -> None:
+        """A consumer wants no more; what it never took comes back."""
+        self._put_back(self.consumers.cancel(request))
+        self._consumers_left()
+
+    def channel_ended(self, channel: ActorRef[Any]) -> None:
+        """A channel closed or died: all that it held comes back, and its consumers are gone."""
+        held, consumed = self.consumers.close_channel(channel)
+        self._put_back(held)
+        if consumed:
+            self._consumers_left()
+
+    def _consumers_left(self) -> None:
+        if self._spec.last_consumer_gone is not None and not self.consumers.count:
+            self._spec.last_consumer_gone()
