@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from warrenmq.actors.queue_messages import SetRamDurationTarget
 from warrenmq.log import Log
 from warrenmq.runtime import Down, Server
+from warrenmq.storage.memory_use import memory_ratio
 from warrenmq.storage.paging import INFINITE, desired_duration, must_inform
 
 if TYPE_CHECKING:
@@ -87,9 +88,14 @@ class MemoryMonitor(Server):
         resources, before = self._resources, self._desired
         disk_alarm = resources.alarms.is_set("disk")
         finite = [each.reported for each in self._processes.values() if each.reported != INFINITE]
+        ratio, paging_ratio = resources.memory_use.ratio(), resources.settings.vm_memory_high_watermark_paging_ratio
+        if finite and ratio >= paging_ratio:
+            # What was paged out is free here but still counted as used: without this, queues page until nothing is left.
+            resources.memory.release()
+            ratio = memory_ratio(resources.memory.used(), resources.memory_use.limit)
         self._desired = desired = desired_duration(
-            resources.memory_use.ratio(),
-            resources.settings.vm_memory_high_watermark_paging_ratio,
+            ratio,
+            paging_ratio,
             math.fsum(finite),
             len(finite),
             disk_alarm=disk_alarm,

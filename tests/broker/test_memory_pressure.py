@@ -81,6 +81,21 @@ def test_memory_pressure_pages_out_and_relief_stops_it(host: SimulatedHost, pers
     assert rows["RAM_TARGET"]
 
 
+def test_what_was_paged_out_is_given_back_to_the_system_before_more_is(host: SimulatedHost) -> None:
+    """Freed messages stay in the allocator; who pages by the process's size has to ask for their pages first."""
+    broker = host.open()
+    broker.declare_queue("q")
+    fill(broker)
+    host.sleep(6)
+    host.memory.used_bytes = host.memory.total_bytes // 4  # over half of the watermark
+    host.memory.releasable_bytes = host.memory.used_bytes // 2
+    host.sleep(30)
+    assert host.memory.releasable_bytes == 0
+    assert memory(broker).alpha == 200
+    assert memory(broker).target_ram_count == float("inf")
+    broker.close()
+
+
 def test_a_disk_alarm_keeps_queues_from_paging(host: SimulatedHost) -> None:
     broker = host.open()
     broker.declare_queue("q")
