@@ -14,6 +14,7 @@ Promises, for both:
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import os
 import shutil
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
 _datasync = getattr(os, "fdatasync", os.fsync)  # macOS has only fsync
+_sync_file_range = getattr(ctypes.CDLL(None), "sync_file_range", None)  # Linux only
+_SYNC_FILE_RANGE_WRITE = 2
 
 
 def is_full(error: OSError) -> bool:
@@ -62,6 +65,9 @@ class File(Protocol):
 
     def datasync(self) -> None:
         """Return when everything written survives a power cut.  After an error nothing may be assumed."""
+
+    def begin_sync(self) -> None:
+        """Have what was written on its way while another file is synced.  Promises nothing: a datasync has to follow."""
 
     def close(self) -> None:
         """Give the descriptor back; not a sync."""
@@ -170,6 +176,11 @@ class RealFile:
     def datasync(self) -> None:
         if self._durable:
             _datasync(self._fd)
+
+    def begin_sync(self) -> None:
+        if self._durable and _sync_file_range is not None:
+            everything = ctypes.c_int64(0)
+            _sync_file_range(self._fd, everything, everything, _SYNC_FILE_RANGE_WRITE)  # datasync tells of errors
 
     def close(self) -> None:
         fd, self._fd = self._fd, -1

@@ -25,6 +25,7 @@ class FencedFile:
         self.path = file.path
         self.pread = file.pread
         self.size = file.size
+        self.begin_sync = file.begin_sync
         self.close = file.close
         self._file = file
         self._guard = fence.guard

@@ -82,6 +82,12 @@ class QiFiles:
         """The bytes of entries; fewer at the end of the file."""
         return self._file(number).pread(ENTRY_BYTES * count, HEADER_BYTES + ENTRY_BYTES * first)
 
+    def begin_sync(self) -> None:
+        """Have what was written on its way; closed files wait for datasync()."""
+        for number in self._unsynced:
+            if (file := self._open.get(number)) is not None:
+                file.begin_sync()
+
     def datasync(self) -> None:
         """Return when everything written is safe, in closed files too."""
         for number in list(self._unsynced):

@@ -346,6 +346,9 @@ class SimulatedFile:
         with disk.lock:
             inode.sync()
 
+    def begin_sync(self) -> None:
+        """What was written may be on its way at any time: a power cut chooses."""
+
     def close(self) -> None:
         """Nothing to give back."""
 
