@@ -24,10 +24,10 @@ def conf(tmp_path: Path, text: str) -> Path:
 
 def test_the_defaults_are_rabbitmqs() -> None:
     assert {each.name: getattr(load(), each.name) for each in fields(Settings)} == {
-        "profile": "classic",
-        "queue_version": 1,
-        "msg_store_gc": "combine",
-        "queue_paging": "memory_target",
+        "profile": "modern",
+        "queue_version": 2,
+        "msg_store_gc": "compact",
+        "queue_paging": "read_ahead",
         "durability": "fsync",
         "msg_store_file_size_limit": 16_777_216,
         "msg_store_write_buffer": 1_048_576,

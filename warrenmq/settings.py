@@ -200,7 +200,7 @@ _HOUR = 60 * _MINUTE
 class Settings:
     """What can be chosen; times in milliseconds, sizes in bytes."""
 
-    profile: str = _setting("classic", Choice(("classic", "modern")))
+    profile: str = _setting("modern", Choice(("classic", "modern")))
     """Which era of RabbitMQ's classic queue: classic is 3.5/3.6, modern 3.13/4.x; it presets the next three."""
     queue_version: int = _setting(None, ByProfile((1, 2)))
     """1: journal.jif and .idx; 2: .qi and .qs."""

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import warrenmq
-from tests.support.simulated import SMALL, SimulatedHost
+from tests.support.simulated import SMALL_CLASSIC, SimulatedHost
 from warrenmq.storage.directory import queue_folder, vhost_folder
 from warrenmq.storage.index_recovery import messages
 
@@ -53,7 +53,7 @@ class Directory(NamedTuple):
 
 
 def build(*, clean: bool) -> Directory:
-    host = SimulatedHost(seed=3)
+    host = SimulatedHost(3, SMALL_CLASSIC)
     broker = host.open()
     for name in QUEUES:
         broker.bind(broker.declare_queue(name), "amq.fanout")
@@ -75,7 +75,7 @@ def build(*, clean: bool) -> Directory:
     queues = {}
     for name in QUEUES:
         folder = f"{VHOST}/queues/{queue_folder('/', name)}"
-        records = [record for _, record, _ in messages(disk, folder, SMALL.queue_index_segment_entry_count)]
+        records = [record for _, record, _ in messages(disk, folder, SMALL_CLASSIC.queue_index_segment_entry_count)]
         places = [(record, *places_of(files, folder, record)) for record in records]
         queues[name] = [Message(body_in(files, record, *where), tuple(where)) for record, *where in places]
     host.close()
@@ -114,7 +114,7 @@ class Opened(NamedTuple):
 
 def open_and_read(files: Files) -> Opened:
     """Open twice: the second time finds what the first one did; and the broker works."""
-    host = SimulatedHost(seed=1, traced=False)
+    host = SimulatedHost(1, SMALL_CLASSIC, traced=False)
     try:
         for path, data in files.items():
             host.disk.mkdir(posixpath.dirname(path))

@@ -8,7 +8,7 @@ import pytest
 
 import warrenmq
 from warrenmq.actors.vhost_process import queue_name
-from warrenmq.storage.queue_index import QueueIndex
+from warrenmq.storage.queue_index_v2 import QueueIndexV2
 
 
 @pytest.fixture
@@ -345,7 +345,7 @@ def test_a_publish_whose_handling_crashes_the_queue_is_nacked_and_the_next_one_i
         monkeypatch.undo()
         raise RuntimeError("a defect")
 
-    monkeypatch.setattr(QueueIndex, "publish_many", fail)
+    monkeypatch.setattr(QueueIndexV2, "publish_many", fail)
     with pytest.raises(warrenmq.Nacked, match="publish it again"):
         queue.publish(b"unlucky").result(10)
     queue.publish(b"taken").result(10)

@@ -7,15 +7,16 @@ from collections.abc import Iterator
 import pytest
 
 import warrenmq
-from tests.support.simulated import SimulatedHost
+from tests.support.simulated import BOTH_PROFILES, SimulatedHost
 from warrenmq.broker import Broker
+from warrenmq.settings import Settings
 
 LARGE = b"L" * 900
 
 
-@pytest.fixture
-def host() -> Iterator[SimulatedHost]:
-    made = SimulatedHost(seed=5)
+@pytest.fixture(params=BOTH_PROFILES.values(), ids=BOTH_PROFILES)
+def host(request: pytest.FixtureRequest) -> Iterator[SimulatedHost]:
+    made = SimulatedHost(5, request.param)
     yield made
     made.close()
 
@@ -86,8 +87,9 @@ def test_a_store_without_room_keeps_what_it_was_given_and_frees_what_is_acked(ho
 
 
 @pytest.mark.parametrize("room", range(0, 2000, 97))
-def test_however_little_room_there_is_nothing_confirmed_is_lost(room: int) -> None:
-    host = SimulatedHost(seed=room)
+@pytest.mark.parametrize("settings", BOTH_PROFILES.values(), ids=BOTH_PROFILES)
+def test_however_little_room_there_is_nothing_confirmed_is_lost(room: int, settings: Settings) -> None:
+    host = SimulatedHost(room, settings)
     try:
         broker = host.open()
         queue = broker.declare_queue("q")

@@ -1,14 +1,13 @@
 """The power fails at every single disk operation of a short life of the broker, and again while it recovers.
 
 The life has everything in it: declarations, small and large messages, a fan-out, gets and acks, journal flushes,
-segment files that come and go, message files that roll over, are deleted and are combined.
+segment files that come and go, message files that roll over, are deleted, and are combined or compacted.
 """
 
 from __future__ import annotations
 
 import random
 from contextlib import suppress
-from dataclasses import replace
 from functools import cache
 from itertools import islice
 
@@ -16,7 +15,7 @@ import pytest
 
 import warrenmq
 from tests.support.ledger import Ledger
-from tests.support.simulated import SMALL, SimulatedHost
+from tests.support.simulated import BOTH_PROFILES, SimulatedHost
 from warrenmq.replay.engine import replay_memory
 from warrenmq.storage.sim_disk import PowerCut
 
@@ -24,12 +23,12 @@ QUEUES = ("a", "b")
 SIZES = (10, 40, 300, 900, 1500)
 SEEDS = range(1, 100)
 EVERYTHING = {
-    1: ("QI_FLUSH", "SEGMENT_DELETE", "ROLL", "FILE_DELETE", "GC_DONE"),
-    2: ("SEGMENT_DELETE", "ROLL", "FILE_DELETE", "GC_DONE"),
+    "classic": ("QI_FLUSH", "SEGMENT_DELETE", "ROLL", "FILE_DELETE", "GC_DONE"),
+    "modern": ("SEGMENT_DELETE", "ROLL", "FILE_DELETE", "COMPACT_DONE", "TRUNCATE"),
 }
-"""What must happen in a life for its every operation to be worth a power cut, for each version of the queue index."""
-VERSIONS = pytest.mark.parametrize("version", [1, 2])
-LARGE = SMALL.queue_index_embed_msgs_below
+"""What must happen in a life for its every operation to be worth a power cut, under each profile."""
+PROFILES = pytest.mark.parametrize("profile", BOTH_PROFILES)
+LARGE = BOTH_PROFILES["modern"].queue_index_embed_msgs_below
 
 
 class FailingHost(SimulatedHost):
@@ -50,8 +49,8 @@ class FailingHost(SimulatedHost):
 class Life:
     """A broker on one host, one application, and what it was promised."""
 
-    def __init__(self, seed: int, version: int) -> None:
-        self.host = FailingHost(seed, replace(SMALL, queue_version=version))
+    def __init__(self, seed: int, profile: str) -> None:
+        self.host = FailingHost(seed, BOTH_PROFILES[profile])
         self.random = random.Random(f"life {seed}")
         self.ledger = Ledger()
         self.declared: list[str] = []
@@ -145,21 +144,21 @@ class Life:
 
 
 @cache
-def operations_of(seed: int, version: int) -> int | None:
+def operations_of(seed: int, profile: str) -> int | None:
     """How often a whole life asks the disk for something; None when not everything happens in it."""
-    life = Life(seed, version)
+    life = Life(seed, profile)
     try:
         life.run()
         assert life.host.sink is not None
         seen = replay_memory(life.host.sink.files()).figures["events_of"]
-        return life.host.operations if all(seen.get(name) for name in EVERYTHING[version]) else None
+        return life.host.operations if all(seen.get(name) for name in EVERYTHING[profile]) else None
     finally:
         life.host.close()
 
 
-def cut_at(seed: int, version: int, operation: int, again_at: int = 0) -> None:
+def cut_at(seed: int, profile: str, operation: int, again_at: int = 0) -> None:
     """One life and one cut; `again_at`: another one that many operations into the recovery."""
-    life = Life(seed, version)
+    life = Life(seed, profile)
     host = life.host
     try:
         host.operations_left = operation
@@ -177,35 +176,35 @@ def cut_at(seed: int, version: int, operation: int, again_at: int = 0) -> None:
         host.close()
 
 
-def at_every_operation(nth_life: int, version: int) -> None:
+def at_every_operation(nth_life: int, profile: str) -> None:
     """Of the n-th life in which everything happens."""
-    full = ((seed, operations) for seed in SEEDS if (operations := operations_of(seed, version)) is not None)
+    full = ((seed, operations) for seed in SEEDS if (operations := operations_of(seed, profile)) is not None)
     seed, operations = next(islice(full, nth_life, None))
     for operation in range(1, operations + 1):
-        cut_at(seed, version, operation)
+        cut_at(seed, profile, operation)
 
 
-@VERSIONS
-def test_whatever_the_disk_was_doing_nothing_that_was_promised_is_lost(version: int) -> None:
-    at_every_operation(0, version)
+@PROFILES
+def test_whatever_the_disk_was_doing_nothing_that_was_promised_is_lost(profile: str) -> None:
+    at_every_operation(0, profile)
 
 
-@VERSIONS
-def test_a_second_cut_during_the_recovery_loses_nothing_either(version: int) -> None:
+@PROFILES
+def test_a_second_cut_during_the_recovery_loses_nothing_either(profile: str) -> None:
     for seed in range(60):
-        cut_at(seed, version, operation=40 + 2 * seed, again_at=1 + seed)
+        cut_at(seed, profile, operation=40 + 2 * seed, again_at=1 + seed)
 
 
 @pytest.mark.slow
-@VERSIONS
+@PROFILES
 @pytest.mark.parametrize("nth_life", [1, 2, 3])
-def test_a_power_cut_at_every_single_operation(nth_life: int, version: int) -> None:
-    at_every_operation(nth_life, version)
+def test_a_power_cut_at_every_single_operation(nth_life: int, profile: str) -> None:
+    at_every_operation(nth_life, profile)
 
 
 @pytest.mark.slow
-@VERSIONS
-def test_two_power_cuts_anywhere(version: int) -> None:
-    chance = random.Random(version)
+@PROFILES
+def test_two_power_cuts_anywhere(profile: str) -> None:
+    chance = random.Random(profile)
     for seed in range(1000, 1600):
-        cut_at(seed, version, chance.randint(1, 170), chance.randint(1, 60))
+        cut_at(seed, profile, chance.randint(1, 170), chance.randint(1, 60))

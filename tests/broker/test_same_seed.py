@@ -6,14 +6,14 @@ import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.support.lives import long_life, short_life, trace_of
-from tests.support.simulated import SMALL
+from tests.support.simulated import BOTH_PROFILES
 from warrenmq.replay.engine import replay_memory
+from warrenmq.settings import Settings
 
 ROOT = Path(__file__).parents[2]
 
@@ -28,9 +28,8 @@ def test_the_same_seed_is_the_same_trace_for_a_thousand_seeds() -> None:
     assert len(distinct) > 900
 
 
-@pytest.mark.parametrize("version", [1, 2])
-def test_the_same_seed_is_the_same_trace_through_kills_and_a_power_cut(version: int) -> None:
-    settings = replace(SMALL, queue_version=version)
+@pytest.mark.parametrize("settings", BOTH_PROFILES.values(), ids=BOTH_PROFILES)
+def test_the_same_seed_is_the_same_trace_through_kills_and_a_power_cut(settings: Settings) -> None:
     for seed in range(5):
         first, second = trace_of(seed, long_life, settings), trace_of(seed, long_life, settings)
         assert first == second, f"two runs of seed {seed}"

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 import warrenmq
-from tests.support.simulated import SMALL, SimulatedHost
+from tests.support.simulated import BOTH_PROFILES, SMALL, SimulatedHost
 from warrenmq.actors.queue_messages import Ack, Publish, Reject
 from warrenmq.actors.queue_process import QueueProcess
 from warrenmq.actors.vhost_process import queue_name
@@ -19,10 +19,7 @@ from warrenmq.settings import Settings
 LARGE = b"L" * 900
 
 
-MODERN = replace(SMALL, queue_version=2, msg_store_gc="compact", queue_paging="read_ahead")
-
-
-@pytest.fixture(params=[SMALL, MODERN], ids=["classic", "modern"])
+@pytest.fixture(params=BOTH_PROFILES.values(), ids=BOTH_PROFILES)
 def host(request: pytest.FixtureRequest) -> Iterator[SimulatedHost]:
     made = SimulatedHost(7, request.param)
     yield made
@@ -74,7 +71,7 @@ def test_a_publisher_waits_for_credit_no_longer_than_its_queue_lives() -> None:
     stuck = host.sim.event()
 
     def hang_and_die(op: str, path: str) -> None:
-        if op == "datasync" and path.endswith("journal.jif"):
+        if op == "datasync" and path.endswith(".qi"):
             stuck.set()
             host.sleep(5)
             host.disk.before_op = None
@@ -232,17 +229,19 @@ def test_a_gap_in_the_sequence_ids_hides_no_redelivery(host: SimulatedHost) -> N
 # segments, sizes, starts
 
 
+@pytest.mark.parametrize("settings", BOTH_PROFILES.values(), ids=BOTH_PROFILES)
 @pytest.mark.parametrize("later", [4, 8, 16])
-def test_another_segment_size_in_the_settings_changes_no_vhost_that_is_there(later: int) -> None:
+def test_another_segment_size_in_the_settings_changes_no_vhost_that_is_there(later: int, settings: Settings) -> None:
     """Not for the queues, and not for who counts the store's references in their indexes."""
-    host = SimulatedHost(7)
+    host = SimulatedHost(7, settings)
     broker = host.open()
     queue = broker.declare_queue("q")
     wanted = [b"%d" % n if n % 3 else b"%d" % n + LARGE for n in range(30)]
     for body in wanted:
         queue.publish(body).result(10)
     host.crash(power_cut=True)
-    host.settings = replace(SMALL, queue_index_segment_entry_count=later)
+    sizes = {"queue_index_segment_entry_count": later, "classic_queue_index_v2_segment_entry_count": later}
+    host.settings = replace(settings, **sizes)
     broker = host.open()
     assert broker.stats().stores[0].messages == 10
     assert bodies(broker, "q") == wanted

@@ -110,7 +110,7 @@ def test_a_queue_folder_says_whose_it_is(disk: SimulatedDisk) -> None:
     for _ in range(2):
         vhost.make_queue(disk, "test")
     disk.power_cut()
-    assert disk.read(f"{vhost.queue('test')}/.queue_name") == b"VHOST: /\nQUEUE: test\n"
+    assert disk.read(f"{vhost.queue('test')}/.queue_name") == b"VHOST: /\nQUEUE: test\nINDEX: v2\n"
 
 
 def test_folders_of_unknown_queues_go_and_what_was_durable_goes_to_the_quarantine(

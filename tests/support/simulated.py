@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
+from typing import Any
 
 from warrenmq.broker import Broker
 from warrenmq.replay.engine import replay_memory
@@ -16,16 +17,20 @@ from warrenmq.storage.sim_disk import SimulatedDisk
 from warrenmq.trace.recorder import Recorder
 from warrenmq.trace.sink import MemorySink
 
-SMALL = Settings(
-    msg_store_file_size_limit=4096,
-    queue_index_embed_msgs_below=100,
-    queue_index_max_journal_entries=12,
-    queue_index_segment_entry_count=8,
-    vhost_restart_intensity=(1000, 1),
-    classic_queue_index_v2_segment_entry_count=8,
-    msg_store_io_batch_size=2,
-    queue_ram_bytes=3_000,
-)
+_SMALL: dict[str, Any] = {
+    "msg_store_file_size_limit": 4096,
+    "queue_index_embed_msgs_below": 100,
+    "queue_index_max_journal_entries": 12,
+    "queue_index_segment_entry_count": 8,
+    "vhost_restart_intensity": (1000, 1),
+    "classic_queue_index_v2_segment_entry_count": 8,
+    "msg_store_io_batch_size": 2,
+    "queue_ram_bytes": 3_000,
+}
+SMALL = Settings(**_SMALL)
+"""Everything that can overflow does so soon; the profile is the default one, modern."""
+SMALL_CLASSIC = Settings(profile="classic", **_SMALL)
+BOTH_PROFILES = {"classic": SMALL_CLASSIC, "modern": SMALL}
 
 QUEUE_VERSIONS = (1, 2)
 COLLECTORS = ("combine", "compact")

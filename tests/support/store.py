@@ -40,7 +40,7 @@ def body_of(number: int) -> bytes:
     return number.to_bytes(4, "big") * (50 + 97 * number % 500)
 
 
-SMALL = Settings(msg_store_file_size_limit=4096, msg_store_write_buffer=4096)
+SMALL = Settings(msg_store_file_size_limit=4096, msg_store_write_buffer=4096, msg_store_gc="combine")
 """Files of two to ten messages."""
 SMALL_IN_PLACE = Settings(msg_store_file_size_limit=4096, msg_store_write_buffer=4096, msg_store_gc="compact")
 

@@ -4,7 +4,7 @@
     bundles  ──► exchange "archive" (fanout)             ──► archive-a, archive-b           large: one record, two
                                                                                             references
 Every item is published until it is confirmed and consumed until it is acked.  archive-b holds every third of its
-bundles back until the end, so that the store's files fill with garbage in between and are combined.
+bundles back until the end, so that the store's files fill with garbage in between and have to be collected.
 
 What happened is told to the parent on stdout, one JSON object a line; what was consumed is appended to a file by
 eight-byte item numbers before it is acked, so that the parent can check it after a SIGKILL as well.
