@@ -235,12 +235,17 @@ def raw_properties(properties: Properties | None) -> bytes:
     return bytes_of_properties(properties_as_plain(properties) if properties is not None else {})
 
 
+def encode_header(channel: int, raw_properties: bytes, size: int) -> bytes:
+    """The frame of a content header, of a body of so many bytes."""
+    return frame(HEADER, channel, _HEADER.pack(CLASS_BASIC, 0, size) + raw_properties)
+
+
 def encode_content(channel: int, method_frame: bytes, raw_properties: bytes, body: bytes, frame_max: int) -> list[bytes]:
     """The frames of a method that carries content: the method's own, the header's, the body's in as many as it takes.
 
     `method_frame` is what `encode_method` or a DeliverTemplate made; `frame_max` 0 means no limit.
     """
-    frames = [method_frame, frame(HEADER, channel, _HEADER.pack(CLASS_BASIC, 0, len(body)) + raw_properties)]
+    frames = [method_frame, encode_header(channel, raw_properties, len(body))]
     size = frame_max - OVERHEAD
     if frame_max == 0 or len(body) <= size:
         if body:
