@@ -22,6 +22,7 @@ Source: rabbit_queue_index, reference/classic-queue.md 1.3, 1.4, 1.8 and 1.12.
 
 from __future__ import annotations
 
+from collections import deque
 from struct import Struct
 from typing import TYPE_CHECKING
 
@@ -39,6 +40,8 @@ _ZEROS_BY_CHANCE = 4
 """Of eight random bytes fewer than this are zero."""
 _MORE_THAN_A_HEAD = 1 << 16
 """Bytes of a stored message before its body are hardly ever more."""
+_IN_DOUBT = 3
+"""A false publish leads to a false place, where another one may seem to be, hardly a third."""
 _EXPIRIES = range(1 << 50, 1 << 53)
 """From 2005 to 2255."""
 
@@ -122,8 +125,8 @@ class _Reader:
         self._data = b""
         self._unmarked: set[int] = set()
         """Published without their own mark."""
-        self._in_doubt: tuple[int, int] | None = None
-        """The last publish, if it is such a one: its sequence id, and where it ends."""
+        self._in_doubt: deque[tuple[int, int]] = deque(maxlen=_IN_DOUBT)
+        """The last ones of these since a publish with its mark: sequence id, and where it ends."""
 
     def run(self) -> None:
         at, size = 0, self._file.size
@@ -162,14 +165,13 @@ class _Reader:
                 continue
             if kind == "ack" or (kind == "mark" and seq_id in facts.delivered):
                 facts.acked.add(seq_id)
-            elif kind == "deliver" or seq_id in facts.published:
-                facts.delivered.add(seq_id)
             else:
-                if (inside := self._inside_doubtful()) is not None:
-                    at = inside
-                    continue
-                if self.damaged_at is None:
-                    self._note(at, "a mark comes before its publish")
+                if seq_id not in facts.published:
+                    if (inside := self._inside_doubtful()) is not None:
+                        at = inside
+                        continue
+                    if kind == "mark" and self.damaged_at is None:
+                        self._note(at, "a mark comes before its publish")
                 facts.delivered.add(seq_id)
             at += width
         return at, ""
@@ -191,6 +193,8 @@ class _Reader:
             if problem:
                 return at, problem
             if stop != body + embedded:
+                if self._resume(at + 1, stop, inside=True) < stop:
+                    return at, "a publish reaches into the next one"
                 self._note(at, "the size of an embedded message is wrong")
         marked = self._bytes(stop, width) == own_mark
         facts = self.facts
@@ -211,25 +215,25 @@ class _Reader:
         if marked:
             facts.delivered.add(seq_id)
             self._unmarked.discard(seq_id)
-            self._in_doubt = None
+            self._in_doubt.clear()
             return stop + width, ""
         self._unmarked.add(seq_id)
-        self._in_doubt = seq_id, stop
+        self._in_doubt.append((seq_id, stop))
         return stop, ""
 
     def _inside_doubtful(self) -> int | None:
-        """Where a record begins that the last publish, if it is in doubt, took for its own; it is taken back then."""
-        if self._in_doubt is None:
-            return None
-        (seq_id, stop), self._in_doubt = self._in_doubt, None
-        entry = self.facts.published.pop(seq_id)
-        inside = self._resume(entry.offset + 1, stop)
-        if inside >= stop:
-            self.facts.published[seq_id] = entry
-            return None
-        self._unmarked.discard(seq_id)
-        self._note(entry.offset, "a publish reaches into the next one")
-        return inside
+        """Where a record begins that one of the last publishes, which are in doubt, took for its own; they are taken back then."""
+        doubtful = [(self.facts.published[seq_id], stop) for seq_id, stop in self._in_doubt]
+        self._in_doubt.clear()
+        for place, (entry, stop) in enumerate(doubtful):
+            inside = self._resume(entry.offset + 1, stop, inside=True)
+            if inside < stop:
+                self._note(entry.offset, "a publish reaches into the next one")
+                for false, _ in doubtful[place:]:
+                    del self.facts.published[false.seq_id]
+                    self._unmarked.discard(false.seq_id)
+                return inside
+        return None
 
     def _doubtful(self, body: int, stop: int, size: int, own_mark: bytes) -> tuple[str, int]:
         """A publish without its own mark behind it: what is wrong with it if anything is, and where it really ends."""
@@ -256,8 +260,12 @@ class _Reader:
             return "a publish is torn", stop  # zeros may have replaced the end of the body
         return "", stop
 
-    def _resume(self, at: int, limit: int) -> int:
-        """The next place from `at` on where a record certainly begins, or `limit`."""
+    def _resume(self, at: int, limit: int, *, inside: bool = False) -> int:
+        """The next place from `at` on where a record certainly begins, or `limit`.
+
+        Inside a publish only one that tells its own end counts: one byte beside a record with zeros in it there seems to
+        be another.
+        """
         width = self._layout.prefix_bytes
         while at < limit:
             self._load(at, WINDOW // 2)
@@ -270,14 +278,14 @@ class _Reader:
                     continue
                 kind, seq_id = found
                 if kind in {"publish", "transient"}:
-                    if self._certain(place, seq_id):
+                    if self._certain(place, seq_id, tells_its_end=inside):
                         return at + place
-                elif self._marks_follow(place):
+                elif self._marks_follow(place, inside=inside):
                     return at + place
             at += max(1, window)
         return limit
 
-    def _certain(self, place: int, seq_id: int) -> bool:
+    def _certain(self, place: int, seq_id: int, *, tells_its_end: bool) -> bool:
         """Whether a whole publish stands at a place of the window: its message or its own mark ends it."""
         width = self._layout.prefix_bytes
         body = place + width + _RECORD.size
@@ -295,7 +303,9 @@ class _Reader:
             return False
         if embedded:
             return self._data[body] in FIRST_BYTES and stored_end(self._data, body) == stop
-        return self._data.startswith(self._layout.mark(seq_id), stop) or (size > 0 and self._likely(stop))
+        return self._data.startswith(self._layout.mark(seq_id), stop) or (
+            not tells_its_end and size > 0 and self._likely(stop)
+        )
 
     def _likely(self, place: int) -> bool:
         """Whether a place that should be behind a publish of before 3.10 looks like it."""
@@ -315,7 +325,7 @@ class _Reader:
             return False
         return not embedded or self._data[body : body + 1] in _FIRST_BYTES
 
-    def _marks_follow(self, place: int) -> bool:
+    def _marks_follow(self, place: int, *, inside: bool) -> bool:
         """Whether marks of known messages follow, up to the end of the file or a whole publish."""
         data, width = self._data, self._layout.prefix_bytes
         for at in range(place, len(data), width):
@@ -323,7 +333,7 @@ class _Reader:
             if found is None:
                 return False
             if found[0] in {"publish", "transient"}:
-                return self._certain(at, found[1])
+                return self._certain(at, found[1], tells_its_end=inside)
             if found[1] not in self.facts.published:
                 return False
         return self._base + len(data) >= self._file.size

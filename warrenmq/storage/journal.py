@@ -242,16 +242,19 @@ class Replay:
         self._last_ack_is_new = False
         self._unmarked: set[int] = set()
         """Sequence ids published without their own deliver behind them."""
-        self._doubtful = -1
-        """Where the last publish begins, if it is such a one."""
+        self._doubtful: list[int] = []
+        """Where the last ones of these begin since a publish with its deliver."""
+        self._next = 0
+        """Where actions go on behind one that makes no sense, if that is known."""
         self._entry_count = entry_count
         zeros = len(data.rstrip(b"\x00"))
         position, reason = self._run(data, 0)
         while True:
-            if self._doubtful >= 0 and (resume := self._inside(data)):
-                self.damage.append(Damage(self._doubtful, resume - self._doubtful, "a publish reaches into the next one"))
+            start, resume = self._inside(data)
+            if resume:
+                self.damage.append(Damage(start, resume - start, "a publish reaches into the next one"))
             elif position < zeros:
-                resume = _next_publish(data, position + 1)
+                resume = self._next or _next_publish(data, position + 1)
                 self.damage.append(Damage(position, resume - position, reason))
             else:
                 break
@@ -266,7 +269,8 @@ class Replay:
         end = len(data)
         reason = "an action is cut off"
         highest = self.next_seq_id - 1
-        self._doubtful = -1
+        self._doubtful = []
+        self._next = 0
         while position + _ACTION_BYTES <= end:
             (action,) = _unpack_action(data, position)
             seq_id = action & _SEQ_ID
@@ -282,6 +286,10 @@ class Replay:
                 facts.acked.add(relative)
                 position += _ACTION_BYTES
             elif action >= _DELIVER:
+                if self._doubtful and relative not in facts.published:
+                    reason = "a deliver without a publish follows a publish without a deliver"
+                    self._next = position + _ACTION_BYTES
+                    break
                 facts.delivered.add(relative)
                 position += _ACTION_BYTES
             else:
@@ -307,10 +315,10 @@ class Replay:
                 if action & _TRANSIENT:
                     facts.transient.add(relative)
                 if marked:
-                    self._doubtful = -1
+                    self._doubtful.clear()
                 else:
                     self._unmarked.add(seq_id)
-                    self._doubtful = position
+                    self._doubtful.append(position)
                 self._last_publish, position = position, stop
             highest = max(highest, seq_id)
             self.actions += 1
@@ -318,18 +326,20 @@ class Replay:
         self.end = position
         return position, reason
 
-    def _inside(self, data: bytes) -> int:
-        """Where a whole publish begins that the doubtful one took for its own, which is taken back then; 0 if there is none."""
-        start = self._doubtful
-        seq_id = _unpack_action(data, start)[0] & _SEQ_ID
-        number, relative = divmod(seq_id, self._entry_count)
-        inside = _next_publish(data, start + 1)
-        if inside >= start + _ACTION_BYTES + len(self.facts[number].published[relative]):
-            return 0
-        self._take_back(seq_id)
-        if self._last_publish == start:
-            self._last_publish = -1
-        return inside
+    def _inside(self, data: bytes) -> tuple[int, int]:
+        """A doubtful publish, and where a whole one begins that it took for its own; zeros if there is none.
+
+        It is taken back then, with those behind it, which would not have been found without it.
+        """
+        for place, start in enumerate(self._doubtful):
+            number, relative = divmod(_unpack_action(data, start)[0] & _SEQ_ID, self._entry_count)
+            stop = start + _ACTION_BYTES + len(self.facts[number].published[relative])
+            if (inside := _next_publish(data, start + 1, stop)) < stop:
+                for each in self._doubtful[place:]:
+                    self._take_back(_unpack_action(data, each)[0] & _SEQ_ID)
+                self._last_publish = -1
+                return start, inside
+        return 0, 0
 
     def _take_back(self, seq_id: int) -> None:
         """A publish was none; deliver and ack of its sequence id are left as they are: they were actions of their own."""
@@ -364,15 +374,16 @@ class Replay:
                 self.damage.append(Damage(start, position - start, "an ack is followed by zeros"))
 
 
-def _next_publish(data: bytes, position: int) -> int:
-    """Where the next whole publish with its deliver begins; the end of the data when there is none."""
-    while (match := _ANY_PUBLISH.search(data, position)) is not None:
+def _next_publish(data: bytes, position: int, limit: int | None = None) -> int:
+    """Where the next whole publish with its deliver begins; `limit`, or the end of the data, when there is none before."""
+    limit = len(data) if limit is None else limit
+    while position < limit and (match := _ANY_PUBLISH.search(data, position, limit + _PUBLISH_BYTES)) is not None:
         position = match.start()
         body = position + _PUBLISH_BYTES
         size, embedded_size = _unpack_sizes(data, position + 32)
         stop = body + embedded_size
         deliver = b"\x80" + data[position + 1 : position + _ACTION_BYTES]
         if data.startswith(deliver, stop) and lengths_agree(data, body, stop, size):
-            return position
+            return min(position, limit)
         position += 1
-    return len(data)
+    return limit

@@ -13,12 +13,15 @@ from __future__ import annotations
 import re
 from operator import ne
 from struct import Struct
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from warrenmq.storage.index_record import HEADER_BYTES, lengths_agree
 from warrenmq.storage.segment import MARK, MARK_BYTES, PERSISTENT, PUBLISH, RELATIVE, Facts, pack_prefix
 from warrenmq.storage.stored_message import bin_header
 from warrenmq.storage.torn import Damage, in_doubt
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 _PUBLISH_BYTES = MARK_BYTES + HEADER_BYTES
 _unpack_sizes = Struct(">26xII").unpack_from  # of the body and of the embedded message
@@ -45,8 +48,8 @@ class _Stop(NamedTuple):
     reason: str
     next: int = 0
     """Where records follow for certain, if that is known."""
-    doubtful: int = -1
-    """Where the run's last publish begins, if its own mark is not behind it."""
+    doubtful: Sequence[int] = ()
+    """Where the run's last publishes begin since one that has its own mark behind it."""
 
 
 def parse(data: bytes, entry_count: int) -> tuple[Facts, list[Damage]]:
@@ -59,9 +62,9 @@ def parse(data: bytes, entry_count: int) -> tuple[Facts, list[Damage]]:
     unmarked: set[int] = set()
     stop = _parse_run(data, 0, entry_count, facts, unmarked)
     while True:
-        if stop.doubtful >= 0 and (inside := _inside(data, stop.doubtful, facts)):
-            damage.append(Damage(stop.doubtful, inside - stop.doubtful, "a publish reaches into the next one"))
-            resume = inside
+        start, resume = _inside(data, stop.doubtful, facts)
+        if resume:
+            damage.append(Damage(start, resume - start, "a publish reaches into the next one"))
         elif stop.position < len(data):
             resume = stop.next or _next_publish(data, stop.position + 1)
             damage.append(Damage(stop.position, resume - stop.position, stop.reason))
@@ -70,24 +73,32 @@ def parse(data: bytes, entry_count: int) -> tuple[Facts, list[Damage]]:
         stop = _parse_run(data, resume, entry_count, facts, unmarked)
 
 
-def _inside(data: bytes, start: int, facts: Facts) -> int:
-    """Where a whole publish begins that the one at `start` took for its own, which is taken back then; 0 if there is none."""
-    relative = int.from_bytes(data[start : start + MARK_BYTES], "big") & RELATIVE
-    record = facts.published[relative]
-    inside = _next_publish(data, start + 1)
-    if inside >= start + MARK_BYTES + len(record):
-        return 0
-    del facts.published[relative]
-    for each in (facts.transient, facts.delivered, facts.acked):
-        each.discard(relative)
-    return inside
+def _inside(data: bytes, doubtful: Sequence[int], facts: Facts) -> tuple[int, int]:
+    """A doubtful publish, and where a whole one begins that it took for its own; zeros if there is none.
+
+    It is taken back then, with those behind it, which would not have been found without it.
+    """
+    for place, start in enumerate(doubtful):
+        stop = start + MARK_BYTES + len(facts.published[_relative(data, start)])
+        if (inside := _next_publish(data, start + 1, stop)) < stop:
+            for each in doubtful[place:]:
+                del facts.published[_relative(data, each)]
+                for other in (facts.transient, facts.delivered, facts.acked):
+                    other.discard(_relative(data, each))
+            return start, inside
+    return 0, 0
+
+
+def _relative(data: bytes, position: int) -> int:
+    return int.from_bytes(data[position : position + MARK_BYTES], "big") & RELATIVE
 
 
 def _parse_run(data: bytes, position: int, entry_count: int, facts: Facts, unmarked: set[int]) -> _Stop:
     """Parse from `position` to the end, or to the first bytes that make no sense; collects positions published without mark."""
     published, transient, delivered, acked = facts.published, facts.transient, facts.delivered, facts.acked
     end = len(data)
-    last_publish = last_size = look_again = doubtful = -1
+    last_publish = last_size = look_again = -1
+    doubtful: list[int] = []
     last_mark: set[int] | None = None  # what it was new to
     while position + MARK_BYTES <= end:
         prefix = data[position] << 8 | data[position + 1]
@@ -104,7 +115,8 @@ def _parse_run(data: bytes, position: int, entry_count: int, facts: Facts, unmar
                 after = _parse_alike(data, position, entry_count, facts)
                 look_again = after + _ALIKE * (_PUBLISH_BYTES + embedded_size)
                 if after > position:
-                    position, last_publish, last_mark, doubtful = after, -1, delivered, -1
+                    position, last_publish, last_mark = after, -1, delivered
+                    doubtful.clear()
                     continue
             stop = body + embedded_size
             if stop > end or (embedded_size and not lengths_agree(data, body, stop, size)):
@@ -120,15 +132,16 @@ def _parse_run(data: bytes, position: int, entry_count: int, facts: Facts, unmar
             published[relative] = data[position + MARK_BYTES : stop]
             if not prefix & PERSISTENT:
                 transient.add(relative)
-            last_publish, doubtful, position = position, -1, stop
+            last_publish, position = position, stop
             last_size = size
             if marked:
                 position += MARK_BYTES
                 delivered.add(relative)
                 last_mark = delivered
+                doubtful.clear()
             else:
                 unmarked.add(relative)
-                doubtful = last_publish
+                doubtful.append(last_publish)
         elif prefix >= MARK:
             if relative in delivered:
                 last_mark = acked if relative not in acked else None
@@ -140,11 +153,14 @@ def _parse_run(data: bytes, position: int, entry_count: int, facts: Facts, unmar
                 # where records follow, only the publish of this mark was damaged, and it is set aside already
                 reason = "a mark without a publish is followed by bytes that are no record"
                 return _Stop(position, reason, doubtful=doubtful)
+            elif doubtful:
+                reason = "a mark without a publish follows a publish without a mark"
+                return _Stop(position, reason, position + MARK_BYTES, doubtful)
             position += MARK_BYTES
         else:
             start = _distrust_last(data, position, facts, last_publish, last_mark)
-            if start == doubtful:
-                doubtful = -1
+            if doubtful[-1:] == [start]:
+                doubtful.pop()
             return _Stop(start, "no record begins with the bits 00", doubtful=doubtful)
     return _Stop(position, "a record is cut off", doubtful=doubtful)
 
@@ -222,15 +238,16 @@ def _in_step(data: bytes, position: int) -> bool:
     return True
 
 
-def _next_publish(data: bytes, position: int) -> int:
-    """Where the next whole publish with its deliver mark begins; the end of the data when there is none."""
-    while (match := _ANY_PUBLISH.search(data, position)) is not None:
+def _next_publish(data: bytes, position: int, limit: int | None = None) -> int:
+    """Where the next whole publish with its deliver mark begins; `limit`, or the end of the data, when there is none before."""
+    limit = len(data) if limit is None else limit
+    while position < limit and (match := _ANY_PUBLISH.search(data, position, limit + _PUBLISH_BYTES)) is not None:
         position = match.start()
         size, embedded_size = _unpack_sizes(data, position)
         body = position + _PUBLISH_BYTES
         stop = body + embedded_size
         mark = bytes((MARK >> 8 | data[position] & RELATIVE >> 8, data[position + 1]))
         if data.startswith(mark, stop) and lengths_agree(data, body, stop, size):
-            return position
+            return min(position, limit)
         position += 1
-    return len(data)
+    return limit
