@@ -101,6 +101,8 @@ class Consumer:
         self.next_tag = 1
         self.unacked: dict[int, int] = {}
         """Delivery tag -> sequence id, oldest first."""
+        self._lowest = 1
+        """No tag below this is unacked."""
         channel.members[consumer_id] = self
 
     @classmethod
@@ -166,9 +168,8 @@ class Consumer:
         if not multiple:
             seq = unacked.pop(tag, None)
             return [] if seq is None else [seq]
-        tags = []
-        for each in unacked:
-            if each > tag:
-                break
-            tags.append(each)
-        return [unacked.pop(each) for each in tags]
+        # Not by walking over the dict, which goes over what was deleted at its front again each time.
+        end = min(tag + 1, self.next_tag)
+        seqs = [unacked.pop(each) for each in range(self._lowest, end) if each in unacked]
+        self._lowest = max(self._lowest, end)
+        return seqs
