@@ -20,7 +20,7 @@ from pykka import ActorDeadError
 from warrenmq.actors.queue_messages import Delete, Refused
 from warrenmq.actors.queue_recovery import QueueSpec
 from warrenmq.errors import AccessRefused, Blocked, Error, NotFound, PreconditionFailed
-from warrenmq.routing import EXCHANGE_TYPES, PREDECLARED, Binding, ExchangeSpec
+from warrenmq.routing import PREDECLARED, TYPES, Binding, Destination, ExchangeSpec
 from warrenmq.runtime import Server
 from warrenmq.storage.definitions import BindingRecord, ExchangeRecord, QueueRecord
 from warrenmq.storage.disk import is_full
@@ -235,7 +235,9 @@ class VhostProcess(Server):
         if isinstance(reply, Refused):
             raise reply.error
         self.vhost.transient_queues.pop(record.name, None)
-        for binding in self.vhost.router.remove_queue(record.name):
+        bindings = self.vhost.router.bindings_to(Destination("queue", record.name))
+        self.vhost.router.remove_queue(record.name)
+        for binding in bindings:
             self._delete_if_unbound(binding.source)
         self._disk.rmtree(self.vhost.directory.queue(record.name))
         return int(reply)
@@ -255,8 +257,8 @@ class VhostProcess(Server):
         if spec.name.startswith("amq."):
             msg = f"exchange name {spec.name!r} is reserved: names that begin with 'amq.' are the broker's"
             raise AccessRefused(msg)
-        if spec.type not in EXCHANGE_TYPES:
-            msg = f"exchange type {spec.type!r} is not built yet; use {' or '.join(EXCHANGE_TYPES)}"
+        if spec.type not in TYPES:
+            msg = f"exchange type {spec.type!r} is not built yet; use {' or '.join(TYPES)}"
             raise PreconditionFailed(msg)
         if spec.arguments:
             msg = f"exchange argument {min(spec.arguments)!r} is not supported yet; leave it out"
@@ -275,7 +277,7 @@ class VhostProcess(Server):
         if spec is None:
             msg = f"there is no exchange {request.name!r}"
             raise NotFound(msg)
-        if request.if_unused and self.vhost.router.bindings[request.name]:
+        if request.if_unused and self.vhost.router.bindings_of(request.name):
             msg = f"exchange {request.name!r} is in use: it has bindings"
             raise PreconditionFailed(msg)
         if spec.durable:
@@ -286,7 +288,7 @@ class VhostProcess(Server):
         binding = request.binding
         spec = self._check_binding(binding)
         record = self.vhost.queue(binding.destination)
-        if binding in self.vhost.router.bindings[binding.source]:
+        if self.vhost.router.is_bound(binding):
             return
         if spec.durable and record is not None and record.durable:
             self.vhost.definitions.bind(_binding_record(binding))
@@ -317,7 +319,7 @@ class VhostProcess(Server):
     def _delete_if_unbound(self, exchange: str) -> None:
         """An auto-delete exchange goes with its last binding."""
         spec = self.vhost.router.exchanges.get(exchange)
-        if spec is not None and spec.auto_delete and not self.vhost.router.bindings[exchange]:
+        if spec is not None and spec.auto_delete and not self.vhost.router.bindings_of(exchange):
             self._delete_exchange(DeleteExchange(exchange, if_unused=False))
 
 

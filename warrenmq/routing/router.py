@@ -1,127 +1,217 @@
-"""From (exchange, routing key) to queue names (rabbit_exchange, rabbit_exchange_type_direct and _fanout).
+"""From (exchange, routing keys, headers) to queue names (rabbit_exchange:route).
 
-Publishers read the tables without a lock while the vhost process changes them: a reader does single look-ups
-only, and every change of an exchange's routes builds a new table and puts it in place with one assignment, so a
-reader sees either the old or the new, never half.
+    default exchange ""    the queues whose names are among the keys; every queue, bound by nobody
+    any other              a walk: what its type matches; exchanges among that are walked in their turn, each once, so
+                           cycles end; one whose type matches nothing is followed by its alternate exchange, if it has one
 
-    default exchange ""   the queue whose name is the routing key; every queue, bound by nobody
-    direct                bindings whose key equals the routing key
-    fanout                all bindings
+A message goes to a queue once, however many ways lead there (reference/classic-queue.md, 5.6).  As in RabbitMQ the default
+exchange is no alternate of another: it has no bindings that could match.
 
-A message goes to a queue once, however many bindings match (reference/classic-queue.md, 5.6).
+Publishers read the tables without a lock while the vhost process changes them: a reader does single look-ups and walks
+tuples that never change, and every change puts a new tuple in place with one assignment, so a reader sees a binding or
+it does not, never half.  Most messages are routed with two look-ups, in `_direct` or `_fanout`: exchanges of these
+types that lead to nothing but queues.  What else has been found is kept until the next change of any table, unless headers
+had a say in it.  (A walk that began before the change may not be kept after it: it puts its result into the dict that it
+found at its beginning, and the change puts another dict in its place.)
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from warrenmq.errors import NotFound
+from warrenmq.errors import AccessRefused, NotFound
+from warrenmq.routing.declared import PREDECLARED, Binding, Destination, ExchangeSpec
+from warrenmq.routing.exchange_types import TYPES, Direct, ExchangeType, Fanout
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
-EXCHANGE_TYPES = ("direct", "fanout")
-
-
-@dataclass(frozen=True, slots=True)
-class ExchangeSpec:
-    """An exchange as it was declared."""
-
-    name: str
-    type: str
-    durable: bool = True
-    auto_delete: bool = False
-    internal: bool = False
-    arguments: dict[str, Any] = field(default_factory=dict)
-
-
-PREDECLARED = (ExchangeSpec("amq.direct", "direct"), ExchangeSpec("amq.fanout", "fanout"))
-"""Exchanges that are always there, besides the default one (5.5)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Binding:
-    """A queue that wants an exchange's messages with this key; its identity is all four (5.5)."""
-
-    destination: str
-    source: str
-    routing_key: str = ""
-    arguments: dict[str, Any] = field(default_factory=dict)
+ROUTES_KEPT = 1 << 12
+"""Results of walks that are kept; publishers with more routing keys than this begin anew."""
 
 
 class Router:
-    """The routing tables of one vhost.  `route` may be called from any thread, the rest from one."""
+    """The routing tables of one vhost.  `route` and `check_publish` may be called from any thread, the rest from one."""
 
-    def __init__(self) -> None:
+    def __init__(self, vhost: str = "/") -> None:
+        self.vhost = vhost
         self.queues: dict[str, tuple[str]] = {}
         """Queue name -> what the default exchange routes it to."""
         self.exchanges: dict[str, ExchangeSpec] = {}
-        self.bindings: dict[str, tuple[Binding, ...]] = {}
-        """Exchange -> its bindings, oldest first."""
-        self._routes: dict[str, dict[str, tuple[str, ...]]] = {}
-        """Direct exchange -> routing key -> queues; fanout exchange -> {"": queues}."""
+        """All but the default one."""
+        self._by_source: dict[str, dict[Binding, None]] = {}
+        """Oldest first."""
+        self._by_destination: dict[Destination, dict[Binding, None]] = {}
+        self._types: dict[str, ExchangeType] = {}
+        self._direct: dict[str, dict[str, tuple[str, ...]]] = {}
+        """Direct exchange that leads to queues only, and has no alternate -> key -> queues."""
+        self._fanout: dict[str, dict[str, tuple[str, ...]]] = {}
+        """The same of fanout exchanges; the key is empty."""
+        self._kept: dict[tuple[str, str], tuple[str, ...]] = {}
         for exchange in PREDECLARED:
             self.add_exchange(exchange)
 
+    # -- for publishers
+
     def route(self, exchange: str, routing_key: str, headers: Mapping[str, Any] | None = None,
               more_keys: tuple[str, ...] = ()) -> tuple[str, ...]:  # fmt: skip
-        """The queues that a message goes to, each once; NotFound when there is no such exchange."""
-        if more_keys:
-            keys = (routing_key, *more_keys)
-            return tuple(dict.fromkeys(queue for key in keys for queue in self.route(exchange, key, headers)))
+        """The queues that a message goes to, each once; NotFound when there is no such exchange.
+
+        `more_keys` are those of its CC and BCC headers.
+        """
+        if not more_keys:
+            if not exchange:
+                return self.queues.get(routing_key, ())
+            if (queues := self._direct.get(exchange)) is not None:
+                return queues.get(routing_key, ())
+            if (queues := self._fanout.get(exchange)) is not None:
+                return queues.get("", ())
+            kept = self._kept
+            if (found := kept.get((exchange, routing_key))) is None:
+                found, with_headers = self._walk(exchange, (routing_key,), headers or {})
+                if not with_headers:
+                    if len(kept) >= ROUTES_KEPT:
+                        kept.clear()
+                    kept[exchange, routing_key] = found
+            return found
+        keys = (routing_key, *more_keys)
         if not exchange:
-            return self.queues.get(routing_key, ())
+            return tuple(key for key in dict.fromkeys(keys) if key in self.queues)
+        return self._walk(exchange, keys, headers or {})[0]
+
+    def check_publish(self, exchange: str) -> None:
+        """Raise what a client is told that must not publish there: NotFound, or AccessRefused for an internal exchange."""
+        if not exchange:
+            return
         spec = self.exchanges.get(exchange)
         if spec is None:
-            msg = f"there is no exchange {exchange!r}; declare it first"
-            raise NotFound(msg)
-        return self._routes[exchange].get("" if spec.type == "fanout" else routing_key, ())
+            raise self._no_exchange(exchange)
+        if spec.internal:
+            msg = f"exchange {exchange!r} is internal: only other exchanges publish to it"
+            raise AccessRefused(msg, reply_text=f"cannot publish to internal exchange '{exchange}' in vhost '{self.vhost}'")
+
+    def _walk(self, exchange: str, keys: tuple[str, ...], headers: Mapping[str, Any]) -> tuple[tuple[str, ...], bool]:
+        """The queues, and whether headers had a say."""
+        if exchange not in self._types:
+            raise self._no_exchange(exchange)
+        queues: dict[str, None] = {}
+        with_headers = False
+        seen = {exchange}
+        work = [exchange]
+        while work:
+            name = work.pop()
+            kind, spec = self._types.get(name), self.exchanges.get(name)
+            if kind is None or spec is None:
+                continue  # an alternate that is not there, or is being deleted
+            with_headers |= kind.reads_headers
+            matched = kind.match(keys, headers)
+            if not matched and spec.alternate is not None:
+                matched = [Destination("exchange", spec.alternate)]
+            for to in matched:
+                if to.type == "queue":
+                    queues[to.name] = None
+                elif to.name not in seen:
+                    seen.add(to.name)
+                    work.append(to.name)
+        return tuple(queues), with_headers
+
+    def _no_exchange(self, exchange: str) -> NotFound:
+        return NotFound(
+            f"there is no exchange {exchange!r}; declare it first",
+            reply_text=f"no exchange '{exchange}' in vhost '{self.vhost}'",
+        )
+
+    # -- for the vhost process
 
     def add_queue(self, name: str) -> None:
         """Let the default exchange know a queue."""
         self.queues[name] = (name,)
 
-    def remove_queue(self, name: str) -> list[Binding]:
-        """Forget a queue; returns the bindings that went with it."""
+    def remove_queue(self, name: str) -> None:
+        """Forget a queue and its bindings."""
         self.queues.pop(name, None)
-        gone = [binding for bindings in self.bindings.values() for binding in bindings if binding.destination == name]
-        for binding in gone:
+        for binding in self.bindings_to(Destination("queue", name)):
             self.unbind(binding)
-        return gone
 
     def add_exchange(self, spec: ExchangeSpec) -> None:
         """Make an exchange known, with no bindings."""
-        self._routes = {**self._routes, spec.name: {}}
-        self.bindings.setdefault(spec.name, ())
-        self.exchanges = {**self.exchanges, spec.name: spec}
+        self._by_source[spec.name] = {}
+        self.exchanges[spec.name] = spec
+        self._types[spec.name] = TYPES[spec.type]()
+        self._changed(spec.name)
 
-    def remove_exchange(self, name: str) -> tuple[Binding, ...]:
-        """Forget an exchange; returns the bindings that went with it."""
-        self.exchanges = {each: spec for each, spec in self.exchanges.items() if each != name}
-        self._routes = {each: routes for each, routes in self._routes.items() if each != name}
-        return self.bindings.pop(name, ())
+    def remove_exchange(self, name: str) -> None:
+        """Forget an exchange, its bindings and those that led to it."""
+        for binding in (*self.bindings_of(name), *self.bindings_to(Destination("exchange", name))):
+            self.unbind(binding)
+        for table in (self._direct, self._fanout, self._types, self.exchanges, self._by_source):
+            table.pop(name, None)
+        self._kept = {}
 
     def bind(self, binding: Binding) -> bool:
         """Add a binding; False when it is there already."""
-        bindings = self.bindings[binding.source]
+        bindings = self._by_source[binding.source]
         if binding in bindings:
             return False
-        self._set_bindings(binding.source, (*bindings, binding))
+        bindings[binding] = None
+        self._by_destination.setdefault(binding.to, {})[binding] = None
+        self._types[binding.source].add(binding)
+        self._changed(binding.source)
         return True
 
     def unbind(self, binding: Binding) -> bool:
         """Remove a binding; False when there is no such binding."""
-        bindings = self.bindings.get(binding.source, ())
+        bindings = self._by_source.get(binding.source, {})
         if binding not in bindings:
             return False
-        self._set_bindings(binding.source, tuple(each for each in bindings if each != binding))
+        del bindings[binding]
+        to = self._by_destination[binding.to]
+        del to[binding]
+        if not to:
+            del self._by_destination[binding.to]
+        self._types[binding.source].remove(binding)
+        self._changed(binding.source)
         return True
 
-    def _set_bindings(self, exchange: str, bindings: tuple[Binding, ...]) -> None:
-        self.bindings[exchange] = bindings
-        fanout = self.exchanges[exchange].type == "fanout"
-        routes: dict[str, dict[str, None]] = {}
-        for binding in bindings:
-            routes.setdefault("" if fanout else binding.routing_key, {})[binding.destination] = None
-        self._routes = {**self._routes, exchange: {key: tuple(queues) for key, queues in routes.items()}}
+    def is_bound(self, binding: Binding) -> bool:
+        """Whether there is such a binding."""
+        return binding in self._by_source.get(binding.source, {})
+
+    def bindings_of(self, exchange: str) -> tuple[Binding, ...]:
+        """Those that lead away from an exchange, oldest first."""
+        return tuple(self._by_source.get(exchange, ()))
+
+    def bindings_to(self, destination: Destination) -> tuple[Binding, ...]:
+        """Those that lead to a queue or an exchange, oldest first."""
+        return tuple(self._by_destination.get(destination, ()))
+
+    def left_unused(self, gone: Iterable[Binding]) -> list[str]:
+        """The auto-delete exchanges that go when these bindings go: those that lose their last one, and, because bindings
+        to them go as well, those that lose their last one with these (rabbit_binding:maybe_auto_delete).
+        """
+        removed: dict[Binding, None] = {}
+        left: dict[str, int] = {}
+        unused: list[str] = []
+        work = [*gone]
+        while work:
+            binding = work.pop(0)
+            if binding in removed:
+                continue
+            removed[binding] = None
+            source = binding.source
+            left[source] = left.get(source, len(self._by_source[source])) - 1
+            if not left[source] and self.exchanges[source].auto_delete:
+                unused.append(source)
+                work.extend(self.bindings_to(Destination("exchange", source)))
+        return unused
+
+    def _changed(self, exchange: str) -> None:
+        """Let publishers see it."""
+        kind = self._types[exchange]
+        if isinstance(kind, Direct):
+            fast = self._fanout if isinstance(kind, Fanout) else self._direct
+            if not kind.to_exchanges and self.exchanges[exchange].alternate is None:
+                fast[exchange] = kind.queues
+            else:
+                fast.pop(exchange, None)
+        self._kept = {}

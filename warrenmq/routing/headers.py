@@ -1,0 +1,73 @@
+"""Headers exchanges: a binding's arguments against a message's headers (rabbit_exchange_type_headers of 3.10).
+
+    x-match            the binding matches if                                keys that begin with x-
+    all, or missing    each of its headers is in the message and equal       do not count
+    any                one of them is                                        do not count
+    all-with-x         as all                                                count
+    any-with-x         as any                                                count
+
+x-match itself never counts.  With no header left to compare `all` matches everything and `any` nothing.  A header of the
+binding without a value (void) equals any value, as long as there is one.
+
+Values are equal as Erlang's `==` has it, whatever their types in the table: 1 equals 1.0 (until 3.12), a time equals its
+number of seconds, text equals the same bytes, but true is not 1 and "1" is not 1.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+X_MATCH = "x-match"
+MODES = ("all", "any", "all-with-x", "any-with-x")
+_NOTHING = object()
+
+
+class HeadersMatch:
+    """What one binding asks of headers, read once."""
+
+    __slots__ = ("_any", "_wanted")
+
+    def __init__(self, arguments: Mapping[str, Any]) -> None:
+        mode = arguments.get(X_MATCH, "all")
+        with_x = mode in ("all-with-x", "any-with-x")
+        self._any = mode in ("any", "any-with-x")
+        self._wanted = tuple(
+            (name, _comparable(value))
+            for name, value in arguments.items()
+            if name != X_MATCH and (with_x or not name.startswith("x-"))
+        )
+
+    def __call__(self, headers: Mapping[str, Any]) -> bool:
+        """Whether a message with these headers is wanted."""
+        return (any if self._any else all)(self._equal(headers, name, wanted) for name, wanted in self._wanted)
+
+    @staticmethod
+    def _equal(headers: Mapping[str, Any], name: str, wanted: Any) -> bool:
+        value = headers.get(name, _NOTHING)
+        return value is not _NOTHING and (wanted is None or wanted == _comparable(value))
+
+
+def _comparable(value: Any) -> Any:
+    """A value whose `==` is Erlang's: numbers stay numbers, all else is told apart from them and from each other."""
+    match value:
+        case bool():
+            return "boolean", value
+        case str():
+            return "binary", value.encode(errors="surrogatepass")
+        case bytes() | bytearray():
+            return "binary", bytes(value)
+        case datetime():
+            return int(value.timestamp())
+        case Decimal():
+            return "decimal", value.as_tuple()
+        case dict():
+            return {name: _comparable(each) for name, each in value.items()}
+        case list() | tuple():
+            return [_comparable(each) for each in value]
+        case _:
+            return value
