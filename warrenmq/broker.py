@@ -103,11 +103,13 @@ class Broker(ActorCalls):
     """An open data directory; also a context manager.  All methods may be called from any thread."""
 
     def __init__(self, path: str, settings: Settings, runtime: Runtime, disk: Disk, memory: Memory,
-                 trace: str | Recorder | None = None, vhost: str = "/") -> None:  # fmt: skip
+                 trace: str | Recorder | None = None, vhost: str = "/",
+                 directory: DataDirectory | None = None) -> None:  # fmt: skip
+        """Use `open`; `directory` is given by who owns it and serves another of its virtual hosts."""
         self.path = path
         self.settings = settings
         self.runtime = runtime
-        self._directory = DataDirectory.open(disk, path, settings)
+        self._directory = directory or DataDirectory.open(disk, path, settings)
         self._local = threading.local()
         self._consumer_ids = count(1)
         self._closing = False

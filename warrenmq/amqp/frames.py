@@ -16,7 +16,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import NamedTuple
 
-from warrenmq.amqp.errors import FRAME_ERROR, AmqpError
+from warrenmq.amqp.errors import FRAME_ERROR, UNEXPECTED_FRAME, AmqpError
 
 METHOD, HEADER, BODY, HEARTBEAT = 1, 2, 3, 8
 FRAME_END = 206
@@ -49,6 +49,8 @@ class FrameCutter:
     def __init__(self, frame_max: int = FRAME_MIN_SIZE) -> None:
         self.frame_max = frame_max
         """The largest frame that the peer may send, in RabbitMQ's reading: this is a limit of the payload; 0: none."""
+        self.error: AmqpError | None = None
+        """Set once something came that is no frame; nothing is cut any more."""
         self._pieces: list[bytes] = []
         self._have = 0
         self._need = _HEAD.size
@@ -59,10 +61,9 @@ class FrameCutter:
         return self._have
 
     def feed(self, data: bytes) -> list[Frame]:
-        """The frames that end in `data`; AmqpError for what is no frame, after which nothing can be cut any more.
-
-        Frames before the wrong one are lost with it: the connection is.
-        """
+        """The frames that end in `data`, up to what is no frame: see `error`."""
+        if self.error is not None:
+            return []
         self._pieces.append(data)
         self._have += len(data)
         if self._have < self._need:  # a body of many reads is joined once, when it is there
@@ -77,24 +78,52 @@ class FrameCutter:
             kind, channel, size = _HEAD.unpack_from(data, at)
             if size > self.frame_max > 0:
                 why = f"{{frame_too_large,{size},{self.frame_max - OVERHEAD}}}"
-                raise frame_error(kind, b"", why)
+                return self._broken(frames, frame_error(kind, b"", why))
             stop = at + _HEAD.size + size
             if stop >= end:
                 self._need = size + OVERHEAD
                 break
             payload = data[at + _HEAD.size : stop]
             if data[stop] != FRAME_END:
-                raise frame_error(kind, payload, f"{{invalid_frame_end_marker,{data[stop]}}}")
+                why = f"{{invalid_frame_end_marker,{data[stop]}}}"
+                return self._broken(frames, frame_error(kind, payload, why))
             frames.append(Frame(kind, channel, payload))
             at = stop + 1
         self._pieces = [data[at:]] if at < end else []
         self._have = end - at
         return frames
 
+    def _broken(self, frames: list[Frame], error: AmqpError) -> list[Frame]:
+        self.error = error
+        self._pieces, self._have = [], 0
+        return frames
+
 
 def frame_error(type: int, payload: bytes, why: str) -> AmqpError:
     """501 with RabbitMQ's description of the frame."""
     return AmqpError(FRAME_ERROR, f"type {type}, {snippet(payload)}: {why}")
+
+
+def check_shape(frame: Frame) -> None:
+    """AmqpError unless a frame has what its type needs (rabbit_command_assembler:analyze_frame).
+
+    | type                | on channel 0           | on another             |
+    | ------------------- | ---------------------- | ---------------------- |
+    | method, 4 and more  | fine                   | fine                   |
+    | header, 12 and more | 505                    | fine                   |
+    | body                | 505                    | fine                   |
+    | heartbeat, empty    | fine                   | 505                    |
+    | all else            | 501 unknown_frame      | 501 unknown_frame      |
+    """
+    least = _LEAST.get(frame.type)
+    if least is None or len(frame.payload) < least or (frame.type == HEARTBEAT and frame.payload):
+        raise frame_error(frame.type, frame.payload, "unknown_frame")
+    if (frame.channel == 0) != (frame.type == HEARTBEAT) and frame.type != METHOD:
+        raise AmqpError(UNEXPECTED_FRAME, f"type {frame.type}, {snippet(frame.payload)}")
+
+
+_LEAST = {METHOD: 4, HEADER: 12, BODY: 0, HEARTBEAT: 0}
+"""Bytes of a payload."""
 
 
 def snippet(payload: bytes) -> str:

@@ -1,0 +1,121 @@
+"""The channels of one connection: who has which number, and handing frames on (rabbit_reader:process_frame).
+
+Frames of one read are handed on together, one cast a channel.  A number is free again when the client's channel.close has
+been seen by the channel (ChannelClosed) or its channel.close-ok here, whichever of the two ends this channel.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pamqp.commands import Channel
+from pykka import ActorDeadError, Timeout
+
+from warrenmq.amqp.codec import decode_method, ids
+from warrenmq.amqp.context import ConnectionClosing, ConnectionContext, Frames, Writable
+from warrenmq.amqp.errors import CHANNEL_ERROR, NOT_ALLOWED, UNEXPECTED_FRAME, AmqpError
+from warrenmq.amqp.frames import METHOD, OVERHEAD
+from warrenmq.log import Log
+from warrenmq.supervisors import start_child
+
+if TYPE_CHECKING:
+    from pykka import ActorRef
+
+    from warrenmq.amqp.frames import Frame
+    from warrenmq.runtime import Server
+
+_OPEN = Channel.Open.index.to_bytes(4, "big")
+_CLOSE_OK = Channel.CloseOk.index.to_bytes(4, "big")
+PATIENCE = 60.0
+"""Seconds that a channel has to give back what is unacked when its connection closes."""
+
+log = Log("warrenmq.amqp")
+
+
+class Channels:
+    """Of one connection, which owns this."""
+
+    def __init__(self, owner: Server, sup: ActorRef[Any], context: ConnectionContext, channel_max: int) -> None:
+        self._owner = owner
+        self._sup = sup
+        self._context = context
+        self._channel_max = channel_max
+        self._refs: dict[int, ActorRef[Any]] = {}
+        self._leaving: dict[ActorRef[Any], None] = {}
+        """Their numbers are free, but they have not ended yet."""
+        self._batches: dict[int, list[Frame]] = {}
+        self.blocked: dict[int, None] = {}
+        """Numbers of channels without credit."""
+
+    def __len__(self) -> int:
+        return len(self._refs)
+
+    def add(self, frame: Frame) -> None:
+        """Collect a frame for its channel, which channel.open starts; AmqpError."""
+        number = frame.channel
+        if number not in self._refs:
+            self._start(frame)
+        self._batches.setdefault(number, []).append(frame)
+        if frame.type == METHOD and frame.payload.startswith(_CLOSE_OK):
+            self.flush()
+            self.forget(number, self._refs[number])
+
+    def flush(self) -> None:
+        """Hand on what was collected."""
+        for number, frames in self._batches.items():
+            size = sum(len(each.payload) for each in frames) + OVERHEAD * len(frames)
+            if not self._owner.cast(self._refs[number], Frames(frames, size)):
+                self._context.transport.handled(size)  # it has just died; its Exit is on the way
+        self._batches.clear()
+
+    def _start(self, frame: Frame) -> None:
+        if frame.type != METHOD:
+            raise AmqpError(UNEXPECTED_FRAME, "expected method frame, got non method frame instead")
+        if not frame.payload.startswith(_OPEN):
+            raise AmqpError(CHANNEL_ERROR, "expected 'channel.open'", *ids(decode_method(frame.payload)))
+        if len(self._refs) >= self._channel_max > 0:
+            why = f"number of channels opened ({len(self._refs)}) has reached the negotiated channel_max ({self._channel_max})"
+            raise AmqpError(NOT_ALLOWED, why)
+        ref = start_child(self._owner, self._sup, frame.channel, self._owner.actor_ref, self._context)
+        self._refs[frame.channel] = ref
+        self._owner.link(ref)
+
+    def forget(self, number: int, ref: ActorRef[Any]) -> None:
+        """A channel is closed: another may have its number."""
+        if self._refs.get(number) is ref:
+            del self._refs[number]
+            self._leaving[ref] = None
+            self.blocked.pop(number, None)
+
+    def ended(self, ref: ActorRef[Any]) -> bool:
+        """A linked actor has ended; whether it was a channel that nobody had closed."""
+        if ref in self._leaving:
+            del self._leaving[ref]
+            return False
+        number = next((number for number, each in self._refs.items() if each is ref), None)
+        if number is None:
+            return False
+        del self._refs[number]
+        self._batches.pop(number, None)
+        self.blocked.pop(number, None)
+        return True
+
+    def writable(self) -> None:
+        """The socket takes more again."""
+        for ref in self._refs.values():
+            self._owner.cast(ref, Writable())
+
+    def close_all(self) -> None:
+        """Have all channels give back what is unacked, and end."""
+        self.flush()
+        for ref in [*self._refs.values(), *self._leaving]:
+            try:
+                self._owner.call(ref, ConnectionClosing(), timeout=PATIENCE)
+            except ActorDeadError:  # it has ended already
+                continue
+            except Timeout:
+                log.warning("a channel did not close in time and is given up", connection=self._context.name)
+                self._context.broker.runtime.kill(ref)
+        self._leaving.update(dict.fromkeys(self._refs.values()))
+        self._refs.clear()
+        self.blocked.clear()

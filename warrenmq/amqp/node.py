@@ -1,0 +1,33 @@
+"""What all connections of a server share: its users, its settings, and the virtual hosts that it serves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pykka import ActorRef
+
+    from warrenmq.amqp.users import Users
+    from warrenmq.broker import Broker
+    from warrenmq.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class ServedVhost:
+    """One virtual host."""
+
+    broker: Broker
+    channel_sup: ActorRef[Any]
+    """The supervisor of its channels, which live in the broker's runtime."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """rabbit's application environment, as far as a connection looks at it."""
+
+    users: Users
+    settings: Settings
+    vhosts: dict[str, ServedVhost]
+    properties: dict[str, Any] = field(default_factory=dict)
+    """What connection.start says of the server."""

@@ -1,0 +1,56 @@
+"""Hashed passwords, as RabbitMQ stores and exports them (rabbit_password).
+
+    password_hash = base64(salt + digest(salt + password))      a salt of four bytes
+
+`rabbitmqctl hash_password` and `warrenmq hash_password` make the same.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+from base64 import b64decode, b64encode
+from binascii import Error as NotBase64
+
+SALT = 4
+ALGORITHMS = {
+    "rabbit_password_hashing_sha256": "sha256",
+    "rabbit_password_hashing_sha512": "sha512",
+    "rabbit_password_hashing_md5": "md5",
+}
+DEFAULT_ALGORITHM = "rabbit_password_hashing_sha256"
+
+
+class PasswordHash:
+    """One password that can be compared, but not read."""
+
+    __slots__ = ("_digest", "_name", "_salt")
+
+    def __init__(self, password_hash: str, algorithm: str = DEFAULT_ALGORITHM) -> None:
+        """ValueError, as the end of a sentence, for what is none; "" is a hash that no password has."""
+        if algorithm not in ALGORITHMS:
+            msg = f"has hashing_algorithm {algorithm!r}; known are {', '.join(ALGORITHMS)}"
+            raise ValueError(msg)
+        self._name = ALGORITHMS[algorithm]
+        try:
+            data = b64decode(password_hash, validate=True)
+        except (NotBase64, ValueError) as why:
+            msg = "has a password_hash that is not Base64"
+            raise ValueError(msg) from why
+        self._salt, self._digest = data[:SALT], data[SALT:]
+        if data and len(self._digest) != hashlib.new(self._name, usedforsecurity=False).digest_size:
+            msg = f"has a password_hash that is none of {algorithm}: it is {len(data)} bytes long"
+            raise ValueError(msg)
+
+    def matches(self, password: bytes) -> bool:
+        """Whether it is the hash of this password; an empty password never is (RabbitMQ refuses blank ones)."""
+        digest = hashlib.new(self._name, self._salt + password, usedforsecurity=False).digest()
+        return bool(password) and hmac.compare_digest(digest, self._digest)
+
+
+def hash_password(password: str, algorithm: str = DEFAULT_ALGORITHM) -> str:
+    """A password_hash with a new salt."""
+    salt = os.urandom(SALT)
+    digest = hashlib.new(ALGORITHMS[algorithm], salt + password.encode(), usedforsecurity=False).digest()
+    return b64encode(salt + digest).decode()

@@ -1,0 +1,49 @@
+"""Several virtual hosts of one data directory: a Broker each, in one process.
+
+Each has a runtime, a supervision tree and definitions of its own; the directory is owned once, by the first.  Their runtimes
+share a counter, because an actor of one monitors and is monitored by actors of another, and the keys of monitors come
+from it.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+from warrenmq.broker import Broker
+from warrenmq.errors import CallerError
+from warrenmq.runtime import Threads
+from warrenmq.storage.directory import DataDirectory
+from warrenmq.storage.disk import RealDisk
+from warrenmq.storage.memory import RealMemory
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from warrenmq.settings import Settings
+
+
+def open_vhosts(path: str, settings: Settings, vhosts: Iterable[str], trace: str | None = None) -> list[Broker]:
+    """Open a directory's virtual hosts; the first one owns it, and is to be closed last.
+
+    CallerError when several are to be traced: a trace is of one runtime.
+    """
+    names = list(vhosts)
+    if trace is not None and len(names) > 1:
+        msg = f"a trace is of one virtual host, and the users file has {len(names)}; serve without --trace."
+        raise CallerError(msg)
+    disk = RealDisk(settings.durability)
+    first = Threads()
+    brokers: list[Broker] = []
+    with ExitStack() as undo:
+        for name in names:
+            runtime, directory = first, None
+            if brokers:
+                runtime = Threads()
+                runtime.tick = first.tick
+                directory = DataDirectory(disk, path, settings, None)
+            broker = Broker(path, settings, runtime, disk, RealMemory(), trace, name, directory)
+            undo.callback(broker.close)
+            brokers.append(broker)
+        undo.pop_all()
+    return brokers
