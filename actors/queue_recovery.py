@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from warrenmq.storage import index_versions
 from warrenmq.storage.queue_arguments import QueueArguments
+from warrenmq.storage.queue_index_protocol import Opening
 from warrenmq.storage.recovery_terms import take_terms
 from warrenmq.storage.variable_queue_memory_target import MemoryTargetQueue
 from warrenmq.storage.variable_queue_read_ahead import ReadAheadQueue
@@ -70,13 +71,7 @@ def recover(
     present = persistent.register(holds)
     transient.register([])
     index, found = index_versions.recover(
-        disk,
-        spec.directory,
-        spec.settings,
-        terms=terms,
-        contains=present.__contains__,
-        quarantine=spec.quarantine,
-        trace=trace,
+        Opening(disk, spec.directory, spec.settings, present.__contains__, spec.quarantine, terms, trace)
     )
     behaviour = _BEHAVIOURS[spec.settings.queue_paging]
     vq = behaviour(index, persistent, transient, spec.settings, clock, trace)

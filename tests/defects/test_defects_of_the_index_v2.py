@@ -189,9 +189,7 @@ def test_a_queue_whose_messages_are_all_in_its_journal_is_converted_too() -> Non
     old.sync(Trigger.CLOSE)
     assert names(disk) == ["journal.jif"]
     assert index_versions.store_message_ids(disk, kit.DIRECTORY, SETTINGS) == [stored[:16]]
-    index, found = index_versions.recover(
-        disk, kit.DIRECTORY, SETTINGS, terms=None, contains=lambda _msg_id: True, quarantine=kit.QUARANTINE
-    )
+    index, found = kit.recover(disk, SETTINGS)
     assert found.count == 2
     assert [record[32:] for _, record, _ in index.read(0, 4)] == [encode(kit.HEAD, (0).to_bytes(4, "big").rjust(5, b"b")), b""]
     assert "journal.jif" not in names(disk)

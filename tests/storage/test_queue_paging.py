@@ -8,6 +8,7 @@ import pytest
 from tests.support.queue_invariants import check_invariants
 from warrenmq.settings import Settings
 from warrenmq.storage import index_versions, paging
+from warrenmq.storage.queue_index_protocol import Opening
 from warrenmq.storage.queue_message import Fetched, Publication
 from warrenmq.storage.sim_disk import SimulatedDisk
 from warrenmq.storage.stored_message import body_of, encode_head
@@ -58,9 +59,7 @@ class World:
             msg_store_credit_disc_bound=(credit, credit),
         )
         self.disk = SimulatedDisk(random.Random(0))
-        self.index, _ = index_versions.recover(
-            self.disk, "/q", settings, terms=None, contains=lambda _id: True, quarantine="/quarantine"
-        )
+        self.index, _ = index_versions.recover(Opening(self.disk, "/q", settings, lambda _id: True, "/quarantine"))
         self.persistent, self.transient = CountingStore(), CountingStore()
         self.now = 0
         self.queue = behaviour(self.index, self.persistent, self.transient, settings, lambda: self.now)

@@ -13,6 +13,7 @@ from tests.support.queue_invariants import check_invariants
 from warrenmq.settings import Settings
 from warrenmq.storage import index_versions, paging, variable_queue, variable_queue_memory_target
 from warrenmq.storage.queue_index import QueueIndex
+from warrenmq.storage.queue_index_protocol import Opening
 from warrenmq.storage.queue_message import Publication, bin_header, embeds
 from warrenmq.storage.sim_disk import SimulatedDisk
 from warrenmq.storage.stored_message import body_of, encode_head
@@ -133,7 +134,7 @@ class QueueMachine(RuleBasedStateMachine):
     def _open(self, clean: object) -> None:
         contains = set(index_versions.store_message_ids(self.disk, "/q", self.settings)) & set(self.stores[0].bodies)
         index, found = index_versions.recover(
-            self.disk, "/q", self.settings, terms=clean, contains=contains.__contains__, quarantine="/quarantine"  # type: ignore[arg-type]
+            Opening(self.disk, "/q", self.settings, contains.__contains__, "/quarantine", clean)  # type: ignore[arg-type]
         )
         self.queue = self.behaviour(index, *self.stores, self.settings, self.clock)
         next_deliver = found.next_seq_id if clean is None else clean.next_deliver_seq_id  # type: ignore[attr-defined]
@@ -252,9 +253,7 @@ TestVariableQueue.settings = hypothesis_settings(max_examples=200, stateful_step
 @pytest.mark.parametrize("behaviour", sorted(BEHAVIOURS))
 def test_a_gap_of_any_size_in_the_sequence_ids_is_stepped_over(behaviour: str) -> None:
     """A damaged sequence id can be far off; reading the tail run by run would never get there."""
-    index, _ = QueueIndex.recover(
-        SimulatedDisk(random.Random(0)), "/q", SETTINGS, terms=None, contains=bool, quarantine="/quarantine"
-    )
+    index, _ = QueueIndex.recover(Opening(SimulatedDisk(random.Random(0)), "/q", SETTINGS, bool, "/quarantine"))
     far = 1 << 40
     for seq in (0, far):
         record = bytes(16) + bytes(8) + (1).to_bytes(4, "big") + (1).to_bytes(4, "big") + b"%d" % (seq > 0)

@@ -12,6 +12,7 @@ from warrenmq.settings import Settings
 from warrenmq.storage import index_versions, journal, queue_index, sim_disk
 from warrenmq.storage.index_record import ID_BYTES, embedded, pack
 from warrenmq.storage.index_recovery import Found
+from warrenmq.storage.queue_index_protocol import Opening
 from warrenmq.storage.recovery_terms import Terms
 from warrenmq.storage.segment import Segment
 from warrenmq.storage.segment_files import NO_ID
@@ -68,9 +69,7 @@ def recover(
     trace: Any = None,
 ) -> tuple[Any, Found]:
     """An index of the version that the settings say; files of the other version are converted."""
-    return index_versions.recover(
-        on, DIRECTORY, use or settings(), terms=terms, contains=in_store, quarantine=QUARANTINE, trace=trace
-    )
+    return index_versions.recover(Opening(on, DIRECTORY, use or settings(), in_store, QUARANTINE, terms, trace))
 
 
 def message(record: bytes, version: int = 2) -> bytes:

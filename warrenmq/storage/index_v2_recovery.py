@@ -19,7 +19,7 @@ Source: rabbit_classic_queue_index_v2:recover, reference/classic-queue.md 2.3.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from warrenmq.errors import CorruptFile
@@ -33,6 +33,7 @@ from warrenmq.storage.torn import Damage
 if TYPE_CHECKING:
     from warrenmq.settings import Settings
     from warrenmq.storage.disk import Disk
+    from warrenmq.storage.queue_index_protocol import Opening
     from warrenmq.storage.recovery_terms import Terms
 
 UNSYNCED = "unsynced"
@@ -124,14 +125,12 @@ def _head(disk: Disk, path: str) -> bytes:
 class RecoveryV2:
     """One recovery: `segments` (number -> unacked) is what the index goes on with, `found` what to tell."""
 
-    def __init__(
-        self, disk: Disk, directory: str, settings: Settings, contains: Callable[[bytes], bool], quarantine: str,
-        terms: Terms | None,
-    ) -> None:  # fmt: skip
-        self._disk = disk
-        self._directory = directory
-        self._contains = contains
-        self._quarantine = quarantine
+    def __init__(self, opening: Opening) -> None:
+        self._disk = disk = opening.disk
+        self._directory = directory = opening.directory
+        self._contains = opening.contains
+        self._quarantine = opening.quarantine
+        settings, terms = opening.settings, opening.terms
         self.found = Found()
         self.segments: dict[int, int] = {}
         default = settings.classic_queue_index_v2_segment_entry_count

@@ -22,7 +22,8 @@ journal alone (744e66e42a).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from warrenmq.storage import index_v2_recovery, qi, qs
@@ -38,9 +39,7 @@ from warrenmq.trace.events import Trigger
 if TYPE_CHECKING:
     from warrenmq.settings import Settings
     from warrenmq.storage.disk import Disk
-    from warrenmq.storage.queue_index_protocol import Index
-    from warrenmq.storage.recovery_terms import Terms
-    from warrenmq.trace.recorder import ActorTrace
+    from warrenmq.storage.queue_index_protocol import Index, Opening
 
 MOVED_TOGETHER = 2_048
 """Sequence ids that are moved between two syncs."""
@@ -75,44 +74,26 @@ def store_message_ids(disk: Disk, directory: str, settings: Settings) -> list[by
     return [ids[seq_id] for seq_id in sorted(ids)]
 
 
-def recover(
-    disk: Disk,
-    directory: str,
-    settings: Settings,
-    *,
-    terms: Terms | None,
-    contains: Callable[[bytes], bool],
-    quarantine: str,
-    trace: ActorTrace | None = None,
-) -> tuple[Index, Found]:
-    """Open a queue's directory, or begin one, with the version of the settings; see QueueIndex.recover."""
-    version = settings.queue_version
+def recover(opening: Opening) -> tuple[Index, Found]:
+    """Open a queue's directory, or begin one, with the version of the settings."""
+    disk, directory, version = opening.disk, opening.directory, opening.settings.queue_version
     before = Found()
     if version == 1 and files_of(disk, directory, 1) and files_of(disk, directory, 2):
-        index, before = _open(2, disk, directory, settings, terms, contains, quarantine, None)
-        terms = index.terminate(next_seq_id=before.next_seq_id, next_deliver_seq_id=0)
-    index, found = _open(version, disk, directory, settings, terms, contains, quarantine, trace)
+        index, before = _open(2, replace(opening, trace=None))
+        opening = replace(opening, terms=index.terminate(next_seq_id=before.next_seq_id, next_deliver_seq_id=0))
+    index, found = _open(version, opening)
     found.dropped += before.dropped
     found.damage += before.damage
     return index, found
 
 
-def _open(
-    version: int, disk: Disk, directory: str, settings: Settings, terms: Terms | None,
-    contains: Callable[[bytes], bool], quarantine: str, trace: ActorTrace | None,
-) -> tuple[Index, Found]:  # fmt: skip
+def _open(version: int, opening: Opening) -> tuple[Index, Found]:
     """Open with a version, and take in what the other one has."""
-
-    def opened(as_version: int, row_sink: ActorTrace | None) -> tuple[Index, Found]:
-        return _VERSIONS[as_version].recover(
-            disk, directory, settings, terms=terms, contains=contains, quarantine=quarantine, trace=row_sink
-        )
-
-    old = 3 - version
+    disk, directory, old = opening.disk, opening.directory, 3 - version
     if not files_of(disk, directory, old):
-        return opened(version, trace)
-    source, there = opened(old, None)
-    index, found = opened(version, trace)
+        return _VERSIONS[version].recover(opening)
+    source, there = _VERSIONS[old].recover(replace(opening, trace=None))
+    index, found = _VERSIONS[version].recover(opening)
     _move(source, index, found)
     source.terminate(next_seq_id=0, next_deliver_seq_id=0)
     for name in files_of(disk, directory, old):

@@ -18,7 +18,7 @@ Source: rabbit_queue_index of RabbitMQ 3.10, reference/classic-queue.md section 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -33,6 +33,7 @@ from warrenmq.trace.events import Ev, Trigger
 if TYPE_CHECKING:
     from warrenmq.settings import Settings
     from warrenmq.storage.disk import Disk
+    from warrenmq.storage.queue_index_protocol import Opening
     from warrenmq.trace.recorder import ActorTrace
 
 
@@ -87,25 +88,14 @@ class QueueIndex:
         self._write_failed = False
 
     @classmethod
-    def recover(
-        cls,
-        disk: Disk,
-        directory: str,
-        settings: Settings,
-        *,
-        terms: Terms | None,
-        contains: Callable[[bytes], bool],
-        quarantine: str,
-        trace: ActorTrace | None = None,
-    ) -> tuple[QueueIndex, Found]:
-        """Open a queue's directory, or begin one.
-
-        `terms` are those of a clean stop, if there was one.  `contains` says whether the store has a message's body.
-        """
+    def recover(cls, opening: Opening) -> tuple[QueueIndex, Found]:
+        """Open a queue's directory, or begin one."""
+        disk, directory, settings = opening.disk, opening.directory, opening.settings
         disk.mkdir(directory)
-        recovery = Recovery(disk, directory, settings.queue_index_segment_entry_count, contains, quarantine)
+        entry_count, terms = settings.queue_index_segment_entry_count, opening.terms
+        recovery = Recovery(disk, directory, entry_count, opening.contains, opening.quarantine)
         found = recovery.found
-        index = cls(disk, directory, settings, trace)
+        index = cls(disk, directory, settings, opening.trace)
         index._segments = recovery.segments
         index.dirty_count = recovery.journal_actions
         found.next_seq_id = recovery.high if terms is None else max(terms.next_seq_id, recovery.next_seq_id)

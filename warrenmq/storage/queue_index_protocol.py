@@ -8,13 +8,32 @@ message that is not in a store; traces name it by its queue and sequence id.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
+    from warrenmq.settings import Settings
+    from warrenmq.storage.disk import Disk
     from warrenmq.storage.recovery_terms import Terms
     from warrenmq.trace.events import Trigger
+    from warrenmq.trace.recorder import ActorTrace
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """What an index of either version is opened with."""
+
+    disk: Disk
+    directory: str
+    settings: Settings
+    contains: Callable[[bytes], bool]
+    """Whether the store has a message's body."""
+    quarantine: str
+    terms: Terms | None = None
+    """Those of a clean stop, if there was one."""
+    trace: ActorTrace | None = None
 
 
 class Index(Protocol):

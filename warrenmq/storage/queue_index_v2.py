@@ -23,7 +23,7 @@ body gets its place in the .qs file when it is published; here when it is writte
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from warrenmq.settings import Settings
     from warrenmq.storage.disk import Disk
     from warrenmq.storage.index_recovery import Found
+    from warrenmq.storage.queue_index_protocol import Opening
     from warrenmq.trace.recorder import ActorTrace
 
 _log = Log("warrenmq.queue")
@@ -88,25 +89,13 @@ class QueueIndexV2:
         self._write_failed = False
 
     @classmethod
-    def recover(
-        cls,
-        disk: Disk,
-        directory: str,
-        settings: Settings,
-        *,
-        terms: Terms | None,
-        contains: Callable[[bytes], bool],
-        quarantine: str,
-        trace: ActorTrace | None = None,
-    ) -> tuple[QueueIndexV2, Found]:
-        """Open a queue's directory, or begin one.
-
-        `terms` are those of a clean stop, if there was one.  `contains` says whether the store has a message's body.
-        """
+    def recover(cls, opening: Opening) -> tuple[QueueIndexV2, Found]:
+        """Open a queue's directory, or begin one."""
+        disk, directory, settings = opening.disk, opening.directory, opening.settings
         disk.mkdir(directory)
-        recovery = RecoveryV2(disk, directory, settings, contains, quarantine, terms)
+        recovery = RecoveryV2(opening)
         found = recovery.found
-        index = cls(disk, directory, settings, quarantine, recovery.entry_count, trace)
+        index = cls(disk, directory, settings, opening.quarantine, recovery.entry_count, opening.trace)
         index._segments = {
             number: SegmentV2(number, unacked, on_disk=True) for number, unacked in recovery.segments.items()
         }
