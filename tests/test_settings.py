@@ -56,6 +56,9 @@ def test_the_defaults_are_rabbitmqs() -> None:
         "channel_max": 2_047,
         "heartbeat": 60,
         "handshake_timeout": 10_000,
+        "max_message_size": 134_217_728,
+        "consumer_timeout": 1_800_000,
+        "channel_tick_interval": 60_000,
         "loopback_users": "guest",
     }
 

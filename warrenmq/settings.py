@@ -268,6 +268,12 @@ class Settings:
     """Seconds between heartbeats that AMQP clients are offered; 0: none."""
     handshake_timeout: int = _setting(10_000, Integer(100, _HOUR))
     """A connection that is not open by then is dropped."""
+    max_message_size: int = _setting(134_217_728, Size(0, 536_870_912))
+    """Bytes of the largest message that AMQP clients may publish."""
+    consumer_timeout: int = _setting(1_800_000, Integer(0, 366 * 24 * _HOUR))
+    """A channel is closed when a delivery waits longer than this for its ack; 0: never."""
+    channel_tick_interval: int = _setting(60_000, Integer(100, 24 * _HOUR))
+    """How often a channel looks for such deliveries."""
     loopback_users: str = _setting("guest", Choice(("guest", "none")))
     """Who can connect from this machine only."""
 
