@@ -93,6 +93,19 @@ def test_a_converted_queue_goes_on(version: int) -> None:
     assert found.next_seq_id == 36
 
 
+def test_a_message_that_turns_out_to_be_damaged_when_it_is_moved_is_told() -> None:
+    """After a clean stop bodies are not read before."""
+    disk, terms = written(0, 2, clean=True)
+    whole = opened(written(0, 2, clean=True)[0], 1, terms)[1]
+    bodies = bytearray(kit.read_file(disk, "5.qs") or b"")
+    bodies[-1] ^= 1
+    kit.put_file(disk, "5.qs", bytes(bodies))
+    index, found = opened(disk, 1, terms)
+    assert (found.count, found.dropped) == (len(LIVE) - 1, whole.dropped + 1)
+    assert kit.messages(kit.everything(index)) == {seq: LIVE[seq] for seq in LIVE if seq != 23}
+    assert index.take_lost() == []
+
+
 def test_a_queue_that_is_in_its_journal_alone_is_seen() -> None:
     disk = kit.disk()
     index, _ = kit.recover(disk, SETTINGS[1])

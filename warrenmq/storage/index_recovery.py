@@ -45,7 +45,7 @@ class Found:
     next_seq_id: int = 0
     """Above every sequence id that the files name."""
     dropped: int = 0
-    """Messages that were transient or not in the store."""
+    """Messages that were transient, not in the store, or damaged when they were to be converted."""
     damage: list[CorruptFile] = field(default_factory=list)
     """Where bytes made no sense."""
 

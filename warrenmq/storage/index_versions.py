@@ -114,6 +114,7 @@ def _move(source: Index, target: Index, found: Found) -> None:
         end = start + MOVED_TOGETHER
         there = {seq_id for seq_id, _, _ in target.read(start, end)} if interrupted else set[int]()
         here = source.read(start, end)
+        found.dropped += len(source.take_lost())
         for first, records, persistent in _batches([each for each in here if each[0] not in there]):
             target.publish_many(first, records, persistent)
             found.count += len(records)
