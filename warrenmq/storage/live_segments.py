@@ -6,10 +6,7 @@ segment has.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from typing import Generic, Protocol, TypeVar
 
 
 class Counted(Protocol):
@@ -19,31 +16,45 @@ class Counted(Protocol):
     """Published, not acked."""
 
 
-def live_segments(segments: Mapping[int, Counted], first: int, end: int) -> list[int]:
-    """The numbers from `first` up to `end` of segments with a message that is not acked, ascending."""
-    near = range(first, end) if end - first <= len(segments) else sorted(segments)
-    return [
-        number
-        for number in near
-        if first <= number < end and (segment := segments.get(number)) is not None and segment.unacked
-    ]
+Segment = TypeVar("Segment", bound=Counted)
 
 
-def next_live(segments: Mapping[int, Counted], seq_id: int, entry_count: int) -> int | None:
-    """`seq_id`, or where the next segment with a live message begins; None when there is none."""
-    number = seq_id // entry_count
-    if live_segments(segments, number, number + 1):
-        return seq_id
-    later = [each for each, segment in segments.items() if each > number and segment.unacked]
-    return min(later) * entry_count if later else None
+class LiveSegments(Generic[Segment]):
+    """What both indexes derive from; they say when a segment comes, counts, and goes."""
 
+    def __init__(self, segment_entry_count: int) -> None:
+        self.segment_entry_count = segment_entry_count
+        self.next_seq_id = 0
+        self._segments: dict[int, Segment] = {}
 
-def unacked(segments: Mapping[int, Counted]) -> int:
-    """Messages that are not acked."""
-    return sum(segment.unacked for segment in segments.values())
+    def next_live(self, seq_id: int) -> int:
+        """`seq_id`, or where the next segment with a live message begins; `next_seq_id` when there is none.
 
+        Readers ask before they look.
+        """
+        number = seq_id // self.segment_entry_count
+        if self._live(number, number + 1):
+            return seq_id
+        later = [each for each, segment in self._segments.items() if each > number and segment.unacked]
+        return min(later) * self.segment_entry_count if later else self.next_seq_id
 
-def bounds(segments: Mapping[int, Counted], entry_count: int) -> tuple[int, int]:
-    """(low, high): every message that is not acked lies in [low, high); (0, 0) when there is none."""
-    numbers = [number for number, segment in segments.items() if segment.unacked]
-    return (min(numbers) * entry_count, (max(numbers) + 1) * entry_count) if numbers else (0, 0)
+    @property
+    def unacked(self) -> int:
+        """Messages that are published and not acked."""
+        return sum(segment.unacked for segment in self._segments.values())
+
+    def bounds(self) -> tuple[int, int]:
+        """(low, high): every message that is not acked lies in [low, high); (0, 0) when there is none."""
+        numbers = [number for number, segment in self._segments.items() if segment.unacked]
+        entry_count = self.segment_entry_count
+        return (min(numbers) * entry_count, (max(numbers) + 1) * entry_count) if numbers else (0, 0)
+
+    def _live(self, first: int, end: int) -> list[int]:
+        """The numbers from `first` up to `end` of segments with a message that is not acked, ascending."""
+        segments = self._segments
+        near = range(first, end) if end - first <= len(segments) else sorted(segments)
+        return [
+            number
+            for number in near
+            if first <= number < end and (segment := segments.get(number)) is not None and segment.unacked
+        ]

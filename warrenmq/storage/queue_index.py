@@ -23,9 +23,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from warrenmq.storage import live_segments, segment_parser
+from warrenmq.storage import segment_parser
 from warrenmq.storage.index_recovery import Found, Recovery, segment_path
 from warrenmq.storage.journal import WRITE_BUFFER, Journal
+from warrenmq.storage.live_segments import LiveSegments
 from warrenmq.storage.recovery_terms import Terms
 from warrenmq.storage.segment import Segment, append_some, next_boundary, split
 from warrenmq.trace.events import Ev, Trigger
@@ -59,7 +60,7 @@ class _Flush:
     """Of that one: the positions that are still to be appended; empty = not begun."""
 
 
-class QueueIndex:
+class QueueIndex(LiveSegments[Segment]):
     """One queue's index (the record `qistate`).  Not thread-safe: it belongs to its queue process.
 
     segments       number -> Segment: those with a file, or with something in memory
@@ -72,15 +73,13 @@ class QueueIndex:
         self, disk: Disk, directory: str, settings: Settings, trace: ActorTrace | None = None
     ) -> None:
         """Use `recover`: it makes the directory, and finds what is in it."""
+        super().__init__(settings.queue_index_segment_entry_count)
         self._disk = disk
         self._directory = directory
-        self.segment_entry_count = settings.queue_index_segment_entry_count
         self._max_journal_entries = settings.queue_index_max_journal_entries
         self._trace = trace
-        self._segments: dict[int, Segment] = {}
         self._journal = Journal(disk, directory)
         self.dirty_count = 0
-        self.next_seq_id = 0
         self._unsynced_bytes = self._unsynced_actions = 0
         self._flush: _Flush | None = None
         self._folder_changed = True
@@ -171,7 +170,7 @@ class QueueIndex:
         """The messages in [start, end) that are not acked: (sequence id, record, persistent), ascending."""
         found: list[tuple[int, bytes, bool]] = []
         first, last = start // self.segment_entry_count, -(-end // self.segment_entry_count)
-        for number in live_segments.live_segments(self._segments, first, last):
+        for number in self._live(first, last):
             base = number * self.segment_entry_count
             records, transient = self._load(self._segments[number])
             near = range(max(start - base, 0), min(end - base, self.segment_entry_count))
@@ -187,14 +186,6 @@ class QueueIndex:
     def take_lost(self) -> list[int]:
         """None: there is no checksum, and a recovery has looked at every byte."""
         return []
-
-    def next_live(self, seq_id: int) -> int:
-        """`seq_id`, or where the next segment with a live message begins; `next_seq_id` when there is none.
-
-        Sequence ids may have gaps of any size (a damaged one may be far off): readers ask before they look.
-        """
-        live = live_segments.next_live(self._segments, seq_id, self.segment_entry_count)
-        return self.next_seq_id if live is None else live
 
     def _load(self, segment: Segment) -> tuple[dict[int, bytes], set[int]]:
         """A segment's live records, and which of them are transient: the file and memory together."""
@@ -224,15 +215,6 @@ class QueueIndex:
                 count += 1
         if count:
             yield first, count
-
-    @property
-    def unacked(self) -> int:
-        """Messages that are published and not acked."""
-        return live_segments.unacked(self._segments)
-
-    def bounds(self) -> tuple[int, int]:
-        """(low, high): every message that is not acked lies in [low, high); multiples of a segment's size."""
-        return live_segments.bounds(self._segments, self.segment_entry_count)
 
     # -- to disk
 

@@ -29,8 +29,9 @@ from typing import TYPE_CHECKING
 
 from warrenmq.errors import CorruptFile
 from warrenmq.log import Log
-from warrenmq.storage import live_segments, qi
+from warrenmq.storage import qi
 from warrenmq.storage.index_v2_recovery import RecoveryV2
+from warrenmq.storage.live_segments import LiveSegments
 from warrenmq.storage.qi_writer import SegmentV2, by_segment, newest_that_fit
 from warrenmq.storage.quarantine import set_aside
 from warrenmq.storage.recovery_terms import Terms
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
 _log = Log("warrenmq.queue")
 
 
-class QueueIndexV2:
+class QueueIndexV2(LiveSegments[SegmentV2]):
     """One queue's index and small bodies.  Not thread-safe: it belongs to its queue process.
 
     segments       number -> SegmentV2: those with a file, or with a message in the buffer
@@ -64,15 +65,14 @@ class QueueIndexV2:
         trace: ActorTrace | None,
     ) -> None:  # fmt: skip
         """Use `recover`: it makes the directory, and finds what is in it."""
+        super().__init__(entry_count)
         self._disk = disk
         self._directory = directory
         self._quarantine = quarantine
         self._trace = trace
-        self.segment_entry_count = entry_count
         self._max_cache = settings.classic_queue_store_v2_max_cache_size
         check_crc = settings.classic_queue_store_v2_check_crc32
         self._files = SegmentFiles(disk, directory, entry_count, check_crc=check_crc)
-        self._segments: dict[int, SegmentV2] = {}
         self._buffer: dict[int, bytes] = {}
         self._never_written = False
         """Entries were acked before they reached a file: the next sync has nothing to do for them, and says so."""
@@ -84,7 +84,6 @@ class QueueIndexV2:
         self._done: dict[int, None] = {}
         """Segments to delete, unless somebody publishes to them before."""
         self._lost: list[int] = []
-        self.next_seq_id = 0
         self._unsynced_bytes = self._unsynced_records = 0
         self._write_failed = False
 
@@ -175,7 +174,7 @@ class QueueIndexV2:
         """The messages in [start, end) that are not acked: (sequence id, record, persistent), ascending."""
         found: list[tuple[int, bytes, bool]] = []
         first, last = start // self.segment_entry_count, -(-end // self.segment_entry_count)
-        for number in live_segments.live_segments(self._segments, first, last):
+        for number in self._live(first, last):
             base = number * self.segment_entry_count
             found += self._read_segment(number, max(start, base), min(end, base + self.segment_entry_count))
         return found
@@ -215,11 +214,6 @@ class QueueIndexV2:
         """Where a read that would go from `start` to `end` had better end."""
         return tune_read(start, end, self.segment_entry_count)
 
-    def next_live(self, seq_id: int) -> int:
-        """`seq_id`, or where the next segment with a live message begins; `next_seq_id` when there is none."""
-        live = live_segments.next_live(self._segments, seq_id, self.segment_entry_count)
-        return self.next_seq_id if live is None else live
-
     def live_runs(self) -> Iterator[tuple[int, int]]:
         """(first, count) of each run of consecutive sequence ids that are not acked; reads every index file."""
         seq_ids = set(self._buffer)
@@ -227,15 +221,6 @@ class QueueIndexV2:
             if segment.on_disk:
                 seq_ids.update(self._files.seq_ids(number))
         return runs(sorted(seq_ids - self._acks))
-
-    @property
-    def unacked(self) -> int:
-        """Messages that are published and not acked."""
-        return live_segments.unacked(self._segments)
-
-    def bounds(self) -> tuple[int, int]:
-        """(low, high): every message that is not acked lies in [low, high); multiples of a segment's size."""
-        return live_segments.bounds(self._segments, self.segment_entry_count)
 
     # -- to disk
 
