@@ -1,0 +1,288 @@
+"""The process of one channel (rabbit_channel): takes methods, and hands each to the part that it concerns.
+
+    connection ─Frames─► channel_content ─┬─ basic.publish ──► channel_publishing ─Publish─► queues
+                                          ├─ tx.*  ──────────► channel_transaction
+                                          ├─ basic.ack ... ──► channel_settling ───Acks────► queues
+                                          ├─ basic.consume ..► channel_consuming ─Consume──► queues
+                                          └─ exchange.*, queue.* ► channel_declarations ───► vhost process
+    queues ─Delivered─► channel_consuming ──┐
+           ─Settled───► channel_confirms ───┴► channel_writer ─► socket
+
+An error of the client closes the channel: it gives back what is unacked, sends channel.close, and ignores everything until
+channel.close-ok; an error that RabbitMQ calls hard closes the connection.  A channel waits for queues and the vhost
+process where it calls them, and never for credit.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pamqp import commands
+
+from warrenmq.actors.limiter import Limiter
+from warrenmq.amqp.channel_access import ChannelAccess
+from warrenmq.amqp.channel_calls import ChannelCalls
+from warrenmq.amqp.channel_consuming import ChannelConsuming
+from warrenmq.amqp.channel_content import ContentAssembler
+from warrenmq.amqp.channel_credit import ChannelCredit
+from warrenmq.amqp.channel_declarations import ChannelDeclarations
+from warrenmq.amqp.channel_message import Envelope
+from warrenmq.amqp.channel_messages import (
+    Cancelled,
+    CreditGranted,
+    Delivered,
+    DeliverReply,
+    IsReplyConsumer,
+    Settled,
+    Tick,
+)
+from warrenmq.amqp.channel_methods import ChannelMethods, error_of
+from warrenmq.amqp.channel_publishing import ChannelPublishing
+from warrenmq.amqp.channel_reply_to import ReplyTo
+from warrenmq.amqp.channel_settling import Settling
+from warrenmq.amqp.channel_transaction import Transaction
+from warrenmq.amqp.channel_writer import ChannelWriter
+from warrenmq.amqp.codec import PUBLISH, ids
+from warrenmq.amqp.context import (
+    ChannelBlocked,
+    ChannelClosed,
+    ChannelFailed,
+    ConnectionClosing,
+    ConnectionContext,
+    Frames,
+    Writable,
+)
+from warrenmq.amqp.errors import PRECONDITION_FAILED, AmqpError
+from warrenmq.amqp.frames import METHOD
+from warrenmq.errors import Error
+from warrenmq.log import Log
+from warrenmq.runtime import Server, Stop
+from warrenmq.runtime.messages import Down
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pamqp.base import Frame as Method
+    from pykka import ActorRef
+
+    from warrenmq.amqp.frames import Frame
+    from warrenmq.runtime import From
+
+_CLOSE, _CLOSE_OK = (kind.index.to_bytes(4, "big") for kind in (commands.Channel.Close, commands.Channel.CloseOk))
+_NANOSECONDS = 1_000_000
+"""In a millisecond."""
+
+
+class ChannelProcess(Server):
+    """One channel (the state record `ch`).
+
+    content        frames that are not whole methods yet
+    publishing     publishes and their confirms
+    consuming      consumers, getters, deliveries
+    settling       deliveries that wait for acks
+    transaction    what waits for tx.commit
+    methods        which part handles which method
+    writer         what goes to the client
+    """
+
+    def init(self, number: int, connection: ActorRef[Any], context: ConnectionContext) -> None:
+        """Begin in the state `starting`: the first method is channel.open."""
+        self._number = number
+        self._connection = connection
+        self._context = context
+        self._log = Log("warrenmq.channel", connection=context.name, channel=number)
+        self._method = (0, 0)
+        """What is being handled: class id, method id."""
+        self._tick_armed = False
+        settings = context.broker.settings
+        self._tick_interval = settings.channel_tick_interval / 1000
+        self._consumer_timeout = settings.consumer_timeout
+        access = ChannelAccess(context)
+        calls = ChannelCalls(self, context.broker)
+        limiter = Limiter(self.runtime, self.actor_ref)
+        self._credit = ChannelCredit(self.actor_inbox.send, self._tell_blocked)
+        self._writer = ChannelWriter(number, context)
+        self._reply_to = ReplyTo(self)
+        self._settling = Settling(self, limiter)
+        self._consuming = ChannelConsuming(self, context, calls, access, self._writer, self._settling, limiter,
+                                           self._reply_to)  # fmt: skip
+        self._publishing = ChannelPublishing(self, context, access, self._writer, self._reply_to, self._credit)
+        self._transaction = Transaction(self._publishing, self._settling)
+        declarations = ChannelDeclarations(self.runtime, context, calls, access, self._writer, self._reply_to)
+        self._content = ContentAssembler(self, settings.max_message_size)
+        self._methods = ChannelMethods(self._writer, self._publishing, self._consuming, self._settling, self._transaction,
+                                       declarations, self._close)  # fmt: skip
+
+    # -- what arrives
+
+    def handle_cast(self, message: Any) -> None:
+        """One message of the connection, a queue, another channel, or of this one to itself."""
+        match message:
+            case Frames():
+                self._frames(message)
+            case CreditGranted():
+                self._credit.granted(message.flow)
+            case Writable():
+                self._consuming.notices.tell()
+            case _ if self._writer.closing:
+                return
+            case Settled():
+                self._publishing.confirms.settle(message)
+                self._guarded(self._methods.complete_commit)
+            case Delivered():
+                self._consuming.delivered(message)
+                self._arm_tick()
+            case Cancelled():
+                self._consuming.cancelled(message)
+            case DeliverReply():
+                self._deliver_reply(message)
+            case _:
+                raise TypeError(message)
+
+    def handle_call(self, request: Any, sender: From) -> Any:
+        """The connection closes, or another channel asks."""
+        match request:
+            case ConnectionClosing():
+                self._release()
+                sender.reply(None)
+                raise Stop
+            case IsReplyConsumer():
+                return not self._writer.closing and self._reply_to.accepts(request.key)
+            case _:
+                raise TypeError(request)
+
+    def handle_info(self, message: Any) -> None:
+        """A queue that is consumed from has ended, or time has passed."""
+        match message:
+            case Down() if message.ref is not None and not self._writer.closing:
+                self._consuming.queue_down(message.ref)
+            case Tick():
+                self._tick_armed = False
+                self._guarded(self._check_timeout)
+
+    def mailbox_empty(self) -> None:
+        """Nothing more to do first: answer publishers, and let everything go out."""
+        self._answer_publishers()
+        self._writer.flush()
+        self._consuming.notices.tell()
+
+    def terminate(self, reason: Any) -> None:  # noqa: ARG002  # OTP's signature
+        """The queues find out by themselves; what is left is sent."""
+        self._credit.end()
+        self._writer.flush()
+
+    # -- frames
+
+    def _frames(self, message: Frames) -> None:
+        frames = iter(message.frames)
+        try:
+            if not self._writer.closing:
+                self._guarded(lambda: self._content.take(frames))
+            if self._writer.closing:
+                self._ignore(frames)
+            self._settling.flush()
+            self._answer_publishers()
+            self._writer.flush()
+        finally:
+            self._context.transport.handled(message.size)
+
+    def method(self, method: Method) -> None:
+        """A method without content."""
+        self._method = ids(method)
+        self._methods.handle(method)
+
+    def publish(self, method: bytes, raw_properties: bytes, bodies: list[bytes]) -> None:
+        """A run of basic.publish."""
+        self._method = PUBLISH
+        transaction = self._transaction
+        transaction.check_idle()
+        numbered = transaction.selected or self._publishing.confirms.enabled
+        routed = self._publishing.check(method, raw_properties, bodies, numbered=numbered)
+        if transaction.selected:
+            transaction.publish(routed)
+        else:
+            self._publishing.deliver(routed)
+
+    def _ignore(self, frames: Iterator[Frame]) -> None:
+        """The channel is closing: only channel.close and channel.close-ok mean anything."""
+        for kind, _, payload in frames:
+            if kind == METHOD and payload.startswith(_CLOSE_OK):
+                raise Stop
+            if kind == METHOD and payload.startswith(_CLOSE):
+                self._writer.close_ok()
+
+    # -- errors and the end
+
+    def _guarded(self, action: Callable[[], object]) -> None:
+        """Do something that may be the client's mistake."""
+        try:
+            action()
+        except AmqpError as error:
+            self._failed(error.of(self._method))
+        except Error as error:
+            self._failed(error_of(error, self._method))
+
+    def _failed(self, error: AmqpError) -> None:
+        self._settling.flush()
+        self._release()
+        self._log.error("channel error", code=error.code, text=error.reply_text, user=self._context.user.name)
+        if error.closes == "connection":
+            self._writer.flush()
+            self.cast(self._connection, ChannelFailed(self._number, error))
+            raise Stop
+        self._writer.close(error)
+
+    def _close(self) -> None:
+        """channel.close: close-ok goes out when the queues have back what was unacked."""
+        self._release()
+        self.cast(self._connection, ChannelClosed(self._number, self.actor_ref))
+        self._writer.close_ok()
+        raise Stop
+
+    def _release(self) -> None:
+        """Give everything back to the queues."""
+        if not self._writer.closing:
+            self._settling.flush()
+            self._consuming.release()
+            self._reply_to.cancel()
+
+    def _tell_blocked(self, blocked: bool) -> None:
+        self.cast(self._connection, ChannelBlocked(self._number, blocked))
+
+    # -- what follows from time and answers
+
+    def _answer_publishers(self) -> None:
+        """Send confirms and nacks."""
+        confirms = self._publishing.confirms
+        if not confirms.pending or self._transaction.selected:
+            return
+        acks, nacks = confirms.take_answers()
+        for delivery_tag, multiple in acks:
+            self._writer.send(commands.Basic.Ack, delivery_tag=delivery_tag, multiple=multiple)
+        for delivery_tag, multiple in nacks:
+            self._writer.send(commands.Basic.Nack, delivery_tag=delivery_tag, multiple=multiple)
+
+    def _deliver_reply(self, message: DeliverReply) -> None:
+        if self._reply_to.accepts(message.key) and self._reply_to.consumer_tag is not None:
+            envelope = Envelope(message.exchange, message.routing_key, message.raw_properties)
+            tag = self._settling.unacked.next_tag  # of the next delivery: an answer uses none up
+            self._writer.deliver(self._reply_to.consumer_tag, tag, False, envelope, message.body)
+
+    def _arm_tick(self) -> None:
+        """A channel without unacked deliveries has no use for the time."""
+        if not self._tick_armed and len(self._settling.unacked):
+            self._tick_armed = True
+            self.send_after(self._tick_interval, Tick())
+
+    def _check_timeout(self) -> None:
+        """A consumer that takes longer than consumer_timeout is taken for dead."""
+        oldest, timeout = self._settling.unacked.oldest(), self._consumer_timeout
+        now = self.runtime.monotonic_ns()
+        if timeout and oldest is not None and now - oldest.delivered_at > timeout * _NANOSECONDS:
+            self._method = (0, 0)
+            why = (
+                f"delivery acknowledgement on channel {self._number} timed out. Timeout value used: {timeout} ms. "
+                "This timeout value can be configured, see consumers doc guide to learn more"
+            )
+            raise AmqpError(PRECONDITION_FAILED, why)
+        self._arm_tick()
