@@ -27,6 +27,9 @@ class Moved(NamedTuple):
     properties_size: int
     """Bytes of the encoded properties, for the embed rule."""
     body: bytes
+    expiration: int | None = None
+    """Milliseconds that it may still wait; None = as long as it has to."""
+    priority: int = 0
 
 
 class Deposit:
@@ -53,14 +56,14 @@ class Deposit:
         return confirm
 
     def _publications(self, messages: Sequence[Moved]) -> Iterator[Publication]:
-        """One for each run of equal heads."""
+        """One for each run of messages that are alike but for their bodies."""
         prefix, msg_id = self._broker.ids.prefix, self._broker.ids.take(len(messages))
         start = 0
         for stop in range(1, len(messages) + 1):
-            head, size, _ = messages[start]
-            if stop < len(messages) and messages[stop].head == head:
+            head, size, _, expiration, priority = messages[start]
+            if stop < len(messages) and messages[stop]._replace(body=b"") == messages[start]._replace(body=b""):
                 continue
             bodies = [each.body for each in messages[start:stop]]
-            yield Publication(prefix, msg_id, head, size, bodies, persistent=True)
+            yield Publication(prefix, msg_id, head, size, bodies, True, expiration, priority)
             msg_id += len(bodies)
             start = stop

@@ -64,6 +64,8 @@ def _as_dict(report: Report) -> dict[str, Any]:
                 "not_recovered": dict(queue.not_recovered),
                 "altered": dict(queue.altered),
                 "expiring": queue.expiring,
+                "redelivered": queue.redelivered,
+                "redelivered_unmarked": queue.unmarked,
             }
             for queue in report.queues
         ],
@@ -87,7 +89,11 @@ def _print(report: Report) -> None:
         for what, count in sorted(queue.altered.items()):
             print(f"  {count} altered: {what}")
         if queue.expiring:
-            print(f"  {queue.expiring} have a time to live: they keep the property, but do not expire here")
+            print(f"  {queue.expiring} have a time to live: they may wait as long as they still could")
+        if queue.unmarked:
+            print(f"  {queue.unmarked} had been delivered before, and come as new ones: the queue had messages already")
+        if queue.marked_too:
+            print(f"  {queue.marked_too} had not been delivered before, and come as redelivered, as those behind them do")
     for damage in report.damaged:
         print(f"damaged: {plain(damage.file)} at byte {damage.offset}: {plain(damage.reason)}")
     for note in report.notes:

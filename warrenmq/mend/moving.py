@@ -51,6 +51,14 @@ class Outcome:
     altered: Counter[str] = field(default_factory=Counter)
     expiring: int = 0
     """Messages with a time to live."""
+    redelivered: int = 0
+    """Messages moved by this run that had been delivered before."""
+    redelivered_below: int = 0
+    """One more than the last of them in the target's queue; 0 = there is none."""
+    marked_too: int = 0
+    """Messages before that one that had not been delivered."""
+    not_delivered: int = 0
+    """Messages behind it."""
 
 
 def fingerprint(message: Message) -> bytes:
@@ -59,8 +67,8 @@ def fingerprint(message: Message) -> bytes:
     return blake2b(message.body, digest_size=16, key=blake2b(whole, digest_size=32).digest()).digest()
 
 
-def move(broker: Broker, queue: str, rows: Iterable[Row], ledger: Ledger, outcome: Outcome) -> None:
-    """Publish what has not been moved yet."""
+def move(broker: Broker, queue: str, rows: Iterable[Row], ledger: Ledger, outcome: Outcome, now_us: int) -> None:
+    """Publish what has not been moved yet; a message may live as long after this as it could after `now_us`."""
     mover = _Mover(broker, queue, ledger, outcome)
     for row in rows:
         message = row.message
@@ -75,9 +83,21 @@ def move(broker: Broker, queue: str, rows: Iterable[Row], ledger: Ledger, outcom
         me = key(row.entry.seq_id, row.entry.msg_id or message.msg_id or print_of_it)
         if me in ledger.moved:
             outcome.already += 1
-        elif (moved := mover.prepared(message)) is not None:
-            mover.add(me, print_of_it, moved)
+        elif (moved := mover.prepared(message, milliseconds_left(row.entry.expiry, now_us))) is not None:
+            mover.add(me, print_of_it, moved, redelivered=row.redelivered)
     mover.finish()
+
+
+def milliseconds_left(expiry: int, now_us: int) -> int | None:
+    """How long a message may still wait; `expiry` in microseconds since 1970, 0 = for ever.
+
+    | expiry     | now_us     | left |
+    | ---------- | ---------- | ---- |
+    | 0          | 5 000 000  | None |
+    | 5 002 000  | 5 000 000  | 2    |
+    | 5 000 001  | 5 000 000  | 1    |
+    """
+    return -((now_us - expiry) // 1000) if expiry else None
 
 
 class _Mover:
@@ -96,7 +116,7 @@ class _Mover:
             lambda exchange, keys: len(encode_head(exchange, list(keys), None))
         )
 
-    def prepared(self, message: Message) -> Moved | None:
+    def prepared(self, message: Message, milliseconds: int | None) -> Moved | None:
         """The message as it will be stored; None, counted, for one that cannot be."""
         exchange, odd_exchange = name_of_rabbit(message.exchange)
         names = [name_of_rabbit(each) for each in message.routing_keys or [self._queue]]
@@ -110,15 +130,27 @@ class _Mover:
         if odd_exchange or any(odd for _, odd in names):
             altered = [*altered, "its exchange or a routing key is not UTF-8; bytes that are none are written as \\xNN"]
         self._outcome.altered.update(altered)
-        return Moved(head, len(head) - self._plain_size(exchange, tuple(keys)), message.body)
+        return Moved(head, len(head) - self._plain_size(exchange, tuple(keys)), message.body,
+                     milliseconds, message.properties.get("priority") or 0)  # fmt: skip
 
-    def add(self, key: bytes, fingerprint: bytes, message: Moved) -> None:
+    def add(self, key: bytes, fingerprint: bytes, message: Moved, *, redelivered: bool) -> None:
+        self._note_delivery(self._deposit.next_seq_id + len(self._keys), redelivered=redelivered)
         self._keys.append(key)
         self._prints.append(fingerprint)
         self._messages.append(message)
         self._bytes += len(message.body)
         if len(self._keys) >= BATCH or self._bytes >= BATCH_BYTES:
             self._send()
+
+    def _note_delivery(self, seq_id: int, *, redelivered: bool) -> None:
+        outcome = self._outcome
+        if redelivered:
+            outcome.redelivered += 1
+            outcome.redelivered_below = seq_id + 1
+            outcome.marked_too += outcome.not_delivered
+            outcome.not_delivered = 0
+        else:
+            outcome.not_delivered += 1
 
     def _send(self) -> None:
         if not self._keys:

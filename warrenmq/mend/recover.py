@@ -20,19 +20,21 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from warrenmq.broker import open as open_broker
-from warrenmq.errors import AccessRefused, CallerError, NotFound, PreconditionFailed
+from warrenmq.errors import PreconditionFailed
 from warrenmq.inspect.inspection import NORMAL, Inspection
+from warrenmq.mend.definitions import Definitions, declare, have_queue, of_vhost
 from warrenmq.mend.doubts import settle
 from warrenmq.mend.ledger import Ledger
 from warrenmq.mend.living import node_of, refuse_living_rabbitmq
 from warrenmq.mend.moving import Outcome, move
-from warrenmq.storage.definitions import Declared
+from warrenmq.mend.redelivery import mark
+from warrenmq.storage.definitions import QueueRecord
 from warrenmq.storage.directory import VHOSTS, queue_folder, vhost_folder
 from warrenmq.storage.disk import RealDisk
 from warrenmq.storage.owner_lock import OwnerLock, ReaderLock
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Container
 
     from warrenmq.broker import Broker
     from warrenmq.inspect.inspection import VhostInspection
@@ -56,6 +58,8 @@ class QueueReport(Outcome):
     """What it is called in the target."""
     directories: list[str] = field(default_factory=list)
     """In the source, in order of delivery."""
+    unmarked: int = 0
+    """Messages that had been delivered before, and come as new ones."""
 
     @property
     def lost(self) -> int:
@@ -100,16 +104,21 @@ def recover(source: str, target: str, now_us: int, progress: Callable[[str], obj
         RealDisk().mkdir(ledgers)
         stack.callback(OwnerLock(ledgers).release)
         report = Report(source, target)
-        for vhost, inspected in _by_vhost(inspection).items():
+        vhosts = _by_vhost(inspection)
+        said = _definitions(inspection, vhosts, report)
+        for vhost in {**vhosts, **said}:
+            inspected = vhosts.get(vhost, [])
             queues = [_Queue(vhost, name, folders, data) for name, folders in _by_name(inspected).items()]
             for queue in queues:  # while nobody has the files open
                 queue.settle_doubts()
             with closing(open_broker(data, vhost=vhost)) as broker:
-                for part, _ in inspected:
-                    _declare(broker, part, report)
+                for definitions in said.get(vhost, []):
+                    declare(broker, definitions, report.notes)
                 for queue in queues:
                     progress(queue.name)
-                    report.queues.append(queue.move(broker, source))
+                    report.queues.append(queue.move(broker, source, now_us))
+            for queue in queues:
+                queue.mark_redelivered()
         report.damaged = inspection.findings.damaged()
         if fresh:
             os.unlink(f"{ledgers}/warrenmq.owner")
@@ -191,41 +200,18 @@ def _by_name(parts: list[tuple[VhostInspection, list[QueueFolder]]]) -> dict[str
     return found
 
 
-def _declare(broker: Broker, part: VhostInspection, report: Report) -> None:
-    """Exchanges and bindings, where the source is one of ours and tells them."""
-    path = f"{part.vhost.path}/definitions.log"
-    if not part.vhost.ours or not os.path.exists(path):
-        return
-    declared = Declared()
-    with open(path, "rb") as file:
-        declared.replay(file.read())
-    for queue in declared.queues.values():
-        _have_queue(broker, queue.name)
-    for exchange in declared.exchanges.values():
-        try:
-            broker.declare_exchange(
-                exchange.name, exchange.type, auto_delete=exchange.auto_delete, internal=exchange.internal,
-                arguments=exchange.arguments,
-            )  # fmt: skip
-        except CallerError as why:
-            report.notes.append(str(why))
-    for binding in declared.bindings:
-        try:
-            broker.bind(binding.destination, binding.source, binding.routing_key, binding.arguments)
-        except CallerError as why:
-            report.notes.append(str(why))
-
-
-def _have_queue(broker: Broker, name: str) -> str:
-    """Have a durable queue and return its name, which is another one where this one is the broker's to give."""
-    try:
-        return broker.queue(name).name
-    except NotFound:
-        pass
-    try:
-        return broker.declare_queue(name).name
-    except AccessRefused:
-        return _have_queue(broker, f"recovered-{name}")
+def _definitions(inspection: Inspection, vhosts: Container[str], report: Report) -> dict[str, list[Definitions]]:
+    """What virtual hosts declared, as far as it was asked for; what cannot come along is told at once."""
+    found: dict[str, list[Definitions]] = {}
+    kind = inspection.layout.kind
+    for part in inspection.vhosts if kind != "store" else ():
+        for name, said in of_vhost(inspection.findings, part.vhost).items():
+            asked = {queue.name for queue in part.queues}
+            mine = said if kind != "queue" else Definitions({each: said.queues[each] for each in said.queues if each in asked})
+            report.notes += [note for note in mine.notes if note not in report.notes]
+            if mine.queues or mine.exchanges or mine.bindings or name in vhosts:
+                found.setdefault(name, []).append(mine)
+    return found
 
 
 # -- one queue
@@ -238,6 +224,8 @@ class _Queue:
         self.name = name
         self._vhost = vhost
         self._folders = folders
+        self._report = QueueReport(vhost=vhost)
+        self._was_empty = False
         self._target = f"{data}/{VHOSTS}/{vhost_folder(vhost)}"
         self._ledgers = f"{data}/{RECOVERED}/{vhost_folder(vhost)}"
 
@@ -249,15 +237,25 @@ class _Queue:
                     for name in (self.name, f"recovered-{self.name}"):
                         settle(RealDisk(), ledger, f"{self._target}/queues/{queue_folder(self._vhost, name)}")
 
-    def move(self, broker: Broker, source: str) -> QueueReport:
+    def move(self, broker: Broker, source: str, now_us: int) -> QueueReport:
         """Publish what is not there yet."""
-        report = QueueReport(vhost=self._vhost, name=_have_queue(broker, self.name))
+        report = self._report
+        report.name = have_queue(broker, QueueRecord(self.name), [])
+        info = broker.queue(report.name).info()
+        self._was_empty = not (info.ready or info.unacked)
         RealDisk().mkdir(self._ledgers)
         for part, folder in self._folders:
             report.directories.append(os.path.relpath(folder.path, source))
             with closing(Ledger(RealDisk(), self._ledger_path(folder))) as ledger:
-                move(broker, report.name, part.rows(folder, bodies=True), ledger, report)
+                move(broker, report.name, part.rows(folder, bodies=True), ledger, report, now_us)
         return report
+
+    def mark_redelivered(self) -> None:
+        """Have the queue say which of its messages had been delivered before; its broker must not run."""
+        report = self._report
+        folder = f"{self._target}/queues/{queue_folder(self._vhost, report.name)}"
+        if report.redelivered and not (self._was_empty and mark(RealDisk(), folder, report.redelivered_below)):
+            report.unmarked, report.marked_too = report.redelivered, 0
 
     def _ledger_path(self, folder: QueueFolder) -> str:
         return f"{self._ledgers}/{os.path.basename(os.path.realpath(folder.path))}.log"

@@ -1,0 +1,187 @@
+"""What a source declared, declared again through the broker of the target.
+
+    source         where it says so                     what comes along
+    RabbitMQ's     Mnesia's files in the node's folder  durable classic queues, exchanges of every type, bindings to queues and
+                                                        exchanges, all with their arguments
+    ours           definitions.log of the vhost         the same
+
+What the target refuses is told in a note; a queue or exchange whose arguments are refused is declared without them, since
+messages need a place.  A node of RabbitMQ 4 may keep its definitions in Khepri instead of Mnesia; then they are not read.
+
+Source: rabbit_db_queue, rabbit_db_exchange, rabbit_db_binding; reference/classic-queue.md 5.5.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from warrenmq.actors.vhost_process import Bind
+from warrenmq.erlang import definitions as mnesia
+from warrenmq.errors import AccessRefused, CallerError, NotFound, PreconditionFailed
+from warrenmq.mend.living import node_of
+from warrenmq.routing import Binding
+from warrenmq.storage.definitions import Declared, ExchangeRecord, QueueRecord
+from warrenmq.storage.plain_properties import dict_of_plain, name_of_rabbit
+from warrenmq.supervisors.broker_sup import VHOST_PROCESS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from warrenmq.broker import Broker
+    from warrenmq.inspect.layout import Vhost
+    from warrenmq.inspect.reading import Findings
+
+_CLASSIC = "rabbit_classic_queue"
+_RESERVED = "amq."
+"""What begins like this is there without being declared; "" is the default exchange."""
+KHEPRI = (
+    "this node's definitions are in Khepri (coordination/), which is not read: its queues are declared durable and "
+    "without arguments, its exchanges and bindings have to be declared anew"
+)
+NOWHERE = (
+    "there are no definitions beside these messages: queues are declared durable and without arguments, exchanges and "
+    "bindings have to be declared anew"
+)
+
+
+class Bound(NamedTuple):
+    """A binding; `to` is the kind of its destination: queue or exchange."""
+
+    source: str
+    destination: str
+    to: str
+    routing_key: str
+    arguments: Mapping[str, Any]
+
+
+@dataclass
+class Definitions:
+    """What one virtual host declared."""
+
+    queues: dict[str, QueueRecord] = field(default_factory=dict)
+    exchanges: list[ExchangeRecord] = field(default_factory=list)
+    bindings: list[Bound] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    """What was declared and cannot come along, a sentence each."""
+
+
+def of_vhost(findings: Findings, vhost: Vhost) -> dict[str, Definitions]:
+    """What is known of a folder's virtual hosts, by name: of a node of 3.6 all lie in one."""
+    if vhost.ours:
+        return {vhost.name or "/": _of_ours(findings, vhost)}
+    node = node_of(vhost.path)
+    files = {name: data for name in mnesia.FILES if (data := findings.read(f"{node}/{name}"))}
+    found = mnesia.read(files)
+    if not found.vhosts:
+        note = KHEPRI if os.path.isdir(f"{node}/coordination") else NOWHERE
+        return {vhost.name or "/": Definitions(notes=[note])}
+    names = [vhost.name] if vhost.name is not None else found.vhosts
+    by_name = {name: _of_mnesia(found, name) for name in names}
+    if found.unread:
+        by_name[names[0]].notes.append(f"{found.unread} records of the definitions make no sense, and were left out")
+    return by_name
+
+
+def _of_ours(findings: Findings, vhost: Vhost) -> Definitions:
+    declared = Declared()
+    declared.replay(findings.read(f"{vhost.path}/definitions.log") or b"")
+    bindings = [
+        Bound(each.source, each.destination, "queue", each.routing_key, each.arguments)
+        for each in declared.bindings
+    ]
+    return Definitions(declared.queues, list(declared.exchanges.values()), bindings)
+
+
+def _of_mnesia(found: mnesia.Definitions, vhost: str) -> Definitions:
+    said = Definitions()
+    for queue in found.queues:
+        if queue.vhost != vhost or queue.exclusive:  # an exclusive queue ended with its connection
+            continue
+        if queue.type != _CLASSIC:
+            said.notes.append(f"queue {queue.name!r} is a {queue.type}: neither it nor its messages come along")
+            continue
+        name = _name(queue.name, said.notes)
+        said.queues[name] = QueueRecord(name, auto_delete=queue.auto_delete, arguments=dict_of_plain(queue.arguments))
+    for exchange in found.exchanges:
+        if exchange.vhost == vhost and exchange.name and not exchange.name.startswith(_RESERVED):
+            said.exchanges.append(ExchangeRecord(
+                _name(exchange.name, said.notes), exchange.type, auto_delete=exchange.auto_delete,
+                internal=exchange.internal, arguments=dict_of_plain(exchange.arguments),
+            ))  # fmt: skip
+    for binding in found.bindings:
+        if binding.vhost == vhost and binding.source:
+            source, destination, key = (
+                _name(each, said.notes) for each in (binding.source, binding.destination, binding.routing_key)
+            )
+            arguments = dict_of_plain(binding.arguments)
+            said.bindings.append(Bound(source, destination, binding.destination_kind, key, arguments))
+    return said
+
+
+def _name(name: str, notes: list[str]) -> str:
+    """A name or key that can be declared here."""
+    found, altered = name_of_rabbit(name)
+    if altered and (note := f"{found} is not UTF-8; bytes that are none are written as \\xNN") not in notes:
+        notes.append(note)
+    return found
+
+
+# -- declaring
+
+
+def declare(broker: Broker, said: Definitions, notes: list[str]) -> None:
+    """Have all of it in the target; `notes` gets what was refused."""
+    called = {queue.name: have_queue(broker, queue, notes) for queue in said.queues.values()}
+    refused = {exchange.name for exchange in said.exchanges if not _have_exchange(broker, exchange, notes)}
+    lost = 0
+    for binding in said.bindings:
+        if binding.source in refused or (binding.to == "exchange" and binding.destination in refused):
+            lost += 1
+            continue
+        to = called.get(binding.destination, binding.destination) if binding.to == "queue" else binding.destination
+        wanted = Binding(to, binding.source, binding.routing_key, dict(binding.arguments), binding.to)
+        try:
+            broker.call_named(VHOST_PROCESS, Bind(wanted))
+        except CallerError as why:
+            notes.append(f"the binding of {binding.to} {to!r} to {binding.source!r} was refused: {why}")
+    if lost:
+        notes.append(f"{lost} bindings of exchanges that were refused were left out")
+
+
+def have_queue(broker: Broker, wanted: QueueRecord, notes: list[str]) -> str:
+    """Have a durable queue and return its name, which is another one where this one is the broker's to give."""
+    name = wanted.name
+    try:
+        return broker.queue(name).name
+    except NotFound:
+        pass
+    try:
+        return broker.declare_queue(name, auto_delete=wanted.auto_delete, arguments=wanted.arguments).name
+    except AccessRefused:
+        return have_queue(broker, QueueRecord(f"recovered-{name}", arguments=wanted.arguments), notes)
+    except PreconditionFailed as why:
+        if not wanted.arguments:
+            raise
+        notes.append(_without("queue", wanted, why))
+        return have_queue(broker, QueueRecord(name, auto_delete=wanted.auto_delete), notes)
+
+
+def _have_exchange(broker: Broker, wanted: ExchangeRecord, notes: list[str]) -> bool:
+    try:
+        broker.declare_exchange(
+            wanted.name, wanted.type, auto_delete=wanted.auto_delete, internal=wanted.internal, arguments=wanted.arguments
+        )
+    except CallerError as why:
+        if wanted.arguments and _have_exchange(broker, replace(wanted, arguments={}), []):
+            notes.append(_without("exchange", wanted, why))
+            return True
+        notes.append(f"exchange {wanted.name!r} ({wanted.type}) was refused: {why}")
+        return False
+    return True
+
+
+def _without(kind: str, wanted: QueueRecord | ExchangeRecord, why: CallerError) -> str:
+    given = ", ".join(f"{name}={value!r}" for name, value in wanted.arguments.items())
+    return f"{kind} {wanted.name!r} was declared without its arguments ({given}): {why}"

@@ -1,0 +1,24 @@
+"""That messages had been delivered before they were moved, said to the broker that gives them out.
+
+A queue leaves with its terms up to which sequence id its messages may have been delivered (storage/recovery_terms.py),
+which is all that it can say: in front of a message that was, every other one counts as delivered, too.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from warrenmq.storage.recovery_terms import FILE_NAME, parse, save_terms
+
+if TYPE_CHECKING:
+    from warrenmq.storage.disk import Disk
+
+
+def mark(disk: Disk, folder: str, below: int) -> bool:
+    """Have a queue that was stopped give its messages below this sequence id as redelivered; False where it left no terms."""
+    path = f"{folder}/{FILE_NAME}"
+    terms = parse(disk.read(path)) if disk.exists(path) else None
+    if terms is None:
+        return False
+    save_terms(disk, folder, terms._replace(next_deliver_seq_id=max(below, terms.next_deliver_seq_id)))
+    return True
