@@ -10,7 +10,9 @@ less than RabbitMQ does (names only of certain letters), check no depth, and cop
 | long long     | signed                                   | unsigned: delivery tags                                |
 | short string  | UnicodeDecodeError                       | 501 Malformed UTF-8 in shortstr                        |
 | names         | ValueError for letters that are unusual  | any                                                    |
-| too short/long| ValueError / ignored                     | 502 (RabbitMQ drops the connection without a word)     |
+| too short/long| ValueError / ignored                     | 501 cannot decode                                      |
+| a bad table   | ValueError                               | 502 (RabbitMQ drops the connection without a word)     |
+| no method     | UnmarshalingException                    | 503 (the same)                                         |
 
 What is decoded is remembered where publishers repeat themselves (basic.publish, properties): treat it as frozen.
 """
@@ -24,7 +26,7 @@ from typing import Any, TypeVar
 from pamqp import commands, encode
 from pamqp.base import Frame as Method
 
-from warrenmq.amqp.errors import FRAME_ERROR, SYNTAX_ERROR, UNEXPECTED_FRAME, AmqpError
+from warrenmq.amqp.errors import COMMAND_INVALID, FRAME_ERROR, SYNTAX_ERROR, UNEXPECTED_FRAME, AmqpError
 from warrenmq.amqp.frames import BODY, HEADER, METHOD, OVERHEAD, frame
 from warrenmq.erlang.amqp_table import CLASS_BASIC, BadTable, properties_of_bytes, table_of_bytes
 from warrenmq.erlang.amqp_table_writer import bytes_of_properties, bytes_of_table
@@ -43,6 +45,8 @@ _PUBLISH = b"\0\x3c\0\x28"
 _REMEMBERED = 1024
 _WORTH_REMEMBERING = 512
 """Bytes of properties: larger ones hold what differs from message to message."""
+_SHOWN = 255
+"""Bytes of what cannot be decoded; the text is cut anyhow."""
 
 _u8, _u16, _u32, _u64 = Struct(">B"), Struct(">H"), Struct(">I"), Struct(">Q")
 _INTEGERS = {"octet": _u8, "short": _u16, "long": _u32, "longlong": _u64}
@@ -67,18 +71,17 @@ def decode_method(payload: bytes) -> Method:
 def _decode_method(payload: bytes) -> Method:
     kind = _METHODS.get(_u32.unpack_from(payload)[0]) if len(payload) >= _u32.size else None
     if kind is None:
-        raise AmqpError(SYNTAX_ERROR, f"there is no method {_method_id(payload)}")
+        raise AmqpError(COMMAND_INVALID, f"unimplemented method {_method_id(payload)}")
     method = kind.__new__(kind)
     try:
         end = _decode_fields(method, payload)
-    except AmqpError as why:
-        raise why.of(ids(kind)) from None
-    except (error, IndexError) as why:
-        raise AmqpError(SYNTAX_ERROR, f"{_name(kind)} ends too early", *ids(kind)) from why
+    except (error, IndexError):
+        end = -1
     except (BadTable, ValueError) as why:
         raise AmqpError(SYNTAX_ERROR, f"{_name(kind)} has a table that cannot be read", *ids(kind)) from why
     if end != len(payload):
-        raise AmqpError(SYNTAX_ERROR, f"{_name(kind)} is {len(payload) - end} bytes too long", *ids(kind))
+        fields = ",".join(map(str, payload[_u32.size :][:_SHOWN]))
+        raise AmqpError(FRAME_ERROR, f"cannot decode <<{fields}>>", *ids(kind))
     return method
 
 

@@ -21,7 +21,9 @@ from pykka import ActorDeadError
 from warrenmq.actors.alarm import RABBIT_ALARM, Register, ResourceAlert
 from warrenmq.amqp.auth import refused
 from warrenmq.amqp.codec import decode_method, encode_method, ids, make
+from warrenmq.amqp.connection_blocking import Blocking
 from warrenmq.amqp.connection_channels import Channels
+from warrenmq.amqp.connection_messages import Disconnected, ForceClose, Received
 from warrenmq.amqp.context import ChannelBlocked, ChannelClosed, ChannelFailed, ConnectionContext, Writable
 from warrenmq.amqp.errors import CONNECTION_FORCED, INTERNAL_ERROR, UNEXPECTED_FRAME, AmqpError
 from warrenmq.amqp.frames import HEARTBEAT, METHOD, OVERHEAD, FrameCutter, check_shape, snippet
@@ -35,10 +37,11 @@ from warrenmq.amqp.handshake import (
 )
 from warrenmq.amqp.heartbeat import Heartbeater
 from warrenmq.amqp.phases import LOOSE, Phase, after_error, check_tuning, judge
-from warrenmq.amqp.throttle import FLOW, Throttle
+from warrenmq.amqp.throttle import FLOW
 from warrenmq.log import Log
 from warrenmq.runtime import Down, Exit, Server, Stop
 from warrenmq.runtime.messages import SHUTDOWN, is_normal
+from warrenmq.storage.alarms import SOURCES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -61,27 +64,6 @@ _ALARM_RESTARTS = 0.1
 log = Log("warrenmq.amqp")
 
 
-@dataclass(slots=True)
-class Received:
-    """io -> connection: bytes have come."""
-
-    data: bytes
-
-
-@dataclass(slots=True)
-class Disconnected:
-    """io -> connection: the socket is closed."""
-
-    reason: str
-
-
-@dataclass(slots=True)
-class ForceClose:
-    """Server -> connection: end in good order (rabbit_reader:shutdown)."""
-
-    explanation: str
-
-
 @dataclass(frozen=True, slots=True)
 class Due:
     """The message of a timer: call this method."""
@@ -94,7 +76,7 @@ class ConnectionProcess(Server):
 
     _phase       connection_state
     _cutter      callback, recv_len and the buffer
-    _held        what was received while it was blocked
+    _blocking    throttle, and what was received while it was blocked
     _channels    the channels, from connection.open on
     """
 
@@ -107,8 +89,7 @@ class ConnectionProcess(Server):
         self._phase = Phase.INIT
         self._start = b""
         self._cutter = FrameCutter()
-        self._held: list[bytes] = []
-        self._throttle = Throttle()
+        self._blocking = Blocking(transport, self._tell, self._take)
         self._heartbeater: Heartbeater | None = None
         self._channels: Channels | None = None
         self._capabilities: dict[str, Any] = {}
@@ -124,10 +105,7 @@ class ConnectionProcess(Server):
             case Received(data):
                 if self._heartbeater is not None:
                     self._heartbeater.received += len(data)
-                if self._throttle.blocked:
-                    self._held.append(data)
-                else:
-                    self._take(data)
+                self._blocking.received(data)
             case Disconnected(reason):
                 if self._phase is not Phase.CLOSED:
                     log.info("the client closed the socket", connection=self._peer,
@@ -147,7 +125,7 @@ class ConnectionProcess(Server):
                     self._channels.blocked.pop(number, None)
                 self._flow()
             case ResourceAlert(source, is_set):
-                self._reason(source, is_set)
+                self._blocking.set(source, is_set)
             case ForceClose(explanation):
                 if self._phase is not Phase.RUNNING:
                     raise Stop(SHUTDOWN)
@@ -195,7 +173,7 @@ class ConnectionProcess(Server):
                 check_shape(frame)
                 self._channels.add(frame)
                 if frame.type != METHOD:
-                    self._tell(self._throttle.content_received())
+                    self._blocking.content_received()
                 return 0
         except AmqpError as error:
             self._fail(error)
@@ -261,8 +239,10 @@ class ConnectionProcess(Server):
         self._phase = Phase.OPENING
         self._tuned = method
         self._cutter.frame_max = method.frame_max
+        self._goodbye = min(method.heartbeat or _LONGEST_GOODBYE, _LONGEST_GOODBYE)
         if method.heartbeat:
             self._heartbeater = Heartbeater(method.heartbeat, self._transport, self._after, self._silent)
+            self._blocking.heartbeater = self._heartbeater
 
     def _open(self, method: Connection.Open) -> None:
         self._served, user = open_vhost(method.virtual_host, self._user, self._node)
@@ -318,40 +298,20 @@ class ConnectionProcess(Server):
             return
         try:
             alarm = self._served.broker.runtime.whereis(RABBIT_ALARM)
-            active = {each.source for each in self.call(alarm, Register(self.actor_ref))}
+            active = [each.source for each in self.call(alarm, Register(self.actor_ref))]
             self._alarm_monitor = self.monitor(alarm)
         except ActorDeadError:
             self._after(_ALARM_RESTARTS, self._register)
             return
-        for source in ("memory", "disk"):
-            self._reason(source, source in active)
+        self._blocking.set_all(SOURCES, active)
 
     def _flow(self) -> None:
         if self._channels is not None:
-            self._reason(FLOW, bool(self._channels.blocked))
+            self._blocking.set(FLOW, bool(self._channels.blocked))
 
-    def _reason(self, reason: str, stands: bool) -> None:
-        was = self._throttle.blocked
-        self._tell(self._throttle.set(reason, stands))
-        if was and not self._throttle.blocked:
-            if self._heartbeater is not None:
-                self._heartbeater.resume()
-            held, self._held = self._held, []
-            self._transport.resume_reading()
-            for data in held:
-                if self._throttle.blocked:
-                    self._held.append(data)
-                else:
-                    self._take(data)
-
-    def _tell(self, notice: Notice | None) -> None:
-        if self._throttle.blocked:
-            self._transport.pause_reading()
-            if self._heartbeater is not None:
-                self._heartbeater.pause()
-        if notice is not None and self._capabilities.get("connection.blocked") is True:
-            text = self._throttle.reason_text
-            self._send(make(Connection.Blocked, reason=text) if notice == "blocked" else make(Connection.Unblocked))
+    def _tell(self, notice: Notice, reason: str) -> None:
+        if self._capabilities.get("connection.blocked") is True:
+            self._send(make(Connection.Blocked, reason=reason) if notice == "blocked" else make(Connection.Unblocked))
 
     # -- the end
 
@@ -376,11 +336,7 @@ class ConnectionProcess(Server):
     def _leave(self) -> None:
         """Only close-ok, or the end of the socket, is waited for, and not for long."""
         self._phase = Phase.CLOSED
-        if self._throttle.blocked:
-            self._transport.resume_reading()
-        self._throttle = Throttle()
-        if self._heartbeater is not None or self._channels is not None:
-            self._goodbye = min(self._tuned.heartbeat or _LONGEST_GOODBYE, _LONGEST_GOODBYE)
+        self._blocking.give_up()
         self._leave_soon()
 
     def _leave_soon(self) -> None:

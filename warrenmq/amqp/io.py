@@ -23,7 +23,7 @@ import ssl
 import threading
 from typing import TYPE_CHECKING, Any, cast
 
-from warrenmq.amqp.connection_process import Disconnected, Received
+from warrenmq.amqp.connection_messages import Disconnected, Received
 from warrenmq.amqp.context import Writable
 from warrenmq.amqp.transport import Peer
 from warrenmq.log import Log

@@ -79,7 +79,6 @@ def after_error(phase: Phase, code: int) -> Literal["close", "refuse", "drop", "
     | opening, running, closing  | any           | close: connection.close, then wait for close-ok                |
     | starting, securing         | 403           | refuse: the same, but sent only to who announced that it is    |
     |                            |               | understood (authentication_failure_close)                      |
-    | tuning                     | 530           | close                                                          |
     | all else                   |               | drop: nothing is sent, and after a while the socket is closed  |
     """
     match phase:
@@ -89,13 +88,11 @@ def after_error(phase: Phase, code: int) -> Literal["close", "refuse", "drop", "
             return "close"
         case Phase.STARTING | Phase.SECURING if code == ACCESS_REFUSED:
             return "refuse"
-        case Phase.TUNING if code == NOT_ALLOWED:
-            return "close"
     return "drop"
 
 
 def check_tuning(tune_ok: Connection.TuneOk, settings: Settings) -> None:
-    """AmqpError 530 unless the client stays within what it was offered; 0 asks for no limit.
+    """AmqpError 530, for the log, unless the client stays within what it was offered; 0 asks for no limit.
 
     | field       | least | most                                  |
     | ----------- | ----- | ------------------------------------- |

@@ -1,0 +1,154 @@
+"""Users of a file: passwords, virtual hosts, permissions, and what is wrong with a file."""
+
+import json
+
+import pytest
+
+from warrenmq.amqp.auth import credentials
+from warrenmq.amqp.errors import AmqpError
+from warrenmq.amqp.passwords import ALGORITHMS, PasswordHash, hash_password
+from warrenmq.amqp.users import Users
+from warrenmq.errors import SettingsError
+
+
+def definitions(**changes):
+    return {
+        "rabbit_version": "3.10.8",
+        "users": [
+            {"name": "app", "password_hash": hash_password("secret"), "hashing_algorithm": "rabbit_password_hashing_sha256",
+             "tags": ["monitoring"], "limits": {}},
+        ],
+        "vhosts": [{"name": "/"}, {"name": "other"}],
+        "permissions": [
+            {"user": "app", "vhost": "/", "configure": "^app-", "write": "amq.default|^app-", "read": ""},
+        ],
+        "queues": [{"name": "ignored"}],
+    } | changes  # fmt: skip
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_a_hash_matches_its_password_only(algorithm):
+    made = PasswordHash(hash_password("pässword", algorithm), algorithm)
+    assert made.matches("pässword".encode())
+    assert not made.matches(b"password")
+    assert not made.matches(b"")
+
+
+def test_a_hash_of_rabbitmqctl_is_read():
+    assert PasswordHash("kI3GCqW5JLMJa4iX1lo7X4D6XbYqlLgxIs30+P6tENUV2POR").matches(b"test12")
+
+
+def test_an_empty_hash_is_a_user_who_cannot_log_in():
+    assert not PasswordHash("").matches(b"")
+    assert not PasswordHash("").matches(b"x")
+
+
+def test_guest_may_do_everything_unless_there_is_a_file():
+    users = Users.default()
+    assert users.check_password("guest", b"guest")
+    assert not users.check_password("guest", b"Guest")
+    assert not users.check_password("nobody", b"guest")
+    guest = users.in_vhost("guest", "/")
+    assert guest.tags == {"administrator"}
+    assert guest.may_configure("x")
+    assert guest.may_write("")
+    assert guest.may_read("amq.topic")
+    assert users.in_vhost("guest", "other") is None
+
+
+def test_an_exported_file_just_works(tmp_path):
+    path = tmp_path / "definitions.json"
+    path.write_text(json.dumps(definitions()))
+    users = Users.load(str(path))
+    assert list(users.vhosts) == ["/", "other"]
+    assert users.check_password("app", b"secret")
+    assert not users.check_password("guest", b"guest")
+    assert users.in_vhost("app", "other") is None
+    app = users.in_vhost("app", "/")
+    assert app.tags == {"monitoring"}
+
+
+@pytest.mark.parametrize(
+    ("name", "configure", "write", "read"),
+    [
+        ("app-jobs", True, True, False),
+        ("my-app-jobs", False, False, False),
+        ("", False, True, False),  # amq.default
+        ("x amq.default", False, True, False),  # a pattern is searched for
+    ],
+)
+def test_permissions_are_patterns_that_are_searched_for(name, configure, write, read):
+    app = Users.of_definitions(definitions()).in_vhost("app", "/")
+    assert (app.may_configure(name), app.may_write(name), app.may_read(name)) == (configure, write, read)
+
+
+def test_tags_of_older_files_are_one_text():
+    row = definitions()["users"][0] | {"tags": "administrator, monitoring"}
+    users = Users.of_definitions(definitions(users=[row]))
+    assert users.in_vhost("app", "/").tags == {"administrator", "monitoring"}
+
+
+def user(**changes):
+    return definitions(users=[definitions()["users"][0] | changes])
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("no json", "cannot be used: Expecting value"),
+        ([], "it is not a JSON object"),
+        ({}, "it has no users, so nobody could log in"),
+        ({"users": {}}, "its users are not a list of objects"),
+        ({"users": [{"name": "app"}]}, "user 'app' has no password_hash (make one with: warrenmq hash_password)"),
+        ({"users": [{"password_hash": ""}]}, "a user has no name"),
+        (user(password_hash="!"), "user 'app' has a password_hash that is not Base64"),
+        (user(password_hash="YWJj"), "user 'app' has a password_hash that is none of rabbit_password_hashing_sha256"),
+        (user(hashing_algorithm="crypt"), "user 'app' has hashing_algorithm 'crypt'"),
+        (user(tags=[1]), "user 'app' has tags that are no list of names"),
+        (definitions(permissions=[{"user": "app", "vhost": "/", "configure": "(", "write": "", "read": ""}]),
+         "the configure permission of 'app' in '/' is no regular expression"),
+        (definitions(permissions=[{"user": "app", "vhost": "/"}]), "the permission of 'app' in '/' has no configure"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_with_a_file_is_said_in_a_sentence(tmp_path, content, said):
+    path = tmp_path / "users.json"
+    path.write_text(content if isinstance(content, str) else json.dumps(content))
+    with pytest.raises(SettingsError) as raised:
+        Users.load(str(path))
+    assert said in str(raised.value)
+    assert str(raised.value).endswith(".")
+
+
+def test_a_file_that_is_not_there():
+    with pytest.raises(SettingsError, match=r"the users file /nowhere cannot be read: No such file"):
+        Users.load("/nowhere")
+
+
+# -- SASL
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "response"),
+    [("PLAIN", b"\0me\0secret"), ("AMQPLAIN", b"\5LOGINS\0\0\0\2me\x08PASSWORDS\0\0\0\6secret")],
+)
+def test_each_mechanism_says_who(mechanism, response):
+    assert credentials(mechanism, response) == (b"me", b"secret")
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "response", "code"),
+    [
+        ("EXTERNAL", b"", 503),
+        ("PLAIN", b"", 502),
+        ("PLAIN", b"who\0me\0secret", 502),
+        ("PLAIN", b"\0me", 502),
+        ("AMQPLAIN", b"", 502),
+        ("AMQPLAIN", b"\5LOGIN", 502),
+        ("AMQPLAIN", b"\5LOGINt\1\x08PASSWORDt\1", 502),
+    ],
+)
+def test_what_is_no_response_is_an_error(mechanism, response, code):
+    with pytest.raises(AmqpError) as raised:
+        credentials(mechanism, response)
+    assert raised.value.code == code
+    assert "secret" not in raised.value.text
