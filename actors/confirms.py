@@ -97,6 +97,14 @@ class Confirm:
         if self._callbacks is not None:
             self._call_back()
 
+    def parts(self, count: int) -> list[Confirm]:
+        """For a queue that answers each of `count` messages on its own: all answers are one to the publisher."""
+        if self._shares is None:  # then no other queue owes an answer
+            self._shares = [None] * count
+        else:
+            self._shares.extend([None] * (count - 1))
+        return [self] * count
+
     def _call_back(self) -> None:
         callbacks = self._callbacks
         while callbacks:

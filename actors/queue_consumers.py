@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from pykka import ActorRef
 
     from warrenmq.actors.limiter import Limiter
+    from warrenmq.actors.queue_head import QueueHead
     from warrenmq.actors.queue_messages import Cancel, Consume, Get
     from warrenmq.runtime import From, Server
     from warrenmq.storage.queue_message import Fetched
-    from warrenmq.storage.variable_queue import VariableQueue
 
 
 class QueueConsumers:
@@ -39,12 +39,12 @@ class QueueConsumers:
     `noted` is told of every delivery before it leaves: (consumer, messages, first tag).
     """
 
-    def __init__(self, queue: str, process: Server, vq: VariableQueue,
+    def __init__(self, queue: str, process: Server, head: QueueHead,
                  noted: Callable[[Consumer, list[Fetched], int], None], *,
                  single_active: bool, in_use: str) -> None:  # fmt: skip
         self._queue = queue
         self._process = process
-        self._vq = vq
+        self._head = head
         self._noted = noted
         self._single_active = single_active
         self._in_use = in_use
@@ -229,29 +229,29 @@ class QueueConsumers:
 
     def _answer_getter(self) -> None:
         sender, consumer = self._getters[0]
-        fetched = self._vq.fetch(1, ack_required=not consumer.no_ack)
-        if fetched:  # else its body was lost, and there may be another
+        fetched = self._head.fetch(1, ack_required=not consumer.no_ack)
+        if fetched:  # else it had expired, or its body was lost, and there may be another
             del self._getters[0]
             tag = self._take(consumer, fetched)
-            sender.reply(Got(tag, fetched[0], self._vq.ready))
+            sender.reply(Got(tag, fetched[0], self._head.ready))
 
     # -- deliver
 
     def deliver(self) -> None:
         """Send ready messages to whoever has room: gets first, then consumers in turn."""
-        vq = self._vq
-        while self._getters and vq.ready:
+        head = self._head
+        while self._getters and head.ready:
             self._answer_getter()
-        while (ready := vq.ready) and (dealt := self._turns.deal(ready)):
+        while (ready := head.ready) and (dealt := self._turns.deal(ready)):
             for consumer, deliveries in self._in_one(self._fetched(dealt)):
                 if consumer.outlet is not None:
                     consumer.outlet.put(deliveries)
 
     def _fetched(self, dealt: list[tuple[Consumer, int]]) -> Iterator[tuple[Consumer, list[Fetched]]]:
-        """Fetch what was dealt; less than that if bodies were lost."""
+        """Fetch what was dealt; less than that if some have expired or bodies were lost."""
         for no_ack, hands in groupby(dealt, key=lambda hand: hand[0].no_ack):
             alike = list(hands)
-            messages = self._vq.fetch(sum(count for _, count in alike), ack_required=not no_ack)
+            messages = self._head.fetch(sum(count for _, count in alike), ack_required=not no_ack)
             at = 0
             for consumer, count in alike:
                 hand = messages[at : at + count]

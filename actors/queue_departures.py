@@ -7,11 +7,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from warrenmq.actors.dead_letter import DeadLetters
 from warrenmq.actors.queue_consumers import QueueConsumers
+from warrenmq.actors.queue_head import QueueHead
+from warrenmq.actors.queue_lease import QueueLease
 from warrenmq.actors.queue_messages import Ack, Acks, GetTimeout, Refused, Reject
 from warrenmq.errors import AccessRefused
 from warrenmq.runtime import NO_REPLY
-from warrenmq.trace.events import DROP_LOST, DROP_REJECTED
+from warrenmq.trace.events import DROP_LOST
 
 if TYPE_CHECKING:
     from pykka import ActorRef
@@ -21,28 +24,35 @@ if TYPE_CHECKING:
     from warrenmq.actors.queue_recovery import QueueSpec
     from warrenmq.actors.queue_sync import QueueSync
     from warrenmq.actors.queue_trace import QueueTrace
+    from warrenmq.log import Log
     from warrenmq.runtime import From, Server
+    from warrenmq.storage.backing_queue import BackingQueue
     from warrenmq.storage.queue_message import Fetched
-    from warrenmq.storage.variable_queue import VariableQueue
 
 
 class QueueDepartures:
     """The exit of one queue; it belongs to the queue process.
 
     consumers   who gets the next message, and who holds which (rabbit_queue_consumers)
+    letters     where those go that nobody consumed
+    head        which of them leave by themselves
+    lease       how long the queue may be unused
     """
 
-    def __init__(self, process: Server, spec: QueueSpec, vq: VariableQueue, rows: QueueTrace | None,
-                 safety: QueueSync) -> None:  # fmt: skip
+    def __init__(self, process: Server, spec: QueueSpec, vq: BackingQueue, rows: QueueTrace | None,
+                 safety: QueueSync, log: Log) -> None:  # fmt: skip
         self._process = process
         self._spec = spec
         self._vq = vq
         self._rows = rows
         self._safety = safety
+        self.letters = DeadLetters(process, spec, vq, log, self._gone)
+        self.head = QueueHead(process, spec.arguments, vq, self.letters, go_ahead=spec.is_up())
         self.consumers = QueueConsumers(
-            spec.name, process, vq, self._noted, single_active=spec.arguments.single_active_consumer,
+            spec.name, process, self.head, self._noted, single_active=spec.arguments.single_active_consumer,
             in_use=f"queue '{spec.name}' in vhost '{spec.vhost}' in exclusive use",
         )  # fmt: skip
+        self.lease = QueueLease(process, spec.arguments.expires, lambda: self.consumers.count, spec.unused_too_long)
 
     # -- deliver
 
@@ -58,6 +68,7 @@ class QueueDepartures:
 
     def get(self, request: Get, sender: From) -> Any:
         """Answer a get now, or when a message comes, or when its time is over."""
+        self.lease.renew()
         if not self.consumers.get(request, sender):
             if request.timeout <= 0:
                 self.consumers.stop_waiting(sender)
@@ -90,7 +101,7 @@ class QueueDepartures:
         if message.requeue:
             self._put_back(seqs)
         else:
-            self.drop(self._vq.ack(seqs), DROP_REJECTED)
+            self.letters.reject(seqs)
 
     def purge(self, flag: int) -> int:
         """Drop every ready message; returns how many."""
@@ -107,10 +118,16 @@ class QueueDepartures:
         if self._rows is not None:
             self._rows.dropped(seqs, flag)
 
+    def _gone(self, seqs: list[int], flag: int) -> None:
+        self.tell_lost()
+        self.drop(seqs, flag)
+
     def _put_back(self, seqs: list[int]) -> None:
         back = self._vq.requeue(seqs)
         if self._rows is not None:
             self._rows.requeued(back)
+        if self.head.active:
+            self.head.trim()
 
     # -- who consumes
 
@@ -135,5 +152,6 @@ class QueueDepartures:
             self._consumers_left()
 
     def _consumers_left(self) -> None:
+        self.lease.renew()
         if self._spec.last_consumer_gone is not None and not self.consumers.count:
             self._spec.last_consumer_gone()

@@ -10,14 +10,16 @@ from typing import TYPE_CHECKING, TypeAlias, cast
 
 from warrenmq.errors import Blocked
 from warrenmq.runtime import CreditFlow, CreditSpec
+from warrenmq.storage.priority_queue import PriorityQueue
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from warrenmq.actors.queue_head import QueueHead
     from warrenmq.actors.queue_messages import Publish, Publisher
     from warrenmq.actors.queue_trace import QueueTrace
+    from warrenmq.storage.backing_queue import BackingQueue
     from warrenmq.storage.unconfirmed import Unconfirmed
-    from warrenmq.storage.variable_queue import VariableQueue
 
 BATCH = 64
 """Messages that are taken in at once while mail keeps coming; fewer wait for the empty mailbox."""
@@ -30,11 +32,12 @@ class QueueIntake:
     credit    what publishers are owed for messages taken in (credit_flow)
     """
 
-    def __init__(self, queue: str, *, durable: bool, vq: VariableQueue, unconfirmed: Unconfirmed,
+    def __init__(self, queue: str, *, durable: bool, vq: BackingQueue, head: QueueHead, unconfirmed: Unconfirmed,
                  rows: QueueTrace | None, credit: CreditSpec) -> None:  # fmt: skip
         self._queue = queue
         self._durable_queue = durable
         self._vq = vq
+        self._head = head
         self._unconfirmed = unconfirmed
         self._rows = rows
         self._credit = CreditFlow(credit)
@@ -42,13 +45,24 @@ class QueueIntake:
         self.count = 0
         """Messages collected."""
         self._durable = True
+        self._max_priority = vq.max_priority if isinstance(vq, PriorityQueue) else None
+        self._priority = 0
+        self._timed = head.ttl is not None
+        """Whether any message collected has a time to live."""
 
     def add(self, message: Publish) -> bool:
         """Collect a publish; False when those before it must be taken in first."""
         durable = message.publication.persistent and self._durable_queue
         if self._arrived and durable is not self._durable:
             return False
+        if self._max_priority is not None:
+            priority = min(message.publication.priority, self._max_priority)
+            if self._arrived and priority != self._priority:
+                return False
+            self._priority = priority
         self._durable = durable
+        if message.publication.expiration is not None:
+            self._timed = True
         self._arrived.append(message)
         self.count += len(message.publication.bodies)
         return True
@@ -56,7 +70,12 @@ class QueueIntake:
     def take_in(self) -> bool:
         """Give what was collected to the variable queue; returns whether any of it has to be synced."""
         arrived, durable = self._arrived, self._durable
-        seq, in_store = self._vq.publish([message.publication for message in arrived], persistent=durable)
+        publications = [message.publication for message in arrived]
+        expiries = None
+        if self._timed:
+            expiries = self._head.expiries(publications)
+            self._timed = self._head.ttl is not None
+        seq, in_store = self._vq.publish(publications, persistent=durable, expiries=expiries)
         if (rows := self._rows) is not None:
             tell = _tell_each if in_store else _tell_runs
             tell(rows.published, arrived, seq, in_store, durable)

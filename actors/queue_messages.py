@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from warrenmq.errors import PreconditionFailed
 
@@ -181,12 +181,14 @@ class Delete:
     if_empty: bool
     commit: Callable[[], None]
 
-    def refusal(self, queue: str, consumers: int, ready: int) -> Refused | None:
+    def refusal(self, queue: str, vhost: str, consumers: int, ready: int) -> Refused | None:
         """Why the queue stays; None when the conditions hold (AMQP's 406)."""
-        if self.if_unused and consumers:
-            return Refused(PreconditionFailed(f"queue {queue!r} is in use: it has consumers"))
         if self.if_empty and ready:
-            return Refused(PreconditionFailed(f"queue {queue!r} is not empty: it has {ready} ready messages"))
+            msg = f"queue {queue!r} is not empty: it has {ready} ready messages"
+            return Refused(PreconditionFailed(msg, reply_text=f"queue '{queue}' in vhost '{vhost}' not empty"))
+        if self.if_unused and consumers:
+            msg = f"queue {queue!r} is in use: it has consumers"
+            return Refused(PreconditionFailed(msg, reply_text=f"queue '{queue}' in vhost '{vhost}' in use"))
         return None
 
 
@@ -218,6 +220,23 @@ class ConsumerInfo:
     active: bool
     """False for one that waits behind a single active consumer."""
     arguments: Mapping[str, Any]
+
+
+@dataclass(slots=True)
+class Stat:
+    """Call or cast, for a declare of a queue that is there: the reply is a Declared.  It is a use of the queue (x-expires)."""
+
+
+class Declared(NamedTuple):
+    """What queue.declare-ok says."""
+
+    ready: int
+    consumers: int
+
+
+@dataclass(slots=True)
+class GoAhead:
+    """Vhost -> queue: all is recovered, bindings, too; what has expired or is too much may go (the barrier's `go`)."""
 
 
 @dataclass(slots=True)
@@ -257,6 +276,16 @@ class SyncTimeout:
 @dataclass(slots=True)
 class Idle:
     """Info: acks have waited long enough for a sync, or the disk was full a while ago."""
+
+
+@dataclass(slots=True)
+class DropExpired:
+    """Info: the time of the message at the front is over."""
+
+
+@dataclass(slots=True)
+class MaybeExpire:
+    """Info: the queue may have been unused for too long."""
 
 
 @dataclass(slots=True)

@@ -19,7 +19,7 @@ from warrenmq.storage.paging import INFINITE
 
 if TYPE_CHECKING:
     from warrenmq.runtime import Server, Timer
-    from warrenmq.storage.variable_queue import VariableQueue
+    from warrenmq.storage.backing_queue import BackingQueue
 
 RAM_DURATION_UPDATE_INTERVAL = 5.0
 """Seconds."""
@@ -28,7 +28,7 @@ RAM_DURATION_UPDATE_INTERVAL = 5.0
 class QueuePaging:
     """The timer and the message to itself; it belongs to the queue process."""
 
-    def __init__(self, server: Server, vq: VariableQueue) -> None:
+    def __init__(self, server: Server, vq: BackingQueue) -> None:
         self._server = server
         self._vq = vq
         self._timer: Timer | None = None

@@ -4,6 +4,8 @@
                      │                    │ sync: mailbox empty, or 25 ms, or 1 MiB
     Deliveries ◄─────┘                    └──► confirms, many for one sync
     Ack, Reject ──► variable queue ──► index acks, store removes
+                     │
+                     └──► what expired, is too much or was rejected ──► dead-letter exchange
 
 Everything that can arrive here stands in queue_messages.py.  A message is delivered as soon as somebody has
 room for it; its confirm waits for the sync.  Promises outlive the process: whatever way it ends, publishers
@@ -24,14 +26,18 @@ from warrenmq.actors.queue_messages import (
     Cancel,
     ChannelClosed,
     Consume,
+    Declared,
     Delete,
     Drain,
+    DropExpired,
     Get,
     GetTimeout,
+    GoAhead,
     GoOn,
     Idle,
     Info,
     ListConsumers,
+    MaybeExpire,
     MsgsOnDisk,
     Publish,
     Purge,
@@ -40,10 +46,12 @@ from warrenmq.actors.queue_messages import (
     Reject,
     Resume,
     SetRamDurationTarget,
+    Stat,
     SyncTimeout,
     Taken,
     UpdateRamDuration,
 )
+from warrenmq.actors.queue_overflow import QueueOverflow
 from warrenmq.actors.queue_paging import QueuePaging
 from warrenmq.actors.queue_recovery import QueueSpec, recover
 from warrenmq.actors.queue_sync import QueueSync
@@ -68,7 +76,7 @@ without stopping the queue."""
 
 _PRIORITIES: dict[type, int] = {
     Info: 9, ListConsumers: 9, Delete: 8, SetRamDurationTarget: 8, UpdateRamDuration: 8, MsgsOnDisk: 6,
-    SyncTimeout: 6, Ack: 4, Acks: 4, BumpCredit: 4, Resume: 3, Consume: 2, Cancel: 2, Taken: 2, BumpReduceMemoryUse: 1,
+    SyncTimeout: 6, DropExpired: 8, MaybeExpire: 8, Stat: 7, Ack: 4, Acks: 4, BumpCredit: 4, Resume: 3, Consume: 2, Cancel: 2, Taken: 2, BumpReduceMemoryUse: 1,
 }  # fmt: skip
 """RabbitMQ ranks consume, cancel and notify_sent at 2 only while the queue is filled faster than half as fast again as
 it is emptied (CONSUMER_BIAS_RATIO), and else at 0, when there is little that they could overtake."""
@@ -125,16 +133,20 @@ class QueueProcess(Server):
         )
         self._paging = QueuePaging(self, self._vq)
         self._rows = None if self.trace is None else QueueTrace(self.trace)
-        self._departures = QueueDepartures(self, spec, self._vq, self._rows, self._safety)
-        self._consumers = self._departures.consumers
+        self._departures = QueueDepartures(self, spec, self._vq, self._rows, self._safety, self.log)
+        self._consumers, self._head, self._lease = (
+            self._departures.consumers, self._departures.head, self._departures.lease
+        )  # fmt: skip
+        self._overflow = QueueOverflow.of(spec.arguments, self._vq, self._departures.letters, self._rows)
         credit = CreditSpec(*spec.settings.credit_flow_default_credit)
-        self._intake = QueueIntake(spec.name, durable=spec.durable, vq=self._vq, unconfirmed=self._unconfirmed,
-                                   rows=self._rows, credit=credit)  # fmt: skip
+        self._intake = QueueIntake(spec.name, durable=spec.durable, vq=self._vq, head=self._head,
+                                   unconfirmed=self._unconfirmed, rows=self._rows, credit=credit)  # fmt: skip
         if self._rows is not None:
             self._rows.recovered(found, self._vq.index.live_runs(), clean=clean)
         if found.count or found.dropped or found.quarantined:
             what = {"messages": found.count, "dropped": found.dropped, "quarantined": found.quarantined}
             self.log.info("queue recovered", clean=clean, **what)
+        self._head.trim()
 
     # -- what arrives
 
@@ -161,6 +173,10 @@ class QueueProcess(Server):
                 self._bump(message)
             case Cancel():
                 self._departures.cancel(message)
+            case GoAhead():
+                self._head.go_ahead()
+            case Stat():
+                self._lease.renew()
             case SetRamDurationTarget():
                 self._vq.set_ram_duration_target(message.duration)
             case _:
@@ -189,6 +205,9 @@ class QueueProcess(Server):
                     return None
                 self._draining.append(sender)
                 return NO_REPLY
+            case Stat():
+                self._lease.renew()
+                return Declared(self._vq.ready, self._consumers.count)
             case Info():
                 vq, count, owed = self._vq, self._consumers.count, bool(self._unconfirmed)
                 return QueueInfo(vq.ready, vq.unacked, count, vq.depths(), owed, vq.next_seq_id)
@@ -215,6 +234,10 @@ class QueueProcess(Server):
             case GetTimeout():
                 if self._consumers.stop_waiting(message.sender):
                     message.sender.reply(None)
+            case DropExpired():
+                self._head.timer_came()
+            case MaybeExpire():
+                self._lease.timer_came()
             case UpdateRamDuration():
                 self._paging.update()
             case BumpReduceMemoryUse():
@@ -224,6 +247,8 @@ class QueueProcess(Server):
         """Nothing more to do first: deliver, let the stores have their mail, and make it all safe."""
         self._take_in()
         self._departures.deliver()
+        if self._head.active:
+            self._head.trim()
         self._paging.worked()
         self._persistent.send()
         self._transient.send()
@@ -258,8 +283,8 @@ class QueueProcess(Server):
             self._confirm(self._unconfirmed.index_synced())
             self._persistent.terminate()
             messages = vq.ready + vq.unacked
-            terms = vq.index.terminate(next_seq_id=vq.next_seq_id, next_deliver_seq_id=vq.next_deliver_seq_id)
-            save_terms(self._disk, self.spec.directory, terms)
+            for directory, terms in zip(self.spec.directories, vq.terminate(), strict=True):
+                save_terms(self._disk, directory, terms)
             if self._rows is not None:
                 self._rows.closed(messages, vq.next_seq_id)
         self._transient.delete()
@@ -270,9 +295,18 @@ class QueueProcess(Server):
         """The process is dead: called in the thread that found it so."""
         self._unconfirmed.nack_all(ENDED)
         self._intake.nack_all(ENDED)
+        if self._overflow is not None:
+            self._overflow.nack_all(ENDED)
 
     def _publish(self, message: Publish) -> None:
         intake = self._intake
+        if self._overflow is not None:
+            self._departures.deliver()
+            for part in self._overflow.admit(message):
+                intake.add(part)
+                self._take_in()
+                self._departures.deliver()
+            return
         if not intake.add(message):
             self._take_in()
             intake.add(message)
@@ -285,6 +319,8 @@ class QueueProcess(Server):
         if not intake.count:
             return
         self._since_flush_step += intake.count
+        if self._head.active:
+            self._departures.deliver()  # what consumers can take does not count as too much
         if self._safety.disk_full:
             intake.refuse()
         elif intake.take_in():
@@ -296,7 +332,10 @@ class QueueProcess(Server):
             self._since_flush_step = 0
             self._safety.guarded(self._vq.index.flush_step)
         self._paging.worked()
-        if self._vq.ready >= BATCH:
+        if self._head.active:
+            self._departures.deliver()
+            self._head.trim()
+        elif self._vq.ready >= BATCH:
             self._departures.deliver()
 
     def _sync(self, trigger: Trigger) -> None:
@@ -324,7 +363,7 @@ class QueueProcess(Server):
 
     def _delete(self, request: Delete, sender: From) -> Any:
         name = self.spec.name
-        if (refusal := request.refusal(name, self._consumers.count, self._vq.ready)) is not None:
+        if (refusal := request.refusal(name, self.spec.vhost, self._consumers.count, self._vq.ready)) is not None:
             return refusal
         try:
             request.commit()

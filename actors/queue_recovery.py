@@ -5,15 +5,19 @@
     3  the store is told what the queue believes to hold; it drops what a dead incarnation held besides, and
        says which of these it has
     4  the index is opened, which converts it from the other version if need be; messages without a body are acked
+
+A queue with priorities has all this for each of its folders, but one client of the store.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
 
 from warrenmq.storage import index_versions
-from warrenmq.storage.queue_arguments import QueueArguments
+from warrenmq.storage.index_recovery import Found
+from warrenmq.storage.priority_queue import PriorityQueue, PriorityRows
+from warrenmq.storage.queue_index_protocol import Opening
 from warrenmq.storage.queue_index_protocol import Opening
 from warrenmq.storage.recovery_terms import take_terms
 from warrenmq.storage.variable_queue_memory_target import MemoryTargetQueue
@@ -22,10 +26,16 @@ from warrenmq.storage.variable_queue_read_ahead import ReadAheadQueue
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pykka import ActorRef
+
+    from warrenmq.actors.message_sender import MessageIds
     from warrenmq.actors.msg_store_client import MsgStoreClient
+    from warrenmq.routing import Router
     from warrenmq.settings import Settings
+    from warrenmq.storage.backing_queue import BackingQueue
     from warrenmq.storage.disk import Disk
-    from warrenmq.storage.index_recovery import Found
+    from warrenmq.storage.queue_arguments import QueueArguments
+    from warrenmq.storage.recovery_terms import Terms
     from warrenmq.storage.variable_queue import VariableQueue
     from warrenmq.trace.recorder import ActorTrace
 
@@ -38,7 +48,9 @@ class QueueSpec:
     """What a queue process is started with."""
 
     name: str
-    directory: str
+    vhost: str
+    directories: tuple[str, ...]
+    """One, or one for each priority from 0."""
     quarantine: str
     durable: bool
     persistent_store: str
@@ -46,8 +58,16 @@ class QueueSpec:
     transient_store: str
     settings: Settings
     disk: Disk
-    vhost: str = "/"
-    arguments: QueueArguments = field(default_factory=QueueArguments)
+    arguments: QueueArguments
+    router: Router
+    """Where dead letters go."""
+    ids: MessageIds
+    address: Callable[[str], ActorRef[Any]]
+    """Finds another queue's process."""
+    is_up: Callable[[], bool]
+    """Whether the vhost is recovered; if not, a GoAhead follows."""
+    unused_too_long: Callable[[], object]
+    """Has the queue deleted, whose x-expires is over."""
     last_consumer_gone: Callable[[], object] | None = None
     """For an auto-delete queue: called when the last of its consumers has gone."""
 
@@ -59,22 +79,45 @@ def recover(
     transient: MsgStoreClient,
     clock: Callable[[], int],
     trace: ActorTrace | None,
-) -> tuple[VariableQueue, Found, bool]:
+) -> tuple[BackingQueue, Found, bool]:
     """Returns the queue, what was found, and whether the last stop was a clean one."""
-    terms = None
+    terms: list[Terms | None] = []
     holds: list[bytes] = []
-    if spec.durable:
-        terms = take_terms(disk, spec.directory)
-        holds = index_versions.store_message_ids(disk, spec.directory, spec.settings)
-    else:
-        disk.rmtree(spec.directory)
+    for directory in spec.directories:
+        if spec.durable:
+            terms.append(take_terms(disk, directory))
+            holds += index_versions.store_message_ids(disk, directory, spec.settings)
+        else:
+            terms.append(None)
+            disk.rmtree(directory)
     present = persistent.register(holds)
     transient.register([])
-    index, found = index_versions.recover(
-        Opening(disk, spec.directory, spec.settings, present.__contains__, spec.quarantine, terms, trace)
+
+    def opened(directory: str, clean: Terms | None, sink: ActorTrace | None) -> tuple[VariableQueue, Found]:
+        index, found = index_versions.recover(
+            Opening(disk, directory, spec.settings, present.__contains__, spec.quarantine, clean, sink)
+        )
+        vq = _BEHAVIOURS[spec.settings.queue_paging](index, persistent, transient, spec.settings, clock, sink)
+        next_deliver = found.next_seq_id if clean is None else clean.next_deliver_seq_id
+        vq.recovered(found.low, found.count, found.next_seq_id, next_deliver)
+        return vq, found
+
+    clean_stop = None not in terms
+    if spec.arguments.max_priority is None:
+        return *opened(spec.directories[0], terms[0], trace), clean_stop
+    rows = [] if trace is None else [PriorityRows(trace, priority) for priority in range(len(terms))]
+    # to an index and a queue these rows are a trace: all they do with it is emit
+    sinks = cast("list[ActorTrace | None]", rows or [None] * len(terms))
+    each = [opened(*one) for one in zip(spec.directories, terms, sinks, strict=True)]
+    return PriorityQueue([vq for vq, _ in each], trace, rows), _sum_of([found for _, found in each]), clean_stop
+
+
+def _sum_of(each: list[Found]) -> Found:
+    """What was found of all priorities; the next sequence id is that of priority 0."""
+    return Found(
+        count=sum(found.count for found in each),
+        bytes=sum(found.bytes for found in each),
+        next_seq_id=each[0].next_seq_id,
+        dropped=sum(found.dropped for found in each),
+        damage=[damage for found in each for damage in found.damage],
     )
-    behaviour = _BEHAVIOURS[spec.settings.queue_paging]
-    vq = behaviour(index, persistent, transient, spec.settings, clock, trace)
-    next_deliver = found.next_seq_id if terms is None else terms.next_deliver_seq_id
-    vq.recovered(found.low, found.count, found.next_seq_id, next_deliver)
-    return vq, found, terms is not None

@@ -14,6 +14,7 @@ from warrenmq.errors import DirectoryInUse
 from warrenmq.settings import Settings
 from warrenmq.storage.directory import (
     DataDirectory,
+    VhostDirectory,
     queue_folder,
     queue_folder_of_3_6,
     read_segment_entry_count,
@@ -24,6 +25,10 @@ from warrenmq.storage.sim_disk import PowerCut, SimulatedDisk
 
 SETTINGS = Settings()
 VHOST = "/data/msg_stores/vhosts/628WB79CIFDYO9LJI6DKMI09L"
+
+
+def folder(vhost: VhostDirectory, queue: str) -> str:
+    return vhost.folders(queue, None)[0]
 
 
 @pytest.fixture
@@ -54,8 +59,8 @@ def test_a_queue_folder_says_whose_it_is_and_which_version_its_index_has(disk: S
         directory = DataDirectory.open(disk, "/data", Settings(queue_version=version))
         directory.next_boot()
         vhost = directory.vhost("/")
-        vhost.make_queue(disk, "test")
-        assert disk.read(f"{vhost.queue('test')}/.queue_name") == b"VHOST: /\nQUEUE: test\n" + index
+        vhost.make_queue(disk, "test", None, vhost.settings.queue_version)
+        assert disk.read(f"{folder(vhost, 'test')}/.queue_name") == b"VHOST: /\nQUEUE: test\n" + index
 
 
 def test_a_vhost_folder_says_whose_it_is_and_how_long_its_segments_are(disk: SimulatedDisk) -> None:
@@ -63,7 +68,7 @@ def test_a_vhost_folder_says_whose_it_is_and_how_long_its_segments_are(disk: Sim
     assert vhost.path == VHOST
     assert vhost.definitions == f"{VHOST}/definitions.log"
     assert vhost.store("msg_store_persistent") == f"{VHOST}/msg_store_persistent"
-    assert vhost.queue("test") == f"{VHOST}/queues/2SVZ97PJQCBIFINCC1KIO7L5D"
+    assert folder(vhost, "test") == f"{VHOST}/queues/2SVZ97PJQCBIFINCC1KIO7L5D"
     assert vhost.quarantine == "/data/quarantine/628WB79CIFDYO9LJI6DKMI09L"
     disk.power_cut()
     assert disk.listdir(VHOST) == [".config", ".vhost", "queues"]
@@ -108,9 +113,9 @@ def test_a_damaged_config_is_set_aside(disk: SimulatedDisk) -> None:
 def test_a_queue_folder_says_whose_it_is(disk: SimulatedDisk) -> None:
     vhost = DataDirectory.open(disk, "/data", SETTINGS).vhost("/")
     for _ in range(2):
-        vhost.make_queue(disk, "test")
+        vhost.make_queue(disk, "test", None, vhost.settings.queue_version)
     disk.power_cut()
-    assert disk.read(f"{vhost.queue('test')}/.queue_name") == b"VHOST: /\nQUEUE: test\nINDEX: v2\n"
+    assert disk.read(f"{folder(vhost, 'test')}/.queue_name") == b"VHOST: /\nQUEUE: test\nINDEX: v2\n"
 
 
 def test_folders_of_unknown_queues_go_and_what_was_durable_goes_to_the_quarantine(
@@ -118,11 +123,11 @@ def test_folders_of_unknown_queues_go_and_what_was_durable_goes_to_the_quarantin
 ) -> None:
     vhost = DataDirectory.open(disk, "/data", SETTINGS).vhost("/")
     for name in ("kept", "lost"):
-        vhost.make_queue(disk, name)
-        disk.replace(f"{vhost.queue(name)}/journal.jif", name.encode())
-    disk.mkdir(vhost.queue("transient"))
-    disk.replace(f"{vhost.queue('transient')}/journal.jif", b"transient")
-    vhost.remove_unknown(disk, ["kept", "declared later"])
+        vhost.make_queue(disk, name, None, vhost.settings.queue_version)
+        disk.replace(f"{folder(vhost, name)}/journal.jif", name.encode())
+    disk.mkdir(folder(vhost, "transient"))
+    disk.replace(f"{folder(vhost, 'transient')}/journal.jif", b"transient")
+    vhost.remove_unknown(disk, [folder(vhost, "kept"), folder(vhost, "declared later")])
     assert disk.listdir(f"{VHOST}/queues") == [queue_folder("/", "kept")]
     assert disk.listdir(vhost.quarantine) == [queue_folder("/", "lost")]
     assert disk.read(f"{vhost.quarantine}/{queue_folder('/', 'lost')}/journal.jif") == b"lost"
@@ -130,8 +135,8 @@ def test_folders_of_unknown_queues_go_and_what_was_durable_goes_to_the_quarantin
 
 def test_the_folder_of_a_queue_that_was_being_declared_is_no_case_for_the_quarantine(disk: SimulatedDisk) -> None:
     vhost = DataDirectory.open(disk, "/data", SETTINGS).vhost("/")
-    vhost.make_queue(disk, "unfinished")
-    disk.open(f"{vhost.queue('unfinished')}/journal.jif", create=True).close()
+    vhost.make_queue(disk, "unfinished", None, vhost.settings.queue_version)
+    disk.open(f"{folder(vhost, 'unfinished')}/journal.jif", create=True).close()
     vhost.remove_unknown(disk, [])
     assert disk.listdir(f"{VHOST}/queues") == disk.listdir(vhost.quarantine) == []
 
@@ -224,3 +229,15 @@ def test_an_owner_that_has_not_written_its_name_yet_is_unknown(tmp_path: Path) -
     with pytest.raises(DirectoryInUse, match="process 0 on an unknown host"):
         DataDirectory.open(RealDisk(), str(tmp_path), SETTINGS)
     directory.close()
+
+
+def test_a_queue_with_priorities_has_a_folder_for_each(disk: SimulatedDisk) -> None:
+    vhost = DataDirectory.open(disk, "/data", SETTINGS).vhost("/")
+    folders = vhost.folders("test", 200)
+    assert folders[1] == f"{VHOST}/queues/{queue_folder('/', 'test', 1)}"
+    assert len(set(folders)) == 201
+    vhost.make_queue(disk, "test", 200, 1)
+    disk.power_cut()
+    assert disk.read(f"{folders[200]}/.queue_name") == b"VHOST: /\nQUEUE: test\0\xc8\n"
+    vhost.remove_unknown(disk, folders[:2])
+    assert disk.listdir(f"{VHOST}/queues") == sorted(each.rpartition("/")[2] for each in folders[:2])

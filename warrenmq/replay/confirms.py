@@ -14,7 +14,8 @@ persistent          transient                                           C1
 not published       any                                                 C1
 ==================  ==================================================  ========
 
-Sequence ids rise, so "synced" is one number: everything published below it was.  A piece folds into the window that
+Sequence ids rise, so "synced" is one number: everything published below it was; in a queue with priorities those of one
+priority do, which have a window each.  A piece folds into the window that
 it leaves open, and the confirms and ON_DISK rows that belong to messages from before it; to fold the next piece in
 is to play those against the window and append the new one.
 """
@@ -36,6 +37,7 @@ from warrenmq.trace.events import (
     IGNORED,
     IN_STORE,
     PERSISTENT,
+    PRIORITY_SHIFT,
     WANTS_CONFIRM,
     WRITTEN,
     Ev,
@@ -201,35 +203,85 @@ def _low(block: Block) -> int:
     return block[0]
 
 
+class Windows:
+    """The windows of a queue's priorities; of a queue without any, one window."""
+
+    def __init__(self, start: int = -1) -> None:
+        """`start` = 0 for the first piece: there is nothing older."""
+        self._start = start
+        self._synced = False
+        self._heard: dict[int, int] = {}
+        """What the store said of messages older than this: nobody knows of which priority."""
+        self.windows: dict[int, Window] = {}
+
+    def of(self, seq_id: int) -> Window:
+        """The window that an id belongs to."""
+        priority = seq_id >> PRIORITY_SHIFT
+        window = self.windows.get(priority)
+        if window is None:
+            first = self._start if self._start < 0 else priority << PRIORITY_SHIFT
+            window = Window(start=first, synced_before=self._synced, heard=dict(self._heard))
+            self.windows[priority] = window
+        return window
+
+    def hear(self, msg: int, reason: int) -> None:
+        """The store told of a body; it knows no priorities."""
+        for window in self.windows.values():
+            if msg in window.on_disk:
+                window.on_disk[msg] = reason
+                return
+        self._heard[msg] = reason
+        for window in self.windows.values():
+            window.heard[msg] = reason
+
+    def sync(self) -> None:
+        """A sync is of all of them."""
+        self._synced = True
+        for window in self.windows.values():
+            window.sync()
+
+    def extend(self, later: Windows) -> None:
+        """Fold those of the next piece in."""
+        untouched = Window(synced_before=later._synced, heard=later._heard)
+        for priority in sorted({*self.windows, *later.windows}):
+            self.of(priority << PRIORITY_SHIFT).extend(later.windows.get(priority, untouched))
+        self._synced |= later._synced
+        self._heard |= later._heard
+
+
 class Confirms(Machine):
     """See the module."""
 
     name: ClassVar[str] = "confirms"
     events: ClassVar[frozenset[int]] = frozenset({Ev.PUBLISH, Ev.QI_SYNC, Ev.ON_DISK, Ev.CONFIRM})
 
-    def summarise(self, piece: Chunk, rows: list[Row]) -> Iterator[tuple[Key, Window]]:
-        window = Window()
+    def summarise(self, piece: Chunk, rows: list[Row]) -> Iterator[tuple[Key, Windows]]:
+        windows = Windows()
         for t, seq, msg, _, _, lo, n, _, who in rows:
             event = who >> 8 & 0xFF
             if event == _PUBLISH:
-                window.publish(lo, lo + n, msg, who & 0xFF)
+                windows.of(lo).publish(lo, lo + n, msg, who & 0xFF)
             elif event == _ON_DISK:
-                window.hear(msg, who & 0xFF)
+                windows.hear(msg, who & 0xFF)
             elif event == _CONFIRM:
-                window.confirm(lo, lo + n, msg, who & 0xFF, seq, t)
+                windows.of(lo).confirm(lo, lo + n, msg, who & 0xFF, seq, t)
             else:
-                window.sync()
-        yield (piece.run, piece.actor), window
+                windows.sync()
+        yield (piece.run, piece.actor), windows
 
-    def start(self, key: Key) -> Window:  # noqa: ARG002
-        return Window(start=0)
+    def start(self, key: Key) -> Windows:  # noqa: ARG002
+        return Windows(start=0)
 
-    def absorb(self, state: Window, summary: Window) -> None:
+    def absorb(self, state: Windows, summary: Windows) -> None:
         state.extend(summary)
 
-    def finish(self, key: Key, state: Window, world: World) -> Outcome:
+    def finish(self, key: Key, state: Windows, world: World) -> Outcome:
         who = int(key[0]), int(key[1])
         subject = f"queue {world.name(who)}"
         return Outcome(
-            [Finding("C1", subject, text, ((*who, seq),), t, (who,)) for text, seq, t in state.problems]
+            [
+                Finding("C1", subject, text, ((*who, seq),), t, (who,))
+                for window in state.windows.values()
+                for text, seq, t in window.problems
+            ]
         )

@@ -1,13 +1,16 @@
-"""Machine of the order of deliveries (Q1): each takes the smallest ready sequence id.
+"""Machine of the order of deliveries (Q1) and of drops (Q2): each takes the smallest ready sequence id.
+
+In a queue with priorities it is the smallest of the highest priority that has messages.
 
 Key: (run, queue actor).  Only ranges matter, so a piece folds into a few operations:
 
     ADD     [lo, hi) became ready: published, recovered or requeued
     TAKE    [lo, hi) was delivered, in this order
     REMOVE  [lo, hi) was dropped
+    SHED    [lo, hi) was dropped by the queue itself: it had expired, or was too much
 
-Neighbouring ranges join.  A publish joins the ADD of earlier publishes across TAKEs in between: new ids are above all
-ready ones, so they cannot change what the smallest one was.  Across a requeue or a drop nothing is moved.
+Neighbouring ranges join.  A publish of priority 0 joins the ADD of earlier publishes across TAKEs in between: new ids are
+above all ready ones, so they cannot change what the smallest one was.  Across a requeue or a drop nothing is moved.
 Whether an id could be delivered at all is the ledger's question.
 """
 
@@ -21,14 +24,24 @@ from typing import ClassVar
 from warrenmq.replay.machines import Finding, Key, Machine, Outcome
 from warrenmq.replay.world import World
 from warrenmq.trace.catalog import Chunk
-from warrenmq.trace.events import DROP_REJECTED, Ev
+from warrenmq.trace.events import (
+    DEAD_LETTERED,
+    DROP_EXPIRED,
+    DROP_MAXLEN,
+    DROP_REJECTED,
+    PRIORITY_SHIFT,
+    Ev,
+)
 from warrenmq.trace.index import Row
 
 _PUBLISH, _DELIVER, _DROP = int(Ev.PUBLISH), int(Ev.DELIVER), int(Ev.DROP)
-ADD, TAKE, REMOVE = 1, 2, 3
+ADD, TAKE, REMOVE, SHED = 1, 2, 3, 4
+_UNREADY = (DROP_REJECTED, DROP_REJECTED | DEAD_LETTERED)
+_SHED = (DROP_EXPIRED, DROP_MAXLEN, DROP_EXPIRED | DEAD_LETTERED, DROP_MAXLEN | DEAD_LETTERED)
+_SAID = {TAKE: ("Q1", "delivered"), SHED: ("Q2", "dropped")}
 
 Operation = list[int]
-"""[ADD, TAKE or REMOVE, lo, hi, seq, t] with the first row's seq and the last row's t."""
+"""[ADD, TAKE, REMOVE or SHED, lo, hi, seq, t] with the first row's seq and the last row's t."""
 
 
 @dataclass(slots=True)
@@ -63,8 +76,15 @@ class Ranges:
 class Ready:
     """The ready ids of one incarnation, and where the order was broken."""
 
-    ids: Ranges = field(default_factory=Ranges)
-    problems: list[tuple[str, int, int]] = field(default_factory=list)
+    ids: dict[int, Ranges] = field(default_factory=dict)
+    """By priority."""
+    problems: list[tuple[str, str, int, int]] = field(default_factory=list)
+    """(rule, text, seq, t)"""
+
+    def first(self) -> int | None:
+        """What leaves next."""
+        highest = max((priority for priority, ids in self.ids.items() if ids.los), default=None)
+        return None if highest is None else self.ids[highest].los[0]
 
 
 class Fifo(Machine):
@@ -81,7 +101,7 @@ class Fifo(Machine):
             event = who >> 8 & 0xFF
             hi = lo + n
             if event == _PUBLISH:
-                if published is not None and published[2] == lo:
+                if published is not None and published[2] == lo < 1 << PRIORITY_SHIFT:
                     published[2], published[4] = hi, t
                     continue
                 last = published = [ADD, lo, hi, seq, t]
@@ -91,9 +111,10 @@ class Fifo(Machine):
                     continue
                 last = [TAKE, lo, hi, seq, t]
             elif event == _DROP:
-                if who & 0xFF == DROP_REJECTED:
-                    continue  # it was not ready
-                last, published = [REMOVE, lo, hi, seq, t], None
+                if who & 0xFF in _UNREADY:
+                    continue
+                kind = SHED if who & 0xFF in _SHED else REMOVE
+                last, published = [kind, lo, hi, seq, t], None
             else:
                 last, published = [ADD, lo, hi, seq, t], None
             operations.append(last)
@@ -104,18 +125,30 @@ class Fifo(Machine):
         return Ready()
 
     def absorb(self, state: Ready, summary: list[Operation]) -> None:
-        ids = state.ids
         for operation, lo, hi, seq, t in summary:
+            ids = state.ids.get(lo >> PRIORITY_SHIFT)
+            if ids is None:
+                ids = state.ids[lo >> PRIORITY_SHIFT] = Ranges()
             if operation == ADD:
                 ids.add(lo, hi)
                 continue
-            if operation == TAKE and ids.los and ids.los[0] < lo:
-                state.problems.append((f"delivered {lo} while {ids.los[0]} was ready", seq, t))
+            if operation != REMOVE:
+                first = ids.los[0] if len(state.ids) == 1 and ids.los else state.first()
+                # an id that is not ready at all is the ledger's question
+                if first is not None and _before(first, lo):
+                    rule, said = _SAID[operation]
+                    state.problems.append((rule, f"{said} {lo} while {first} was ready", seq, t))
             ids.remove(lo, hi)
 
     def finish(self, key: Key, state: Ready, world: World) -> Outcome:
         who = int(key[0]), int(key[1])
         subject = f"queue {world.name(who)}"
         return Outcome(
-            [Finding("Q1", subject, text, ((*who, seq),), t, (who,)) for text, seq, t in state.problems]
+            [Finding(rule, subject, text, ((*who, seq),), t, (who,)) for rule, text, seq, t in state.problems]
         )
+
+
+def _before(first: int, lo: int) -> bool:
+    """Whether an id is of a higher priority than another, or smaller in the same one."""
+    above = (first >> PRIORITY_SHIFT) - (lo >> PRIORITY_SHIFT)
+    return above > 0 or (above == 0 and first < lo)

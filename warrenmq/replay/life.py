@@ -18,7 +18,10 @@ from dataclasses import dataclass, field
 
 from warrenmq.trace.events import (
     CONFIRM_DURABLE,
+    DEAD_LETTERED,
+    DROP_EXPIRED,
     DROP_LOST,
+    DROP_MAXLEN,
     DROP_PURGED,
     DROP_REJECTED,
     IN_STORE,
@@ -48,6 +51,11 @@ _STEPS: dict[int, tuple[int, int]] = {
     DROP << 8 | DROP_REJECTED: (UNACKED, GONE),
     DROP << 8 | DROP_PURGED: (READY, GONE),
     DROP << 8 | DROP_LOST: (READY, GONE),
+    DROP << 8 | DROP_EXPIRED: (READY, GONE),
+    DROP << 8 | DROP_MAXLEN: (READY, GONE),
+    DROP << 8 | DROP_REJECTED | DEAD_LETTERED: (UNACKED, GONE),
+    DROP << 8 | DROP_EXPIRED | DEAD_LETTERED: (READY, GONE),
+    DROP << 8 | DROP_MAXLEN | DEAD_LETTERED: (READY, GONE),
     RECOVER << 8: (NONE, READY),
 }
 """event << 8 | flag -> (the state it wants, the state it leaves).  DROP_DELETED wants ready or unacked."""

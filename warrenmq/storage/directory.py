@@ -166,33 +166,36 @@ class VhostDirectory:
         """The folder of msg_store_persistent or msg_store_transient."""
         return f"{self.path}/{kind}"
 
-    def queue(self, name: str) -> str:
-        """The folder of a queue."""
-        return f"{self._queues}/{queue_folder(self.name, name)}"
+    def folders(self, queue: str, max_priority: int | None) -> tuple[str, ...]:
+        """The folder of a queue, or with x-max-priority those of its priorities from 0."""
+        priorities = [None] if max_priority is None else range(max_priority + 1)
+        return tuple(f"{self._queues}/{queue_folder(self.name, queue, each)}" for each in priorities)
 
-    def make_queue(self, disk: Disk, name: str) -> None:
-        """Make the folder of a durable queue and write into it whose it is, and that its index is of version 2 if it is."""
-        path = f"{self.queue(name)}/{QUEUE_NAME}"
-        index = "INDEX: v2\n" if self.settings.queue_version == 2 else ""
-        text = f"VHOST: {self.name}\nQUEUE: {name}\n{index}".encode()
-        if not disk.exists(path):
-            disk.mkdir(self.queue(name))
-            disk.sync_dir(self._queues)  # it may be there since a crash, and not synced
-            disk.replace(path, text)
-        elif disk.read(path) != text:
-            disk.replace(path, text)
+    def make_queue(self, disk: Disk, name: str, max_priority: int | None, version: int) -> None:
+        """Make the folders of a durable queue and write into them whose they are, and that the index is of version 2."""
+        index = b"INDEX: v2\n" if version == 2 else b""
+        for priority, folder in enumerate(self.folders(name, max_priority)):
+            queue = _queue_name(name, None if max_priority is None else priority)
+            text = b"VHOST: %b\nQUEUE: %b\n%b" % (self.name.encode(), queue, index)
+            path = f"{folder}/{QUEUE_NAME}"
+            if not disk.exists(path):
+                disk.mkdir(folder)
+                disk.sync_dir(self._queues)  # it may be there since a crash, and not synced
+                disk.replace(path, text)
+            elif disk.read(path) != text:
+                disk.replace(path, text)
 
-    def remove_unknown(self, disk: Disk, names: Iterable[str]) -> None:
-        """Remove the folders of queues that are not declared.
+    def remove_unknown(self, disk: Disk, folders: Iterable[str]) -> None:
+        """Remove the folders of queues that are not declared: all but these.
 
         One that says whose it is belonged to a durable queue: it was being deleted, or the definitions were damaged.
         It is moved to the quarantine, where a person can decide, unless there never was anything in it: then it was being
         declared.
         """
-        known = {queue_folder(self.name, name) for name in names}
+        known = set(folders)
         for folder in disk.listdir(self._queues):
             path = f"{self._queues}/{folder}"
-            if folder in known or not disk.is_dir(path):
+            if path in known or not disk.is_dir(path):
                 continue
             files = disk.listdir(path)
             if QUEUE_NAME in files and any(disk.size(f"{path}/{name}") for name in files if name != QUEUE_NAME):

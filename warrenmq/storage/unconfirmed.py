@@ -15,15 +15,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
 
 class Promise(Protocol):
-    """What the publisher holds (actors/confirms.py); each queue that owes it an answer calls one of these, once."""
+    """What the publisher holds (actors/confirms.py); each queue that owes it an answer calls confirm, nack or fail, once.
+
+    A queue that takes some of the messages and refuses others calls `parts` instead, and then one of these of each part.
+    """
 
     def confirm(self) -> None: ...
     def nack(self, why: str) -> None: ...
     def fail(self, error: Exception) -> None: ...
+    def parts(self, count: int) -> Sequence[Promise]: ...
 
 
 Publication: TypeAlias = tuple[int, int, int, Promise]

@@ -24,6 +24,8 @@ from enum import IntEnum
 from typing import NamedTuple
 
 SCHEMA_VERSION = 1
+PRIORITY_SHIFT = 48
+"""A sequence id's bits from here on are the priority, in queues that have any; within one ids count from 0."""
 COLUMNS = ("t", "seq", "msg", "peer", "pseq", "a", "b", "c", "who")
 
 
@@ -166,6 +168,12 @@ DROP_PURGED = 2
 DROP_DELETED = 3
 DROP_LOST = 4
 """The store does not have the body any more: it was damaged."""
+DROP_EXPIRED = 5
+"""Its time to live was over."""
+DROP_MAXLEN = 6
+"""The queue was longer than max-length or max-length-bytes allow."""
+DEAD_LETTERED = 16
+"""Added to DROP_REJECTED, DROP_EXPIRED and DROP_MAXLEN: a copy was sent to the dead-letter exchange (SEND rows precede)."""
 
 # flags of QUEUE_RECOVERED and STORE_RECOVERED
 CLEAN = 1
@@ -241,7 +249,7 @@ REGISTRY: dict[Ev, Meaning] = {
     Ev.ACK: Meaning("the consumer is done with messages; is also a receive when pseq > 0", peer="consumer",
                     pseq="its SEND", **_SEQS),
     Ev.REQUEUE: Meaning("unacked messages went back to their old positions", **_SEQS),
-    Ev.DROP: Meaning("messages left the queue unconsumed", flag="DROP_*", **_SEQS),
+    Ev.DROP: Meaning("messages left the queue unconsumed", flag="DROP_*, DEAD_LETTERED", **_SEQS),
     Ev.QI_FLUSH: Meaning("journal entries moved to segment files", a="segments", b="bytes", c="1 = journal restarted"),
     Ev.SEGMENT_DELETE: Meaning("a segment with no unacked message was deleted", a="segment"),
     Ev.QUEUE_RECOVERED: Meaning("the queue is up again", flag="CLEAN or DIRTY", a="messages", b="next sequence id",
