@@ -1,0 +1,506 @@
+"""One channel with one client: methods, answers, errors and their texts, as of RabbitMQ 3.10.8."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from pamqp.commands import Basic, Channel, Confirm, Exchange, Queue, Tx
+
+from tests.support.amqp_channels import Client, Message, NamedUser
+from tests.support.simulated import SimulatedHost
+from warrenmq.broker import Broker
+
+
+@pytest.fixture
+def broker() -> Iterator[Broker]:
+    host = SimulatedHost(1, traced=False)
+    yield host.open()
+    host.sim.close()
+
+
+@pytest.fixture
+def client(broker):
+    return Client(broker)
+
+
+@pytest.fixture
+def channel(client):
+    return client.open(1)
+
+
+def test_a_message_goes_in_and_comes_out_with_its_properties(channel):
+    channel.declare("q")
+    channel.publish("q", b"one", content_type="text/plain", headers={"n": 1}, delivery_mode=2, message_id="m")
+    message = channel.get("q")
+    assert message.body == b"one"
+    assert message.properties.content_type == "text/plain"
+    assert message.properties.headers == {"n": 1}
+    assert message.properties.message_id == "m"
+    assert (message.method.delivery_tag, message.method.redelivered, message.method.message_count) == (1, False, 0)
+    assert (message.method.exchange, message.method.routing_key) == ("", "q")
+
+
+def test_what_is_handled_is_told_to_the_transport(channel, client):
+    before = client.transport.handled_bytes
+    data = channel.published("nowhere", b"x" * 1000)
+    client.send(1, data)
+    channel.all()
+    assert client.transport.handled_bytes - before == len(data)
+
+
+def test_consumer_gets_what_is_there_and_what_comes(channel):
+    channel.declare("q")
+    channel.publish("q", b"a", b"b")
+    assert channel.consume("q", consumer_tag="c") == "c"
+    first, second = channel.next(Basic.Deliver), channel.next(Basic.Deliver)
+    channel.publish("q", b"c")
+    third = channel.next(Basic.Deliver)
+    assert [(each.body, each.method.delivery_tag) for each in (first, second, third)] == [(b"a", 1), (b"b", 2), (b"c", 3)]
+    assert channel.get("q") is None
+    channel.send(Basic.Ack(3, multiple=True))
+    assert channel.call(Queue.Declare(queue="q", passive=True), Queue.DeclareOk).message_count == 0
+    channel.call(Channel.Close(200, "", 0, 0), Channel.CloseOk)
+
+
+def test_close_ok_comes_after_the_requeue(client):
+    one, two = client.open(1), client.open(2)
+    one.declare("q")
+    one.publish("q", b"a", b"b", b"c")
+    one.consume("q", no_ack=False)
+    for _ in range(3):
+        one.next(Basic.Deliver)
+    one.send(Basic.Ack(1))
+    one.call(Channel.Close(200, "", 0, 0), Channel.CloseOk)
+    got = [two.get("q") for _ in range(3)]
+    assert [message and (message.body, message.method.redelivered) for message in got] == [(b"b", True), (b"c", True), None]
+
+
+def test_large_bodies_take_many_frames_both_ways(broker):
+    channel = Client(broker, frame_max=4096).open(1)
+    channel.declare("q")
+    body = bytes(range(256)) * 100
+    channel.publish("q", body)
+    assert channel.get("q").body == body
+
+
+def test_empty_bodies(channel):
+    channel.declare("q")
+    channel.publish("q", b"", b"")
+    assert channel.bodies("q") == [b"", b""]
+
+
+@pytest.mark.parametrize(
+    ("method", "code", "text"),
+    [
+        (Basic.Get(queue="no"), 404, "NOT_FOUND - no queue 'no' in vhost '/'"),
+        (Basic.Consume(queue="no"), 404, "NOT_FOUND - no queue 'no' in vhost '/'"),
+        (Queue.Declare(queue="no", passive=True), 404, "NOT_FOUND - no queue 'no' in vhost '/'"),
+        (Queue.Purge(queue="no"), 404, "NOT_FOUND - no queue 'no' in vhost '/'"),
+        (Queue.Purge(queue=""), 404, "NOT_FOUND - no previously declared queue"),
+        (Exchange.Declare(exchange="no", passive=True), 404, "NOT_FOUND - no exchange 'no' in vhost '/'"),
+        (Queue.Declare(queue="amq.mine"), 403, "ACCESS_REFUSED - queue name 'amq.mine' contains reserved prefix 'amq.*'"),
+        (Exchange.Declare(exchange="amq.mine"), 403, "ACCESS_REFUSED - exchange name 'amq.mine' contains reserved prefix 'amq.*'"),
+        (Exchange.Declare(exchange=""), 403, "ACCESS_REFUSED - operation not permitted on the default exchange"),
+        (Exchange.Delete(exchange="amq.topic"), 403, "ACCESS_REFUSED - deletion of system exchange 'amq.topic' in vhost '/' not allowed"),
+        (Basic.Ack(7), 406, "PRECONDITION_FAILED - unknown delivery tag 7"),
+        (Basic.Nack(1), 406, "PRECONDITION_FAILED - unknown delivery tag 1"),
+        (Basic.Reject(2), 406, "PRECONDITION_FAILED - unknown delivery tag 2"),
+        (Tx.Commit(), 406, "PRECONDITION_FAILED - channel is not transactional"),
+        (Tx.Rollback(), 406, "PRECONDITION_FAILED - channel is not transactional"),
+        (
+            Queue.Declare(queue="amq.rabbitmq.reply-to.a.b", passive=True),
+            404,
+            "NOT_FOUND - no queue 'amq.rabbitmq.reply-to.a.b' in vhost '/'",
+        ),
+        (
+            Basic.Consume(queue="amq.rabbitmq.reply-to"),
+            406,
+            "PRECONDITION_FAILED - reply consumer cannot acknowledge",
+        ),
+    ],
+)
+def test_errors_that_close_the_channel(channel, method, code, text):
+    channel.send(method)
+    close = channel.closed(code, text)
+    assert (close.class_id << 16 | close.method_id) == method.index
+    assert channel.all() == []
+    assert not channel.ref.is_alive()
+
+
+@pytest.mark.parametrize(
+    ("method", "code", "text"),
+    [
+        (Channel.Open(), 504, "CHANNEL_ERROR - second 'channel.open' seen"),
+        (Channel.Flow(active=False), 540, "NOT_IMPLEMENTED - active=false"),
+        (Basic.Recover(requeue=False), 540, "NOT_IMPLEMENTED - requeue=false"),
+        (Basic.Qos(prefetch_size=10), 540, "NOT_IMPLEMENTED - prefetch_size!=0 (10)"),
+        (Basic.GetEmpty(), 503, "COMMAND_INVALID - unimplemented method"),
+    ],
+)
+def test_errors_that_close_the_connection(channel, method, code, text):
+    channel.send(method)
+    channel.failed(code, text)
+
+
+def test_a_consumer_tag_is_used_once(channel):
+    channel.declare("q")
+    channel.consume("q", consumer_tag="c")
+    channel.send(Basic.Consume(queue="q", consumer_tag="c"))
+    channel.failed(530, "NOT_ALLOWED - attempt to reuse consumer tag 'c'")
+
+
+@pytest.mark.parametrize(
+    ("publish", "code", "text"),
+    [
+        ({"exchange": "no"}, 404, "NOT_FOUND - no exchange 'no' in vhost '/'"),
+        (
+            {"exchange": "amq.rabbitmq.trace"},
+            403,
+            "ACCESS_REFUSED - cannot publish to internal exchange 'amq.rabbitmq.trace' in vhost '/'",
+        ),
+        (
+            {"user_id": "else"},
+            406,
+            "PRECONDITION_FAILED - user_id property set to 'else' but authenticated user was 'guest'",
+        ),
+        ({"expiration": "soon"}, 406, "PRECONDITION_FAILED - invalid expiration 'soon': no_integer"),
+        (
+            {"headers": {"CC": "x"}},
+            406,
+            'PRECONDITION_FAILED - invalid message: {unacceptable_type_in_header,"CC",longstr}',
+        ),
+        ({"reply_to": "amq.rabbitmq.reply-to"}, 406, "PRECONDITION_FAILED - fast reply consumer does not exist"),
+    ],
+)
+def test_publishes_that_are_refused(channel, publish, code, text):
+    channel.declare("q")
+    channel.publish("q", b"x", **publish)
+    close = channel.closed(code, text)
+    assert (close.class_id, close.method_id) == (60, 40)
+
+
+def test_a_delivery_mode_that_is_none(channel, client):
+    client.send(1, channel.published("q", b"x", delivery_mode=2).replace(b"\x10\0\x02", b"\x10\0\x03"))
+    channel.closed(406, "PRECONDITION_FAILED - invalid message: {delivery_mode_unknown,3}")
+
+
+def test_immediate_is_not_implemented(channel):
+    channel.publish("q", b"x", immediate=True)
+    channel.failed(540, "NOT_IMPLEMENTED - immediate=true")
+
+
+def test_what_came_before_a_refused_publish_in_one_read_is_published(channel, client):
+    other = client.open(2)
+    other.declare("q")
+    client.send(1, channel.published("q", b"a") + channel.published("q", b"b", exchange="no") + channel.published("q", b"c"))
+    channel.closed(404, "NOT_FOUND - no exchange 'no' in vhost '/'")
+    assert other.bodies("q") == [b"a"]
+
+
+def test_permissions(broker):
+    user = NamedUser("bob", frozenset(), {("configure", "q"), ("write", "amq.default"), ("read", "r"), ("write", "r")})
+    client = Client(broker, user=user)
+    for number, (method, kind, name) in enumerate(
+        [
+            (Queue.Declare(queue="q"), "queue", "q"),
+            (Queue.Delete(queue="q"), "queue", "q"),
+            (Basic.Get(queue="r"), "queue", "r"),
+            (Basic.Consume(queue="r"), "queue", "r"),
+            (Queue.Bind(queue="r", exchange="amq.direct"), "queue", "r"),
+            (Queue.Purge(queue="r"), "queue", "r"),
+        ],
+        start=1,
+    ):
+        channel = client.open(number)
+        channel.send(method)
+        channel.closed(403, f"ACCESS_REFUSED - access to {kind} '{name}' in vhost '/' refused for user 'bob'")
+    channel = client.open(99)
+    channel.publish("r", b"x")
+    channel.closed(403, "ACCESS_REFUSED - access to exchange 'amq.default' in vhost '/' refused for user 'bob'")
+
+
+def test_confirms_count_from_the_first_publish_after_select(channel):
+    channel.declare("q", durable=True)
+    channel.publish("q", b"before", delivery_mode=2)
+    channel.call(Confirm.Select(), Confirm.SelectOk)
+    channel.publish("q", b"a", delivery_mode=2)
+    ack = channel.next(Basic.Ack)
+    assert (ack.delivery_tag, ack.multiple) == (1, False)
+    channel.publish("q", b"b", b"c", b"d", delivery_mode=2)
+    ack = channel.next(Basic.Ack)
+    assert (ack.delivery_tag, ack.multiple) == (4, True)
+
+
+def test_mandatory_is_returned_before_it_is_confirmed(channel):
+    channel.call(Confirm.Select(), Confirm.SelectOk)
+    channel.publish("nowhere", b"a", mandatory=True, message_id="m")
+    returned = channel.next(Basic.Return)
+    assert (returned.method.reply_code, returned.method.reply_text) == (312, "NO_ROUTE")
+    assert (returned.body, returned.properties.message_id, returned.method.routing_key) == (b"a", "m", "nowhere")
+    assert channel.next(Basic.Ack).delivery_tag == 1
+    channel.publish("nowhere", b"b")
+    assert channel.next(Basic.Ack).delivery_tag == 2
+    assert channel.all() == []
+
+
+def test_cc_and_bcc(channel):
+    for queue in ("a", "b", "c"):
+        channel.declare(queue)
+    channel.publish("a", b"x", headers={"CC": ["b"], "BCC": ["c"], "n": 1})
+    for queue in ("a", "b", "c"):
+        message = channel.get(queue)
+        assert message.properties.headers == {"CC": ["b"], "n": 1}
+        assert message.method.routing_key == "a"
+
+
+def test_transactions(channel, client):
+    other = client.open(2)
+    channel.declare("q")
+    other.publish("q", b"given")
+    channel.call(Tx.Select(), Tx.SelectOk)
+    channel.consume("q")
+    given = channel.next(Basic.Deliver)
+    channel.publish("q2", b"a")
+    other.declare("q2")
+    channel.publish("q2", b"b")
+    channel.send(Basic.Ack(given.method.delivery_tag))
+    assert other.bodies("q2") == []
+    channel.call(Tx.Rollback(), Tx.RollbackOk)
+    channel.send(Basic.Ack(given.method.delivery_tag))  # outstanding again
+    channel.publish("q2", b"c", b"d")
+    channel.call(Tx.Commit(), Tx.CommitOk)
+    assert other.bodies("q2") == [b"c", b"d"]
+    channel.send(Confirm.Select())
+    channel.closed(406, "PRECONDITION_FAILED - cannot switch from tx to confirm mode")
+    assert other.call(Queue.Declare(queue="q", passive=True), Queue.DeclareOk).message_count == 0
+
+
+def test_tx_after_confirm(channel):
+    channel.call(Confirm.Select(), Confirm.SelectOk)
+    channel.send(Tx.Select())
+    channel.closed(406, "PRECONDITION_FAILED - cannot switch from confirm to tx mode")
+
+
+def test_a_cancelled_consumer_gets_what_was_on_its_way_before_cancel_ok(channel):
+    channel.declare("q")
+    channel.publish("q", *[b"%d" % i for i in range(20)])
+    channel.send(Basic.Consume(queue="q", consumer_tag="c"), Basic.Cancel("c"))
+    found = channel.all()
+    assert isinstance(found[0], Basic.ConsumeOk)
+    assert [type(each) for each in found[1:-1]] == [Message] * (len(found) - 2)
+    assert isinstance(found[-1], Basic.CancelOk)
+    channel.publish("q", b"late")
+    assert channel.all() == []
+    channel.call(Basic.Cancel("nobody"), Basic.CancelOk)
+
+
+def test_a_deleted_queue_cancels_its_consumers(channel, client):
+    other = client.open(2)
+    other.declare("q")
+    channel.consume("q", consumer_tag="c")
+    other.call(Queue.Delete(queue="q"), Queue.DeleteOk)
+    cancel = channel.next(Basic.Cancel)
+    assert (cancel.consumer_tag, cancel.nowait) == ("c", True)
+
+
+def test_clients_that_do_not_know_server_sent_cancels_get_none(broker):
+    client = Client(broker, capabilities={"basic.nack": True})
+    channel, other = client.open(1), client.open(2)
+    other.declare("q")
+    channel.consume("q", consumer_tag="c")
+    other.call(Queue.Delete(queue="q"), Queue.DeleteOk)
+    assert channel.all() == []
+    other.declare("q")
+    assert channel.consume("q", consumer_tag="c") == "c"
+
+
+def test_a_consumer_survives_a_crash_of_its_queue(channel, broker):
+    channel.declare("q", durable=True)
+    channel.call(Confirm.Select(), Confirm.SelectOk)
+    channel.consume("q", consumer_tag="c")
+    broker.runtime.kill(broker.address("q"))
+    channel.publish("q", b"a", delivery_mode=2)
+    found = channel.all()
+    while not any(isinstance(each, Message) for each in found):  # a publish into the gap is nacked
+        assert [type(each) for each in found] == [Basic.Nack]
+        channel.publish("q", b"a", delivery_mode=2)
+        found = channel.all()
+    assert [each.body for each in found if isinstance(each, Message)] == [b"a"]
+
+
+def test_qos_counts_for_later_consumers(channel):
+    channel.declare("q")
+    channel.publish("q", b"a", b"b", b"c")
+    channel.call(Basic.Qos(prefetch_count=1), Basic.QosOk)
+    channel.consume("q", consumer_tag="one")
+    assert [each.body for each in channel.all()] == [b"a"]
+    channel.send(Basic.Ack(1))
+    assert [each.body for each in channel.all()] == [b"b"]
+    channel.call(Basic.Qos(prefetch_count=0), Basic.QosOk)
+    channel.consume("q", consumer_tag="two")
+    assert [(each.body, each.method.consumer_tag) for each in channel.all()] == [(b"c", "two")]
+
+
+def test_global_qos_is_shared(channel):
+    channel.declare("q")
+    channel.publish("q", *[b"%d" % i for i in range(6)])
+    channel.call(Basic.Qos(prefetch_count=2, global_=True), Basic.QosOk)
+    channel.consume("q", consumer_tag="one")
+    channel.consume("q", consumer_tag="two")
+    assert len(channel.all()) == 2
+    channel.send(Basic.Ack(1))
+    assert len(channel.all()) == 1
+    assert channel.get("q", no_ack=False) is not None  # gets are not limited, and do not count
+    channel.send(Basic.Ack(4))
+    assert channel.all() == []
+    channel.call(Basic.Qos(prefetch_count=0, global_=True), Basic.QosOk)
+    assert len(channel.all()) == 2
+
+
+def test_recover_requeues_everything(channel):
+    channel.declare("q")
+    channel.publish("q", b"a", b"b")
+    channel.consume("q")
+    assert [each.body for each in channel.all()] == [b"a", b"b"]
+    channel.send(Basic.Recover(requeue=True))
+    found = channel.all()
+    assert [type(each) for each in found if not isinstance(each, Message)] == [Basic.RecoverOk]
+    again = [each for each in found if isinstance(each, Message)]
+    assert [(each.body, each.method.redelivered) for each in again] == [(b"a", True), (b"b", True)]
+    assert [each.method.delivery_tag for each in again] == [3, 4]
+
+
+def test_nack_multiple_and_reject_without_requeue(channel):
+    channel.declare("q")
+    channel.publish("q", b"a", b"b", b"c", b"d")
+    for _ in range(4):
+        channel.get("q", no_ack=False)
+    channel.send(Basic.Nack(2, multiple=True, requeue=True), Basic.Reject(3, requeue=False), Basic.Nack(4))
+    assert channel.bodies("q") == [b"a", b"b", b"d"]
+
+
+def test_declare_ok_counts_messages_and_consumers(channel):
+    ok = channel.declare("q")
+    assert (ok.queue, ok.message_count, ok.consumer_count) == ("q", 0, 0)
+    channel.publish("q", b"a", b"b")
+    channel.send(Basic.Qos(prefetch_count=1), Basic.Consume(queue="q"))
+    channel.all()
+    ok = channel.declare("q")
+    assert (ok.message_count, ok.consumer_count) == (1, 1)
+    assert channel.call(Queue.Purge(queue="q"), Queue.PurgeOk).message_count == 1
+    assert channel.call(Queue.Delete(queue="q"), Queue.DeleteOk).message_count == 0
+    assert channel.call(Queue.Delete(queue="q"), Queue.DeleteOk).message_count == 0
+
+
+def test_an_empty_name_is_the_last_declared_queue(channel):
+    name = channel.declare("").queue
+    assert name.startswith("amq.gen-")
+    assert len(name) == len("amq.gen-") + 22
+    channel.call(Queue.Bind(queue="", exchange="amq.direct", routing_key=""), Queue.BindOk)
+    channel.publish(name, b"a", exchange="amq.direct")
+    assert channel.get("").body == b"a"
+    channel.call(Queue.Unbind(queue="", exchange="amq.direct", routing_key=""), Queue.UnbindOk)
+    channel.publish(name, b"b", exchange="amq.direct")
+    assert channel.get("") is None
+
+
+def test_no_wait_says_nothing(channel):
+    channel.send(
+        Queue.Declare(queue="q", nowait=True),
+        Exchange.Declare(exchange="x", nowait=True),
+        Queue.Bind(queue="q", exchange="x", routing_key="k", nowait=True),
+        Confirm.Select(nowait=True),
+        Basic.Consume(queue="q", consumer_tag="c", nowait=True),
+        Basic.Cancel("c", nowait=True),
+        Queue.Purge(queue="q", nowait=True),
+        Queue.Delete(queue="q", nowait=True),
+        Exchange.Delete(exchange="x", nowait=True),
+    )
+    assert channel.all() == []
+    assert channel.ref.is_alive()
+
+
+def test_direct_reply_to(client):
+    requester, server = client.open(1), client.open(2)
+    server.declare("rpc")
+    server.consume("rpc", no_ack=True)
+    tag = requester.consume("amq.rabbitmq.reply-to", no_ack=True)
+    requester.publish("rpc", b"question", reply_to="amq.rabbitmq.reply-to", correlation_id="1")
+    question = server.next(Basic.Deliver)
+    address = question.properties.reply_to
+    assert address.startswith("amq.rabbitmq.reply-to.")
+    assert server.call(Queue.Declare(queue=address, passive=True), Queue.DeclareOk).consumer_count == 1
+    server.publish(address, b"answer", correlation_id="1")
+    answer = requester.next(Basic.Deliver)
+    assert (answer.body, answer.method.consumer_tag, answer.properties.correlation_id) == (b"answer", tag, "1")
+    assert (answer.method.exchange, answer.method.routing_key) == ("", address)
+    requester.call(Basic.Cancel(tag), Basic.CancelOk)
+    server.publish(address, b"too late")
+    assert requester.all() == []
+    server.publish(address, b"too late", mandatory=True)
+    assert server.next(Basic.Return).body == b"too late"
+    server.send(Queue.Declare(queue=address, passive=True))
+    server.closed(404, f"NOT_FOUND - no queue '{address}' in vhost '/'")
+
+
+def test_a_second_reply_consumer_is_refused(channel):
+    channel.consume("amq.rabbitmq.reply-to", no_ack=True)
+    channel.send(Basic.Consume(queue="amq.rabbitmq.reply-to", no_ack=True))
+    channel.closed(406, "PRECONDITION_FAILED - reply consumer already set")
+
+
+def test_a_consumer_that_never_acks_is_taken_for_dead(channel, client):
+    channel.declare("q")
+    channel.publish("q", b"a")
+    channel.consume("q")
+    channel.next(Basic.Deliver)
+    client.runtime.event().wait(1700)
+    assert channel.all() == []
+    client.runtime.event().wait(161)
+    text = (
+        "PRECONDITION_FAILED - delivery acknowledgement on channel 1 timed out. Timeout value used: 1800000 ms. "
+        "This timeout value can be configured, see consumers doc guide to learn more"
+    )
+    close = channel.closed(406, text)
+    assert (close.class_id, close.method_id) == (0, 0)
+    assert client.open(2).bodies("q") == [b"a"]
+
+
+def test_after_its_close_a_channel_answers_nothing_but_close(channel):
+    channel.send(Basic.Ack(1), Queue.Declare(queue="q"), Channel.Close(200, "", 0, 0), Queue.Declare(queue="q"))
+    channel.next(Channel.Close)
+    channel.next(Channel.CloseOk)
+    channel.publish("q", b"x", mandatory=True)
+    channel.send(Queue.Declare(queue="q"))
+    assert channel.all() == []
+    channel.send(Channel.CloseOk())
+    assert channel.all() == []
+    assert not channel.ref.is_alive()
+
+
+def test_frames_out_of_turn(channel, client):
+    client.send(1, channel.published("q", b"abc")[:-11] + channel.published("q", b""))
+    channel.failed(505, "UNEXPECTED_FRAME - expected content body, got non content body frame instead")
+
+
+def test_a_message_that_is_too_large_is_refused_at_its_header(broker):
+    small = Client(broker)
+    channel = small.open(1)
+    header = channel.published("q", b"x" * 9)
+    size = (134_217_729).to_bytes(8, "big")
+    small.send(1, header.replace((9).to_bytes(8, "big"), size))
+    channel.closed(406, "PRECONDITION_FAILED - message size 134217729 is larger than configured max size 134217728")
+
+
+def test_a_slow_reader_has_at_most_200_messages_on_their_way(channel, client):
+    channel.declare("q")
+    channel.publish("q", *[b"%d" % i for i in range(1000)])
+    client.transport.full = True
+    channel.consume("q", no_ack=True)
+    assert len(channel.all()) <= 200
+    client.transport.full = False
+    from warrenmq.amqp.context import Writable
+
+    client.runtime.cast(channel.ref, Writable())
+    assert len(channel.all()) >= 800
