@@ -10,7 +10,14 @@ from pamqp import body, commands, frame, header
 from pykka import ActorRef
 
 from warrenmq.amqp.channel_process import ChannelProcess
-from warrenmq.amqp.context import ChannelBlocked, ChannelClosed, ChannelFailed, ConnectionClosing, ConnectionContext, Frames
+from warrenmq.amqp.context import (
+    ChannelBlocked,
+    ChannelClosed,
+    ChannelFailed,
+    ConnectionClosing,
+    ConnectionContext,
+    Frames,
+)
 from warrenmq.amqp.frames import Frame, FrameCutter
 from warrenmq.amqp.transport import Peer
 from warrenmq.broker import Broker
@@ -25,7 +32,7 @@ class KeptTransport:
 
     def __init__(self) -> None:
         self.peer = Peer("127.0.0.1", 50_000, "127.0.0.1", 5672, loopback=True)
-        self.data = b""
+        self.pieces: list[bytes] = []
         self.written = 0
         self.writes = 0
         self.full = False
@@ -33,7 +40,7 @@ class KeptTransport:
         self.closed = False
 
     def write(self, data: bytes) -> None:
-        self.data += data
+        self.pieces.append(data)
         self.written += len(data)
         self.writes += 1
 
@@ -144,19 +151,17 @@ class Client:
 
     def received(self, number: int) -> list[Any]:
         """Everything that a channel has sent and nobody has taken: methods, and Messages."""
-        data = self.transport.data[self._seen :]
-        self._seen += len(data)
-        for each in self._cutter.feed(data):
-            self._add(each)
+        while self._seen < len(self.transport.pieces):
+            self._seen += 1
+            for each in self._cutter.feed(self.transport.pieces[self._seen - 1]):
+                self._add(each)
         return self._inbox.setdefault(number, [])
 
     def _add(self, each: Frame) -> None:
         _, number, decoded = frame.unmarshal(each_bytes(each))
         partial = self._partial.setdefault(number, [])
         inbox = self._inbox.setdefault(number, [])
-        if partial:
-            partial.append(decoded)
-        elif isinstance(decoded, commands.Basic.Deliver | commands.Basic.GetOk | commands.Basic.Return):
+        if partial or isinstance(decoded, commands.Basic.Deliver | commands.Basic.GetOk | commands.Basic.Return):
             partial.append(decoded)
         else:
             inbox.append(decoded)

@@ -100,7 +100,7 @@ class ChannelConsuming:
 
     def cancel(self, method: commands.Basic.Cancel) -> None:
         """basic.cancel; no error for a tag that nobody has."""
-        tag: str = method.consumer_tag
+        tag = method.consumer_tag or ""
         if tag == self._reply_to.consumer_tag:
             self._reply_to.cancel()
         elif (consumer := self._consumers.pop(tag, None)) is not None:
