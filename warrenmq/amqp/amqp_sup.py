@@ -1,0 +1,91 @@
+"""The supervision tree of the AMQP side, as data (rabbit_networking, rabbit_connection_sup, rabbit_channel_sup_sup).
+
+    amqp_sup                    one_for_all   10 in 10 s
+     ├ amqp_connection_sup      simple_one_for_one
+     │  └ one process a connection      temporary: the client connects again
+     └ amqp_listener            starts a connection process for each socket
+
+    amqp_channel_sup            simple_one_for_one, one in the runtime of each virtual host's broker
+     └ one process a channel            temporary, linked to its connection
+
+RabbitMQ has a supervisor a connection and a supervisor of channels in each; here links do that: when a connection ends its
+channels end, and when a channel crashes its connection closes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from warrenmq.amqp.channel_process import ChannelProcess
+from warrenmq.amqp.connection_process import ConnectionProcess
+from warrenmq.runtime import Server
+from warrenmq.supervisors import ChildSpec, Supervisor, start_child
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from warrenmq.amqp.io import SocketTransport
+    from warrenmq.amqp.node import Node
+
+AMQP_SUP = "amqp_sup"
+CONNECTION_SUP = "amqp_connection_sup"
+CHANNEL_SUP = "amqp_channel_sup"
+LISTENER = "amqp_listener"
+
+
+class ConnectionSup(Supervisor):
+    """rabbit_connection_sup of all connections."""
+
+    strategy = "simple_one_for_one"
+
+    def children(self, node: Node) -> Iterable[ChildSpec]:
+        """The template; each connection adds its transport."""
+        return [ChildSpec("connection", ConnectionProcess, kwargs={"node": node}, restart="temporary")]
+
+
+class ChannelSup(Supervisor):
+    """rabbit_channel_sup_sup of all connections to one virtual host."""
+
+    strategy = "simple_one_for_one"
+
+    def children(self) -> Iterable[ChildSpec]:
+        """The template; each channel adds its number, its connection and its context."""
+        return [ChildSpec("channel", ChannelProcess, restart="temporary")]
+
+
+@dataclass(slots=True)
+class Accepted:
+    """io -> listener: somebody has connected."""
+
+    transport: SocketTransport
+
+
+class Listener(Server):
+    """tcp_listener and ranch's acceptors: gives each socket its process."""
+
+    def handle_cast(self, message: Any) -> None:
+        """An Accepted."""
+        transport = message.transport
+        transport.attach(start_child(self, CONNECTION_SUP, transport))
+
+    @staticmethod
+    def undelivered(message: Any) -> None:
+        """Nobody will serve this socket."""
+        if isinstance(message, Accepted):
+            message.transport.abort()
+
+
+class AmqpSup(Supervisor):
+    """The root of the AMQP side, beside rabbit_sup."""
+
+    strategy = "one_for_all"
+    intensity = 10
+    period = 10.0
+
+    def children(self, node: Node) -> Iterable[ChildSpec]:
+        """The connections before the listener, which starts them."""
+        return [
+            ChildSpec(CONNECTION_SUP, ConnectionSup, args=(node,), name=CONNECTION_SUP, shutdown=None),
+            ChildSpec(LISTENER, Listener, name=LISTENER),
+        ]

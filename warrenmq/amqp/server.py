@@ -1,0 +1,142 @@
+"""An AMQP server on one or several brokers, as an application or `warrenmq serve` starts it.
+
+    with warrenmq.open("data") as broker, warrenmq.amqp.serve(broker) as server:
+        print(server.url)                       # amqp://127.0.0.1:5672
+
+It ends before its brokers do: `close` stops accepting, tells every client (320 CONNECTION_FORCED), waits a little for their
+close-ok, and takes down the tree and the sockets.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+from warrenmq.amqp.amqp_sup import (
+    AMQP_SUP,
+    CHANNEL_SUP,
+    CONNECTION_SUP,
+    LISTENER,
+    Accepted,
+    AmqpSup,
+    ChannelSup,
+)
+from warrenmq.amqp.connection_messages import ForceClose
+from warrenmq.amqp.io import READ_LIMIT, AmqpIo, SocketTransport
+from warrenmq.amqp.node import Node, ServedVhost
+from warrenmq.amqp.server_properties import server_properties
+from warrenmq.amqp.users import Users
+from warrenmq.broker import Broker
+from warrenmq.errors import CallerError
+from warrenmq.log import Log
+from warrenmq.supervisors import which_children
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import Sequence
+    from types import TracebackType
+
+PORT, TLS_PORT = 5672, 5671
+FORCED = "broker forced connection closure with reason 'shutdown'"
+CLOSE_OK_PATIENCE = 5.0
+"""Seconds that clients have to answer connection.close when the server ends."""
+_LOOK = 0.01
+
+log = Log("warrenmq.amqp")
+
+
+class AmqpServer:
+    """Use `serve`.  Also a context manager."""
+
+    def __init__(self, brokers: Sequence[Broker], host: str, port: int, users: Users, tls: ssl.SSLContext | None) -> None:
+        self._broker = brokers[0]
+        self._runtime = runtime = self._broker.runtime
+        settings = self._broker.settings
+        self._tls = tls is not None
+        self._closing = False
+        with ExitStack() as undo:
+            self._io = AmqpIo(self._deliver)
+            undo.callback(self._io.close)
+            vhosts = {}
+            for broker in brokers:
+                sup = broker.runtime.start(ChannelSup, name=CHANNEL_SUP)
+                undo.callback(broker.runtime.stop_actor, sup)
+                vhosts[broker.vhost.name] = ServedVhost(broker, sup)
+            node = Node(users, settings, vhosts, server_properties())
+            self._sup = runtime.start(AmqpSup, node, name=AMQP_SUP)
+            undo.callback(runtime.stop_actor, self._sup)
+            try:
+                limit = max(READ_LIMIT, 2 * settings.frame_max)
+                self.host, self.port = self._io.listen(host, port, tls, self._accepted, limit)
+            except OSError as why:
+                reason = why.strerror if isinstance(why, socket.gaierror) else os.strerror(why.errno or 0)
+                msg = f"cannot listen on {host}:{port}: {reason}."
+                raise CallerError(msg) from why
+            self._undo = undo.pop_all()
+        log.info("started AMQP listener", address=self.url)
+
+    @property
+    def url(self) -> str:
+        """amqp://HOST:PORT, or amqps."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"amqp{'s' if self._tls else ''}://{host}:{self.port}"
+
+    @property
+    def connections(self) -> int:
+        """How many there are."""
+        return len(which_children(self._runtime, CONNECTION_SUP))
+
+    def close(self, patience: float = CLOSE_OK_PATIENCE) -> None:
+        """End; the brokers stay open.  Closing twice is no error."""
+        if self._closing:
+            return
+        self._closing = True
+        self._io.stop_listening()
+        if self._runtime.is_registered(CONNECTION_SUP):
+            for child in which_children(self._runtime, CONNECTION_SUP):
+                if child.ref is not None:
+                    self._runtime.cast(child.ref, ForceClose(FORCED))
+            self._wait_for_clients(patience)
+        self._undo.close()
+        log.info("stopped AMQP listener", address=self.url)
+
+    def _wait_for_clients(self, patience: float) -> None:
+        waited = 0.0
+        while self.connections and waited < patience:
+            self._runtime.event().wait(_LOOK)
+            waited += _LOOK
+
+    def __enter__(self) -> AmqpServer:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 traceback: TracebackType | None) -> None:  # fmt: skip
+        self.close()
+
+    # -- called in the loop
+
+    def _accepted(self, transport: SocketTransport) -> None:
+        if not self._deliver(LISTENER, Accepted(transport)):
+            transport.abort()
+
+    def _deliver(self, to: Any, message: Any) -> bool:
+        return self._runtime.cast(to, message, self._broker.trace())
+
+
+def serve(
+    broker: Broker | Sequence[Broker],
+    *,
+    host: str = "127.0.0.1",
+    port: int = PORT,
+    users: Users | None = None,
+    tls: ssl.SSLContext | None = None,
+) -> AmqpServer:
+    """Let AMQP 0-9-1 clients use a broker, or one broker for each virtual host.
+
+    Port 0 chooses a free one.  `users` are RabbitMQ's defaults unless given: guest, from this machine.  CallerError when
+    the address cannot be used.  Several brokers must come from `open_vhosts`.
+    """
+    brokers = [broker] if isinstance(broker, Broker) else list(broker)
+    return AmqpServer(brokers, host, port, users or Users.default(), tls)

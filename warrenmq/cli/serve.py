@@ -1,0 +1,121 @@
+"""`warrenmq serve --data DIR`: a broker for the clients of RabbitMQ, until SIGTERM or SIGINT."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import threading
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+from warrenmq.errors import CallerError
+from warrenmq.settings import ENVIRONMENT_PREFIX, Settings
+
+if TYPE_CHECKING:
+    import ssl
+
+PORT, TLS_PORT = 5672, 5671
+_LOOK = 0.5
+"""Seconds between looks whether the broker still stands."""
+
+
+def add_parser(subparsers: Any) -> None:
+    parser = subparsers.add_parser(
+        "serve",
+        help="let AMQP 0-9-1 clients use a data directory",
+        description="Open DIR, which may be new, and serve AMQP 0-9-1. Prints `ready amqp://HOST:PORT` once it accepts "
+        "connections. Ends cleanly on SIGTERM or SIGINT.",
+    )
+    parser.add_argument("--data", required=True, metavar="DIR", help="the data directory")
+    parser.add_argument("--host", default="127.0.0.1", help="the address to listen on (default: %(default)s)")
+    parser.add_argument("--port", type=int, help=f"0 chooses a free one (default: {PORT}, {TLS_PORT} with TLS)")
+    parser.add_argument("--trace", metavar="DIR", help="write a trace of the run there")
+    parser.add_argument(
+        "--config", metavar="FILE", help="settings in the syntax of rabbitmq.conf"
+    )
+    parser.add_argument(
+        "--setting", action="append", default=[], metavar="KEY=VALUE", help="a setting; may be repeated"
+    )
+    parser.add_argument(
+        "--users",
+        metavar="FILE",
+        help="users, virtual hosts and permissions as `rabbitmqctl export_definitions` writes them "
+        "(default: guest with password guest, from this machine only)",
+    )
+    parser.add_argument("--tls-cert", metavar="FILE", help="a certificate (chain): serve TLS")
+    parser.add_argument("--tls-key", metavar="FILE", help="its key, if that is not in the same file")
+    parser.add_argument("--tls-ca", metavar="FILE", help="who signs the certificates of clients")
+    parser.add_argument("--tls-verify", action="store_true", help="refuse clients without a certificate")
+
+
+def run(args: argparse.Namespace) -> int:
+    try:
+        from warrenmq.amqp import Users, open_vhosts, serve
+    except ModuleNotFoundError as why:
+        msg = f"it needs {why.name}; install warrenmq[amqp]."
+        raise CallerError(msg) from why
+
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    settings = _settings(args)
+    users = Users.load(args.users) if args.users else Users.default()
+    tls = _tls(args)
+    port = args.port if args.port is not None else TLS_PORT if tls else PORT
+    if not 0 <= port <= 65535:
+        msg = f"{port} is no port; ports are 0 to 65535."
+        raise CallerError(msg)
+    with ExitStack() as stack:
+        try:
+            brokers = open_vhosts(args.data, settings, users.vhosts, args.trace)
+        except OSError as why:
+            msg = f"{args.data} cannot be used as a data directory: {why.strerror or why}."
+            raise CallerError(msg) from why
+        for broker in brokers:
+            stack.callback(broker.close)
+        server = stack.enter_context(serve(brokers, host=args.host, port=port, users=users, tls=tls))
+        print(f"ready {server.url}", flush=True)
+        while not stop.wait(_LOOK):
+            for broker in brokers:
+                broker.check_open()
+    return 0
+
+
+def _settings(args: argparse.Namespace) -> Settings:
+    environ = dict(os.environ)
+    for each in args.setting:
+        key, equals, value = each.partition("=")
+        if not equals:
+            msg = f"--setting {each}: it must be KEY=VALUE."
+            raise CallerError(msg)
+        environ[ENVIRONMENT_PREFIX + key.strip().upper()] = value
+    try:
+        return Settings.load(file=args.config, environ=environ)
+    except OSError as why:
+        msg = f"the settings file {args.config} cannot be read: {why.strerror or why}."
+        raise CallerError(msg) from why
+
+
+def _tls(args: argparse.Namespace) -> ssl.SSLContext | None:
+    import ssl
+
+    if args.tls_cert is None:
+        if args.tls_key or args.tls_ca or args.tls_verify:
+            raise CallerError("TLS needs a certificate: --tls-cert FILE.")
+        return None
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    try:
+        context.load_cert_chain(args.tls_cert, args.tls_key)
+        if args.tls_ca is not None:
+            context.load_verify_locations(args.tls_ca)
+            context.verify_mode = ssl.CERT_OPTIONAL
+    except (OSError, ssl.SSLError) as why:
+        files = ", ".join(filter(None, (args.tls_cert, args.tls_key, args.tls_ca)))
+        msg = f"the files of TLS ({files}) cannot be used: {why.strerror or why}."
+        raise CallerError(msg) from why
+    if args.tls_verify:
+        if args.tls_ca is None:
+            raise CallerError("--tls-verify needs to know who signs: --tls-ca FILE.")
+        context.verify_mode = ssl.CERT_REQUIRED
+    return context
