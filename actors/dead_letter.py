@@ -68,11 +68,11 @@ _UNANSWERED = _Unanswered()
 class DeadLetters:
     """The way out for what nobody consumed; it belongs to the queue process.
 
-    `gone` is told what has left the queue: (sequence ids, DROP_* flag).
+    `gone` is told what has left the queue: (sequence ids, DROP_* flag, of expired ones the time).
     """
 
     def __init__(self, process: Server, spec: QueueSpec, vq: BackingQueue, log: Log,
-                 gone: Callable[[list[int], int], None]) -> None:  # fmt: skip
+                 gone: Callable[[list[int], int, int], None]) -> None:  # fmt: skip
         self._spec = spec
         self._vq = vq
         self._log = log
@@ -90,23 +90,23 @@ class DeadLetters:
         name = self._exchange
         return name if name == "" or name in self._spec.router.exchanges else None
 
-    def drop_head(self, count: int, reason: str) -> None:
-        """So many messages at the queue's front leave it; AT_ONCE at the most."""
+    def drop_head(self, count: int, reason: str, now: int = 0) -> None:
+        """So many messages at the queue's front leave it, AT_ONCE at the most; `now` is when they were found to be expired."""
         flag = _FLAGS[reason]
         if self.exchange is None:
-            self._gone(self._vq.drop(count), flag)
+            self._gone(self._vq.drop(count), flag, now)
         else:
             fetched = self._vq.fetch(count, ack_required=True)
             self._send_on(fetched, reason)
-            self._gone(self._vq.ack([message.seq_id for message in fetched]), flag | DEAD_LETTERED)
+            self._gone(self._vq.ack([message.seq_id for message in fetched]), flag | DEAD_LETTERED, now)
 
     def reject(self, seqs: list[int]) -> None:
         """These were delivered, and rejected."""
         if self.exchange is None:
-            self._gone(self._vq.ack(seqs), DROP_REJECTED)
+            self._gone(self._vq.ack(seqs), DROP_REJECTED, 0)
         else:
             self._send_on(self._vq.unacked_messages(seqs), REJECTED)
-            self._gone(self._vq.ack(seqs), DROP_REJECTED | DEAD_LETTERED)
+            self._gone(self._vq.ack(seqs), DROP_REJECTED | DEAD_LETTERED, 0)
 
     def copy(self, stored: bytes, reason: str) -> None:
         """Send the copy of a message that is in no queue; `stored` is what a queue would have stored."""

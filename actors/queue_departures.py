@@ -112,15 +112,15 @@ class QueueDepartures:
         self.tell_lost()
         return count
 
-    def drop(self, seqs: list[int], flag: int) -> None:
-        """These have left the queue without a consumer."""
+    def drop(self, seqs: list[int], flag: int, now: int = 0) -> None:
+        """These have left the queue without a consumer; `now` is when they were found to have expired."""
         self._safety.acks_unsynced = True
         if self._rows is not None:
-            self._rows.dropped(seqs, flag)
+            self._rows.dropped(seqs, flag, now)
 
-    def _gone(self, seqs: list[int], flag: int) -> None:
+    def _gone(self, seqs: list[int], flag: int, now: int) -> None:
         self.tell_lost()
-        self.drop(seqs, flag)
+        self.drop(seqs, flag, now)
 
     def _put_back(self, seqs: list[int]) -> None:
         back = self._vq.requeue(seqs)

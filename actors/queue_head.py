@@ -131,7 +131,7 @@ class QueueHead:
 
     def _drop_expired(self, now: int) -> None:
         while count := expired(islice(self._vq.front(), AT_ONCE), now):
-            self._letters.drop_head(count, EXPIRED)
+            self._letters.drop_head(count, EXPIRED, now)
 
     def _ensure_timer(self, expiry: int, now: int) -> None:
         delay = timer_delay(expiry, now, None if self._timer is None else self._timer_expiry)

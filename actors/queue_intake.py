@@ -79,6 +79,8 @@ class QueueIntake:
         if (rows := self._rows) is not None:
             tell = _tell_each if in_store else _tell_runs
             tell(rows.published, arrived, seq, in_store, durable)
+            if expiries is not None:
+                rows.expire(seq, publications, expiries)
         ack = self._credit.ack
         for message in arrived:
             publication = message.publication

@@ -18,7 +18,6 @@ from warrenmq.storage import index_versions
 from warrenmq.storage.index_recovery import Found
 from warrenmq.storage.priority_queue import PriorityQueue, PriorityRows
 from warrenmq.storage.queue_index_protocol import Opening
-from warrenmq.storage.queue_index_protocol import Opening
 from warrenmq.storage.recovery_terms import take_terms
 from warrenmq.storage.variable_queue_memory_target import MemoryTargetQueue
 from warrenmq.storage.variable_queue_read_ahead import ReadAheadQueue

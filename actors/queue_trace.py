@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from warrenmq.actors.channel_record import Consumer
     from warrenmq.storage.index_recovery import Found
     from warrenmq.storage.queue_message import Fetched
+    from warrenmq.storage.queue_message import Publication as Published
     from warrenmq.storage.unconfirmed import Publication
     from warrenmq.trace.recorder import ActorTrace
 
@@ -101,10 +102,18 @@ class QueueTrace:
         for first, count in runs(seqs):
             self._trace.emit(Ev.REQUEUE, a=first, b=count)
 
-    def dropped(self, seqs: list[int], flag: int) -> None:
-        """Messages left the queue without a consumer."""
+    def dropped(self, seqs: list[int], flag: int, now: int = 0) -> None:
+        """Messages left the queue without a consumer; those that had expired, at a time of the wall clock."""
         for first, count in runs(seqs):
-            self._trace.emit(Ev.DROP, flag, a=first, b=count)
+            self._trace.emit(Ev.DROP, flag, a=first, b=count, c=now)
+
+    def expire(self, first: int, publications: Sequence[Published], expiries: Sequence[int]) -> None:
+        """Messages that were just published have a time to live."""
+        for publication, expiry in zip(publications, expiries, strict=True):
+            count = len(publication.bodies)
+            if expiry:
+                self._trace.emit(Ev.EXPIRY, a=first, b=count, c=expiry)
+            first += count
 
     def closed(self, messages: int, next_seq_id: int) -> None:
         """A clean stop."""

@@ -16,8 +16,11 @@ from warrenmq.trace.events import (
     CLEAN,
     CONFIRM_DURABLE,
     CONFIRM_TRANSIENT,
+    DEAD_LETTERED,
     DIRECT,
     DIRTY,
+    DROP_EXPIRED,
+    DROP_MAXLEN,
     DROP_PURGED,
     DROP_REJECTED,
     FROM_CACHE,
@@ -282,8 +285,12 @@ class Model:
             self.emit(queue.actor, Ev.DROP, DROP_REJECTED, a=seq, b=1)
             self.gone(queue, seq)
         elif queue.ready:
-            seq = max(queue.ready)
-            self.emit(queue.actor, Ev.DROP, DROP_PURGED, a=seq, b=1)
+            flag = self.rng.choice((DROP_PURGED, DROP_MAXLEN, DROP_EXPIRED | DEAD_LETTERED))
+            seq = max(queue.ready) if flag == DROP_PURGED else min(queue.ready)
+            expired = flag == DROP_EXPIRED | DEAD_LETTERED
+            if expired:
+                self.emit(queue.actor, Ev.EXPIRY, a=seq, b=1, c=1_000)
+            self.emit(queue.actor, Ev.DROP, flag, a=seq, b=1, c=1_000 if expired else 0)
             self.gone(queue, seq)
 
     def read(self, queue: Queue) -> None:

@@ -33,6 +33,7 @@ from warrenmq.trace.events import (
     CONFIRM_DURABLE,
     CONFIRM_TRANSIENT,
     DIRECT,
+    DROP_MAXLEN,
     DROP_PURGED,
     IN_STORE,
     PERSISTENT,
@@ -276,6 +277,25 @@ def a_delivery_of_what_is_unacked(runs: list[RunRows]) -> bool:
     for run, queue in queues(runs):
         for row in queue.find(Ev.DELIVER, flag=0):
             insert(run, queue, row[SEQ], Ev.DELIVER, REDELIVERED, a=row[A], b=1)
+            return True
+    return False
+
+
+@plant("Q2")
+def a_younger_message_that_is_too_much(runs: list[RunRows]) -> bool:
+    for _, queue in queues(runs):
+        for one, two in pairwise(queue.rows):
+            if event(one) == event(two) == Ev.DROP and flag(one) == flag(two) == DROP_MAXLEN:
+                one[A], two[A] = two[A], one[A]
+                return True
+    return False
+
+
+@plant("Q3")
+def a_message_that_expires_too_soon(runs: list[RunRows]) -> bool:
+    for _, queue in queues(runs):
+        for row in queue.find(Ev.EXPIRY):
+            row[C] += 1
             return True
     return False
 

@@ -30,6 +30,7 @@ several actors sorts by t when it finishes, or keeps a state in which their orde
     names        run, name of the actor                  R2
     confirms     run, queue actor                        C1 (index side); chunks fold into a window of open messages
     fifo         run, queue actor                        Q1 Q2 (order); chunks fold into runs of sequence ids
+    expiry       queue name, sequence id >> 12           Q3
     ledger       queue name, sequence id >> 12           Q1 (states), C2
     synced       run, store actor                        C1 (store side); chunks fold into the unsynced records
     on_disk      run, msg >> 12                          C1 (store to queue)

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from warrenmq.replay.actors import Chain, Names, Supervisor
 from warrenmq.replay.confirms import Confirms
+from warrenmq.replay.expiry import Expiry
 from warrenmq.replay.fifo import Fifo
 from warrenmq.replay.files import Files
 from warrenmq.replay.garbage import Garbage
@@ -46,9 +47,13 @@ RULES: dict[str, Rule] = {
         Rule("C2", "nothing confirmed is lost", "A confirmed persistent message is acked, dropped, recovered by the "
              "next incarnation of its queue, or still there; what was acked and synced does not come back.",
              "CQ 10.1 (8, 10, 13)", ("ledger",)),
-        Rule("Q1", "first in, first out", "A delivery takes the smallest ready sequence id, a message is acked or "
-             "requeued only while it is unacked, and is flagged redelivered when it was delivered before.",
+        Rule("Q1", "first in, first out", "A delivery takes the smallest ready sequence id, of the highest priority, a message "
+             "is acked or requeued only while it is unacked, and is flagged redelivered when it was delivered before.",
              "CQ 10.1 (1-5)", ("fifo", "ledger")),
+        Rule("Q2", "the oldest goes first", "What a queue drops by itself, because it has expired or is too much, has the "
+             "smallest ready sequence id, of the highest priority.", "CQ 4.2, 4.3, 4.7", ("fifo",)),
+        Rule("Q3", "nothing expires too soon", "A message that is dropped because it has expired was published to expire at "
+             "that time or before, whatever the broker has been through since.", "CQ 4.2, 4.3", ("expiry",)),
         Rule("S1", "reference counts", "A reference count moves by one, is never negative, and at a clean end equals "
              "the number of queues that hold the message.", "MS I3, I28; CQ 10.1 (27)", ("references",)),
         Rule("S2", "flying decisions", "The store's decision on a write or remove is the one that the flying counter's "
@@ -79,7 +84,7 @@ def all_machines(runs: Sequence[Run]) -> list[Machine]:
     return [
         machine(runs)
         for machine in (
-            Chain, Mail, Supervisor, Names, Confirms, Fifo, Ledger, Synced, OnDisk, References, Files,
+            Chain, Mail, Supervisor, Names, Confirms, Fifo, Expiry, Ledger, Synced, OnDisk, References, Files,
             Garbage,
         )
     ]  # fmt: skip

@@ -61,6 +61,7 @@ class Ev(IntEnum):
     PAGE_OUT = 34
     PAGE_IN = 35
     RAM_TARGET = 36
+    EXPIRY = 37
     # message store
     STORE_WRITE = 40
     APPEND = 41
@@ -249,7 +250,10 @@ REGISTRY: dict[Ev, Meaning] = {
     Ev.ACK: Meaning("the consumer is done with messages; is also a receive when pseq > 0", peer="consumer",
                     pseq="its SEND", **_SEQS),
     Ev.REQUEUE: Meaning("unacked messages went back to their old positions", **_SEQS),
-    Ev.DROP: Meaning("messages left the queue unconsumed", flag="DROP_*, DEAD_LETTERED", **_SEQS),
+    Ev.DROP: Meaning("messages left the queue unconsumed", flag="DROP_*, DEAD_LETTERED",
+                     c="DROP_EXPIRED: the queue's wall clock, microseconds since 1970", **_SEQS),
+    Ev.EXPIRY: Meaning("messages that were just published have a time to live",
+                       c="when they expire, microseconds since 1970", **_SEQS),
     Ev.QI_FLUSH: Meaning("journal entries moved to segment files", a="segments", b="bytes", c="1 = journal restarted"),
     Ev.SEGMENT_DELETE: Meaning("a segment with no unacked message was deleted", a="segment"),
     Ev.QUEUE_RECOVERED: Meaning("the queue is up again", flag="CLEAN or DIRTY", a="messages", b="next sequence id",
