@@ -37,13 +37,14 @@ from warrenmq.actors.queue_process import QueueProcess
 from warrenmq.actors.vhost_process import VhostProcess
 from warrenmq.actors.vm_memory_monitor import VM_MEMORY_MONITOR, VmMemoryMonitor
 from warrenmq.storage.index_versions import store_message_ids
+from warrenmq.storage.queue_arguments import QueueArguments
 from warrenmq.supervisors.child_spec import ChildSpec
 from warrenmq.supervisors.supervisor import Supervisor
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from warrenmq.actors.vhost_process import Vhost
+    from warrenmq.actors.vhost import Vhost
     from warrenmq.storage.resources import Resources
 
 TRANSIENT_STORE = "msg_store_transient"
@@ -81,8 +82,10 @@ class VhostSup(Supervisor):
         shutdown = vhost.settings.msg_store_shutdown_timeout / 1000
 
         def references() -> Iterable[tuple[str, list[bytes]]]:
-            for name in vhost.definitions.queues:
-                yield name, store_message_ids(vhost.disk, vhost.directory.queue(name), vhost.settings)
+            for name, record in vhost.definitions.queues.items():
+                arguments = QueueArguments.of(record.arguments, name, vhost.name)
+                folders = vhost.directory.folders(name, arguments.max_priority)
+                yield name, [each for folder in folders for each in store_message_ids(vhost.disk, folder, vhost.settings)]
 
         def store(name: str, refs: Any) -> ChildSpec:
             args = (name, vhost.directory.store(name), vhost.disk, vhost.settings, refs, vhost.directory.quarantine)

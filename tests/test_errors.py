@@ -6,7 +6,7 @@ import pytest
 
 from warrenmq import errors
 
-PUBLIC = ["AccessRefused", "Blocked", "BrokerClosed", "CallerError", "CorruptFile", "DirectoryInUse", "Error",
+PUBLIC = ["AccessRefused", "Blocked", "BrokerClosed", "CallerError", "CommandInvalid", "CorruptFile", "DirectoryInUse", "Error",
           "Fenced", "Nacked", "NotFound", "PreconditionFailed", "Refusal", "ResourceLocked", "Returned",
           "SettingsError"]  # fmt: skip
 

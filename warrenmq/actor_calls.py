@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 from pykka import ActorDeadError
 
 from warrenmq.actors.queue_messages import Refused
-from warrenmq.actors.vhost_process import queue_name
-from warrenmq.errors import BrokerClosed, NotFound
+from warrenmq.actors.vhost import queue_name
+from warrenmq.errors import BrokerClosed
 
 if TYPE_CHECKING:
     from pykka import ActorRef
 
-    from warrenmq.actors.vhost_process import Vhost
+    from warrenmq.actors.vhost import Vhost
     from warrenmq.runtime import Runtime
     from warrenmq.trace.recorder import ActorTrace
 
@@ -48,9 +48,7 @@ class ActorCalls(ABC):
                 return self.runtime.whereis(name)
             except ActorDeadError:
                 self.check_open()
-                if self.vhost.queue(queue) is None:
-                    msg = f"there is no queue {queue!r}; declare it first"
-                    raise NotFound(msg) from None
+                self.vhost.existing_queue(queue)
                 if waited > RESTART_PATIENCE:
                     msg = f"queue {queue!r} did not come back within {RESTART_PATIENCE:.0f} s; see the log"
                     raise BrokerClosed(msg) from None

@@ -91,13 +91,15 @@ class Broker:
         """As `warrenmq.Broker.declare_exchange`; returns the name."""
         return str(await asyncio.to_thread(self.sync.declare_exchange, name, type, **options))
 
-    async def bind(self, destination: Queue | str, source: str, routing_key: str = "") -> None:
+    async def bind(self, destination: Queue | str, source: str, routing_key: str = "",
+                   arguments: Mapping[str, Any] | None = None, *, destination_type: str = "queue") -> None:  # fmt: skip
         """As `warrenmq.Broker.bind`."""
-        await asyncio.to_thread(self.sync.bind, str(destination), source, routing_key)
+        await asyncio.to_thread(self.sync.bind, str(destination), source, routing_key, arguments, destination_type=destination_type)
 
-    async def unbind(self, destination: Queue | str, source: str, routing_key: str = "") -> None:
+    async def unbind(self, destination: Queue | str, source: str, routing_key: str = "",
+                     arguments: Mapping[str, Any] | None = None, *, destination_type: str = "queue") -> None:  # fmt: skip
         """As `warrenmq.Broker.unbind`."""
-        await asyncio.to_thread(self.sync.unbind, str(destination), source, routing_key)
+        await asyncio.to_thread(self.sync.unbind, str(destination), source, routing_key, arguments, destination_type=destination_type)
 
     async def delete_queue(self, name: Queue | str, *, if_unused: bool = False, if_empty: bool = False) -> int:
         """As `warrenmq.Broker.delete_queue`."""

@@ -20,19 +20,18 @@ from warrenmq.actors.disk_monitor import RABBIT_DISK_MONITOR, SetDiskFreeLimit
 from warrenmq.actors.message_sender import MessageIds
 from warrenmq.actors.msg_store_messages import Statistics
 from warrenmq.actors.queue_messages import Drain, Info, Purge
-from warrenmq.actors.vhost_process import (
+from warrenmq.actors.vhost import Vhost, queue_name
+from warrenmq.actors.vhost_messages import (
     Bind,
     DeclareExchange,
     DeclareQueue,
     DeleteExchange,
     DeleteQueue,
     Unbind,
-    Vhost,
-    queue_name,
 )
 from warrenmq.actors.vm_memory_monitor import VM_MEMORY_MONITOR, SetVmMemoryHighWatermark
 from warrenmq.consumer import CLOSED
-from warrenmq.errors import BrokerClosed, Error, NotFound
+from warrenmq.errors import BrokerClosed, Error, NotFound, PreconditionFailed
 from warrenmq.handles import Exchange, Queue
 from warrenmq.log import Log
 from warrenmq.publisher import Publishing
@@ -125,7 +124,7 @@ class Broker(ActorCalls):
             self.resources = Resources(memory, disk, path, settings)
             boot = self._directory.next_boot()
             self.ids = MessageIds(runtime, boot, runtime.lock())
-            self.vhost = Vhost(vhost, vhost_directory, disk, vhost_directory.settings, definitions, Router(), self.resources,
+            self.vhost = Vhost(vhost, vhost_directory, disk, vhost_directory.settings, definitions, Router(vhost), self.resources,
                                 self.ids)  # fmt: skip
             if trace is not None:
                 self._trace = RunTrace(trace, runtime, boot, settings)
@@ -146,13 +145,13 @@ class Broker(ActorCalls):
         """Have a queue; a durable one is on disk when this returns.
 
         An empty name is replaced by one of the broker's ("amq.gen-...").  An exclusive queue lives as long as this
-        Broker and is not durable.  Raises PreconditionFailed when a queue of this name exists with other
-        properties or an argument is not supported, AccessRefused for names that begin with "amq.".
+        Broker and is not durable.  Arguments that RabbitMQ's classic queues know (x-message-ttl, x-dead-letter-exchange
+        and so on) are checked, others are kept.  Raises PreconditionFailed when a queue of this name exists with other
+        properties or an argument is wrong, AccessRefused for names that begin with "amq.", ResourceLocked when the queue is
+        exclusive to somebody else.
         """
-        name = name or "amq.gen-" + self.runtime.token_bytes(11).hex()
-        record = QueueRecord(name, durable=durable and not exclusive, exclusive=exclusive, auto_delete=auto_delete,
-                             arguments=dict(arguments or {}))  # fmt: skip
-        self.call_named(VHOST_PROCESS, DeclareQueue(record))
+        record = QueueRecord(name, durable, exclusive, auto_delete, dict(arguments or {}))
+        name = self.call_named(VHOST_PROCESS, DeclareQueue(record))
         if exclusive:
             self._exclusive_queues.append(name)
         return Queue(self, name)
@@ -160,19 +159,32 @@ class Broker(ActorCalls):
     def declare_exchange(self, name: str, type: str = "direct", *, durable: bool = True,
                          auto_delete: bool = False, internal: bool = False,
                          arguments: Mapping[str, Any] | None = None) -> Exchange:  # fmt: skip
-        """Have an exchange ("direct" or "fanout"; the other types are not built yet); on disk when this returns."""
+        """Have an exchange of type "direct", "fanout", "topic" or "headers"; a durable one is on disk when this returns.
+
+        An auto-delete exchange goes when the last binding goes that leads away from it.  Nobody can publish to an internal
+        one; messages come through bindings of other exchanges to it.  Argument "alternate-exchange" names the
+        exchange for messages that match nothing.  Raises PreconditionFailed when an exchange of this name exists with other
+        properties, AccessRefused for names that begin with "amq." and are not there, CommandInvalid for another type.
+        """
         self.call_named(VHOST_PROCESS, DeclareExchange(ExchangeSpec(name, type, durable, auto_delete, internal, dict(arguments or {}))))
         return Exchange(self, name)
 
-    def bind(self, destination: str | Queue, source: str | Exchange, routing_key: str = "",
-             arguments: Mapping[str, Any] | None = None) -> None:  # fmt: skip
-        """Route messages of exchange `source` with this key to queue `destination`; on disk when this returns."""
-        self.call_named(VHOST_PROCESS, Bind(Binding(str(destination), str(source), routing_key, dict(arguments or {}))))
+    def bind(self, destination: str | Queue | Exchange, source: str | Exchange, routing_key: str = "",
+             arguments: Mapping[str, Any] | None = None, *, destination_type: str | None = None) -> None:  # fmt: skip
+        """Route messages of exchange `source` to a queue or another exchange; on disk when this returns, if both are durable.
 
-    def unbind(self, destination: str | Queue, source: str | Exchange, routing_key: str = "",
-               arguments: Mapping[str, Any] | None = None) -> None:  # fmt: skip
-        """Undo a binding; no error when there is none (AMQP)."""
-        self.call_named(VHOST_PROCESS, Unbind(Binding(str(destination), str(source), routing_key, dict(arguments or {}))))
+        What `destination` is, its handle says; a name is a queue's, or with destination_type="exchange" an exchange's.
+        Which messages: by type of the source those with this routing key, all, those whose key fits the
+        pattern ("*" is one word, "#" any number), those whose headers fit the arguments ("x-match": "all", "any",
+        "all-with-x" or "any-with-x").  NotFound, AccessRefused for the default exchange, PreconditionFailed for a
+        wrong x-match.
+        """
+        self.call_named(VHOST_PROCESS, Bind(_binding(destination, source, routing_key, arguments, destination_type)))
+
+    def unbind(self, destination: str | Queue | Exchange, source: str | Exchange, routing_key: str = "",
+               arguments: Mapping[str, Any] | None = None, *, destination_type: str | None = None) -> None:  # fmt: skip
+        """Undo a binding, all of whose particulars have to be given again; no error when there is none (AMQP)."""
+        self.call_named(VHOST_PROCESS, Unbind(_binding(destination, source, routing_key, arguments, destination_type)))
 
     def delete_queue(self, name: str | Queue, *, if_unused: bool = False, if_empty: bool = False) -> int:
         """Delete a queue and its messages; returns how many were ready.  NotFound, PreconditionFailed."""
@@ -180,7 +192,10 @@ class Broker(ActorCalls):
         return int(deleted)
 
     def delete_exchange(self, name: str | Exchange, *, if_unused: bool = False) -> None:
-        """Delete an exchange and its bindings; its queues stay."""
+        """Delete an exchange and its bindings; its queues stay, auto-delete exchanges that led to nothing else go.
+
+        NotFound, PreconditionFailed when it is used and must not be, AccessRefused for names that begin with "amq.".
+        """
         self.call_named(VHOST_PROCESS, DeleteExchange(str(name), if_unused))
 
     def purge(self, name: str | Queue) -> int:
@@ -190,9 +205,7 @@ class Broker(ActorCalls):
     def queue(self, name: str) -> Queue:
         """A queue that exists (AMQP's passive declare); NotFound when it does not."""
         self.check_open()
-        if self.vhost.queue(name) is None:
-            msg = f"there is no queue {name!r}; declare it first"
-            raise NotFound(msg)
+        self.vhost.check_exclusive_access(self.vhost.existing_queue(name), None)
         return Queue(self, name)
 
     # -- publish
@@ -204,7 +217,8 @@ class Broker(ActorCalls):
         behind that it grants no credit.
 
         `body` is bytes-like.  The Confirm is settled when every queue it was routed to has it safe; one that no
-        queue wants is confirmed at once, or with `mandatory` fails with Returned.  NotFound: no such exchange.
+        queue wants is confirmed at once, or with `mandatory` fails with Returned.  Headers CC and BCC of the properties (lists)
+        are more routing keys.  NotFound: no such exchange.  AccessRefused: it is internal.
         Blocked: it would have waited longer than `timeout` seconds (0 = not at all); nothing was published.
         """
         if self._closing or self._down is not None:
@@ -367,3 +381,13 @@ class Broker(ActorCalls):
     def next_consumer_id(self) -> int:
         """A number for a consumer, unique in this broker."""
         return next(self._consumer_ids)
+
+
+def _binding(destination: str | Queue | Exchange, source: str | Exchange, routing_key: str,
+             arguments: Mapping[str, Any] | None, destination_type: str | None) -> Binding:  # fmt: skip
+    if destination_type is None:
+        destination_type = "exchange" if isinstance(destination, Exchange) else "queue"
+    elif destination_type not in ("queue", "exchange"):
+        msg = f"destination_type is {destination_type!r}; use 'queue' or 'exchange'"
+        raise PreconditionFailed(msg)
+    return Binding(str(destination), str(source), routing_key, dict(arguments or {}), destination_type)

@@ -47,6 +47,10 @@ class PreconditionFailed(CallerError):
     """The object exists with other properties, or a delivery tag is unknown (AMQP 406)."""
 
 
+class CommandInvalid(CallerError):
+    """The request makes no sense: there is no such exchange type (AMQP 503)."""
+
+
 class DirectoryInUse(CallerError):
     """Another broker owns the data directory."""
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from warrenmq.actors.confirms import Confirm
 from warrenmq.actors.message_sender import Flow, MessageIds, MessageSender
-from warrenmq.actors.vhost_process import queue_name
+from warrenmq.actors.vhost import queue_name
 from warrenmq.errors import Blocked, Returned
 from warrenmq.routing.message_options import header_routes, parse_expiration
 from warrenmq.storage.alarms import BlockedPublisher, in_words
@@ -127,6 +127,8 @@ class Publishing(MessageSender[WaitingFlow]):
     def publish(self, exchange: str, routing_key: str, bodies: list[bytes], properties: Properties | None,
                 persistent: bool, mandatory: bool) -> Confirm:  # fmt: skip
         """Route messages and cast them to their queues; NotFound when there is no such exchange."""
+        if exchange in self._router.internal:
+            self._router.check_publish(exchange)
         if properties is not None:
             return self._publish_with_properties(exchange, routing_key, bodies, properties, persistent, mandatory)
         queues = self._router.route(exchange, routing_key)
@@ -168,8 +170,8 @@ class Publishing(MessageSender[WaitingFlow]):
         self.runtime.cast(ref, message, self.trace)
 
     def check_exchange(self, exchange: str) -> None:
-        """NotFound when there is no such exchange."""
-        self._router.route(exchange, "")
+        """NotFound when there is no such exchange, AccessRefused when it is internal."""
+        self._router.check_publish(exchange)
 
     def would_block(self, exchange: str, routing_key: str) -> bool:
         """Whether `publish` would wait: for credit, or because a queue's process is not there."""

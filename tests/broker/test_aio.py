@@ -7,7 +7,7 @@ import pytest
 
 import warrenmq
 from warrenmq import aio
-from warrenmq.actors.vhost_process import queue_name
+from warrenmq.actors.vhost import queue_name
 
 
 def test_publish_consume_and_restart(tmp_path: Path) -> None:

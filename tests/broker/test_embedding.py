@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import warrenmq
-from warrenmq.actors.vhost_process import queue_name
+from warrenmq.actors.vhost import queue_name
 from warrenmq.storage.queue_index_v2 import QueueIndexV2
 
 
@@ -165,10 +165,8 @@ def test_get_waits_as_long_as_it_is_told(broker: warrenmq.Broker) -> None:
 def test_a_redeclare_must_ask_for_what_is_there(broker: warrenmq.Broker) -> None:
     broker.declare_queue("q")
     broker.declare_queue("q")
-    with pytest.raises(warrenmq.PreconditionFailed, match="'q' exists with durable=True"):
+    with pytest.raises(warrenmq.PreconditionFailed, match="'q'.*cannot be declared again with another durable"):
         broker.declare_queue("q", durable=False)
-    with pytest.raises(warrenmq.PreconditionFailed, match="x-max-length"):
-        broker.declare_queue("other", arguments={"x-max-length": 1})
     with pytest.raises(warrenmq.AccessRefused, match="amq"):
         broker.declare_queue("amq.mine")
     with pytest.raises(warrenmq.NotFound, match="'nowhere'"):

@@ -12,7 +12,7 @@ import warrenmq
 from tests.support.simulated import BOTH_PROFILES, SMALL, SimulatedHost
 from warrenmq.actors.queue_messages import Ack, Publish, Reject
 from warrenmq.actors.queue_process import QueueProcess
-from warrenmq.actors.vhost_process import queue_name
+from warrenmq.actors.vhost import queue_name
 from warrenmq.broker import Broker
 from warrenmq.routing import Destination
 from warrenmq.settings import Settings
@@ -333,10 +333,12 @@ def test_a_read_that_fails_once_costs_no_message(host: SimulatedHost) -> None:
     "argument",
     ["x-dead-letter-exchange", "x-message-ttl", "x-expires", "x-max-length", "x-queue-mode", "x-max-priority"],
 )
-def test_what_is_not_built_is_refused_and_not_half_done(host: SimulatedHost, argument: str) -> None:
+def test_a_queue_with_a_wrong_argument_is_refused_and_not_half_done(host: SimulatedHost, argument: str) -> None:
     broker = host.open()
     with pytest.raises(warrenmq.PreconditionFailed, match=argument):
-        broker.declare_queue("q", arguments={argument: "lazy"})
+        broker.declare_queue("q", arguments={argument: -1})
+    with pytest.raises(warrenmq.NotFound):
+        broker.queue("q")
 
 
 def test_an_exclusive_queue_is_not_durable(host: SimulatedHost) -> None:

@@ -13,6 +13,7 @@ from typing import Literal
 from warrenmq.errors import (
     AccessRefused,
     CallerError,
+    CommandInvalid,
     NotFound,
     PreconditionFailed,
     ResourceLocked,
@@ -46,6 +47,7 @@ _CODES: tuple[tuple[type[CallerError], int], ...] = (
     (AccessRefused, ACCESS_REFUSED),
     (ResourceLocked, RESOURCE_LOCKED),
     (PreconditionFailed, PRECONDITION_FAILED),
+    (CommandInvalid, COMMAND_INVALID),
 )
 _LONGEST = 255
 """Bytes of a short string."""

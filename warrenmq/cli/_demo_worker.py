@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import warrenmq
-from warrenmq.actors.vhost_process import queue_name
+from warrenmq.actors.vhost import queue_name
 from warrenmq.supervisors.broker_sup import PERSISTENT_STORE
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ import os
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from warrenmq.actors.vhost_process import Bind
+from warrenmq.actors.vhost_messages import Bind
 from warrenmq.erlang import definitions as mnesia
 from warrenmq.errors import AccessRefused, CallerError, NotFound, PreconditionFailed
 from warrenmq.mend.living import node_of
@@ -88,7 +88,7 @@ def _of_ours(findings: Findings, vhost: Vhost) -> Definitions:
     declared = Declared()
     declared.replay(findings.read(f"{vhost.path}/definitions.log") or b"")
     bindings = [
-        Bound(each.source, each.destination, "queue", each.routing_key, each.arguments)
+        Bound(each.source, each.destination, each.destination_type, each.routing_key, each.arguments)
         for each in declared.bindings
     ]
     return Definitions(declared.queues, list(declared.exchanges.values()), bindings)

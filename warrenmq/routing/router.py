@@ -39,6 +39,8 @@ class Router:
         """Queue name -> what the default exchange routes it to."""
         self.exchanges: dict[str, ExchangeSpec] = {}
         """All but the default one."""
+        self.internal: frozenset[str] = frozenset()
+        """Exchanges that nobody may publish to; for a look before `check_publish` says why."""
         self._by_source: dict[str, dict[Binding, None]] = {}
         """Oldest first."""
         self._by_destination: dict[Destination, dict[Binding, None]] = {}
@@ -138,6 +140,8 @@ class Router:
         self._by_source[spec.name] = {}
         self.exchanges[spec.name] = spec
         self._types[spec.name] = TYPES[spec.type]()
+        if spec.internal:
+            self.internal |= {spec.name}
         self._changed(spec.name)
 
     def remove_exchange(self, name: str) -> None:
@@ -146,6 +150,7 @@ class Router:
             self.unbind(binding)
         for table in (self._direct, self._fanout, self._types, self.exchanges, self._by_source):
             table.pop(name, None)
+        self.internal -= {name}
         self._kept = {}
 
     def bind(self, binding: Binding) -> bool:

@@ -1,36 +1,38 @@
 """Durable queues, exchanges and bindings (RabbitMQ keeps them in Mnesia).
 
 An append-only log of changes; the state is what remains after all of them.  A change is on disk when the call that
-made it returns.  The log is a run of frames
+made it returns.  The log is a run of frames (definition_frames.py), each a version, a kind and fields:
 
-    | length of the rest (u32) | crc32 of the rest (u32) | msgpack [version, kind, fields...] |
+    kind                   fields
+    queue                  name, durable, exclusive, auto_delete, arguments
+    exchange               name, type, auto_delete, internal, arguments
+    binding, no binding    source, destination, routing_key, arguments, destination_type (version 1: always a queue)
+    gone                   queues, exchanges: names of what was deleted in one go, be it all of it or nothing
+    no queue, no exchange  name, the same of one (version 1)
 
-with kind one of queue, exchange, binding, and "no queue", "no exchange", "no binding" for what was deleted.  Opening
-writes the log anew with nothing but the state.  Frames that make no sense are copied to the quarantine and
-skipped; zeros at the end are a tail that a power cut left behind.
+Opening writes the log anew with nothing but the state.  Frames that make no sense are copied to the quarantine and skipped.
 
 A deleted queue or exchange takes its bindings along.  What is not durable is not for this file.
 """
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterator
-from dataclasses import astuple, dataclass, field
-from struct import Struct
+from dataclasses import dataclass, field
+from decimal import InvalidOperation
 from typing import TYPE_CHECKING, Any
 
-import msgpack  # type: ignore[import-untyped]
-
 from warrenmq.errors import CorruptFile
+from warrenmq.storage.definition_frames import VERSION, frame, frames, pack, unpack
 from warrenmq.storage.quarantine import set_aside
 from warrenmq.storage.torn import Damage
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from warrenmq.storage.disk import Disk
 
-VERSION = 1
-_FRAME = Struct(">II")
+KNOWN_VERSIONS = (1, VERSION)
 
 
 @dataclass(frozen=True)
@@ -57,12 +59,24 @@ class ExchangeRecord:
 
 @dataclass(frozen=True)
 class BindingRecord:
-    """A binding of a durable queue to a durable exchange; all four fields are its identity."""
+    """A binding of a durable queue or exchange to a durable exchange.
 
-    source: str
-    destination: str
-    routing_key: str = ""
-    arguments: dict[str, Any] = field(default_factory=dict, hash=False)
+    All its fields are its identity, arguments by value and type: 1, 1.0 and true are three.
+    """
+
+    source: str = field(compare=False)
+    destination: str = field(compare=False)
+    routing_key: str = field(default="", compare=False)
+    arguments: dict[str, Any] = field(default_factory=dict, compare=False)
+    destination_type: str = field(default="queue", compare=False)
+    packed: bytes = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.destination_type not in ("queue", "exchange"):
+            msg = f"a binding cannot lead to {self.destination_type!r}"
+            raise ValueError(msg)
+        packed = pack([self.source, self.destination, self.routing_key, sorted(self.arguments.items()), self.destination_type])
+        object.__setattr__(self, "packed", packed)
 
 
 class Declared:
@@ -77,7 +91,7 @@ class Declared:
     def replay(self, log: bytes) -> list[Damage]:
         """Apply all frames of a log; returns what makes no sense in it."""
         damage: list[Damage] = []
-        for offset, length, payload in _frames(log):
+        for offset, length, payload in frames(log):
             reason = "no frame begins here" if payload is None else self._replay(payload)
             if reason is not None:
                 damage.append(Damage(offset, length, reason))
@@ -86,11 +100,11 @@ class Declared:
     def _replay(self, payload: bytes) -> str | None:
         """Apply one frame, or say why not."""
         try:
-            version, kind, *fields = msgpack.unpackb(payload, timestamp=3)
-            if version != VERSION:
-                return f"its version is {version!r}, only {VERSION} is known"
+            version, kind, *fields = unpack(payload)
+            if version not in KNOWN_VERSIONS:
+                return f"its version is {version!r}, only {VERSION} and older ones are known"
             self._apply(kind, *fields)
-        except (ValueError, TypeError, IndexError, OverflowError) as why:
+        except (ValueError, TypeError, IndexError, OverflowError, AttributeError, InvalidOperation) as why:
             return f"it is no definition ({why})"
         return None
 
@@ -99,13 +113,13 @@ class Declared:
             case "queue":
                 self.queues[fields[0]] = QueueRecord(*fields)
             case "no queue":
-                self.queues.pop(fields[0], None)
-                self._drop_bindings(lambda binding: binding.destination == fields[0])
+                self._drop([fields[0]], [])
             case "exchange":
                 self.exchanges[fields[0]] = ExchangeRecord(*fields)
             case "no exchange":
-                self.exchanges.pop(fields[0], None)
-                self._drop_bindings(lambda binding: binding.source == fields[0])
+                self._drop([], [fields[0]])
+            case "gone":
+                self._drop(*fields)
             case "binding":
                 self.bindings[BindingRecord(*fields)] = None
             case "no binding":
@@ -114,8 +128,17 @@ class Declared:
                 msg = f"there are no definitions of kind {kind!r}"
                 raise ValueError(msg)
 
-    def _drop_bindings(self, gone: Any) -> None:
-        self.bindings = {binding: None for binding in self.bindings if not gone(binding)}
+    def _drop(self, queues: list[str], exchanges: list[str]) -> None:
+        gone = {"queue": dict.fromkeys(queues), "exchange": dict.fromkeys(exchanges)}
+        for name in queues:
+            self.queues.pop(name, None)
+        for name in exchanges:
+            self.exchanges.pop(name, None)
+        self.bindings = {
+            each: None
+            for each in self.bindings
+            if each.source not in gone["exchange"] and each.destination not in gone[each.destination_type]
+        }
 
 
 class Definitions(Declared):
@@ -144,25 +167,23 @@ class Definitions(Declared):
 
     def put_queue(self, record: QueueRecord) -> None:
         assert record.durable
-        self._change("queue", *astuple(record))
-
-    def delete_queue(self, name: str) -> None:
-        self._change("no queue", name)
+        self._change("queue", *_queue_fields(record))
 
     def put_exchange(self, record: ExchangeRecord) -> None:
-        self._change("exchange", *astuple(record))
+        self._change("exchange", *_exchange_fields(record))
 
-    def delete_exchange(self, name: str) -> None:
-        self._change("no exchange", name)
+    def delete(self, *, queues: Iterable[str] = (), exchanges: Iterable[str] = ()) -> None:
+        """Delete all of these at once; names that are not here (transient ones) change nothing."""
+        self._change("gone", [*queues], [*exchanges])
 
     def bind(self, record: BindingRecord) -> None:
-        self._change("binding", *astuple(record))
+        self._change("binding", *_binding_fields(record))
 
     def unbind(self, record: BindingRecord) -> None:
-        self._change("no binding", *astuple(record))
+        self._change("no binding", *_binding_fields(record))
 
     def _change(self, kind: str, *fields: Any) -> None:
-        self._file.append(_frame(kind, *fields))
+        self._file.append(frame(kind, *fields))
         self._file.datasync()
         self._apply(kind, *fields)
 
@@ -183,42 +204,20 @@ class Definitions(Declared):
 def snapshot(declared: Declared) -> Iterator[bytes]:
     """A log that says this and nothing else."""
     for queue in declared.queues.values():
-        yield _frame("queue", *astuple(queue))
+        yield frame("queue", *_queue_fields(queue))
     for exchange in declared.exchanges.values():
-        yield _frame("exchange", *astuple(exchange))
+        yield frame("exchange", *_exchange_fields(exchange))
     for binding in declared.bindings:
-        yield _frame("binding", *astuple(binding))
+        yield frame("binding", *_binding_fields(binding))
 
 
-def _frame(kind: str, *fields: Any) -> bytes:
-    payload: bytes = msgpack.packb((VERSION, kind, *fields), datetime=True)
-    return _FRAME.pack(len(payload), zlib.crc32(payload)) + payload
+def _queue_fields(record: QueueRecord) -> tuple[Any, ...]:
+    return record.name, record.durable, record.exclusive, record.auto_delete, record.arguments
 
 
-def _frames(data: bytes) -> Iterator[tuple[int, int, bytes | None]]:
-    """(offset, length, payload) of each frame; payload None for bytes between frames that are none."""
-    end = len(data.rstrip(b"\x00"))
-    offset = lost_from = 0
-    while offset < end:
-        payload = _payload(data, offset)
-        if payload is None:
-            offset += 1
-            continue
-        if lost_from < offset:
-            yield lost_from, offset - lost_from, None
-        yield offset, _FRAME.size + len(payload), payload
-        offset = lost_from = offset + _FRAME.size + len(payload)
-    if lost_from < end:
-        yield lost_from, len(data) - lost_from, None
+def _exchange_fields(record: ExchangeRecord) -> tuple[Any, ...]:
+    return record.name, record.type, record.auto_delete, record.internal, record.arguments
 
 
-def _payload(data: bytes, offset: int) -> bytes | None:
-    """The payload of a whole frame at `offset`."""
-    if offset + _FRAME.size > len(data):
-        return None
-    length, crc = _FRAME.unpack_from(data, offset)
-    start = offset + _FRAME.size
-    if not length or start + length > len(data):
-        return None
-    payload = data[start : start + length]
-    return payload if zlib.crc32(payload) == crc else None
+def _binding_fields(record: BindingRecord) -> tuple[Any, ...]:
+    return record.source, record.destination, record.routing_key, record.arguments, record.destination_type
