@@ -47,19 +47,21 @@ class Held:
         self.seq = message.seq_id
         self.body = body_of(message.payload, message.size)
         self.redelivered = message.redelivered
+        self.no_ack = holder.no_ack
 
 
 class Holder:
     """A consumer or a getter of a channel; a consumer is its own outlet."""
 
     def __init__(self, channel: TestChannel, queue: str, number: int, *, no_ack: bool, prefetch: int = 0,
-                 priority: int = 0, getter: bool = False) -> None:  # fmt: skip
+                 priority: int = 0, exclusive: bool = False, getter: bool = False) -> None:  # fmt: skip
         self.channel = channel
         self.queue = queue
         self.number = number
         self.no_ack = no_ack
         self.prefetch = prefetch
         self.priority = priority
+        self.exclusive = exclusive
         self.getter = getter
         self.cancelled = False
         self.held: dict[int, Held] = {}
@@ -105,7 +107,8 @@ class TestChannel:
                 priority: int = 0, tag: str = "") -> Holder:  # fmt: skip
         """basic.consume; raises what the queue refuses."""
         number = self.broker.next_consumer_id()
-        holder = Holder(self, queue, number, no_ack=no_ack, prefetch=prefetch, priority=priority)
+        holder = Holder(self, queue, number, no_ack=no_ack, prefetch=prefetch, priority=priority,
+                        exclusive=exclusive)  # fmt: skip
         request = Consume(number, holder, prefetch, no_ack, exclusive, self.ref, tag, priority, self.limiter)
         reply = self._do(lambda me: me.call(holder.ref, request, None))
         if isinstance(reply, Refused):
@@ -115,8 +118,8 @@ class TestChannel:
 
     def cancel(self, holder: Holder) -> None:
         """basic.cancel: what it holds stays here."""
-        holder.cancelled = True
         self._do(lambda me: me.call(holder.ref, Cancel(holder.number, []), None))
+        holder.cancelled = True
 
     def get(self, queue: str, *, no_ack: bool = False) -> Got | None:
         """basic.get."""
@@ -130,6 +133,7 @@ class TestChannel:
         )
         if got is not None:
             held = Held(holder, got.tag, got.message)
+            held.no_ack = no_ack
             self.told(held)
             if not no_ack:
                 holder.held[got.tag] = held
@@ -138,6 +142,10 @@ class TestChannel:
     def qos(self, prefetch_count: int) -> None:
         """basic.qos with global=true."""
         self._do(lambda me: self.limiter.limit(prefetch_count, me))
+
+    def unsent(self, queue: str) -> int:
+        """Messages of a queue that its client has not read."""
+        return sum(holder.untaken for holder in self.holders if holder.queue == queue)
 
     def held(self) -> list[Held]:
         """What waits for an ack here."""
