@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Any
 from pamqp.commands import Channel
 from pykka import ActorDeadError, Timeout
 
+from warrenmq.actors.vhost_messages import DeleteQueue
 from warrenmq.amqp.codec import decode_method, ids
 from warrenmq.amqp.context import ConnectionClosing, ConnectionContext, Frames, Writable
 from warrenmq.amqp.errors import CHANNEL_ERROR, NOT_ALLOWED, UNEXPECTED_FRAME, AmqpError
 from warrenmq.amqp.frames import METHOD, OVERHEAD
 from warrenmq.log import Log
 from warrenmq.supervisors import start_child
+from warrenmq.supervisors.broker_sup import VHOST_PROCESS
 
 if TYPE_CHECKING:
     from pykka import ActorRef
@@ -119,3 +121,16 @@ class Channels:
         self._leaving.update(dict.fromkeys(self._refs.values()))
         self._refs.clear()
         self.blocked.clear()
+
+    def delete_exclusive_queues(self) -> None:
+        """rabbit_queue_collector: they are gone before the client hears that its connection is closed.
+
+        When the connection just dies, they go because the virtual host watches their owner.
+        """
+        vhost, me = self._context.broker.vhost, self._owner.actor_ref
+        for name in [name for name, owner in list(vhost.owners.items()) if owner is me]:
+            try:
+                vhost_process = self._context.broker.runtime.whereis(VHOST_PROCESS)
+                self._owner.call(vhost_process, DeleteQueue(name, if_unused=False, if_empty=False, owner=me), PATIENCE)
+            except (ActorDeadError, Timeout):
+                return  # it is being restarted, and will find the owner dead

@@ -332,6 +332,7 @@ class ConnectionProcess(Server):
     def _end_channels(self) -> None:
         if self._channels is not None:
             self._channels.close_all()
+            self._channels.delete_exclusive_queues()
 
     def _leave(self) -> None:
         """Only close-ok, or the end of the socket, is waited for, and not for long."""
