@@ -40,13 +40,13 @@ class PriorityRows:
     def __init__(self, trace: ActorTrace, priority: int) -> None:
         self._trace = trace
         self._base = priority << PRIORITY_SHIFT
-        self.synced = [0, 0]
-        """Bytes and records of syncs that were not told."""
+        self.synced: list[tuple[int, int]] = []
+        """Bytes and records of each sync that was not told."""
 
     def emit(self, event: int, flag: int = 0, *, a: int = 0, b: int = 0, c: int = 0) -> int:
         """As ActorTrace.emit."""
         if event == Ev.QI_SYNC:
-            self.synced = [self.synced[0] + a, self.synced[1] + b]
+            self.synced.append((a, b))
             return 0
         if event in (Ev.PAGE_OUT, Ev.PAGE_IN):
             a += self._base
@@ -86,11 +86,11 @@ class PriorityIndex:
         """See Index; one row says that all of it is safe."""
         for index in self._indexes:
             index.sync(trigger)
-        size, records = (sum(rows.synced[i] for rows in self._rows) for i in (0, 1))
-        if self._trace is not None and records:
-            self._trace.emit(Ev.QI_SYNC, trigger, a=size, b=records)
+        synced = [each for rows in self._rows for each in rows.synced]
+        if self._trace is not None and synced:  # it may be that nothing was to be written any more
+            self._trace.emit(Ev.QI_SYNC, trigger, a=sum(each[0] for each in synced), b=sum(each[1] for each in synced))
         for rows in self._rows:
-            rows.synced = [0, 0]
+            rows.synced.clear()
 
     def live_runs(self) -> Iterator[tuple[int, int]]:
         """See Index."""
