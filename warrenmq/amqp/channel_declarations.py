@@ -34,9 +34,9 @@ from warrenmq.actors.vhost_messages import (
 )
 from warrenmq.amqp.channel_consuming import server_name
 from warrenmq.amqp.channel_message import REPLY_TO
-from warrenmq.amqp.errors import ACCESS_REFUSED, AmqpError
+from warrenmq.amqp.errors import ACCESS_REFUSED, COMMAND_INVALID, AmqpError
 from warrenmq.errors import NotFound
-from warrenmq.routing import Binding, ExchangeSpec
+from warrenmq.routing import TYPES, Binding, ExchangeSpec
 from warrenmq.storage.definitions import QueueRecord
 from warrenmq.supervisors.broker_sup import VHOST_PROCESS
 
@@ -73,6 +73,8 @@ class ChannelDeclarations:
         """exchange.declare."""
         name = strip_cr_lf(method.exchange)
         access = self._access
+        if not method.passive and method.exchange_type not in TYPES:
+            raise AmqpError(COMMAND_INVALID, f"unknown exchange type '{method.exchange_type}'")
         access.not_default(name)
         if method.passive:
             if name not in self._vhost.router.exchanges:
@@ -141,7 +143,7 @@ class ChannelDeclarations:
                 self._check_other(method.arguments, DEAD_LETTER, "queue", name)
             record = QueueRecord(name, method.durable and not method.exclusive, method.exclusive, method.auto_delete,
                                  method.arguments)  # fmt: skip
-            self._ask(DeclareQueue(record))
+            self._ask(DeclareQueue(record, self._connection))
             if not method.nowait:
                 messages, consumers = self._counts(name)
         access.last_declared = name
@@ -202,8 +204,6 @@ class ChannelDeclarations:
             access.not_default(destination)
         access.not_default(source)
         access.read("exchange", source)
-        if kind == "queue" and source in self._vhost.router.exchanges:
-            access.check_exclusive(destination)
         return Binding(destination, source, key, arguments, kind)
 
     def _check_other(self, arguments: dict[str, Any], argument: str, kind: str, name: str) -> None:

@@ -1,0 +1,508 @@
+"""One connection, in virtual time: the handshake, channels, errors, heartbeats, alarms, the end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pamqp import body, header, heartbeat
+from pamqp import frame as pamqp_frame
+from pamqp.commands import Basic, Channel, Connection, Queue
+
+from tests.support.amqp_connections import EVERYTHING, SimulatedClient, SimulatedNode
+from warrenmq.actors.alarm import RABBIT_ALARM
+from warrenmq.amqp.connection_messages import ForceClose
+from warrenmq.amqp.frames import HEARTBEAT_FRAME
+from warrenmq.amqp.handshake import PROTOCOL_HEADER
+from warrenmq.amqp.passwords import hash_password
+from warrenmq.amqp.users import Users
+
+
+@pytest.fixture
+def node() -> Iterator[SimulatedNode]:
+    node = SimulatedNode()
+    yield node
+    node.close()
+
+
+@pytest.fixture
+def client(node: SimulatedNode) -> SimulatedClient:
+    return node.opened()
+
+
+def published(size: int = 1, channel: int = 1, key: str = "q") -> bytes:
+    parts: list[Any] = [Basic.Publish(routing_key=key), header.ContentHeader(0, size), body.ContentBody(bytes(size))]
+    return b"".join(pamqp_frame.marshal(each, channel) for each in parts)
+
+
+# -- the handshake
+
+
+def test_it_says_what_it_can(node):
+    client = node.connect()
+    client.send(PROTOCOL_HEADER)
+    _, start = client.next(Connection.Start)
+    assert (start.version_major, start.version_minor, start.mechanisms, start.locales) == (0, 9, "PLAIN AMQPLAIN", "en_US")
+    assert start.server_properties["product"] == "warrenmq"
+    assert set(start.server_properties["capabilities"].values()) == {True}
+    client.method(Connection.StartOk(EVERYTHING, "PLAIN", "\0guest\0guest", "en_US"))
+    _, tune = client.next(Connection.Tune)
+    assert (tune.channel_max, tune.frame_max, tune.heartbeat) == (2047, 131072, 60)
+
+
+def test_the_handshake_may_come_byte_by_byte(node):
+    client = node.connect()
+    for byte in PROTOCOL_HEADER:
+        client.send(bytes([byte]))
+    client.next(Connection.Start)
+    for byte in pamqp_frame.marshal(Connection.StartOk(EVERYTHING, "PLAIN", "\0guest\0guest", "en_US"), 0):
+        client.send(bytes([byte]))
+    client.next(Connection.Tune)
+
+
+@pytest.mark.parametrize("sent", [b"AMQP\0\1\0\0", b"AMQP\3\1\0\0", b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc"])
+def test_another_protocol_is_told_ours(node, sent):
+    client = node.connect()
+    client.send(sent)
+    client.next(str)
+    client.sleep(0.1)
+    assert client.transport.pieces == [PROTOCOL_HEADER]
+    assert client.over
+
+
+def test_amqplain_will_do(node):
+    client = node.connect()
+    client.start("AMQPLAIN", "\5LOGINS\0\0\0\5guest\x08PASSWORDS\0\0\0\5guest")
+    client.next(Connection.Tune)
+
+
+def refusals(client: SimulatedClient) -> list[Any]:
+    client.sleep(1)
+    return [each.reply_text for _, each in client.received()]
+
+
+LOGIN_REFUSED = (
+    "ACCESS_REFUSED - Login was refused using authentication mechanism PLAIN. For details see the broker logfile."
+)
+
+
+def test_a_failed_login_waits_a_little_and_is_told(node):
+    client = node.connect()
+    client.start(response="\0guest\0wrong")
+    client.sleep(0.1)
+    assert client.received() == []
+    assert refusals(client) == [LOGIN_REFUSED]
+    client.method(Connection.CloseOk())
+    client.sleep(0.1)
+    assert client.over
+
+
+def test_a_failed_login_is_not_told_to_who_would_not_understand(node):
+    client = node.connect()
+    client.start(response="\0guest\0wrong", properties={})
+    assert refusals(client) == []
+    client.sleep(3)
+    assert client.over
+
+
+def test_guest_comes_from_this_machine_only(node):
+    client = node.connect(loopback=False)
+    client.start()
+    assert refusals(client) == [LOGIN_REFUSED]
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        Connection.TuneOk(2047, 131072, 0),
+        Connection.Open("/"),
+        Connection.StartOk({}, "SCRAM", "", "en_US"),
+        Connection.StartOk({}, "PLAIN", "no nulls", "en_US"),
+        Connection.Close(200, "", 0, 0),
+    ],
+    ids=str,
+)
+def test_what_is_wrong_before_tuning_is_dropped_without_a_word_after_a_while(node, sent):
+    client = node.connect()
+    client.send(PROTOCOL_HEADER)
+    client.next(Connection.Start)
+    client.method(sent)
+    client.sleep(2)
+    assert (client.received(), client.over) == ([], False)
+    client.sleep(2)
+    assert (client.received(), client.over) == ([], True)
+
+
+def test_who_says_nothing_is_dropped(node):
+    client = node.connect()
+    client.sleep(9.9)
+    assert not client.over
+    client.sleep(0.2)
+    assert client.over
+
+
+def test_who_stops_in_the_middle_is_dropped(node):
+    client = node.connect()
+    client.start()
+    client.next(Connection.Tune)
+    client.sleep(10.1)
+    assert client.over
+
+
+def two_users() -> Users:
+    users = [{"name": name, "password_hash": hash_password("p"), "tags": []} for name in ("a", "b")]
+    return Users.of_definitions({
+        "users": users,
+        "vhosts": [{"name": "/"}],
+        "permissions": [{"user": "a", "vhost": "/", "configure": ".*", "write": ".*", "read": ".*"}],
+    })  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("user", "vhost", "said"),
+    [
+        ("a", "nope", "NOT_ALLOWED - vhost nope not found"),
+        ("b", "/", "NOT_ALLOWED - access to vhost '/' refused for user 'b'"),
+    ],
+)
+def test_a_virtual_host_must_be_there_and_allowed(user, vhost, said):
+    node = SimulatedNode(users=two_users())
+    client = node.connect()
+    client.start(response=f"\0{user}\0p")
+    client.tune()
+    client.method(Connection.Open(vhost))
+    assert client.closed() == (530, said)
+    node.close()
+
+
+# -- channels
+
+
+def test_channels_come_and_go(client):
+    for number in (1, 2, 65535):
+        client.channel(number)
+    client.method(Channel.Close(200, "", 0, 0), 2)
+    assert client.next(Channel.CloseOk)[0] == 2
+    client.channel(2)
+
+
+def test_a_number_is_free_again_when_close_ok_was_sent(client):
+    client.channel(1)
+    client.method(Queue.Declare(queue="missing", passive=True), 1)
+    number, close = client.next(Channel.Close)
+    assert (number, close.reply_code) == (1, 404)
+    client.send(pamqp_frame.marshal(Channel.CloseOk(), 1) + pamqp_frame.marshal(Channel.Open(), 1))
+    assert client.next(Channel.OpenOk)[0] == 1
+    client.method(Queue.Declare(queue="q"), 1)
+    client.next(Queue.DeclareOk)
+
+
+def test_a_number_is_free_again_as_soon_as_its_client_can_know(client):
+    client.channel(1)
+    for _ in range(5):
+        client.send(pamqp_frame.marshal(Channel.Close(200, "", 0, 0), 1))
+        client.next(Channel.CloseOk)
+        client.channel(1)
+
+
+def test_there_are_as_many_channels_as_was_agreed(node):
+    client = node.opened(channel_max=2)
+    client.channel(1)
+    client.channel(7)
+    client.method(Channel.Open(), 2)
+    said = "NOT_ALLOWED - number of channels opened (2) has reached the negotiated channel_max (2)"
+    assert client.closed() == (530, said)
+
+
+def test_a_crashing_channel_closes_its_connection_and_no_other(node, client):
+    other = node.opened()
+    other.channel(1)
+    client.channel(1)
+    client.channel(2)
+    node.sim.kill(living(node, "ChannelProcess")[1])
+    assert client.closed() == (541, "INTERNAL_ERROR")
+    other.method(Queue.Declare(queue="q"), 1)
+    other.next(Queue.DeclareOk)
+
+
+def living(node: SimulatedNode, kind: str) -> list[Any]:
+    return [ref for ref in node.sim._living if ref.actor_class.__name__ == kind]
+
+
+def test_a_crashing_connection_takes_its_channels_and_gives_back_what_they_held(node, client):
+    other = node.opened()
+    other.channel(1)
+    other.method(Queue.Declare(queue="q"), 1)
+    other.next(Queue.DeclareOk)
+    client.channel(1)
+    client.send(published())
+    client.method(Basic.Get(queue="q"), 1)
+    client.next(Basic.GetOk)
+    node.sim.kill(client.ref)
+    client.sleep(1)
+    assert len(living(node, "ChannelProcess")) == 1
+    other.method(Basic.Get(queue="q"), 1)
+    _, got = other.next(Basic.GetOk)
+    assert got.redelivered
+
+
+def test_everything_that_was_received_is_told_to_be_handled(client):
+    client.channel(1)
+    client.method(Queue.Declare(queue="q"), 1)
+    client.next(Queue.DeclareOk)
+    sent = [published(50), HEARTBEAT_FRAME, published(3) + published(5, key="none")]
+    before = client.transport.handled_bytes
+    for each in sent:
+        client.send(each)
+    client.method(Connection.Close(200, "", 0, 0))
+    client.next(Connection.CloseOk)
+    close = pamqp_frame.marshal(Connection.Close(200, "", 0, 0), 0)
+    assert client.transport.handled_bytes - before == sum(map(len, sent)) + len(close)
+
+
+# -- errors
+
+
+@pytest.mark.parametrize(
+    ("sent", "code", "said"),
+    [
+        (b"\5\0\0\0\0\0\0\xce", 501, "FRAME_ERROR - type 5, all octets = <<>>: unknown_frame"),
+        (b"\1\0\0\0\0\0\2ab\xce", 501, 'FRAME_ERROR - type 1, all octets = <<"ab">>: unknown_frame'),
+        (b"\x08\0\1\0\0\0\0\xce", 505, "UNEXPECTED_FRAME - type 8, all octets = <<>>"),
+        (b"\3\0\0\0\0\0\1x\xce", 505, 'UNEXPECTED_FRAME - type 3, all octets = <<"x">>'),
+        (b"\3\0\7\0\0\0\1x\xce", 505, "UNEXPECTED_FRAME - expected method frame, got non method frame instead"),
+        (b"\1\0\0\0\2\0\1", 501, "FRAME_ERROR - type 1, all octets = <<>>: {frame_too_large,131073,131064}"),
+        (b"\1\0\0\0\0\0\1x\0", 501, 'FRAME_ERROR - type 1, all octets = <<"x">>: {invalid_frame_end_marker,0}'),
+        (pamqp_frame.marshal(Queue.Declare(), 3), 504, "CHANNEL_ERROR - expected 'channel.open'"),
+        (pamqp_frame.marshal(Queue.Declare(), 0), 504, "CHANNEL_ERROR - unexpected method in connection state running"),
+        (pamqp_frame.marshal(Connection.CloseOk(), 0), 504,
+         "CHANNEL_ERROR - unexpected method in connection state running"),
+    ],
+)  # fmt: skip
+def test_errors_close_the_connection_and_say_why(client, sent, code, said):
+    client.channel(1)
+    client.send(sent)
+    assert client.closed() == (code, said)
+    client.method(Queue.Declare(queue="q"), 1)  # nothing but close-ok is listened to
+    client.method(Connection.CloseOk())
+    client.sleep(0.1)
+    assert client.received() == []
+    assert client.over is not said.endswith(("131064}", "marker,0}"))  # after these nothing can be read
+
+
+def test_what_came_before_an_error_is_done(node, client):
+    client.channel(1)
+    client.method(Queue.Declare(queue="q"), 1)
+    client.next(Queue.DeclareOk)
+    client.send(published() + b"\1\0\0\0\0\0\1x\0")
+    client.closed()
+    other = node.opened()
+    other.channel(1)
+    other.method(Basic.Get(queue="q"), 1)
+    other.next(Basic.GetOk)
+
+
+def test_who_does_not_answer_close_is_dropped(client):
+    client.send(b"\5\0\0\0\0\0\0\xce")
+    client.closed()
+    client.sleep(29)
+    assert not client.over
+    client.sleep(2)
+    assert client.over
+
+
+@settings(max_examples=40)
+@given(st.lists(st.binary(max_size=80), max_size=6), st.sampled_from(["socket", "handshake", "running"]))
+def test_garbage_ends_in_a_close_or_is_waited_for_and_hurts_nobody(pieces, when):
+    node = SimulatedNode()
+    client = node.connect()
+    if when == "handshake":
+        client.start()
+    elif when == "running":
+        client.open()
+        client.channel(1)
+    for piece in pieces:
+        client.send(piece)
+    client.sleep(60)
+    if when != "running":
+        assert client.over
+    other = node.opened()
+    other.channel(1)
+    node.close()
+
+
+# -- heartbeats
+
+
+def test_heartbeats_are_sent_when_nothing_else_is(node):
+    client = node.opened(heartbeat=10)
+    for _ in range(6):
+        client.sleep(5)
+        client.send(HEARTBEAT_FRAME)
+    assert client.heartbeats() in {5, 6}
+    for _ in range(6):
+        client.sleep(4.9)
+        client.channel(1)
+        client.method(Channel.Close(200, "", 0, 0), 1)
+        client.next(Channel.CloseOk)
+    assert client.heartbeats() <= 1
+
+
+def test_a_silent_client_is_dropped_after_two_missed_intervals(node):
+    client = node.opened(heartbeat=10)
+    client.sleep(19)
+    assert not client.over
+    client.sleep(12)
+    assert client.over
+
+
+def test_any_frame_is_a_heartbeat(node):
+    client = node.opened(heartbeat=10)
+    for number in range(1, 10):
+        client.sleep(8)
+        client.method(Channel.Open(), number)
+    assert not client.over
+
+
+# -- alarms
+
+
+def alarm(node: SimulatedNode, source: str, *, is_set: bool = True) -> None:
+    """Have too little memory or disk, or enough again."""
+    if source == "memory":
+        node.host.memory.used_bytes = (1 << 34) if is_set else 0
+    else:
+        node.broker.set_disk_free_limit((1 << 60) if is_set else 0)
+    node.host.sleep(12)
+
+
+def test_who_publishes_is_blocked_and_told_and_goes_on_afterwards(node, client):
+    client.channel(1)
+    client.method(Queue.Declare(queue="q"), 1)
+    client.next(Queue.DeclareOk)
+    alarm(node, "memory")
+    assert client.transport.reading
+    client.send(published())
+    _, blocked = client.next(Connection.Blocked)
+    assert blocked.reason == "low on memory"
+    assert not client.transport.reading
+    client.method(Queue.Declare(queue="later"), 1)
+    client.sleep(1)
+    assert client.received() == []
+    alarm(node, "memory", is_set=False)
+    client.next(Connection.Unblocked)
+    client.next(Queue.DeclareOk)
+    assert client.transport.reading
+
+
+def test_who_does_not_publish_is_not_blocked(node, client):
+    alarm(node, "disk")
+    client.channel(1)
+    client.method(Queue.Declare(queue="q"), 1)
+    client.next(Queue.DeclareOk)
+    assert client.transport.reading
+
+
+def test_an_alarm_from_before_counts(node):
+    alarm(node, "disk")
+    client = node.opened()
+    client.channel(1)
+    client.send(published())
+    assert client.next(Connection.Blocked)[1].reason == "low on disk"
+
+
+def test_a_client_that_knows_no_blocked_is_blocked_all_the_same(node):
+    client = node.connect()
+    client.start(properties={})
+    client.tune()
+    client.method(Connection.Open("/"))
+    client.next(Connection.OpenOk)
+    client.channel(1)
+    alarm(node, "memory")
+    client.send(published())
+    client.sleep(0.1)
+    assert client.received() == []
+    assert not client.transport.reading
+
+
+def test_a_blocked_client_is_not_missed(node):
+    alarm(node, "memory")
+    client = node.opened(heartbeat=20)
+    client.channel(1)
+    client.send(published())
+    client.next(Connection.Blocked)
+    client.sleep(200)
+    assert not client.over
+    alarm(node, "memory", is_set=False)
+    client.sleep(30)
+    assert not client.over
+    client.sleep(60)
+    assert client.over
+
+
+def test_alarms_are_heard_of_from_a_new_rabbit_alarm_too(node, client):
+    client.channel(1)
+    node.sim.kill(node.sim.whereis(RABBIT_ALARM))
+    client.sleep(1)
+    alarm(node, "memory")
+    client.send(published())
+    client.next(Connection.Blocked)
+
+
+# -- the end
+
+
+def test_a_connection_that_is_closed_has_given_everything_back(node, client):
+    client.channel(1)
+    for queue in (Queue.Declare(queue="mine", exclusive=True), Queue.Declare(queue="q")):
+        client.method(queue, 1)
+        client.next(Queue.DeclareOk)
+    client.send(published())
+    client.method(Basic.Get(queue="q"), 1)
+    client.next(Basic.GetOk)
+    client.sleep(0.1)
+    client.received().clear()  # its content
+    client.method(Connection.Close(200, "bye", 0, 0))
+    client.next(Connection.CloseOk)
+    assert node.broker.vhost.queue("mine") is None
+    assert node.broker.queue("q").info().ready == 1
+    client.disconnect()
+    client.sleep(0.1)
+    assert client.over
+    assert living(node, "ChannelProcess") == []
+
+
+def test_a_connection_that_is_lost_has_given_everything_back(node, client):
+    client.channel(1)
+    client.method(Queue.Declare(queue="mine", exclusive=True), 1)
+    client.next(Queue.DeclareOk)
+    client.disconnect()
+    client.sleep(1)
+    assert node.broker.vhost.queue("mine") is None
+    assert client.over
+    assert living(node, "ChannelProcess") == []
+
+
+def test_a_server_that_ends_says_so(node, client):
+    client.channel(1)
+    node.sim.cast(client.ref, ForceClose("broker forced connection closure with reason 'shutdown'"))
+    said = "CONNECTION_FORCED - broker forced connection closure with reason 'shutdown'"
+    assert client.closed() == (320, said)
+    client.method(Connection.CloseOk())
+    client.sleep(0.1)
+    assert client.over
+
+
+def test_a_secret_may_be_updated(client):
+    client.method(Connection.UpdateSecret("new", "because"))
+    client.next(Connection.UpdateSecretOk)
+
+
+def test_heartbeats_of_the_client_are_not_answered(client):
+    client.send(HEARTBEAT_FRAME * 3)
+    client.sleep(1)
+    assert client.received() == []
+    assert pamqp_frame.marshal(heartbeat.Heartbeat(), 0) == HEARTBEAT_FRAME
