@@ -11,9 +11,9 @@ read by windows, and bodies stay where they are.
     the message ends elsewhere, its mark is there      whole; its size is damage
     anything else                                      damage, up to the next whole publish or run of marks
 
-A publish without its own mark stays in doubt: half a record that was copied to a wrong place claims bytes of the ones
-behind it.  Where nothing in step follows such a publish and a whole one begins inside it, it is taken back.  Of two publishes
-with one sequence id the one with its own mark counts, or the first.
+Half a record that was copied to a wrong place claims bytes of the ones behind it.  So a publish without its own mark is
+none if a whole one begins inside it, marks before bytes that make no sense may have been the head of a publish, and of two
+publishes with one sequence id the one with its own mark counts, or the first.
 
 Zeros up to the end of a journal are no damage (file systems leave them after a power cut), unless there is nothing else.
 
@@ -22,7 +22,7 @@ Source: rabbit_queue_index, reference/classic-queue.md 1.3, 1.4, 1.8 and 1.12.
 
 from __future__ import annotations
 
-from collections import deque
+import re
 from struct import Struct
 from typing import TYPE_CHECKING
 
@@ -40,8 +40,10 @@ _ZEROS_BY_CHANCE = 4
 """Of eight random bytes fewer than this are zero."""
 _MORE_THAN_A_HEAD = 1 << 16
 """Bytes of a stored message before its body are hardly ever more."""
-_IN_DOUBT = 3
-"""A false publish leads to a false place, where another one may seem to be, hardly a third."""
+_OUT_OF_STEP = 256
+"""Bytes that may be read as marks, though they are none."""
+_BEHIND_PREFIX = rb"(?!\x00{16}).{16}.{8}.{4}(?:\x00{4}|\x00.{3}[\x83\x95])"
+_HEAD_AND_FIRST = _RECORD.size + 1
 _EXPIRIES = range(1 << 50, 1 << 53)
 """From 2005 to 2255."""
 
@@ -52,12 +54,14 @@ class Format:
     prefix_bytes      before a record, and all there is of a deliver or an ack
     zeros_are_normal  at the end of a file RabbitMQ stops at them; in a segment it crashes over them
     most_ahead        how far beyond the known ones a sequence id may be
+    publishes         what may be a publish
     mark(seq_id)      the deliver mark of a message
     """
 
     prefix_bytes: int
     zeros_are_normal: bool
     most_ahead: int
+    publishes: re.Pattern[bytes]
 
     def prefix(self, data: bytes, at: int) -> tuple[str, int] | None:
         """What begins at a place: (publish, transient, mark, deliver or ack; sequence id), None if nothing can."""
@@ -73,6 +77,7 @@ class JournalFormat(Format):
     prefix_bytes = 8
     zeros_are_normal = True
     most_ahead = 65536  # entries, more than any journal has
+    publishes = re.compile(rb"[\x00\x40]\x00.{6}" + _BEHIND_PREFIX, re.DOTALL)
     _KINDS = ("publish", "transient", "deliver", "ack")
     _SEQ_ID = (1 << 62) - 1
     _BELIEVABLE = 1 << 48
@@ -92,6 +97,7 @@ class SegmentFormat(Format):
     prefix_bytes = 2
     zeros_are_normal = False
     most_ahead = 16384
+    publishes = re.compile(rb"[\x80-\xff]." + _BEHIND_PREFIX, re.DOTALL)
     _KINDS = (None, "mark", "transient", "publish")
 
     def __init__(self, number: int, entry_count: int) -> None:
@@ -125,15 +131,18 @@ class _Reader:
         self._data = b""
         self._unmarked: set[int] = set()
         """Published without their own mark."""
-        self._in_doubt: deque[tuple[int, int]] = deque(maxlen=_IN_DOUBT)
-        """The last ones of these since a publish with its mark: sequence id, and where it ends."""
+        self._believed = 0
+        """Where the last publish with its own mark ends."""
 
     def run(self) -> None:
         at, size = 0, self._file.size
         while True:
             at, reason = self._chain(at)
-            inside = self._inside_doubtful()
-            if inside is not None:
+            start = max(self._believed, at - _OUT_OF_STEP)
+            inside = self._inside(start, at)
+            if inside < at:
+                self._believed = inside + 1
+                self._note(start, "marks reach into a publish")
                 at = inside
                 continue
             if at >= size:
@@ -143,7 +152,7 @@ class _Reader:
                     self._note(at, f"{size - at} zero bytes up to the end of the file are no records")
                 return
             self._note(at, reason)
-            at = self._resume(at + 1, size)
+            at = self._resume(at + 1)
 
     def _chain(self, at: int) -> tuple[int, str]:
         """Reads records up to the end of the file or the first place that makes no sense, and says why it makes none."""
@@ -166,12 +175,8 @@ class _Reader:
             if kind == "ack" or (kind == "mark" and seq_id in facts.delivered):
                 facts.acked.add(seq_id)
             else:
-                if seq_id not in facts.published:
-                    if (inside := self._inside_doubtful()) is not None:
-                        at = inside
-                        continue
-                    if kind == "mark" and self.damaged_at is None:
-                        self._note(at, "a mark comes before its publish")
+                if kind == "mark" and seq_id not in facts.published and self.damaged_at is None:
+                    self._note(at, "a mark comes before its publish")
                 facts.delivered.add(seq_id)
             at += width
         return at, ""
@@ -193,10 +198,12 @@ class _Reader:
             if problem:
                 return at, problem
             if stop != body + embedded:
-                if self._resume(at + 1, stop, inside=True) < stop:
+                if self._inside(at + 1, stop) < stop:
                     return at, "a publish reaches into the next one"
                 self._note(at, "the size of an embedded message is wrong")
         marked = self._bytes(stop, width) == own_mark
+        if not marked and self._inside(at + 1, stop) < stop:
+            return at, "a publish reaches into the next one"
         facts = self.facts
         if seq_id in facts.published:
             problem = f"sequence id {seq_id} is published twice"
@@ -215,25 +222,28 @@ class _Reader:
         if marked:
             facts.delivered.add(seq_id)
             self._unmarked.discard(seq_id)
-            self._in_doubt.clear()
+            self._believed = max(self._believed, stop + width)
             return stop + width, ""
         self._unmarked.add(seq_id)
-        self._in_doubt.append((seq_id, stop))
         return stop, ""
 
-    def _inside_doubtful(self) -> int | None:
-        """Where a record begins that one of the last publishes, which are in doubt, took for its own; they are taken back then."""
-        doubtful = [(self.facts.published[seq_id], stop) for seq_id, stop in self._in_doubt]
-        self._in_doubt.clear()
-        for place, (entry, stop) in enumerate(doubtful):
-            inside = self._resume(entry.offset + 1, stop, inside=True)
-            if inside < stop:
-                self._note(entry.offset, "a publish reaches into the next one")
-                for false, _ in doubtful[place:]:
-                    del self.facts.published[false.seq_id]
-                    self._unmarked.discard(false.seq_id)
-                return inside
-        return None
+    def _inside(self, at: int, limit: int) -> int:
+        """The first place before `limit` where a publish begins that tells its own end, by its mark or its message."""
+        width = self._layout.prefix_bytes
+        while at < limit:
+            self._load(at, WINDOW // 2)
+            data = self._data
+            window = len(data) if at + len(data) >= self._file.size else len(data) - WINDOW // 4
+            stop = min(window, limit - at)
+            place = 0
+            while place < stop and (match := self._layout.publishes.search(data, place, stop + _HEAD_AND_FIRST + width)):
+                place = match.start()
+                found = self._layout.prefix(data, place)
+                if place < stop and found is not None and self._certain(place, found[1], tells_its_end=True):
+                    return at + place
+                place += 1
+            at += max(1, window)
+        return limit
 
     def _doubtful(self, body: int, stop: int, size: int, own_mark: bytes) -> tuple[str, int]:
         """A publish without its own mark behind it: what is wrong with it if anything is, and where it really ends."""
@@ -260,33 +270,32 @@ class _Reader:
             return "a publish is torn", stop  # zeros may have replaced the end of the body
         return "", stop
 
-    def _resume(self, at: int, limit: int, *, inside: bool = False) -> int:
-        """The next place from `at` on where a record certainly begins, or `limit`.
-
-        Inside a publish only one that tells its own end counts: one byte beside a record with zeros in it there seems to
-        be another.
-        """
+    def _resume(self, at: int) -> int:
+        """The next place from `at` on where a record certainly begins, or the end of the file."""
         width = self._layout.prefix_bytes
-        while at < limit:
+        while at < self._file.size:
             self._load(at, WINDOW // 2)
             data = self._data
             last = at + len(data) >= self._file.size
             window = len(data) - (0 if last else WINDOW // 4)
-            for place in range(min(window, limit - at)):
+            for place in range(window):
                 found = self._layout.prefix(data, place)
                 if found is None or place + width > len(data):
                     continue
                 kind, seq_id = found
                 if kind in {"publish", "transient"}:
-                    if self._certain(place, seq_id, tells_its_end=inside):
+                    if self._certain(place, seq_id, tells_its_end=False):
                         return at + place
-                elif self._marks_follow(place, inside=inside):
+                elif self._marks_follow(place):
                     return at + place
             at += max(1, window)
-        return limit
+        return self._file.size
 
     def _certain(self, place: int, seq_id: int, *, tells_its_end: bool) -> bool:
-        """Whether a whole publish stands at a place of the window: its message or its own mark ends it."""
+        """Whether a whole publish stands at a place of the window: its message or its own mark ends it.
+
+        One of before 3.10 without a message tells neither; a byte beside one with zeros in it there seems to be another.
+        """
         width = self._layout.prefix_bytes
         body = place + width + _RECORD.size
         if body > len(self._data):
@@ -325,7 +334,7 @@ class _Reader:
             return False
         return not embedded or self._data[body : body + 1] in _FIRST_BYTES
 
-    def _marks_follow(self, place: int, *, inside: bool) -> bool:
+    def _marks_follow(self, place: int) -> bool:
         """Whether marks of known messages follow, up to the end of the file or a whole publish."""
         data, width = self._data, self._layout.prefix_bytes
         for at in range(place, len(data), width):
@@ -333,7 +342,7 @@ class _Reader:
             if found is None:
                 return False
             if found[0] in {"publish", "transient"}:
-                return self._certain(at, found[1], tells_its_end=inside)
+                return self._certain(at, found[1], tells_its_end=False)
             if found[1] not in self.facts.published:
                 return False
         return self._base + len(data) >= self._file.size

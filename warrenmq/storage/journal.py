@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 
 from warrenmq.storage.index_record import lengths_agree
 from warrenmq.storage.segment import Facts
-from warrenmq.storage.torn import Damage, in_doubt
+from warrenmq.storage.torn import OUT_OF_STEP, Damage, in_doubt
 
 if TYPE_CHECKING:
     from warrenmq.storage.disk import Disk, File
@@ -226,8 +226,7 @@ class Replay:
     """What a journal file says: facts by segment number, and what had to be left out.
 
     Half a record that was copied to a wrong place claims bytes of the next ones.  So a publish without its own deliver is
-    in doubt: it is taken back if nothing in step follows it and a whole one begins inside it, and it gives way to a
-    whole one of its sequence id.
+    none if a whole one begins inside it, and it gives way to a whole one of its sequence id.
     """
 
     def __init__(self, data: bytes, entry_count: int) -> None:
@@ -242,22 +241,18 @@ class Replay:
         self._last_ack_is_new = False
         self._unmarked: set[int] = set()
         """Sequence ids published without their own deliver behind them."""
-        self._doubtful: list[int] = []
-        """Where the last ones of these begin since a publish with its deliver."""
-        self._next = 0
-        """Where actions go on behind one that makes no sense, if that is known."""
+        self._believed = 0
+        """Where the last publish with its deliver ends."""
         self._entry_count = entry_count
         zeros = len(data.rstrip(b"\x00"))
         position, reason = self._run(data, 0)
-        while True:
-            start, resume = self._inside(data)
-            if resume:
-                self.damage.append(Damage(start, resume - start, "a publish reaches into the next one"))
-            elif position < zeros:
-                resume = self._next or _next_publish(data, position + 1)
-                self.damage.append(Damage(position, resume - position, reason))
-            else:
-                break
+        while position < zeros:
+            # actions before bytes that make no sense may have been the head of a publish
+            inside = _next_publish(data, max(self._believed, position - OUT_OF_STEP), position)
+            resume = inside if inside < position else _next_publish(data, position + 1)
+            self._believed = max(self._believed, resume + 1)
+            start = min(position, inside)
+            self.damage.append(Damage(start, max(resume - start, 1), reason))
             position, reason = self._run(data, resume)
         if zeros <= position < len(data):
             self._distrust_last(data, position)
@@ -269,8 +264,6 @@ class Replay:
         end = len(data)
         reason = "an action is cut off"
         highest = self.next_seq_id - 1
-        self._doubtful = []
-        self._next = 0
         while position + _ACTION_BYTES <= end:
             (action,) = _unpack_action(data, position)
             seq_id = action & _SEQ_ID
@@ -286,10 +279,6 @@ class Replay:
                 facts.acked.add(relative)
                 position += _ACTION_BYTES
             elif action >= _DELIVER:
-                if self._doubtful and relative not in facts.published:
-                    reason = "a deliver without a publish follows a publish without a deliver"
-                    self._next = position + _ACTION_BYTES
-                    break
                 facts.delivered.add(relative)
                 position += _ACTION_BYTES
             else:
@@ -306,6 +295,9 @@ class Replay:
                     reason = "a message id is zero"
                     break
                 marked = data.startswith(_pack_action(_DELIVER | seq_id), stop)
+                if not marked and _next_publish(data, position + 1, stop) < stop:
+                    reason = "a publish reaches into the next one"
+                    break
                 if relative in facts.published:
                     if not (marked and seq_id in self._unmarked):
                         reason = f"sequence id {seq_id} is published twice"
@@ -315,31 +307,15 @@ class Replay:
                 if action & _TRANSIENT:
                     facts.transient.add(relative)
                 if marked:
-                    self._doubtful.clear()
+                    self._believed = max(self._believed, stop + _ACTION_BYTES)
                 else:
                     self._unmarked.add(seq_id)
-                    self._doubtful.append(position)
                 self._last_publish, position = position, stop
             highest = max(highest, seq_id)
             self.actions += 1
         self.next_seq_id = highest + 1
         self.end = position
         return position, reason
-
-    def _inside(self, data: bytes) -> tuple[int, int]:
-        """A doubtful publish, and where a whole one begins that it took for its own; zeros if there is none.
-
-        It is taken back then, with those behind it, which would not have been found without it.
-        """
-        for place, start in enumerate(self._doubtful):
-            number, relative = divmod(_unpack_action(data, start)[0] & _SEQ_ID, self._entry_count)
-            stop = start + _ACTION_BYTES + len(self.facts[number].published[relative])
-            if (inside := _next_publish(data, start + 1, stop)) < stop:
-                for each in self._doubtful[place:]:
-                    self._take_back(_unpack_action(data, each)[0] & _SEQ_ID)
-                self._last_publish = -1
-                return start, inside
-        return 0, 0
 
     def _take_back(self, seq_id: int) -> None:
         """A publish was none; deliver and ack of its sequence id are left as they are: they were actions of their own."""

@@ -3,9 +3,8 @@
 Without a checksum, damage shows as a record that cannot be: a prefix 00, lengths that disagree, a mark without a publish.
 What is behind such bytes is still to be found, since a whole publish with its deliver mark is hardly ever seen by chance.
 
-Half a record that was copied to a wrong place claims bytes of the next ones.  So a publish without its own mark is in
-doubt: it is taken back if nothing in step follows it and a whole one begins inside it, and it gives way to a whole one of
-its position.
+Half a record that was copied to a wrong place claims bytes of the next ones.  So a publish without its own mark is none
+if a whole one begins inside it, and it gives way to a whole one of its position.
 """
 
 from __future__ import annotations
@@ -13,15 +12,12 @@ from __future__ import annotations
 import re
 from operator import ne
 from struct import Struct
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from warrenmq.storage.index_record import HEADER_BYTES, lengths_agree
 from warrenmq.storage.segment import MARK, MARK_BYTES, PERSISTENT, PUBLISH, RELATIVE, Facts, pack_prefix
 from warrenmq.storage.stored_message import bin_header
-from warrenmq.storage.torn import Damage, in_doubt
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from warrenmq.storage.torn import OUT_OF_STEP, Damage, in_doubt
 
 _PUBLISH_BYTES = MARK_BYTES + HEADER_BYTES
 _unpack_sizes = Struct(">26xII").unpack_from  # of the body and of the embedded message
@@ -48,8 +44,8 @@ class _Stop(NamedTuple):
     reason: str
     next: int = 0
     """Where records follow for certain, if that is known."""
-    doubtful: Sequence[int] = ()
-    """Where the run's last publishes begin since one that has its own mark behind it."""
+    believed: int = 0
+    """Where the last publish with its own mark ends."""
 
 
 def parse(data: bytes, entry_count: int) -> tuple[Facts, list[Damage]]:
@@ -60,37 +56,18 @@ def parse(data: bytes, entry_count: int) -> tuple[Facts, list[Damage]]:
     facts = Facts()
     damage: list[Damage] = []
     unmarked: set[int] = set()
+    believed = 0
     stop = _parse_run(data, 0, entry_count, facts, unmarked)
-    while True:
-        start, resume = _inside(data, stop.doubtful, facts)
-        if resume:
-            damage.append(Damage(start, resume - start, "a publish reaches into the next one"))
-        elif stop.position < len(data):
-            resume = stop.next or _next_publish(data, stop.position + 1)
-            damage.append(Damage(stop.position, resume - stop.position, stop.reason))
-        else:
-            return facts, damage
+    while stop.position < len(data):
+        # marks before bytes that make no sense may have been the head of a publish
+        believed = max(believed, stop.believed)
+        inside = _next_publish(data, max(believed, stop.position - OUT_OF_STEP), stop.position)
+        start = min(stop.position, inside)
+        resume = inside if inside < stop.position else stop.next or _next_publish(data, stop.position + 1)
+        believed = max(believed, resume + 1)
+        damage.append(Damage(start, max(resume - start, 1), stop.reason))
         stop = _parse_run(data, resume, entry_count, facts, unmarked)
-
-
-def _inside(data: bytes, doubtful: Sequence[int], facts: Facts) -> tuple[int, int]:
-    """A doubtful publish, and where a whole one begins that it took for its own; zeros if there is none.
-
-    It is taken back then, with those behind it, which would not have been found without it.
-    """
-    for place, start in enumerate(doubtful):
-        stop = start + MARK_BYTES + len(facts.published[_relative(data, start)])
-        if (inside := _next_publish(data, start + 1, stop)) < stop:
-            for each in doubtful[place:]:
-                del facts.published[_relative(data, each)]
-                for other in (facts.transient, facts.delivered, facts.acked):
-                    other.discard(_relative(data, each))
-            return start, inside
-    return 0, 0
-
-
-def _relative(data: bytes, position: int) -> int:
-    return int.from_bytes(data[position : position + MARK_BYTES], "big") & RELATIVE
+    return facts, damage
 
 
 def _parse_run(data: bytes, position: int, entry_count: int, facts: Facts, unmarked: set[int]) -> _Stop:
@@ -98,35 +75,37 @@ def _parse_run(data: bytes, position: int, entry_count: int, facts: Facts, unmar
     published, transient, delivered, acked = facts.published, facts.transient, facts.delivered, facts.acked
     end = len(data)
     last_publish = last_size = look_again = -1
-    doubtful: list[int] = []
+    believed = 0
     last_mark: set[int] | None = None  # what it was new to
     while position + MARK_BYTES <= end:
         prefix = data[position] << 8 | data[position + 1]
         relative = prefix & RELATIVE
         if relative >= entry_count:
             reason = f"position {relative} is outside a segment of {entry_count} entries"
-            return _Stop(position, reason, doubtful=doubtful)
+            return _Stop(position, reason, believed=believed)
         if prefix >= PUBLISH:
             body = position + _PUBLISH_BYTES
             if body > end:
-                return _Stop(position, "a publish is cut off", doubtful=doubtful)
+                return _Stop(position, "a publish is cut off", believed=believed)
             size, embedded_size = _unpack_sizes(data, position)
             if size == last_size and position >= look_again:
                 after = _parse_alike(data, position, entry_count, facts)
                 look_again = after + _ALIKE * (_PUBLISH_BYTES + embedded_size)
                 if after > position:
                     position, last_publish, last_mark = after, -1, delivered
-                    doubtful.clear()
+                    believed = after
                     continue
             stop = body + embedded_size
             if stop > end or (embedded_size and not lengths_agree(data, body, stop, size)):
                 reason = "a publish is cut off, or one of its lengths is wrong"
-                return _Stop(position, reason, doubtful=doubtful)
+                return _Stop(position, reason, believed=believed)
             marked = data.startswith(pack_prefix(MARK | relative), stop)
+            if not marked and _next_publish(data, position + 1, stop) < stop:
+                return _Stop(position, "a publish reaches into the next one", believed=believed)
             if relative in published:
                 if not (marked and relative in unmarked):
                     behind = stop + MARK_BYTES if marked else 0
-                    return _Stop(position, f"position {relative} is published twice", behind, doubtful)
+                    return _Stop(position, f"position {relative} is published twice", behind, believed)
                 for each in (transient, delivered, acked, unmarked):
                     each.discard(relative)
             published[relative] = data[position + MARK_BYTES : stop]
@@ -138,10 +117,9 @@ def _parse_run(data: bytes, position: int, entry_count: int, facts: Facts, unmar
                 position += MARK_BYTES
                 delivered.add(relative)
                 last_mark = delivered
-                doubtful.clear()
+                believed = position
             else:
                 unmarked.add(relative)
-                doubtful.append(last_publish)
         elif prefix >= MARK:
             if relative in delivered:
                 last_mark = acked if relative not in acked else None
@@ -152,17 +130,12 @@ def _parse_run(data: bytes, position: int, entry_count: int, facts: Facts, unmar
             elif not _in_step(data, position + MARK_BYTES):
                 # where records follow, only the publish of this mark was damaged, and it is set aside already
                 reason = "a mark without a publish is followed by bytes that are no record"
-                return _Stop(position, reason, doubtful=doubtful)
-            elif doubtful:
-                reason = "a mark without a publish follows a publish without a mark"
-                return _Stop(position, reason, position + MARK_BYTES, doubtful)
+                return _Stop(position, reason, believed=believed)
             position += MARK_BYTES
         else:
             start = _distrust_last(data, position, facts, last_publish, last_mark)
-            if doubtful[-1:] == [start]:
-                doubtful.pop()
-            return _Stop(start, "no record begins with the bits 00", doubtful=doubtful)
-    return _Stop(position, "a record is cut off", doubtful=doubtful)
+            return _Stop(start, "no record begins with the bits 00", believed=believed)
+    return _Stop(position, "a record is cut off", believed=believed)
 
 
 def _parse_alike(data: bytes, position: int, entry_count: int, facts: Facts) -> int:

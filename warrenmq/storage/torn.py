@@ -11,6 +11,9 @@ from typing import NamedTuple
 SECTOR = 512
 """What a disk writes as a whole."""
 
+OUT_OF_STEP = 256
+"""Bytes that may be read as actions or marks before damage shows, though they are none."""
+
 
 class Damage(NamedTuple):
     """Bytes of a file that make no sense."""
