@@ -112,6 +112,8 @@ def _value_and_type(value: Any) -> str:
 
 
 def _quoted(value: Any) -> str:
+    if value is None:  # undefined, as a missing one
+        return "none"
     return f"'{value}'" if isinstance(value, str) else f"'{_term(value)}'"
 
 

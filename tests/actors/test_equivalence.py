@@ -48,7 +48,7 @@ def test_a_queue_with_other_properties_is_refused(change: dict[str, Any], receiv
         ("x-max-length", 10, 10.0, ("'10.0'", "'10'")),
         ("x-max-length", 10, "10", ("'10'", "'10'")),
         ("x-max-length", 1, True, ("'true'", "'1'")),
-        ("x-max-length", 10, None, ("'undefined'", "'10'")),
+        ("x-max-length", 10, None, ("none", "'10'")),
         ("x-max-length", 10, NONE, ("none", "the value '10' of type 'signedint'")),
         ("x-expires", NONE, 1 << 31, ("the value '2147483648' of type 'long'", "none")),
         ("x-dead-letter-exchange", NONE, "dlx", ("the value 'dlx' of type 'longstr'", "none")),
