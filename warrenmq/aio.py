@@ -221,9 +221,11 @@ class Queue:
                 return None
 
     def consume(self, prefetch: int = DEFAULT_PREFETCH, no_ack: bool = False, *,
-                exclusive: bool = False) -> Consumer:  # fmt: skip
-        """An async iterator over deliveries, and an async context manager; it subscribes at the first use."""
-        return Consumer(self._broker, self.name, prefetch, no_ack=no_ack, exclusive=exclusive)
+                exclusive: bool = False, priority: int = 0) -> Consumer:  # fmt: skip
+        """As `warrenmq.broker.Queue.consume`: an async iterator over deliveries, and an async context manager; it
+        subscribes at the first use.
+        """
+        return Consumer(self._broker, self.name, prefetch, no_ack=no_ack, exclusive=exclusive, priority=priority)
 
     def __str__(self) -> str:
         return self.name
@@ -254,20 +256,22 @@ class _WakingChannel:
 class Consumer:
     """Deliveries for `async for`; acks are ordinary methods of the delivery, they never wait."""
 
-    def __init__(self, broker: Broker, queue: str, prefetch: int, *, no_ack: bool, exclusive: bool) -> None:
+    def __init__(self, broker: Broker, queue: str, prefetch: int, *, no_ack: bool, exclusive: bool,
+                 priority: int) -> None:  # fmt: skip
         self._broker = broker
-        self._options = queue, prefetch, no_ack, exclusive
+        self._options = queue, prefetch, no_ack, exclusive, priority
         self._consumer: _Consumer | None = None
         self._channel: _WakingChannel | None = None
         self._ready: deque[Delivery] = deque()
 
     async def _started(self) -> tuple[_Consumer, _WakingChannel]:
         if self._consumer is None or self._channel is None:
-            queue, prefetch, no_ack, exclusive = self._options
+            queue, prefetch, no_ack, exclusive, priority = self._options
             broker = self._broker.sync
             channel = self._channel = _WakingChannel(broker.runtime.channel())
             self._consumer = await asyncio.to_thread(
-                lambda: _Consumer(broker, queue, prefetch, no_ack=no_ack, exclusive=exclusive, channel=channel)
+                lambda: _Consumer(broker, queue, prefetch, no_ack=no_ack, exclusive=exclusive, priority=priority,
+                                  channel=channel)
             )
         return self._consumer, self._channel
 

@@ -136,13 +136,14 @@ class Delivery:
 class Consumer:
     """An iterator over deliveries, and a context manager; ends when it is cancelled or the broker closes."""
 
-    def __init__(self, broker: Broker, queue: str, prefetch: int, *, no_ack: bool, exclusive: bool,
+    def __init__(self, broker: Broker, queue: str, prefetch: int, *, no_ack: bool, exclusive: bool, priority: int,
                  channel: Channel | None = None) -> None:  # fmt: skip
         self._broker = broker
         self.queue = queue
         self._prefetch = prefetch
         self._no_ack = no_ack
         self._exclusive = exclusive
+        self._priority = priority
         self._channel = channel or broker.runtime.channel()
         """Deliveries, DOWN or CLOSED, from the queue's thread to the application's."""
         self._batch: list[Fetched] = []
@@ -253,7 +254,7 @@ class Consumer:
     def _subscribe(self) -> Subscription:
         consumer_id = self._broker.next_consumer_id()
         channel = self._channel
-        request = Consume(consumer_id, channel, self._prefetch, self._no_ack, self._exclusive)
+        request = Consume(consumer_id, channel, self._prefetch, self._no_ack, self._exclusive, priority=self._priority)
         _, ref = self._broker.call_queue(self.queue, request)
         self._death_notice = inbox_of(ref).on_close(lambda _reason: channel.put(DOWN))
         if not self._broker.is_open:

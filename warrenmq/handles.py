@@ -69,16 +69,17 @@ class Queue:
         return Delivery(subscription, reply.tag, reply.message)
 
     def consume(self, prefetch: int = DEFAULT_PREFETCH, no_ack: bool = False, *,
-                exclusive: bool = False) -> Consumer:  # fmt: skip
+                exclusive: bool = False, priority: int = 0) -> Consumer:  # fmt: skip
         """An iterator over deliveries, up to `prefetch` of them unacked (0 = no limit).
 
         With `no_ack` a message is gone once it is delivered.  An exclusive consumer shares with nobody
-        (AccessRefused otherwise).
+        (AccessRefused otherwise).  One of a lower `priority` gets messages only while all above it hold as many as
+        they may (x-priority).
         """
         if prefetch < 0:
             msg = f"prefetch is {prefetch}; use 0 for no limit, or how many deliveries may be unacked"
             raise PreconditionFailed(msg)
-        return Consumer(self._broker, self.name, prefetch, no_ack=no_ack, exclusive=exclusive)
+        return Consumer(self._broker, self.name, prefetch, no_ack=no_ack, exclusive=exclusive, priority=priority)
 
     def info(self) -> QueueInfo:
         """What the queue's process knows of itself (see QueueInfo)."""

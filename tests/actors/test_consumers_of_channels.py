@@ -239,6 +239,13 @@ def test_a_slow_client_is_sent_no_more_than_the_unsent_limit_even_if_it_cancels(
     assert place.queue.info().ready == 0
 
 
+def test_a_python_consumer_has_a_priority_too(place: Place) -> None:
+    with place.queue.consume() as low, place.queue.consume(prefetch=2, priority=1) as high:
+        place.publish(0, 1, 2)
+        assert [delivery.body for delivery in high.take(9, 0)] == [b"0", b"1"]
+        assert [delivery.body for delivery in low.take(9, 0)] == [b"2"]
+
+
 def test_consumers_can_be_listed(place: Place) -> None:
     channel = place.channel()
     channel.consume("q", prefetch=3, priority=2, tag="ctag")
