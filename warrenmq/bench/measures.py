@@ -82,33 +82,39 @@ def publish_one_traced(directory: str, scale: Scale) -> Numbers:
 
 
 def round_trip(directory: str, scale: Scale) -> Numbers:
-    """Publish and wait for the confirm, in turn with the disk's own round trip: a bare write and fdatasync."""
-    ours: list[float] = []
-    bare: list[float] = []
+    """Publish and wait for the confirm; in turn, both profiles and the disk's own round trip: a bare write and fdatasync."""
+    times: dict[str, list[float]] = {"modern": [], "classic": [], "bare": []}
     bodies = _bodies()
     file = os.open(os.path.join(directory, "bare"), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+
+    def bare(body: bytes) -> None:
+        os.write(file, body)
+        os.fdatasync(file)
+
     try:
-        with _queue(directory) as queue:
-            end = clock() + 2 * scale.seconds
+        with (
+            _queue(os.path.join(directory, "2"), settings=Settings(profile="modern")) as modern,
+            _queue(os.path.join(directory, "1"), settings=Settings(profile="classic")) as classic,
+        ):
+            ways: dict[str, Callable[[bytes], object]] = {
+                "modern": lambda body: modern.publish(body).result(PATIENCE),
+                "classic": lambda body: classic.publish(body).result(PATIENCE),
+                "bare": bare,
+            }
+            end = clock() + 3 * scale.seconds
             while clock() < end:
-                for body in islice(bodies, 50):
-                    started = clock()
-                    queue.publish(body).result(PATIENCE)
-                    ours.append(clock() - started)
-                for body in islice(bodies, 50):
-                    started = clock()
-                    os.write(file, body)
-                    os.fdatasync(file)
-                    bare.append(clock() - started)
+                for name, way in ways.items():
+                    for body in islice(bodies, 50):
+                        started = clock()
+                        way(body)
+                        times[name].append(clock() - started)
     finally:
         os.close(file)
-    return {
-        "p50_us": _percentile(ours, 50) * 1e6,
-        "p99_us": _percentile(ours, 99) * 1e6,
-        "bare_p50_us": _percentile(bare, 50) * 1e6,
-        "bare_p99_us": _percentile(bare, 99) * 1e6,
-        "ratio": _percentile(ours, 50) / _percentile(bare, 50),
-    }
+    median = {name: _percentile(each, 50) for name, each in times.items()}
+    found = {f"{name}_p50_us": each * 1e6 for name, each in median.items()}
+    found |= {f"{name}_p99_us": _percentile(each, 99) * 1e6 for name, each in times.items()}
+    found |= {f"{name}_ratio": median[name] / median["bare"] for name in ("modern", "classic")}
+    return found | {"modern_to_classic": median["modern"] / median["classic"]}
 
 
 def paced(directory: str, scale: Scale) -> Numbers:
@@ -193,19 +199,19 @@ def backlog(directory: str, scale: Scale) -> Numbers:
 
 
 def long_backlog_memory_target(directory: str, scale: Scale) -> Numbers:
-    """`_long_backlog` with queues that page by a memory target."""
-    return _long_backlog(directory, scale, "memory_target")
+    """`_long_backlog` with queues that page by a memory target, as those of the classic profile."""
+    return _long_backlog(directory, scale, "classic")
 
 
 def long_backlog_read_ahead(directory: str, scale: Scale) -> Numbers:
-    """`_long_backlog` with queues that read ahead."""
-    return _long_backlog(directory, scale, "read_ahead")
+    """`_long_backlog` with queues that read ahead, as those of the modern profile."""
+    return _long_backlog(directory, scale, "modern")
 
 
-def _long_backlog(directory: str, scale: Scale, behaviour: str) -> Numbers:
+def _long_backlog(directory: str, scale: Scale, profile: str) -> Numbers:
     """A backlog five times as long as the other one (a million), in one queue, and its drain: memory of the process."""
     count = 5 * scale.backlog
-    with _queue(directory, settings=Settings(queue_paging=behaviour)) as queue:
+    with _queue(directory, settings=Settings(profile=profile)) as queue:
         started = clock()
         _publish_batches(queue, count)
         filled = clock() - started
