@@ -256,9 +256,10 @@ class QueueConsumers:
             for consumer, count in alike:
                 hand = messages[at : at + count]
                 at += count
+                consumer.claimed -= len(hand)
                 if len(hand) < count:
                     consumer.give_back(count - len(hand))
-                consumer.claimed -= len(hand)
+                    self._unblock(consumer.channel)  # it may have been found full of what it did not get
                 if hand:
                     yield consumer, hand
 
