@@ -13,35 +13,27 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pykka import ActorDeadError, Timeout
 
-from warrenmq.actor_calls import ActorCalls
 from warrenmq.actors.alarm import RABBIT_ALARM, GetAlarms
 from warrenmq.actors.confirms import Confirm
 from warrenmq.actors.disk_monitor import RABBIT_DISK_MONITOR, SetDiskFreeLimit
 from warrenmq.actors.message_sender import MessageIds
 from warrenmq.actors.msg_store_messages import Statistics
-from warrenmq.actors.queue_messages import Drain, Info, Purge
+from warrenmq.actors.queue_messages import Drain, Info
 from warrenmq.actors.vhost import Vhost, queue_name
-from warrenmq.actors.vhost_messages import (
-    Bind,
-    DeclareExchange,
-    DeclareQueue,
-    DeleteExchange,
-    DeleteQueue,
-    Unbind,
-)
 from warrenmq.actors.vm_memory_monitor import VM_MEMORY_MONITOR, SetVmMemoryHighWatermark
 from warrenmq.consumer import CLOSED
-from warrenmq.errors import BrokerClosed, Error, NotFound, PreconditionFailed
+from warrenmq.declarations import Declarations
+from warrenmq.errors import BrokerClosed, Error, NotFound
 from warrenmq.handles import Exchange, Queue
 from warrenmq.log import Log
 from warrenmq.publisher import Publishing
-from warrenmq.routing import Binding, ExchangeSpec, Router
+from warrenmq.routing import Router
 from warrenmq.run_trace import RunTrace
 from warrenmq.runtime import Threads
 from warrenmq.runtime.life import inbox_of
 from warrenmq.settings import Settings
 from warrenmq.stats import ActorStats, QueueStats, Stats, StoreStats, alarm_stats
-from warrenmq.storage.definitions import Definitions, QueueRecord
+from warrenmq.storage.definitions import Definitions
 from warrenmq.storage.directory import DataDirectory
 from warrenmq.storage.disk import RealDisk
 from warrenmq.storage.memory import RealMemory
@@ -50,7 +42,6 @@ from warrenmq.supervisors.broker_sup import (
     PERSISTENT_STORE,
     RABBIT_SUP,
     TRANSIENT_STORE,
-    VHOST_PROCESS,
     RabbitSup,
 )
 from warrenmq.transaction import Transaction
@@ -98,13 +89,14 @@ def open(  # noqa: A001  # the promised name
                   RealMemory(), None if trace is None else str(trace), vhost)  # fmt: skip
 
 
-class Broker(ActorCalls):
+class Broker(Declarations):
     """An open data directory; also a context manager.  All methods may be called from any thread."""
 
     def __init__(self, path: str, settings: Settings, runtime: Runtime, disk: Disk, memory: Memory,
                  trace: str | Recorder | None = None, vhost: str = "/",
                  directory: DataDirectory | None = None) -> None:  # fmt: skip
         """Use `open`; `directory` is given by who owns it and serves another of its virtual hosts."""
+        super().__init__()
         self.path = path
         self.settings = settings
         self.runtime = runtime
@@ -116,7 +108,6 @@ class Broker(ActorCalls):
         """Why the supervision tree ended by itself; None while it stands."""
         self.consumers: dict[int, Channel] = {}
         """Channels of running consumers, to be told when the broker closes."""
-        self._exclusive_queues: list[str] = []
         self._trace: RunTrace | None = None
         try:
             vhost_directory = self._directory.vhost(vhost)
@@ -137,76 +128,6 @@ class Broker(ActorCalls):
             raise
         inbox_of(self._root).on_close(self._root_ended)
         log.info("broker open", path=path, boot=boot, queues=len(definitions.queues))
-
-    # -- declarations
-
-    def declare_queue(self, name: str = "", *, durable: bool = True, exclusive: bool = False,
-                      auto_delete: bool = False, arguments: Mapping[str, Any] | None = None) -> Queue:  # fmt: skip
-        """Have a queue; a durable one is on disk when this returns.
-
-        An empty name is replaced by one of the broker's ("amq.gen-...").  An exclusive queue lives as long as this
-        Broker and is not durable.  Arguments that RabbitMQ's classic queues know (x-message-ttl, x-dead-letter-exchange
-        and so on) are checked, others are kept.  Raises PreconditionFailed when a queue of this name exists with other
-        properties or an argument is wrong, AccessRefused for names that begin with "amq.", ResourceLocked when the queue is
-        exclusive to somebody else.
-        """
-        record = QueueRecord(name, durable, exclusive, auto_delete, dict(arguments or {}))
-        name = self.call_named(VHOST_PROCESS, DeclareQueue(record))
-        if exclusive:
-            self._exclusive_queues.append(name)
-        return Queue(self, name)
-
-    def declare_exchange(self, name: str, type: str = "direct", *, durable: bool = True,
-                         auto_delete: bool = False, internal: bool = False,
-                         arguments: Mapping[str, Any] | None = None) -> Exchange:  # fmt: skip
-        """Have an exchange of type "direct", "fanout", "topic" or "headers"; a durable one is on disk when this returns.
-
-        An auto-delete exchange goes when the last binding goes that leads away from it.  Nobody can publish to an internal
-        one; messages come through bindings of other exchanges to it.  Argument "alternate-exchange" names the
-        exchange for messages that match nothing.  Raises PreconditionFailed when an exchange of this name exists with other
-        properties, AccessRefused for names that begin with "amq." and are not there, CommandInvalid for another type.
-        """
-        self.call_named(VHOST_PROCESS, DeclareExchange(ExchangeSpec(name, type, durable, auto_delete, internal, dict(arguments or {}))))
-        return Exchange(self, name)
-
-    def bind(self, destination: str | Queue | Exchange, source: str | Exchange, routing_key: str = "",
-             arguments: Mapping[str, Any] | None = None, *, destination_type: str | None = None) -> None:  # fmt: skip
-        """Route messages of exchange `source` to a queue or another exchange; on disk when this returns, if both are durable.
-
-        What `destination` is, its handle says; a name is a queue's, or with destination_type="exchange" an exchange's.
-        Which messages: by type of the source those with this routing key, all, those whose key fits the
-        pattern ("*" is one word, "#" any number), those whose headers fit the arguments ("x-match": "all", "any",
-        "all-with-x" or "any-with-x").  NotFound, AccessRefused for the default exchange, PreconditionFailed for a
-        wrong x-match.
-        """
-        self.call_named(VHOST_PROCESS, Bind(_binding(destination, source, routing_key, arguments, destination_type)))
-
-    def unbind(self, destination: str | Queue | Exchange, source: str | Exchange, routing_key: str = "",
-               arguments: Mapping[str, Any] | None = None, *, destination_type: str | None = None) -> None:  # fmt: skip
-        """Undo a binding, all of whose particulars have to be given again; no error when there is none (AMQP)."""
-        self.call_named(VHOST_PROCESS, Unbind(_binding(destination, source, routing_key, arguments, destination_type)))
-
-    def delete_queue(self, name: str | Queue, *, if_unused: bool = False, if_empty: bool = False) -> int:
-        """Delete a queue and its messages; returns how many were ready.  NotFound, PreconditionFailed."""
-        deleted = self.call_named(VHOST_PROCESS, DeleteQueue(str(name), if_unused, if_empty))
-        return int(deleted)
-
-    def delete_exchange(self, name: str | Exchange, *, if_unused: bool = False) -> None:
-        """Delete an exchange and its bindings; its queues stay, auto-delete exchanges that led to nothing else go.
-
-        NotFound, PreconditionFailed when it is used and must not be, AccessRefused for names that begin with "amq.".
-        """
-        self.call_named(VHOST_PROCESS, DeleteExchange(str(name), if_unused))
-
-    def purge(self, name: str | Queue) -> int:
-        """Drop all ready messages of a queue; returns how many.  Unacked ones stay."""
-        return int(self.call_queue(str(name), Purge())[0])
-
-    def queue(self, name: str) -> Queue:
-        """A queue that exists (AMQP's passive declare); NotFound when it does not."""
-        self.check_open()
-        self.vhost.check_exclusive_access(self.vhost.existing_queue(name), None)
-        return Queue(self, name)
 
     # -- publish
 
@@ -355,6 +276,14 @@ class Broker(ActorCalls):
 
     # -- for Queue, Consumer and Publishing
 
+    def queue_handle(self, name: str) -> Queue:
+        """A handle of a queue, whether it is there or not."""
+        return Queue(self, name)
+
+    def exchange_handle(self, name: str) -> Exchange:
+        """A handle of an exchange, whether it is there or not."""
+        return Exchange(self, name)
+
     def publishing(self) -> Publishing:
         """The calling thread's publishing side."""
         try:
@@ -381,13 +310,3 @@ class Broker(ActorCalls):
     def next_consumer_id(self) -> int:
         """A number for a consumer, unique in this broker."""
         return next(self._consumer_ids)
-
-
-def _binding(destination: str | Queue | Exchange, source: str | Exchange, routing_key: str,
-             arguments: Mapping[str, Any] | None, destination_type: str | None) -> Binding:  # fmt: skip
-    if destination_type is None:
-        destination_type = "exchange" if isinstance(destination, Exchange) else "queue"
-    elif destination_type not in ("queue", "exchange"):
-        msg = f"destination_type is {destination_type!r}; use 'queue' or 'exchange'"
-        raise PreconditionFailed(msg)
-    return Binding(str(destination), str(source), routing_key, dict(arguments or {}), destination_type)
