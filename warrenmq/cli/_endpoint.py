@@ -1,0 +1,14 @@
+"""What `publish` and `consume` share: which queue, and where it is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def add_endpoint(parser: Any) -> None:
+    parser.add_argument("queue", metavar="QUEUE")
+    where = parser.add_mutually_exclusive_group(required=True)
+    where.add_argument("--data", metavar="DIR", help="a data directory that no broker has open; it may be new")
+    where.add_argument(
+        "--url", metavar="URL", help="a running broker, RabbitMQ or `warrenmq serve`: amqp://USER:PASSWORD@HOST:PORT/VHOST"
+    )

@@ -1,0 +1,103 @@
+"""`warrenmq consume QUEUE`: its messages, each a line of stdout."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from contextlib import closing
+from enum import Enum, auto
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from warrenmq.cli._endpoint import add_endpoint
+from warrenmq.errors import CallerError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+
+PREFETCH = 500
+ACK_EVERY = 100
+PATIENCE = 0.5
+"""Seconds without a message after which it is asked whether the queue is empty."""
+
+
+class Empty(Enum):
+    """For a moment no message has come: because there is none, or because it takes its time."""
+
+    FOR_CERTAIN = auto()
+    PERHAPS = auto()
+
+
+if TYPE_CHECKING:
+    Messages = Generator[tuple[bytes, Callable[[], None]] | Empty]
+    """A body and how to ack it and all before it."""
+
+
+def add_parser(subparsers: Any) -> Any:
+    parser = subparsers.add_parser(
+        "consume",
+        help="take messages out of a queue, as lines of stdout",
+        description="Write the bodies of a queue's messages to stdout, each with a line end behind it, and acknowledge what was "
+        "written. Ends when the queue is empty. What was written and not yet acknowledged when this is killed comes again. "
+        "Exit status: 0, or 2 if there is no such queue.",
+    )
+    add_endpoint(parser)
+    parser.add_argument("--count", type=int, metavar="N", help="end after N messages")
+    parser.add_argument("--follow", action="store_true", help="when the queue is empty, wait for more")
+    return parser
+
+
+def run(args: argparse.Namespace) -> int:
+    if args.follow and args.data:
+        raise CallerError("while this has the directory nobody can publish into it, so --follow is for --url.")
+    if args.count == 0:
+        return 0
+    prefetch = PREFETCH if args.count is None else min(PREFETCH, args.count)
+    messages = _of_broker(args.url, args.queue, prefetch) if args.url else _of_directory(args.data, args.queue, prefetch)
+    with closing(messages):
+        _write(messages, args.count, follow=args.follow)
+    return 0
+
+
+def _write(messages: Messages, count: int | None, *, follow: bool) -> None:
+    """A message is acknowledged after it was written: with others, once they are many or the next one is not there yet."""
+    out, written, ack = sys.stdout.buffer, 0, None
+    for message in messages:
+        if isinstance(message, Empty):
+            last = message is Empty.FOR_CERTAIN and not follow
+        else:
+            body, ack = message
+            out.write(body + b"\n")
+            written += 1
+            last = written == count
+        if ack is not None and (last or isinstance(message, Empty) or written % ACK_EVERY == 0):
+            out.flush()
+            ack()
+            ack = None
+        if last:
+            return
+
+
+def _of_directory(data: str, name: str, prefetch: int) -> Messages:
+    import warrenmq
+
+    with warrenmq.open(data) as broker:
+        queue = broker.queue(name)
+        with queue.consume(prefetch) as consumer:
+            while True:
+                delivery = consumer.get(timeout=PATIENCE)
+                if delivery is not None:
+                    yield delivery.body, partial(delivery.ack, multiple=True)
+                else:
+                    yield Empty.FOR_CERTAIN if not queue.info().ready else Empty.PERHAPS
+
+
+def _of_broker(url: str, name: str, prefetch: int) -> Messages:
+    from warrenmq.remote import Subscription
+
+    with closing(Subscription(url, name, prefetch, PATIENCE)) as messages:
+        for message in messages:
+            if message is not None:
+                yield message
+            else:
+                yield Empty.FOR_CERTAIN if messages.is_empty() else Empty.PERHAPS

@@ -1,0 +1,75 @@
+"""`warrenmq publish QUEUE`: the lines of stdin, each a message."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import deque
+from contextlib import closing
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from warrenmq.cli._endpoint import add_endpoint
+from warrenmq.errors import NotFound
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from warrenmq.actors.confirms import Confirm
+
+WINDOW = 1000
+"""Messages that may be unconfirmed."""
+
+
+def add_parser(subparsers: Any) -> Any:
+    parser = subparsers.add_parser(
+        "publish",
+        help="put the lines of stdin into a queue",
+        description="Publish each line of stdin as a persistent message, without its line end, and wait until all are confirmed. "
+        "The queue is declared durable if it is not there. Exit status: 0 all are confirmed, 1 some are not, 2 usage error.",
+    )
+    add_endpoint(parser)
+    return parser
+
+
+def run(args: argparse.Namespace) -> int:
+    lines = _lines(sys.stdin.buffer)
+    published = _to_broker(args.url, args.queue, lines) if args.url else _to_directory(args.data, args.queue, lines)
+    print(f"{published} messages published to {args.queue}", file=sys.stderr)
+    return 0
+
+
+def _lines(file: BinaryIO) -> Iterator[bytes]:
+    for line in file:
+        yield line.removesuffix(b"\n").removesuffix(b"\r")
+
+
+def _to_directory(data: str, name: str, lines: Iterator[bytes]) -> int:
+    import warrenmq
+
+    confirms: deque[Confirm] = deque()
+    published = 0
+    with warrenmq.open(data) as broker:
+        try:
+            queue = broker.queue(name)  # whatever it was declared with
+        except NotFound:
+            queue = broker.declare_queue(name)
+        for published, line in enumerate(lines, 1):  # noqa: B007
+            confirms.append(queue.publish(line))
+            if len(confirms) > WINDOW:
+                confirms.popleft().result()
+        for confirm in confirms:
+            confirm.result()
+    return published
+
+
+def _to_broker(url: str, name: str, lines: Iterator[bytes]) -> int:
+    from warrenmq.remote import Remote
+
+    published = 0
+    with closing(Remote(url)) as remote:
+        if not remote.has_queue(name):
+            remote.declare_queue(name)
+        for published, line in enumerate(lines, 1):  # noqa: B007
+            remote.publish(name, line)
+        remote.flush()
+    return published

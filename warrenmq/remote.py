@@ -1,0 +1,277 @@
+"""Another broker, over AMQP 0-9-1: what `publish --url` and `recover --to amqp://` publish through.
+
+pika's connection for event loops, driven by whoever calls: each call runs the loop until what it waits for has come, so
+to the caller this blocks like any function, and still a thousand messages may be on their way unconfirmed (pika's
+blocking connection waits for each).  For one thread.
+
+    publish ──► at most WINDOW unconfirmed ──► confirms, perhaps many in one ──► flush returns
+                                               nack or return ──► flush raises Refused, the channel goes on
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from warrenmq.errors import AccessRefused, CallerError, Error, NotFound, PreconditionFailed
+
+try:
+    import pika  # type: ignore[import-untyped]
+except ModuleNotFoundError as missing:
+    raise CallerError("another broker is reached with pika; install warrenmq[client].") from missing
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+SCHEMES = ("amqp://", "amqps://")
+WINDOW = 1000
+"""Messages that may be unconfirmed."""
+WINDOW_BYTES = 16 << 20
+_PERSISTENT = 2
+_REFUSALS: dict[int, type[CallerError]] = {403: AccessRefused, 404: NotFound, 406: PreconditionFailed}
+
+
+class Unreachable(Error):
+    """The other broker is not there, or the connection to it broke."""
+
+
+class Refused(Error):
+    """The other broker did not take messages: it said so, or nobody would have got them."""
+
+
+class RawProperties(pika.BasicProperties):  # type: ignore[misc]  # pika has no types
+    """Property flags and list as they are to stand in the frame: nothing is decoded, so nothing can change."""
+
+    def __init__(self, raw: bytes) -> None:
+        super().__init__()
+        self._raw = raw
+
+    def encode(self) -> list[bytes]:
+        return [self._raw]
+
+
+class Remote:
+    """A connection with one channel in confirm mode, which is opened anew when the broker has closed it."""
+
+    def __init__(self, url: str, vhost: str | None = None) -> None:
+        """Connect; `vhost` is used instead of the URL's."""
+        self.parameters = _parameters(url)
+        if vhost is not None:
+            self.parameters.virtual_host = vhost
+        self._channel: Any = None
+        self._lost: BaseException | None = None
+        self._closed: BaseException | None = None
+        self._published = 0
+        self._unconfirmed: dict[int, int] = {}
+        """The size of each message that is on its way, by its number, in order."""
+        self._bytes = 0
+        self._nacked = 0
+        self._returned: dict[str, int] = {}
+        self._connection: Any = pika.SelectConnection(
+            self.parameters,
+            on_open_callback=self._woken,
+            on_open_error_callback=self._on_lost,
+            on_close_callback=self._on_lost,
+        )
+        try:
+            self._wait(lambda: self._connection.is_open)
+        except Error:
+            self._connection.ioloop.close()
+            raise
+
+    # -- declaring
+
+    def declare_queue(self, name: str, *, durable: bool = True, auto_delete: bool = False,
+                      arguments: Mapping[str, Any] | None = None) -> None:  # fmt: skip
+        """Have the queue; AccessRefused, PreconditionFailed as the broker says."""
+        self._call(
+            "queue_declare", name, durable=durable, auto_delete=auto_delete, arguments=dict(arguments or {})
+        )
+
+    def has_queue(self, name: str) -> bool:
+        """Is there one of this name, whatever its arguments are?"""
+        try:
+            self._call("queue_declare", name, passive=True)
+        except NotFound:
+            return False
+        return True
+
+    def declare_exchange(self, name: str, type: str, *, auto_delete: bool, internal: bool,
+                         arguments: Mapping[str, Any]) -> None:  # fmt: skip
+        """Have the durable exchange."""
+        self._call(
+            "exchange_declare", name, type, durable=True, auto_delete=auto_delete, internal=internal, arguments=dict(arguments)
+        )
+
+    def bind(self, to: str, destination: str, source: str, routing_key: str, arguments: Mapping[str, Any]) -> None:
+        """Bind a "queue" or an "exchange" to the source."""
+        self._call(f"{to}_bind", destination, source, routing_key, arguments=dict(arguments))
+
+    # -- publishing
+
+    def publish(self, queue: str, body: bytes, properties: bytes | None = None) -> None:
+        """Send to a queue, persistent unless the raw properties say another thing; waits while WINDOW are unconfirmed."""
+        channel = self._open_channel()
+        known = pika.BasicProperties(delivery_mode=_PERSISTENT) if properties is None else RawProperties(properties)
+        self._published += 1
+        self._unconfirmed[self._published] = len(body)
+        self._bytes += len(body)
+        channel.basic_publish("", queue, body, known, mandatory=True)
+        if self._is_full():
+            self._wait(lambda: not self._is_full())
+
+    def _is_full(self) -> bool:
+        return len(self._unconfirmed) >= WINDOW or self._bytes >= WINDOW_BYTES
+
+    def flush(self) -> None:
+        """Return when everything is confirmed; Refused if something was not taken."""
+        self._wait(lambda: not self._unconfirmed)
+        nacked, returned = self._nacked, self._returned
+        self._nacked, self._returned = 0, {}
+        if nacked:
+            raise Refused(f"the broker refused {nacked} messages: a queue is full, or failed.")
+        if returned:
+            names = ", ".join(f"{name!r} ({count} messages)" for name, count in sorted(returned.items()))
+            raise Refused(f"the broker has no queue {names}.")
+
+    def close(self) -> None:
+        """Say goodbye, if there is still somebody to say it to."""
+        if self._connection.is_open:
+            self._connection.close()
+        while not self._connection.is_closed:
+            self._connection.ioloop.start()
+        self._connection.ioloop.close()
+
+    # -- the loop
+
+    def _call(self, method: str, *arguments: Any, **keywords: Any) -> None:
+        """One method of the channel, and its answer."""
+        answered: list[Any] = []
+
+        def answer(frame: Any) -> None:
+            answered.append(frame)
+            self._woken()
+
+        getattr(self._open_channel(), method)(*arguments, **keywords, callback=answer)
+        self._wait(lambda: bool(answered))
+
+    def _open_channel(self) -> Any:
+        if self._channel is not None:
+            return self._channel
+        channel = self._connection.channel(on_open_callback=self._woken)
+        channel.add_on_close_callback(self._on_channel_closed)
+        self._wait(lambda: channel.is_open)
+        channel.add_on_return_callback(self._on_return)
+        self._channel, self._published = channel, 0
+        self._call("confirm_delivery", self._on_confirm)
+        return channel
+
+    def _wait(self, until: Callable[[], bool]) -> None:
+        """Run the loop until it is so; every callback stops it for a look."""
+        while not until():
+            if self._lost is not None:
+                raise _sentence(self._lost, self.parameters) from self._lost
+            if self._closed is not None:
+                closed, self._closed = self._closed, None
+                raise _refusal(closed) from closed
+            self._connection.ioloop.start()
+
+    def _woken(self, *_: Any) -> None:
+        self._connection.ioloop.stop()
+
+    def _on_lost(self, _: Any, why: BaseException) -> None:
+        self._lost = why
+        self._woken()
+
+    def _on_channel_closed(self, _: Any, why: BaseException) -> None:
+        self._channel = None
+        self._closed = why
+        self._unconfirmed.clear()
+        self._bytes = 0
+        self._woken()
+
+    def _on_return(self, _channel: Any, method: Any, _properties: Any, _body: bytes) -> None:
+        self._returned[method.routing_key] = self._returned.get(method.routing_key, 0) + 1
+
+    def _on_confirm(self, frame: Any) -> None:
+        tag = frame.method.delivery_tag
+        settled = [each for each in self._unconfirmed if each <= tag] if frame.method.multiple else [tag]
+        for each in settled:
+            self._bytes -= self._unconfirmed.pop(each)
+        if isinstance(frame.method, pika.spec.Basic.Nack):
+            self._nacked += len(settled)
+        self._woken()
+
+
+class Subscription:
+    """The messages of one queue of another broker, in order; nothing is acked but by `ack`.
+
+    An iterator over (body, ack): ack() acknowledges it and all before it.  None instead, where none came for a while.
+    """
+
+    def __init__(self, url: str, queue: str, prefetch: int, patience: float) -> None:
+        self._queue, self._patience = queue, patience
+        parameters = _parameters(url)
+        try:
+            self._connection = pika.BlockingConnection(parameters)
+        except pika.exceptions.AMQPError as why:
+            raise _sentence(why, parameters) from why
+        self._channel = self._connection.channel()
+        self._channel.basic_qos(prefetch_count=prefetch)
+
+    def __iter__(self) -> Iterator[tuple[bytes, Callable[[], None]] | None]:
+        try:
+            for method, _, body in self._channel.consume(self._queue, inactivity_timeout=self._patience):
+                yield None if method is None else (body, partial(self._ack, method.delivery_tag))
+        except pika.exceptions.AMQPError as why:
+            raise self._why(why) from why
+
+    def _ack(self, tag: int) -> None:
+        self._channel.basic_ack(tag, multiple=True)
+
+    def is_empty(self) -> bool:
+        """Whether nothing waits in the queue."""
+        try:
+            ready: int = self._channel.queue_declare(self._queue, passive=True).method.message_count
+        except pika.exceptions.AMQPError as why:
+            raise self._why(why) from why
+        return not ready
+
+    def _why(self, why: BaseException) -> Error:
+        closed = isinstance(why, pika.exceptions.ChannelClosed)
+        return _refusal(why) if closed else _sentence(why, self._connection.params)
+
+    def close(self) -> None:
+        """What was not acked goes back to the queue."""
+        if self._connection.is_open:
+            self._connection.close()
+
+
+def _parameters(url: str) -> Any:
+    try:
+        if not url.startswith(SCHEMES):
+            raise ValueError("its scheme is another one")
+        return pika.URLParameters(url)
+    except (ValueError, TypeError, IndexError) as why:
+        raise CallerError(f"{url} is no URL of a broker, like amqp://guest:guest@localhost:5672/%2F: {why}") from why
+
+
+def _sentence(why: BaseException, parameters: Any) -> Error:
+    """What went wrong with a connection, for somebody who knows no pika."""
+    where, cause = f"{parameters.host}:{parameters.port}", _cause(why)
+    if isinstance(cause, pika.exceptions.ConnectionClosed):
+        return Unreachable(f"{where} closed the connection: {cause.reply_code} {cause.reply_text}")
+    return Unreachable(f"{where} cannot be used: {cause if str(cause) else type(cause).__name__}")
+
+
+def _cause(why: Any) -> BaseException:
+    """The innermost of pika's errors around errors: the last of several attempts, and what it was caused by."""
+    inner = [*getattr(why, "exceptions", ())[-1:], *(each for each in why.args if isinstance(each, BaseException))]
+    found: BaseException = _cause(inner[0]) if inner else why
+    return found
+
+
+def _refusal(why: BaseException) -> Error:
+    code = getattr(why, "reply_code", 0)
+    return _REFUSALS.get(code, CallerError)(f"{code} {getattr(why, 'reply_text', why)}")
