@@ -75,11 +75,13 @@ FLUSH_STEP_EVERY = 512
 without stopping the queue."""
 
 _PRIORITIES: dict[type, int] = {
-    Info: 9, ListConsumers: 9, Delete: 8, SetRamDurationTarget: 8, UpdateRamDuration: 8, MsgsOnDisk: 6,
-    SyncTimeout: 6, DropExpired: 8, MaybeExpire: 8, Stat: 7, Ack: 4, Acks: 4, BumpCredit: 4, Resume: 3, Consume: 2, Cancel: 2, Taken: 2, BumpReduceMemoryUse: 1,
+    Info: 9, ListConsumers: 9, SetRamDurationTarget: 8, UpdateRamDuration: 8, MsgsOnDisk: 6,
+    SyncTimeout: 6, DropExpired: 8, MaybeExpire: 8, Ack: 4, Acks: 4, BumpCredit: 4, Resume: 3, Consume: 2, Cancel: 2, Taken: 2, BumpReduceMemoryUse: 1,
 }  # fmt: skip
 """RabbitMQ ranks consume, cancel and notify_sent at 2 only while the queue is filled faster than half as fast again as
-it is emptied (CONSUMER_BIAS_RATIO), and else at 0, when there is little that they could overtake."""
+it is emptied (CONSUMER_BIAS_RATIO), and else at 0, when there is little that they could overtake.  Its stat (7) is ranked
+0 here: a client that publishes and then asks how many messages there are counts on those, and threads that take
+turns would miss them much more often than Erlang's processes do."""
 
 
 class QueueProcess(Server):

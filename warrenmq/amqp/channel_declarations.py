@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from pamqp import commands
 
-from warrenmq.actors.queue_messages import Info, Purge, QueueInfo
+from warrenmq.actors.queue_messages import Purge, Stat
 from warrenmq.actors.vhost_messages import (
     Bind,
     DeclareExchange,
@@ -41,6 +41,7 @@ from warrenmq.storage.definitions import QueueRecord
 from warrenmq.supervisors.broker_sup import VHOST_PROCESS
 
 if TYPE_CHECKING:
+    from warrenmq.actors.queue_messages import Declared
     from warrenmq.amqp.channel_access import ChannelAccess
     from warrenmq.amqp.channel_calls import ChannelCalls
     from warrenmq.amqp.channel_reply_to import ReplyTo
@@ -152,8 +153,8 @@ class ChannelDeclarations:
 
     def _counts(self, queue: str) -> tuple[int, int]:
         """Ready messages and consumers."""
-        info: QueueInfo = self._calls.call_queue(queue, Info())[0]
-        return info.ready, info.consumers
+        declared: Declared = self._calls.call_queue(queue, Stat())[0]
+        return declared
 
     def queue_bind(self, method: commands.Queue.Bind) -> None:
         """queue.bind; an empty queue name is the last declared one, and so is an empty key with it."""
