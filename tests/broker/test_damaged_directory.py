@@ -136,26 +136,16 @@ def open_and_read(files: Files) -> Opened:
 
 
 def read_all(host: SimulatedHost) -> dict[str, list[bytes]]:
-    count = 0
-    simulate = host.before_op
-
-    def before(op: str, path: str) -> None:
-        nonlocal count
-        count += 1
-        assert count < ENOUGH, "it does not come to an end"
-        simulate(op, path)
-
-    host.before_op = before  # type: ignore[method-assign]
-    broker = host.open()
     found = {}
-    for name in QUEUES:
-        try:
-            broker.queue(name)
-        except warrenmq.NotFound:
-            continue
-        found[name] = read(broker, name)
-    broker.close()
-    host.before_op = simulate  # type: ignore[method-assign]
+    with host.at_most(ENOUGH):
+        broker = host.open()
+        for name in QUEUES:
+            try:
+                broker.queue(name)
+            except warrenmq.NotFound:
+                continue
+            found[name] = read(broker, name)
+        broker.close()
     return found
 
 

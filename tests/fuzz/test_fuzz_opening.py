@@ -47,26 +47,16 @@ def found_in(files: Files, settings: Settings) -> dict[str, list[str]]:
 
 
 def read_all(host: SimulatedHost) -> dict[str, list[str]]:
-    count = 0
-    simulate = type(host).before_op
-
-    def before(op: str, path: str) -> None:
-        nonlocal count
-        count += 1
-        assert count < ENOUGH, "it does not come to an end"
-        simulate(host, op, path)
-
-    host.before_op = before  # type: ignore[method-assign]
-    broker = host.open()
     found = {}
-    for name in QUEUES:
-        try:
-            broker.queue(name)
-        except warrenmq.NotFound:
-            continue
-        found[name] = read(broker, name)
-    broker.close()
-    del host.before_op
+    with host.at_most(ENOUGH):
+        broker = host.open()
+        for name in QUEUES:
+            try:
+                broker.queue(name)
+            except warrenmq.NotFound:
+                continue
+            found[name] = read(broker, name)
+        broker.close()
     return found
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import product
 from typing import Any
@@ -66,6 +67,25 @@ class SimulatedHost:
     def before_op(self, _op: str, _path: str) -> None:
         """Each disk operation is a point where another actor may run."""
         self.sim.checkpoint()
+
+    @contextmanager
+    def at_most(self, operations: int) -> Iterator[None]:
+        """Fail when the broker takes more disk operations than these: it does not come to an end."""
+        left = operations
+
+        def before_op(op: str, path: str) -> None:
+            nonlocal left
+            left -= 1
+            assert left >= 0, "it does not come to an end"
+            simulate(op, path)
+
+        simulate = self.before_op
+        self.before_op = before_op  # type: ignore[method-assign]
+        try:
+            yield
+        finally:
+            self.before_op = simulate  # type: ignore[method-assign]
+            self.disk.before_op = simulate
 
     def crash(self, *, power_cut: bool) -> None:
         """The process is killed, or the whole machine loses power."""

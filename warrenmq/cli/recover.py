@@ -1,4 +1,4 @@
-"""`warrenmq recover SOURCE --to DIR`: move a dead broker's messages into a data directory of ours."""
+"""`warrenmq recover SOURCE --to DIR or amqp://...`: move a dead broker's messages into a directory of ours or a running broker."""
 
 from __future__ import annotations
 
@@ -32,11 +32,17 @@ def add_parser(subparsers: Any) -> Any:
 
 
 def run(args: argparse.Namespace) -> int:
-    from warrenmq.mend.recover import recover
-
+    progress = _progress if sys.stderr.isatty() else lambda _: None
     if args.to.startswith(("amqp://", "amqps://")):
-        raise CallerError("messages can only be moved into a directory for now, not to a running broker; use --to DIR.")
-    report = recover(args.source, args.to, now(args), _progress if sys.stderr.isatty() else lambda _: None)
+        from warrenmq.mend.to_broker import recover_to_broker
+
+        report = recover_to_broker(args.source, args.to, now(args), args.ledger, progress)
+    elif args.ledger:
+        raise CallerError("--ledger is for --to amqp://; a directory keeps its ledger itself.")
+    else:
+        from warrenmq.mend.recover import recover
+
+        report = recover(args.source, args.to, now(args), progress)
     if args.json:
         print(json.dumps(_as_dict(report)))
     else:
@@ -91,7 +97,7 @@ def _print(report: Report) -> None:
         if queue.expiring:
             print(f"  {queue.expiring} have a time to live: they may wait as long as they still could")
         if queue.unmarked:
-            print(f"  {queue.unmarked} had been delivered before, and come as new ones: the queue had messages already")
+            print(f"  {queue.unmarked} had been delivered before, and come as new ones: the queue has priorities, or had messages already")
         if queue.marked_too:
             print(f"  {queue.marked_too} had not been delivered before, and come as redelivered, as those behind them do")
     for damage in report.damaged:
