@@ -14,7 +14,7 @@ from warrenmq.actors.queue_messages import Ack, Publish, Reject
 from warrenmq.actors.queue_process import QueueProcess
 from warrenmq.actors.vhost import queue_name
 from warrenmq.broker import Broker
-from warrenmq.routing import Destination
+from warrenmq.routing.exchange_types import Topic
 from warrenmq.settings import Settings
 
 LARGE = b"L" * 900
@@ -380,10 +380,11 @@ def test_an_exchange_whose_deletion_was_refused_is_as_before(host: SimulatedHost
         broker.publish("e", "key", b"x")
 
 
-def test_an_empty_binding_key_is_a_key_like_others_and_of_its_own_exchange(host: SimulatedHost) -> None:
+@pytest.mark.parametrize("kind", ["direct", "topic"])
+def test_an_empty_binding_key_is_a_key_like_others_and_of_its_own_exchange(host: SimulatedHost, kind: str) -> None:
     broker = host.open()
     for exchange, name in (("e", "a"), ("f", "b")):
-        broker.declare_exchange(exchange, "direct")
+        broker.declare_exchange(exchange, kind)
         broker.declare_queue(name)
         broker.bind(name, exchange)
     broker.publish("e", "", b"x", mandatory=True).result(10)
@@ -393,22 +394,24 @@ def test_an_empty_binding_key_is_a_key_like_others_and_of_its_own_exchange(host:
     assert (bodies(broker, "a"), bodies(broker, "b")) == ([b"x"], [])
 
 
-def test_nothing_of_a_binding_is_left_when_it_is_gone(host: SimulatedHost) -> None:
+@pytest.mark.parametrize("kind", ["direct", "fanout", "topic", "headers"])
+def test_nothing_of_a_binding_is_left_when_it_is_gone(host: SimulatedHost, kind: str) -> None:
     broker = host.open()
-    broker.declare_exchange("e", "direct")
+    broker.declare_exchange("e", kind)
     broker.declare_queue("q")
     router = broker.vhost.router
 
     def tables() -> str:
-        kind = router._types["e"]
-        kept = router.bindings_of("e"), router.bindings_to(Destination("queue", "q")), router._by_destination
-        return repr((kept, vars(kind), broker.vhost.definitions.bindings))
+        table = router._types["e"]
+        inside = vars(table) if not isinstance(table, Topic) else (table.trie.root.children, table.trie.root.destinations)
+        return repr((router.bindings_of("e"), router._by_destination, inside, broker.vhost.definitions.bindings))
 
     before = tables()
     for number in range(50):
-        broker.bind("q", "e", f"key.{number}")
+        broker.bind("q", "e", f"key.{number}.#")
+    assert tables() != before
     for number in range(50):
-        broker.unbind("q", "e", f"key.{number}")
+        broker.unbind("q", "e", f"key.{number}.#")
     assert tables() == before
 
 

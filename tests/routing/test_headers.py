@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warrenmq.routing.headers import MODES, HeadersMatch
+from warrenmq.routing.headers import MODES, HeadersMatch, comparable
 
 VOID = None
 SECOND = datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)
@@ -53,7 +53,7 @@ SECOND = datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)
     ],
 )
 def test_headers_match_as_in_rabbitmq(arguments: dict[str, Any], headers: dict[str, Any], matches: bool) -> None:
-    assert HeadersMatch(arguments)(headers) is matches
+    assert HeadersMatch(arguments)(comparable(headers)) is matches
 
 
 names = st.sampled_from(["a", "b", "x-c", "x-match"])
@@ -81,4 +81,4 @@ def test_matches_equal_those_of_a_search_name_by_name(arguments: dict[str, Any],
     ]
     expected = any(compared) if mode is not None and mode.startswith("any") else all(compared)
     given_mode = {} if mode is None else {"x-match": mode}
-    assert HeadersMatch({**arguments, **given_mode})(headers) is expected
+    assert HeadersMatch({**arguments, **given_mode})(comparable(headers)) is expected

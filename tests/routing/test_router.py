@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from warrenmq.errors import AccessRefused, NotFound
 from warrenmq.routing import PREDECLARED, Binding, Destination, ExchangeSpec, Router
 from warrenmq.routing import router as router_module
-from warrenmq.routing.headers import HeadersMatch
+from warrenmq.routing.headers import HeadersMatch, comparable
 from warrenmq.routing.topic import TopicTrie
 
 QUEUES = ("q1", "q2", "q3")
@@ -222,7 +222,7 @@ def fits(kind: str, binding: Binding, message_keys: tuple[str, ...], message_hea
             trie.add(binding.routing_key, binding.to)
             return any(trie.match(key) for key in message_keys)
         case "headers":
-            return HeadersMatch(binding.arguments)(message_headers)
+            return HeadersMatch(binding.arguments)(comparable(message_headers))
     return True
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from warrenmq.routing.headers import HeadersMatch
+from warrenmq.routing.headers import HeadersMatch, comparable
 from warrenmq.routing.topic import TopicTrie
 
 if TYPE_CHECKING:
@@ -127,7 +127,8 @@ class Headers(ExchangeType):
         self._readable = tuple(self._asked.values())
 
     def match(self, keys: tuple[str, ...], headers: Mapping[str, Any]) -> Iterable[Destination]:  # noqa: ARG002
-        return [to for fits, to in self._readable if fits(headers)]
+        prepared = comparable(headers)
+        return [to for fits, to in self._readable if fits(prepared)]
 
 
 TYPES: dict[str, type[ExchangeType]] = {"direct": Direct, "fanout": Fanout, "headers": Headers, "topic": Topic}

@@ -43,13 +43,18 @@ class HeadersMatch:
         )
 
     def __call__(self, headers: Mapping[str, Any]) -> bool:
-        """Whether a message with these headers is wanted."""
-        return (any if self._any else all)(self._equal(headers, name, wanted) for name, wanted in self._wanted)
+        """Whether a message with these headers, as `comparable` gives them, is wanted."""
+        for name, wanted in self._wanted:
+            value = headers.get(name, _NOTHING)
+            equal = value is not _NOTHING and (wanted is None or wanted == value)
+            if equal is self._any:
+                return equal
+        return not self._any
 
-    @staticmethod
-    def _equal(headers: Mapping[str, Any], name: str, wanted: Any) -> bool:
-        value = headers.get(name, _NOTHING)
-        return value is not _NOTHING and (wanted is None or wanted == _comparable(value))
+
+def comparable(headers: Mapping[str, Any]) -> dict[str, Any]:
+    """A message's headers, to be compared with those of many bindings."""
+    return {name: _comparable(value) for name, value in headers.items()}
 
 
 def _comparable(value: Any) -> Any:
