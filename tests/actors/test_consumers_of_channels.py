@@ -237,6 +237,10 @@ def test_a_slow_client_is_sent_no_more_than_the_unsent_limit_even_if_it_cancels(
     channel.read()
     place.settle()
     assert place.queue.info().ready == 0
+    channel.slow = True
+    place.publish(*range(UNSENT_LIMIT + 50))
+    assert place.queue.info().ready == 50, "what was sent to the one that was cancelled is forgotten by now"
+    channel.read()
 
 
 def test_a_python_consumer_has_a_priority_too(place: Place) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from threading import Lock
 from typing import Any, cast
 
-from hypothesis import given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from warrenmq.actors.limiter import Limiter
@@ -55,12 +55,16 @@ class Outlet:
 
 
 wishes = st.lists(
-    st.tuples(st.integers(0, 3), st.booleans(), st.sampled_from([None, "one", "two"]), st.integers(0, 1)), max_size=4
-)
+    st.tuples(st.integers(0, 3), st.booleans(), st.sampled_from([None, "one", "two"]), st.integers(0, 1)),
+    min_size=1, max_size=4,
+)  # fmt: skip
 """(prefetch, no_ack, channel, priority) of each consumer."""
 
 
-@given(messages=st.lists(st.booleans(), max_size=30), wished=wishes, limit=st.integers(0, 4))
+@example(messages=[False, False, True], wished=[(1, False, None, 0)], limit=0)
+@example(messages=[False, False, True], wished=[(0, False, "one", 0)], limit=1)
+@settings(max_examples=400)
+@given(messages=st.lists(st.booleans(), min_size=1, max_size=30), wished=wishes, limit=st.sampled_from([0, 0, 1, 2]))
 def test_nobody_is_taken_for_full_of_messages_that_were_gone(
     messages: list[bool], wished: list[tuple[int, bool, str | None, int]], limit: int
 ) -> None:
