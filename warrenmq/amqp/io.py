@@ -62,6 +62,8 @@ class SocketTransport(asyncio.Protocol):
         self._waiting = 0
         """Bytes in _pending."""
         self._handled = 0
+        self._awaited = False
+        """Somebody has seen that there is no room, and is to be told when there is."""
         self.written = 0
         # From here on, the loop's alone; others may look.
         self._socket: asyncio.Transport
@@ -89,6 +91,12 @@ class SocketTransport(asyncio.Protocol):
             self._io.soon(self._flush)
 
     def writable(self) -> bool:
+        if self._has_room():
+            return True
+        self._awaited = True
+        return self._has_room()  # it may have drained before _awaited was set, and told nobody
+
+    def _has_room(self) -> bool:
         return not self._choked and self._waiting < WRITE_HIGH
 
     def handled(self, size: int) -> None:
@@ -151,7 +159,11 @@ class SocketTransport(asyncio.Protocol):
     def resume_writing(self) -> None:
         self._choked = False
         self._regulate()
-        if self._connection is not None:
+        self._tell_writable()
+
+    def _tell_writable(self) -> None:
+        if self._awaited and self._has_room() and self._connection is not None:
+            self._awaited = False
             self._io.deliver(self._connection, Writable())
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -182,6 +194,8 @@ class SocketTransport(asyncio.Protocol):
             self._socket.write(data)
             if self._choked:
                 self._regulate()
+            else:
+                self._tell_writable()
 
     def _regulate(self) -> None:
         """Read, or do not."""

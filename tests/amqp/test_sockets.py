@@ -1,0 +1,224 @@
+"""Real sockets on a free port: bad input, slow readers, many connections, TLS, and an end in good order."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import ssl
+import struct
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+
+import pika
+import pika.exceptions
+import pytest
+from pamqp import body, header
+from pamqp import frame as pamqp_frame
+from pamqp.commands import Basic, Connection, Queue
+
+import warrenmq
+from tests.support.amqp_sockets import RawClient
+from warrenmq.amqp import AmqpServer, io, serve
+from warrenmq.errors import CallerError
+from warrenmq.handles import Queue as QueueHandle
+
+
+def eventually(condition: Callable[[], bool], seconds: float = 20.0) -> bool:
+    """Look until it is so."""
+    never = threading.Event()
+    for _ in range(int(seconds / 0.01)):
+        if condition():
+            return True
+        never.wait(0.01)
+    return False
+
+
+@pytest.fixture
+def broker(tmp_path) -> Iterator[warrenmq.Broker]:
+    with warrenmq.open(tmp_path / "data", settings={"durability": "os", "handshake_timeout": 300}) as broker:
+        yield broker
+
+
+@pytest.fixture
+def server(broker) -> Iterator[AmqpServer]:
+    with serve(broker, port=0) as server:
+        yield server
+
+
+def connect(server: AmqpServer, **more) -> pika.BlockingConnection:
+    return pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", server.port, **more))
+
+
+def messages(queue: str, count: int, size: int) -> bytes:
+    one = [Basic.Publish(routing_key=queue), header.ContentHeader(0, size), body.ContentBody(bytes(size))]
+    return b"".join(pamqp_frame.marshal(each, 1) for each in one) * count
+
+
+def fill(server: AmqpServer, broker: warrenmq.Broker, count: int, size: int) -> QueueHandle:
+    queue = broker.declare_queue("q")
+    with RawClient(server.port).open(1) as client:
+        client.send(messages("q", count, size))
+        assert eventually(lambda: queue.info().ready == count)
+    return queue
+
+
+def test_a_client_of_rabbitmq_is_at_home(server):
+    connection = connect(server)
+    channel = connection.channel()
+    channel.confirm_delivery()
+    channel.queue_declare("q")
+    channel.basic_publish("", "q", b"hello" * 50_000)
+    method, _, content = channel.basic_get("q", auto_ack=True)
+    assert content == b"hello" * 50_000
+    assert method.message_count == 0
+    connection.update_secret("new", "because")
+    connection.close()
+    assert eventually(lambda: server.connections == 0)
+
+
+@pytest.mark.parametrize(
+    ("more", "error"),
+    [
+        ({"credentials": pika.PlainCredentials("guest", "no")}, pika.exceptions.ProbableAuthenticationError),
+        ({"virtual_host": "nope"}, pika.exceptions.ProbableAccessDeniedError),
+    ],
+)
+def test_who_may_not_come_in_is_told(server, more, error):
+    with pytest.raises(error):
+        connect(server, **more)
+    assert eventually(lambda: server.connections == 0)
+
+
+def test_a_connection_that_says_nothing_is_dropped(server):
+    with RawClient(server.port) as silent, RawClient(server.port) as half:
+        half.send(b"AMQP\0\0\x09\x01")
+        assert silent.at_end()
+        assert half.at_end()
+    assert eventually(lambda: server.connections == 0)
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [b"\0" * 100, b"GET / HTTP/1.1\r\n\r\n", b"AMQP\0\0\x09\x01" + b"\xff" * 5000, b"AMQP\0\0\x09\x01\1\0\0\xff\xff\xff\xff"],
+)
+def test_garbage_closes_its_own_socket_and_no_other(server, garbage):
+    with RawClient(server.port).open(1) as other, RawClient(server.port) as bad:
+        bad.send(garbage)
+        assert bad.at_end()
+        other.method(Queue.Declare(queue="q"), 1)
+        other.next(Queue.DeclareOk)
+
+
+def test_an_oversized_frame_is_refused_before_it_comes(server):
+    with RawClient(server.port).open(1) as client:
+        client.send(struct.pack(">BHI", 3, 1, 1 << 31))
+        assert client.next(Connection.Close).reply_code == 501
+
+
+def test_a_slow_reader_gets_everything_and_costs_little(server, broker):
+    queue = fill(server, broker, 3000, 10_000)
+    with RawClient(server.port, receive_buffer=1 << 16).open(1) as slow:
+        slow.method(Basic.Consume(queue="q", consumer_tag="c", no_ack=True), 1)
+        assert eventually(lambda: queue.info().ready < 3000)
+        before = queue.info().ready
+        assert not eventually(lambda: queue.info().ready == 0, 0.5)
+        assert before - queue.info().ready < 2000
+        [transport] = server._io.open
+        assert transport._waiting + transport._socket.get_write_buffer_size() < io.WRITE_HIGH + 400 * 11_000
+        got = 0
+        while got < 3000:
+            frame = slow.frame()
+            assert frame is not None
+            got += frame.type == 3
+    assert queue.info().ready == 0
+
+
+def test_who_asks_and_does_not_read_is_not_read_either(server, broker, monkeypatch):
+    monkeypatch.setattr(io, "WRITE_LIMIT", 1 << 20)
+    monkeypatch.setattr(io, "WRITE_HIGH", 1 << 19)
+    queue = fill(server, broker, 400, 100_000)
+    with RawClient(server.port, receive_buffer=1 << 16).open(1) as greedy:
+        asking = threading.Thread(target=lambda: [greedy.method(Basic.Get(queue="q", no_ack=True), 1) for _ in range(400)])
+        asking.start()
+        assert not eventually(lambda: queue.info().ready == 0, 0.5)
+        got = 0
+        while got < 400 * 100_000:
+            frame = greedy.frame()
+            assert frame is not None
+            got += len(frame.payload) * (frame.type == 3)
+        asking.join()
+
+
+def test_a_thousand_connections_come_and_go_and_leave_nothing(server):
+    threads = threading.active_count()
+    for number in range(1000):
+        with socket.create_connection(("127.0.0.1", server.port)) as dropped:
+            if number % 3 == 1:
+                dropped.sendall(b"AMQP\0\0\x09\x01")
+            if number % 3 == 2:
+                dropped.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # a reset
+    assert eventually(lambda: server.connections == 0 and not server._io.open)
+    assert eventually(lambda: threading.active_count() <= threads)
+    connect(server).close()
+
+
+def test_a_connection_that_is_lost_gives_back_what_it_held(server, broker):
+    queue = fill(server, broker, 10, 10)
+    with RawClient(server.port).open(1) as client:
+        client.method(Basic.Consume(queue="q", consumer_tag="c"), 1)
+        assert eventually(lambda: queue.info().ready == 0)
+    assert eventually(lambda: queue.info().ready == 10)
+
+
+def test_a_server_that_ends_tells_its_clients(broker):
+    server = serve(broker, port=0)
+    connection = connect(server)
+    with RawClient(server.port).open():  # and this one does not answer
+        ending = threading.Thread(target=lambda: server.close(patience=0.3))
+        ending.start()
+        with pytest.raises(pika.exceptions.ConnectionClosedByBroker) as raised:
+            connection.process_data_events(20)
+        ending.join()
+    assert raised.value.reply_code == 320
+    assert raised.value.reply_text == "CONNECTION_FORCED - broker forced connection closure with reason 'shutdown'"
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", server.port))
+    assert broker.is_open
+
+
+def test_an_address_in_use_is_said_in_a_sentence(server, broker):
+    other = broker.path + "-2"
+    with warrenmq.open(other) as second, pytest.raises(CallerError, match=r"cannot listen on 127.0.0.1:\d+: Address already"):
+        serve(second, port=server.port)
+
+
+# -- TLS
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory):
+    if shutil.which("openssl") is None:
+        pytest.skip("openssl makes the certificate")
+    path = str(tmp_path_factory.mktemp("tls") / "both.pem")
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost",
+         "-addext", "subjectAltName=DNS:localhost", "-keyout", path, "-out", path + ".crt"],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    return path + ".crt", path
+
+
+def test_tls(broker, certificate):
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(*certificate)
+    with serve(broker, port=0, tls=context) as server:
+        assert server.url == f"amqps://127.0.0.1:{server.port}"
+        trusting = ssl.create_default_context(cafile=certificate[0])
+        with RawClient(server.port, tls=trusting).open(1) as client:
+            client.method(Queue.Declare(queue="q"), 1)
+            client.next(Queue.DeclareOk)
+        with RawClient(server.port) as plain:  # who speaks no TLS gets nothing
+            plain.send(b"AMQP\0\0\x09\x01")
+            assert plain.at_end()
+        assert eventually(lambda: server.connections == 0)
