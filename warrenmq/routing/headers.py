@@ -10,7 +10,8 @@ x-match itself never counts.  With no header left to compare `all` matches every
 binding without a value (void) equals any value, as long as there is one.
 
 Values are equal as Erlang's `==` has it, whatever their types in the table: 1 equals 1.0 (until 3.12), a time equals its
-number of seconds, text equals the same bytes, but true is not 1 and "1" is not 1.
+number of seconds, text equals the same bytes, but true is not 1 and "1" is not 1.  What is in an array or in a table has its
+type with it, so there 1 is not 1.0, and a table's order counts.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ def comparable(headers: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _comparable(value: Any) -> Any:
-    """A value whose `==` is Erlang's: numbers stay numbers, all else is told apart from them and from each other."""
+    """A value without its type, whose `==` is Erlang's: numbers stay numbers, all else is told apart from them."""
     match value:
         case bool():
             return "boolean", value
@@ -71,8 +72,13 @@ def _comparable(value: Any) -> Any:
         case Decimal():
             return "decimal", value.as_tuple()
         case dict():
-            return {name: _comparable(each) for name, each in value.items()}
+            return [(name, _type(each), _comparable(each)) for name, each in value.items()]
         case list() | tuple():
-            return [_comparable(each) for each in value]
+            return [(_type(each), _comparable(each)) for each in value]
         case _:
             return value
+
+
+def _type(value: Any) -> type:
+    """What tells a value in an array or a table from others that are equal; the widths of integers are not known here."""
+    return dict if isinstance(value, dict) else type(value)
