@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from warrenmq.storage.unconfirmed import Promise
 
 
+DELETED = "the queue was deleted before the message was safe"
+"""Why a message is nacked; to a channel it is a confirm, as in RabbitMQ: nobody can lose it any more."""
+
+
 class Publisher:
     """Who publishes, as far as the queue cares: somebody to grant credit to.  Lives with the broker's face."""
 

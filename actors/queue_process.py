@@ -16,10 +16,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from warrenmq.actors.message_sender import Flow
 from warrenmq.actors.msg_store_client import BumpCredit, MsgStoreClient
 from warrenmq.actors.queue_departures import QueueDepartures
 from warrenmq.actors.queue_intake import BATCH, QueueIntake
 from warrenmq.actors.queue_messages import (
+    DELETED,
     Ack,
     Acks,
     BumpReduceMemoryUse,
@@ -59,6 +61,7 @@ from warrenmq.actors.queue_trace import QueueTrace
 from warrenmq.errors import Blocked
 from warrenmq.log import Log
 from warrenmq.runtime import NO_REPLY, CreditSpec, Down, From, Server, Stop
+from warrenmq.runtime.messages import NORMAL
 from warrenmq.storage.disk import is_full
 from warrenmq.storage.recovery_terms import save_terms
 from warrenmq.storage.unconfirmed import Unconfirmed
@@ -107,7 +110,8 @@ class QueueProcess(Server):
     def undelivered(message: Any) -> None:
         """A publish that nobody will handle gets its nack."""
         if isinstance(message, Publish):
-            message.confirm.nack(ENDED)
+            flow = message.publisher
+            message.confirm.nack(_why_ended(flow.inbox.reason if isinstance(flow, Flow) else None))
 
     def init(self, spec: QueueSpec) -> None:
         """Recover what the directory holds (all of it, before the first message is handled)."""
@@ -293,12 +297,13 @@ class QueueProcess(Server):
 
     # -- publish and confirm
 
-    def _nack_all(self, _reason: object) -> None:
+    def _nack_all(self, reason: object) -> None:
         """The process is dead: called in the thread that found it so."""
-        self._unconfirmed.nack_all(ENDED)
-        self._intake.nack_all(ENDED)
+        why = _why_ended(reason)
+        self._unconfirmed.nack_all(why)
+        self._intake.nack_all(why)
         if self._overflow is not None:
-            self._overflow.nack_all(ENDED)
+            self._overflow.nack_all(why)
 
     def _publish(self, message: Publish) -> None:
         intake = self._intake
@@ -379,3 +384,8 @@ class QueueProcess(Server):
             client.delete()
         sender.reply(ready)
         raise Stop("normal")
+
+
+def _why_ended(reason: object) -> str:
+    """What publishers without an answer are told of a process that ended for this reason."""
+    return DELETED if reason == NORMAL else ENDED

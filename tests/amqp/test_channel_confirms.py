@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from warrenmq.actors.queue_messages import DELETED
 from warrenmq.amqp.channel_confirms import ChannelConfirm, Confirms, coalesce
 from warrenmq.amqp.channel_messages import Settled
 
@@ -102,3 +103,12 @@ def test_every_number_is_answered_once_and_multiple_covers_no_other_answer(data)
             for seqno, multiple in nacks:
                 answer_up_to(seqno, multiple, False)
             assert answers == expected
+
+
+def test_a_deleted_queue_has_nothing_against_a_run():
+    sent = []
+    confirm = ChannelConfirm(sent.append, 5, 3, 2)
+    confirm.nack(DELETED)
+    assert sent == []
+    confirm.confirm()
+    assert sent == [Settled(5, 3, ok=True)]

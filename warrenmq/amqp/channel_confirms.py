@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, TypeAlias
 
+from warrenmq.actors.queue_messages import DELETED
 from warrenmq.amqp.channel_messages import Settled
 
 if TYPE_CHECKING:
@@ -42,8 +43,11 @@ class ChannelConfirm:
         if not self._shares:
             self._send(Settled(self._first, self._count, ok=True))
 
-    def nack(self, why: str) -> None:  # noqa: ARG002  # a client is told no reasons
-        """One queue will not have them; what the others say does not matter any more."""
+    def nack(self, why: str) -> None:
+        """One queue will not have them, and what the others say does not matter any more; unless it was deleted."""
+        if why is DELETED:
+            self.confirm()
+            return
         self._send(Settled(self._first, self._count, ok=False))
         self._shares.clear()
 

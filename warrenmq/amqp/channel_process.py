@@ -190,6 +190,7 @@ class ChannelProcess(Server):
         """A method without content."""
         self._method = ids(method)
         self._methods.handle(method)
+        self._method = (0, 0)
 
     def publish(self, method: bytes, raw_properties: bytes, bodies: list[bytes]) -> None:
         """A run of basic.publish."""
@@ -202,6 +203,7 @@ class ChannelProcess(Server):
             transaction.publish(routed)
         else:
             self._publishing.deliver(routed)
+        self._method = (0, 0)
 
     def _ignore(self, frames: Iterator[Frame]) -> None:
         """The channel is closing: only channel.close and channel.close-ok mean anything."""
