@@ -139,7 +139,6 @@ def test_what_rabbitmq_would_lose_is_told_and_what_is_lost_makes_it_fail(
 @pytest.mark.parametrize(
     ("to", "says"),
     [
-        ("amqp://localhost", "messages can only be moved into a directory for now"),
         ("{node}", "the same directory"),
         ("{node}/data", "one lies in the other"),
         ("{strange}", "neither new nor a data directory of warrenmq"),
@@ -219,3 +218,17 @@ def kill_when_it_has_written(command: list[str], ledgers: Path, size: int) -> No
             continue
     process.kill()
     process.wait()
+
+
+def test_a_broker_that_is_not_there_gets_nothing_and_the_source_stays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    node = lay_out(CASE, tmp_path / "node")
+    before = contents(node)
+    assert main(["recover", str(node), "--to", "amqp://127.0.0.1:1"]) == 1
+    assert "127.0.0.1:1 cannot be used" in capsys.readouterr().err
+    assert contents(node) == before
+
+
+def test_a_ledger_of_ones_own_is_for_brokers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    node = lay_out(CASE, tmp_path / "node")
+    assert main(["recover", str(node), "--to", str(tmp_path / "data"), "--ledger", str(tmp_path / "ledger")]) == 2
+    assert "--ledger is for --to amqp://" in capsys.readouterr().err

@@ -17,13 +17,18 @@ if TYPE_CHECKING:
 def add_parser(subparsers: Any) -> Any:
     parser = subparsers.add_parser(
         "recover",
-        help="move the messages of a dead broker's directory into a data directory of warrenmq",
+        help="move the messages of a dead broker's directory into a data directory of warrenmq, or to a running broker",
         description="Read a RabbitMQ (3.6 to 4.x) or warrenmq directory whose broker is dead, and move its messages into DIR, "
-        "which may be new or a data directory of warrenmq. SOURCE is not changed; a run that was interrupted, or is "
-        "repeated, gives no message twice. Exit status: 0 everything was given back, 1 something could not be, 2 usage error.",
+        "which may be new or a data directory of warrenmq, or publish them to a running broker, RabbitMQ or `warrenmq serve`. "
+        "SOURCE is not changed. A run that is repeated gives no message twice, nor does one that was interrupted on its way "
+        "into a DIR; on its way to a running broker it may give some messages twice. Exit status: 0 everything was given "
+        "back, 1 something could not be, 2 usage error.",
     )
     parser.add_argument("source", metavar="SOURCE", help="a node's data directory, a vhost's or a queue's")
-    parser.add_argument("--to", required=True, metavar="DIR", help="where the messages go")
+    parser.add_argument(
+        "--to", required=True, metavar="DIR or URL", help="where the messages go; amqp://USER:PASSWORD@HOST:PORT is a running broker"
+    )
+    parser.add_argument("--ledger", metavar="DIR", help="with a URL: where it is kept what was moved (default: SOURCE.recovered)")
     parser.add_argument(
         "--now", metavar="TIME", type=moment, help="the time that messages expire by: seconds since 1970 or ISO 8601"
     )

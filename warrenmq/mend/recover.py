@@ -104,11 +104,11 @@ def recover(source: str, target: str, now_us: int, progress: Callable[[str], obj
         RealDisk().mkdir(ledgers)
         stack.callback(OwnerLock(ledgers).release)
         report = Report(source, target)
-        vhosts = _by_vhost(inspection)
-        said = _definitions(inspection, vhosts, report)
+        vhosts = by_vhost(inspection)
+        said = definitions_of(inspection, vhosts, report)
         for vhost in {**vhosts, **said}:
             inspected = vhosts.get(vhost, [])
-            queues = [_Queue(vhost, name, folders, data) for name, folders in _by_name(inspected).items()]
+            queues = [_Queue(vhost, name, folders, data) for name, folders in by_name(inspected).items()]
             for queue in queues:  # while nobody has the files open
                 queue.settle_doubts()
             with closing(open_broker(data, vhost=vhost)) as broker:
@@ -177,7 +177,7 @@ class _Workplace:
 # -- what there is
 
 
-def _by_vhost(inspection: Inspection) -> dict[str, list[tuple[VhostInspection, list[QueueFolder]]]]:
+def by_vhost(inspection: Inspection) -> dict[str, list[tuple[VhostInspection, list[QueueFolder]]]]:
     """Virtual hosts by name; a directory that does not tell its name is taken for "/"."""
     found: dict[str, list[tuple[VhostInspection, list[QueueFolder]]]] = {}
     for part in inspection.vhosts:
@@ -190,7 +190,7 @@ def _by_vhost(inspection: Inspection) -> dict[str, list[tuple[VhostInspection, l
     return found
 
 
-def _by_name(parts: list[tuple[VhostInspection, list[QueueFolder]]]) -> dict[str, list[tuple[VhostInspection, QueueFolder]]]:
+def by_name(parts: list[tuple[VhostInspection, list[QueueFolder]]]) -> dict[str, list[tuple[VhostInspection, QueueFolder]]]:
     """A queue's folders by its name: several for a queue with priorities, the highest first."""
     found: dict[str, list[tuple[VhostInspection, QueueFolder]]] = {}
     for part, queues in parts:
@@ -200,7 +200,7 @@ def _by_name(parts: list[tuple[VhostInspection, list[QueueFolder]]]) -> dict[str
     return found
 
 
-def _definitions(inspection: Inspection, vhosts: Container[str], report: Report) -> dict[str, list[Definitions]]:
+def definitions_of(inspection: Inspection, vhosts: Container[str], report: Report) -> dict[str, list[Definitions]]:
     """What virtual hosts declared, as far as it was asked for; what cannot come along is told at once."""
     found: dict[str, list[Definitions]] = {}
     kind = inspection.layout.kind

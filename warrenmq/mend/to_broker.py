@@ -1,0 +1,252 @@
+"""`warrenmq recover SOURCE --to amqp://...`: the messages of a dead broker's directory, published to a running one.
+
+SOURCE is read only.  Exchanges, queues and bindings are declared first, as far as SOURCE tells them; then each queue's
+messages are published to it by its name, persistent and mandatory, a batch at a time, each batch written into a ledger
+before it is sent and crossed off when it is confirmed:
+
+    killed before      the next run
+    the ledger's sync  publishes the batch
+    the confirms       publishes it again: the other broker may have it twice, nobody can look
+    the cross          the same
+
+So a run that ended, or broke off between batches, repeats nothing, and one that was killed repeats a batch at most.  The
+ledger is a folder of its own beside SOURCE; delete it when SOURCE is gone.
+
+What a broker does to every message that is published comes with it: the exchange is the default one and the routing key
+the queue's name, nothing is marked as redelivered, and properties that say who may see it, or where else it goes, would
+be obeyed once more:
+
+    property    what would happen                               so it
+    user_id     refused, unless it is the user of the URL       is left out
+    CC          the message goes to those queues, too           is left out
+    expiration  waits that long from now on                     is what was left of the time to live
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import ExitStack, closing
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import unquote, urlsplit
+
+from warrenmq.erlang.amqp_table_writer import bytes_of_properties
+from warrenmq.errors import AccessRefused, CallerError, PreconditionFailed
+from warrenmq.inspect.inspection import Inspection
+from warrenmq.mend.ledger import Ledger, key
+from warrenmq.mend.living import node_of, refuse_living_rabbitmq
+from warrenmq.mend.moving import fingerprint, milliseconds_left
+from warrenmq.mend.recover import QueueReport, Report, by_name, by_vhost, definitions_of
+from warrenmq.remote import Remote
+from warrenmq.storage.definitions import QueueRecord
+from warrenmq.storage.directory import vhost_folder
+from warrenmq.storage.disk import RealDisk
+from warrenmq.storage.owner_lock import OwnerLock, ReaderLock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from warrenmq.inspect.inspection import Row, VhostInspection
+    from warrenmq.inspect.layout import QueueFolder
+    from warrenmq.mend.definitions import Definitions
+
+LEDGER = ".recovered"
+"""After the source's name: the folder of the ledgers, where no other one is named."""
+DEFAULT_PORT = {"amqp": 5672, "amqps": 5671}
+BATCH, BATCH_BYTES = 512, 4 << 20
+_PERSISTENT = 2
+
+
+def recover_to_broker(
+    source: str, url: str, now_us: int, ledgers: str | None = None, progress: Callable[[str], object] = lambda _: None
+) -> Report:
+    """Do it; `now_us` decides which messages have expired, `progress` is told each queue's name."""
+    source = os.path.abspath(source)
+    ledgers = os.path.abspath(ledgers or source + LEDGER)
+    node = node_of(source)
+    with ExitStack() as stack:
+        stack.callback(ReaderLock(node).release)
+        refuse_living_rabbitmq(node)
+        inspection = Inspection(source, now_us)
+        RealDisk().mkdir(ledgers)
+        stack.callback(OwnerLock(ledgers).release)
+        address = urlsplit(url)
+        report = Report(source, f"{address.scheme}://{address.hostname}:{address.port or DEFAULT_PORT[address.scheme]}")
+        vhosts = by_vhost(inspection)
+        said = definitions_of(inspection, vhosts, report)
+        names = list({**vhosts, **said})
+        there = destinations(names, unquote(address.path.removeprefix("/")))
+        for vhost in names:
+            queues = by_name(vhosts.get(vhost, []))
+            with closing(Remote(url, there[vhost])) as remote:
+                called: dict[str, str] = {}
+                for definitions in said.get(vhost, []):
+                    called |= _declare(remote, definitions, report.notes)
+                for name, folders in queues.items():
+                    progress(name)
+                    if name not in called:
+                        called[name] = _have_queue(remote, QueueRecord(name), report.notes)
+                    move = _Move(remote, called[name], QueueReport(vhost=vhost, name=called[name]), now_us)
+                    for part, folder in folders:
+                        move.report.directories.append(os.path.relpath(folder.path, source))
+                        move.folder(part, folder, f"{ledgers}/{vhost_folder(vhost)}")
+                    report.queues.append(move.report)
+        report.damaged = inspection.findings.damaged()
+    return report
+
+
+def destinations(names: list[str], asked: str) -> dict[str, str]:
+    """Which of the broker's virtual hosts each of the source's goes to; CallerError if the URL asks for what cannot be.
+
+    | source's   | the URL's | goes to  |
+    | ---------- | --------- | -------- |
+    | any        | (none)    | its name |
+    | one        | other     | other    |
+    | several    | other     | error    |
+    """
+    if not asked:
+        return {name: name for name in names}
+    if len(names) > 1:
+        raise CallerError(
+            f"SOURCE has several virtual hosts ({', '.join(names)}); leave {asked!r} out of the URL, and each goes to one of its name."
+        )
+    return dict.fromkeys(names, asked)
+
+
+# -- declaring
+
+
+def _declare(remote: Remote, said: Definitions, notes: list[str]) -> dict[str, str]:
+    """Have all of it there; what each queue is called there.  `notes` gets what was refused."""
+    called = {name: _have_queue(remote, queue, notes) for name, queue in said.queues.items()}
+    for exchange in said.exchanges:
+        try:
+            remote.declare_exchange(
+                exchange.name, exchange.type, auto_delete=exchange.auto_delete, internal=exchange.internal,
+                arguments=exchange.arguments,
+            )  # fmt: skip
+        except CallerError as why:
+            notes.append(f"exchange {exchange.name!r} ({exchange.type}) was refused: {why}")
+    for each in said.bindings:
+        to = called.get(each.destination, each.destination) if each.to == "queue" else each.destination
+        try:
+            remote.bind(each.to, to, each.source, each.routing_key, each.arguments)
+        except CallerError as why:
+            notes.append(f"the binding of {each.to} {to!r} to {each.source!r} was refused: {why}")
+    return called
+
+
+def _have_queue(remote: Remote, wanted: QueueRecord, notes: list[str]) -> str:
+    """Have a durable queue and return its name, which is another one where this one is the broker's to give."""
+    name = wanted.name
+    try:
+        if not remote.has_queue(name):
+            remote.declare_queue(name, auto_delete=wanted.auto_delete, arguments=wanted.arguments)
+    except AccessRefused:
+        return _have_queue(remote, QueueRecord(f"recovered-{name}", arguments=wanted.arguments), notes)
+    except PreconditionFailed as why:
+        if not wanted.arguments:
+            raise
+        notes.append(f"queue {name!r} was declared without its arguments: {why}")
+        return _have_queue(remote, QueueRecord(name, auto_delete=wanted.auto_delete), notes)
+    return name
+
+
+# -- one queue
+
+
+class _Prepared(NamedTuple):
+    """A message as it goes out."""
+
+    key: bytes
+    fingerprint: bytes
+    body: bytes
+    properties: bytes
+
+
+class _Move:
+    """A queue's messages on their way."""
+
+    def __init__(self, remote: Remote, queue: str, report: QueueReport, now_us: int) -> None:
+        self.report = report
+        self._remote = remote
+        self._queue = queue
+        self._now_us = now_us
+        self._batches = 0
+
+    def folder(self, part: VhostInspection, folder: QueueFolder, ledgers: str) -> None:
+        """Publish what an earlier run has not."""
+        RealDisk().mkdir(ledgers)
+        path = f"{ledgers}/{os.path.basename(os.path.realpath(folder.path))}.log"
+        with closing(Ledger(RealDisk(), path)) as ledger:
+            if ledger.doubtful:
+                self.report.altered["it may have been moved by an earlier run already, and then is there twice"] += len(ledger.doubtful)
+                ledger.resolve([])
+            batch: list[_Prepared] = []
+            size = 0
+            for row in part.rows(folder, bodies=True):
+                if (prepared := self._prepared(row, ledger)) is None:
+                    continue
+                batch.append(prepared)
+                size += len(prepared.body)
+                if len(batch) >= BATCH or size >= BATCH_BYTES:
+                    self._send(batch, ledger)
+                    batch, size = [], 0
+            self._send(batch, ledger)
+
+    def _prepared(self, row: Row, ledger: Ledger) -> _Prepared | None:
+        """The message, if it is to be published; counted if not."""
+        message, report = row.message, self.report
+        if row.reason is not None or message is None:
+            report.not_recovered[row.reason or "unreadable"] += 1
+            return None
+        print_of_it = fingerprint(message)
+        me = key(row.entry.seq_id, row.entry.msg_id or message.msg_id or print_of_it)
+        if row.salvaged is not None:
+            report.salvaged[row.salvaged] += 1
+        if me in ledger.moved:
+            report.already += 1
+            return None
+        left = milliseconds_left(row.entry.expiry, self._now_us)
+        properties, altered = as_published(message.properties, self._remote.parameters.credentials.username, left)
+        report.expiring += left is not None
+        report.altered.update(altered)
+        if row.redelivered:
+            report.altered["it had been delivered before, and comes as a new one"] += 1
+        return _Prepared(me, print_of_it, message.body, bytes_of_properties(properties))
+
+    def _send(self, batch: list[_Prepared], ledger: Ledger) -> None:
+        if not batch:
+            return
+        number = self._batches
+        self._batches += 1
+        ledger.moving(number, [each.key for each in batch], [each.fingerprint for each in batch])
+        for each in batch:
+            self._remote.publish(self._queue, each.body, each.properties)
+        self._remote.flush()
+        ledger.done(number)
+        self.report.moved += len(batch)
+
+
+def as_published(plain: dict[str, Any], user: str, left: int | None) -> tuple[dict[str, Any], list[str]]:
+    """The properties to publish with, in the plain form, and what of them is not as it was.
+
+    | property                | published with                          |
+    | ----------------------- | --------------------------------------- |
+    | delivery_mode           | 2                                       |
+    | user_id = user          | the same                                |
+    | user_id, another        | none, altered                           |
+    | headers with CC         | headers without it, altered             |
+    | 1500 ms are left        | expiration "1500"                       |
+    | anything else           | the same                                |
+    """
+    found, altered = dict(plain, delivery_mode=_PERSISTENT), []
+    if left is not None:
+        found["expiration"] = str(max(left, 0))
+    if found.get("user_id", user) != user:
+        del found["user_id"]
+        altered.append("its user_id is left out: a broker takes only the publisher's own")
+    headers = found.get("headers") or []
+    if any(name == "CC" for name, *_ in headers):
+        found["headers"] = [each for each in headers if each[0] != "CC"]
+        altered.append("its CC header is left out: the broker would send it to those queues as well")
+    return found, altered
