@@ -142,16 +142,18 @@ class QueueDepartures:
     def cancel(self, request: Cancel) -> None:
         """A consumer wants no more; what it never took comes back."""
         self._put_back(self.consumers.cancel(request))
+        self.lease.renew()
         self._consumers_left()
 
     def channel_ended(self, channel: ActorRef[Any]) -> None:
         """A channel closed or died: all that it held comes back, and its consumers are gone."""
         held, consumed = self.consumers.close_channel(channel)
         self._put_back(held)
+        if held or consumed:
+            self.lease.renew()
         if consumed:
             self._consumers_left()
 
     def _consumers_left(self) -> None:
-        self.lease.renew()
         if self._spec.last_consumer_gone is not None and not self.consumers.count:
             self._spec.last_consumer_gone()

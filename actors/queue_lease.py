@@ -1,8 +1,8 @@
 """How long a queue may be unused: x-expires (rabbit_amqqueue_process:ensure_expiry_timer, maybe_expire).
 
-Used is who has consumers.  Without any, the time begins anew with basic.get, a declare (a passive one, too), basic.cancel,
-and the end of a channel that had consumers; a publish changes nothing.  A timer that finds consumers is not set
-again before the last of them has gone.
+Used is who has consumers.  Without any, the time begins anew with basic.get, a declare (a passive one, too),
+basic.cancel, and the end of a channel that had consumers or held messages; a publish changes nothing.  A timer that
+finds consumers is not set again before the last of them has gone.
 """
 
 from __future__ import annotations

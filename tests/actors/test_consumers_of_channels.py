@@ -243,6 +243,22 @@ def test_a_slow_client_is_sent_no_more_than_the_unsent_limit_even_if_it_cancels(
     channel.read()
 
 
+def test_a_channel_that_ends_with_unacked_gets_is_use_of_the_queue(place: Place) -> None:
+    place.broker.declare_queue("e", arguments={"x-expires": 1_000})
+    place.publish(1, queue="e")
+    holding, idle = place.channel(), place.channel()
+    holding.get("e")
+    idle.get("e")
+    place.host.sleep(0.7)
+    holding.die()
+    place.host.sleep(0.7)
+    place.broker.queue("e")
+    idle.die()
+    place.host.sleep(0.7)
+    with pytest.raises(NotFound):
+        place.broker.queue("e")
+
+
 def test_a_python_consumer_has_a_priority_too(place: Place) -> None:
     with place.queue.consume() as low, place.queue.consume(prefetch=2, priority=1) as high:
         place.publish(0, 1, 2)
