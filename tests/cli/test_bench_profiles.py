@@ -26,3 +26,12 @@ def test_profiles_stand_side_by_side(tmp_path: Path, capfd: pytest.CaptureFixtur
 def test_an_unknown_profile_is_refused(capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "--profile", "classic,future"]) == 2
     assert "no profile is called 'future'; there are classic, modern" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("options", [["--only", "round_trip"], ["--profile", "classic"], []])
+def test_a_file_is_no_folder_to_measure_in(tmp_path: Path, capfd: pytest.CaptureFixture[str], options: list[str]) -> None:
+    (tmp_path / "file").write_text("")
+    assert main(["bench", *options, "--dir", str(tmp_path / "file")]) != 0
+    told = capfd.readouterr().err
+    assert "nothing can be measured in" in told
+    assert "Traceback" not in told

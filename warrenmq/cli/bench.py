@@ -19,7 +19,7 @@ from typing import Any
 
 import structlog
 
-from warrenmq.errors import Error, NotFound
+from warrenmq.errors import CallerError, Error, NotFound
 from warrenmq.settings import PROFILES
 
 
@@ -96,7 +96,10 @@ def _here(name: str, args: argparse.Namespace) -> dict[str, float]:
 def _folder(args: argparse.Namespace) -> Iterator[str]:
     """A folder to measure in, for as long as it takes; nothing but warnings is logged."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
-    directory = tempfile.mkdtemp(prefix="warrenmq-bench-", dir=args.dir)
+    try:
+        directory = tempfile.mkdtemp(prefix="warrenmq-bench-", dir=args.dir)
+    except OSError as error:
+        raise CallerError(f"nothing can be measured in {args.dir}: {error.strerror}; name a folder with --dir.") from error
     try:
         yield directory
     finally:
