@@ -87,7 +87,8 @@ class Life:
         """Before init: be known by name, and have a trace."""
         self._ref = ref
         self._inbox = inbox_of(ref)
-        self.incarnation = self.runtime.incarnation(self.label)
+        # Those without a name have a label of their own: nobody comes back under it, and it is not to be remembered.
+        self.incarnation = 1 if self.name is None else self.runtime.incarnation(self.label)
         self.runtime.enlist(ref, self)
         if self.parent is not None and inbox_of(self.parent).reason == KILLED:
             raise Killed  # its parent was killed while it started this one
