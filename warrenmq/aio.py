@@ -136,7 +136,7 @@ class Broker:
         publish = partial(self.sync.publish_many, exchange, routing_key, list(bodies), **options)
         await self._confirmed(publish, exchange, routing_key, timeout)
 
-    async def _confirmed(self, publish: Callable[..., Confirm], exchange: str, routing_key: str,
+    async def _confirmed(self, publish: partial[Confirm], exchange: str, routing_key: str,
                          timeout: float | None) -> None:  # noqa: ASYNC109  # fmt: skip
         confirm = await self._accepted(publish, exchange, routing_key, timeout)
         if not confirm.done():
@@ -151,7 +151,7 @@ class Broker:
             await known
         confirm.result(0)
 
-    async def _accepted(self, publish: Callable[..., Confirm], exchange: str, routing_key: str,
+    async def _accepted(self, publish: partial[Confirm], exchange: str, routing_key: str,
                         timeout: float | None) -> Confirm:  # noqa: ASYNC109  # fmt: skip
         """Publish, waiting for the alarms here, in the loop, however many do; in a thread, and never long, for credit.
 
@@ -166,7 +166,7 @@ class Broker:
                 await self._alarms_cleared(exchange, routing_key, deadline)
             left = max(0.0, min(deadline - clock(), IN_A_THREAD))
             try:
-                if left and not broker.resources.alarms.active and broker.would_block(exchange, routing_key):
+                if left and not broker.resources.alarms.active and broker.would_block(exchange, routing_key, publish.keywords.get("properties")):
                     return await asyncio.to_thread(publish, timeout=left)
                 return publish(timeout=0)
             except Blocked:

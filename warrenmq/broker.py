@@ -148,7 +148,7 @@ class Broker(Declarations):
             body = bytes(body)
         publishing = self.publishing()
         if timeout is not None or self.resources.alarms.active:
-            publishing.wait_for_turn(str(exchange), routing_key, timeout)
+            publishing.wait_for_turn(str(exchange), routing_key, timeout, properties)
         if publishing.transaction is None:
             return publishing.publish(str(exchange), routing_key, [body], properties, persistent, mandatory)
         return publishing.transaction.publish(str(exchange), routing_key, [body], properties, persistent, mandatory)
@@ -160,17 +160,17 @@ class Broker(Declarations):
         self.check_open()
         publishing = self.publishing()
         if timeout is not None or self.resources.alarms.active:
-            publishing.wait_for_turn(str(exchange), routing_key, timeout)
+            publishing.wait_for_turn(str(exchange), routing_key, timeout, properties)
         bodies = [body if type(body) is bytes else bytes(body) for body in bodies]
         to = publishing.transaction or publishing
         return to.publish(str(exchange), routing_key, bodies, properties, persistent, mandatory)
 
-    def would_block(self, exchange: str, routing_key: str) -> bool:
+    def would_block(self, exchange: str, routing_key: str, properties: Properties | None = None) -> bool:
         """Whether a publish by this thread would wait, for credit or for a queue that is being restarted.
 
         Alarms, which concern all publishers alike, are in `stats`.
         """
-        return self.publishing().would_block(exchange, routing_key)
+        return self.publishing().would_block(exchange, routing_key, properties)
 
     def tx(self) -> Transaction:
         """A context manager: what this thread publishes and acks inside takes effect together at its end, when it

@@ -81,7 +81,8 @@ class Publishing(MessageSender[WaitingFlow]):
         self.transaction: Transaction | None = None
         """What this thread publishes and acks is kept there until its end."""
 
-    def wait_for_turn(self, exchange: str, routing_key: str, timeout: float | None) -> None:
+    def wait_for_turn(self, exchange: str, routing_key: str, timeout: float | None,
+                      properties: Properties | None = None) -> None:  # fmt: skip
         """Wait until no alarm is set and, with a timeout, until `publish` will not wait either.
 
         After `timeout` seconds it raises Blocked, saying what it waited for; nothing has been sent then.  Without one it
@@ -94,7 +95,7 @@ class Publishing(MessageSender[WaitingFlow]):
                 self._wait_for_alarms(exchange, routing_key, deadline)
             if deadline is None or self.transaction is not None:
                 return
-            if (queue := self._lacking(exchange, routing_key)) is None:
+            if (queue := self._lacking(exchange, routing_key, properties)) is None:
                 return
             if (left := self._left(deadline)) <= 0:
                 msg = f"queue {queue!r} is behind and takes no more for now, nothing was published; try again later"
@@ -173,13 +174,15 @@ class Publishing(MessageSender[WaitingFlow]):
         """NotFound when there is no such exchange, AccessRefused when it is internal."""
         self._router.check_publish(exchange)
 
-    def would_block(self, exchange: str, routing_key: str) -> bool:
+    def would_block(self, exchange: str, routing_key: str, properties: Properties | None) -> bool:
         """Whether `publish` would wait: for credit, or because a queue's process is not there."""
-        return self._lacking(exchange, routing_key) is not None
+        return self._lacking(exchange, routing_key, properties) is not None
 
-    def _lacking(self, exchange: str, routing_key: str) -> str | None:
+    def _lacking(self, exchange: str, routing_key: str, properties: Properties | None) -> str | None:
         """The first queue that a publish would wait for."""
-        for queue in self._router.route(exchange, routing_key):
+        headers = None if properties is None else properties.headers
+        cc, bcc = header_routes(headers)
+        for queue in self._router.route(exchange, routing_key, headers, cc + bcc):
             flow = self.flows.get(queue)
             if flow is None or not flow.ref.is_alive():
                 if not self.runtime.is_registered(queue_name(queue)):

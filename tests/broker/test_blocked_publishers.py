@@ -151,6 +151,16 @@ def test_a_timeout_counts_for_credit_and_for_a_queue_that_is_being_restarted_too
     assert queue.info().ready == credit + 2
 
 
+def test_a_timeout_counts_for_queues_that_a_header_names_too(host: SimulatedHost) -> None:
+    broker = host.open()
+    queue = broker.declare_queue("q")
+    queue.publish_many([b"x"] * SETTINGS.credit_flow_default_credit[0], timeout=0)
+    copied = warrenmq.Properties(headers={"CC": ["q"]})
+    assert broker.would_block("", "nobody", copied)
+    with pytest.raises(warrenmq.Blocked, match="queue 'q' is behind"):
+        broker.publish("", "nobody", b"refused", properties=copied, timeout=0)
+
+
 def test_publishers_go_on_when_neither_alarm_is_set(host: SimulatedHost) -> None:
     host.disk.free_bytes = ROOM
     broker = host.open()
