@@ -9,6 +9,7 @@ from pamqp.commands import Basic, Channel, Confirm, Exchange, Queue, Tx
 
 from tests.support.amqp_channels import Client, Message, NamedUser
 from tests.support.simulated import SimulatedHost
+from warrenmq.amqp.context import ChannelBlocked, ConnectionClosing, Writable
 from warrenmq.broker import Broker
 
 
@@ -493,6 +494,165 @@ def test_a_message_that_is_too_large_is_refused_at_its_header(broker):
     channel.closed(406, "PRECONDITION_FAILED - message size 134217729 is larger than configured max size 134217728")
 
 
+def test_worked_trace_12_a_cycle_of_exchanges_gives_one_copy(channel):
+    channel.declare("q")
+    for exchange in ("x1", "x2"):
+        channel.call(Exchange.Declare(exchange=exchange, exchange_type="fanout"), Exchange.DeclareOk)
+        channel.call(Queue.Bind(queue="q", exchange=exchange), Queue.BindOk)
+    channel.call(Exchange.Bind(destination="x2", source="x1"), Exchange.BindOk)
+    channel.call(Exchange.Bind(destination="x1", source="x2"), Exchange.BindOk)
+    channel.publish("", b"once", exchange="x1")
+    assert channel.bodies("q") == [b"once"]
+
+
+def test_worked_trace_12_an_alternate_is_not_used_when_the_type_matched_something(channel):
+    channel.declare("y")
+    for exchange, arguments in (("Y", {}), ("Z", {}), ("X", {"alternate-exchange": "Y"})):
+        channel.call(Exchange.Declare(exchange=exchange, exchange_type="fanout", arguments=arguments), Exchange.DeclareOk)
+    channel.call(Queue.Bind(queue="y", exchange="Y"), Queue.BindOk)
+    channel.publish("", b"to the alternate", exchange="X", mandatory=True)
+    assert channel.bodies("y") == [b"to the alternate"]
+    channel.call(Exchange.Bind(destination="Z", source="X"), Exchange.BindOk)
+    channel.publish("", b"to Z", exchange="X", mandatory=True)
+    assert channel.next(Basic.Return).body == b"to Z"
+    assert channel.bodies("y") == []
+
+
+def test_worked_trace_13_a_full_queue_refuses_even_in_one_run(channel):
+    channel.declare("q", durable=True, arguments={"x-max-length": 1, "x-overflow": "reject-publish"})
+    channel.call(Basic.Qos(prefetch_count=1), Basic.QosOk)
+    channel.consume("q")
+    channel.call(Confirm.Select(), Confirm.SelectOk)
+    channel.publish("q", b"held", b"ready", b"refused", b"refused", delivery_mode=2)
+    answers: dict[int, type] = {}
+    for answer in channel.all():
+        if isinstance(answer, Basic.Ack | Basic.Nack):
+            first = 1 if answer.multiple else answer.delivery_tag
+            for seqno in range(first, answer.delivery_tag + 1):
+                answers.setdefault(seqno, type(answer))
+    assert sorted(answers) == [1, 2, 3, 4]
+    assert [answers[seqno] for seqno in (3, 4)] == [Basic.Nack, Basic.Nack]
+
+
+def test_worked_trace_13_drop_head_takes_the_new_one(channel):
+    channel.declare("q", durable=True, arguments={"x-max-length": 1})
+    channel.call(Confirm.Select(), Confirm.SelectOk)
+    channel.publish("q", b"old", delivery_mode=2)
+    channel.publish("q", b"new", delivery_mode=2)
+    assert {type(each) for each in channel.all()} == {Basic.Ack}
+    assert channel.bodies("q") == [b"new"]
+
+
+def test_a_transaction_that_a_queue_refuses_closes_the_channel(channel):
+    channel.declare("q", durable=True, arguments={"x-max-length": 1, "x-overflow": "reject-publish"})
+    channel.call(Tx.Select(), Tx.SelectOk)
+    channel.publish("q", b"a", b"b", delivery_mode=2)
+    channel.send(Tx.Commit())
+    close = channel.closed(406, "PRECONDITION_FAILED - partial tx completion")
+    assert (close.class_id, close.method_id) == (90, 20)
+
+
+LOCKED = (
+    "RESOURCE_LOCKED - cannot obtain exclusive access to locked queue 'mine' in vhost '/'. It could be originally declared on "
+    "another connection or the exclusive property value does not match that of the original declaration."
+)
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        Queue.Declare(queue="mine", passive=True),
+        Queue.Declare(queue="mine", exclusive=True),
+        Queue.Declare(queue="mine"),
+        Queue.Bind(queue="mine", exchange="amq.direct", routing_key="k"),
+        Queue.Purge(queue="mine"),
+        Queue.Delete(queue="mine"),
+        Basic.Get(queue="mine"),
+        Basic.Consume(queue="mine"),
+    ],
+)
+def test_an_exclusive_queue_is_its_connections(channel, broker, method):
+    channel.declare("mine", exclusive=True)
+    channel.client.open(2).declare("mine", exclusive=True)
+    stranger = Client(broker).open(1)
+    stranger.publish("mine", b"anybody may publish")
+    assert stranger.all() == []
+    assert channel.get("mine").body == b"anybody may publish"
+    stranger.send(method)
+    stranger.closed(405, LOCKED)
+
+
+def test_a_channel_without_credit_tells_its_connection(channel, client, broker):
+    channel.declare("q", durable=True)
+    stop, go_on = broker.runtime.event(), broker.runtime.event()
+
+    def hold(op, path):
+        if not stop.is_set():
+            stop.set()
+            go_on.wait()
+
+    broker.vhost.disk.before_op = hold
+    channel.publish("q", b"first", delivery_mode=2)
+    for _ in range(5):
+        channel.publish("q", *[b"x" * 100] * 200, delivery_mode=2)
+    stop.wait()
+    client.runtime.event().wait(1.0)
+    assert [each.blocked for each in client.told()] == [True]
+    go_on.set()
+    client.runtime.event().wait(5.0)
+    assert [each for each in client.told() if isinstance(each, ChannelBlocked)][-1].blocked is False
+
+
+def test_a_channel_does_not_wait_for_the_credit_of_a_dead_queue(channel, client, broker):
+    channel.declare("q", durable=True)
+    queue = broker.address("q")
+    channel.publish("q", b"first", delivery_mode=2)
+    client.runtime.event().wait(1.0)
+    channel.publish("q", *[b"x"] * 1000, delivery_mode=2)
+    broker.runtime.kill(queue)
+    client.runtime.event().wait(1.0)
+    told = [each.blocked for each in client.told()]
+    assert told[-1:] in ([], [False])
+
+
+def test_a_crash_of_a_queue_nacks_what_it_had_not_made_safe(channel, client, broker):
+    channel.declare("q", durable=True)
+    channel.call(Confirm.Select(), Confirm.SelectOk)
+    channel.publish("q", b"safe", delivery_mode=2)
+    assert channel.next(Basic.Ack).delivery_tag == 1
+    channel.publish("q", b"a", b"b", delivery_mode=2)
+    broker.runtime.kill(broker.address("q"))
+    answers = channel.all()
+    assert [type(each) for each in answers] in ([Basic.Nack], [Basic.Ack])
+    assert answers[0].delivery_tag == 3
+
+
+def test_a_connection_that_closes_takes_back_what_its_channels_hold(client, broker):
+    channel = client.open(1)
+    channel.declare("q")
+    channel.publish("q", b"a", b"b")
+    channel.consume("q")
+    assert len(channel.all()) == 2
+    client.runtime.call(channel.ref, ConnectionClosing())
+    other = Client(broker).open(1)
+    assert other.declare("q").message_count == 2
+
+
+def test_a_channel_that_dies_leaves_nothing_behind(client, broker):
+    channel = client.open(1)
+    channel.declare("q")
+    channel.publish("q", b"a")
+    channel.consume("q")
+    channel.consume("amq.rabbitmq.reply-to", no_ack=True)
+    channel.next(Basic.Deliver)
+    broker.runtime.kill(channel.ref)
+    other = client.open(2)
+    client.runtime.event().wait(1.0)
+    declared = other.declare("q")
+    assert (declared.message_count, declared.consumer_count) == (1, 0)
+    assert other.get("q").method.redelivered
+
+
 def test_a_slow_reader_has_at_most_200_messages_on_their_way(channel, client):
     channel.declare("q")
     channel.publish("q", *[b"%d" % i for i in range(1000)])
@@ -500,7 +660,5 @@ def test_a_slow_reader_has_at_most_200_messages_on_their_way(channel, client):
     channel.consume("q", no_ack=True)
     assert len(channel.all()) <= 200
     client.transport.full = False
-    from warrenmq.amqp.context import Writable
-
     client.runtime.cast(channel.ref, Writable())
     assert len(channel.all()) >= 800

@@ -118,6 +118,8 @@ class Client:
                                          self.transport, self.connection, "127.0.0.1:50000 -> 127.0.0.1:5672")  # fmt: skip
         self.refs: dict[int, ActorRef[Any]] = {}
         self._cutter = FrameCutter(1 << 24)
+        self.arrivals: list[tuple[int, Any]] = []
+        """Everything that was received, of all channels in one order."""
         self._seen = 0
         self._inbox: dict[int, list[Any]] = {}
         self._partial: dict[int, list[Any]] = {}
@@ -160,17 +162,20 @@ class Client:
     def _add(self, each: Frame) -> None:
         _, number, decoded = frame.unmarshal(each_bytes(each))
         partial = self._partial.setdefault(number, [])
-        inbox = self._inbox.setdefault(number, [])
         if partial or isinstance(decoded, commands.Basic.Deliver | commands.Basic.GetOk | commands.Basic.Return):
             partial.append(decoded)
         else:
-            inbox.append(decoded)
+            self._arrive(number, decoded)
             return
         if len(partial) > 1 and isinstance(partial[1], header.ContentHeader):
             content = b"".join(piece.value for piece in partial[2:])
             if len(content) == partial[1].body_size:
-                inbox.append(Message(partial[0], partial[1].properties, content))
+                self._arrive(number, Message(partial[0], partial[1].properties, content))
                 partial.clear()
+
+    def _arrive(self, number: int, found: Any) -> None:
+        self._inbox.setdefault(number, []).append(found)
+        self.arrivals.append((number, found))
 
 
 class Channel:
