@@ -2,7 +2,8 @@
 
     python3 tests/run.py [arguments of pytest]
 
-Makes `.venv-test` on first use, with the project, all its extras and the `dev` group, then runs pytest in it.
+Makes `.venv-test` on first use, with the project, all its extras and the `dev` group, and `.node-test` with node's client if
+node is there, then runs pytest.
 """
 
 from __future__ import annotations
@@ -13,8 +14,10 @@ import sys
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(0, os.path.join(ROOT, "tools"))
 
-import project_venv  # noqa: E402  (the folder had to be put on the path first)
+import node_client  # noqa: E402  (the folder had to be put on the path first)
+import project_venv  # noqa: E402
 
 if __name__ == "__main__":
     python = project_venv.ensure("test", extra="all", group="dev")
+    node_client.ensure()
     sys.exit(project_venv.run(python, "-m", "pytest", *sys.argv[1:], cwd=ROOT))

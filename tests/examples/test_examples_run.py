@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from tests.support.served import Served
 from tests.support.source_tree import ROOT
 
 SAYS = {
@@ -32,6 +33,24 @@ SAYS = {
         "stopped: True",
     ],
 }
+AT_A_SERVER = {
+    "amqp_pika.py": [
+        "confirmed: cat.jpg",
+        "confirmed: dog.txt",
+        "confirmed: owl.jpg",
+        "resized: cat.jpg",
+        "resized: owl.jpg",
+        "failed: dog.txt, rejected by queue resize",
+    ],
+    "amqp_aio_pika.py": [
+        "heat: kitchen.temperature 21",
+        "heat: attic.temperature 35",
+        "everything: kitchen.temperature 21",
+        "everything: cellar.humidity 88",
+        "everything: attic.temperature 35",
+    ],
+}
+TESTED_WITH_ITS_WORKER = {"celery_app.py"}  # tests/clients/test_celery.py
 MAKES_ITS_OWN_ENVIRONMENT = {"run_demo.py"}
 
 
@@ -49,9 +68,23 @@ def test_an_example_says_what_it_promises(script, tmp_path):
     assert [line for line in done.stdout.splitlines() if " [" not in line] == SAYS[script]
 
 
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    server = Served(tmp_path_factory.mktemp("served") / "data")
+    yield server
+    assert server.stop() == 0
+
+
+@pytest.mark.parametrize("script", AT_A_SERVER)
+def test_an_example_with_a_server_says_what_it_promises(script, server):
+    done = run(script, server.url)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == AT_A_SERVER[script]
+
+
 def test_every_example_is_tested():
     scripts = {name for name in os.listdir(os.path.join(ROOT, "examples")) if name.endswith(".py")}
-    assert scripts == set(SAYS) | MAKES_ITS_OWN_ENVIRONMENT
+    assert scripts == set(SAYS) | set(AT_A_SERVER) | TESTED_WITH_ITS_WORKER | MAKES_ITS_OWN_ENVIRONMENT
 
 
 def test_the_event_log_of_the_demo_is_what_its_note_says():
