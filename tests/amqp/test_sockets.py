@@ -20,7 +20,7 @@ from pamqp.commands import Basic, Connection, Queue
 import warrenmq
 from tests.support.amqp_sockets import RawClient
 from warrenmq.amqp import AmqpServer, io, serve
-from warrenmq.errors import CallerError
+from warrenmq.errors import BrokerClosed, CallerError
 from warrenmq.handles import Queue as QueueHandle
 
 
@@ -222,3 +222,25 @@ def test_tls(broker, certificate):
             plain.send(b"AMQP\0\0\x09\x01")
             assert plain.at_end()
         assert eventually(lambda: server.connections == 0)
+
+
+# -- the tree
+
+
+def test_a_crashing_listener_comes_back_and_nobody_notices(server, broker):
+    with RawClient(server.port).open(1) as client:
+        for name in ("amqp_listener", "amqp_listener"):
+            broker.runtime.kill(broker.runtime.whereis(name))
+            assert eventually(lambda: broker.runtime.is_registered("amqp_listener"))
+        client.method(Queue.Declare(queue="q"), 1)
+        client.next(Queue.DeclareOk)
+        connect(server).close()
+    server.check_open()
+
+
+def test_a_listener_that_cannot_be_mended_is_told(server, broker):
+    broker.runtime.kill(broker.runtime.whereis("amqp_sup"))
+    with pytest.raises(BrokerClosed, match="the AMQP listener is down"):
+        server.check_open()
+    with RawClient(server.port) as client:
+        assert client.at_end()

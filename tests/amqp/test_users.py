@@ -104,6 +104,7 @@ def user(**changes):
         (user(password_hash="!"), "user 'app' has a password_hash that is not Base64"),
         (user(password_hash="YWJj"), "user 'app' has a password_hash that is none of rabbit_password_hashing_sha256"),
         (user(hashing_algorithm="crypt"), "user 'app' has hashing_algorithm 'crypt'"),
+        (definitions(topic_permissions=[{"user": "app"}]), "it has topic_permissions, which are not checked here"),
         (user(tags=[1]), "user 'app' has tags that are no list of names"),
         (definitions(permissions=[{"user": "app", "vhost": "/", "configure": "(", "write": "", "read": ""}]),
          "the configure permission of 'app' in '/' is no regular expression"),

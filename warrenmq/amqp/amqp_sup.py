@@ -1,6 +1,6 @@
 """The supervision tree of the AMQP side, as data (rabbit_networking, rabbit_connection_sup, rabbit_channel_sup_sup).
 
-    amqp_sup                    one_for_all   10 in 10 s
+    amqp_sup                    one_for_one   10 in 10 s
      ├ amqp_connection_sup      simple_one_for_one
      │  └ one process a connection      temporary: the client connects again
      └ amqp_listener            starts a connection process for each socket
@@ -67,7 +67,11 @@ class Listener(Server):
     def handle_cast(self, message: Any) -> None:
         """An Accepted."""
         transport = message.transport
-        transport.attach(start_child(self, CONNECTION_SUP, transport))
+        try:
+            transport.attach(start_child(self, CONNECTION_SUP, transport))
+        except BaseException:
+            transport.abort()
+            raise
 
     @staticmethod
     def undelivered(message: Any) -> None:
@@ -79,7 +83,7 @@ class Listener(Server):
 class AmqpSup(Supervisor):
     """The root of the AMQP side, beside rabbit_sup."""
 
-    strategy = "one_for_all"
+    strategy = "one_for_one"
     intensity = 10
     period = 10.0
 

@@ -227,7 +227,8 @@ def _decode_properties(raw: bytes) -> Properties:
     try:
         return properties_of_plain(properties_of_bytes(raw)).properties or Properties()
     except (BadTable, ValueError) as why:
-        raise AmqpError(SYNTAX_ERROR, f"the properties of a message cannot be read ({why})", *PUBLISH) from why
+        reason = why.reason if isinstance(why, BadTable) else why
+        raise AmqpError(SYNTAX_ERROR, f"the properties of a message cannot be read: {reason}", *PUBLISH) from why
 
 
 _remembered_properties = lru_cache(_REMEMBERED)(_decode_properties)

@@ -150,6 +150,9 @@ class ConnectionProcess(Server):
     # -- frames
 
     def _take(self, data: bytes) -> None:
+        if self._cutter.error is not None:
+            self._transport.handled(len(data))
+            return
         if self._phase is Phase.INIT:
             rest = self._take_header(data)
             if rest is None:
@@ -198,7 +201,7 @@ class ConnectionProcess(Server):
 
     def _broken(self, error: AmqpError, size: int) -> None:
         """These are no frames; whatever follows is not looked at (rabbit_reader:fatal_frame_error)."""
-        self._transport.handled(size)
+        self._transport.handled(size)  # some of it twice, which only lets more of what follows in, to be ignored
         if self._phase is not Phase.CLOSED:
             self._fail(error)
         self._goodbye = DROPPED

@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import os
 import socket
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any
+
+from pykka import ActorDeadError
 
 from warrenmq.amqp.amqp_sup import (
     AMQP_SUP,
@@ -29,8 +31,9 @@ from warrenmq.amqp.node import Node, ServedVhost
 from warrenmq.amqp.server_properties import server_properties
 from warrenmq.amqp.users import Users
 from warrenmq.broker import Broker
-from warrenmq.errors import CallerError
+from warrenmq.errors import BrokerClosed, CallerError
 from warrenmq.log import Log
+from warrenmq.runtime.life import inbox_of
 from warrenmq.supervisors import which_children
 
 if TYPE_CHECKING:
@@ -51,11 +54,13 @@ class AmqpServer:
     """Use `serve`.  Also a context manager."""
 
     def __init__(self, brokers: Sequence[Broker], host: str, port: int, users: Users, tls: ssl.SSLContext | None) -> None:
+        self._brokers = brokers
         self._broker = brokers[0]
         self._runtime = runtime = self._broker.runtime
         settings = self._broker.settings
         self._tls = tls is not None
         self._closing = False
+        self._down: str | None = None
         with ExitStack() as undo:
             self._io = AmqpIo(self._deliver)
             undo.callback(self._io.close)
@@ -66,6 +71,7 @@ class AmqpServer:
                 vhosts[broker.vhost.name] = ServedVhost(broker, sup)
             node = Node(users, settings, vhosts, server_properties())
             self._sup = runtime.start(AmqpSup, node, name=AMQP_SUP)
+            inbox_of(self._sup).on_close(self._sup_ended)
             undo.callback(runtime.stop_actor, self._sup)
             try:
                 limit = max(READ_LIMIT, 2 * settings.frame_max)
@@ -94,7 +100,7 @@ class AmqpServer:
             return
         self._closing = True
         self._io.stop_listening()
-        if self._runtime.is_registered(CONNECTION_SUP):
+        with suppress(ActorDeadError):
             for child in which_children(self._runtime, CONNECTION_SUP):
                 if child.ref is not None:
                     self._runtime.cast(child.ref, ForceClose(FORCED))
@@ -107,6 +113,17 @@ class AmqpServer:
         while self.connections and waited < patience:
             self._runtime.event().wait(_LOOK)
             waited += _LOOK
+
+    def check_open(self) -> None:
+        """Raise BrokerClosed unless it accepts connections, and its brokers are open."""
+        if self._down is not None and not self._closing:
+            msg = f"the AMQP listener is down: its supervisor gave up ({self._down})"
+            raise BrokerClosed(msg)
+        for broker in self._brokers:
+            broker.check_open()
+
+    def _sup_ended(self, reason: Any) -> None:
+        self._down = repr(reason)
 
     def __enter__(self) -> AmqpServer:
         return self

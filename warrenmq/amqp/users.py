@@ -5,7 +5,8 @@
      "vhosts":      [{"name": "/"}],
      "permissions": [{"user": "app", "vhost": "/", "configure": ".*", "write": ".*", "read": ".*"}]}
 
-All else in the file (queues, policies, topic permissions ...) is left alone.  Patterns are regular expressions that are
+All else in the file (queues, policies, limits ...) is left alone, but a file with topic permissions is refused: they are not
+checked here, and who wrote them relies on it.  Patterns are regular expressions that are
 searched for in a name; an empty one matches nothing; the default exchange is called amq.default (rabbit_auth_backend_internal).
 """
 
@@ -98,6 +99,8 @@ class Users:
             users.vhosts[_text(vhost, "name", "a vhost")] = None
         for user in _rows(definitions, "users"):
             users._add_user(user, definitions.get("rabbit_version", ""))
+        if _rows(definitions, "topic_permissions"):
+            raise ValueError("it has topic_permissions, which are not checked here; take them out")
         for permission in _rows(definitions, "permissions"):
             users._add_permission(permission)
         if not users._accounts:

@@ -77,8 +77,7 @@ def run(args: argparse.Namespace) -> int:
         server = stack.enter_context(serve(brokers, host=args.host, port=port, users=users, tls=tls))
         print(f"ready {server.url}", flush=True)
         while not stop.wait(_LOOK):
-            for broker in brokers:
-                broker.check_open()
+            server.check_open()
     return 0
 
 
