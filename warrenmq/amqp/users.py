@@ -85,7 +85,7 @@ class Users:
                 return cls.of_definitions(json.load(file))
         except OSError as why:
             msg = f"the users file {path} cannot be read: {why.strerror or why}."
-        except ValueError as why:
+        except (ValueError, RecursionError) as why:
             msg = f"the users file {path} cannot be used: {why}."
         raise SettingsError(msg)
 
