@@ -24,6 +24,7 @@ PRINTS = {
     "docs/runtime.md: Servers, python 1": "",
     "docs/runtime.md: Two schedulers, python 1": "crash: the whole process\n",
     "docs/runtime.md: Supervisors, python 1": "",
+    "docs/serving.md: Serving AMQP clients, python 1": "True\n",
 }
 """What each prints, as a regular expression."""
 
