@@ -11,6 +11,7 @@ from tests.support.amqp_channels import Client, Message, NamedUser
 from tests.support.simulated import SimulatedHost
 from warrenmq.amqp.context import ChannelBlocked, ConnectionClosing, Writable
 from warrenmq.broker import Broker
+from warrenmq.storage.properties import Properties
 
 
 @pytest.fixture
@@ -83,6 +84,18 @@ def test_large_bodies_take_many_frames_both_ways(broker):
     body = bytes(range(256)) * 100
     channel.publish("q", body)
     assert channel.get("q").body == body
+
+
+def test_what_python_published_arrives_as_far_as_amqp_can_say_it(channel, broker):
+    queue = broker.declare_queue("q")
+    broker.bind("q", "amq.fanout")
+    queue.publish(b"a", properties=Properties(headers={"n": 1}, message_id="m"))
+    broker.publish("amq.fanout", "k" * 300, b"b")
+    broker.publish("amq.fanout", "k", b"c", properties=Properties(message_id="m" * 300))
+    first, second, third = (channel.get("q") for _ in range(3))
+    assert (first.body, first.properties.headers, first.properties.message_id) == (b"a", {"n": 1}, "m")
+    assert (second.body, second.method.exchange, second.method.routing_key) == (b"b", "amq.fanout", "k" * 255)
+    assert (third.body, third.properties.message_id) == (b"c", None)
 
 
 def test_empty_bodies(channel):

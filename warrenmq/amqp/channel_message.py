@@ -36,6 +36,8 @@ IMPERSONATOR = "impersonator"
 """The tag of users who may claim to be another."""
 _RECORD_HEADER = 32
 """Bytes of an index record before the embedded stored message."""
+_SHORT_STRING = 255
+"""Bytes of AMQP's names."""
 _REMEMBERED = 1024
 _WORTH_REMEMBERING = 1024
 """Bytes of a head: longer ones hold what differs from message to message."""
@@ -63,13 +65,20 @@ def opened(fetched: Fetched) -> tuple[Envelope, bytes]:
 def _decode_envelope(head: bytes) -> Envelope:
     try:
         stored = decode(head + bin_header(0))
-    except CorruptFile:
-        # Its body is whole, or the queue would not have it; a client that it is kept from could never get rid of it.
-        log.exception("a message has lost its properties")
+        properties = stored.stored_properties
+        raw = properties if isinstance(properties, bytes) else raw_properties(stored.properties)
+    except (CorruptFile, ValueError):
+        # Damaged, or a Python publisher's, with more than AMQP can say.  A client that it was kept from could never get
+        # rid of it.
+        log.exception("a message is delivered without its properties")
         return Envelope("", "", raw_properties(None))
-    properties = stored.stored_properties
-    raw = properties if isinstance(properties, bytes) else raw_properties(stored.properties)
-    return Envelope(stored.exchange, stored.routing_keys[0] if stored.routing_keys else "", raw)
+    return Envelope(_short(stored.exchange), _short(stored.routing_keys[0] if stored.routing_keys else ""), raw)
+
+
+def _short(name: str) -> str:
+    """As much of a name as AMQP can say; Python's publishers may use longer ones."""
+    encoded = name.encode()
+    return name if len(encoded) <= _SHORT_STRING else encoded[:_SHORT_STRING].decode(errors="ignore")
 
 
 _envelope = lru_cache(_REMEMBERED)(_decode_envelope)
