@@ -23,6 +23,7 @@ from warrenmq.errors import NotFound
 from warrenmq.storage.index_record import HEADER_BYTES
 from warrenmq.storage.plain_properties import dict_of_plain, properties_as_plain
 from warrenmq.storage.stored_message import decode
+from warrenmq.storage.unconfirmed import UNANSWERED
 from warrenmq.storage.x_death import REJECTED, Death, is_cycle, with_death, without_cc
 from warrenmq.trace.events import DEAD_LETTERED, DROP_EXPIRED, DROP_MAXLEN, DROP_REJECTED
 
@@ -43,26 +44,6 @@ AT_ONCE = 256
 _FLAGS = {REJECTED: DROP_REJECTED, EXPIRED: DROP_EXPIRED, MAXLEN: DROP_MAXLEN}
 _CYCLES_TOLD = 100
 """Different cycles that the log is told of."""
-
-
-class _Unanswered:
-    """A promise to nobody."""
-
-    def confirm(self) -> None:
-        """The copy is safe."""
-
-    def nack(self, why: str) -> None:
-        """The copy is lost."""
-
-    def fail(self, error: Exception) -> None:
-        """The copy is lost."""
-
-    def parts(self, count: int) -> list[_Unanswered]:
-        """One for each message."""
-        return [self] * count
-
-
-_UNANSWERED = _Unanswered()
 
 
 class DeadLetters:
@@ -147,7 +128,7 @@ class DeadLetters:
             exchange, keys, [message.body], properties, persistent=plain.get("delivery_mode") == 2,
             priority=plain.get("priority", 0),
         )  # fmt: skip
-        self._sender.send(queues, publication, _UNANSWERED)
+        self._sender.send(queues, publication, UNANSWERED)
 
     def _without_cycles(self, queues: tuple[str, ...], headers: list[Any]) -> tuple[str, ...]:
         """A message that came in a circle, and that nobody rejected on the way, would come round for ever."""

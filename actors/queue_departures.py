@@ -78,7 +78,7 @@ class QueueDepartures:
 
     def _noted(self, consumer: Consumer, fetched: list[Fetched], first_tag: int) -> None:
         self.tell_lost()
-        self._safety.acks_unsynced |= consumer.no_ack
+        self._safety.unsynced |= consumer.no_ack
         if self._rows is not None:
             self._rows.delivered(consumer, fetched, first_tag, get=consumer.outlet is None)
 
@@ -91,7 +91,7 @@ class QueueDepartures:
         else:
             seqs = self.consumers.settle(message.consumer, message.tag, multiple=message.multiple)
         acked = self._vq.ack(seqs)
-        self._safety.acks_unsynced = True
+        self._safety.unsynced = True
         if self._rows is not None:
             self._rows.acked(acked, sender, pseq)
 
@@ -114,7 +114,7 @@ class QueueDepartures:
 
     def drop(self, seqs: list[int], flag: int, now: int = 0) -> None:
         """These have left the queue without a consumer; `now` is when they were found to have expired."""
-        self._safety.acks_unsynced = True
+        self._safety.unsynced = True
         if self._rows is not None:
             self._rows.dropped(seqs, flag, now)
 

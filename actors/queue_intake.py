@@ -6,11 +6,13 @@ are BATCH messages or anything else is to be done.  All that are collected at on
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, TypeAlias, cast
 
 from warrenmq.errors import Blocked
 from warrenmq.runtime import CreditFlow, CreditSpec
 from warrenmq.storage.priority_queue import PriorityQueue
+from warrenmq.storage.unconfirmed import UNANSWERED
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,7 +30,8 @@ BATCH = 64
 class QueueIntake:
     """The entrance of one queue; it belongs to the queue process, only `nack_all` may come from any thread.
 
-    arrived   publishes not yet taken in; count their messages, durable whether they go to the disk
+    arrived   publishes not yet taken in; count their messages, durable whether they go to the disk, answered whether
+              anybody wants to know
     credit    what publishers are owed for messages taken in (credit_flow)
     """
 
@@ -44,7 +47,7 @@ class QueueIntake:
         self._arrived: list[Publish] = []
         self.count = 0
         """Messages collected."""
-        self._durable = True
+        self._durable = self._answered = True
         self._max_priority = vq.max_priority if isinstance(vq, PriorityQueue) else None
         self._priority = 0
         self._timed = head.ttl is not None
@@ -53,14 +56,15 @@ class QueueIntake:
     def add(self, message: Publish) -> bool:
         """Collect a publish; False when those before it must be taken in first."""
         durable = message.publication.persistent and self._durable_queue
-        if self._arrived and durable is not self._durable:
+        answered = message.confirm is not UNANSWERED
+        if self._arrived and (durable is not self._durable or answered is not self._answered):
             return False
         if self._max_priority is not None:
             priority = min(message.publication.priority, self._max_priority)
             if self._arrived and priority != self._priority:
                 return False
             self._priority = priority
-        self._durable = durable
+        self._durable, self._answered = durable, answered
         if message.publication.expiration is not None:
             self._timed = True
         self._arrived.append(message)
@@ -68,8 +72,8 @@ class QueueIntake:
         return True
 
     def take_in(self) -> bool:
-        """Give what was collected to the variable queue; returns whether any of it has to be synced."""
-        arrived, durable = self._arrived, self._durable
+        """Give what was collected to the variable queue; returns whether it has to be synced, sooner or later."""
+        arrived, durable, answered = self._arrived, self._durable, self._answered
         publications = [message.publication for message in arrived]
         expiries = None
         if self._timed:
@@ -78,7 +82,7 @@ class QueueIntake:
         seq, in_store = self._vq.publish(publications, persistent=durable, expiries=expiries)
         if (rows := self._rows) is not None:
             tell = _tell_each if in_store else _tell_runs
-            tell(rows.published, arrived, seq, in_store, durable)
+            tell(partial(rows.published, answered=answered), arrived, seq, in_store, durable)
             if expiries is not None:
                 rows.expire(seq, publications, expiries)
         ack = self._credit.ack
@@ -86,7 +90,9 @@ class QueueIntake:
             publication = message.publication
             count = len(publication.bodies)
             owed = (seq, count, publication.first_id, message.confirm)
-            if durable:
+            if not answered:
+                pass
+            elif durable:
                 self._unconfirmed.add(owed, _bodies(in_store, seq, count))
             else:  # confirmed at once: RabbitMQ's rule for what will not survive a restart
                 if rows is not None:

@@ -331,7 +331,10 @@ class QueueProcess(Server):
         if self._safety.disk_full:
             intake.refuse()
         elif intake.take_in():
-            self._safety.confirms_wait()
+            if self._unconfirmed.wait_for_sync:
+                self._safety.confirms_wait()
+            else:
+                self._safety.unsynced = True
         for store, client in self._clients.items():
             if client.blocked:
                 intake.block(store)

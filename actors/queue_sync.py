@@ -1,7 +1,7 @@
 """When what a queue wrote to its index is made safe, and what happens when the disk is full.
 
     confirms wait     SyncTimeout 25 ms after the first of them, unless an empty mailbox has synced before
-    only acks wait    Idle after 200 ms
+    others wait       Idle after 200 ms: acks, and messages whose publishers want no confirm
     the disk is full  publishes are refused; Idle every second tries again
 
 Any other failure of the disk crashes the queue process.
@@ -28,14 +28,14 @@ DISK_FULL_RETRY = 1.0
 class QueueSync:
     """The two timers of a queue process.
 
-    acks_unsynced  acks were written, but not synced; nobody waits for that, so the slow timer does it
-    disk_full      the last write failed with ENOSPC: publishes are refused until one succeeds
+    unsynced   what nobody waits for was written, but not synced: the slow timer does it
+    disk_full  the last write failed with ENOSPC: publishes are refused until one succeeds
     """
 
     def __init__(self, server: Server, settings: Settings, log: Log) -> None:
         self._server = server
         self._log = log
-        self.acks_unsynced = self.disk_full = False
+        self.unsynced = self.disk_full = False
         self._sync_timer: Timer | None = None
         self._idle_timer: Timer | None = None
         self._sync_interval = settings.msg_store_sync_interval / 1000
@@ -51,8 +51,8 @@ class QueueSync:
         self._sync_timer = None
 
     def idle(self) -> None:
-        """Nobody waits for a sync: what acks wait for one have time."""
-        if self.acks_unsynced and self._idle_timer is None:
+        """Nobody waits for a sync: what is unsynced has time."""
+        if self.unsynced and self._idle_timer is None:
             self._idle_timer = self._server.send_after(self._idle_interval, Idle())
 
     def run(self, sync: Callable[[], object]) -> bool:
@@ -60,7 +60,7 @@ class QueueSync:
         if self._idle_timer is not None:
             self._idle_timer.cancel()
             self._idle_timer = None
-        self.acks_unsynced = False
+        self.unsynced = False
         return self.guarded(sync)
 
     def guarded(self, write: Callable[[], object]) -> bool:

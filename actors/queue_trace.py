@@ -57,10 +57,10 @@ class QueueTrace:
         self._trace.emit(_RECV, peer=sender, pseq=pseq)
 
     def published(self, first: int, count: int, msg: int, sender: int, pseq: int, sends: int, t: int,
-                  durable: bool, in_store: bool) -> None:  # fmt: skip
+                  durable: bool, in_store: bool, *, answered: bool) -> None:  # fmt: skip
         """Also the receive row of `sends` Publishes, the last one sent at `t`."""
         self._trace.observe(t)
-        flag = (PERSISTENT | WANTS_CONFIRM if durable else WANTS_CONFIRM) | (IN_STORE if in_store else 0)
+        flag = (PERSISTENT if durable else 0) | (WANTS_CONFIRM if answered else 0) | (IN_STORE if in_store else 0)
         self._trace.emit(_PUBLISH, flag, msg, sender, pseq, first, count, sends)
 
     def confirmed_at_once(self, owed: Publication) -> None:

@@ -55,7 +55,6 @@ class ChannelConfirm:
         """As nack."""
         self.nack(str(error))
 
-
     def parts(self, count: int) -> list[ChannelConfirm]:
         """For a queue that answers each of `count` messages on its own: all answers are one.
 
@@ -63,26 +62,6 @@ class ChannelConfirm:
         """
         self._shares.extend([None] * (count - 1))
         return [self] * count
-
-
-class NoConfirm:
-    """What the queues owe a channel that is not in confirm mode."""
-
-    def confirm(self) -> None:
-        """Nobody asked."""
-
-    def nack(self, why: str) -> None:
-        """Nobody asked."""
-
-    def fail(self, error: Exception) -> None:
-        """Nobody asked."""
-
-    def parts(self, count: int) -> list[NoConfirm]:
-        """Nobody asked."""
-        return [self] * count
-
-
-NO_CONFIRM = NoConfirm()
 
 
 def coalesce(runs: Iterable[Run], negatives: Sequence[Run], smallest_unconfirmed: int | None) -> list[tuple[int, bool]]:

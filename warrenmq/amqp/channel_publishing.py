@@ -18,12 +18,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from warrenmq.actors.message_sender import MessageSender
 from warrenmq.actors.vhost import queue_name
-from warrenmq.amqp.channel_confirms import NO_CONFIRM, ChannelConfirm, Confirms
+from warrenmq.amqp.channel_confirms import ChannelConfirm, Confirms
 from warrenmq.amqp.channel_message import Template, Templates
 from warrenmq.amqp.channel_reply_to import is_address
 from warrenmq.amqp.codec import PUBLISH, decode_method
 from warrenmq.amqp.errors import NOT_IMPLEMENTED, AmqpError, of_caller_error
 from warrenmq.errors import CallerError
+from warrenmq.storage.unconfirmed import UNANSWERED
 
 if TYPE_CHECKING:
     from pykka import ActorRef
@@ -118,7 +119,7 @@ class ChannelPublishing:
             persistent=template.persistent, expiration=template.expiration, priority=template.priority,
         )  # fmt: skip
         if not first:
-            self._sender.send(queues, publication, NO_CONFIRM)
+            self._sender.send(queues, publication, UNANSWERED)
             return
         count = len(bodies)
         self.confirms.expect(first, count)

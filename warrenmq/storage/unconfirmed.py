@@ -30,6 +30,27 @@ class Promise(Protocol):
     def parts(self, count: int) -> Sequence[Promise]: ...
 
 
+class _Unanswered:
+    """See UNANSWERED."""
+
+    def confirm(self) -> None:
+        """Nobody asked."""
+
+    def nack(self, why: str) -> None:
+        """Nobody asked."""
+
+    def fail(self, error: Exception) -> None:
+        """Nobody asked."""
+
+    def parts(self, count: int) -> list[_Unanswered]:
+        """One for each message."""
+        return [self] * count
+
+
+UNANSWERED = _Unanswered()
+"""The promise to nobody, of a channel that is not in confirm mode and of dead letters: queues owe it nothing, so no sync is
+made for it alone (needs_confirming of rabbit_variable_queue)."""
+
 Publication: TypeAlias = tuple[int, int, int, Promise]
 """Messages published together: first sequence id, how many, the first message as traces name it, the promise.
 A plain tuple, as there is one for each publish."""
