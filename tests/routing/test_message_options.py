@@ -17,6 +17,8 @@ def test_an_expiration_is_a_number_of_milliseconds(expiration, milliseconds):
     ("expiration", "why"),
     [
         ("-1", "{value_negative,-1}"),
+        ("315360000001", "{value_too_large,315360000001}"),
+        ("99999999999999999999", "{value_too_large,99999999999999999999}"),
         ("1.5", '{leftover_string,".5"}'),
         ("12 ", '{leftover_string," "}'),
         ("soon", "no_integer"),

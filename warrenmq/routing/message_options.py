@@ -13,20 +13,23 @@ from warrenmq.errors import PreconditionFailed
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+_LONGEST = 315_360_000_000
+"""Milliseconds: ten years (MAX_EXPIRY_TIMER)."""
 _INTEGER = re.compile(r"([+-]?[0-9]+)(.*)", re.DOTALL)
 
 
 def parse_expiration(expiration: str | None) -> int | None:
     """Milliseconds that a message may wait in a queue (rabbit_basic:parse_expiration).
 
-    | expiration | means             |
-    | ---------- | ----------------- |
-    | None       | None, no limit    |
-    | "0"        | 0                 |
-    | "60000"    | 60000             |
-    | "-1"       | refused: negative |
-    | "1.5"      | refused: leftover |
-    | "soon"     | refused: no integer |
+    | expiration          | means               |
+    | ------------------- | ------------------- |
+    | None                | None, no limit      |
+    | "0"                 | 0                   |
+    | "60000"             | 60000               |
+    | "-1"                | refused: negative   |
+    | more than ten years | refused: too large  |
+    | "1.5"               | refused: leftover   |
+    | "soon"              | refused: no integer |
     """
     if expiration is None:
         return None
@@ -37,6 +40,8 @@ def parse_expiration(expiration: str | None) -> int | None:
         why = f'{{leftover_string,"{found[2]}"}}'
     elif (milliseconds := int(found[1])) < 0:
         why = f"{{value_negative,{milliseconds}}}"
+    elif milliseconds > _LONGEST:
+        why = f"{{value_too_large,{milliseconds}}}"
     else:
         return milliseconds
     msg = f"expiration {expiration!r} is no number of milliseconds; give digits only, as in '60000'"
