@@ -675,3 +675,15 @@ def test_a_slow_reader_has_at_most_200_messages_on_their_way(channel, client):
     client.transport.full = False
     client.runtime.cast(channel.ref, Writable())
     assert len(channel.all()) >= 800
+
+
+def test_what_a_client_asks_for_waits_while_it_does_not_read_the_answers(channel, client):
+    channel.declare("q")
+    channel.publish("q", b"a", b"b")
+    client.transport.unread = True
+    for _ in range(2):
+        channel.send(Basic.Get(queue="q", no_ack=True))
+    assert channel.all() == []
+    client.transport.unread = False
+    client.runtime.cast(channel.ref, Writable())
+    assert [each.body for each in channel.all()] == [b"a", b"b"]

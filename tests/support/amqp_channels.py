@@ -28,7 +28,7 @@ PATIENCE = 60.0
 
 
 class KeptTransport:
-    """A socket that takes everything; it is full when a test says so."""
+    """A socket that takes everything; it is full, or not read at all, when a test says so."""
 
     def __init__(self) -> None:
         self.peer = Peer("127.0.0.1", 50_000, "127.0.0.1", 5672, loopback=True)
@@ -36,6 +36,7 @@ class KeptTransport:
         self.written = 0
         self.writes = 0
         self.full = False
+        self.unread = False
         self.handled_bytes = 0
         self.closed = False
 
@@ -46,6 +47,9 @@ class KeptTransport:
 
     def writable(self) -> bool:
         return not self.full
+
+    def overfull(self) -> bool:
+        return self.unread
 
     def pause_reading(self) -> None:
         pass

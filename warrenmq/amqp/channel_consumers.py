@@ -53,7 +53,7 @@ class ConsumeParameters(NamedTuple):
 class ChannelConsumer(Holder):
     """One consumer of the channel, in one incarnation of its queue's process."""
 
-    __slots__ = ("_send", "monitor", "parameters", "sent", "tag")
+    __slots__ = ("_send", "parameters", "sent", "tag")
 
     def __init__(self, holder_id: int, queue: str, ref: ActorRef[Any], parameters: ConsumeParameters,
                  send: Callable[[Delivered], object]) -> None:  # fmt: skip

@@ -219,7 +219,7 @@ def consumer_priority(queue: str, arguments: Mapping[str, Any]) -> int:
     | anything else           | anything   |                                       |
     """
     for name, check in _CHECKS.items():
-        if name in arguments and (why := check(arguments[name], arguments)) is not None:
+        if name in arguments and (why := check(name, arguments)) is not None:
             raise AmqpError(PRECONDITION_FAILED, f"invalid arg '{name}' for {queue}: {why}")
     for name in _OF_STREAMS:
         if name in arguments:

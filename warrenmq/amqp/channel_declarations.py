@@ -34,10 +34,11 @@ from warrenmq.actors.vhost_messages import (
 )
 from warrenmq.amqp.channel_consuming import server_name
 from warrenmq.amqp.channel_message import REPLY_TO
-from warrenmq.amqp.errors import ACCESS_REFUSED, COMMAND_INVALID, AmqpError
+from warrenmq.amqp.errors import ACCESS_REFUSED, COMMAND_INVALID, PRECONDITION_FAILED, AmqpError
 from warrenmq.errors import NotFound
 from warrenmq.routing import TYPES, Binding, ExchangeSpec
 from warrenmq.storage.definitions import QueueRecord
+from warrenmq.storage.queue_arguments import type_of
 from warrenmq.supervisors.broker_sup import VHOST_PROCESS
 
 if TYPE_CHECKING:
@@ -210,7 +211,10 @@ class ChannelDeclarations:
     def _check_other(self, arguments: dict[str, Any], argument: str, kind: str, name: str) -> None:
         """Who names another exchange needs permissions for it."""
         other = arguments.get(argument)
-        if isinstance(other, str):
+        if not isinstance(other, str | None):
+            text = f"invalid type '{type_of(arguments, argument)}' for arg '{argument}' in {self._access.words(kind, name)}"
+            raise AmqpError(PRECONDITION_FAILED, text)
+        if other is not None:
             self._access.read(kind, name)
             self._access.write("exchange", other)
 

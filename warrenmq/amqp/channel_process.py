@@ -15,6 +15,7 @@ process where it calls them, and never for credit.
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from pamqp import commands
@@ -94,6 +95,7 @@ class ChannelProcess(Server):
         self._method = (0, 0)
         """What is being handled: class id, method id."""
         self._tick_armed = False
+        self._unhandled: deque[Frames] = deque()
         settings = context.broker.settings
         self._tick_interval = settings.channel_tick_interval / 1000
         self._consumer_timeout = settings.consumer_timeout
@@ -119,11 +121,13 @@ class ChannelProcess(Server):
         """One message of the connection, a queue, another channel, or of this one to itself."""
         match message:
             case Frames():
-                self._frames(message)
+                self._unhandled.append(message)
+                self._go_on()
             case CreditGranted():
                 self._credit.granted(message.flow)
             case Writable():
                 self._consuming.notices.tell()
+                self._go_on()
             case _ if self._writer.closing:
                 return
             case Settled():
@@ -172,6 +176,11 @@ class ChannelProcess(Server):
         self._writer.flush()
 
     # -- frames
+
+    def _go_on(self) -> None:
+        """Take in what has come, unless the client does not read what it gets for it."""
+        while self._unhandled and not self._context.transport.overfull():
+            self._frames(self._unhandled.popleft())
 
     def _frames(self, message: Frames) -> None:
         frames = iter(message.frames)

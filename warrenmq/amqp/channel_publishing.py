@@ -14,7 +14,7 @@ What stands at 3 to 6 is asked once for a run of equal publishes.  Source: refer
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from warrenmq.actors.message_sender import MessageSender
 from warrenmq.actors.vhost import queue_name
@@ -27,8 +27,6 @@ from warrenmq.errors import CallerError
 from warrenmq.storage.unconfirmed import UNANSWERED
 
 if TYPE_CHECKING:
-    from pykka import ActorRef
-
     from warrenmq.amqp.channel_access import ChannelAccess
     from warrenmq.amqp.channel_credit import ChannelCredit
     from warrenmq.amqp.channel_reply_to import ReplyTo
@@ -67,14 +65,7 @@ class ChannelPublishing:
         self._templates = Templates(context.user, reply_to.address)
         self._sender = MessageSender(server.runtime, broker.vhost.ids, credit.flow,
                                      broker.settings.credit_flow_default_credit[0], server.trace,
-                                     self._address(server))  # fmt: skip
-
-    @staticmethod
-    def _address(server: Server) -> Any:
-        def address(queue: str) -> ActorRef[Any]:
-            return server.runtime.whereis(queue_name(queue))
-
-        return address
+                                     lambda queue: server.runtime.whereis(queue_name(queue)))  # fmt: skip
 
     def check(self, method: bytes, raw_properties: bytes, bodies: list[bytes], *, numbered: bool) -> Routed:
         """Check and route a run of publishes; AmqpError for what RabbitMQ refuses.  Nothing is sent.

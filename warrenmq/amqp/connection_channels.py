@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 _OPEN = Channel.Open.index.to_bytes(4, "big")
 _CLOSE_OK = Channel.CloseOk.index.to_bytes(4, "big")
+AT_ONCE = 128
+"""Frames that a channel is given at a time: between two lots it looks whether its answers are read."""
 PATIENCE = 60.0
 """Seconds that a channel has to give back what is unacked when its connection closes."""
 
@@ -64,10 +66,12 @@ class Channels:
 
     def flush(self) -> None:
         """Hand on what was collected."""
-        for number, frames in self._batches.items():
-            size = sum(len(each.payload) for each in frames) + OVERHEAD * len(frames)
-            if not self._owner.cast(self._refs[number], Frames(frames, size)):
-                self._context.transport.handled(size)  # it has just died; its Exit is on the way
+        for number, all_frames in self._batches.items():
+            for at in range(0, len(all_frames), AT_ONCE):
+                frames = all_frames[at : at + AT_ONCE]
+                size = sum(len(each.payload) for each in frames) + OVERHEAD * len(frames)
+                if not self._owner.cast(self._refs[number], Frames(frames, size)):
+                    self._context.transport.handled(size)  # it has just died; its Exit is on the way
         self._batches.clear()
 
     def _start(self, frame: Frame) -> None:

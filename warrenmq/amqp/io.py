@@ -3,21 +3,25 @@
 Purpose.  A socket costs a few KB here, not a thread; the actors never wait for one.
 
     accept ──► listener (starts a ConnectionProcess) ──attach──► Received, Writable, Disconnected casts
-    write(), any thread ──► what is pending, joined ──one wake-up, one send──► kernel
+    write(), any thread ──► kernel, while it takes everything at once
+                        └─► what is pending, joined ──one wake-up, one send──► kernel
 
 Bounds.  At most READ_LIMIT bytes of a connection wait to be dealt with: then its socket is not read, and TCP holds the
 peer up.  Above WRITE_HIGH bytes that the peer does not read, `writable` is False, and channels send nothing but answers;
-above WRITE_LIMIT the socket is not read either, so that a peer cannot ask for more answers than it reads.
+above WRITE_LIMIT the socket is not read either, and channels leave alone what they have not begun with (`overfull`), so that a
+peer cannot ask for more answers than it reads.
 
 Guarantees.  Bytes are sent in the order of the calls of `write`.  After `close` nothing more is written; what waits is sent,
-for LINGER seconds at most.  Everything that touches the socket runs in the loop's thread; `_lock` guards what is
-waiting to be sent, and nobody waits while holding it.
+for LINGER seconds at most.  Everything that touches the socket runs in the loop's thread, but for the short cut of
+`write`, which saves an answer a change of threads; `_lock` guards it and what is waiting to be sent, and nobody waits while
+holding it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import ipaddress
+import os
 import socket
 import ssl
 import threading
@@ -65,8 +69,12 @@ class SocketTransport(asyncio.Protocol):
         self._awaited = False
         """Somebody has seen that there is no room, and is to be told when there is."""
         self.written = 0
+        self._direct: int | None = None
+        """The descriptor to write to, while nothing waits to be sent: neither in _pending nor in asyncio's buffer."""
         # From here on, the loop's alone; others may look.
         self._socket: asyncio.Transport
+        self._descriptor: int | None = None
+        """None with TLS, where only asyncio knows what is to be written."""
         self._connection: ActorRef[Any] | None = None
         self._early: list[bytes] = []
         """What came before `attach`."""
@@ -83,18 +91,38 @@ class SocketTransport(asyncio.Protocol):
 
     def write(self, data: bytes) -> None:
         with self._lock:
+            self.written += len(data)
+            if self._direct is not None:
+                data = self._write_now(self._direct, data)
+                if not data:
+                    return
             wake = not self._pending
             self._pending.append(data)
             self._waiting += len(data)
-            self.written += len(data)
         if wake:
             self._io.soon(self._flush)
+
+    def _write_now(self, descriptor: int, data: bytes) -> bytes:
+        """What the kernel did not take; from then on the loop writes, until it has caught up."""
+        try:
+            sent = os.write(descriptor, data)
+        except OSError:  # it is full, or broken, which the loop finds out by itself
+            sent = 0
+        if sent < len(data):
+            self._direct = None
+        return data[sent:]
 
     def writable(self) -> bool:
         if self._has_room():
             return True
         self._awaited = True
         return self._has_room()  # it may have drained before _awaited was set, and told nobody
+
+    def overfull(self) -> bool:
+        if self._waiting + self._socket.get_write_buffer_size() <= WRITE_LIMIT:
+            return False
+        self._awaited = True
+        return not self._has_room()  # as above
 
     def _has_room(self) -> bool:
         return not self._choked and self._waiting < WRITE_HIGH
@@ -138,6 +166,9 @@ class SocketTransport(asyncio.Protocol):
         tls = self._socket.get_extra_info("ssl_object")
         self.peer = Peer(there[0], there[1], here[0], here[1], _is_loopback(there[0]), tls.version() if tls else "")
         self._io.open[self] = None
+        if not tls:
+            self._descriptor = raw.fileno()
+            self._direct = self._descriptor
         self._accepted(self)
 
     def data_received(self, data: bytes) -> None:
@@ -169,7 +200,8 @@ class SocketTransport(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._gone = True
         self._io.open.pop(self, None)
-        with self._lock:
+        with self._lock:  # asyncio closes the descriptor after this, and another socket may get its number
+            self._direct = None
             self._pending.clear()
             self._waiting = 0
         if self._connection is not None:
@@ -196,6 +228,12 @@ class SocketTransport(asyncio.Protocol):
                 self._regulate()
             else:
                 self._tell_writable()
+                self._allow_direct()
+
+    def _allow_direct(self) -> None:
+        with self._lock:
+            if not self._pending and not self._socket.get_write_buffer_size() and not self._socket.is_closing():
+                self._direct = self._descriptor
 
     def _regulate(self) -> None:
         """Read, or do not."""
@@ -215,12 +253,16 @@ class SocketTransport(asyncio.Protocol):
         if self._closing or self._gone:
             return
         self._flush()
+        with self._lock:
+            self._direct = None
         self._closing = True
         self._socket.close()
         self._io.loop.call_later(LINGER, self._abort)
 
     def _abort(self) -> None:
         if not self._gone:
+            with self._lock:
+                self._direct = None
             self._closing = True
             self._socket.abort()
 

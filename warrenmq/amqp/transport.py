@@ -41,6 +41,12 @@ class Transport(Protocol):
         Who sees False, and has more to send than answers, waits for the connection's Writable.
         """
 
+    def overfull(self) -> bool:
+        """Whether so much waits to be sent that nothing more should be asked for: the peer does not read its answers.
+
+        Who sees True waits for the connection's Writable.
+        """
+
     def pause_reading(self) -> None:
         """Let TCP hold the peer up."""
 
