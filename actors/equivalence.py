@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from warrenmq.errors import PreconditionFailed
 from warrenmq.routing.headers import MODES, X_MATCH
-from warrenmq.storage.queue_arguments import type_name
+from warrenmq.storage.queue_arguments import type_name, type_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -52,7 +52,7 @@ def check_alternate(words: str, arguments: Mapping[str, Any]) -> None:
     if not isinstance(alternate, str):
         raise PreconditionFailed(
             f"argument {ALTERNATE!r} is {alternate!r}; give the name of an exchange",
-            reply_text=f"invalid type '{type_name(alternate)}' for arg '{ALTERNATE}' in {words}",
+            reply_text=f"invalid type '{type_of(arguments, ALTERNATE)}' for arg '{ALTERNATE}' in {words}",
         )
 
 
@@ -73,7 +73,7 @@ def check_x_match(arguments: Mapping[str, Any]) -> None:
     if isinstance(mode, str):
         text = f"Invalid x-match field value {_term(mode)}; expected {expected}"
     else:
-        text = f"Invalid x-match field type {type_name(mode)} (value {_term(mode)}); expected longstr"
+        text = f"Invalid x-match field type {type_of(arguments, X_MATCH)} (value {_term(mode)}); expected longstr"
     msg = f"x-match is {mode!r}; expected {expected}"
     raise PreconditionFailed(msg, reply_text=text)
 
@@ -90,7 +90,7 @@ def _check_argument(words: str, name: str, current: Mapping[str, Any], received:
     if name == "x-queue-type" and "classic" in (mine, theirs) and _MISSING in (mine, theirs):
         return
     if _MISSING in (mine, theirs):
-        raise _inequivalent(words, name, _value_and_type(theirs), _value_and_type(mine))
+        raise _inequivalent(words, name, _value_and_type(received, name), _value_and_type(current, name))
     raise _inequivalent(words, name, _quoted(theirs), _quoted(mine))
 
 
@@ -105,10 +105,10 @@ def _class(value: Any) -> str:
     return "int" if kind in ("signedint", "long") else kind
 
 
-def _value_and_type(value: Any) -> str:
-    if value is _MISSING:
+def _value_and_type(arguments: Mapping[str, Any], name: str) -> str:
+    if name not in arguments:
         return "none"
-    return f"the value {_quoted(value)} of type '{type_name(value)}'"
+    return f"the value {_quoted(arguments[name])} of type '{type_of(arguments, name)}'"
 
 
 def _quoted(value: Any) -> str:

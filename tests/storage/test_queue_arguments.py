@@ -11,7 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from warrenmq.errors import PreconditionFailed
-from warrenmq.storage.queue_arguments import ARGUMENTS_OF_OTHER_TYPES, MAX_EXPIRY, QueueArguments, type_name
+from warrenmq.storage.queue_arguments import (
+    ARGUMENTS_OF_OTHER_TYPES,
+    MAX_EXPIRY,
+    QueueArguments,
+    type_name,
+    type_of,
+)
+from warrenmq.storage.typed_headers import TypedHeaders
 
 
 def of(**arguments: Any) -> QueueArguments:
@@ -115,3 +122,15 @@ def test_types_have_rabbitmqs_names() -> None:
     values = [True, 1, 1 << 31, "a", 1.0, b"a", bytearray(b"a"), {}, [], datetime(2020, 1, 1, tzinfo=UTC), Decimal(1), None]
     names = ["bool", "signedint", "long", "longstr", "double", "binary", "binary", "table", "array", "timestamp", "decimal", "void"]
     assert [type_name(value) for value in values] == names
+
+
+@pytest.mark.parametrize(
+    ("letter", "name"), [("b", "byte"), ("s", "short"), ("u", "unsignedshort"), ("I", "signedint"), ("l", "long"), ("f", "float")]
+)
+def test_an_argument_that_came_with_a_type_is_refused_by_it(letter: str, name: str) -> None:
+    arguments = TypedHeaders([["x-overflow", letter, 2.0 if letter == "f" else 2]])
+    with pytest.raises(PreconditionFailed) as refused:
+        QueueArguments.of(arguments, "q", "/")
+    assert refused.value.reply_text == f"invalid arg 'x-overflow' for queue 'q' in vhost '/': {{unacceptable_type,{name}}}"
+    assert type_of(arguments, "x-overflow") == name
+    assert type_of({"n": 1}, "n") == "signedint"

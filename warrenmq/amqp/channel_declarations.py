@@ -212,7 +212,7 @@ class ChannelDeclarations:
         """Who names another exchange needs permissions for it."""
         other = arguments.get(argument)
         if not isinstance(other, str | None):
-            text = f"invalid type '{type_of(arguments, argument)}' for arg '{argument}' in {self._access.words(kind, name)}"
+            text = f"invalid type '{type_of(arguments, argument)}' for arg '{argument}' in {self._access.name(kind, name)}"
             raise AmqpError(PRECONDITION_FAILED, text)
         if other is not None:
             self._access.read(kind, name)

@@ -27,6 +27,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from warrenmq.errors import PreconditionFailed
+from warrenmq.storage.typed_headers import TypedHeaders
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -72,9 +73,9 @@ class QueueArguments:
     def of(cls, arguments: Arguments, queue: str, vhost: str) -> QueueArguments:
         """Read a queue's arguments; PreconditionFailed for the first that is wrong."""
         if "x-queue-type" in arguments:
-            _check_type(arguments["x-queue-type"], queue, vhost)
+            _check_type(arguments, queue, vhost)
         for name, check in _CHECKS:
-            if name in arguments and (problem := check(arguments[name], arguments)) is not None:
+            if name in arguments and (problem := check(name, arguments)) is not None:
                 raise invalid_argument(name, queue, vhost, problem)
         for name in arguments:
             if name in ARGUMENTS_OF_OTHER_TYPES:
@@ -100,16 +101,23 @@ def type_name(value: object) -> str:
     return next((name for kind, name in _TYPE_NAMES if isinstance(value, kind)), type(value).__name__)
 
 
-def check_integer(value: Any, _arguments: Arguments) -> str | None:
+def type_of(arguments: Arguments, name: str) -> str:
+    """The same of an argument: as it was sent, where that is known."""
+    sent = arguments.type_name(name) if isinstance(arguments, TypedHeaders) else None
+    return sent or type_name(arguments[name])
+
+
+def check_integer(name: str, arguments: Arguments) -> str | None:
     """What is wrong with an integer; None = nothing (rabbit_amqqueue:check_int_arg)."""
+    value = arguments[name]
     if isinstance(value, int) and not isinstance(value, bool):
         return None
-    return f'"expected integer, got {type_name(value)}"'
+    return f'"expected integer, got {type_of(arguments, name)}"'
 
 
-def check_boolean(value: Any, _arguments: Arguments) -> str | None:
+def check_boolean(name: str, arguments: Arguments) -> str | None:
     """What is wrong with a boolean."""
-    return None if isinstance(value, bool) else _unacceptable(value)
+    return None if isinstance(arguments[name], bool) else _unacceptable(name, arguments)
 
 
 def check_expiry(milliseconds: int) -> str | None:
@@ -119,50 +127,55 @@ def check_expiry(milliseconds: int) -> str | None:
     return f"{{value_too_large,{milliseconds}}}" if milliseconds > MAX_EXPIRY else None
 
 
-def _unacceptable(value: object) -> str:
-    return f"{{unacceptable_type,{type_name(value)}}}"
+def _unacceptable(name: str, arguments: Arguments) -> str:
+    return f"{{unacceptable_type,{type_of(arguments, name)}}}"
 
 
-def _expires(value: Any, arguments: Arguments) -> str | None:
-    return check_integer(value, arguments) or (check_expiry(value) if value else "{value_zero,0}")
+def _expires(name: str, arguments: Arguments) -> str | None:
+    value = arguments[name]
+    return check_integer(name, arguments) or (check_expiry(value) if value else "{value_zero,0}")
 
 
-def _message_ttl(value: Any, arguments: Arguments) -> str | None:
-    return check_integer(value, arguments) or check_expiry(value)
+def _message_ttl(name: str, arguments: Arguments) -> str | None:
+    return check_integer(name, arguments) or check_expiry(arguments[name])
 
 
-def _not_negative(value: Any, arguments: Arguments) -> str | None:
-    return check_integer(value, arguments) or (f"{{value_negative,{value}}}" if value < 0 else None)
+def _not_negative(name: str, arguments: Arguments) -> str | None:
+    value = arguments[name]
+    return check_integer(name, arguments) or (f"{{value_negative,{value}}}" if value < 0 else None)
 
 
-def _max_priority(value: Any, arguments: Arguments) -> str | None:
+def _max_priority(name: str, arguments: Arguments) -> str | None:
+    value = arguments[name]
     exceeds = f"{{max_value_exceeded,{value}}}"
-    return _not_negative(value, arguments) or (exceeds if value > MAX_PRIORITY else None)
+    return _not_negative(name, arguments) or (exceeds if value > MAX_PRIORITY else None)
 
 
-def _text(value: Any, _arguments: Arguments) -> str | None:
-    return None if isinstance(value, str) else _unacceptable(value)
+def _text(name: str, arguments: Arguments) -> str | None:
+    return None if isinstance(arguments[name], str) else _unacceptable(name, arguments)
 
 
-def _dead_letter_routing_key(value: Any, arguments: Arguments) -> str | None:
+def _dead_letter_routing_key(name: str, arguments: Arguments) -> str | None:
     without = None if "x-dead-letter-exchange" in arguments else "routing_key_but_no_dlx_defined"
-    return _text(value, arguments) or without
+    return _text(name, arguments) or without
 
 
-def _overflow(value: Any, arguments: Arguments) -> str | None:
-    return _text(value, arguments) or (None if value in OVERFLOWS else "invalid_overflow")
+def _overflow(name: str, arguments: Arguments) -> str | None:
+    return _text(name, arguments) or (None if arguments[name] in OVERFLOWS else "invalid_overflow")
 
 
-def _queue_mode(value: Any, arguments: Arguments) -> str | None:
-    return _text(value, arguments) or (None if value in QUEUE_MODES else f"\"unsupported queue mode '{value}'\"")
+def _queue_mode(name: str, arguments: Arguments) -> str | None:
+    value = arguments[name]
+    return _text(name, arguments) or (None if value in QUEUE_MODES else f"\"unsupported queue mode '{value}'\"")
 
 
-def _queue_version(value: Any, arguments: Arguments) -> str | None:
+def _queue_version(name: str, arguments: Arguments) -> str | None:
+    value = arguments[name]
     unsupported = f"\"unsupported queue version '{value}'\""
-    return _not_negative(value, arguments) or (None if value in QUEUE_VERSIONS else unsupported)
+    return _not_negative(name, arguments) or (None if value in QUEUE_VERSIONS else unsupported)
 
 
-def _check_type(value: Any, queue: str, vhost: str) -> None:
+def _check_type(arguments: Arguments, queue: str, vhost: str) -> None:
     """Of RabbitMQ's three kinds of queues only the classic one is here.
 
     ==================  =========================================
@@ -174,8 +187,9 @@ def _check_type(value: Any, queue: str, vhost: str) -> None:
     no text             unacceptable_type
     ==================  =========================================
     """
+    value = arguments["x-queue-type"]
     if not isinstance(value, str):
-        raise invalid_argument("x-queue-type", queue, vhost, _unacceptable(value))
+        raise invalid_argument("x-queue-type", queue, vhost, _unacceptable("x-queue-type", arguments))
     if value in OTHER_QUEUE_TYPES:
         raise PreconditionFailed(
             f"queue {queue!r} cannot be of type {value!r}: this broker has classic queues only, so leave the type out",
@@ -185,7 +199,7 @@ def _check_type(value: Any, queue: str, vhost: str) -> None:
         raise invalid_argument("x-queue-type", queue, vhost, f"\"unsupported queue type '{value}'\"")
 
 
-_CHECKS: tuple[tuple[str, Callable[[Any, Arguments], str | None]], ...] = (
+_CHECKS: tuple[tuple[str, Callable[[str, Arguments], str | None]], ...] = (
     ("x-expires", _expires),
     ("x-message-ttl", _message_ttl),
     ("x-dead-letter-exchange", _text),

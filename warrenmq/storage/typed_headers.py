@@ -31,6 +31,11 @@ from decimal import Decimal
 from typing import Any
 
 INTEGERS = ("b", "B", "s", "u", "I", "i", "l", "L")
+_TYPE_NAMES = {
+    "b": "byte", "B": "unsignedbyte", "s": "short", "u": "unsignedshort", "I": "signedint", "i": "unsignedint", "l": "long",
+    "L": "long", "f": "float", "d": "double", "D": "decimal", "T": "timestamp", "t": "bool", "V": "void", "S": "longstr",
+    "x": "binary", "A": "array", "F": "table",
+}  # fmt: skip
 _MAX_DEPTH = 128
 _MAX_SCALE = 255
 _PAIR, _TRIPLE = 2, 3
@@ -48,6 +53,11 @@ class TypedHeaders(dict[str, Any]):
     def to_store(self) -> dict[str, Any] | list[Any]:
         """The list, or the dict alone once somebody changed it."""
         return self.typed if _table(self.typed, 0) == self else dict(self)
+
+    def type_name(self, name: str) -> str | None:
+        """RabbitMQ's name for the type that a field came with; None where that is not known any more."""
+        letters = (letter for each, letter, _ in reversed(self.typed) if each == name)
+        return _TYPE_NAMES.get(next(letters, ""))
 
 
 def _table(typed: Any, depth: int) -> dict[str, Any]:
