@@ -1,0 +1,358 @@
+"""Following a trace that is still being written: which rows are new, each of them once.
+
+A row is on disk in one of two places: in a slab, and when that is full in a segment, from which it never goes.  The slab is
+zeroed after the segment was written, so a reader that looks at the slabs *first* finds every row at least once.  Who a
+row is, (run, actor, seq), then says whether it was there before:
+
+    Place = {run: {"files": {number of a segment: bytes read of it, always whole frames},
+                   "rows": {actor: [lo, hi]}}}        its rows lo to hi were taken from a slab; frames read so far end at lo - 1
+
+What lies between two places is the same rows whenever and wherever it is read, also by another process after a restart: those
+that were in a slab are by then there or in a segment.  Numbers are strings where JSON wants it so: a place is an offset
+of Spark's structured streaming, and is kept in its checkpoint.
+
+An actor leaves `rows` when nothing of it is in a slab, a segment leaves `files` when it and all before it were read to
+their footers ("files": {"0": n} = the first n).  So a place is as large as what is open.
+
+A slab is read while its owners write.  A row is taken when two looks at it agree; one that was being written differs, and
+comes with the next look.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from warrenmq.trace.block import ROW, Frame, Kind, decode_columns, decode_map, next_frame, raw_columns
+from warrenmq.trace.catalog import Chunk, Run
+from warrenmq.trace.index import ActorEntry, Damage
+from warrenmq.trace.segment import SEGMENT_SUFFIX, decode_header
+from warrenmq.trace.slab import HEAD_BYTES, SLAB_SUFFIX, SlabContent, read_slabs
+
+Place = dict[str, Any]
+"""How far a trace was read; see the module."""
+
+_READ = "0"
+
+
+class Part(NamedTuple):
+    """Rows between two places: a frame of a segment, or rows that a slab held."""
+
+    run: str
+    actor: int
+    seq_first: int
+    seq_end: int
+    file: str = ""
+    offset: int = 0
+    raw: bytes = b""
+
+
+@dataclass(slots=True)
+class RunFiles:
+    """The files of one run, and what their headers and META frames say."""
+
+    run: Run
+    segments: dict[int, str] = field(default_factory=dict)
+    slab: str | None = None
+    lossy: bool = False
+    named_to: dict[int, int] = field(default_factory=dict)
+    """Segment -> how far its names were read."""
+    finished: set[int] = field(default_factory=set)
+    """Segments whose footer was read."""
+
+
+class Tail:
+    """Looks at directories again and again.  Holds no rows and no open files between two looks; not thread-safe."""
+
+    def __init__(self, *paths: str) -> None:
+        self._paths = paths
+        self._seen: set[str] = set()
+        self.runs: dict[str, RunFiles] = {}
+        """By the name of the run, node and pid, in the order in which they were met."""
+
+    def look(self, start: Place) -> tuple[Place, list[Damage]]:
+        """How far one can read now, and damage in between that frames follow, so that nobody will mend it."""
+        self._list()
+        slabs = {key: self._slab(files) for key, files in self.runs.items()}  # before any segment
+        place: Place = {}
+        damage: list[Damage] = []
+        for key, files in self.runs.items():
+            place[key] = self._run(files, start.get(key, {}), slabs[key], damage)
+        return {**start, **place}, damage
+
+    def parts(self, start: Place, end: Place) -> list[Part]:
+        """The rows between two places, an actor's in their order."""
+        if any(key not in self.runs for key in end):
+            self._list()
+        found: list[Part] = []
+        for key, to in end.items():
+            files = self.runs.get(key)
+            if files is not None and start.get(key) != to:
+                found += self._frames(key, files, start.get(key, {}), to)
+                found += self._from_slab(key, files, start.get(key, {}), to)
+        return found
+
+    # what is there
+
+    def _list(self) -> None:
+        fresh: list[tuple[tuple[int, str, int], str, dict[str, Any]]] = []
+        for path in self._paths:
+            for name in _trace_files(path):
+                if name not in self._seen and (header := _header(name)) is not None:
+                    self._seen.add(name)
+                    fresh.append(((header["wall_ns"], header["run"], header.get("n", 0)), name, header))
+        for _, name, header in sorted(fresh, key=lambda each: each[:2]):
+            key = f"{header['run']}-{header['node']}-{header['pid']}"
+            files = self.runs.get(key)
+            if files is None:
+                run = Run(*(header[each] for each in ("run", "node", "pid", "boot", "wall_ns", "mono_ns", "v")))
+                files = self.runs[key] = RunFiles(run)
+            if name.endswith(SLAB_SUFFIX):
+                files.slab = name
+            else:
+                files.segments[header["n"]] = name
+                files.run.events |= header["events"]
+
+    @staticmethod
+    def _slab(files: RunFiles) -> dict[int, bytes]:
+        """The rows in a run's slab file that are not being written at this moment."""
+        if files.slab is None or files.run.closed:
+            return {}
+        one, two = _slab_content(files.slab), _slab_content(files.slab)
+        if one is None or two is None:  # the run was closed: all is in its segments
+            return {}
+        files.lossy = files.lossy or two.lossy
+        return {actor: _steady(rows, two.rows.get(actor, b"")) for actor, rows in one.rows.items()}
+
+    def _run(self, files: RunFiles, start: Place, slab: dict[int, bytes], damage: list[Damage]) -> Place:
+        read: dict[str, int] = dict(start.get("files", {}))
+        rows: dict[int, tuple[int, int]] = {int(actor): (lo, hi) for actor, (lo, hi) in start.get("rows", {}).items()}
+        for number in sorted(files.segments):
+            if number <= read.get(_READ, 0):
+                continue
+            at = read.get(str(number), 0)
+            for frame in self._new_frames(files, number, at, None, damage):
+                at = frame.end
+                if frame.kind == Kind.ROWS:
+                    actor, last = frame.who >> 16, frame.seq_first + frame.rows - 1
+                    lo, hi = rows.get(actor, (1, 0))
+                    rows[actor] = max(lo, last + 1), max(hi, last)
+            if at:
+                read[str(number)] = at
+        while (nth := read.get(_READ, 0) + 1) in files.finished:
+            read[_READ] = nth
+            read.pop(str(nth), None)
+        for actor, raw in slab.items():
+            first, last = _ends_of(raw)
+            if last:
+                lo, hi = rows.get(actor, (first, 0))
+                rows[actor] = lo, max(hi, last)
+        was = start.get("rows", {})
+        return {
+            "files": read,
+            "rows": {
+                str(actor): [lo, hi]
+                for actor, (lo, hi) in sorted(rows.items())
+                # Just moved: the slab may not be zeroed yet.
+                if lo <= hi or actor in slab or was.get(str(actor)) != [lo, hi]
+            },
+        }
+
+    def _new_frames(
+        self, files: RunFiles, number: int, begin: int, end: int | None, damage: list[Damage] | None = None
+    ) -> Iterator[Frame]:
+        """Whole frames of a segment from `begin` up to `end`; the names before them are read on the way."""
+        mapped = _mapped(files.segments[number])
+        try:
+            data = memoryview(mapped)
+            head = decode_header(data)
+            if head is None:
+                return
+            named = files.named_to.get(number, 0)
+            if not named:
+                _take_header(files.run, head[0])
+            at = min(max(named, head[1]), max(begin, head[1]))
+            while (end is None or at < end) and (frame := next_frame(data, at)) is not None:
+                if end is not None and frame.offset >= end:
+                    return
+                if frame.offset >= named:
+                    _take_names(files, number, frame)
+                if frame.offset >= begin:
+                    if damage is not None and frame.offset > at:
+                        damage.append(Damage(files.segments[number], at, frame.offset - at, at_end=False))
+                    yield frame
+                at = frame.end
+        finally:
+            _close(mapped)
+
+    # what is between
+
+    def _frames(self, key: str, files: RunFiles, start: Place, end: Place) -> Iterator[Part]:
+        taken = start.get("rows", {})
+        for number, name in sorted(files.segments.items()):
+            begin, to = _range(number, start, end)
+            if to is not None and begin >= to:
+                continue
+            for frame in self._new_frames(files, number, begin, to):
+                if frame.kind != Kind.ROWS:
+                    continue
+                actor, first, last = frame.who >> 16, frame.seq_first, frame.seq_first + frame.rows
+                lo, hi = taken.get(str(actor), (1, 0))
+                for seq, stop in ((first, min(last, lo)), (max(first, hi + 1), last)) if lo <= hi else ((first, last),):
+                    if seq < stop:
+                        yield Part(key, actor, seq, stop, name, frame.offset)
+
+    def _from_slab(self, key: str, files: RunFiles, start: Place, end: Place) -> Iterator[Part]:
+        before = start.get("rows", {})
+        wanted = {}
+        for actor, (lo, hi) in end.get("rows", {}).items():
+            first = max(lo, before.get(actor, (1, 0))[1] + 1)
+            if first <= hi:
+                wanted[int(actor)] = first, hi + 1
+        if not wanted:
+            return
+        slab = self._slab(files)  # before the segments: what has left it is there by now
+        later: dict[int, list[bytes]] = {actor: [] for actor in wanted}
+        for number in sorted(files.segments):
+            _, to = _range(number, {}, end)
+            if to is not None:
+                for frame in self._new_frames(files, number, to, None):
+                    if frame.kind == Kind.ROWS and frame.who >> 16 in wanted:
+                        later[frame.who >> 16].append(_raw(decode_columns(frame)))
+        for actor, (first, stop) in wanted.items():
+            raw = _between([*later[actor], slab.get(actor, b"")], first, stop)
+            if raw:
+                yield Part(key, actor, first, stop, raw=raw)
+
+
+def read_parts(parts: Iterable[Part], numbers: dict[str, int]) -> Iterator[tuple[Chunk, list[memoryview]]]:
+    """The rows themselves, as pieces; `numbers` says which index a run has."""
+    opened: tuple[str, mmap.mmap | None] = "", None
+    try:
+        for part in parts:
+            if part.raw:
+                columns = raw_columns(part.raw)
+            else:
+                if opened[0] != part.file:
+                    _close(opened[1])
+                    opened = part.file, _mapped(part.file)
+                frame = next_frame(memoryview(opened[1]), part.offset)  # type: ignore[arg-type]
+                assert frame is not None, "a place names only frames that were whole"
+                skip = part.seq_first - frame.seq_first
+                columns = [column[skip : skip + part.seq_end - part.seq_first] for column in decode_columns(frame)]
+                frame.payload.release()
+            yield _chunk(part, numbers[part.run], columns), columns
+    finally:
+        _close(opened[1])
+
+
+def _chunk(part: Part, run: int, columns: Sequence[memoryview]) -> Chunk:
+    t, who = columns[0], columns[8]
+    return Chunk(run, part.actor, columns[1][0], len(t), t[0], t[-1], who[-1], part.file, part.offset, part.raw)
+
+
+def _close(mapped: mmap.mmap | None) -> None:
+    if mapped is not None:
+        try:
+            mapped.close()
+        except BufferError:
+            pass  # somebody still looks at the bytes
+
+
+def _range(number: int, start: Place, end: Place) -> tuple[int, int | None]:
+    """Of a segment: where one place begins and the other ends, None = at its end."""
+    before, after = start.get("files", {}), end.get("files", {})
+    if number <= before.get(_READ, 0):
+        return 0, 0
+    begin = before.get(str(number), 0)
+    return begin, (None if number <= after.get(_READ, 0) else after.get(str(number), begin))
+
+
+def _between(raws: Iterable[bytes], first: int, stop: int) -> bytes:
+    """Rows with first <= seq < stop, each once, in order."""
+    rows: dict[int, bytes] = {}
+    for raw in raws:
+        for at in range(0, len(raw), ROW.size):
+            seq = ROW.unpack_from(raw, at)[1]
+            if first <= seq < stop:
+                rows.setdefault(seq, raw[at : at + ROW.size])
+    return b"".join(rows[seq] for seq in sorted(rows))
+
+
+def _steady(one: bytes, two: bytes) -> bytes:
+    """Rows of an actor that two looks at the slab found alike; what follows one that is not is left for later."""
+    seconds = {two[at : at + ROW.size] for at in range(0, len(two), ROW.size)}
+    rows = []
+    for at in range(0, len(one), ROW.size):
+        row = one[at : at + ROW.size]
+        if row not in seconds:
+            # Zeroed between the looks: it and its neighbours are in a segment by now.
+            continue
+        rows.append(row)
+    return b"".join(rows)
+
+
+def _ends_of(raw: bytes) -> tuple[int, int]:
+    return (ROW.unpack_from(raw, 0)[1], ROW.unpack_from(raw, len(raw) - ROW.size)[1]) if raw else (0, 0)
+
+
+def _raw(columns: Sequence[memoryview]) -> bytes:
+    return b"".join(ROW.pack(*row) for row in zip(*columns, strict=True))
+
+
+def _take_header(run: Run, header: dict[str, Any]) -> None:
+    for actor, entry in header["actors"].items():
+        run.actors.setdefault(actor, ActorEntry(*entry))
+    run.kinds.update(header["kinds"])
+
+
+def _take_names(files: RunFiles, number: int, frame: Frame) -> None:
+    """What a frame says of the run, beside rows."""
+    files.named_to[number] = frame.end
+    if frame.kind == Kind.FOOTER:
+        files.finished.add(number)
+        files.run.closed = files.run.closed or bool(decode_map(frame)["closed"])
+    elif frame.kind == Kind.META:
+        meta = decode_map(frame)
+        if "actor" in meta:
+            actor, *rest = meta["actor"]
+            files.run.actors[actor] = ActorEntry(*rest)
+        if "kind" in meta:
+            kind, name = meta["kind"]
+            files.run.kinds[kind] = name
+
+
+def _trace_files(path: str) -> list[str]:
+    """Files of a directory that may be empty still: the broker has not begun."""
+    if not os.path.isdir(path):
+        return [path] if os.path.exists(path) else []
+    return [
+        os.path.join(path, name) for name in sorted(os.listdir(path)) if name.endswith((SEGMENT_SUFFIX, SLAB_SUFFIX))
+    ]
+
+
+def _header(name: str) -> dict[str, Any] | None:
+    try:
+        with open(name, "rb") as file:
+            # Headers repeat the names of all actors, so they may be long: try a little first.
+            data = file.read(HEAD_BYTES)
+            head = decode_header(memoryview(data)) or decode_header(memoryview(data + file.read()))
+    except FileNotFoundError:
+        return None
+    return head[0] if head is not None else None
+
+
+def _slab_content(name: str) -> SlabContent | None:
+    try:
+        with open(name, "rb") as file:
+            return read_slabs(memoryview(file.read()))
+    except FileNotFoundError:
+        return None
+
+
+def _mapped(name: str) -> mmap.mmap:
+    with open(name, "rb") as file:
+        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
