@@ -81,6 +81,8 @@ class SocketTransport(asyncio.Protocol):
         self._received = 0
         self._choked = False
         """The kernel takes no more: above WRITE_HIGH."""
+        self._buffered = 0
+        """Bytes in asyncio's buffer after the last write, or at the last change of _choked."""
         self._held = False
         """The connection wants nothing for now."""
         self._reading = True
@@ -119,7 +121,7 @@ class SocketTransport(asyncio.Protocol):
         return self._has_room()  # it may have drained before _awaited was set, and told nobody
 
     def overfull(self) -> bool:
-        if self._waiting + self._socket.get_write_buffer_size() <= WRITE_LIMIT:
+        if self._waiting + self._buffered <= WRITE_LIMIT:
             return False
         self._awaited = True
         return not self._has_room()  # as above
@@ -185,10 +187,12 @@ class SocketTransport(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self._choked = True
+        self._buffered = self._socket.get_write_buffer_size()
         self._regulate()
 
     def resume_writing(self) -> None:
         self._choked = False
+        self._buffered = 0
         self._regulate()
         self._tell_writable()
 
@@ -224,6 +228,7 @@ class SocketTransport(asyncio.Protocol):
             self._waiting = 0
         if not self._gone and not self._closing and data:
             self._socket.write(data)
+            self._buffered = self._socket.get_write_buffer_size()
             if self._choked:
                 self._regulate()
             else:
@@ -239,7 +244,7 @@ class SocketTransport(asyncio.Protocol):
         """Read, or do not."""
         unhandled = self._received - self._handled
         full = unhandled > (self._read_limit if self._reading else self._read_limit // 2)
-        unread = self._choked and self._socket.get_write_buffer_size() > WRITE_LIMIT
+        unread = self._choked and self._buffered > WRITE_LIMIT
         wanted = not (self._held or full or unread) or self._closing
         if wanted is self._reading or self._gone:
             return
