@@ -66,6 +66,11 @@ class DeleteExchange:
 
 
 @dataclass(slots=True)
+class Sync:
+    """Call: answered when what queues had sent to the vhost process before is done."""
+
+
+@dataclass(slots=True)
 class LastConsumerGone:
     """Cast, queue -> vhost: an auto-delete queue lost its last consumer."""
 

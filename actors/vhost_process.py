@@ -22,6 +22,7 @@ from warrenmq.actors.vhost_messages import (
     DeclareQueue,
     DeleteExchange,
     DeleteQueue,
+    Sync,
     Unbind,
 )
 from warrenmq.errors import Blocked, Error
@@ -56,6 +57,7 @@ class VhostProcess(Server):
             DeleteExchange: exchanges.delete,
             Bind: exchanges.bind,
             Unbind: exchanges.unbind,
+            Sync: lambda _: None,
         }
         vhost.is_up = False
         queues.recover()

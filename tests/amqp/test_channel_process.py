@@ -464,11 +464,12 @@ def test_a_second_reply_consumer_is_refused(channel):
     channel.closed(406, "PRECONDITION_FAILED - reply consumer already set")
 
 
-def test_a_consumer_that_never_acks_is_taken_for_dead(channel, client):
+@pytest.mark.parametrize("method", [Basic.Consume(queue="q", nowait=True), Basic.Get(queue="q")])
+def test_a_consumer_that_never_acks_is_taken_for_dead(channel, client, method):
     channel.declare("q")
     channel.publish("q", b"a")
-    channel.consume("q")
-    channel.next(Basic.Deliver)
+    channel.send(method)
+    assert isinstance(channel.next(), Message)
     client.runtime.event().wait(1700)
     assert channel.all() == []
     client.runtime.event().wait(161)
@@ -687,3 +688,16 @@ def test_what_a_client_asks_for_waits_while_it_does_not_read_the_answers(channel
     client.transport.unread = False
     client.runtime.cast(channel.ref, Writable())
     assert [each.body for each in channel.all()] == [b"a", b"b"]
+
+
+def test_an_auto_delete_queue_is_gone_when_its_last_consumer_was_cancelled(client):
+    for number in range(1, 30):
+        channel = client.open(number)
+        channel.declare("q", auto_delete=True)
+        for tag in "ab":
+            channel.consume("q", consumer_tag=tag)
+        channel.call(Basic.Cancel("a"), Basic.CancelOk)
+        assert channel.call(Queue.Declare(queue="q", passive=True), Queue.DeclareOk).consumer_count == 1
+        channel.call(Basic.Cancel("b"), Basic.CancelOk)
+        channel.send(Queue.Declare(queue="q", passive=True))
+        channel.closed(404, "NOT_FOUND - no queue 'q' in vhost '/'")

@@ -15,12 +15,14 @@ from pamqp import commands
 from pykka import ActorDeadError
 
 from warrenmq.actors.queue_messages import Cancel, ChannelClosed, Consume, Get, Got
+from warrenmq.actors.vhost_messages import Sync
 from warrenmq.amqp.channel_consumers import ChannelConsumer, ConsumeParameters, Holder, SentNotices
 from warrenmq.amqp.channel_message import REPLY_TO, opened
 from warrenmq.amqp.channel_messages import Cancelled
 from warrenmq.amqp.errors import NOT_ALLOWED, NOT_IMPLEMENTED, PRECONDITION_FAILED, AmqpError
 from warrenmq.errors import Error
 from warrenmq.storage.queue_arguments import check_boolean, check_integer
+from warrenmq.supervisors.broker_sup import VHOST_PROCESS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -107,6 +109,8 @@ class ChannelConsuming:
             self._forget(consumer)
             with suppress(ActorDeadError):
                 self._calls.call_actor(consumer.ref, Cancel(consumer.id, []))
+            if (record := self._broker.vhost.queue(consumer.queue)) is not None and record.auto_delete:
+                self._calls.call_named(VHOST_PROCESS, Sync())  # the client may count on it that the queue is gone
             # What the queue had sent before is in the mailbox: the client gets it first.
             self._server.actor_inbox.send(Cancelled(consumer, method.nowait))
             return
