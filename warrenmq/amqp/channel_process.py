@@ -192,6 +192,7 @@ class ChannelProcess(Server):
             self._settling.flush()
             self._answer_publishers()
             self._writer.flush()
+            self._arm_tick()
         finally:
             self._context.transport.handled(message.size)
 
@@ -268,11 +269,9 @@ class ChannelProcess(Server):
         confirms = self._publishing.confirms
         if not confirms.pending or self._transaction.selected:
             return
-        acks, nacks = confirms.take_answers()
-        for delivery_tag, multiple in acks:
-            self._writer.send(commands.Basic.Ack, delivery_tag=delivery_tag, multiple=multiple)
-        for delivery_tag, multiple in nacks:
-            self._writer.send(commands.Basic.Nack, delivery_tag=delivery_tag, multiple=multiple)
+        for kind, answers in zip((commands.Basic.Ack, commands.Basic.Nack), confirms.take_answers(), strict=True):
+            for delivery_tag, multiple in answers:
+                self._writer.send(kind, delivery_tag=delivery_tag, multiple=multiple)
 
     def _deliver_reply(self, message: DeliverReply) -> None:
         if self._reply_to.accepts(message.key) and self._reply_to.consumer_tag is not None:
