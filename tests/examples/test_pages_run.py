@@ -17,6 +17,7 @@ from tests.support.source_tree import ROOT
 
 PRINTS = {
     "README.md: Embed it, python 1": "done: resize cat.jpg\n",
+    "README.md: Serve RabbitMQ's clients, python 1": "resize cat.jpg\n",
     "README.md: Settings, python 1": "67108864\nfsync\n",
     "README.md: Traces and replay, python 1": "ok\n",
     "README.md: Simulation, python 1": r"b'payload' after \d+ ms of virtual time\n",
