@@ -17,6 +17,7 @@ def agree(one, other):
     assert one.indeterminate == other.indeterminate
     assert one.figures == other.figures
     assert one.catalog == other.catalog
+    assert one.chains == other.chains
 
 
 def test_they_agree_on_a_clean_trace(spark, clean_trace):
@@ -29,6 +30,7 @@ def test_they_agree_on_every_planted_violation_and_on_missing_rows(spark, broken
     found = replay(broken_trace, engine="spark", picture=False).result
     assert {finding.rule for finding in found.violations} == {rule for rule, _, _ in PLANTS}
     assert found.indeterminate
+    assert found.chains
     agree(found, engine.replay(broken_trace))
 
 

@@ -144,6 +144,6 @@ class Names(Machine):
             last = world.landmark((run, dead)).last_act
             if incarnation < successor and last is not None and last[0] > started:
                 text = f"incarnation {incarnation} still acted after incarnation {successor} had started"
-                evidence = ((run, dead, last[1]), (run, alive, seq))
+                evidence = ((run, alive, seq), (run, dead, last[1]))
                 outcome.findings.append(Finding("R2", f"actor {name}", text, evidence, last[0], ()))
         return outcome

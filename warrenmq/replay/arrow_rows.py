@@ -10,7 +10,7 @@ is missing counts as missing, and rules that need it do not convict.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -28,8 +28,18 @@ Piece = tuple[Chunk, list[memoryview]]
 _STRINGS = ("run", "actor", "kind", "ev", "flag", "peer")
 COLUMNS = ("run", "actor", "kind", "ev", "flag", "t", "seq", "msg", "peer", "pseq", "a", "b", "c", "actor_id", "parent_id",
            "peer_id", "ev_id", "flag_id", "actor_rows")  # fmt: skip
-DDL = ", ".join(f"{name} {'string' if name in _STRINGS else 'long'}" for name in COLUMNS)
+TYPES = {name: "string" if name in _STRINGS else "long" for name in COLUMNS}
+DDL = ", ".join(f"{name} {kind}" for name, kind in TYPES.items())
 SCHEMA = pa.schema([(name, pa.string() if name in _STRINGS else pa.int64()) for name in COLUMNS])
+
+_FROM = {"run": (), "t": ("t",), "seq": ("seq",), "msg": ("msg",), "peer": ("peer",), "peer_id": ("peer",),
+         "pseq": ("pseq",), "a": ("a",), "b": ("b",), "c": ("c",)}  # fmt: skip
+"""What each column is made of; those that are not here of `who`."""
+
+
+def stored_columns(columns: Collection[str]) -> frozenset[str]:
+    """The columns of a trace file that these are made of."""
+    return frozenset(stored for name in columns for stored in _FROM.get(name, ("who",)))
 
 
 @dataclass(frozen=True)
@@ -66,7 +76,8 @@ class Naming:
         self._events = pa.array([run.event_name(event) for event in range(256)])
         self._flags = pa.array([flags.get((word >> 8, word & 0xFF)) for word in range(1 << 16)], pa.string())
 
-    def batch(self, pieces: Sequence[Piece]) -> pa.RecordBatch:
+    def batch(self, pieces: Sequence[Piece], columns: Sequence[str] = COLUMNS) -> pa.RecordBatch:
+        """The rows of pieces, with these columns."""
         rows = sum(chunk.rows for chunk, _ in pieces)
         t, seq, msg, peer, pseq, a, b, c, who = (
             pa.Array.from_buffers(
@@ -75,15 +86,18 @@ class Naming:
             for index in range(9)
         )
         actor, word = pc.shift_right(who, 16), pc.bit_wise_and(who, 0xFFFF)
-        event, flag = pc.shift_right(word, 8), pc.bit_wise_and(word, 0xFF)
-        columns = {
-            "run": pa.repeat(self._run, rows), "actor": _look_up(self._names, actor),
-            "kind": _look_up(self._kinds, actor), "ev": self._events.take(event), "flag": self._flags.take(word), "t": t,
-            "seq": seq, "msg": msg, "peer": _look_up(self._names, peer), "pseq": pseq, "a": a, "b": b, "c": c,
-            "actor_id": actor, "parent_id": _look_up(self._parents, actor), "peer_id": peer, "ev_id": event,
-            "flag_id": flag, "actor_rows": _look_up(self._rows, actor),
+        event = pc.shift_right(word, 8)
+        made: dict[str, Callable[[], pa.Array]] = {
+            "run": lambda: pa.repeat(self._run, rows), "actor": lambda: _look_up(self._names, actor),
+            "kind": lambda: _look_up(self._kinds, actor), "ev": lambda: self._events.take(event),
+            "flag": lambda: self._flags.take(word), "t": lambda: t, "seq": lambda: seq, "msg": lambda: msg,
+            "peer": lambda: _look_up(self._names, peer), "pseq": lambda: pseq, "a": lambda: a, "b": lambda: b,
+            "c": lambda: c, "actor_id": lambda: actor, "parent_id": lambda: _look_up(self._parents, actor),
+            "peer_id": lambda: peer, "ev_id": lambda: event, "flag_id": lambda: pc.bit_wise_and(word, 0xFF),
+            "actor_rows": lambda: _look_up(self._rows, actor),
         }  # fmt: skip
-        return pa.RecordBatch.from_arrays([columns[name] for name in COLUMNS], schema=SCHEMA)
+        schema = SCHEMA if columns is COLUMNS else pa.schema([SCHEMA.field(name) for name in columns])
+        return pa.RecordBatch.from_arrays([made[name]() for name in columns], schema=schema)
 
 
 def _look_up(table: pa.Array, ids: pa.Array) -> pa.Array:
@@ -91,8 +105,10 @@ def _look_up(table: pa.Array, ids: pa.Array) -> pa.Array:
     return table.take(pc.if_else(known, ids, None))
 
 
-def named_batches(names: Sequence[Names], pieces: Iterator[Piece]) -> Iterator[pa.RecordBatch]:
-    """Pieces as Arrow batches of the public rows."""
+def named_batches(
+    names: Sequence[Names] | Mapping[int, Names], pieces: Iterator[Piece], columns: Sequence[str] = COLUMNS
+) -> Iterator[pa.RecordBatch]:
+    """Pieces as Arrow batches of the public rows, or of these columns of them."""
     namings: dict[int, Naming] = {}
     for run, group in groupby(pieces, key=lambda piece: piece[0].run):
         if run not in namings:
@@ -101,7 +117,7 @@ def named_batches(names: Sequence[Names], pieces: Iterator[Piece]) -> Iterator[p
         for piece in group:
             pending.append(piece)
             if sum(chunk.rows for chunk, _ in pending) >= BATCH_ROWS:
-                yield namings[run].batch(pending)
+                yield namings[run].batch(pending, columns)
                 pending = []
         if pending:
-            yield namings[run].batch(pending)
+            yield namings[run].batch(pending, columns)

@@ -76,8 +76,8 @@ class Window:
     heard: dict[int, int] = field(default_factory=dict)
     """What the store said of messages older than this window, since the last of `early`."""
     early: list[Early] = field(default_factory=list)
-    problems: list[tuple[str, int, int]] = field(default_factory=list)
-    """(text, seq, t)"""
+    problems: list[tuple[str, int, int, int]] = field(default_factory=list)
+    """(text, sequence id, seq, t)"""
 
     def publish(self, lo: int, hi: int, msg: int, flags: int) -> None:
         if self.start < 0:
@@ -117,7 +117,7 @@ class Window:
             i = max(i, bisect_right(blocks, lo, i, key=_low) - 1)
         while lo < hi:
             if i >= len(blocks) or not blocks[i][0] <= lo < blocks[i][1]:
-                self.problems.append((f"confirmed {lo}, which is not waiting for a confirm", seq, t))
+                self.problems.append((f"confirmed {lo}, which is not waiting for a confirm", lo, seq, t))
                 return
             block = blocks[i]
             end = min(hi, block[1])
@@ -157,21 +157,20 @@ class Window:
             return
         if flag == CONFIRM_TRANSIENT:
             if block[3] & PERSISTENT:
-                self.problems.append((f"confirmed {lo}, a persistent message, without a sync", seq, t))
+                self.problems.append((f"confirmed {lo}, a persistent message, without a sync", lo, seq, t))
             return
         if not block[3] & IN_STORE:
             if hi > self.synced:
-                self.problems.append(
-                    (f"confirmed {max(lo, self.synced)} before the index was synced", seq, t)
-                )
+                early = max(lo, self.synced)
+                self.problems.append((f"confirmed {early} before the index was synced", early, seq, t))
             return
         msg = block[2] + lo - block[0]
         for id_ in range(lo, hi):
             reason = self.on_disk.pop(msg, 0)
             if not reason:
-                self.problems.append((f"confirmed {id_} before the store said that its body is safe", seq, t))
+                self.problems.append((f"confirmed {id_} before the store said that its body is safe", id_, seq, t))
             elif reason != IGNORED and id_ >= self.synced:
-                self.problems.append((f"confirmed {id_} before the index was synced", seq, t))
+                self.problems.append((f"confirmed {id_} before the index was synced", id_, seq, t))
             msg += 1
 
     def extend(self, later: Window) -> None:
@@ -280,8 +279,8 @@ class Confirms(Machine):
         subject = f"queue {world.name(who)}"
         return Outcome(
             [
-                Finding("C1", subject, text, ((*who, seq),), t, (who,))
+                Finding("C1", subject, text, ((*who, seq),), t, (who,), (id_,))
                 for window in state.windows.values()
-                for text, seq, t in window.problems
+                for text, id_, seq, t in window.problems
             ]
         )

@@ -7,16 +7,22 @@ from __future__ import annotations
 
 import os
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
+from warrenmq.replay.causes import explain
+from warrenmq.replay.evidence import Want, pick
+from warrenmq.replay.links import ChainWords
 from warrenmq.replay.machines import FigureKey, Finding, Key, Machine, State, Summariser
 from warrenmq.replay.rules import RULES, all_machines
+from warrenmq.replay.stories import Chain
 from warrenmq.replay.verdict import Verdict, judge
 from warrenmq.replay.world import Landmarks, World
 from warrenmq.trace.catalog import Catalog
 from warrenmq.trace.events import Decision, Ev, Trigger
+from warrenmq.trace.index import Row
 from warrenmq.trace.reader import Trace, open_memory, open_trace
 
 PERCENTILES = (50.0, 90.0, 99.0, 99.9)
@@ -32,12 +38,19 @@ class Result:
     indeterminate: list[Finding]
     catalog: Catalog
     figures: dict[str, Any] = field(default_factory=dict)
+    chains: dict[int, Chain] = field(default_factory=dict)
+    """Why, for the first violations of each rule: by their place in `violations`."""
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON (`replay --json`)."""
+        words = ChainWords(self.catalog.runs)
         return {
             "verdict": self.verdict,
-            "violations": [finding_as_dict(finding, self.catalog) for finding in self.violations],
+            "violations": [
+                finding_as_dict(finding, self.catalog)
+                | ({"chain": words.as_dicts(self.chains[place])} if place in self.chains else {})
+                for place, finding in enumerate(self.violations)
+            ],
             "indeterminate": [finding_as_dict(finding, self.catalog) for finding in self.indeterminate],
             **self.figures,
         }
@@ -77,7 +90,15 @@ def replay_trace(trace: Trace) -> Result:
             for name, fact_key, fact in outcome.facts:
                 _absorb(summariser.machines[name], states[name], fact_key, fact)
     verdict = judge(findings, machines, catalog, world)
-    return result(verdict, catalog, world, figures)
+    found = result(verdict, catalog, world, figures)
+    found.chains = explain(found.violations, catalog.runs, partial(_gather, trace))
+    return found
+
+
+def _gather(trace: Trace, wants: Sequence[Want]) -> Iterator[tuple[int, int, Row]]:
+    """One more pass, for what explains."""
+    for piece in trace.catalog.chunks:
+        yield from pick(wants, trace.catalog.runs, piece, partial(trace.rows, piece))
 
 
 def _absorb(machine: Machine, states: dict[Key, State], key: Key, summary: Any) -> None:

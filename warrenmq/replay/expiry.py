@@ -83,5 +83,5 @@ class Expiry(Machine):
                     text = f"{len(early)} messages from {early[0]} on expired {too_soon} microseconds too soon"
                     # a missing row of any incarnation could be a later EXPIRY of the same id
                     needs = world.namesakes(name, who[0])
-                    findings.append(Finding("Q3", f"queue {name}", text, ((*who, seq),), t, needs))
+                    findings.append(Finding("Q3", f"queue {name}", text, ((*who, seq),), t, needs, (early[0],)))
         return Outcome(findings)

@@ -38,7 +38,8 @@ _PUBLISH, _DELIVER, _DROP = int(Ev.PUBLISH), int(Ev.DELIVER), int(Ev.DROP)
 ADD, TAKE, REMOVE, SHED = 1, 2, 3, 4
 _UNREADY = (DROP_REJECTED, DROP_REJECTED | DEAD_LETTERED)
 _SHED = (DROP_EXPIRED, DROP_MAXLEN, DROP_EXPIRED | DEAD_LETTERED, DROP_MAXLEN | DEAD_LETTERED)
-_SAID = {TAKE: ("Q1", "delivered"), SHED: ("Q2", "dropped")}
+_RULE = {TAKE: "Q1", SHED: "Q2"}
+_SAID = {"Q1": "delivered", "Q2": "dropped"}
 
 Operation = list[int]
 """[ADD, TAKE, REMOVE or SHED, lo, hi, seq, t] with the first row's seq and the last row's t."""
@@ -78,8 +79,8 @@ class Ready:
 
     ids: dict[int, Ranges] = field(default_factory=dict)
     """By priority."""
-    problems: list[tuple[str, str, int, int]] = field(default_factory=list)
-    """(rule, text, seq, t)"""
+    problems: list[tuple[str, int, int, int, int]] = field(default_factory=list)
+    """(rule, what left, what should have, seq, t)"""
 
     def first(self) -> int | None:
         """What leaves next."""
@@ -136,15 +137,17 @@ class Fifo(Machine):
                 first = ids.los[0] if len(state.ids) == 1 and ids.los else state.first()
                 # an id that is not ready at all is the ledger's question
                 if first is not None and _before(first, lo):
-                    rule, said = _SAID[operation]
-                    state.problems.append((rule, f"{said} {lo} while {first} was ready", seq, t))
+                    state.problems.append((_RULE[operation], lo, first, seq, t))
             ids.remove(lo, hi)
 
     def finish(self, key: Key, state: Ready, world: World) -> Outcome:
         who = int(key[0]), int(key[1])
         subject = f"queue {world.name(who)}"
         return Outcome(
-            [Finding(rule, subject, text, ((*who, seq),), t, (who,)) for rule, text, seq, t in state.problems]
+            [
+                Finding(rule, subject, f"{_SAID[rule]} {lo} while {first} was ready", ((*who, seq),), t, (who,), (lo, first))
+                for rule, lo, first, seq, t in state.problems
+            ]
         )
 
 

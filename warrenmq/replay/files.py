@@ -57,6 +57,8 @@ _LAST_GONE = frozenset({int(Ev.STORE_REMOVE), _REF_DROPPED})
 _REMOVED = int(Ev.STORE_REMOVE) << 8 | Decision.REMOVE
 _REVIVED = int(Ev.STORE_WRITE) << 8 | Decision.CONFIRM
 _OF_TWO = frozenset({Ev.ROLL, Ev.GC_START, Ev.GC_DONE})
+OF_SEVERAL = _OF_TWO | {Ev.STORE_WRITE, Ev.STORE_REMOVE, Ev.REF_DROPPED}
+"""Events whose files `other_files` tells."""
 _COLLECTORS = frozenset(
     {Ev.GC_START, Ev.GC_MOVE, Ev.GC_DONE, Ev.COMPACT_START, Ev.COMPACT_MOVE, Ev.TRUNCATE}
 )
@@ -278,7 +280,7 @@ class Files(Machine):
     """See the module."""
 
     name: ClassVar[str] = "files"
-    events: ClassVar[frozenset[int]] = _OF_ONE | _OF_TWO | {Ev.STORE_WRITE, Ev.STORE_REMOVE, Ev.REF_DROPPED, Ev.READ}
+    events: ClassVar[frozenset[int]] = _OF_ONE | OF_SEVERAL | {Ev.READ}
 
     def summarise(self, piece: Chunk, rows: list[Row]) -> Iterator[tuple[Key, list[int]]]:
         found: dict[int, list[int]] = {}
@@ -333,7 +335,7 @@ class Files(Machine):
             for rule, text in file.take(word >> 1, bool(word & 1), msg, pseq, b, c):
                 if rule == "S8" and world.was_killed((run, actor)):
                     continue  # its mark was released; its thread did not know yet
-                outcome.findings.append(Finding(rule, subject, text, ((run, actor, seq),), t, needs))
+                outcome.findings.append(Finding(rule, subject, text, ((run, actor, seq),), t, needs, (store, number)))
         return outcome
 
 

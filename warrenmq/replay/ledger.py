@@ -114,8 +114,8 @@ class Ledger(Machine):
         name = str(key[0])
         outcome = Outcome()
         for who, life in state.lives.items():
-            for text, seq, t in life.problems:
-                outcome.findings.append(Finding("Q1", f"queue {name}", text, ((*who, seq),), t, (who,)))
+            for text, id_, seq, t in life.problems:
+                outcome.findings.append(Finding("Q1", f"queue {name}", text, ((*who, seq),), t, (who,), (id_,)))
             for event, n in life.counts.items():
                 outcome.figures["queue", name, _COUNTED[Ev(event)]] += n
             for what, delays in (
@@ -147,7 +147,8 @@ class Ledger(Machine):
                     evidence = ((*who, row[1] if row is not None else 1),)
                     # Any missing row of the queue could be the ack or the recovery: only whole lives convict.
                     needs = world.namesakes(name, who[0])
-                    outcome.findings.append(Finding("C2", f"queue {name}", said, evidence, FOREVER, needs))
+                    about = (state.base + first,)
+                    outcome.findings.append(Finding("C2", f"queue {name}", said, evidence, FOREVER, needs, about))
             if number + 1 == len(incarnations):
                 return
             owed = _and(_set(life.states, _HELD), _or(_set(life.marks, _OWED), _and(owed, recovered)))

@@ -89,8 +89,8 @@ class Life:
     """Message numbers, as PUBLISH told them."""
     gone_at: array[int] = field(default_factory=_int64s)
     """seq of the row that made it gone"""
-    problems: list[tuple[str, int, int]] = field(default_factory=list)
-    """(text, seq, t)"""
+    problems: list[tuple[str, int, int, int]] = field(default_factory=list)
+    """(text, sequence id, seq, t)"""
     counts: Counter[int] = field(default_factory=Counter)
     """Messages by event."""
     confirm_delays: array[int] = field(default_factory=_int64s)
@@ -155,7 +155,9 @@ class Life:
         if word not in _STEPS:
             fits += self.states.count(UNACKED, place, end)
         if fits != n:
-            self._complain(event, place, end, seq, t, base)
+            allowed = {wanted} if word in _STEPS else {READY, UNACKED}
+            first = next(at for at in range(place, end) if self.states[at] not in allowed)
+            self._complain(event, place, end, base + first, seq, t, base)
         self.states[place:end] = bytes((becomes,)) * n
         if becomes == GONE:
             self.gone_at[place:end] = array("q", (seq,)) * n
@@ -180,9 +182,9 @@ class Life:
     def _deliver_again(self, word: int, place: int, end: int, seq: int, t: int, base: int) -> None:
         if not word & REDELIVERED:
             again = next(at for at in range(place, end) if self.marks[at] & DELIVERED)
-            self.problems.append((f"delivered {base + again} again without the redelivered flag", seq, t))
+            self.problems.append((f"delivered {base + again} again without the redelivered flag", base + again, seq, t))
 
-    def _complain(self, event: int, place: int, end: int, seq: int, t: int, base: int) -> None:
+    def _complain(self, event: int, place: int, end: int, first: int, seq: int, t: int, base: int) -> None:
         found = sorted({_STATES[state] for state in self.states[place:end]})
         ids = f"{base + place}" if end - place == 1 else f"{base + place} to {base + end - 1}"
-        self.problems.append((f"{Ev(event).name} of {ids}: {' and '.join(found)}", seq, t))
+        self.problems.append((f"{Ev(event).name} of {ids}: {' and '.join(found)}", first, seq, t))

@@ -75,6 +75,8 @@ class Finding(NamedTuple):
     """Of the last piece of evidence: rows after it cannot change the finding."""
     needs: tuple[Who, ...]
     """Whose rows up to t must be whole for the finding to stand."""
+    about: tuple[int, ...] = ()
+    """What the rows alone do not tell (causes.py): sequence ids, a message, a store and its file."""
 
 
 @dataclass(slots=True)

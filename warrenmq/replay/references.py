@@ -168,7 +168,7 @@ class References(Machine):
         for who, store in sorted(state.stores.items()):
             for rule, text, msg, seq, t in store.problems:
                 outcome.findings.append(
-                    Finding(rule, self._subject(world, who, msg), text, ((*who, seq),), t, (who,))
+                    Finding(rule, self._subject(world, who, msg), text, ((*who, seq),), t, (who,), (msg,))
                 )
             for what, msg, client, seq, t in store.ignored:
                 if not world.was_leaving((who[0], client), t):
@@ -176,7 +176,7 @@ class References(Machine):
                     client_who = (who[0], client)
                     outcome.findings.append(
                         Finding(
-                            "S2", self._subject(world, who, msg), text, ((*who, seq),), t, (who, client_who)
+                            "S2", self._subject(world, who, msg), text, ((*who, seq),), t, (who, client_who), (msg,)
                         )
                     )
             if (
@@ -204,6 +204,7 @@ class References(Machine):
                         ((*who, coverage.last_seq),),
                         FOREVER,
                         needs,
+                        (msg,),
                     )
                 )
 

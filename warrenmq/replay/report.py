@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from warrenmq.errors import CallerError
+from warrenmq.replay.engine import Result
 from warrenmq.replay.figures import Plot, plots
+from warrenmq.replay.links import ChainWords
 from warrenmq.replay.machines import Finding
 from warrenmq.replay.measures import CONFIRM_DELAY
 from warrenmq.replay.page import PAGE
@@ -110,8 +112,20 @@ def _findings(replayed: Replayed) -> Iterable[str]:
                 for finding in findings[:SHOWN]
             ]
             yield _table(["rule", "where", "what", "rows"], rows)
+            if findings is result.violations:
+                yield from _chains(result)
             if len(findings) > SHOWN:
                 yield f'<p class="note">and {len(findings) - SHOWN:,} more: warrenmq replay --json lists all.</p>'
+
+
+def _chains(result: Result) -> Iterable[str]:
+    """Why: the rows that led to each of the first violations of every rule."""
+    words = ChainWords(result.catalog.runs)
+    for place, chain in result.chains.items():
+        finding = result.violations[place]
+        title = html.escape(f"{finding.rule}: why {finding.subject}: {finding.text}")
+        lines = html.escape("\n".join(words.lines(chain)))
+        yield f'<details class="card"><summary>{title}</summary><pre>{lines}</pre></details>'
 
 
 def _evidence(finding: Finding, catalog: Catalog) -> str:

@@ -29,14 +29,16 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
+from warrenmq.replay.causes import explain
 from warrenmq.replay.engine import Result, result
+from warrenmq.replay.evidence import Want, pick
 from warrenmq.replay.machines import FigureKey, Finding, Machine, Outcome, Summariser
 from warrenmq.replay.rules import all_machines
 from warrenmq.replay.spark_source import Batches, Look, Pieces, look, map_pieces
 from warrenmq.replay.verdict import judge
 from warrenmq.replay.world import Landmarks, World
-from warrenmq.trace.catalog import Catalog
-from warrenmq.trace.index import rows_of
+from warrenmq.trace.catalog import Catalog, Run
+from warrenmq.trace.index import Row, rows_of
 
 LANDMARKS = "landmarks"
 FOUND = "found"
@@ -134,9 +136,34 @@ def replay(spark: SparkSession, *paths: str | os.PathLike[str]) -> Result:
 def replay_look(spark: SparkSession, trace: Look) -> Result:
     """The same after a first look."""
     machines = all_machines(trace.catalog.runs)
-    return conclude(
+    found = conclude(
         map_pieces(spark, trace, partial(Summarise, machines), SUMMARIES_DDL), machines, trace.catalog
     )
+    found.chains = explain(found.violations, trace.catalog.runs, partial(_gather, spark, trace))
+    return found
+
+
+def _gather(spark: SparkSession, trace: Look, wants: Sequence[Want]) -> list[tuple[int, int, Row]]:
+    """One more job, for what explains."""
+    picked = map_pieces(spark, trace, partial(PickEvidence, wants, trace.catalog.runs), "found binary").collect()
+    return [found for row in picked for found in pickle.loads(bytes(row["found"]))]  # noqa: S301 - our own tasks'
+
+
+class PickEvidence:
+    """Job of `map_pieces`: the rows that explain findings."""
+
+    def __init__(self, wants: Sequence[Want], runs: Sequence[Run], unpack: Pieces) -> None:
+        self._wants = wants
+        self._runs = runs
+        self._unpack = unpack
+
+    def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
+        found = [
+            picked
+            for piece, columns in self._unpack(batches)
+            for picked in pick(self._wants, self._runs, piece, partial(rows_of, columns))
+        ]
+        yield pa.RecordBatch.from_arrays([pa.array([pickle.dumps(found)], pa.binary())], ["found"])
 
 
 def conclude(summaries: DataFrame, machines: Sequence[Machine], catalog: Catalog) -> Result:

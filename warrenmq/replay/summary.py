@@ -6,6 +6,8 @@ import sys
 from itertools import groupby
 from typing import TextIO
 
+from warrenmq.replay.engine import Result
+from warrenmq.replay.links import ChainWords
 from warrenmq.replay.machines import Finding
 from warrenmq.replay.replayed import Replayed
 
@@ -29,19 +31,27 @@ def summary_lines(replayed: Replayed) -> list[str]:
         f"{_or_dash(rule.indeterminate):>9}"
         for rule in replayed.rules
     ]
-    lines += _findings("violated", result.violations)
-    lines += _findings("undecided", result.indeterminate)
+    lines += _findings("violated", result.violations, result)
+    lines += _findings("undecided", result.indeterminate, None)
     return [*lines, verdict_line(replayed)]
 
 
-def _findings(title: str, findings: list[Finding]) -> list[str]:
-    """The first of each rule: a rule that fails a thousand times must not hide another that fails once."""
+def _findings(title: str, findings: list[Finding], explained: Result | None) -> list[str]:
+    """The first of each rule: a rule that fails a thousand times must not hide another that fails once.  And why the
+    very first is one.
+    """
     lines = []
+    place = 0
     for rule, found in groupby(
         sorted(findings, key=lambda finding: finding.rule), key=lambda finding: finding.rule
     ):
         of_rule = list(found)
-        lines += [f"{title}  {rule}  {finding.subject}: {finding.text}" for finding in of_rule[:SHOWN]]
+        said = [f"{title}  {rule}  {finding.subject}: {finding.text}" for finding in of_rule[:SHOWN]]
+        if explained is not None and place in explained.chains:
+            words = ChainWords(explained.catalog.runs)
+            said[1:1] = [f"          {line}" for line in words.lines(explained.chains[place])]
+        lines += said
+        place += len(of_rule)
         if len(of_rule) > SHOWN:
             lines.append(f"{title}  {rule}  and {len(of_rule) - SHOWN:,} more (--json lists all)")
     return lines

@@ -1,0 +1,79 @@
+"""Every violation is explained by a short chain of rows, and what is missing in it is named."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.support.trace_model import consistent_trace
+from tests.support.trace_plants import (
+    PLANTS,
+    Plant,
+    a_confirm_before_the_store_reported,
+    a_confirm_without_a_sync,
+)
+from tests.support.trace_writer import RunRows, write_trace
+from warrenmq.replay.engine import Result, replay_memory
+from warrenmq.replay.links import ChainWords
+from warrenmq.replay.stories import LONGEST, Chain
+from warrenmq.trace.events import Ev
+
+
+def planted(plant: Plant) -> list[RunRows]:
+    return next(runs for runs in map(consistent_trace, range(40)) if plant(runs))
+
+
+def events(chain: Chain) -> list[str]:
+    """The names of its rows; of missing ones with a question mark."""
+    return [
+        Ev(link.row[8] >> 8 & 0xFF).name if link.row is not None else f"{link.missing.split()[0].strip(':')}?"
+        for link in chain
+    ]
+
+
+def first_chain(result: Result, rule: str) -> Chain:
+    place = next(place for place, finding in enumerate(result.violations) if finding.rule == rule)
+    return result.chains[place]
+
+
+@pytest.mark.parametrize(
+    ("rule", "plant", "implied"), PLANTS, ids=[f"{rule}-{plant.__name__}" for rule, plant, _ in PLANTS]
+)
+def test_a_violation_has_a_chain_that_ends_with_its_evidence(
+    rule: str, plant: Plant, implied: frozenset[str]
+) -> None:
+    result = replay_memory(write_trace(planted(plant)))
+    for place, finding in enumerate(result.violations):
+        chain = result.chains[place]
+        assert 1 <= len(chain) <= LONGEST
+        here = {(link.run, link.row[8] >> 16, link.row[1]) for link in chain if link.row is not None}
+        assert set(finding.rows) <= here | {(run, actor, seq) for run, actor, seq in finding.rows if seq == 0}
+        assert json.dumps(ChainWords(result.catalog.runs).as_dicts(chain))
+        assert len(ChainWords(result.catalog.runs).lines(chain)) == len(chain)
+    if rule not in {"T1", "T2", "R2"}:
+        assert len(first_chain(result, rule)) > 1, "the evidence alone explains nothing"
+
+
+def test_an_early_confirm_is_explained_by_the_sync_that_is_missing() -> None:
+    result = replay_memory(write_trace(planted(a_confirm_without_a_sync)))
+    assert events(first_chain(result, "C1")) == ["SEND", "PUBLISH", "QI_SYNC?", "CONFIRM"]
+
+
+def test_a_confirm_before_the_store_is_explained_by_what_the_store_did() -> None:
+    result = replay_memory(write_trace(planted(a_confirm_before_the_store_reported)))
+    chain = events(first_chain(result, "C1"))
+    assert chain[:2] == ["SEND", "PUBLISH"]
+    assert chain[-2:] == ["ON_DISK?", "CONFIRM"]
+    assert {"STORE_WRITE", "APPEND", "FILE_SYNC"} <= set(chain)
+
+
+def test_a_clean_trace_has_nothing_to_explain() -> None:
+    assert replay_memory(write_trace(consistent_trace(3))).chains == {}
+
+
+def test_how_the_rows_were_cut_into_pieces_does_not_matter_to_a_chain() -> None:
+    for _, plant, _ in PLANTS[::3]:
+        runs = planted(plant)
+        once = replay_memory(write_trace(runs, 1000)).chains
+        assert replay_memory(write_trace(runs, 7, backwards=True)).chains == once, plant.__name__
