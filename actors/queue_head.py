@@ -99,15 +99,18 @@ class QueueHead:
         self._arrived = None
         if not self._go_ahead:
             return
-        while too_many := self._surplus():
-            self._letters.drop_head(min(too_many, AT_ONCE), MAXLEN)
-        if not self._may_expire:
-            return
         vq = self._vq
         now = self._now()
         self._drop_expired(now)
-        if front := vq.front():
-            self._ensure_timer(expiry_of(front[0]), now)
+        while too_many := self._surplus():
+            front = islice(vq.front(), AT_ONCE)
+            # as one message at a time would go: what comes to the front and has expired is not too much
+            self._letters.drop_head(min(too_many, fresh(front, now) if self._may_expire else AT_ONCE), MAXLEN)
+            self._drop_expired(now)
+        if not self._may_expire:
+            return
+        if head := vq.front():
+            self._ensure_timer(expiry_of(head[0]), now)
         elif not vq.unacked:
             self._may_expire = False
             self.active = self._always
@@ -130,7 +133,7 @@ class QueueHead:
         return surplus(self._limits, vq.ready, vq.ready_bytes or 0, sizes)
 
     def _drop_expired(self, now: int) -> None:
-        while count := expired(islice(self._vq.front(), AT_ONCE), now):
+        while self._may_expire and (count := expired(islice(self._vq.front(), AT_ONCE), now)):
             self._letters.drop_head(count, EXPIRED, now)
 
     def _ensure_timer(self, expiry: int, now: int) -> None:
