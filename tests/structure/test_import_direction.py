@@ -25,7 +25,7 @@ MAY_IMPORT = {
     "actors": ACTORS,
     "tree": TREE,
     "face": FACE,
-    "replay": {"errors", "trace", "replay"},
+    "replay": {"errors", "trace", "erlang", "replay"},  # RabbitMQ's own traces are written in Erlang's terms
     "bench": FACE | {"bench"},
     "mend": FACE | {"erlang", "inspect", "mend"},  # moves and mends directories, through a broker where it publishes
     "amqp": FACE | {"erlang", "amqp"},  # clients over the network, at a broker

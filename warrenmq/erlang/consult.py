@@ -1,7 +1,8 @@
 """Erlang terms written as text: `.config` of a virtual host, `clean.dot` of a message store.
 
-The part of the grammar that file:consult and io:format("~w") agree on: integers, floats, atoms, strings (lists of
-characters), binaries of bytes or of one string, tuples, lists and maps, `%` comments; each term ends with a dot.
+The part of the grammar that file:consult and io:format("~w"), ("~p") agree on: integers, floats, atoms, strings (lists of
+characters), binaries of bytes or of one string, as <<"o">> or <<"o"/utf8>>, tuples, lists and maps, `%` comments; each
+term ends with a dot.
 
     {segment_entry_count, 2048}.
     {client_refs,[<<34,64,186,...>>]}.
@@ -28,6 +29,7 @@ _TOKEN = re.compile(
     | (?P<atom>[a-z][\w@]*)
     | '(?P<quoted>(?:[^'\\]|\\.)*)'
     | "(?P<string>(?:[^"\\]|\\.)*)"
+    | (?P<utf8>/utf8)
     | (?P<mark><<|>>|=>|\#\{|[][{}(),|])
     | (?P<dot>\.(?=\s|%|\Z))
     | (?P<end>\Z)
@@ -163,7 +165,7 @@ def _binary(tokens: _Tokens) -> bytes:
         if kind not in {"integer", "string"}:
             raise tokens.bad("a binary is written as bytes or as a string")
         try:
-            parts += [int(value)] if kind == "integer" else (ord(each) for each in _unescaped(value))
+            parts += [int(value)] if kind == "integer" else _bytes_of(tokens, _unescaped(value))
         except ValueError:
             raise tokens.bad("a string has an escape that is none") from None
         tokens.skip(",")
@@ -171,6 +173,14 @@ def _binary(tokens: _Tokens) -> bytes:
         return bytes(parts)
     except ValueError:
         raise tokens.bad("a byte of a binary is larger than 255") from None
+
+
+def _bytes_of(tokens: _Tokens, text: str) -> list[int]:
+    """A string in a binary: its characters are bytes, or text when /utf8 follows."""
+    if tokens.kind == "utf8":
+        tokens.next()
+        return list(text.encode())
+    return [ord(each) for each in text]
 
 
 def _unescaped(text: str) -> str:

@@ -17,7 +17,7 @@ import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import IO, Literal
+from typing import IO, Literal, TypeAlias
 
 from warrenmq.errors import CallerError
 from warrenmq.replay.tracing.json_format import record_behind_damage, record_of_line
@@ -25,6 +25,7 @@ from warrenmq.replay.tracing.record import BadRecord, Record
 from warrenmq.replay.tracing.text_format import BEGIN, TextLog
 
 Format = Literal["json", "text", "empty"]
+Bytes: TypeAlias = IO[bytes] | gzip.GzipFile
 PIECE = 1 << 20
 _GZIP = b"\x1f\x8b"
 
@@ -52,7 +53,7 @@ class LogFile:
         with _opened(self.path) as file:
             yield from self.read_from(file)
 
-    def read_from(self, file: IO[bytes]) -> Iterator[Record]:
+    def read_from(self, file: Bytes) -> Iterator[Record]:
         """The records of this file, or of a part of it that is a file of its own."""
         records = self._json(file) if self.format == "json" else self._text(iter(lambda: file.read(PIECE), b""))
         for record in records:
@@ -139,7 +140,7 @@ def format_of(path: str) -> Format:
     )
 
 
-def _opened(path: str) -> IO[bytes]:
+def _opened(path: str) -> Bytes:
     try:
         file = open(path, "rb")  # noqa: SIM115 - the caller's `with` closes it
     except OSError as error:
