@@ -11,7 +11,7 @@ A queue with priorities has all this for each of its folders, but one client of 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
 from warrenmq.storage import index_versions
@@ -89,14 +89,17 @@ def recover(
         else:
             terms.append(None)
             disk.rmtree(directory)
+    settings = spec.settings
+    if spec.arguments.queue_mode == "lazy":  # no message stays in memory that need not
+        settings = replace(settings, queue_ram_bytes=0)
     present = persistent.register(holds)
     transient.register([])
 
     def opened(directory: str, clean: Terms | None, sink: ActorTrace | None) -> tuple[VariableQueue, Found]:
         index, found = index_versions.recover(
-            Opening(disk, directory, spec.settings, present.__contains__, spec.quarantine, clean, sink)
+            Opening(disk, directory, settings, present.__contains__, spec.quarantine, clean, sink)
         )
-        vq = _BEHAVIOURS[spec.settings.queue_paging](index, persistent, transient, spec.settings, clock, sink)
+        vq = _BEHAVIOURS[settings.queue_paging](index, persistent, transient, settings, clock, sink)
         next_deliver = found.next_seq_id if clean is None else clean.next_deliver_seq_id
         vq.recovered(found.low, found.count, found.next_seq_id, next_deliver)
         return vq, found

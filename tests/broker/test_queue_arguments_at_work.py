@@ -464,6 +464,15 @@ def test_a_queues_version_may_be_its_own(host: SimulatedHost) -> None:
     assert not any(name.endswith((".jif", ".idx")) for name in host.disk.listdir(folders[1]))
 
 
+def test_a_lazy_queue_has_its_messages_on_disk(host: SimulatedHost) -> None:
+    host.settings = replace(host.settings, queue_ram_bytes=1 << 30)
+    queue = declare(host.open(), queue_mode="lazy")
+    for number in range(20):
+        queue.publish(b"%d" % number + LARGE).result(10)
+    assert queue.info().depths.ram_msg_count <= 2
+    assert [body[:2] for body in bodies(queue)] == [(b"%d" % number + LARGE)[:2] for number in range(20)]
+
+
 # refusals
 
 
