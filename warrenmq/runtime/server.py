@@ -81,7 +81,7 @@ class Server(ThreadingActor):
         self._dispatch: dict[type, _Handler] = {
             Call: self._answer,
             Dry: lambda _dry: self.mailbox_empty(),
-            Down: self.handle_info,
+            Down: self._down,
             Exit: self._exit,
             Info: lambda info: self.handle_info(info.message),
             ProxyRequest: self._serve_proxy,
@@ -248,6 +248,10 @@ class Server(ThreadingActor):
         dispatch: _Dispatch = self._dispatch.get
         dispatch(type(message), self.handle_cast)(message)
         self.sender_id = self.sender_seq = 0
+
+    def _down(self, message: Down) -> None:
+        self._monitors.pop(message.monitor, None)
+        self.handle_info(message)
 
     def _exit(self, signal: Exit) -> None:
         if signal.ref is None or signal.ref is self._life.parent:
