@@ -43,7 +43,7 @@ from warrenmq.storage.store_dump import save
 from warrenmq.storage.store_effects import Confirm, Reply, StoreStatistics
 from warrenmq.storage.store_recovery import recover, wipe
 from warrenmq.storage.store_state import MsgStoreState
-from warrenmq.storage.store_trace import tell_files
+from warrenmq.storage.store_trace import tell_closed
 from warrenmq.trace.events import Trigger
 
 if TYPE_CHECKING:
@@ -307,7 +307,7 @@ class MsgStore(Server):
             self._log.warning("the store stops with work undone: the next start reads its files")
             return
         self._tell_others()
-        tell_files(self.trace, state.tables.files)
+        tell_closed(self.trace, state.tables.index, state.tables.files)
         try:
             save(self._disk, self._directory, state.tables.index, state.tables.files, state.owners)
         except OSError as error:

@@ -580,6 +580,8 @@ class Model:
             self.emit(queue.actor, Ev.ACTOR_STOP, Reason.SHUTDOWN)
         for file in sorted(self.store.ends):
             self.tell_file(file)
+        counts = [count for count in self.store.refs.values() if count]
+        self.emit(self.store.actor, Ev.STORE_CLOSED, a=len(counts), b=sum(counts), c=len(self.store.ends))
         for actor in (self.store.collector, self.store.actor, self.sup):
             self.emit(actor, Ev.ACTOR_STOP, Reason.SHUTDOWN)
         self.emit(self.broker, Ev.RUN_END, a=self.runs[-1].boot)

@@ -210,7 +210,7 @@ def lives(runs: list[RunRows], name: str) -> list[Actor]:
     return [actor for _, actor in queues(runs) if actor.name == name]
 
 
-@plant("C2")
+@plant("C2", "E1")
 def a_confirmed_message_that_is_lost(runs: list[RunRows]) -> bool:
     for name in ("queue/a", "queue/b"):
         for before, after in pairwise(lives(runs, name)):
@@ -322,7 +322,7 @@ def a_count_below_zero(runs: list[RunRows]) -> bool:
     return False
 
 
-@plant("S1")
+@plant("S1", "E1")
 def a_reference_that_nobody_holds(runs: list[RunRows]) -> bool:
     """A remove that gave back one of several references never happened, and no later row of the store tells."""
     *_, (_, store) = stores(runs)
@@ -377,12 +377,12 @@ def a_wrong_valid_total_size(runs: list[RunRows]) -> bool:
     return False
 
 
-@plant("S3")
+@plant("S3", "E1")
 def a_file_deleted_with_live_records(runs: list[RunRows]) -> bool:
     spread(runs)
     for run, store in stores(runs):
         for row in store.find(Ev.FILE_STATE):
-            if row[B] and row[SEQ] == len(store.rows) - 1:
+            if row[B] and row[SEQ] == len(store.rows) - 2:
                 insert(run, store, row[SEQ], Ev.FILE_DELETE, a=row[A], b=row[C])
                 return True
     return False
@@ -421,7 +421,7 @@ def a_compaction_without_a_lock(runs: list[RunRows]) -> bool:
     return False
 
 
-@plant("S3")
+@plant("S3", "E1")
 def a_file_cut_below_its_live_records(runs: list[RunRows]) -> bool:
     for run in runs:
         for collector in run.of("MsgStoreGC"):
@@ -455,13 +455,13 @@ def a_truncation_that_did_not_wait_for_a_reader(runs: list[RunRows]) -> bool:
     return False
 
 
-@plant("S9")
+@plant("S9", "E1")
 def a_store_that_was_quiet_for_a_minute_and_kept_its_garbage(runs: list[RunRows]) -> bool:
     for run, store in stores(runs):
-        if run.closed and event(store.rows[-2]) == Ev.FILE_STATE:
-            last = store.rows[-2]
+        if run.closed and event(store.rows[-3]) == Ev.FILE_STATE:
+            last = store.rows[-3]
             last[C] = 10**9
-            first = next(row for row in reversed(store.rows[:-2]) if event(row) != Ev.FILE_STATE)
+            first = next(row for row in reversed(store.rows[:-3]) if event(row) != Ev.FILE_STATE)
             for later in runs:
                 for actor in later.actors:
                     for row in actor.rows:
@@ -580,6 +580,34 @@ def a_sync_of_more_than_was_written(runs: list[RunRows]) -> bool:
         for row in store.find(Ev.FILE_SYNC, flag=Trigger.MAILBOX_EMPTY):
             row[B] += 1
             row[C] += 1
+            return True
+    return False
+
+
+@plant("E1")
+def a_queue_that_counts_wrong_when_it_stops(runs: list[RunRows]) -> bool:
+    for _, queue in queues(runs):
+        for row in queue.find(Ev.QUEUE_CLOSED):
+            row[A] += 1
+            return True
+    return False
+
+
+@plant("E1")
+def a_store_that_counts_wrong_when_it_stops(runs: list[RunRows]) -> bool:
+    for _, store in stores(runs):
+        for row in store.find(Ev.STORE_CLOSED):
+            row[B] -= 1
+            return True
+    return False
+
+
+@plant("E1")
+def a_file_that_is_larger_than_its_records(runs: list[RunRows]) -> bool:
+    """Told when the store stopped."""
+    for _, store in stores(runs):
+        for row in store.find(Ev.STORE_CLOSED):
+            store.rows[row[SEQ] - 2][C] += 1
             return True
     return False
 

@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any
 
 from warrenmq.replay.causes import explain
+from warrenmq.replay.end_state import end_states
 from warrenmq.replay.evidence import Want, pick
 from warrenmq.replay.links import ChainWords
 from warrenmq.replay.machines import FigureKey, Finding, Key, Machine, State, Summariser
@@ -89,7 +90,7 @@ def replay_trace(trace: Trace) -> Result:
             figures.update(outcome.figures)
             for name, fact_key, fact in outcome.facts:
                 _absorb(summariser.machines[name], states[name], fact_key, fact)
-    verdict = judge(findings, machines, catalog, world)
+    verdict = judge(findings, figures, machines, catalog, world)
     found = result(verdict, catalog, world, figures)
     found.chains = explain(found.violations, catalog.runs, partial(_gather, trace))
     return found
@@ -137,6 +138,7 @@ def _tell(catalog: Catalog, world: World, figures: Counter[FigureKey]) -> dict[s
         "torn_rows": catalog.torn_rows,
         "queues": queues,
         "stores": _stores(world),
+        "state": end_states(world, figures),
         "delays_ms": {name: percentiles(classes) for name, classes in sorted(delays.items())},
     }
 

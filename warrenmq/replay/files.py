@@ -11,6 +11,7 @@ Key: (run, store actor, file), with the rows of the store and of its garbage col
 
 =====================================================================  ====
 FILE_STATE says another valid_total_size than live adds up to          S3
+FILE_STATE says another file_size than where the last record ends      E1
 a file is deleted while records in it are live                         S3
 TRUNCATE to less than its live records take                            S3
 APPEND or FILE_WRITE while locked, GC_MOVE or COMPACT_MOVE while not   S4
@@ -37,7 +38,7 @@ from dataclasses import dataclass, field
 from operator import le
 from typing import ClassVar
 
-from warrenmq.replay.machines import Finding, Key, Machine, Outcome
+from warrenmq.replay.machines import STATE, Finding, Key, Machine, Outcome
 from warrenmq.replay.world import World
 from warrenmq.trace.catalog import Chunk, Run
 from warrenmq.trace.events import (
@@ -114,6 +115,13 @@ class File:
     live: dict[int, int] = field(default_factory=dict)
     valid: int = 0
     """Sum of `live`."""
+    gone: bool = False
+    """Deleted, or combined away."""
+
+    @property
+    def size(self) -> int:
+        """Of the file; -1 when nothing says that it is there."""
+        return -1 if self.gone else max(self.end, self.moved if self.end < 0 else -1)
 
     def take(self, word: int, first: bool, msg: int, pseq: int, b: int, c: int) -> Broken:
         """One row; what it breaks.  `first`: of two files in the row, this is the first."""
@@ -149,6 +157,7 @@ class File:
             case Ev.GC_DONE:
                 self._combined(first=first)
             case Ev.FILE_DELETE:
+                self.gone = True
                 if self.valid:
                     return [("S3", f"deleted with {len(self.live)} live records of {self.valid} bytes")]
             case Ev.FILE_STATE:
@@ -260,20 +269,21 @@ class File:
         if not first:  # its records are in the other file now
             self.live.clear()
             self.valid = 0
+            self.gone = True
         self.sizes = dict(self.live)
         self.end = self.written = self.safe = -1
 
     def _state(self, valid: int, size: int) -> Broken:
         if self.end < 0:
             self.end = self.written = self.safe = size
+        broken: Broken = []
+        if size != self.end:
+            broken.append(("E1", f"file_size is {size}, it said; its rows make {self.end}"))
+            self.end = size
         if valid != self.valid:
-            return [
-                (
-                    "S3",
-                    f"valid_total_size is {valid}, its {len(self.live)} live records have {self.valid} bytes",
-                )
-            ]
-        return []
+            text = f"valid_total_size is {valid}, its {len(self.live)} live records have {self.valid} bytes"
+            broken.append(("S3", text))
+        return broken
 
 
 class Files(Machine):
@@ -336,6 +346,12 @@ class Files(Machine):
                 if rule == "S8" and world.was_killed((run, actor)):
                     continue  # its mark was released; its thread did not know yet
                 outcome.findings.append(Finding(rule, subject, text, ((run, actor, seq),), t, needs, (store, number)))
+        if file.size >= 0:
+            figures = {
+                "there": 1, "file_size": file.size, "valid_total_size": file.valid, "locked": int(file.locked)
+            }  # fmt: skip
+            for what, n in figures.items():
+                outcome.figures[STATE, run, store, "file", number, what] = n
         return outcome
 
 

@@ -36,10 +36,10 @@ from warrenmq.replay.life import (
     UNACKED,
     Life,
 )
-from warrenmq.replay.machines import Finding, Key, Machine, Outcome
+from warrenmq.replay.machines import STATE, Finding, Key, Machine, Outcome
 from warrenmq.replay.world import Landmarks, Who, World
 from warrenmq.trace.catalog import FOREVER, Chunk
-from warrenmq.trace.events import Ev
+from warrenmq.trace.events import PRIORITY_SHIFT, Ev
 from warrenmq.trace.index import Row
 
 _COUNTED = {
@@ -123,10 +123,19 @@ class Ledger(Machine):
             ):  # fmt: skip
                 for delay, n in Counter(map(delay_class, delays)).items():
                     outcome.figures["delay", what, delay] += n
+            self._tell_state(who, state.base, life, outcome)
         incarnations = [who for who in world.incarnations(name) if _counts(world.landmark(who))]
         self._compare_lives(name, incarnations, state, world, outcome)
         self._tell_holdings(incarnations, state, world, outcome)
         return outcome
+
+    @staticmethod
+    def _tell_state(who: Who, base: int, life: Life, outcome: Outcome) -> None:
+        """What this life makes of these ids (end_state.py)."""
+        outcome.figures[STATE, *who, "ready"] = life.states.count(READY)
+        outcome.figures[STATE, *who, "unacked"] = life.states.count(UNACKED)
+        if not base >> PRIORITY_SHIFT:
+            outcome.figures[STATE, *who, "next", base] = base + len(life.states.rstrip(b"\0"))
 
     @staticmethod
     def _compare_lives(

@@ -15,7 +15,7 @@
 
     3  the same for the machines of stage 2, whose summaries are those of step 1 and the facts.
 
-    4  verdict.judge(findings, catalog, world)                        -> violated, indeterminate
+    4  verdict.judge(findings, figures, machines, catalog, world)     -> violated, indeterminate
 
 `all_machines` is in rules.py, beside the rules; engine.py is these four steps in one process.
 
@@ -60,6 +60,9 @@ State = Any
 
 FigureKey = tuple[str | int, ...]
 """For instance ("queue", "jobs", "published"); figures of equal keys add up."""
+
+STATE = "state"
+"""Begins the key of a figure that is part of a run's end (end_state.py): (STATE, run, actor, what ...)."""
 
 
 class Finding(NamedTuple):

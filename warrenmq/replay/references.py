@@ -38,7 +38,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from warrenmq.replay.life import SHIFT
-from warrenmq.replay.machines import Finding, Key, Machine, Outcome
+from warrenmq.replay.machines import STATE, Finding, Key, Machine, Outcome
 from warrenmq.replay.world import Who, World
 from warrenmq.trace.catalog import FOREVER, Chunk
 from warrenmq.trace.events import Decision, Ev
@@ -166,6 +166,9 @@ class References(Machine):
     def finish(self, key: Key, state: Messages, world: World) -> Outcome:  # noqa: ARG002
         outcome = Outcome()
         for who, store in sorted(state.stores.items()):
+            alive = [count for count in store.counts.values() if count > 0]
+            outcome.figures[STATE, *who, "messages"] = len(alive)
+            outcome.figures[STATE, *who, "references"] = sum(alive)
             for rule, text, msg, seq, t in store.problems:
                 outcome.findings.append(
                     Finding(rule, self._subject(world, who, msg), text, ((*who, seq),), t, (who,), (msg,))

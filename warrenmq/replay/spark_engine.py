@@ -170,7 +170,7 @@ def conclude(summaries: DataFrame, machines: Sequence[Machine], catalog: Catalog
     """From summaries (SUMMARIES_DDL) of all pieces to the result."""
     world = World.of(catalog)
     found = _conclude(summaries, machines, world)
-    return result(judge(found.findings, machines, catalog, world), catalog, world, found.figures)
+    return result(judge(found.findings, found.figures, machines, catalog, world), catalog, world, found.figures)
 
 
 def _conclude(summaries: DataFrame, machines: Sequence[Machine], world: World) -> Found:

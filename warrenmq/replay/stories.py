@@ -11,6 +11,7 @@ A chain goes from causes to the evidence, at most LONGEST rows.  What each rule'
     S1 S2        what the store did with the message
     S3 to S8     the last rows that decided the state of the file
     S9           what last happened in the store
+    E1           the recovery, or the last rows that decided the size of the file
     R1 R2        the restarts before; the end of the one incarnation and the start of the next
 
 Edges that are followed: from a receive to its SEND (peer, pseq), from a row to those of the same sequence id, message or
@@ -229,6 +230,7 @@ _DECIDES: dict[str, frozenset[int]] = {
     "S5": frozenset({Ev.ROLL, Ev.APPEND, *_MOVES}),
     "S6": frozenset({Ev.ROLL, Ev.APPEND, Ev.FILE_WRITE, Ev.FILE_STATE}),
     "S7": frozenset({Ev.ROLL, Ev.APPEND, Ev.FILE_WRITE, Ev.FILE_SYNC}),
+    "E1": frozenset({Ev.FILE_STATE, Ev.ROLL, Ev.APPEND, Ev.GC_DONE, Ev.TRUNCATE}),
     "S8": frozenset({Ev.COMPACT_START, Ev.COMPACT_DONE, Ev.TRUNCATE, Ev.UNLOCK}),
 }
 def _file(story: Story) -> Chain:
@@ -245,6 +247,14 @@ def _file(story: Story) -> Chain:
         return [Link(story.run, None, f"any earlier row of file {file}")]
     opened = [placed for placed in rows if _event(placed) == Ev.ROLL][-1:]
     return _links(dict.fromkeys([*opened, *rows[-STATE_ROWS:]]))
+
+
+def _ended(story: Story) -> Chain:
+    """From the recovery to what was said at the end."""
+    if story.finding.about:
+        return _file(story)
+    seen = [story.near(event, story.last[0], after=False) for event in (Ev.QUEUE_RECOVERED, Ev.STORE_RECOVERED)]
+    return _links(placed for placed in seen if placed is not None)
 
 
 def _quiet(story: Story) -> Chain:
@@ -282,6 +292,6 @@ def _incarnations(story: Story) -> Chain:
 
 STORIES: dict[str, Callable[[Story], Chain]] = {
     "T1": _nothing, "T2": _mail, "T4": _mail, "C1": _confirmed, "C2": _survived, "Q1": _in_queue, "Q2": _in_queue,
-    "Q3": _expired, "S1": _counted, "S2": _counted, **dict.fromkeys(_DECIDES, _file), "S9": _quiet, "R1": _restarts,
+    "Q3": _expired, "S1": _counted, "S2": _counted, **dict.fromkeys(_DECIDES, _file), "S9": _quiet, "E1": _ended, "R1": _restarts,
     "R2": _incarnations,
 }  # fmt: skip

@@ -7,11 +7,12 @@ rows is indeterminate for that actor, whether or not something was found: never 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from warrenmq.replay.actors import broken_chains
-from warrenmq.replay.machines import Finding, Machine
+from warrenmq.replay.end_state import disagreements
+from warrenmq.replay.machines import FigureKey, Finding, Machine
 from warrenmq.replay.rules import RULES
 from warrenmq.replay.world import Who, World
 from warrenmq.trace.catalog import FOREVER, Catalog, Coverage
@@ -33,11 +34,12 @@ class Verdict:
 
 
 def judge(
-    findings: Iterable[Finding], machines: Iterable[Machine], catalog: Catalog, world: World
-) -> Verdict:
+    findings: Iterable[Finding], figures: Mapping[FigureKey, int], machines: Iterable[Machine], catalog: Catalog,
+    world: World,
+) -> Verdict:  # fmt: skip
     """Sort findings into those that stand and those that do not, and add what cannot be decided."""
     verdict = Verdict()
-    for finding in sorted([*findings, *broken_chains(catalog)], key=_place):
+    for finding in sorted([*findings, *broken_chains(catalog), *disagreements(world, figures)], key=_place):
         stands = all(world.known_until(who) >= finding.t for who in finding.needs)
         (verdict.violations if stands else verdict.indeterminate).append(finding)
     verdict.indeterminate += _undecided(machines, catalog, world)

@@ -29,6 +29,7 @@ _RARE = frozenset(
         Ev.QUEUE_RECOVERED,
         Ev.STORE_RECOVERED,
         Ev.QUEUE_CLOSED,
+        Ev.STORE_CLOSED,
         Ev.QI_SYNC,
         Ev.RUN_END,
         Ev.DROP,
@@ -50,7 +51,7 @@ class Landmarks:
     recovered: Row | None = None
     """QUEUE_RECOVERED or STORE_RECOVERED."""
     closed: Row | None = None
-    """QUEUE_CLOSED."""
+    """QUEUE_CLOSED or STORE_CLOSED."""
     last_sync: int = 0
     """seq of the last QI_SYNC."""
     deleted_t: int = 0
@@ -102,7 +103,7 @@ class Landmarks:
                 self.stopped = row
             case Ev.QUEUE_RECOVERED | Ev.STORE_RECOVERED:
                 self.recovered = row
-            case Ev.QUEUE_CLOSED:
+            case Ev.QUEUE_CLOSED | Ev.STORE_CLOSED:
                 self.closed = row
             case Ev.RUN_END:
                 self.ended_run = True

@@ -11,7 +11,7 @@ from warrenmq.trace.events import CLEAN, DIRTY, Decision, Ev
 if TYPE_CHECKING:
     from warrenmq.storage.file_summary import FileSummary
     from warrenmq.storage.flying import Seen
-    from warrenmq.storage.message_index import Entry
+    from warrenmq.storage.message_index import Entry, MessageIndex
     from warrenmq.storage.store_recovery import Recovered
     from warrenmq.storage.store_tables import Client
     from warrenmq.trace.recorder import ActorTrace
@@ -20,6 +20,7 @@ _STORE_WRITE, _STORE_REMOVE = int(Ev.STORE_WRITE), int(Ev.STORE_REMOVE)
 _STORE_RECOVERED, _REF_RECOVERED, _FILE_STATE = map(
     int, (Ev.STORE_RECOVERED, Ev.REF_RECOVERED, Ev.FILE_STATE)
 )
+_STORE_CLOSED = int(Ev.STORE_CLOSED)
 _DECISIONS = {
     WriteAction.IGNORE: int(Decision.IGNORE),
     WriteAction.WRITE: int(Decision.WRITE),
@@ -69,11 +70,17 @@ def tell_recovered(trace: ActorTrace | None, recovered: Recovered) -> None:
     for msg_id, (refs, file, offset, total) in index.items():
         if refs:
             trace.emit(_REF_RECOVERED, 0, trace_number(msg_id), pseq=refs, a=file, b=offset, c=total)
-    tell_files(trace, files)
+    _tell_files(trace, files)
 
 
-def tell_files(trace: ActorTrace | None, files: FileSummary) -> None:
-    """The state of every file."""
+def tell_closed(trace: ActorTrace | None, index: MessageIndex, files: FileSummary) -> None:
+    """A clean stop: every file, and what there is in all."""
     if trace is not None:
-        for number, row in files.rows.items():
-            trace.emit(_FILE_STATE, a=number, b=row.valid_total_size, c=row.file_size)
+        _tell_files(trace, files)
+        counts = [entry[0] for _, entry in index.items() if entry[0]]
+        trace.emit(_STORE_CLOSED, a=len(counts), b=sum(counts), c=len(files.rows))
+
+
+def _tell_files(trace: ActorTrace, files: FileSummary) -> None:
+    for number, row in files.rows.items():
+        trace.emit(_FILE_STATE, a=number, b=row.valid_total_size, c=row.file_size)

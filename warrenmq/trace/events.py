@@ -79,6 +79,7 @@ class Ev(IntEnum):
     STORE_RECOVERED = 53
     REF_RECOVERED = 54
     REF_DROPPED = 55
+    STORE_CLOSED = 56
     # garbage collector
     GC_START = 60
     GC_MOVE = 61
@@ -302,6 +303,8 @@ REGISTRY: dict[Ev, Meaning] = {
     Ev.REF_DROPPED: Meaning("a reference that a dead client held was dropped", msg="the message",
                             peer="client of the same owner that is there now", pseq="file",
                             b="references afterwards"),
+    Ev.STORE_CLOSED: Meaning("clean stop of a persistent store; FILE_STATE rows of every file precede", a="messages",
+                             b="references", c="files"),
     Ev.GC_START: Meaning("combine begins", a="destination (left)", b="source (right), the same when it is combined alone",
                          c="valid bytes of both"),
     Ev.GC_MOVE: Meaning("a record got a new place", msg="the message", a="file", b="offset", c="bytes"),
