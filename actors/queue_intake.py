@@ -43,7 +43,7 @@ class QueueIntake:
         self._head = head
         self._unconfirmed = unconfirmed
         self._rows = rows
-        self._credit = CreditFlow(credit)
+        self._credit = CreditFlow(credit, weak_senders=True)
         self._arrived: list[Publish] = []
         self.count = 0
         """Messages collected."""

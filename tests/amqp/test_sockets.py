@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import shutil
 import socket
 import ssl
@@ -20,6 +21,10 @@ from pamqp.commands import Basic, Connection, Queue
 import warrenmq
 from tests.support.amqp_sockets import RawClient
 from warrenmq.amqp import AmqpServer, connection_channels, io, serve
+from warrenmq.amqp.channel_credit import ChannelFlow
+from warrenmq.amqp.channel_process import ChannelProcess
+from warrenmq.amqp.context import ConnectionContext
+from warrenmq.amqp.users import AuthenticatedUser
 from warrenmq.errors import BrokerClosed, CallerError
 from warrenmq.handles import Queue as QueueHandle
 
@@ -245,3 +250,22 @@ def test_a_listener_that_cannot_be_mended_is_told(server, broker):
         server.check_open()
     with RawClient(server.port) as client:
         assert client.at_end()
+
+
+def test_connections_that_published_and_consumed_leave_nothing(server, broker):
+    queue = broker.declare_queue("q")
+    held = (ChannelProcess, ConnectionContext, ChannelFlow, AuthenticatedUser)
+
+    def come_and_go(count: int) -> int:
+        for _ in range(count):
+            with RawClient(server.port).open(1) as client:
+                client.method(Basic.Consume(queue="q", consumer_tag="c"), 1)
+                client.next(Basic.ConsumeOk)
+                client.send(messages("q", 1, 10))
+                assert client.next(Basic.Deliver).consumer_tag == "c"
+        assert eventually(lambda: server.connections == 0)
+        assert eventually(lambda: queue.info().unacked == 0)
+        gc.collect()
+        return sum(isinstance(each, held) for each in gc.get_objects())
+
+    assert come_and_go(20) <= 8  # of the last one, in some thread's last message

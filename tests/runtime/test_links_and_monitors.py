@@ -31,6 +31,15 @@ def test_a_monitor_tells_of_the_death_and_its_reason(runtime):
     assert isinstance(down.reason, RuntimeError)
 
 
+def test_a_monitor_that_has_told_holds_nothing_of_the_dead(runtime):
+    notes = runtime.channel()
+    watcher, watched = runtime.start(Worker, notes), runtime.start(Worker)
+    runtime.call(watcher, do(lambda server: server.monitor(watched)))
+    runtime.stop_actor(watched, timeout=LIMIT)
+    take(notes, "info")
+    assert runtime.call(watcher, do(lambda server: dict(server._monitors))) == {}
+
+
 def test_a_monitor_of_the_dead_tells_at_once(runtime):
     notes = runtime.channel()
     watcher, watched = runtime.start(Worker, notes), runtime.start(Worker, name="w")

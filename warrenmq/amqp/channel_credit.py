@@ -44,6 +44,10 @@ class ChannelFlow(Flow):
             self._credit.tell(CreditGranted(self))
 
 
+def _nobody(_message: object) -> None:
+    """Who is told when the channel has ended."""
+
+
 class ChannelCredit:
     """All flows of a channel that have run out; `bump` tells the channel's mailbox, the rest is the channel's."""
 
@@ -79,3 +83,4 @@ class ChannelCredit:
         for flow, key in self._exhausted.items():
             flow.inbox.forget(key)
         self._exhausted.clear()
+        self.tell = self._blocked = _nobody  # messages of ours may wait long in a queue's mailbox, and hold flows
