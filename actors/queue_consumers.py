@@ -233,7 +233,7 @@ class QueueConsumers:
         if fetched:  # else it had expired, or its body was lost, and there may be another
             del self._getters[0]
             tag = self._take(consumer, fetched)
-            sender.reply(Got(tag, fetched[0], self._head.ready))
+            sender.reply(Got(tag, fetched[0], self._head.ready_behind()))
 
     # -- deliver
 

@@ -84,6 +84,12 @@ class QueueHead:
                 return []
         return self._vq.fetch(most, ack_required=ack_required)
 
+    def ready_behind(self) -> int:
+        """Messages that remain after a fetch, without what has expired at the front now."""
+        if self._may_expire and self._go_ahead:
+            self._drop_expired(self._now())
+        return self._vq.ready
+
     # -- what comes in
 
     def expiries(self, publications: Sequence[Publication]) -> list[int]:

@@ -94,6 +94,17 @@ def test_a_message_expires_only_at_the_head(host: SimulatedHost) -> None:
     assert queue.get() is None
 
 
+def test_a_get_does_not_count_what_has_expired_behind_its_message(host: SimulatedHost) -> None:
+    queue = declare(host.open())
+    queue.publish(b"long", properties=living(60_000)).result(10)
+    queue.publish(b"short", properties=living(100)).result(10)
+    queue.publish(b"for ever").result(10)
+    host.sleep(1)
+    assert queue.info().ready == 3
+    assert queue.get() is not None
+    assert queue.info().ready == 1
+
+
 def test_an_unacked_message_expires_when_it_comes_back(host: SimulatedHost) -> None:
     """T14, first order."""
     broker = host.open()
