@@ -51,9 +51,9 @@ def damage_rows(catalog: Catalog, files: Iterable[str]) -> Iterator[Row]:
         if whole:
             text = "the file does not begin with a whole header of a trace"
         yield Row(what, found.file, None, None, None, None, found.offset, found.size, text)
-    for first, number in _missing_files(files):
-        text = f"segment {number:06d} of the run is not there"
-        yield Row("missing file", first, None, None, None, None, None, None, text)
+    for stem, missing in _missing_files(files):
+        text = f"segment {missing:06d} of the run is not there"
+        yield Row("missing file", stem, None, None, None, None, None, None, text)
     for run in catalog.runs:
         if run.version > SCHEMA_VERSION:
             text = f"written as version {run.version}, this reader knows {SCHEMA_VERSION}"

@@ -135,8 +135,8 @@ class TraceReader(DataSourceReader):
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
         for each in filters:
-            operator = _OPERATORS.get(type(each))  # type: ignore[call-overload]
-            column = getattr(each, "attribute", ())
+            operator = _OPERATORS.get(type(each))
+            column: tuple[str, ...] = getattr(each, "attribute", ())
             if operator is not None and len(column) == 1:
                 value = each.value  # type: ignore[attr-defined]
                 self._wanted = self._wanted.narrowed(column[0], operator, value if isinstance(each, In) else [value])

@@ -25,6 +25,7 @@ import struct
 import sys
 import zlib
 from array import array
+from collections.abc import Collection
 from enum import IntEnum
 from typing import Any, NamedTuple
 
@@ -116,17 +117,17 @@ def decode_map(frame: Frame) -> dict[str, Any]:
     return result
 
 
-def decode_columns(frame: Frame) -> list[memoryview]:
+def decode_columns(frame: Frame, wanted: Collection[str] = COLUMNS) -> list[memoryview]:
     """The nine columns of a ROWS frame, each a memoryview of int64 ('q'), in the order of COLUMNS.
 
-    A column this version does not know is left out, one the writer did not know is all zeros.
+    A column this version does not know is left out, one the writer did not know is all zeros; so is one that is not wanted.
     """
     packed: dict[str, bytes] = msgpack.unpackb(zlib.decompress(frame.payload))
     n = frame.rows
     size = n * _PLANES
     columns = []
     for name in COLUMNS:
-        planes = packed.get(name)
+        planes = packed.get(name) if name in wanted else None
         values = bytearray(size)
         if planes is not None:
             for byte in range(_PLANES):

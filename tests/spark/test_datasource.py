@@ -1,0 +1,182 @@
+"""`format("warrenmq-trace")`: several paths, filters that pass blocks over, columns, damage, streams."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from tests.support.trace_model import consistent_trace
+from tests.support.trace_union import side_by_side, write_directory
+from warrenmq.replay import engine, read, register
+from warrenmq.trace.events import Ev
+from warrenmq.trace.recorder import Recorder
+
+pytest.importorskip("pyspark")
+pytestmark = pytest.mark.spark
+
+CONTENT = ["count(*)", "sum(cast(xxhash64(*) as decimal(38)))"]
+"""Sums of hashes: the same rows in any order, without a sort of either side."""
+
+
+@pytest.fixture(scope="module")
+def source(spark):
+    register(spark)
+    return lambda: spark.read.format("warrenmq-trace")
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory):
+    """Two directories, as of two machines."""
+    folder = tmp_path_factory.mktemp("two")
+    runs = side_by_side([consistent_trace(seed) for seed in (3, 4)])
+    return [
+        write_directory(folder / machine, [run for run in runs if run.name.startswith(machine)])
+        for machine in ("000", "001")
+    ]
+
+
+def test_several_paths_are_one_trace(spark, source, two, clean_trace):
+    assert source().load([clean_trace]).selectExpr(*CONTENT).collect() == (
+        read(spark, clean_trace).selectExpr(*CONTENT).collect()
+    )
+    assert source().load(two).count() == sum(source().load(path).count() for path in two)
+
+
+def test_blocks_that_cannot_hold_what_is_asked_for_are_not_read(source, clean_trace):
+    from warrenmq.replay.arrow_rows import COLUMNS
+    from warrenmq.replay.spark_datasource import TraceReader
+
+    rows = source().load(clean_trace)
+    middle = rows.selectExpr("percentile(t, 0.5)").collect()[0][0]
+    run = rows.select("run").first()[0]
+    for condition in (
+        f"t > {int(middle)}", "seq between 5 and 9", f"run = '{run}' and t <= {int(middle)}",
+        "ev in ('PUBLISH', 'ACK') and seq < 100", "actor like '%queue/a' or seq = 1", "kind = 'QueueProcess'",
+        "ev = 'no such event'", "t < 0", "peer is null and not (seq = 3)",
+    ):  # fmt: skip
+        expected = rows.filter("rand() >= 0").where(condition)  # nothing can be pushed below rand()
+        assert rows.where(condition).selectExpr(*CONTENT).collect() == expected.selectExpr(*CONTENT).collect(), condition
+    from pyspark.sql.datasource import GreaterThan
+
+    reader = TraceReader([clean_trace], COLUMNS)
+    every = sum(len(part.chunks) for part in reader.partitions())
+    assert list(reader.pushFilters([GreaterThan(("t",), int(middle))]))
+    assert 0 < sum(len(part.chunks) for part in reader.partitions()) < every
+
+
+def test_a_large_segment_is_many_tasks(spark, source, tmp_path):
+    recorder = Recorder(tmp_path, run="large")
+    actor = recorder.actor("a", "Kind")
+    for _ in range(20_000):
+        actor.emit(int(Ev.SEND))
+        if actor._at == 16 * 72:
+            actor._full()  # small blocks, as an idle actor's
+    recorder.close()
+    assert len(list(tmp_path.glob("*.wtr"))) == 1
+    rows = source().load(str(tmp_path))
+    assert rows.selectExpr("spark_partition_id()").distinct().count() > 1
+    assert rows.selectExpr("count(*)", "sum(seq)").collect()[0] == (20_000, 20_000 * 20_001 // 2)
+
+
+def test_a_schema_says_which_columns_are_unpacked(spark, source, clean_trace):
+    chosen = spark.read.schema("ev string, t long, actor_rows long").format("warrenmq-trace").load(clean_trace)
+    assert chosen.columns == ["ev", "t", "actor_rows"]
+    expected = source().load(clean_trace).select("ev", "t", "actor_rows")
+    assert chosen.selectExpr(*CONTENT).collect() == expected.selectExpr(*CONTENT).collect()
+    only_t = spark.read.schema("t long").format("warrenmq-trace").load(clean_trace)
+    assert only_t.where("t > 0").count() == expected.count()
+
+
+def test_a_column_that_a_trace_does_not_have_is_named(spark, clean_trace, source):
+    with pytest.raises(Exception, match="a trace has no column weight string"):
+        spark.read.schema("weight string").format("warrenmq-trace").load(clean_trace).count()
+
+
+def test_no_trace_is_said_when_it_is_loaded(source, clean_trace, tmp_path):
+    with pytest.raises(Exception, match=r"is no trace: it holds no \.wtr file"):
+        source().load(str(tmp_path))
+    with pytest.raises(Exception, match="there is no trace at"):
+        source().load(str(tmp_path / "missing"))
+    with pytest.raises(Exception, match="mounted on every worker"):
+        source().load("s3a://bucket/trace")
+    with pytest.raises(Exception, match="rows and damage"):
+        source().option("report", "everything").load(clean_trace)
+
+
+def test_damage_is_a_table_and_never_an_error(source, tmp_path):
+    trace = write_directory(tmp_path / "trace", side_by_side([consistent_trace(5), consistent_trace(6)]))
+    whole = source().option("report", "damage").load(trace)
+    assert whole.collect() == []
+    one, other, *_ = sorted(name for name in os.listdir(trace) if name.endswith(".wtr"))
+    content = bytearray((tmp_path / "trace" / one).read_bytes())
+    second = content.index(b"WTRB", content.index(b"WTRB") + 1)
+    content[second + 60] ^= 0xFF
+    (tmp_path / "trace" / one).write_bytes(content[:-7])
+    (tmp_path / "trace" / other).write_bytes(b"WTR1")
+    found = {row.what for row in source().option("report", "damage").load(trace).collect()}
+    assert {"damaged", "torn tail", "no header", "missing rows"} <= found
+    assert source().load(trace).count() > 0
+
+
+def test_events_and_columns_of_a_later_version_do_not_fail(spark, source, tmp_path, monkeypatch):
+    from warrenmq.trace import block
+
+    monkeypatch.setattr(block, "COLUMNS", (*block.COLUMNS[:8], "who"))
+    recorder = Recorder(tmp_path, run="later")
+    recorder._header["v"] = 99
+    recorder._segment.finish(closed=False)
+    recorder._segment = recorder._open_segment()
+    actor = recorder.actor("a", "Kind")
+    actor.emit(250, 7, msg=3)
+    recorder.close()
+    row = source().load(str(tmp_path)).collect()[0]
+    assert (row.ev, row.flag_id, row.msg) == ("?250", 7, 3)
+
+
+@pytest.fixture
+def streamed(spark, source, tmp_path):
+    """Runs the stream up to what is on disk now, and returns the rows that it added."""
+    trace, out = tmp_path / "trace", tmp_path / "out"
+
+    def go():
+        before = spark.read.parquet(str(out)).count() if out.exists() else 0
+        rows = spark.readStream.format("warrenmq-trace").load(str(trace))
+        query = (
+            rows.select("actor", "seq", "msg", "ev").writeStream.format("parquet")
+            .option("path", str(out)).option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True).start()
+        )  # fmt: skip
+        query.awaitTermination()
+        return [tuple(row) for row in spark.read.parquet(str(out)).orderBy("actor", "seq").collect()], before
+
+    return go
+
+
+def test_a_stream_of_a_live_trace_gives_each_row_once_over_restarts(streamed, tmp_path):
+    recorder = Recorder(tmp_path / "trace", run="live", segment_bytes=800)
+    one, two = recorder.actor("one", "Kind"), recorder.actor("two", "Kind")
+    expected = []
+    for times in (3, 40, 100):
+        for _ in range(times):
+            for name, actor in (("one", one), ("two", two)):
+                seq = actor.emit(int(Ev.SEND), msg=len(expected))
+                expected.append((name, seq, len(expected), "SEND"))
+        rows, before = streamed()
+        assert before < len(rows)
+        assert rows == sorted(expected)
+    recorder.close()
+    rows, before = streamed()
+    assert rows == sorted(expected)
+
+
+def test_a_stream_of_a_finished_trace_has_the_rows_of_a_read(spark, source, tmp_path, clean_trace):
+    rows = spark.readStream.format("warrenmq-trace").load(clean_trace)
+    query = (
+        rows.drop("actor_rows").writeStream.format("memory").queryName("whole")
+        .option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
+    )  # fmt: skip
+    query.awaitTermination()
+    expected = source().load(clean_trace).drop("actor_rows")
+    assert spark.table("whole").selectExpr(*CONTENT).collect() == expected.selectExpr(*CONTENT).collect()
+    assert engine.replay(clean_trace).figures["events"] == expected.count()
