@@ -26,7 +26,8 @@ steps = st.lists(
 
 
 def read(tail, start, end):
-    parts = tail.parts(start, end)
+    parts, damage = tail.parts(start, end)
+    assert damage == []
     keys = list(tail.runs)
     numbers = {key: at for at, key in enumerate(keys)}
     return [
@@ -61,16 +62,15 @@ def test_each_row_comes_once_whenever_one_looks_and_restarts(tmp_path_factory, s
         else:
             if what == RESTARTS:
                 tail, place = Tail(folder), json.loads(json.dumps(place))
-            end, damage = tail.look(place)
-            assert damage == []
+            end = tail.look(place)
             got += read(tail, place, end)
             place = end
             assert sorted(got) == written("one", counts)
     if closes:
         recorder.close()
-    end, _ = tail.look(place)
+    end = tail.look(place)
     assert read(tail, place, end) == []
-    assert sorted(read(Tail(folder), {}, tail.look({})[0])) == written("one", counts)
+    assert sorted(read(Tail(folder), {}, tail.look({}))) == written("one", counts)
 
 
 def test_rows_of_a_slab_are_found_again_after_they_moved(tmp_path):
@@ -81,7 +81,7 @@ def test_rows_of_a_slab_are_found_again_after_they_moved(tmp_path):
     for _ in range(5):
         for _ in range(9):
             actor.emit(int(Ev.SEND), msg=1)
-        places.append(Tail(str(tmp_path)).look(places[-1])[0])
+        places.append(Tail(str(tmp_path)).look(places[-1]))
     recorder.close()
     later = Tail(str(tmp_path))
     seqs = [[row[2] for row in read(later, one, two)] for one, two in zip(places, places[1:], strict=False)]
@@ -97,8 +97,30 @@ def test_a_place_forgets_what_is_finished(tmp_path):
     recorder.close()
     tail, place = Tail(str(tmp_path)), {}
     for _ in range(2):
-        place, _ = tail.look(place)
-    assert place == {"one-warrenmq-0": {"files": {"0": len(list(tmp_path.glob("*.wtr")))}, "rows": {}}}
+        place = tail.look(place)
+    run = place["one-warrenmq-0"]
+    assert (run["files"], run["rows"], run["closed"]) == ({"0": len(list(tmp_path.glob("*.wtr")))}, {}, True)
+    assert run["t"] == run["settled"]
+    assert tail.look(place) == place
+
+
+def test_what_a_look_saw_is_settled_by_the_next(tmp_path):
+    recorder = Recorder(tmp_path, run="one")
+    actor = recorder.actor("a", "Kind")
+    actor.emit(int(Ev.SEND))
+    tail = Tail(str(tmp_path))
+    first = tail.look({})
+    actor.emit(int(Ev.SEND))
+    second = tail.look(first)
+    assert second["one-warrenmq-0"]["settled"] == first["one-warrenmq-0"]["t"] < second["one-warrenmq-0"]["t"]
+
+
+def test_runs_keep_their_numbers(tmp_path):
+    place = {}
+    for name in ("b", "a", "c"):
+        Recorder(tmp_path, run=name)
+        place = Tail(str(tmp_path)).look(place)
+    assert [place[f"{name}-warrenmq-0"]["n"] for name in "bac"] == [0, 1, 2]
 
 
 def test_damage_in_between_is_told_and_passed_over(tmp_path):
@@ -113,9 +135,9 @@ def test_damage_in_between_is_told_and_passed_over(tmp_path):
     content[second + 60] ^= 0xFF
     segment.write_bytes(content)
     tail = Tail(str(tmp_path))
-    end, damage = tail.look({})
+    parts, damage = tail.parts({}, tail.look({}))
     assert [found.offset for found in damage] == [second]
-    assert read(tail, {}, end)
+    assert parts
 
 
 def test_a_row_that_is_being_written_waits_for_the_next_look(tmp_path, monkeypatch):
@@ -134,11 +156,11 @@ def test_a_row_that_is_being_written_waits_for_the_next_look(tmp_path, monkeypat
         return true(name)
 
     monkeypatch.setattr(module, "_slab_content", content)
-    end, _ = tail.look({})
+    end = tail.look({})
     assert end["one-warrenmq-0"]["rows"] == {"1": [1, 1]}
 
 
 @pytest.mark.parametrize("name", ["missing", "empty"])
 def test_where_nothing_is_there_is_nothing_to_read(tmp_path, name):
     (tmp_path / "empty").mkdir()
-    assert Tail(str(tmp_path / name)).look({}) == ({}, [])
+    assert Tail(str(tmp_path / name)).look({}) == {}

@@ -44,11 +44,12 @@ class TraceStream(DataSourceStreamReader):
         return {}
 
     def latestOffset(self, start: Place, limit: ReadLimit) -> Place:  # noqa: N802, ARG002 - Spark's name; all there is
-        return self._tail.look(start)[0]
+        return self._tail.look(start)
 
     def partitions(self, start: Place, end: Place) -> Sequence[InputPartition]:
         planned: list[InputPartition] = []
-        for (key, _), group in groupby(self._tail.parts(start, end), key=lambda part: (part.run, part.file)):
+        found, _ = self._tail.parts(start, end)
+        for (key, _), group in groupby(found, key=lambda part: (part.run, part.file)):
             parts = list(group)
             names = Names(self._tail.runs[key].run, {})
             planned += [StreamPart(names, parts[at : at + PART_PIECES]) for at in range(0, len(parts), PART_PIECES)]

@@ -4,8 +4,12 @@ A row is on disk in one of two places: in a slab, and when that is full in a seg
 zeroed after the segment was written, so a reader that looks at the slabs *first* finds every row at least once.  Who a
 row is, (run, actor, seq), then says whether it was there before:
 
-    Place = {run: {"files": {number of a segment: bytes read of it, always whole frames},
-                   "rows": {actor: [lo, hi]}}}        its rows lo to hi were taken from a slab; frames read so far end at lo - 1
+    Place = {run: {"n": its number,
+                   "files": {number of a segment: bytes read of it, always whole frames},
+                   "rows": {actor: [lo, hi]},         its rows lo to hi were taken from a slab; frames read so far end at lo - 1
+                   "t": the last t of any row,
+                   "settled": that of the look before: whatever has a t up to this is read,
+                   "closed": whether the run was closed, "lossy": whether its disk refused rows}}
 
 What lies between two places is the same rows whenever and wherever it is read, also by another process after a restart: those
 that were in a slab are by then there or in a segment.  Numbers are strings where JSON wants it so: a place is an offset
@@ -16,6 +20,9 @@ their footers ("files": {"0": n} = the first n).  So a place is as large as what
 
 A slab is read while its owners write.  A row is taken when two looks at it agree; one that was being written differs, and
 comes with the next look.
+
+An actor stamps a row and then writes it, and may be suspended in between; so rows up to the last t are all there only by the
+next look (`settled`), half a second later or so.  The actors of a run share a clock that never goes back (clock.py).
 """
 
 from __future__ import annotations
@@ -24,10 +31,11 @@ import mmap
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any, NamedTuple
 
 from warrenmq.trace.block import ROW, Frame, Kind, decode_columns, decode_map, next_frame, raw_columns
-from warrenmq.trace.catalog import Chunk, Run
+from warrenmq.trace.catalog import NEVER, Chunk, Run
 from warrenmq.trace.index import ActorEntry, Damage
 from warrenmq.trace.segment import SEGMENT_SUFFIX, decode_header
 from warrenmq.trace.slab import HEAD_BYTES, SLAB_SUFFIX, SlabContent, read_slabs
@@ -42,6 +50,7 @@ class Part(NamedTuple):
     """Rows between two places: a frame of a segment, or rows that a slab held."""
 
     run: str
+    """Its name, node and pid."""
     actor: int
     seq_first: int
     seq_end: int
@@ -73,27 +82,29 @@ class Tail:
         self.runs: dict[str, RunFiles] = {}
         """By the name of the run, node and pid, in the order in which they were met."""
 
-    def look(self, start: Place) -> tuple[Place, list[Damage]]:
-        """How far one can read now, and damage in between that frames follow, so that nobody will mend it."""
+    def look(self, start: Place) -> Place:
+        """How far one can read now."""
         self._list()
         slabs = {key: self._slab(files) for key, files in self.runs.items()}  # before any segment
         place: Place = {}
-        damage: list[Damage] = []
+        fresh = count(len(start))
         for key, files in self.runs.items():
-            place[key] = self._run(files, start.get(key, {}), slabs[key], damage)
-        return {**start, **place}, damage
+            before = start.get(key) or {"n": next(fresh), "t": NEVER}
+            place[key] = self._run(files, before, slabs[key])
+        return {**start, **place}
 
-    def parts(self, start: Place, end: Place) -> list[Part]:
-        """The rows between two places, an actor's in their order."""
+    def parts(self, start: Place, end: Place) -> tuple[list[Part], list[Damage]]:
+        """The rows between two places, an actor's in their order; and damage that frames follow, so nobody will mend it."""
         if any(key not in self.runs for key in end):
             self._list()
         found: list[Part] = []
+        damage: list[Damage] = []
         for key, to in end.items():
             files = self.runs.get(key)
             if files is not None and start.get(key) != to:
-                found += self._frames(key, files, start.get(key, {}), to)
+                found += self._frames(key, files, start.get(key, {}), to, damage)
                 found += self._from_slab(key, files, start.get(key, {}), to)
-        return found
+        return found, damage
 
     # what is there
 
@@ -127,19 +138,21 @@ class Tail:
         files.lossy = files.lossy or two.lossy
         return {actor: _steady(rows, two.rows.get(actor, b"")) for actor, rows in one.rows.items()}
 
-    def _run(self, files: RunFiles, start: Place, slab: dict[int, bytes], damage: list[Damage]) -> Place:
+    def _run(self, files: RunFiles, start: Place, slab: dict[int, bytes]) -> Place:
         read: dict[str, int] = dict(start.get("files", {}))
+        latest: int = start["t"]
         rows: dict[int, tuple[int, int]] = {int(actor): (lo, hi) for actor, (lo, hi) in start.get("rows", {}).items()}
         for number in sorted(files.segments):
             if number <= read.get(_READ, 0):
                 continue
             at = read.get(str(number), 0)
-            for frame in self._new_frames(files, number, at, None, damage):
+            for frame in self._new_frames(files, number, at, None):
                 at = frame.end
                 if frame.kind == Kind.ROWS:
                     actor, last = frame.who >> 16, frame.seq_first + frame.rows - 1
                     lo, hi = rows.get(actor, (1, 0))
                     rows[actor] = max(lo, last + 1), max(hi, last)
+                    latest = max(latest, frame.t_last)
             if at:
                 read[str(number)] = at
         while (nth := read.get(_READ, 0) + 1) in files.finished:
@@ -150,8 +163,14 @@ class Tail:
             if last:
                 lo, hi = rows.get(actor, (first, 0))
                 rows[actor] = lo, max(hi, last)
+                latest = max(latest, ROW.unpack_from(raw, len(raw) - ROW.size)[0])
         was = start.get("rows", {})
         return {
+            "n": start["n"],
+            "t": latest,
+            "settled": start["t"],
+            "closed": files.run.closed or start.get("closed", False),
+            "lossy": files.lossy or start.get("lossy", False),
             "files": read,
             "rows": {
                 str(actor): [lo, hi]
@@ -190,13 +209,15 @@ class Tail:
 
     # what is between
 
-    def _frames(self, key: str, files: RunFiles, start: Place, end: Place) -> Iterator[Part]:
+    def _frames(
+        self, key: str, files: RunFiles, start: Place, end: Place, damage: list[Damage]
+    ) -> Iterator[Part]:
         taken = start.get("rows", {})
         for number, name in sorted(files.segments.items()):
             begin, to = _range(number, start, end)
             if to is not None and begin >= to:
                 continue
-            for frame in self._new_frames(files, number, begin, to):
+            for frame in self._new_frames(files, number, begin, to, damage):
                 if frame.kind != Kind.ROWS:
                     continue
                 actor, first, last = frame.who >> 16, frame.seq_first, frame.seq_first + frame.rows
