@@ -1,14 +1,15 @@
-"""`warrenmq trace export` and `trace compare`: a trace in the formats of other tools, and beside another one."""
+"""`warrenmq trace`: a trace in the formats of other tools, beside another one, and traces of RabbitMQ."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TextIO
 
+from warrenmq.cli import _trace_rabbitmq
 from warrenmq.errors import CallerError
 
 _LIMITS = {"perfetto": 1_000_000, "shiviz": 2_000}
@@ -18,11 +19,13 @@ _LIMITS = {"perfetto": 1_000_000, "shiviz": 2_000}
 def add_parser(subparsers: Any) -> Any:
     parser = subparsers.add_parser(
         "trace",
-        help="export a trace for other tools, or compare two",
-        description="Traces in the formats of other tools, and beside each other. Exit status: 0 done, 2 nothing was done.",
+        help="export a trace for other tools, compare two, or read logs of RabbitMQ's tracing plugin",
+        description="Traces in the formats of other tools, beside each other, and those of RabbitMQ's tracing plugin. "
+        "Exit status: 0 done, 2 nothing was done.",
     )
     tasks = parser.add_subparsers(dest="task", metavar="TASK", required=True)
     _add_compare(tasks)
+    _trace_rabbitmq.add_task(tasks)
     export = tasks.add_parser(
         "export",
         help="Perfetto, ShiViz, Parquet, or the report",
@@ -39,6 +42,7 @@ def add_parser(subparsers: Any) -> Any:
     export.add_argument("--until", type=float, metavar="S", help="seconds into the run")
     export.add_argument("--limit", type=int, metavar="ROWS",
                         help="the most rows to write (default: 1000000 for perfetto, 2000 for shiviz)")  # fmt: skip
+    export.set_defaults(do=_export)
     return parser
 
 
@@ -52,10 +56,12 @@ def _add_compare(tasks: Any) -> None:
     compare.add_argument("a", metavar="A", help="a directory of trace files, or one file")
     compare.add_argument("b", metavar="B")
     compare.add_argument("--json", action="store_true", help="print a list of {name, a, b, ratio}")
+    compare.set_defaults(do=_compare)
 
 
 def run(args: argparse.Namespace) -> int:
-    return _compare(args) if args.task == "compare" else _export(args)
+    task: Callable[[argparse.Namespace], int] = args.do
+    return task(args)
 
 
 def _compare(args: argparse.Namespace) -> int:

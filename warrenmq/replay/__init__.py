@@ -7,6 +7,7 @@
     rows = read(spark, "trace/")                    # a DataFrame with names, for questions of your own
     check(rows).show()                              # the violations, as a DataFrame
     register(spark)                                 # then spark.read.format("warrenmq-trace").load("trace/")
+    read_tracing(spark, "rabbitmq-tracing/")        # logs of RabbitMQ's tracing plugin: a row a message and queue
 
 Both engines drive the same state machines and must agree.  Importing this package imports nothing of Spark.
 """
@@ -24,7 +25,7 @@ from warrenmq.replay.spark_session import require_pyspark
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["Engine", "Replayed", "SparkUnavailable", "check", "read", "register", "replay", "write_report"]
+__all__ = ["Engine", "Replayed", "SparkUnavailable", "check", "read", "read_tracing", "register", "replay", "write_report"]
 
 
 def read(spark: SparkSession, *paths: str | os.PathLike[str]) -> DataFrame:
@@ -33,6 +34,14 @@ def read(spark: SparkSession, *paths: str | os.PathLike[str]) -> DataFrame:
     from warrenmq.replay import spark_frames
 
     return spark_frames.read(spark, *paths)
+
+
+def read_tracing(spark: SparkSession, *paths: str | os.PathLike[str]) -> DataFrame:
+    """What became of each message, from logs of RabbitMQ's tracing plugin (columns: spark_tracing.py)."""
+    require_pyspark()
+    from warrenmq.replay import spark_tracing
+
+    return spark_tracing.read_tracing(spark, *paths)
 
 
 def check(rows: DataFrame) -> DataFrame:

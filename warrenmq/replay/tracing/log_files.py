@@ -16,6 +16,7 @@ import os
 import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from io import BufferedReader
 from operator import attrgetter
 from typing import IO, Literal, TypeAlias
 
@@ -25,9 +26,11 @@ from warrenmq.replay.tracing.record import BadRecord, Record
 from warrenmq.replay.tracing.text_format import BEGIN, TextLog
 
 Format = Literal["json", "text", "empty"]
-Bytes: TypeAlias = IO[bytes] | gzip.GzipFile
+Bytes: TypeAlias = BufferedReader | gzip.GzipFile
 PIECE = 1 << 20
 _GZIP = b"\x1f\x8b"
+_TORN = (EOFError, zlib.error, gzip.BadGzipFile)
+"""A compressed file is damaged."""
 
 
 class NotATracingLog(CallerError):
@@ -51,19 +54,30 @@ class LogFile:
     def read(self) -> Iterator[Record]:
         """Its records in its order."""
         with _opened(self.path) as file:
-            yield from self.read_from(file)
+            records = self._json(file) if self.format == "json" else self._text(_pieces(file))
+            for record in records:
+                self.records += 1
+                yield record
 
-    def read_from(self, file: Bytes) -> Iterator[Record]:
-        """The records of this file, or of a part of it that is a file of its own."""
-        records = self._json(file) if self.format == "json" else self._text(iter(lambda: file.read(PIECE), b""))
-        for record in records:
-            self.records += 1
-            yield record
+    def read_part(self, begin: int, end: int) -> Iterator[Record]:
+        """The records of the lines that begin at one of these bytes, of a log in JSON that is not compressed."""
+        with open(self.path, "rb") as file:
+            if begin:
+                file.seek(begin - 1)
+                file.readline()
+            yield from self._json(_lines(file, end))
+
+    @property
+    def can_be_parted(self) -> bool:
+        """Where records begin in the text format depends on what comes before."""
+        with open(self.path, "rb") as file:
+            return self.format == "json" and file.read(2) != _GZIP
+
 
     def _unpacked(self, pieces: Iterable[bytes]) -> Iterator[bytes]:
         try:
             yield from pieces
-        except (EOFError, zlib.error, gzip.BadGzipFile):
+        except _TORN:
             self.damaged += 1  # a compressed file ends early
 
     def _json(self, lines: Iterable[bytes]) -> Iterator[Record]:
@@ -119,10 +133,16 @@ def _names(path: str) -> list[str]:
 def format_of(path: str) -> Format:
     """Which of the plugin's formats a file has; NotATracingLog when it has neither."""
     with _opened(path) as file:
+        begin = b"\n"
         try:
-            begin = b"\n" + file.read(PIECE)
-        except (OSError, EOFError) as error:
-            raise NotATracingLog(f"{path} cannot be read: {error}.") from error
+            for piece in _pieces(file):
+                begin += piece
+                if len(begin) > PIECE:
+                    break
+        except _TORN:
+            pass  # the reader counts it
+        except OSError as error:
+            raise NotATracingLog(f"{path} cannot be read: {error.strerror}.") from error
     if not begin.strip():
         return "empty"
     if BEGIN.search(begin) is not None and not begin.lstrip().startswith(b"{"):
@@ -138,6 +158,16 @@ def format_of(path: str) -> Format:
     raise NotATracingLog(
         f"{path} is no log of RabbitMQ's tracing plugin: nothing at its beginning is a record, neither as text nor as JSON."
     )
+
+
+def _lines(file: IO[bytes], end: int) -> Iterator[bytes]:
+    while file.tell() < end and (line := file.readline()):
+        yield line
+
+
+def _pieces(file: Bytes) -> Iterator[bytes]:
+    # read1: what a torn compressed file still gives comes before the error
+    return iter(lambda: file.read1(PIECE), b"")
 
 
 def _opened(path: str) -> Bytes:
