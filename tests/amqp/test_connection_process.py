@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pamqp import body, header, heartbeat
 from pamqp import frame as pamqp_frame
-from pamqp.commands import Basic, Channel, Connection, Queue
+from pamqp.commands import Basic, Channel, Confirm, Connection, Queue
 
 from tests.support.amqp_connections import EVERYTHING, SimulatedClient, SimulatedNode
 from warrenmq.actors.alarm import RABBIT_ALARM
@@ -396,6 +396,28 @@ def test_who_publishes_is_blocked_and_told_and_goes_on_afterwards(node, client):
     client.next(Connection.Unblocked)
     client.next(Queue.DeclareOk)
     assert client.transport.reading
+
+
+@pytest.mark.parametrize("pieces", [1, 2, 7])
+def test_a_message_that_meets_an_alarm_is_not_taken_before_the_alarm_is_over(node, client, pieces):
+    """The connection is blocked by the message's header, and its body is left where it is, as in RabbitMQ."""
+    client.channel(1)
+    client.method(Queue.Declare(queue="q"), 1)
+    client.next(Queue.DeclareOk)
+    client.method(Confirm.Select(), 1)
+    client.next(Confirm.SelectOk)
+    alarm(node, "memory")
+    data = published() + published()
+    size = -(-len(data) // pieces)
+    for at in range(0, len(data), size):
+        client.send(data[at : at + size])
+    client.next(Connection.Blocked)
+    client.sleep(1)
+    assert client.received() == []
+    alarm(node, "memory", is_set=False)
+    client.next(Connection.Unblocked)
+    client.sleep(1)
+    assert [each for _, each in client.received()][-1].delivery_tag == 2
 
 
 def test_who_does_not_publish_is_not_blocked(node, client):

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class Blocking:
     """Of one connection.
 
-    `tell(notice, reason)` sends connection.blocked or unblocked; `take(data)` handles bytes that were kept.
+    `tell(notice, reason)` sends connection.blocked or unblocked; `take(data)` handles bytes, and whatever it held back when it was blocked.
     """
 
     def __init__(
@@ -81,5 +81,5 @@ class Blocking:
             self.heartbeater.resume()
         self._transport.resume_reading()
         kept, self._kept = self._kept, []
-        for data in kept:
+        for data in [b"", *kept]:  # the first one for what was held up in the middle of a read
             self.received(data)

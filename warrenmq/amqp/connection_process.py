@@ -77,6 +77,7 @@ class ConnectionProcess(Server):
     _phase       connection_state
     _cutter      callback, recv_len and the buffer
     _blocking    throttle, and what was received while it was blocked
+    _held        frames of what was received before, behind the one that blocked it
     _channels    the channels, from connection.open on
     """
 
@@ -89,6 +90,7 @@ class ConnectionProcess(Server):
         self._phase = Phase.INIT
         self._start = b""
         self._cutter = FrameCutter()
+        self._held: list[Frame] = []
         self._blocking = Blocking(transport, self._tell, self._take)
         self._heartbeater: Heartbeater | None = None
         self._channels: Channels | None = None
@@ -159,8 +161,12 @@ class ConnectionProcess(Server):
                 return
             data = rest
         own = 0
-        for frame in self._cutter.feed(data):
+        frames, self._held = [*self._held, *self._cutter.feed(data)], []
+        for number, frame in enumerate(frames, 1):
             own += self._handle(frame)
+            if frame.type != METHOD and self._blocking.blocked:
+                self._held = frames[number:]  # at once, so a message whose body follows is not taken
+                break
         if self._channels is not None:
             self._channels.flush()
         self._transport.handled(own)
