@@ -123,7 +123,7 @@ def test_guest_comes_from_this_machine_only(node):
         Connection.StartOk({}, "PLAIN", "no nulls", "en_US"),
         Connection.Close(200, "", 0, 0),
     ],
-    ids=str,
+    ids=lambda each: getattr(each, "name", str(each)),
 )
 def test_what_is_wrong_before_tuning_is_dropped_without_a_word_after_a_while(node, sent):
     client = node.connect()

@@ -66,7 +66,7 @@ def tuned(frame_max=131072, channel_max=2047, heartbeat=60):
 @pytest.mark.parametrize(
     "method",
     [tuned(), tuned(frame_max=4096), tuned(channel_max=1), tuned(heartbeat=0), tuned(heartbeat=600)],
-    ids=str,
+    ids=lambda each: getattr(each, "name", str(each)),
 )
 def test_a_client_may_ask_for_less(method):
     check_tuning(method, Settings())
