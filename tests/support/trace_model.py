@@ -540,7 +540,8 @@ class Model:
             msg = ids[source]
             self.emit(store.collector, Ev.COMPACT_MOVE, msg=msg, pseq=source, a=file, b=target, c=total)
             store.place[msg] = (file, target, total)
-        self.emit(store.collector, Ev.COMPACT_DONE, a=file, b=todo.size)
+        copied = sum(move.total for move in todo.moves) if todo.moves else 0
+        self.emit(store.collector, Ev.COMPACT_DONE, a=file, b=todo.size, c=copied)
         self.emit(store.actor, Ev.UNLOCK, a=file)
         threshold, store.mark = store.mark + 1, store.mark + 2
         self.emit(reader.actor, Ev.READ, DIRECT, peer=store.actor.id, pseq=threshold, a=file)

@@ -226,7 +226,7 @@ def a_confirmed_message_that_is_lost(runs: list[RunRows]) -> bool:
     return False
 
 
-@plant("C2")
+@plant("C2", "E1")
 def an_acked_message_that_comes_back(runs: list[RunRows]) -> bool:
     spread(runs)
     for name in ("queue/a", "queue/b"):
@@ -421,7 +421,7 @@ def a_compaction_without_a_lock(runs: list[RunRows]) -> bool:
     return False
 
 
-@plant("S3", "E1")
+@plant("S3", "E1", "S8")
 def a_file_cut_below_its_live_records(runs: list[RunRows]) -> bool:
     for run in runs:
         for collector in run.of("MsgStoreGC"):

@@ -9,7 +9,8 @@
 The machines that know a part tell it as figures, whose key begins with "state".  Of a killed run this is what its last
 rows make it; a queue that was deleted, or a store that was started again, has no end of its own.
 
-After a clean stop a queue (QUEUE_CLOSED) and a persistent store (STORE_CLOSED) have said the same themselves: E1.
+After their recovery queues and stores have said how many messages they found (QUEUE_RECOVERED, STORE_RECOVERED), and
+after a clean stop a queue (QUEUE_CLOSED) and a persistent store (STORE_CLOSED) have said the same themselves: E1.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import Any
 
 from warrenmq.replay.machines import STATE, FigureKey, Finding
 from warrenmq.replay.world import Who, World
+from warrenmq.trace.catalog import FOREVER
 from warrenmq.trace.events import Ev, Reason
 
 Counts = dict[Who, Counter[FigureKey]]
@@ -100,6 +102,12 @@ def disagreements(world: World, figures: Mapping[FigureKey, int]) -> Iterator[Fi
     """E1: what queues and stores said of themselves when they stopped, against what their rows add up to."""
     counts = counts_of(figures)
     for who, mark in sorted(world.landmarks.items()):
+        if mark.recovered is not None:
+            told, recovered = mark.recovered[5], counts.get(who, Counter())["recovered",]
+            if told != recovered:
+                text = f"messages: {told}, it said when it was recovered; its rows make {recovered}"
+                seq = mark.recovered[1]
+                yield Finding("E1", world.name(who), text, ((*who, seq),), FOREVER, (who,))
         if mark.closed is None:
             continue
         t, seq, *_, a, b, c, _ = mark.closed

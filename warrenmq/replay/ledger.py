@@ -1,4 +1,4 @@
-"""Machine of the messages of a queue, across restarts: Q1's states (life.py) and C2.
+"""Machine of the messages of a queue, across restarts: Q1's states and what Q3 says without times (life.py), and C2.
 
 Key: (queue name, sequence id >> 12): 4,096 messages, in all incarnations of the queue, in all runs.
 
@@ -44,9 +44,9 @@ from warrenmq.trace.index import Row
 
 _COUNTED = {
     Ev.PUBLISH: "published", Ev.CONFIRM: "confirmed", Ev.DELIVER: "delivered", Ev.ACK: "acked",
-    Ev.REQUEUE: "requeued", Ev.DROP: "dropped", Ev.RECOVERED: "recovered",
+    Ev.REQUEUE: "requeued", Ev.DROP: "dropped", Ev.RECOVERED: "recovered", Ev.EXPIRY: "given a time to live",
 }  # fmt: skip
-_AT_WORK = frozenset(_COUNTED) - {Ev.RECOVERED}
+_AT_WORK = frozenset(_COUNTED) - {Ev.RECOVERED, Ev.EXPIRY}
 
 Entries = tuple[Who, list[int]]
 """The queue's actor; its rows as Life.take wants them."""
@@ -114,8 +114,8 @@ class Ledger(Machine):
         name = str(key[0])
         outcome = Outcome()
         for who, life in state.lives.items():
-            for text, id_, seq, t in life.problems:
-                outcome.findings.append(Finding("Q1", f"queue {name}", text, ((*who, seq),), t, (who,), (id_,)))
+            for rule, text, id_, seq, t in life.problems:
+                outcome.findings.append(Finding(rule, f"queue {name}", text, ((*who, seq),), t, (who,), (id_,)))
             for event, n in life.counts.items():
                 outcome.figures["queue", name, _COUNTED[Ev(event)]] += n
             for what, delays in (
@@ -134,6 +134,7 @@ class Ledger(Machine):
         """What this life makes of these ids (end_state.py)."""
         outcome.figures[STATE, *who, "ready"] = life.states.count(READY)
         outcome.figures[STATE, *who, "unacked"] = life.states.count(UNACKED)
+        outcome.figures[STATE, *who, "recovered"] = life.counts[Ev.RECOVERED]
         if not base >> PRIORITY_SHIFT:
             outcome.figures[STATE, *who, "next", base] = base + len(life.states.rstrip(b"\0"))
 

@@ -5,7 +5,8 @@
                                   ▲    (no_ack: straight to gone)      ▲
                                   └──── REQUEUE ───┘    DROP of a ready message
 
-Any other step breaks Q1; so does a second delivery without the redelivered flag.  A message costs some 34 bytes, in
+Any other step breaks Q1; so does a second delivery without the redelivered flag, and a first one with it of a message that
+was published in this incarnation.  If such a one expires without an EXPIRY row, that breaks Q3.  A message costs some 34 bytes, in
 arrays as long as the largest id met.
 """
 
@@ -38,10 +39,11 @@ NONE, READY, UNACKED, GONE = range(4)
 _STATES = ("not in the queue", "ready", "unacked", "gone")
 
 # marks, bits
-DURABLE, STORED, CONFIRMED, DELIVERED, RECOVERED = 1, 2, 4, 8, 16
+DURABLE, STORED, CONFIRMED, DELIVERED, RECOVERED, MORTAL = 1, 2, 4, 8, 16, 32
+"""MORTAL: it has a time to live."""
 
 PUBLISH, CONFIRM, DELIVER, ACK = int(Ev.PUBLISH), int(Ev.CONFIRM), int(Ev.DELIVER), int(Ev.ACK)
-REQUEUE, DROP, RECOVER = int(Ev.REQUEUE), int(Ev.DROP), int(Ev.RECOVERED)
+REQUEUE, DROP, RECOVER, EXPIRY = int(Ev.REQUEUE), int(Ev.DROP), int(Ev.RECOVERED), int(Ev.EXPIRY)
 
 _STEPS: dict[int, tuple[int, int]] = {
     **{PUBLISH << 8 | flag: (NONE, READY) for flag in range(8)},
@@ -68,7 +70,9 @@ def _table(change: Callable[[int], int]) -> bytes:
 # bytes.translate tables: a step of a range of any length
 _CONFIRM_IT = _table(lambda mark: mark | CONFIRMED)
 _DELIVER_IT = _table(lambda mark: mark | DELIVERED)
+_LIMIT_IT = _table(lambda mark: mark | MORTAL)
 _UNDELIVERED = bytes(mark for mark in range(256) if not mark & DELIVERED)
+_EXPIRED = frozenset({DROP << 8 | DROP_EXPIRED, DROP << 8 | DROP_EXPIRED | DEAD_LETTERED})
 
 
 def _int64s() -> array[int]:
@@ -89,8 +93,8 @@ class Life:
     """Message numbers, as PUBLISH told them."""
     gone_at: array[int] = field(default_factory=_int64s)
     """seq of the row that made it gone"""
-    problems: list[tuple[str, int, int, int]] = field(default_factory=list)
-    """(text, sequence id, seq, t)"""
+    problems: list[tuple[str, str, int, int, int]] = field(default_factory=list)
+    """(rule, text, sequence id, seq, t)"""
     counts: Counter[int] = field(default_factory=Counter)
     """Messages by event."""
     confirm_delays: array[int] = field(default_factory=_int64s)
@@ -123,10 +127,14 @@ class Life:
                 continue
             if step[1] == GONE:
                 self.gone_at[place] = seq
+                if word in _EXPIRED:
+                    self._expire(place, end, seq, t, base)
             if event == DELIVER:
                 if marks[place] & DELIVERED:
                     self._deliver_again(word, place, end, seq, t, base)
                 else:
+                    if word & REDELIVERED:
+                        self._deliver_first(place, end, seq, t, base)
                     marks[place] |= DELIVERED
                     if published[place]:
                         self.deliver_delays.append(t - published[place])
@@ -150,6 +158,9 @@ class Life:
                 self.marks[place:end] = self.marks[place:end].translate(_CONFIRM_IT)
             self.confirm_delays.extend([t - since for since in self.published[place:end] if since])
             return
+        if event == EXPIRY:
+            self.marks[place:end] = self.marks[place:end].translate(_LIMIT_IT)
+            return
         wanted, becomes = _STEPS.get(word, (READY, GONE))
         fits = self.states.count(wanted, place, end)
         if word not in _STEPS:
@@ -161,6 +172,8 @@ class Life:
         self.states[place:end] = bytes((becomes,)) * n
         if becomes == GONE:
             self.gone_at[place:end] = array("q", (seq,)) * n
+            if word in _EXPIRED:
+                self._expire(place, end, seq, t, base)
         if event == PUBLISH:
             mark = (DURABLE if flag & PERSISTENT else 0) | (STORED if flag & IN_STORE else 0)
             self.marks[place:end] = bytes((mark,)) * n
@@ -171,6 +184,8 @@ class Life:
             if marks.translate(None, _UNDELIVERED):
                 self._deliver_again(word, place, end, seq, t, base)
             else:
+                if flag & REDELIVERED:
+                    self._deliver_first(place, end, seq, t, base)
                 self.deliver_delays.extend([t - since for since in self.published[place:end] if since])
             self.marks[place:end] = marks.translate(_DELIVER_IT)
             self.delivered[place:end] = array("q", (t,)) * n
@@ -182,9 +197,23 @@ class Life:
     def _deliver_again(self, word: int, place: int, end: int, seq: int, t: int, base: int) -> None:
         if not word & REDELIVERED:
             again = next(at for at in range(place, end) if self.marks[at] & DELIVERED)
-            self.problems.append((f"delivered {base + again} again without the redelivered flag", base + again, seq, t))
+            self.problems.append(("Q1", f"delivered {base + again} again without the redelivered flag", base + again, seq, t))
+
+    def _deliver_first(self, place: int, end: int, seq: int, t: int, base: int) -> None:
+        """Flagged as redelivered: fine for what an earlier incarnation may have delivered."""
+        new = next((at for at in range(place, end) if self.published[at]), None)
+        if new is not None:
+            text = f"delivered {base + new} for the first time with the redelivered flag"
+            self.problems.append(("Q1", text, base + new, seq, t))
+
+    def _expire(self, place: int, end: int, seq: int, t: int, base: int) -> None:
+        """Dropped as expired: what was published here must have been given a time to live."""
+        immortal = next((at for at in range(place, end) if self.published[at] and not self.marks[at] & MORTAL), None)
+        if immortal is not None:
+            text = f"{base + immortal} expired, which has no time to live"
+            self.problems.append(("Q3", text, base + immortal, seq, t))
 
     def _complain(self, event: int, place: int, end: int, first: int, seq: int, t: int, base: int) -> None:
         found = sorted({_STATES[state] for state in self.states[place:end]})
         ids = f"{base + place}" if end - place == 1 else f"{base + place} to {base + end - 1}"
-        self.problems.append((f"{Ev(event).name} of {ids}: {' and '.join(found)}", first, seq, t))
+        self.problems.append(("Q1", f"{Ev(event).name} of {ids}: {' and '.join(found)}", first, seq, t))

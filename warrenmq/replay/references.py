@@ -23,7 +23,7 @@ row                      count
 WRITE                    1, was 0
 CONFIRM                  one more; the message is known
 REMOVE, REF_DROPPED      one less, was at least 1
-REF_RECOVERED            as recovered
+REF_RECOVERED            as recovered, once
 =======================  =======================
 
 At the clean end of a run the count of each message that was written in this trace is the number of queues that
@@ -68,6 +68,8 @@ class Store:
     """What one store incarnation knows of 4,096 messages."""
 
     counts: dict[int, int] = field(default_factory=dict)
+    recovered: int = 0
+    """Messages found at recovery."""
     problems: list[tuple[str, str, int, int, int]] = field(default_factory=list)
     """(rule, text, msg, seq, t)"""
     ignored: list[tuple[str, int, int, int, int]] = field(default_factory=list)
@@ -96,8 +98,13 @@ class Store:
                     continue
                 if counts.get(msg, 0) - 1 != count or count < 0:
                     self._wrong_count(msg, count, seq, t)
-            elif event == _DROPPED and (counts.get(msg, 0) - 1 != count or count < 0):
-                self._wrong_count(msg, count, seq, t)
+            elif event == _DROPPED:
+                if counts.get(msg, 0) - 1 != count or count < 0:
+                    self._wrong_count(msg, count, seq, t)
+            else:
+                self.recovered += 1
+                if msg in counts:
+                    self._wrong_count(msg, count, seq, t)
             counts[msg] = count
 
     def _decide(
@@ -169,6 +176,7 @@ class References(Machine):
             alive = [count for count in store.counts.values() if count > 0]
             outcome.figures[STATE, *who, "messages"] = len(alive)
             outcome.figures[STATE, *who, "references"] = sum(alive)
+            outcome.figures[STATE, *who, "recovered"] = store.recovered
             for rule, text, msg, seq, t in store.problems:
                 outcome.findings.append(
                     Finding(rule, self._subject(world, who, msg), text, ((*who, seq),), t, (who,), (msg,))

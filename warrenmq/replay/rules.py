@@ -71,8 +71,8 @@ RULES: dict[str, Rule] = {
              "records had their new places.", "MS 8.7, I25", ("files",)),
         Rule("S9", "no garbage is left", "A store in which nothing happened for a minute before its clean end is not mostly "
              "garbage.", "MS 8.1, 8.6; 15.2 (38)", ("garbage",)),
-        Rule("E1", "the end as it was told", "At a clean stop a queue has as many messages and the next sequence id, a store as "
-             "many messages, references and files, and a file the size, that the rows before add up to.",
+        Rule("E1", "state as it was told", "After recovery and at a clean stop a queue has as many messages, a store as many "
+             "messages, references and files, and each file the size, that the rows add up to.",
              "CQ 9; MS 4.4, 13.1", ("ledger", "references", "files")),
         Rule("R1", "restarts within intensity", "A supervisor restarts no more often than its intensity allows, and "
              "gives up only when it is exceeded.", "MS 13.3", ("supervisor",)),

@@ -1,0 +1,96 @@
+"""Small wrongs, done anywhere in a consistent trace: what a broker would write if it did something wrong at that place.
+
+A mutation is (what, event): it changes one row of that event, and keeps the numbers of all rows without a gap, so that
+nothing looks like a missing row.
+
+    drop        the row was never written
+    twice       it was written twice
+    late        it and the next row of its actor changed places
+    flag        another flag that the event knows
+    msg ... c   that column is one more
+
+(forgotten recovery = drop RECOVERED, early confirm = late QI_SYNC or late FILE_SYNC, wrong trigger = flag FILE_WRITE, bad
+offset = b APPEND.)
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+from tests.support.trace_model import consistent_trace
+from tests.support.trace_writer import MSG, PEER, PSEQ, SEQ, A, Actor, B, C, Row, RunRows, T, event, flag, insert, set_flag, spread
+from warrenmq.replay.names import flag_names
+from warrenmq.trace.events import REGISTRY, Ev
+
+COLUMN = {"msg": MSG, "peer": PEER, "pseq": PSEQ, "a": A, "b": B, "c": C}
+_FLAGS: dict[int, list[int]] = {}
+for _event, _flag in flag_names({}):
+    _FLAGS.setdefault(_event, []).append(_flag)
+_RECEIVES = frozenset({Ev.RECV, Ev.PUBLISH, Ev.ACK, Ev.UNDELIVERED})
+
+Mutation = tuple[str, Ev]
+
+
+def mutations() -> Iterator[Mutation]:
+    """Every one that makes sense: flags and columns only where the schema gives them a meaning."""
+    for what, meaning in REGISTRY.items():
+        yield from ((change, what) for change in ("drop", "twice", "late"))
+        if what in _FLAGS:
+            yield "flag", what
+        yield from ((name, what) for name in COLUMN if getattr(meaning, name))
+
+
+def mutated(mutation: Mutation, seed: int, steps: int) -> list[RunRows] | None:
+    """A consistent trace with one such wrong in it, somewhere; None when it has no row of this event."""
+    runs = consistent_trace(seed, steps)
+    spread(runs)
+    what, which = mutation
+    rng = random.Random(f"{seed} {what} {which.name}")
+    rows = [(run, actor, row) for run in runs for actor in run.actors for row in actor.rows if event(row) == which]
+    rng.shuffle(rows)
+    return runs if any(_mutate(what, run, actor, row, rng) for run, actor, row in rows) else None
+
+
+def _mutate(what: str, run: RunRows, actor: Actor, row: Row, rng: random.Random) -> bool:
+    index = row[SEQ] - 1
+    match what:
+        case "drop":
+            remove(run, actor, index)
+        case "twice":
+            names = {name: row[place] for name, place in COLUMN.items()}
+            insert(run, actor, index + 1, event(row), flag(row), **names)
+        case "late":
+            if index + 1 == len(actor.rows):
+                return False
+            change_places(run, actor, index)
+        case "flag":
+            others = [each for each in _FLAGS[event(row)] if each != flag(row)]
+            set_flag(row, rng.choice(sorted(others)))
+        case _:
+            row[COLUMN[what]] += 1
+    return True
+
+
+def remove(run: RunRows, actor: Actor, index: int) -> None:
+    """Take a row out, and count on as if it had never been written."""
+    gone = actor.rows.pop(index)
+    actor.last -= 1
+    _renumber(run, actor, {seq: seq - 1 for seq in range(gone[SEQ] + 1, actor.last + 2)})
+
+
+def change_places(run: RunRows, actor: Actor, index: int) -> None:
+    """A row comes after the one that came after it: what each says stays with it, and who names it still does."""
+    one, two = actor.rows[index : index + 2]
+    one[T], two[T] = two[T], one[T]
+    actor.rows[index : index + 2] = two, one
+    _renumber(run, actor, {one[SEQ]: two[SEQ], two[SEQ]: one[SEQ]})
+
+
+def _renumber(run: RunRows, actor: Actor, new: dict[int, int]) -> None:
+    for row in actor.rows:
+        row[SEQ] = new.get(row[SEQ], row[SEQ])
+    for other in run.actors:
+        for row in other.rows:
+            if event(row) in _RECEIVES and (row[PEER] or other.id) == actor.id and row[PSEQ]:
+                row[PSEQ] = new.get(row[PSEQ], row[PSEQ])
