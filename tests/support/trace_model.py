@@ -13,17 +13,21 @@ from itertools import pairwise
 from tests.support.trace_writer import Actor, RunRows
 from warrenmq.storage.compact import plan
 from warrenmq.trace.events import (
+    BY_SERVER,
     CLEAN,
     CONFIRM_DURABLE,
     CONFIRM_TRANSIENT,
     DEAD_LETTERED,
+    DEFER_REMOVE,
     DIRECT,
     DIRTY,
     DROP_EXPIRED,
+    DROP_LOST,
     DROP_MAXLEN,
     DROP_PURGED,
     DROP_REJECTED,
     FROM_CACHE,
+    GET,
     IGNORED,
     IN_STORE,
     NO_ACK,
@@ -92,6 +96,9 @@ class StoreModel:
     """Of the youngest reader."""
     waiting: list[tuple[Queue, int]] = field(default_factory=list)
     """Confirms that wait for the sync."""
+    locked: frozenset[int] = frozenset()
+    """Files that keep removes waiting."""
+    deferred: list[tuple[Queue, int, dict[str, int]]] = field(default_factory=list)
 
 
 class Model:
@@ -247,7 +254,8 @@ class Model:
             seq = min(queue.ready)
             kept = queue.kept[seq]
             no_ack = self.rng.random() < 0.1
-            flags = (REDELIVERED if kept.delivered else 0) | (NO_ACK if no_ack else 0)
+            get = self.rng.random() < 0.3
+            flags = (REDELIVERED if kept.delivered else 0) | (NO_ACK if no_ack else 0) | (GET if get else 0)
             self.emit(queue.actor, Ev.DELIVER, flags, peer=7, a=seq, b=1, c=seq + 1)
             kept.delivered = True
             queue.ready.discard(seq)
@@ -282,20 +290,29 @@ class Model:
     def drop(self, queue: Queue) -> None:
         if queue.unacked and self.rng.random() < 0.5:
             seq = self.rng.choice(sorted(queue.unacked))
-            self.emit(queue.actor, Ev.DROP, DROP_REJECTED, a=seq, b=1)
+            flag = self.rng.choice((DROP_REJECTED, DROP_REJECTED | DEAD_LETTERED))
+            self.emit(queue.actor, Ev.DROP, flag, a=seq, b=1)
             self.gone(queue, seq)
         elif queue.ready:
-            flag = self.rng.choice((DROP_PURGED, DROP_MAXLEN, DROP_EXPIRED | DEAD_LETTERED))
-            seq = max(queue.ready) if flag == DROP_PURGED else min(queue.ready)
-            expired = flag == DROP_EXPIRED | DEAD_LETTERED
+            flag = self.rng.choice((DROP_PURGED, DROP_LOST, DROP_MAXLEN, DROP_EXPIRED))
+            seq = max(queue.ready) if flag in {DROP_PURGED, DROP_LOST} else min(queue.ready)
+            expired = flag == DROP_EXPIRED
+            if flag in {DROP_MAXLEN, DROP_EXPIRED}:
+                flag |= self.rng.choice((0, DEAD_LETTERED))
             if expired:
                 self.emit(queue.actor, Ev.EXPIRY, a=seq, b=1, c=1_000)
             self.emit(queue.actor, Ev.DROP, flag, a=seq, b=1, c=1_000 if expired else 0)
             self.gone(queue, seq)
+            if flag & ~DEAD_LETTERED == DROP_MAXLEN and queue.ready:
+                seq = min(queue.ready)
+                self.emit(queue.actor, Ev.DROP, flag, a=seq, b=1)
+                self.gone(queue, seq)
 
     def read(self, queue: Queue) -> None:
         """Rows that no rule looks at closely."""
         self.emit(queue.actor, Ev.READ, FROM_CACHE)
+        self.write_buffer(Trigger.READ)
+        self.emit(self.store.actor, Ev.READ, BY_SERVER)
         self.emit(queue.actor, Ev.QI_FLUSH, a=1, b=100)
         self.emit(queue.actor, Ev.SEGMENT_DELETE)
         sent = self.emit(self.client, Ev.SEND, KIND)
@@ -322,7 +339,7 @@ class Model:
         """The queue process dies with its buffers; the supervisor starts the next one."""
         assert queue.actor is not None
         self.restarts += 1
-        self.sync_queue(queue)  # everything written is known, whether synced or not: the kernel keeps it
+        self.sync_queue(queue, Trigger.TIMER)  # everything written is known, whether synced or not: the kernel keeps it
         while self.store.mail:
             self.handle_mail()
         self.sync_store(Trigger.TIMER)
@@ -349,7 +366,8 @@ class Model:
         store.owners = held
         store.refs = {msg: len(owners) for msg, owners in held.items()}
         store.place = {msg: store.place[msg] for msg in held}
-        self.emit(store.actor, Ev.STORE_RECOVERED, CLEAN, a=len(held), b=len(store.ends))
+        killed = len(self.runs) > 1 and not self.runs[-2].closed
+        self.emit(store.actor, Ev.STORE_RECOVERED, DIRTY if killed else CLEAN, a=len(held), b=len(store.ends))
         for msg, (file, offset, size) in sorted(store.place.items()):
             self.emit(store.actor, Ev.REF_RECOVERED, msg=msg, pseq=store.refs[msg], a=file, b=offset, c=size)
         store.ends[store.current] = store.written = store.safe = store.safe
@@ -427,6 +445,16 @@ class Model:
             )
             return
         store.flying[queue.name, msg] += 1
+        if file in store.locked and msg in store.place:
+            self.emit(store.actor, Ev.DEFER, DEFER_REMOVE, msg=msg, a=file)
+            self.emit(store.actor, Ev.STORE_REMOVE, Decision.DEFER, **columns, pseq=file, b=store.refs[msg])
+            store.deferred.append((queue, msg, columns))
+            return
+        self.take_reference(queue, msg, columns)
+
+    def take_reference(self, queue: Queue, msg: int, columns: dict[str, int]) -> None:
+        store = self.store
+        file = store.place[msg][0]
         store.refs[msg] -= 1
         store.owners[msg].discard(queue.name)
         self.emit(store.actor, Ev.STORE_REMOVE, Decision.REMOVE, **columns, pseq=file, b=store.refs[msg])
@@ -501,6 +529,9 @@ class Model:
         for file in pair:
             self.emit(store.actor, Ev.LOCK, a=file)
         left, right = pair
+        store.locked = frozenset(pair)
+        while store.mail and store.mail[0][0] == "remove":
+            self.handle_mail()
         total = self.valid(left) + self.valid(right)
         self.emit(store.collector, Ev.GC_START, a=left, b=right, c=total)
         survivors = sorted(
@@ -521,6 +552,10 @@ class Model:
         del store.ends[right]
         self.emit(store.actor, Ev.UNLOCK, a=left)
         self.tell_file(left)
+        store.locked = frozenset()
+        for queue, msg, columns in store.deferred:
+            self.take_reference(queue, msg, columns)
+        store.deferred = []
 
     def compact(self, reader: Queue) -> None:
         """A file's last records move into its holes, and it is cut when a reader has left; another one begins."""

@@ -19,7 +19,24 @@ import random
 from collections.abc import Iterator
 
 from tests.support.trace_model import consistent_trace
-from tests.support.trace_writer import MSG, PEER, PSEQ, SEQ, A, Actor, B, C, Row, RunRows, T, event, flag, insert, set_flag, spread
+from tests.support.trace_writer import (
+    MSG,
+    PEER,
+    PSEQ,
+    SEQ,
+    A,
+    Actor,
+    B,
+    C,
+    Row,
+    RunRows,
+    T,
+    event,
+    flag,
+    insert,
+    set_flag,
+    spread,
+)
 from warrenmq.replay.names import flag_names
 from warrenmq.trace.events import REGISTRY, Ev
 

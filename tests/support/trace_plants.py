@@ -32,6 +32,7 @@ from tests.support.trace_writer import (
 from warrenmq.trace.events import (
     CONFIRM_DURABLE,
     CONFIRM_TRANSIENT,
+    DEAD_LETTERED,
     DIRECT,
     DROP_MAXLEN,
     DROP_PURGED,
@@ -284,8 +285,9 @@ def a_delivery_of_what_is_unacked(runs: list[RunRows]) -> bool:
 @plant("Q2")
 def a_younger_message_that_is_too_much(runs: list[RunRows]) -> bool:
     for _, queue in queues(runs):
-        for one, two in pairwise(queue.rows):
-            if event(one) == event(two) == Ev.DROP and flag(one) == flag(two) == DROP_MAXLEN:
+        for one, two in pairwise(row for row in queue.rows if event(row) != Ev.SEND):
+            too_much = {flag(one) & ~DEAD_LETTERED, flag(two) & ~DEAD_LETTERED} == {DROP_MAXLEN}
+            if event(one) == event(two) == Ev.DROP and too_much:
                 one[A], two[A] = two[A], one[A]
                 return True
     return False
