@@ -220,7 +220,7 @@ def test_what_is_no_time_is_refused(written):
 def test_records_of_the_first_versions_have_fewer_lines():
     old = b"\n" + LINE + (
         b"\n2011-9-20 12:25:02: Message published\n\nNode:         rabbit@host\nExchange:     events\n"
-        b"Routing keys: [<<\"k\">>]\nProperties:   []\nPayload: \nbody\n"
+        b'Routing keys: [<<"k">>]\nProperties:   []\nPayload: \nbody\n'
     )
     (record,), log = of_text(old)
     assert (record.exchange, record.queues, record.payload, log.damaged) == ("events", (), b"body", 0)

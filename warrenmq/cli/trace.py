@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TextIO
 
-from warrenmq.cli import _trace_rabbitmq
+from warrenmq.cli import _trace_rabbitmq, _trace_what_if
 from warrenmq.errors import CallerError
 
 _LIMITS = {"perfetto": 1_000_000, "shiviz": 2_000}
@@ -26,6 +26,7 @@ def add_parser(subparsers: Any) -> Any:
     tasks = parser.add_subparsers(dest="task", metavar="TASK", required=True)
     _add_compare(tasks)
     _trace_rabbitmq.add_task(tasks)
+    _trace_what_if.add_task(tasks)
     export = tasks.add_parser(
         "export",
         help="Perfetto, ShiViz, Parquet, or the report",
