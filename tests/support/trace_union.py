@@ -26,10 +26,11 @@ def side_by_side(traces: list[list[RunRows]]) -> list[RunRows]:
 
 def every_plant() -> list[list[RunRows]]:
     """One trace for each planted violation."""
-    return [_planted(plant) for _, plant, _ in PLANTS]
+    return [planted(plant) for _, plant, _ in PLANTS]
 
 
-def _planted(plant) -> list[RunRows]:
+def planted(plant) -> list[RunRows]:
+    """A consistent trace with this plant in it."""
     for seed in range(40):
         runs = consistent_trace(seed)
         if plant(runs):

@@ -1,0 +1,118 @@
+"""A live trace is judged as a replay judges it at its end: no violation is missed, twice, or printed that is none."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import pytest
+
+from tests.support.live_trace import grow
+from tests.support.trace_model import consistent_trace
+from tests.support.trace_plants import PLANTS
+from tests.support.trace_union import planted, side_by_side, with_a_gap
+from warrenmq.replay import engine
+from warrenmq.replay.told import batches, tell
+from warrenmq.replay.watch import Watch, watch
+from warrenmq.trace.tail import Tail
+
+
+class Watcher:
+    """A watch that can be killed after each batch, and what it printed."""
+
+    def __init__(self, folder, checkpoint):
+        self.folder, self.checkpoint = str(folder), str(checkpoint)
+        self.lines = []
+        self.start()
+
+    def start(self):
+        self.out = io.StringIO()
+        self.watch = Watch(self.checkpoint, as_json=True, to=self.out)
+        self.tail = Tail(self.folder)
+
+    def restart(self):
+        self.read()
+        self.watch.close()
+        self.start()
+
+    def look(self):
+        place = self.watch.progress or {}
+        now = self.tail.look(place)
+        if now != place:
+            self.watch.take([tell(batch) for batch in batches(self.tail, place, now)], now)
+        return now != place
+
+    def read(self):
+        self.lines += [json.loads(line) for line in self.out.getvalue().splitlines()]
+        self.out.truncate(0)
+        self.out.seek(0)
+        return self.lines
+
+    def violations(self):
+        return sorted(
+            (line["rule"], line["subject"], line["text"]) for line in self.read() if line["event"] == "violation"
+        )
+
+
+def replayed(folder):
+    return sorted(finding[:3] for finding in engine.replay(str(folder)).violations)
+
+
+def live(tmp_path, runs, moments=4, restarts=True):
+    """Watch the trace grow, restart the watch after each step, and return it."""
+    watcher = Watcher(tmp_path / "trace", tmp_path / "checkpoint")
+    for _ in grow(tmp_path / "trace", runs, moments):
+        watcher.look()
+        if restarts:
+            watcher.restart()
+        watcher.look()
+    while watcher.look():
+        pass
+    return watcher
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_nothing_is_printed_of_a_consistent_trace(tmp_path, seed):
+    watcher = live(tmp_path, consistent_trace(seed), moments=7)
+    assert watcher.read() == []
+    watcher.watch.close()
+
+
+@pytest.mark.parametrize("at", range(len(PLANTS)), ids=lambda at: f"{PLANTS[at][0]}-{PLANTS[at][1].__name__}")
+def test_what_is_planted_is_printed_once_whatever_is_restarted(tmp_path, at):
+    runs = planted(PLANTS[at][1])
+    for run in runs:
+        run.closed = True
+    watcher = live(tmp_path, runs)
+    assert watcher.violations() == replayed(tmp_path / "trace")
+    watcher.watch.close()
+
+
+def test_missing_rows_are_told_and_convict_nobody(tmp_path):
+    watcher = live(tmp_path, with_a_gap(3))
+    found = watcher.read()
+    assert {line["event"] for line in found} == {"missing"}
+    watcher.watch.close()
+
+
+def test_many_traces_at_once(tmp_path):
+    runs = side_by_side([consistent_trace(seed) for seed in range(3)])
+    watcher = live(tmp_path, runs, moments=2)
+    assert watcher.violations() == replayed(tmp_path / "trace") == []
+    watcher.watch.close()
+
+
+def test_a_watch_ends_with_the_trace_and_says_what_is_in_flight(tmp_path):
+    runs = consistent_trace(1)[:1]
+    runs[0].closed = True
+    for _ in grow(tmp_path / "trace", runs, 3):
+        pass
+    out = io.StringIO()
+    taken_by = Watch(str(tmp_path / "checkpoint"), to=out)
+    waits = []
+    watch([str(tmp_path / "trace")], taken_by, wait=waits.append, until_closed=True)
+    assert taken_by.closed
+    assert "0 violations" in taken_by.summary()
+    assert out.getvalue() == ""
+    assert waits
+    taken_by.close()
