@@ -81,9 +81,12 @@ def pieces(rows: list[Row], size: int) -> list[list[Row]]:
     return found
 
 
-def write_trace(runs: list[RunRows], piece: int = 50, *, backwards: bool = False) -> dict[str, bytes]:
+def write_trace(
+    runs: list[RunRows], piece: int = 50, *, backwards: bool = False, a_file: int = 1 << 30
+) -> dict[str, bytes]:
     """Files of a trace; of a killed run the last rows of each actor are in its slab file.
 
+    A segment file holds `a_file` pieces at most.
     `backwards` writes the actors in the opposite order: only the order of each actor's own rows means anything.
     """
     files: dict[str, bytes] = {}
@@ -94,23 +97,24 @@ def write_trace(runs: list[RunRows], piece: int = 50, *, backwards: bool = False
             "events": {int(each): each.name for each in Ev},
             "actors": {actor.id: [actor.name, actor.kind, actor.parent] for actor in run.actors}, "kinds": {},
         }  # fmt: skip
-        body = bytearray(encode_header(header))
-        frames = 0
-        rows = sum(actor.last for actor in run.actors)
+        frames: list[tuple[bytes, int]] = []
         slab = bytearray(slab_header(header))
         for actor in reversed(run.actors) if backwards else run.actors:
             cut = pieces(actor.rows, piece)
             if not run.closed and cut:
                 slab += packed(cut.pop())
-            for rows_together in cut:
-                body += encode_rows(packed(rows_together))
-                frames += 1
-        if run.closed:
-            body += encode_footer(frames, rows, closed=True)
-        else:
+            frames += [(encode_rows(packed(together)), len(together)) for together in cut]
+        if not run.closed:
             slab += bytes(-(len(slab) - HEAD_BYTES) % CHUNK_BYTES)
             files[f"{run.name}-n-1.slab"] = bytes(slab)
-        files[f"{run.name}-n-1-000001.wtr"] = bytes(body)
+        groups = [frames[at : at + a_file] for at in range(0, len(frames), a_file)] or [[]]
+        for number, group in enumerate(groups, 1):
+            body = encode_header({**header, "n": number}) + b"".join(frame for frame, _ in group)
+            last = number == len(groups)
+            gone = sum(actor.last - len(actor.rows) for actor in run.actors) if last else 0
+            if run.closed or not last:
+                body += encode_footer(len(group), sum(n for _, n in group) + gone, closed=last)
+            files[f"{run.name}-n-1-{number:06d}.wtr"] = body
     return files
 
 

@@ -1,6 +1,8 @@
 """What is missing from a trace and what is wrong with its files, as a table.
 
     what           one row for each
+    copy           a file that is there under another name, too, or an earlier copy of it: left out
+    clock jump     a run that began, by the wall clock, before the one before it
     no header      a file that does not begin with a whole header: nothing of it was read
     missing file   a number that is missing among a run's segments
     damaged        bytes of a segment that are no whole frame, with whole frames after them
@@ -16,6 +18,7 @@ Of a trace that is whole there are no rows.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import pairwise
 from typing import NamedTuple
 
 from warrenmq.trace.catalog import Catalog
@@ -51,13 +54,20 @@ def damage_rows(catalog: Catalog, files: Iterable[str]) -> Iterator[Row]:
         if whole:
             text = "the file does not begin with a whole header of a trace"
         yield Row(what, found.file, None, None, None, None, found.offset, found.size, text)
-    for stem, missing in _missing_files(files):
+    for copy, original in catalog.copies:
+        yield Row("copy", copy, None, None, None, None, None, None, f"{original} holds all of it")
+    copies = {copy for copy, _ in catalog.copies}
+    for stem, missing in _missing_files(name for name in files if name not in copies):
         text = f"segment {missing:06d} of the run is not there"
         yield Row("missing file", stem, None, None, None, None, None, None, text)
     for run in catalog.runs:
-        if run.version > SCHEMA_VERSION:
+        if run.is_newer:
             text = f"written as version {run.version}, this reader knows {SCHEMA_VERSION}"
             yield Row("newer version", None, run.name, None, None, None, None, None, text)
+    for before, run in pairwise(catalog.runs):
+        if before.node == run.node and before.boot < run.boot and before.wall_ns > run.wall_ns:
+            text = f"its wall clock began {(before.wall_ns - run.wall_ns) / 1e9:.0f} s before that of run {before.name}"
+            yield Row("clock jump", None, run.name, None, None, None, None, None, text)
     for (number, actor), coverage in sorted(catalog.coverage.items()):
         run = catalog.runs[number]
         name = run.actor_name(actor)

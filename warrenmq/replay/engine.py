@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from warrenmq.replay import damage
 from warrenmq.replay.causes import explain
 from warrenmq.replay.end_state import end_states
 from warrenmq.replay.evidence import Want, pick
@@ -53,8 +54,17 @@ class Result:
                 for place, finding in enumerate(self.violations)
             ],
             "indeterminate": [finding_as_dict(finding, self.catalog) for finding in self.indeterminate],
+            "missing": [
+                {name: value for name, value in row._asdict().items() if value is not None}
+                for row in self.missing
+            ],
             **self.figures,
         }
+
+    @property
+    def missing(self) -> list[damage.Row]:
+        """What is missing from the trace, and what is wrong with its files."""
+        return list(damage.damage_rows(self.catalog, self.catalog.files))
 
 
 def replay(*paths: str | os.PathLike[str]) -> Result:

@@ -50,7 +50,8 @@ def write_report(replayed: Replayed, target: str | os.PathLike[str]) -> None:
         title="Replay of a trace",
         subtitle=_subtitle(replayed),
         body="\n".join([
-            _verdict(replayed), _tiles(replayed, picture), *_findings(replayed), _rules(replayed), _cards(drawn),
+            _verdict(replayed), _tiles(replayed, picture), *_findings(replayed), *_missing(replayed.result),
+            _rules(replayed), _cards(drawn),
         ]),
         footer="Written by warrenmq replay. Times are seconds since the first row of the trace.",
         plotly=get_plotlyjs(),
@@ -126,6 +127,19 @@ def _chains(result: Result) -> Iterable[str]:
         title = html.escape(f"{finding.rule}: why {finding.subject}: {finding.text}")
         lines = html.escape("\n".join(words.lines(chain)))
         yield f'<details class="card"><summary>{title}</summary><pre>{lines}</pre></details>'
+
+
+def _missing(result: Result) -> Iterable[str]:
+    """What the trace lacks, and what is wrong with its files."""
+    rows = result.missing
+    if rows:
+        yield "<h2>What is missing</h2>"
+        yield _table(
+            ["what", "where", "text"],
+            [[row.what, ", ".join(name for name in (row.file, row.run, row.actor) if name), row.text] for row in rows[:SHOWN]],
+        )
+        if len(rows) > SHOWN:
+            yield f'<p class="note">and {len(rows) - SHOWN:,} more: warrenmq replay --json lists all.</p>'
 
 
 def _evidence(finding: Finding, catalog: Catalog) -> str:

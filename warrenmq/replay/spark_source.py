@@ -60,7 +60,8 @@ def look(spark: SparkSession, *paths: str | os.PathLike[str]) -> Look:
     catalog = build_catalog(indexes)
     if not catalog.runs:
         raise NotATrace(f"{', '.join(names)}: no file there begins with a whole header of a trace.")
-    return Look(names, catalog, {index.name: index.size for index in indexes})
+    copies = {name for name, _ in catalog.copies}
+    return Look(names, catalog, {index.name: index.size for index in indexes if index.name not in copies})
 
 
 def map_pieces(

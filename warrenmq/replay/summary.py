@@ -33,7 +33,20 @@ def summary_lines(replayed: Replayed) -> list[str]:
     ]
     lines += _findings("violated", result.violations, result)
     lines += _findings("undecided", result.indeterminate, None)
-    return [*lines, verdict_line(replayed)]
+    return [*lines, *_missing(result), verdict_line(replayed)]
+
+
+def _missing(result: Result) -> list[str]:
+    """What the trace lacks: the first of each kind."""
+    lines = []
+    for what, found in groupby(sorted(result.missing, key=lambda row: row.what), key=lambda row: row.what):
+        rows = list(found)
+        for row in rows[:SHOWN]:
+            where = ", ".join(name for name in (row.file, row.run, row.actor) if name)
+            lines.append(f"missing   {what}: {where}: {row.text}")
+        if len(rows) > SHOWN:
+            lines.append(f"missing   {what}: and {len(rows) - SHOWN:,} more (--json lists all)")
+    return lines
 
 
 def _findings(title: str, findings: list[Finding], explained: Result | None) -> list[str]:

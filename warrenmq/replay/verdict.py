@@ -57,7 +57,8 @@ def _undecided(machines: Iterable[Machine], catalog: Catalog, world: World) -> I
         if coverage.complete:
             continue
         events = kinds.get(_kind(world, who), frozenset()) | world.landmark(who).events
-        missing = _missing(coverage)
+        run = catalog.runs[who[0]]
+        missing = f"version {run.version} of the format is not known here" if run.is_newer else _missing(coverage)
         for rule in RULES.values():
             reads = [by_name[name].events for name in rule.machines]
             # An actor of whom nothing at all is known may have been anything.

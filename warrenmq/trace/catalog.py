@@ -22,7 +22,7 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 from warrenmq.trace.block import ROW, raw_columns
-from warrenmq.trace.events import Ev
+from warrenmq.trace.events import SCHEMA_VERSION, Ev
 from warrenmq.trace.index import BROKER, ActorEntry, Damage, FileIndex, Row, run_starts
 
 FOREVER = (1 << 63) - 1
@@ -81,6 +81,11 @@ class Run:
     lossy: bool = False
     """The disk refused rows."""
 
+    @property
+    def is_newer(self) -> bool:
+        """Written by a later version of the format, in which rows may mean something else."""
+        return self.version > SCHEMA_VERSION
+
     def actor_name(self, actor: int) -> str:
         entry = self.actors.get(actor)
         return entry.name if entry is not None else f"?{actor}"
@@ -124,6 +129,10 @@ class Catalog:
     torn_rows: int
     overlaps: list[tuple[Chunk, Chunk]]
     """Pieces of one actor that repeat a seq, or whose t does not rise from one to the next."""
+    files: list[str] = field(default_factory=list)
+    """Names of all files that were looked at."""
+    copies: list[tuple[str, str]] = field(default_factory=list)
+    """(file that was left out, the one that holds all of it): the same file under two names, or an earlier copy of it."""
 
     def known_until(self, run: int, actor: int) -> int:
         """Every row of this actor up to this t is in the trace."""
@@ -144,20 +153,58 @@ def build_catalog(indexes: Iterable[FileIndex]) -> Catalog:
     """Put the files of a trace together; files without a readable header count only as damage."""
     groups: dict[tuple[str, str, int], list[FileIndex]] = {}
     damage: list[Damage] = []
+    names: list[str] = []
     for index in indexes:
+        names.append(index.name)
         damage += index.damage
         if index.header is not None:
             key = (index.header["run"], index.header["node"], index.header["pid"])
             groups.setdefault(key, []).append(index)
-    gathered = [(_run(files), files) for files in groups.values()]
+    copies: list[tuple[str, str]] = []
+    gathered = [(_run(files), files) for files in (_without_copies(files, copies) for files in groups.values())]
+    left_out = {name for name, _ in copies}
+    damage = [found for found in damage if found.file not in left_out]
     gathered.sort(key=lambda pair: (pair[0].boot, pair[0].wall_ns, pair[0].name, pair[0].pid))
-    catalog = Catalog([run for run, _ in gathered], [], {}, damage, 0, [])
+    catalog = Catalog([run for run, _ in gathered], [], {}, damage, 0, [], names, copies)
     for number, (run, files) in enumerate(gathered):
         catalog.torn_rows += sum(file.torn_rows for file in files)
         chunks = _chunks(number, files)
         catalog.chunks += chunks
         _cover(catalog, number, run, chunks)
     return catalog
+
+
+def _without_copies(files: list[FileIndex], copies: list[tuple[str, str]]) -> list[FileIndex]:
+    """The files of a run, each once: the longest of those that begin alike.  Files of one number that differ all stay."""
+    kept: list[FileIndex] = []
+    for file in sorted(files, key=_extent, reverse=True):
+        whole = next((other for other in kept if _is_copy(file, other)), None)
+        if whole is None:
+            kept.append(file)
+        else:
+            copies.append((file.name, whole.name))
+    return [file for file in files if file in kept]
+
+
+def _extent(file: FileIndex) -> tuple[int, int, bool]:
+    """How much is in it; of equals the one that has kept its name is the largest."""
+    header = file.header or {}
+    has_its_name = f"{header['run']}-{header['node']}-{header['pid']}" == _stem(file)
+    if file.slabs is None:
+        return len(file.frames), file.size, has_its_name
+    return sum(ROW.unpack_from(raw, len(raw) - ROW.size)[1] for raw in file.slabs.values() if raw), 0, has_its_name
+
+
+def _stem(file: FileIndex) -> str:
+    name = file.name.rpartition("/")[2].rpartition(".")[0]
+    return name if file.slabs is not None else name.rpartition("-")[0]
+
+
+def _is_copy(file: FileIndex, other: FileIndex) -> bool:
+    """Whether the other one has all that the file has; a run has one slab file, whose latest state counts."""
+    if file.slabs is not None or other.slabs is not None:
+        return file.slabs is not None and other.slabs is not None
+    return _file_number(file) == _file_number(other) and file.frames == other.frames[: len(file.frames)]
 
 
 def _segments(files: list[FileIndex]) -> list[FileIndex]:
@@ -258,6 +305,8 @@ def _cover(catalog: Catalog, number: int, run: Run, chunks: list[Chunk]) -> None
             coverage.stopped = previous.who >> 8 & 0xFF == Ev.ACTOR_STOP
         in_slab = previous is not None and previous.offset < 0 and not run.lossy
         coverage.end_known = run.whole or coverage.stopped or in_slab
+        if run.is_newer:
+            continue  # what its rows mean is not known: nothing of it counts as known
         if gap_t is not None:
             coverage.known_until = gap_t
         elif coverage.end_known:

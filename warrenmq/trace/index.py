@@ -72,6 +72,10 @@ class FileIndex:
     lossy: bool = False
 
 
+_NEEDED = frozenset({"v", "run", "node", "pid", "boot", "wall_ns", "mono_ns", "n", "events", "actors", "kinds"})
+"""What every header has, of whatever version."""
+
+
 def index_file(name: str, data: memoryview) -> FileIndex:
     """Index the bytes of a file; its name says only whether it is a slab file."""
     return _index_slabs(name, data) if name.endswith(SLAB_SUFFIX) else _index_segment(name, data)
@@ -91,6 +95,8 @@ def _index_segment(name: str, data: memoryview) -> FileIndex:
     if head is None:
         return FileIndex(name, None, len(data), damage=[Damage(name, 0, len(data), at_end=True)])
     header, offset = head
+    if not header.keys() >= _NEEDED:
+        return FileIndex(name, None, len(data), damage=[Damage(name, 0, len(data), at_end=True)])
     index = FileIndex(name, header, len(data))
     index.actors = {actor: ActorEntry(*entry) for actor, entry in header["actors"].items()}
     index.kinds = dict(header["kinds"])

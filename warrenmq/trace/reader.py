@@ -70,6 +70,7 @@ def trace_files(path: str) -> list[str]:
     """The trace files that a path means: of a directory all in it, else itself."""
     if os.path.isdir(path):
         names = sorted(name for name in os.listdir(path) if name.endswith((SEGMENT_SUFFIX, SLAB_SUFFIX)))
+        names = [name for name in names if not os.path.isdir(os.path.join(path, name))]
         if not names:
             msg = f"{path} is no trace: it holds no {SEGMENT_SUFFIX} file. Was the broker opened with trace=...?"
             raise NotATrace(msg)

@@ -1,0 +1,127 @@
+"""The checkers, checked: wrongs of every kind, done at many places of consistent traces, and the rules that notice.
+
+docs/kill-matrix.md is the outcome.  A wrong that a rule should notice is noticed by that rule; one that survives is named there
+with the reason.  `python -m tests.replay.test_kill_matrix` from the root writes the page anew.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from tests.support.trace_mutations import mutated, mutations
+from tests.support.trace_writer import write_trace
+from warrenmq.replay.engine import replay_memory
+from warrenmq.replay.rules import RULES
+from warrenmq.trace.events import Ev
+
+PAGE = Path(__file__).parents[2] / "docs" / "kill-matrix.md"
+STEPS = 40
+PLACES = 16
+"""Of each mutation on the page; the test repeats the first few of them."""
+REPEATED = 2
+
+SURVIVORS = {
+    "drop": "nothing that happened later rests on it: unheard, unread, or known from another row",
+    "twice": "saying it again changes nothing",
+    "late": "the two rows do not depend on each other",
+    "flag": "the other reason cannot be told from rows, or decides nothing here",
+    "column": "told for figures and drawings, or still on the same side of what decides",
+}
+"""Why a wrong may go unnoticed."""
+
+
+def reason(what: str) -> str:
+    return SURVIVORS.get(what, SURVIVORS["column"])
+
+
+@dataclass
+class Fate:
+    """What became of one mutation at its places."""
+
+    places: int = 0
+    killed: Counter[str] = field(default_factory=Counter)
+    """By rule."""
+    survived: int = 0
+    undecided: int = 0
+
+
+def fate(mutation: tuple[str, Ev], places: int) -> Fate:
+    found = Fate()
+    for seed in range(2 * places):
+        runs = mutated(mutation, seed, STEPS)
+        if runs is None or found.places == places:
+            continue
+        found.places += 1
+        result = replay_memory(write_trace(runs))
+        found.killed.update({finding.rule for finding in result.violations})
+        found.survived += result.verdict == "ok"
+        found.undecided += result.verdict == "indeterminate"
+    return found
+
+
+def line(mutation: tuple[str, Ev], found: Fate) -> str:
+    """One line of the page."""
+    what, event = mutation
+    kills = ", ".join(f"{rule} {n}" for rule, n in sorted(found.killed.items(), key=lambda pair: (-pair[1], pair[0])))
+    cells = [event.name, what, found.places, kills or "-", found.survived or "-", reason(what) if found.survived else ""]
+    return f"| {' | '.join(map(str, cells))} |"
+
+
+def page() -> Iterator[str]:
+    yield "# Kill matrix"
+    yield ""
+    yield f"One row of a consistent trace is made wrong, at up to {PLACES} places; then the trace is replayed."
+    yield "`tests/support/trace_mutations.py` says what each wrong is. A rule kills a wrong when it calls the trace violated;"
+    yield "one change often breaks several. What no rule notices is listed with the reason. Events that no rule reads and that"
+    yield "the traces of the tests lack are left out."
+    yield ""
+    yield "| event | wrong | places | killed by | survived | why that is all right |"
+    yield "| --- | --- | --- | --- | --- | --- |"
+    for mutation in mutations():
+        found = fate(mutation, PLACES)
+        if found.places:
+            yield line(mutation, found)
+
+
+def promised() -> dict[tuple[str, Ev], tuple[set[str], bool]]:
+    """From the page: the rules that kill, and whether any survives."""
+    rows = re.findall(r"^\| (\w+) \| (\w+) \| \d+ \| ([^|]+) \| (\d+|-) \|", PAGE.read_text(), re.MULTILINE)
+    return {
+        (what, Ev[event]): (set(re.findall(r"([A-Z]\d) \d+", kills)), survived != "-")
+        for event, what, kills, survived in rows
+    }
+
+
+TESTED = [mutation for mutation in mutations() if mutation in promised()] if PAGE.exists() else []
+
+
+@pytest.mark.parametrize("event", sorted({event for _, event in TESTED}), ids=lambda event: event.name)
+def test_what_is_wrong_with_a_row_is_noticed_by_the_rules_of_the_page(event: Ev) -> None:
+    for mutation in TESTED:
+        if mutation[1] != event:
+            continue
+        rules, may_survive = promised()[mutation]
+        found = fate(mutation, REPEATED)
+        assert set(found.killed) <= rules, mutation
+        assert may_survive or not found.survived, mutation
+
+
+def test_every_mutation_of_an_event_that_traces_have_is_on_the_page() -> None:
+    rare = {Ev.ESCALATE, Ev.PAGE_OUT, Ev.PAGE_IN, Ev.RAM_TARGET, Ev.DEFER, Ev.ALARM_SET, Ev.ALARM_CLEAR}
+    at_the_end = {("late", Ev.ACTOR_STOP), ("late", Ev.RUN_END)}
+    assert {each for each in mutations() if each[1] not in rare} - at_the_end == set(TESTED)
+
+
+def test_every_rule_about_single_rows_kills_something() -> None:
+    killers = set().union(*(rules for rules, _ in promised().values()))
+    assert set(RULES) - killers <= {"T1", "R2", "S9"}, "these need more than one wrong row; trace_plants.py has them"
+
+
+if __name__ == "__main__":
+    PAGE.write_text("\n".join(page()) + "\n")
