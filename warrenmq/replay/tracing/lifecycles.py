@@ -6,7 +6,7 @@ A record has no id of its own, so messages are known by what they are: queue, ex
     | of the messages alike in this queue                   | the delivery is                                       |
     | ----------------------------------------------------- | ----------------------------------------------------- |
     | one or more were published and not delivered          | the first of the eldest of them                       |
-    | all were delivered                                    | one more of the one whose last is longest ago         |
+    | all were delivered                                    | one more of them, in turn                             |
     | none is known                                         | of a message whose publish is not in the log          |
 
 and `matched` says how sure that is: by "message_id", by "content" (no other message is alike), by "order" (several are: any
@@ -23,11 +23,11 @@ given out, and what is told of them later looks like a message of its own (`forg
 from __future__ import annotations
 
 import json
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from hashlib import blake2b
+from sys import intern
 from typing import NamedTuple
 
 from warrenmq.replay.tracing.record import Record
@@ -35,12 +35,13 @@ from warrenmq.replay.tracing.record import Record
 CLOCK_DIFFERENCE = 1_000_000
 """Microseconds."""
 LIMIT = 1_000_000
-"""Lives that are kept: about 1 GB."""
+"""Lives that are kept: less than 1 GB."""
 ADDED = frozenset({
     "x-delivery-count", "x-acquired-count", "x-stream-offset", "x-death", "x-first-death-exchange", "x-first-death-queue",
     "x-first-death-reason", "x-last-death-exchange", "x-last-death-queue", "x-last-death-reason",
 })  # fmt: skip
 """Headers of quorum queues, streams and dead letters."""
+_ENCODER = json.JSONEncoder(sort_keys=True, default=str)
 BY_ID, BY_CONTENT, BY_ORDER, UNMATCHED = "message_id", "content", "order", "none"
 
 
@@ -73,11 +74,11 @@ def sights(record: Record) -> list[Sight]:
     told = (
         record.t,
         record.published,
-        record.exchange,
-        record.routing_keys,
-        record.connection,
+        intern(record.exchange),
+        tuple(map(intern, record.routing_keys)),
+        intern(record.connection),
         record.channel,
-        record.user,
+        intern(record.user),
         _word(properties.get("message_id")),
         _word(properties.get("correlation_id")),
         priority if isinstance(priority, int) else 0,
@@ -86,7 +87,10 @@ def sights(record: Record) -> list[Sight]:
         "x-stream-offset" in headers,
         _identity(record),
     )
-    return [Sight(record.vhost, queue, *told) for queue in record.queues or (None,)]
+    vhost = intern(record.vhost)
+    if not record.queues:
+        return [Sight(vhost, None, *told)]
+    return [Sight(vhost, intern(queue), *told) for queue in record.queues]
 
 
 @dataclass(slots=True)
@@ -145,11 +149,13 @@ class Step(Enum):
 
 @dataclass(slots=True)
 class _Alike:
-    """The lives of messages that cannot be told apart."""
+    """The lives of messages that cannot be told apart, in the order in which they were heard of first."""
 
-    waiting: deque[Lifecycle] = field(default_factory=deque)
-    delivered: deque[Lifecycle] = field(default_factory=deque)
-    count: int = 0
+    lives: list[Lifecycle] = field(default_factory=list)
+    delivered: int = 0
+    """How many of them, from the beginning, were delivered."""
+    turn: int = 0
+    """Which of these is the next one to be delivered again."""
 
 
 class Matcher:
@@ -173,7 +179,7 @@ class Matcher:
             self._publish(life, seen)
             self._done(life)
             return Step.UNROUTED, life
-        key = blake2b(json.dumps(seen[:2]).encode() + seen.identity, digest_size=16).digest()
+        key = blake2b(f"{len(seen.vhost)} {seen.vhost}{seen.queue}".encode() + seen.identity, digest_size=16).digest()
         alike = self._alike.pop(key, None) or _Alike()
         self._alike[key] = alike
         found = self._published(alike, seen) if seen.published else self._received(alike, seen)
@@ -192,35 +198,33 @@ class Matcher:
         early = self._early(alike, seen)
         if early is not None:
             self._publish(early, seen)
-            early.matched = self._sureness(early, alike)
+            early.matched = _sureness(early, alike)
             return Step.EXPLAINED, early
         life = self._new(seen)
-        alike.waiting.append(life)
-        self._count(alike)
+        self._add(alike, life)
         self._publish(life, seen)
         return Step.PUBLISHED, life
 
     def _early(self, alike: _Alike, seen: Sight) -> Lifecycle | None:
-        if not self._several and seen.message_id is None:
+        # only the first one of those that are alike can be without a publish: the next ones look like its redeliveries
+        if not alike.lives or (not self._several and seen.message_id is None):
             return None
-        found = None
-        for life in reversed(alike.delivered):  # the last delivery is the last one here
-            if (life.last_delivered_t or 0) < seen.t - CLOCK_DIFFERENCE:
-                break
-            if life.published_t is None:
-                found = life
-        return found
+        life = alike.lives[0]
+        young = (life.last_delivered_t or 0) >= seen.t - CLOCK_DIFFERENCE
+        return life if life.published_t is None and young else None
 
     def _received(self, alike: _Alike, seen: Sight) -> tuple[Step, Lifecycle]:
-        if alike.waiting:
-            step, life = Step.DELIVERED, alike.waiting.popleft()
-            life.matched = self._sureness(life, alike)
-        elif alike.delivered:
-            step, life = Step.REDELIVERED, alike.delivered.popleft()
+        if alike.delivered < len(alike.lives):
+            step, life = Step.DELIVERED, alike.lives[alike.delivered]
+            alike.delivered += 1
+            life.matched = _sureness(life, alike)
+        elif alike.lives:
+            step, life = Step.REDELIVERED, alike.lives[alike.turn]
+            alike.turn = (alike.turn + 1) % alike.delivered
         else:
             step, life = Step.SURFACED, self._new(seen)
-            self._count(alike)
-        alike.delivered.append(life)
+            self._add(alike, life)
+            alike.delivered = 1
         if life.delivered_t is None:
             life.delivered_t = seen.t
             life.delivered_connection, life.delivered_channel = seen.connection, seen.channel
@@ -243,14 +247,9 @@ class Matcher:
         life.published_user = seen.user
         life.number = self._number
 
-    def _count(self, alike: _Alike) -> None:
-        alike.count += 1
+    def _add(self, alike: _Alike, life: Lifecycle) -> None:
+        alike.lives.append(life)
         self._alive += 1
-
-    def _sureness(self, life: Lifecycle, alike: _Alike) -> str:
-        if alike.count > 1:
-            return BY_ORDER
-        return BY_CONTENT if life.message_id is None else BY_ID
 
     def _forget(self) -> None:
         eldest = next(iter(self._alike))
@@ -258,13 +257,18 @@ class Matcher:
         self.forgotten += self._give_out(alike)
 
     def _give_out(self, alike: _Alike) -> int:
-        lives = [*alike.delivered, *alike.waiting]
-        for life in lives:
+        for life in alike.lives:
             if life.published_t is not None and life.delivered_t is not None:
-                life.matched = self._sureness(life, alike)
+                life.matched = _sureness(life, alike)
             self._done(life)
-        self._alive -= len(lives)
-        return len(lives)
+        self._alive -= len(alike.lives)
+        return len(alike.lives)
+
+
+def _sureness(life: Lifecycle, alike: _Alike) -> str:
+    if len(alike.lives) > 1:
+        return BY_ORDER
+    return BY_CONTENT if life.message_id is None else BY_ID
 
 
 def lifecycles(records: Iterable[Record], *, several: bool = False, limit: int = LIMIT) -> Iterator[Lifecycle]:
@@ -285,7 +289,7 @@ def _identity(record: Record) -> bytes:
     properties = {name: value for name, value in record.properties.items() if name != "headers"}
     headers = {name: value for name, value in record.headers.items() if name not in ADDED}
     told = [record.exchange, record.routing_keys, properties, headers]
-    content = blake2b(json.dumps(told, sort_keys=True, default=str).encode(), digest_size=16)
+    content = blake2b(_ENCODER.encode(told).encode(), digest_size=16)
     content.update(record.payload)
     return content.digest()
 
