@@ -26,7 +26,9 @@ MS = 1_000_000
 
 
 def rows_of(comings, syncs):
-    rows = SyncRows(syncs=list(syncs))
+    rows = SyncRows()
+    for t, trigger in syncs:
+        rows.sync(t, trigger)
     for t in comings:
         rows.wait(t, 1)
     return rows
@@ -89,6 +91,14 @@ def test_nobody_waits_longer_than_the_interval_and_all_are_synced(came, empty, w
     found = with_interval(rows_of(came, recorded), was, now)
     assert found.delays.total() == len(came)
     assert all(cls <= delay_class(now + 1) for cls in found.delays)
+
+
+def test_a_timer_that_is_due_while_a_sync_is_under_way_makes_none():
+    rows = rows_of([1 * MS], [])
+    rows.write(2 * MS, Trigger.MAILBOX_EMPTY)
+    rows.sync(9 * MS, Trigger.MAILBOX_EMPTY)
+    assert with_interval(rows, 25 * MS, 5 * MS).by_timer == 0
+    assert with_interval(rows_of([1 * MS], [(9 * MS, Trigger.MAILBOX_EMPTY)]), 25 * MS, 5 * MS).by_timer == 1
 
 
 def test_what_an_actor_never_synced_is_not_synced_by_another_interval():

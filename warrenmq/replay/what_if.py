@@ -29,7 +29,7 @@ SYNC_INTERVAL = 25.0
 """Milliseconds; msg_store_sync_interval unless somebody set it: traces do not say."""
 RECORDED, REPLAYED, MODEL = "recorded", "replayed", "model"
 _READ = RECORDS | {
-    Ev.PUBLISH, Ev.CONFIRM, Ev.QI_SYNC, Ev.FILE_SYNC, Ev.STORE_CONFIRM, Ev.COMPACT_DONE, Ev.GC_DONE,
+    Ev.PUBLISH, Ev.CONFIRM, Ev.QI_WRITE, Ev.QI_SYNC, Ev.FILE_WRITE, Ev.FILE_SYNC, Ev.STORE_CONFIRM,
 }  # fmt: skip
 
 
@@ -86,8 +86,10 @@ class _Queue:
                 self.published.extend((t, a, b))
             case Ev.CONFIRM if flag == CONFIRM_DURABLE:
                 self.confirmed.append((a, a + b))
+            case Ev.QI_WRITE:
+                self.rows.write(t, flag)
             case Ev.QI_SYNC:
-                self.rows.syncs.append((t, flag))
+                self.rows.sync(t, flag)
 
     def finish(self) -> SyncRows:
         """Only those whose publisher was told waited."""
@@ -119,8 +121,10 @@ class _StoreSyncs:
                 came, syncs = self.open.pop(key, (0, 0))
                 if came and flag == WRITTEN and syncs < len(self.rows.syncs):  # else its file was safe already
                     self.waited.append(came)
+            case Ev.FILE_WRITE:
+                self.rows.write(t, flag)
             case Ev.FILE_SYNC:
-                self.rows.syncs.append((t, flag))
+                self.rows.sync(t, flag)
 
     def finish(self) -> SyncRows:
         for t in sorted(self.waited):
@@ -159,10 +163,10 @@ class _Walk:
             self.asked.add(asked.work)
 
     def _take(self, who: tuple[int, int], event: int, flag: int, row: tuple[int, ...]) -> None:
-        if event in {Ev.PUBLISH, Ev.CONFIRM, Ev.QI_SYNC}:
+        if event in {Ev.PUBLISH, Ev.CONFIRM, Ev.QI_WRITE, Ev.QI_SYNC}:
             self._queues.setdefault(who, _Queue()).take(event, flag, row)
             return
-        if event in {Ev.STORE_WRITE, Ev.STORE_CONFIRM, Ev.FILE_SYNC}:
+        if event in {Ev.STORE_WRITE, Ev.STORE_CONFIRM, Ev.FILE_WRITE, Ev.FILE_SYNC}:
             self._store_syncs.setdefault(who, _StoreSyncs()).take(event, flag, row)
         if event in RECORDS and self._question.asks_gc:
             t, seq, msg, peer, pseq, a, b, c, _ = row

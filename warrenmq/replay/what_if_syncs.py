@@ -16,8 +16,10 @@ mailbox that was empty while nobody waited left no row, so a longer interval wou
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from dataclasses import dataclass, field
+from statistics import median
 
 from warrenmq.replay.measures import delay_class
 from warrenmq.trace.events import Trigger
@@ -33,8 +35,21 @@ class SyncRows:
     """When something came that waits for a sync, rising."""
     counts: list[int] = field(default_factory=list)
     """How many messages that was."""
-    syncs: list[tuple[int, int]] = field(default_factory=list)
-    """(t, Trigger), rising."""
+    syncs: list[tuple[int, int, int]] = field(default_factory=list)
+    """(t, Trigger, t of the write that it began with), rising."""
+    _writing: tuple[int, int] | None = None
+    """(Trigger, t) of the first write since the last sync that was made for one."""
+
+    def write(self, t: int, trigger: int) -> None:
+        """What was buffered is handed to the operating system."""
+        if self._writing is None or self._writing[0] != trigger:
+            self._writing = trigger, t
+
+    def sync(self, t: int, trigger: int) -> None:
+        """It is on disk."""
+        begin = self._writing[1] if self._writing is not None and self._writing[0] == trigger else t
+        self.syncs.append((t, trigger, begin))
+        self._writing = None
 
     def wait(self, t: int, count: int) -> None:
         self.waits.append(t)
@@ -59,12 +74,14 @@ class Syncs:
 def with_interval(rows: SyncRows, was: int, now: int) -> Syncs:
     """The syncs as they would have been with an interval of `now` ns where it was `was`.
 
-    A sync by the timer is due, after the first message that waits came at `begin`,
+    How long the timer takes, after the first message that waits came, is told by the wait that ended next in the record:
 
-        begin + now + lateness          lateness = recorded end of the wait - its beginning - was
-
-    where the record stands for the wait that ended next in it; if something else ended that, its lateness is not below 0,
-    so the timer is due then at the earliest.
+    | that was ended by                       | after                           | the timer takes                           |
+    | --------------------------------------- | ------------------------------- | ----------------------------------------- |
+    | the timer                               | `was` and some lateness         | `now` and the same lateness               |
+    | the timer, which had been set before    | a share of `was`                | that share of `now`                       |
+    | something else                          |                                 | `now` and the actor's median lateness, or |
+    |                                         |                                 | so much that it comes too late as before  |
 
     | recorded at t                      | what happens at t now                                       |
     | ---------------------------------- | ----------------------------------------------------------- |
@@ -72,19 +89,23 @@ def with_interval(rows: SyncRows, was: int, now: int) -> Syncs:
     | an empty mailbox, somebody waited  | a sync, if somebody waits now                               |
     | any other, or nobody waited        | a sync                                                      |
     """
-    walk = _Walk(now - was)
+    walk = _Walk()
+    usual = _usual_lateness(rows, was)
     at = 0
-    for t, trigger in rows.syncs:
+    for t, trigger, writing in rows.syncs:
         begin = at
         while at < len(rows.waits) and rows.waits[at] < t:
-            lateness = t - rows.waits[begin] - was
-            walk.come(rows.waits[at], rows.counts[at], was + (lateness if trigger == Trigger.TIMER else max(lateness, 0)))
+            span = t - rows.waits[begin]
+            if trigger != Trigger.TIMER:
+                span = max(span, was + usual)
+            timer = span + now - was if span >= was else span * now // was
+            walk.come(rows.waits[at], rows.counts[at], timer)
             at += 1
         needed = at > begin
         if needed and trigger == Trigger.TIMER:
             walk.until(t)
         else:
-            walk.until(t - 1)
+            walk.until(writing - 1)  # what is due while it is under way comes too late
             if walk.waiting or not (needed and trigger == Trigger.MAILBOX_EMPTY):
                 walk.sync(t)
     if at == len(rows.waits):  # else the actor died, and what came last was never synced
@@ -92,21 +113,29 @@ def with_interval(rows: SyncRows, was: int, now: int) -> Syncs:
     return walk.found
 
 
+def _usual_lateness(rows: SyncRows, was: int) -> int:
+    found, at = [], 0
+    for t, trigger, _ in rows.syncs:
+        begin, at = at, bisect_left(rows.waits, t, at)
+        if at > begin and trigger == Trigger.TIMER:
+            found.append(t - rows.waits[begin] - was)
+    return max(int(median(found)), 0) if found else 0
+
+
 class _Walk:
     """What waits, and until when."""
 
-    def __init__(self, longer: int) -> None:
+    def __init__(self) -> None:
         self.found = Syncs()
         self.waiting: list[tuple[int, int]] = []
         """(t, how many)"""
-        self._longer = longer
         self._due = NEVER
 
-    def come(self, t: int, count: int, wait: int) -> None:
-        """Something that waits; the recorded timer would have taken `wait` ns."""
+    def come(self, t: int, count: int, timer: int) -> None:
+        """Something that waits; a timer that is set now takes so many ns."""
         self.until(t - 1)
         if not self.waiting:
-            self._due = max(t + wait + self._longer, t)
+            self._due = t + timer
         self.waiting.append((t, count))
 
     def until(self, t: int) -> None:
