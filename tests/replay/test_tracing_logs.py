@@ -231,6 +231,17 @@ def test_binaries_with_unicode_strings_are_read():
     assert of_text(record)[0][0].routing_keys == ("größe",)
 
 
+def test_names_and_bodies_that_newer_versions_print_as_text_are_read():
+    record = text_record(received(T, "größe", body="größe".encode()))
+    (found,), _ = of_text(record.decode().encode("latin-1"))
+    assert (found.queues, found.payload) == (("größe",), "größe".encode("latin-1"))
+
+
+def test_a_channel_without_a_number_is_read():
+    (found,), _ = of_text(text_record(published(T, "q")).replace(b"Channel:      1", b"Channel:      none"))
+    assert found.channel == 0
+
+
 @pytest.mark.parametrize("data", [b"hello\n" * 50, b"{}\n", b'{"type": "published"}\n', b"\x00" * 5000, b"WTR1" + bytes(900)])
 def test_a_file_that_is_no_log_is_refused(tmp_path, data):
     path = tmp_path / "file"

@@ -27,9 +27,9 @@ Nothing says how long a body is, so where it ends is told only by what follows, 
     | what begins a record, and is not a whole one                       | damage: the end of the body           |
     | a whole record                                                     | the next record                       |
 
-So a body that is a copy of a young record cannot be told from a record; the JSON format has no such limits.  From RabbitMQ
-3.11 on bodies are printed as text: letters up to U+00FF take one byte whatever they took in the message, and records
-with other letters never reach the file.
+So a body that is a copy of a young record cannot be told from a record; the JSON format has no such limits.  Versions since the
+end of 2022 print bodies as text (~ts): letters up to U+00FF take one byte whatever they took in the message, and records
+with other letters never reach the file, nor do the up to 99 that would have been written with them.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _TERM = rb"([^\n]*(?:\n [^\n]*)*)"
 _HEAD = re.compile(
     BEGIN.pattern
     + rb"([^\n]*)\n"
-    + rb"(?:Connection: {3}([^\n]*)\n)?(?:Virtual host: ([^\n]*)\n)?(?:User: {9}([^\n]*)\n)?(?:Channel: {6}(\d+)\n)?"
+    + rb"(?:Connection: {3}([^\n]*)\n)?(?:Virtual host: ([^\n]*)\n)?(?:User: {9}([^\n]*)\n)?(?:Channel: {6}([^\n]*)\n)?"
     + rb"Exchange: {5}([^\n]*)\nRouting keys: " + _TERM
     + rb"\n(?:Queue: {8}([^\n]*)\n)?(?:Routed queues: " + _TERM + rb"\n)?Properties: {3}" + _TERM + rb"\nPayload: \n"
 )  # fmt: skip
@@ -177,7 +177,7 @@ def _record(head: re.Match[bytes], t: int) -> Record:
         _name(connection or b""),
         _name(vhost or b""),
         _name(user or b""),
-        int(channel or 0),
+        int(channel) if channel is not None and channel.isdigit() else 0,
         _name(exchange),
         names_of(keys),
         (_name(queue),) if received else names_of(routed or b"[]"),
@@ -190,4 +190,4 @@ def _name(data: bytes) -> str:
     try:
         return data.decode()
     except UnicodeDecodeError:
-        return data.decode("latin-1")  # as 3.11 and later print it
+        return data.decode("latin-1")  # as ~ts prints it
