@@ -9,6 +9,7 @@
     torn tail      the same at its end: the writer was killed, or is writing
     missing rows   rows of an actor that are in no file (first_seq to last_seq)
     unknown end    an actor of whom nobody knows whether rows came after last_seq
+    strangers      a run that may have had actors of whom nothing is known, or whose predecessor is missing
     rows twice     rows of an actor that are there twice, or whose t falls
     newer version  a run of a later version of the format: unknown columns were left out, unknown events are "?<number>"
 
@@ -21,7 +22,7 @@ from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from typing import NamedTuple
 
-from warrenmq.trace.catalog import Catalog
+from warrenmq.trace.catalog import STRANGER, Catalog
 from warrenmq.trace.events import SCHEMA_VERSION
 from warrenmq.trace.segment import SEGMENT_SUFFIX
 
@@ -70,6 +71,10 @@ def damage_rows(catalog: Catalog, files: Iterable[str]) -> Iterator[Row]:
             yield Row("clock jump", None, run.name, None, None, None, None, None, text)
     for (number, actor), coverage in sorted(catalog.coverage.items()):
         run = catalog.runs[number]
+        if actor == STRANGER:
+            text = "parts of it, or the run before it, are missing: there may have been actors of whom nothing is known"
+            yield Row("strangers", None, run.name, None, None, None, None, None, text)
+            continue
         name = run.actor_name(actor)
         for first, last in coverage.missing:
             text = f"{last - first + 1} rows are missing"

@@ -22,7 +22,7 @@ from warrenmq.replay.rules import RULES, all_machines
 from warrenmq.replay.stories import Chain
 from warrenmq.replay.verdict import Verdict, judge
 from warrenmq.replay.world import Landmarks, World
-from warrenmq.trace.catalog import Catalog
+from warrenmq.trace.catalog import STRANGER, Catalog
 from warrenmq.trace.events import Decision, Ev, Trigger
 from warrenmq.trace.index import Row
 from warrenmq.trace.reader import Trace, open_memory, open_trace
@@ -137,7 +137,7 @@ def _tell(catalog: Catalog, world: World, figures: Counter[FigureKey]) -> dict[s
     return {
         "rules": {rule.id: rule.text for rule in RULES.values()},
         "runs": len(catalog.runs),
-        "actors": len(catalog.coverage),
+        "actors": sum(actor != STRANGER for _, actor in catalog.coverage),
         "events": sum(coverage.rows for coverage in catalog.coverage.values()),
         "events_of": _events_of(world),
         "messages": sum(queue.get("published", 0) for queue in queues.values()),

@@ -14,7 +14,7 @@ from typing import ClassVar
 from warrenmq.replay.file_life import File
 from warrenmq.replay.machines import STATE, Finding, Key, Machine, Outcome
 from warrenmq.replay.world import World
-from warrenmq.trace.catalog import Chunk, Run
+from warrenmq.trace.catalog import FOREVER, Chunk, Run
 from warrenmq.trace.events import DIRECT, Decision, Ev
 from warrenmq.trace.index import Row
 
@@ -107,9 +107,13 @@ class Files(Machine):
             rows = sorted(rows)
         for t, seq, actor, word, msg, pseq, b, c in rows:
             for rule, text in file.take(word >> 1, bool(word & 1), msg, pseq, b, c):
-                if rule == "S8" and world.was_killed((run, actor)):
-                    continue  # its mark was released; its thread did not know yet
-                outcome.findings.append(Finding(rule, subject, text, ((run, actor, seq),), t, needs, (store, number)))
+                until, whose = t, needs
+                if rule == "S8" and (run, actor) not in needs:
+                    if world.was_killed((run, actor)):
+                        continue  # its mark was released; its thread did not know yet
+                    until, whose = FOREVER, (*needs, (run, actor))
+                finding = Finding(rule, subject, text, ((run, actor, seq),), until, whose, (store, number))
+                outcome.findings.append(finding)
         if file.size >= 0:
             figures = {
                 "there": 1, "file_size": file.size, "valid_total_size": file.valid, "locked": int(file.locked)

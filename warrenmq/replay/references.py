@@ -187,7 +187,7 @@ class References(Machine):
                     client_who = (who[0], client)
                     outcome.findings.append(
                         Finding(
-                            "S2", self._subject(world, who, msg), text, ((*who, seq),), t, (who, client_who), (msg,)
+                            "S2", self._subject(world, who, msg), text, ((*who, seq),), FOREVER, (who, client_who), (msg,)
                         )
                     )
             if (

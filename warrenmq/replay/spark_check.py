@@ -126,7 +126,7 @@ def _catalog(rows: DataFrame) -> Catalog:
         if name not in files:
             header = {
                 "run": name, "node": "", "pid": 0, "boot": 0, "wall_ns": 0, "mono_ns": 0, "v": SCHEMA_VERSION, "n": 1,
-                "events": {},
+                "events": {}, "filtered": True,
             }  # fmt: skip
             files[name] = FileIndex(name, header)
         file, frame = files[name], FrameEntry(*entry)

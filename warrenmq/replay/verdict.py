@@ -15,7 +15,7 @@ from warrenmq.replay.end_state import disagreements
 from warrenmq.replay.machines import FigureKey, Finding, Machine
 from warrenmq.replay.rules import RULES
 from warrenmq.replay.world import Who, World
-from warrenmq.trace.catalog import FOREVER, Catalog, Coverage
+from warrenmq.trace.catalog import FOREVER, STRANGER, Catalog, Coverage
 
 
 @dataclass(slots=True)
@@ -81,6 +81,8 @@ def _kind(world: World, who: Who) -> str:
 
 
 def _missing(coverage: Coverage) -> str:
+    if coverage.actor == STRANGER:
+        return "parts of this run, or the run before it, are missing: there may have been actors of whom nothing is known"
     gaps = [f"{first} to {last}" if first < last else f"{first}" for first, last in coverage.missing]
     if not coverage.end_known:
         gaps.append(f"perhaps some after {coverage.last_seq}")

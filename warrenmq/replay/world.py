@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
 
-from warrenmq.trace.catalog import NEVER, Catalog, Coverage, Run
+from warrenmq.trace.catalog import NEVER, STRANGER, Catalog, Coverage, Run
 from warrenmq.trace.events import DROP_DELETED, Ev, Reason
 from warrenmq.trace.index import Row
 
@@ -192,13 +192,13 @@ class World:
         )
 
     def namesakes(self, name: str, run: int) -> tuple[Who, ...]:
-        """Every actor of this name in this and earlier runs, whether or not there are rows of it."""
+        """Every actor of this name in this and earlier runs, whether or not there are rows of it, or even its name."""
         return tuple(
             (number, actor)
             for number, its in enumerate(self.runs[: run + 1])
             for actor, entry in its.actors.items()
             if entry.name == name
-        )
+        ) + tuple((number, STRANGER) for number in range(run + 1) if (number, STRANGER) in self.coverage)
 
     def started_by(self, who: Who) -> tuple[Who, ...]:
         """The actors that this one started."""

@@ -27,6 +27,8 @@ from warrenmq.trace.index import BROKER, ActorEntry, Damage, FileIndex, Row, run
 
 FOREVER = (1 << 63) - 1
 NEVER = -(1 << 63)
+STRANGER = 0
+"""Stands for actors of a run of whom not even the name is known; its Coverage is there when there may be such."""
 
 
 class Chunk(NamedTuple):
@@ -80,6 +82,8 @@ class Run:
     """No file is missing or damaged."""
     lossy: bool = False
     """The disk refused rows."""
+    has_strangers: bool = False
+    """Parts are missing that may have named actors, or the run before it is."""
 
     @property
     def is_newer(self) -> bool:
@@ -166,12 +170,24 @@ def build_catalog(indexes: Iterable[FileIndex]) -> Catalog:
     damage = [found for found in damage if found.file not in left_out]
     gathered.sort(key=lambda pair: (pair[0].boot, pair[0].wall_ns, pair[0].name, pair[0].pid))
     catalog = Catalog([run for run, _ in gathered], [], {}, damage, 0, [], names, copies)
+    _find_missing_runs(catalog.runs)
     for number, (run, files) in enumerate(gathered):
         catalog.torn_rows += sum(file.torn_rows for file in files)
         chunks = _chunks(number, files)
         catalog.chunks += chunks
         _cover(catalog, number, run, chunks)
     return catalog
+
+
+def _find_missing_runs(runs: list[Run]) -> None:
+    """Boots of a node that are not there, between others that are; a boot that is not known could be any."""
+    boots = {(run.node, run.boot) for run in runs}
+    first: dict[str, int] = {}
+    for run in runs:
+        earliest = first.setdefault(run.node, run.boot)
+        unknown = not run.boot and len(runs) > 1
+        if unknown or (run.boot > earliest and (run.node, run.boot - 1) not in boots):
+            run.has_strangers = True
 
 
 def _without_copies(files: list[FileIndex], copies: list[tuple[str, str]]) -> list[FileIndex]:
@@ -244,6 +260,8 @@ def _run(files: list[FileIndex]) -> Run:
     numbered = [_file_number(file) for file in segments] == list(range(1, len(segments) + 1))
     ended = run.closed or (last is None and bool(slabs) and bool(segments))
     run.whole = numbered and ended and not damaged and not run.lossy
+    # rows that were filtered name their actors themselves
+    run.has_strangers = not run.whole and not header.get("filtered", False)
     return run
 
 
@@ -281,6 +299,8 @@ def _slab_chunks(run: int, actor: int, raw: bytes, stored: int, file: str) -> li
 
 
 def _cover(catalog: Catalog, number: int, run: Run, chunks: list[Chunk]) -> None:
+    if run.has_strangers:
+        catalog.coverage[number, STRANGER] = Coverage(number, STRANGER)
     by_actor: dict[int, list[Chunk]] = {actor: [] for actor in run.actors}
     for chunk in chunks:
         by_actor.setdefault(chunk.actor, []).append(chunk)

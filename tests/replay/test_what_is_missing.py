@@ -1,0 +1,127 @@
+"""Whatever is taken out of a trace: it is never violated by accident, and never fine by accident.
+
+Rows, frames, ends of files and whole files are deleted, or bytes turned.  Of a trace in which all is well, what is left shows no
+violation; and if anything is gone at all, the verdict is indeterminate.  Of a trace with a violation, what is left shows no
+other one.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.support.trace_model import consistent_trace
+from tests.support.trace_plants import PLANTS
+from tests.support.trace_writer import RunRows, write_trace
+from warrenmq.replay.engine import Result, replay_memory
+from warrenmq.trace.block import next_frame
+from warrenmq.trace.reader import NotATrace
+from warrenmq.trace.segment import decode_header
+
+STEPS = 40
+Files = dict[str, bytes]
+
+
+def rows(runs: list[RunRows], rng: random.Random) -> None:
+    """Some consecutive rows of an actor are gone; it wrote them all the same."""
+    actor = rng.choice([actor for run in runs for actor in run.actors if len(actor.rows) > 1])
+    first = rng.randrange(len(actor.rows) - 1)
+    # the last one stays: what a slab file ends with is the end
+    del actor.rows[first : min(first + rng.choice((1, 1, 3, 20, 1000)), len(actor.rows) - 1)]
+
+
+def a_frame(files: Files, rng: random.Random) -> None:
+    readable = [name for name in _segments(files) if decode_header(memoryview(files[name])) is not None]
+    if not readable:
+        return
+    name = rng.choice(readable)
+    data = memoryview(files[name])
+    frames = []
+    _, at = decode_header(data)
+    while (frame := next_frame(data, at)) is not None:
+        frames.append(frame)
+        at = frame.end
+    if frames:
+        gone = rng.choice(frames)
+        files[name] = bytes(data[: gone.offset]) + bytes(data[gone.end :])
+
+
+def a_tail(files: Files, rng: random.Random) -> None:
+    name = rng.choice(sorted(files))
+    files[name] = files[name][: rng.randrange(len(files[name]) or 1)]
+
+
+def a_file(files: Files, rng: random.Random) -> None:
+    del files[rng.choice(sorted(files))]
+
+
+def a_run(files: Files, rng: random.Random) -> None:
+    run = rng.choice(sorted(files)).split("-")[0]
+    for name in [name for name in files if name.startswith(run)]:
+        del files[name]
+
+
+def some_bytes(files: Files, rng: random.Random) -> None:
+    names = [name for name in _segments(files) if files[name]]
+    if names:
+        name = rng.choice(names)
+        data = bytearray(files[name])
+        at = rng.randrange(len(data))
+        data[at : at + 40] = bytes(len(data[at : at + 40]))
+        files[name] = bytes(data)
+
+
+def _segments(files: Files) -> list[str]:
+    return sorted(name for name in files if name.endswith(".wtr"))
+
+
+DAMAGE: list[Callable[[Files, random.Random], None]] = [a_frame, a_tail, a_file, a_run, some_bytes]
+
+
+def damaged(runs: list[RunRows], what: list[int], rng: random.Random) -> Result | None:
+    """What a replay says of the trace after these; None when there is no trace any more."""
+    for each in what:
+        if each < 0:
+            rows(runs, rng)
+    files = write_trace(runs, piece=10, a_file=6)
+    for each in what:
+        if each >= 0 and files:
+            DAMAGE[each](files, rng)
+    try:
+        return replay_memory(files)
+    except NotATrace:
+        return None
+
+
+damages = st.lists(st.integers(-2, len(DAMAGE) - 1), min_size=1, max_size=3)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.integers(0, 30), damages, st.integers(0, 10**6))
+def test_a_consistent_trace_with_something_gone_is_indeterminate(seed: int, what: list[int], dice: int) -> None:
+    runs = consistent_trace(seed, STEPS)
+    events = sum(len(actor.rows) for run in runs for actor in run.actors)
+    result = damaged(runs, what, random.Random(dice))
+    if result is None:
+        return
+    assert result.violations == []
+    boots = [run.boot for run in result.catalog.runs]
+    cut_off = boots == list(range(boots[0], boots[0] + len(boots))) and len(boots) < 3
+    if result.figures["events"] < events and not cut_off:
+        assert result.verdict == "indeterminate"
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(0, len(PLANTS) - 1), damages, st.integers(0, 10**6))
+def test_a_violated_trace_with_something_gone_shows_no_other_violation(number: int, what: list[int], dice: int) -> None:
+    plant = PLANTS[number][1]
+    planted = next((runs for runs in (consistent_trace(seed, STEPS) for seed in range(60)) if plant(runs)), None)
+    if planted is None:
+        return  # these traces are too short for it
+    whole = {(finding.rule, finding.subject) for finding in replay_memory(write_trace(planted)).violations}
+    result = damaged(planted, what, random.Random(dice))
+    if result is not None:
+        assert {(finding.rule, finding.subject) for finding in result.violations} <= whole
