@@ -3,7 +3,7 @@
     python3 tests/run.py [arguments of pytest]
 
 Makes `.venv-test` on first use, with the project, all its extras and the `dev` group, and `.node-test` with node's client if
-node is there, then runs pytest.
+node is there, then runs pytest in one process a core (four at most), each of which takes whole files; `-n 0`: all in one.
 """
 
 from __future__ import annotations
@@ -20,4 +20,4 @@ import project_venv  # noqa: E402
 if __name__ == "__main__":
     python = project_venv.ensure("test", extra="all", group="dev")
     node_client.ensure()
-    sys.exit(project_venv.run(python, "-m", "pytest", *sys.argv[1:], cwd=ROOT))
+    sys.exit(project_venv.run(python, "-m", "pytest", "-n", "logical", "--maxprocesses=4", "--dist=loadfile", *sys.argv[1:], cwd=ROOT))
