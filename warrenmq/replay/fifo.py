@@ -4,12 +4,13 @@ In a queue with priorities it is the smallest of the highest priority that has m
 
 Key: (run, queue actor).  Only ranges matter, so a piece folds into a few operations:
 
-    ADD     [lo, hi) became ready: published, recovered or requeued
+    NEW     [lo, hi) was published: above all that have been in the queue
+    ADD     [lo, hi) became ready: recovered or requeued
     TAKE    [lo, hi) was delivered, in this order
     REMOVE  [lo, hi) was dropped
     SHED    [lo, hi) was dropped by the queue itself: it had expired, or was too much
 
-Neighbouring ranges join.  A publish of priority 0 joins the ADD of earlier publishes across TAKEs in between: new ids are
+Neighbouring ranges join.  A publish of priority 0 joins the NEW of earlier publishes across TAKEs in between: new ids are
 above all ready ones, so they cannot change what the smallest one was.  Across a requeue or a drop nothing is moved.
 Whether an id could be delivered at all is the ledger's question.
 """
@@ -35,14 +36,18 @@ from warrenmq.trace.events import (
 from warrenmq.trace.index import Row
 
 _PUBLISH, _DELIVER, _DROP = int(Ev.PUBLISH), int(Ev.DELIVER), int(Ev.DROP)
-ADD, TAKE, REMOVE, SHED = 1, 2, 3, 4
+ADD, TAKE, REMOVE, SHED, NEW = 1, 2, 3, 4, 5
 _UNREADY = (DROP_REJECTED, DROP_REJECTED | DEAD_LETTERED)
 _SHED = (DROP_EXPIRED, DROP_MAXLEN, DROP_EXPIRED | DEAD_LETTERED, DROP_MAXLEN | DEAD_LETTERED)
-_RULE = {TAKE: "Q1", SHED: "Q2"}
-_SAID = {"Q1": "delivered", "Q2": "dropped"}
+_ADDS = (NEW, ADD)
+_SAID = {
+    TAKE: ("Q1", "delivered {} while {} was ready"),
+    SHED: ("Q2", "dropped {} while {} was ready"),
+    NEW: ("Q1", "published {}, although {} had been in the queue"),
+}
 
 Operation = list[int]
-"""[ADD, TAKE, REMOVE or SHED, lo, hi, seq, t] with the first row's seq and the last row's t."""
+"""[NEW, ADD, TAKE, REMOVE or SHED, lo, hi, seq, t] with the first row's seq and the last row's t."""
 
 
 @dataclass(slots=True)
@@ -79,8 +84,10 @@ class Ready:
 
     ids: dict[int, Ranges] = field(default_factory=dict)
     """By priority."""
-    problems: list[tuple[str, int, int, int, int]] = field(default_factory=list)
-    """(rule, what left, what should have, seq, t)"""
+    tops: dict[int, int] = field(default_factory=dict)
+    """The highest id that has been in the queue, and one, by priority."""
+    problems: list[tuple[int, int, int, int, int]] = field(default_factory=list)
+    """(operation, its id, the id that forbids it, seq, t)"""
 
     def first(self) -> int | None:
         """What leaves next."""
@@ -105,7 +112,7 @@ class Fifo(Machine):
                 if published is not None and published[2] == lo < 1 << PRIORITY_SHIFT:
                     published[2], published[4] = hi, t
                     continue
-                last = published = [ADD, lo, hi, seq, t]
+                last = published = [NEW, lo, hi, seq, t]
             elif event == _DELIVER:
                 if last[0] == TAKE and last[2] == lo:
                     last[2], last[4] = hi, t
@@ -130,14 +137,19 @@ class Fifo(Machine):
             ids = state.ids.get(lo >> PRIORITY_SHIFT)
             if ids is None:
                 ids = state.ids[lo >> PRIORITY_SHIFT] = Ranges()
-            if operation == ADD:
+            if operation in _ADDS:
+                top = state.tops.get(lo >> PRIORITY_SHIFT, 0)
+                if operation == NEW and lo < top:
+                    state.problems.append((NEW, lo, top - 1, seq, t))
+                if hi > top:
+                    state.tops[lo >> PRIORITY_SHIFT] = hi
                 ids.add(lo, hi)
                 continue
             if operation != REMOVE:
                 first = ids.los[0] if len(state.ids) == 1 and ids.los else state.first()
                 # an id that is not ready at all is the ledger's question
                 if first is not None and _before(first, lo):
-                    state.problems.append((_RULE[operation], lo, first, seq, t))
+                    state.problems.append((operation, lo, first, seq, t))
             ids.remove(lo, hi)
 
     def finish(self, key: Key, state: Ready, world: World) -> Outcome:
@@ -145,8 +157,9 @@ class Fifo(Machine):
         subject = f"queue {world.name(who)}"
         return Outcome(
             [
-                Finding(rule, subject, f"{_SAID[rule]} {lo} while {first} was ready", ((*who, seq),), t, (who,), (lo, first))
-                for rule, lo, first, seq, t in state.problems
+                Finding(rule, subject, said.format(lo, first), ((*who, seq),), t, (who,), (lo, first))
+                for operation, lo, first, seq, t in state.problems
+                for rule, said in (_SAID[operation],)
             ]
         )
 

@@ -181,11 +181,11 @@ class Life:
             self.messages[place:end] = array("q", range(msg, msg + n))
         elif event == DELIVER:
             marks = self.marks[place:end]
+            if flag & REDELIVERED:
+                self._deliver_first(place, end, seq, t, base)
             if marks.translate(None, _UNDELIVERED):
                 self._deliver_again(word, place, end, seq, t, base)
             else:
-                if flag & REDELIVERED:
-                    self._deliver_first(place, end, seq, t, base)
                 self.deliver_delays.extend([t - since for since in self.published[place:end] if since])
             self.marks[place:end] = marks.translate(_DELIVER_IT)
             self.delivered[place:end] = array("q", (t,)) * n
@@ -201,7 +201,7 @@ class Life:
 
     def _deliver_first(self, place: int, end: int, seq: int, t: int, base: int) -> None:
         """Flagged as redelivered: fine for what an earlier incarnation may have delivered."""
-        new = next((at for at in range(place, end) if self.published[at]), None)
+        new = next((at for at in range(place, end) if self.published[at] and not self.marks[at] & DELIVERED), None)
         if new is not None:
             text = f"delivered {base + new} for the first time with the redelivered flag"
             self.problems.append(("Q1", text, base + new, seq, t))
