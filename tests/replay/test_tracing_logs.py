@@ -242,6 +242,55 @@ def test_a_channel_without_a_number_is_read():
     assert found.channel == 0
 
 
+@settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture], max_examples=60, deadline=None)
+@given(st.sampled_from(["all-json", "all-text", "quorum-stream-json"]), st.data())
+def test_damage_is_counted_and_never_raised(tmp_path, name, data):
+    from warrenmq.replay.tracing.summary import as_dict, count, lines
+
+    damaged = bytearray((GOLDEN / f"{name}.log").read_bytes())
+    for _ in range(data.draw(st.integers(1, 8))):
+        at = data.draw(st.integers(0, len(damaged) - 1))
+        match data.draw(st.integers(0, 3)):
+            case 0:
+                damaged[at] = data.draw(st.integers(0, 255))
+            case 1:
+                del damaged[at : at + data.draw(st.integers(1, 3_000))]
+            case 2:
+                damaged[at:at] = data.draw(st.binary(max_size=20) | st.sampled_from([LINE, b"\n", b'"', b"[", b"{", b"1e999", b"\\ud800"]))
+            case 3:
+                other = data.draw(st.integers(0, len(damaged) - 1))
+                damaged[at:at] = damaged[other : other + 2_000]
+    path = tmp_path / "log"
+    path.write_bytes(damaged)
+    try:
+        logs = open_logs(path)
+    except NotATracingLog:
+        return
+    traffic = count(logs)
+    assert json.dumps(as_dict(logs, traffic))
+    assert "\n".join(lines(logs, traffic)).encode()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"channel": 1e999}, {"timestamp": 5}, {"payload": 7}, {"payload": "ü"}, {"routing_keys": "k"}, {"type": "lost"},
+        {"routed_queues": None}, {"timestamp": "0000-01-01 00:00:00"},
+    ],
+)  # fmt: skip
+def test_a_json_record_with_a_wrong_part_is_damage_or_read_without_it(tmp_path, wrong):
+    good = json_line(published(T, "q"))
+    (tmp_path / "log").write_bytes(good + json.dumps(json.loads(good) | wrong).encode() + b"\n")
+    found, (file,) = read(tmp_path / "log")
+    assert len(found) + file.damaged == 2
+    assert len(found) == (2 if "channel" in wrong else 1)
+
+
+def test_half_a_pair_of_surrogates_becomes_a_question_mark(tmp_path):
+    (tmp_path / "log").write_bytes(json_line(published(T, "q", key="KEY")).replace(b"KEY", b"a\\ud800b"))
+    assert read(tmp_path / "log")[0][0].routing_keys == ("a?b",)
+
+
 @pytest.mark.parametrize("data", [b"hello\n" * 50, b"{}\n", b'{"type": "published"}\n', b"\x00" * 5000, b"WTR1" + bytes(900)])
 def test_a_file_that_is_no_log_is_refused(tmp_path, data):
     path = tmp_path / "file"

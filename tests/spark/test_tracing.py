@@ -57,3 +57,8 @@ def test_a_log_in_many_parts_and_several_logs_have_the_same_lives(spark, tmp_pat
     (tmp_path / "in.log").write_bytes(json_log([record for record in records if record.published]))
     (tmp_path / "out.log").write_bytes(text_log([record for record in records if not record.published]))
     assert in_spark(spark, tmp_path) == plain(tmp_path)
+
+
+def test_a_log_without_messages_has_no_rows(spark, tmp_path):
+    (tmp_path / "quiet.log").write_bytes(b"")
+    assert in_spark(spark, tmp_path) == []

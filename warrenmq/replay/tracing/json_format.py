@@ -10,12 +10,14 @@ import binascii
 import json
 from typing import Any
 
-from warrenmq.replay.tracing.record import PUBLISHED, RECEIVED, BadRecord, Record, moment
+from warrenmq.replay.tracing.record import MAX_CHANNEL, PUBLISHED, RECEIVED, BadRecord, Record, moment
 
 
 def record_of_line(line: bytes) -> Record:
     """The record of a whole line, or BadRecord."""
     try:
+        if b"\\ud" in line.lower():  # half a pair is a string in JSON, and none in UTF-8
+            line = json.dumps(json.loads(line), ensure_ascii=False).encode(errors="replace")
         told = json.loads(line)
     except (ValueError, RecursionError):
         raise BadRecord("not JSON") from None
@@ -49,7 +51,7 @@ def _record(told: dict[str, Any]) -> Record:
             str(told.get("connection", "")),
             str(told.get("vhost", "")),
             str(told.get("user", "")),
-            int(told.get("channel") or 0),
+            _channel(told.get("channel")),
             str(told["exchange"]),
             _names(told["routing_keys"]),
             _names(told["routed_queues"]) if published else (str(told["queue"]),),
@@ -59,6 +61,10 @@ def _record(told: dict[str, Any]) -> Record:
         )
     except (KeyError, TypeError, ValueError) as error:
         raise BadRecord(f"a record without its parts: {error}") from None
+
+
+def _channel(told: Any) -> int:
+    return told if isinstance(told, int) and 0 <= told <= MAX_CHANNEL else 0
 
 
 def _names(told: Any) -> tuple[str, ...]:

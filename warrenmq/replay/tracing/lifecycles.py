@@ -81,7 +81,7 @@ def sights(record: Record) -> list[Sight]:
         intern(record.user),
         _word(properties.get("message_id")),
         _word(properties.get("correlation_id")),
-        priority if isinstance(priority, int) else 0,
+        priority if isinstance(priority, int) and 0 <= priority <= 255 else 0,
         len(record.payload),
         "x-death" in headers,
         "x-stream-offset" in headers,

@@ -17,8 +17,7 @@ _TIME = re.compile(
 )
 TIME_PATTERN = rb"\d{4}-\d{1,2}-\d{1,2}[T ]\d{1,2}:\d{2}:\d{2}(?:[:.,]\d{1,6})?(?:Z|[+-]\d{2}:\d{2})?"
 PUBLISHED, RECEIVED = "published", "received"
-NO_QUEUE = "none"
-"""What the plugin writes for `queue` of a published message and `routed_queues` of a received one."""
+MAX_CHANNEL = 65_535
 
 
 class Record(NamedTuple):

@@ -38,7 +38,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from warrenmq.replay.tracing.record import RECEIVED, TIME_PATTERN, BadRecord, Record, moment
+from warrenmq.replay.tracing.record import MAX_CHANNEL, RECEIVED, TIME_PATTERN, BadRecord, Record, moment
 from warrenmq.replay.tracing.terms import names_of, properties_of
 
 CLOCK_STEP = 60_000_000
@@ -177,13 +177,18 @@ def _record(head: re.Match[bytes], t: int) -> Record:
         _name(connection or b""),
         _name(vhost or b""),
         _name(user or b""),
-        int(channel) if channel is not None and channel.isdigit() else 0,
+        _channel(channel or b""),
         _name(exchange),
         names_of(keys),
         (_name(queue),) if received else names_of(routed or b"[]"),
         properties_of(properties),
         b"",
     )
+
+
+def _channel(data: bytes) -> int:
+    found = int(data) if data.isdigit() and len(data) <= 5 else 0
+    return found if found <= MAX_CHANNEL else 0
 
 
 def _name(data: bytes) -> str:
