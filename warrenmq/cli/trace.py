@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TextIO
 
-from warrenmq.cli import _trace_rabbitmq, _trace_what_if
+from warrenmq.cli import _trace_rabbitmq, _trace_watch, _trace_what_if
 from warrenmq.errors import CallerError
 
 _LIMITS = {"perfetto": 1_000_000, "shiviz": 2_000}
@@ -19,12 +19,13 @@ _LIMITS = {"perfetto": 1_000_000, "shiviz": 2_000}
 def add_parser(subparsers: Any) -> Any:
     parser = subparsers.add_parser(
         "trace",
-        help="export a trace for other tools, compare two, or read logs of RabbitMQ's tracing plugin",
+        help="watch a live trace, export one for other tools, compare two, or read logs of RabbitMQ's tracing plugin",
         description="Traces in the formats of other tools, beside each other, and those of RabbitMQ's tracing plugin. "
         "Exit status: 0 done, 2 nothing was done.",
     )
     tasks = parser.add_subparsers(dest="task", metavar="TASK", required=True)
     _add_compare(tasks)
+    _trace_watch.add_task(tasks)
     _trace_rabbitmq.add_task(tasks)
     _trace_what_if.add_task(tasks)
     export = tasks.add_parser(

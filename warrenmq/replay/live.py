@@ -10,8 +10,8 @@ The world of a live trace is what was read so far, so `finish`, which a replay c
 to grow: no machine's `finish` changes its state.  Keys that no row speaks of are asked when something else happens that they
 look at: the names of actors with several incarnations always, a queue's ids when it has recovered, everything when a run ends.
 
-A run has ended when it was closed, or when the next one began: one data directory has one broker at a time, and a trace
-directory holds the runs of one.
+A run has ended when it was closed, or, if it was killed, when the next boot of its node has begun and it was silent since: one
+data directory has one broker at a time.
 """
 
 from __future__ import annotations
@@ -52,6 +52,17 @@ _AT_THE_END = ("ledger", "references", "files")
 """Machines that are asked for the state at the end of a run, in the order of their stages."""
 
 
+class LiveWorld(World):
+    """The world so far.  An actor without rows has written none up to the time that everything was read to."""
+
+    def __init__(self, live: Live) -> None:
+        super().__init__(live.runs, live.coverage, live.landmarks)
+        self._live = live
+
+    def known_until(self, who: Who) -> int:
+        return super().known_until(who) if who in self.coverage else self._live.settled(who[0])
+
+
 class Live:
     """What is known of a live trace, kept in a store; see the module."""
 
@@ -63,9 +74,9 @@ class Live:
         self._pending: set[tuple[str, Key]] = store.get("pending", set())
         """Keys that are asked with every batch."""
         self.coverage: dict[Who, Coverage] = {}
-        self._landmarks: dict[Who, Landmarks] = {}
+        self.landmarks: dict[Who, Landmarks] = {}
         for who, coverage, marks in store.all_about("actor "):
-            self.coverage[who], self._landmarks[who] = coverage, marks
+            self.coverage[who], self.landmarks[who] = coverage, marks
         self._machines = {machine.name: machine for machine in all_machines(self.runs)}
         self._ledgers: dict[str, set[Key]] = {}
         for key in store.keys("ledger"):
@@ -96,7 +107,7 @@ class Live:
         self._know()
         absorbed = self._absorb(said for each in told for said in each.summaries)
         touched |= absorbed
-        world = World(self.runs, self.coverage, self._landmarks)
+        world = LiveWorld(self)
         self._pending = self._names_to_watch(touched)
         for number in range(len(self.runs)):
             if number not in self._ended and self._is_over(number):
@@ -114,7 +125,7 @@ class Live:
 
     def in_flight(self) -> int:
         """Messages that queues hold, ready or unacked."""
-        world = World(self.runs, self.coverage, self._landmarks)
+        world = LiveWorld(self)
         held = 0
         for name, keys in self._ledgers.items():
             last = world.incarnations(name)[-1:]
@@ -159,7 +170,7 @@ class Live:
             key=lambda each: each[:2],
         )
         for who, _, mark in marks:
-            self._landmarks.setdefault(who, Landmarks()).merge(mark)
+            self.landmarks.setdefault(who, Landmarks()).merge(mark)
             if mark.recovered is not None:
                 name = self.runs[who[0]].actor_name(who[1])
                 woken |= {("ledger", key) for key in self._ledgers.get(name, ())}
@@ -171,13 +182,26 @@ class Live:
             if coverage.missing:
                 continue
             coverage.end_known = coverage.stopped or self._is_over(number)
-            place = self._places[number]
-            settled = NEVER if place["lossy"] else place["settled"]
-            coverage.known_until = FOREVER if coverage.end_known else max(coverage.t_last, settled)
+            coverage.known_until = FOREVER if coverage.end_known else max(coverage.t_last, self.settled(number))
+
+    def settled(self, number: int) -> int:
+        """Every row of a run up to this t was read, if the disk took it."""
+        place = self._places[number]
+        return NEVER if place["lossy"] else int(place["settled"])
 
     def _is_over(self, number: int) -> bool:
-        lossy = self._places[number]["lossy"]
-        return not lossy and (self.runs[number].closed or number < len(self.runs) - 1)
+        """Nothing will come of this run any more."""
+        run, place = self.runs[number], self._places[number]
+        if place["lossy"]:
+            return False
+        last = _wall(run, place["t"])
+        return run.closed or any(
+            later.node == run.node
+            and later.start is not None
+            and _boot(later) > _boot(run)
+            and _wall(later, later.start[0]) > last
+            for later in self.runs[number + 1 :]
+        )
 
     # the machines
 
@@ -249,17 +273,26 @@ class Live:
             state = self.store.load(name, key)
             if state is None:
                 continue
-            run_ended = name in _OF_RUNS and key[0] in self._ended
+            run_ended = name in _OF_RUNS and self.runs[int(key[0])].closed
             if (name, key) not in self._pending and (run_ended or retire(key, state, world)):
                 self.store.forget(name, key)
             elif (name, key) in absorbed:
                 self.store.save(name, key, state)
         for number, actor in changed:
             who = number, actor
-            self.store.put(f"actor {number:06d} {actor:09d}", (who, self.coverage[who], self._landmarks[who]))
+            self.store.put(f"actor {number:06d} {actor:09d}", (who, self.coverage[who], self.landmarks[who]))
         self.store.put("places", self._places)
         self.store.put("ended", self._ended)
         self.store.put("pending", self._pending)
+
+
+def _wall(run: Run, t: int) -> int:
+    """A t of this run as the time of day, ns."""
+    return t - run.mono_ns + run.wall_ns
+
+
+def _boot(run: Run) -> int:
+    return run.start[5] if run.start is not None else run.boot
 
 
 def _chunks(told: Iterable[Told]) -> Iterator[tuple[Who, Chunk]]:

@@ -37,9 +37,9 @@ class Told(NamedTuple):
     number: int
     """Of the run."""
     run: Run
-    """With the actors that wrote the pieces, and who started them."""
+    """With the actors that wrote the pieces or have registered since, and who started them."""
     place: dict[str, Any]
-    """Of the run: settled, closed, lossy (trace/tail.py)."""
+    """Of the run: t, settled, closed, lossy (trace/tail.py)."""
     chunks: list[Chunk] = []  # noqa: RUF012 - a tuple's default; nobody appends
     """Without their rows."""
     marks: list[tuple[int, int, Landmarks]] = []  # noqa: RUF012
@@ -68,8 +68,9 @@ def batches(tail: Tail, start: Place, end: Place) -> Iterator[Batch]:
         files = tail.runs[key]
         mine = [part for part in parts if part.run == key]
         harm = [found for found in damage if found.file in files.segments.values()]
-        said = {name: place[name] for name in ("settled", "closed", "lossy")}
-        yield Batch(place["n"], _run(files.run, ()), said, damage=harm)
+        said = {name: place[name] for name in ("t", "settled", "closed", "lossy")}
+        registered = range(start.get(key, {}).get("actors", 0) + 1, place["actors"] + 1)
+        yield Batch(place["n"], _run(files.run, registered), said, damage=harm)
         for at in range(0, len(mine), PART_PIECES):
             its = mine[at : at + PART_PIECES]
             yield Batch(place["n"], _run(files.run, {part.actor for part in its}), said, its)

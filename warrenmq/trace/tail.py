@@ -9,6 +9,7 @@ row is, (run, actor, seq), then says whether it was there before:
                    "rows": {actor: [lo, hi]},         its rows lo to hi were taken from a slab; frames read so far end at lo - 1
                    "t": the last t of any row,
                    "settled": that of the look before: whatever has a t up to this is read,
+                   "actors": the largest trace id of an actor that has registered,
                    "closed": whether the run was closed, "lossy": whether its disk refused rows}}
 
 What lies between two places is the same rows whenever and wherever it is read, also by another process after a restart: those
@@ -169,6 +170,7 @@ class Tail:
             "n": start["n"],
             "t": latest,
             "settled": start["t"],
+            "actors": max(files.run.actors, default=0),
             "closed": files.run.closed or start.get("closed", False),
             "lossy": files.lossy or start.get("lossy", False),
             "files": read,
@@ -185,6 +187,8 @@ class Tail:
     ) -> Iterator[Frame]:
         """Whole frames of a segment from `begin` up to `end`; the names before them are read on the way."""
         mapped = _mapped(files.segments[number])
+        if mapped is None:
+            return
         try:
             data = memoryview(mapped)
             head = decode_header(data)
@@ -260,7 +264,9 @@ def read_parts(parts: Iterable[Part], numbers: dict[str, int]) -> Iterator[tuple
                 if opened[0] != part.file:
                     _close(opened[1])
                     opened = part.file, _mapped(part.file)
-                frame = next_frame(memoryview(opened[1]), part.offset)  # type: ignore[arg-type]
+                if opened[1] is None:
+                    continue
+                frame = next_frame(memoryview(opened[1]), part.offset)
                 assert frame is not None, "a place names only frames that were whole"
                 skip = part.seq_first - frame.seq_first
                 columns = [column[skip : skip + part.seq_end - part.seq_first] for column in decode_columns(frame)]
@@ -374,6 +380,9 @@ def _slab_content(name: str) -> SlabContent | None:
         return None
 
 
-def _mapped(name: str) -> mmap.mmap:
+def _mapped(name: str) -> mmap.mmap | None:
+    """None when somebody has deleted it: what is missing shows in the numbers of the rows."""
+    if not os.path.exists(name):
+        return None
     with open(name, "rb") as file:
         return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)

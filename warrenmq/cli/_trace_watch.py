@@ -1,0 +1,81 @@
+"""`warrenmq trace watch`: the invariants on a trace that is still being written."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+import tempfile
+import time
+from typing import Any
+
+from warrenmq.errors import CallerError
+
+
+def add_task(tasks: Any) -> None:
+    task = tasks.add_parser(
+        "watch",
+        help="check the invariants while the broker runs",
+        description="Print violations of a live trace as they come, until Ctrl-C. What is open is in flight, and never called "
+        "lost. Exit status: 0 none was found, 1 one was, 2 there is no trace or a package is missing.",
+    )
+    task.add_argument("trace", metavar="TRACE", nargs="+", help="a directory into which a broker writes its trace")
+    task.add_argument(
+        "--engine", choices=("spark", "python"), default="spark",
+        help="a streaming query of Spark (default), or one plain Python process",
+    )  # fmt: skip
+    task.add_argument("--master", help="where Spark runs (default: local[*], or what spark-submit says)")
+    task.add_argument(
+        "--checkpoint", metavar="DIR",
+        help="go on where the last watch with this directory ended; without it nothing is kept",
+    )  # fmt: skip
+    task.add_argument("--until-closed", action="store_true", help="end when every run in the trace was closed")
+    task.add_argument("--json", action="store_true", help="print a JSON object a line")
+    task.set_defaults(do=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    from warrenmq.replay.watch import Watch
+    from warrenmq.trace.reader import trace_files
+
+    for path in args.trace:
+        trace_files(path)  # before Spark is started
+    checkpoint = args.checkpoint or tempfile.mkdtemp(prefix="warrenmq-watch-")
+    try:
+        taken_by = Watch(checkpoint, as_json=args.json)
+        try:
+            _watch(args, checkpoint, taken_by)
+            print(taken_by.summary(), file=sys.stdout if args.json else sys.stderr, flush=True)
+            return 1 if taken_by.violations else 0
+        finally:
+            taken_by.close()
+    finally:
+        if args.checkpoint is None:
+            shutil.rmtree(checkpoint, ignore_errors=True)
+
+
+def _watch(args: argparse.Namespace, checkpoint: str, taken_by: Any) -> None:
+    engine = _in_spark if args.engine == "spark" else _in_this_process
+    try:
+        engine(args, checkpoint, taken_by)
+    except KeyboardInterrupt:
+        pass  # how a watch ends
+
+
+def _in_this_process(args: argparse.Namespace, _checkpoint: str, taken_by: Any) -> None:
+    from warrenmq.replay.watch import watch
+
+    watch(args.trace, taken_by, wait=time.sleep, until_closed=args.until_closed)
+
+
+def _in_spark(args: argparse.Namespace, checkpoint: str, taken_by: Any) -> None:
+    from warrenmq.replay import SparkUnavailable
+    from warrenmq.replay.spark_session import spark_session
+
+    try:
+        with spark_session(master=args.master, short=True) as spark:
+            from warrenmq.replay.spark_watch import watch
+
+            watch(spark, args.trace, checkpoint, taken_by, wait=time.sleep, until_closed=args.until_closed)
+    except SparkUnavailable as unavailable:
+        raise CallerError(f"{unavailable} Or use --engine python, which needs neither.") from unavailable
