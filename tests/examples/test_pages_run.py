@@ -32,6 +32,7 @@ PRINTS = {
 WITH_SPARK = {
     "README.md: Traces and replay, python 2": r"\|queue:jobs\|     3\|",
     "docs/replay.md: Questions of your own, python 1": r"\|actor\|flag\|count\|",
+    "docs/replay.md: Traces of RabbitMQ, python 1": r"audit-a\|",
 }
 """What is somewhere in the output of those that need Spark."""
 
@@ -82,6 +83,15 @@ def named(name):
     return next(block for block in blocks("python") if str(block) == name)
 
 
+def lay_out_logs(where):
+    """What RabbitMQ's tracing plugin leaves behind, in both formats."""
+    folder = os.path.join(ROOT, "tests", "golden", "rabbitmq-tracing-3.10")
+    (where / "rabbitmq-tracing").mkdir()
+    shutil.copy(os.path.join(folder, "all-json.log"), where / "rabbitmq-tracing")
+    for name in ("published", "received"):
+        shutil.copy(os.path.join(folder, "all-text.log"), where / f"{name}.log")
+
+
 @pytest.fixture(scope="module")
 def trace(tmp_path_factory):
     """What the README's own tracing example leaves behind."""
@@ -111,6 +121,7 @@ def test_pieces_that_need_spark_run_in_one_session(trace, tmp_path):
     """Each would start Spark anew by itself, which takes most of its time."""
     pytest.importorskip("pyspark")
     shutil.copytree(trace, tmp_path / "trace")
+    lay_out_logs(tmp_path)
     lines = [
         "from warrenmq.replay.spark_session import spark_session",
         "with spark_session(short=True) as spark:",
@@ -139,8 +150,9 @@ def test_a_command_line_runs(line, tmp_path, trace):
     assert verb == "warrenmq"
     if arguments[0] == "replay" and "--engine python" not in line and importlib.util.find_spec("pyspark") is None:
         pytest.skip("needs pyspark")
-    if arguments[0] == "replay":
+    if arguments[0] in {"replay", "trace"}:
         shutil.copytree(trace, tmp_path / "trace")
+        lay_out_logs(tmp_path)
     lay_out("c02-v1-store-a", tmp_path / "rabbit")
     with warrenmq.open(tmp_path / "data") as broker:
         broker.declare_queue("jobs").publish_many([b"one", b"two"]).result(10)
