@@ -36,6 +36,16 @@ SURVIVORS = {
 """Why a wrong may go unnoticed."""
 
 
+BELIEVED = """
+Some wrongs survive because nobody can tell, or because no rule promises it. What is believed as it is told:
+
+- how many restarts a supervisor counted in its period (R1 compares that with the intensity);
+- bytes and records of QI_WRITE and QI_SYNC, and why the index or a file was synced: mailboxes and timers leave no rows;
+- where a body was read (READ), which client a write or remove was for, and which message a SEND carried;
+- that a publisher is told at all: without its CONFIRM it publishes again.
+""".rstrip().splitlines()
+
+
 def reason(what: str) -> str:
     return SURVIVORS.get(what, SURVIVORS["column"])
 
@@ -80,6 +90,7 @@ def page() -> Iterator[str]:
     yield "`tests/support/trace_mutations.py` says what each wrong is. A rule kills a wrong when it calls the trace violated;"
     yield "one change often breaks several. What no rule notices is listed with the reason. Events that no rule reads and that"
     yield "the traces of the tests lack are left out."
+    yield from BELIEVED
     yield ""
     yield "| event | wrong | places | killed by | survived | why that is all right |"
     yield "| --- | --- | --- | --- | --- | --- |"

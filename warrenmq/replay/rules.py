@@ -47,28 +47,30 @@ RULES: dict[str, Rule] = {
         Rule("C2", "nothing confirmed is lost", "A confirmed persistent message is acked, dropped, recovered by the "
              "next incarnation of its queue, or still there; what was acked and synced does not come back.",
              "CQ 10.1 (8, 10, 13)", ("ledger",)),
-        Rule("Q1", "first in, first out", "A delivery takes the smallest ready sequence id, of the highest priority, a message "
-             "is acked or requeued only while it is unacked, and is flagged redelivered when it was delivered before.",
+        Rule("Q1", "first in, first out", "Sequence ids rise; a delivery takes the smallest ready one, of the highest priority; a "
+             "message is acked or requeued only while it is unacked, and is flagged redelivered if, and only if, it was "
+             "delivered before.",
              "CQ 10.1 (1-5)", ("fifo", "ledger")),
         Rule("Q2", "the oldest goes first", "What a queue drops by itself, because it has expired or is too much, has the "
              "smallest ready sequence id, of the highest priority.", "CQ 4.2, 4.3, 4.7", ("fifo",)),
-        Rule("Q3", "nothing expires too soon", "A message that is dropped because it has expired was published to expire at "
-             "that time or before, whatever the broker has been through since.", "CQ 4.2, 4.3", ("expiry",)),
+        Rule("Q3", "nothing expires too soon", "A message that is dropped because it has expired had a time to live, which was "
+             "over by then, whatever the broker has been through since.", "CQ 4.2, 4.3", ("expiry", "ledger")),
         Rule("S1", "reference counts", "A reference count moves by one, is never negative, and at a clean end equals "
              "the number of queues that hold the message.", "MS I3, I28; CQ 10.1 (27)", ("references",)),
         Rule("S2", "flying decisions", "The store's decision on a write or remove is the one that the flying counter's "
              "table names for the value seen.", "MS 5.1, I11, I12", ("references",)),
-        Rule("S3", "valid_total_size", "A file's valid_total_size is the sum of its live records.", "MS I1", ("files",)),
-        Rule("S4", "locked files", "Nothing is written to a locked file but by the collector, and the collector writes "
-             "only to locked files.", "MS 6.4, 8, I15, I24", ("files",)),
-        Rule("S5", "contiguous offsets", "A record begins where the one before it in its file ended.", "MS 6.1, I7, I19",
-             ("files",)),
-        Rule("S6", "roll at the limit", "A file is left when it has reached the limit, not before and not later, but for a "
-             "large message that gets a file of its own and for a file that is mostly garbage.", "MS 6.1, I18", ("files",)),
+        Rule("S3", "valid_total_size", "A file's valid_total_size is the sum of its live records, and a combine moves "
+             "just these.", "MS I1, 8.4", ("files",)),
+        Rule("S4", "locked files", "A file is locked once at a time; nothing is written to a locked one but by the "
+             "collector, and the collector writes to no other.", "MS 6.4, 8, I15, I24", ("files",)),
+        Rule("S5", "contiguous offsets", "A record begins where the one before it in its file ended, and a compaction "
+             "copies as many bytes as it says.", "MS 6.1, 8.7, I7, I19", ("files",)),
+        Rule("S6", "roll at the limit", "A file is opened before it is written, and left once, when it has reached the "
+             "limit, not before and not later, but for a large message that gets a file of its own and for a file that is mostly garbage.", "MS 6.1, I18", ("files",)),
         Rule("S7", "true triggers", "A flush writes what was appended since the last one, for the reason it names.",
              "MS 6.1, 7.1; TF 3d (S3)", ("files",)),
-        Rule("S8", "truncation waits", "A file is cut after compaction when every reader has left that began before the "
-             "records had their new places.", "MS 8.7, I25", ("files",)),
+        Rule("S8", "truncation waits", "A file is cut to what its compaction made of it, when every reader has left that "
+             "began before the records had their new places.", "MS 8.7, I25", ("files",)),
         Rule("S9", "no garbage is left", "A store in which nothing happened for a minute before its clean end is not mostly "
              "garbage.", "MS 8.1, 8.6; 15.2 (38)", ("garbage",)),
         Rule("E1", "state as it was told", "After recovery and at a clean stop a queue has as many messages, a store as many "
