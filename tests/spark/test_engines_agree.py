@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from tests.support.trace_model import consistent_trace
 from tests.support.trace_plants import PLANTS
+from tests.support.trace_writer import write_trace
 from warrenmq.replay import engine, replay
+from warrenmq.trace.segment import decode_header, encode_header
 
 pytest.importorskip("pyspark")
 pytestmark = pytest.mark.spark
@@ -47,3 +50,21 @@ def test_they_measure_the_same(spark, clean_trace):
     assert sorted(ours.rare) == sorted(theirs.rare)
     assert ours.delays == theirs.delays
     assert ours.bodies == theirs.bodies
+
+
+def test_they_agree_on_copies_missing_files_and_later_versions(spark, tmp_path):
+    folder = tmp_path / "trace"
+    folder.mkdir()
+    for name, content in write_trace(consistent_trace(3, 60), piece=20, a_file=8).items():
+        (folder / name).write_bytes(content)
+    first, gone, *_, last = sorted(folder.glob("*.wtr"))
+    (folder / "copy.wtr").write_bytes(first.read_bytes())
+    gone.unlink()
+    (folder / "notes.wtr").write_text("remember the milk")
+    header, end = decode_header(memoryview(last.read_bytes()))
+    last.write_bytes(encode_header(header | {"v": 99}) + last.read_bytes()[end:])
+    found = replay(folder, engine="spark", picture=False).result
+    assert found.verdict == "indeterminate"
+    assert {row.what for row in found.missing} >= {"copy", "missing file", "missing rows", "no header", "newer version"}
+    agree(found, engine.replay(folder))
+    assert found.missing == engine.replay(folder).missing

@@ -237,6 +237,7 @@ def _run(files: list[FileIndex]) -> Run:
     slabs = [file for file in files if file.slabs is not None]
     header: dict[str, Any] = (segments or slabs)[0].header or {}
     run = Run(*(header[key] for key in ("run", "node", "pid", "boot", "wall_ns", "mono_ns", "v")))
+    run.version = max((file.header or {})["v"] for file in files)
     for file in segments:
         run.actors |= file.actors
         run.kinds |= file.kinds
