@@ -13,6 +13,8 @@ from warrenmq.replay.replayed import Replayed
 
 SHOWN = 3
 """Findings of a rule that are printed; the rest is counted."""
+MISSING = 10
+"""Actors of whom rows are missing that are printed."""
 
 
 def print_summary(replayed: Replayed, out: TextIO | None = None) -> None:
@@ -32,8 +34,19 @@ def summary_lines(replayed: Replayed) -> list[str]:
         for rule in replayed.rules
     ]
     lines += _findings("violated", result.violations, result)
-    lines += _findings("undecided", result.indeterminate, None)
+    lines += _findings("undecided", [finding for finding in result.indeterminate if finding.rows], None)
+    lines += _without_rows([finding for finding in result.indeterminate if not finding.rows])
     return [*lines, *_missing(result), verdict_line(replayed)]
+
+
+def _without_rows(findings: list[Finding]) -> list[str]:
+    """What cannot be decided because rows are missing: a line for each that misses them, with the rules."""
+    rules: dict[tuple[str, str], list[str]] = {}
+    for finding in findings:
+        rules.setdefault((finding.subject, finding.text), []).append(finding.rule)
+    lines = [f"undecided  {' '.join(those)}  {subject}: {text}" for (subject, text), those in rules.items()]
+    more = [f"undecided  and {len(lines) - MISSING:,} more that miss rows (--json lists all)"] if len(lines) > MISSING else []
+    return lines[:MISSING] + more
 
 
 def _missing(result: Result) -> list[str]:

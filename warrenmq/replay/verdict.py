@@ -63,7 +63,8 @@ def _undecided(machines: Iterable[Machine], catalog: Catalog, world: World) -> I
             reads = [by_name[name].events for name in rule.machines]
             # An actor of whom nothing at all is known may have been anything.
             if not events or any(not each or each & events for each in reads):
-                yield Finding(rule.id, f"actor {world.name(who)}", missing, (), FOREVER, (who,))
+                subject = f"run {run.name}" if who[1] == STRANGER else f"actor {world.name(who)}"
+                yield Finding(rule.id, subject, missing, (), FOREVER, (who,))
 
 
 def _events_of_kinds(world: World) -> dict[str, frozenset[int]]:
@@ -82,7 +83,7 @@ def _kind(world: World, who: Who) -> str:
 
 def _missing(coverage: Coverage) -> str:
     if coverage.actor == STRANGER:
-        return "parts of this run, or the run before it, are missing: there may have been actors of whom nothing is known"
+        return "parts of it, or the run before it, are missing: there may have been actors of whom nothing is known"
     gaps = [f"{first} to {last}" if first < last else f"{first}" for first, last in coverage.missing]
     if not coverage.end_known:
         gaps.append(f"perhaps some after {coverage.last_seq}")
