@@ -102,6 +102,19 @@ def test_many_traces_at_once(tmp_path):
     watcher.watch.close()
 
 
+def test_a_watch_that_comes_late_sees_all_at_once(tmp_path):
+    runs = side_by_side([*(planted(plant) for _, plant, _ in PLANTS[::6]), consistent_trace(1)])
+    for run in runs:
+        run.closed = True
+    for _ in grow(tmp_path / "trace", runs, 1):
+        pass
+    watcher = Watcher(tmp_path / "trace", tmp_path / "checkpoint")
+    while watcher.look():
+        pass
+    assert watcher.violations() == replayed(tmp_path / "trace") != []
+    watcher.watch.close()
+
+
 def test_a_watch_ends_with_the_trace_and_says_what_is_in_flight(tmp_path):
     runs = consistent_trace(1)[:1]
     runs[0].closed = True

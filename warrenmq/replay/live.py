@@ -236,14 +236,18 @@ class Live:
         state = self.store.load(name, key)
         if state is None:
             return []
-        findings = [
-            finding
-            for finding in self._machines[name].finish(key, state, world).findings
-            if finding.rule != "S1" or finding.t < FOREVER or finding.rows[0][0] in self._ended
-        ]
+        findings = self._decidable(self._machines[name].finish(key, state, world).findings)
         if not all(stands(finding, world) for finding in findings):
             self._pending.add((name, key))
         return findings
+
+    def _decidable(self, findings: list[Finding]) -> list[Finding]:
+        """Without what compares a run's end before the ledgers have told of it."""
+        return [
+            finding
+            for finding in findings
+            if finding.rule != "S1" or finding.t < FOREVER or finding.rows[0][0] in self._ended
+        ]
 
     def _end(self, number: int, world: World) -> list[Finding]:
         """What only the end of a run decides: S1 and E1; then its keys go."""
@@ -256,7 +260,7 @@ class Live:
                 if name in _OF_RUNS and key[0] != number:
                     continue
                 outcome = machine.finish(key, self.store.load(name, key), world)
-                findings += outcome.findings
+                findings += self._decidable(outcome.findings)
                 figures.update({each: n for each, n in outcome.figures.items() if each[0] == STATE and each[1] == number})
                 for to, fact_key, fact in outcome.facts:
                     if fact[0][0] == number:

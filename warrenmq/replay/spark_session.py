@@ -4,7 +4,8 @@ Rules, each learnt the hard way:
 
 - `builder.master(...)` in code silently overrides `spark-submit --master`, so a master is set only when this
   process itself starts Spark.  Under spark-submit, Spark Connect, Databricks or inside a notebook nothing is set.
-- Local workers must run this interpreter: without PYSPARK_PYTHON they are whatever `python3` is on PATH.
+- Workers must run this interpreter, here or at the same place on their machines: without PYSPARK_PYTHON they are whatever
+  `python3` is on PATH, and so is the process that plans a data source beside the driver.
 - `-XX:TieredStopAtLevel=1 -XX:+UseSerialGC` halves the start-up of a short run and slows a long one down.
 - Only the public DataFrame API anywhere in this package (no `sparkContext`, `_jvm`, `.rdd`): the rest does not
   exist on Spark Connect and Databricks serverless.
@@ -88,8 +89,8 @@ def spark_session(
     scratch = Path(tempfile.mkdtemp(prefix="warrenmq-spark-"))
     try:
         conf = _driver_conf(scratch, short=short, memory=memory)
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         if master.startswith("local"):
-            os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
             conf |= _local_conf(scratch, partitions)
         for key, value in conf.items():
             builder = builder.config(key, value)

@@ -86,11 +86,15 @@ def watch(
         raise CallerError("a watch keeps its state where it prints, so it cannot run through Spark Connect.")
     place = os.path.join(os.path.abspath(checkpoint), "spark")
     done = taken_by.progress
-    if (done is not None) != os.path.isdir(place) or not isinstance(done, int | None):
-        raise CallerError(f"{checkpoint} is the checkpoint of the other engine, or half of one; say another --checkpoint.")
+    refusal = CallerError(f"{checkpoint} is the checkpoint of the other engine, or half of one; say another --checkpoint.")
+    if done is not None and not (isinstance(done, int) and os.path.isdir(place)):
+        raise refusal
 
     def take(frame: DataFrame, number: int) -> None:
-        if taken_by.progress is None or number > taken_by.progress:
+        last = -1 if taken_by.progress is None else int(taken_by.progress)
+        if number > last + 1:
+            raise refusal
+        if number > last:
             taken_by.take([pickle.loads(bytes(row["told"])) for row in frame.collect()], number)  # noqa: S301 - our tasks'
 
     spark.dataSource.register(ToldSource)
