@@ -329,6 +329,18 @@ def test_clients_that_do_not_know_server_sent_cancels_get_none(broker):
     assert channel.consume("q", consumer_tag="c") == "c"
 
 
+def test_a_consumer_of_a_deleted_queue_is_cancelled_even_if_another_one_has_its_name_by_now(client):
+    for number in range(1, 20):
+        deleter, consumer = client.open(2 * number - 1), client.open(2 * number)
+        deleter.declare("q")
+        consumer.consume("q", consumer_tag="c")
+        deleter.send(Queue.Delete(queue="q"), Queue.Declare(queue="q"))
+        assert consumer.next(Basic.Cancel).consumer_tag == "c"
+        deleter.next(Queue.DeleteOk)
+        deleter.next(Queue.DeclareOk)
+        assert deleter.call(Queue.Delete(queue="q", if_unused=True), Queue.DeleteOk).message_count == 0
+
+
 def test_a_consumer_survives_a_crash_of_its_queue(channel, broker):
     channel.declare("q", durable=True)
     channel.call(Confirm.Select(), Confirm.SelectOk)

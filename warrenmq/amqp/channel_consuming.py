@@ -1,7 +1,7 @@
 """basic.consume, cancel, deliver, get and qos (rabbit_channel).
 
-A consumer is known to the client by its tag, to its queue by a number.  When the queue's process is gone, its consumers are
-made again with the queue that has the name now, as a restarted one has; where there is none, or it will not have them,
+A consumer is known to the client by its tag, to its queue by a number.  When the queue's process has crashed, its consumers are
+made again with the one that was restarted; where there is none, or it will not have them, or where the queue was deleted,
 the client gets basic.cancel, if it said that it knows this method.
 """
 
@@ -126,14 +126,14 @@ class ChannelConsuming:
         if all(each.ref is not consumer.ref for each in self._consumers.values()):
             self._server.demonitor(self._monitors.pop(consumer.ref))
 
-    def queue_down(self, queue: ActorRef[Any]) -> None:
-        """A queue's process has ended."""
+    def queue_down(self, queue: ActorRef[Any], *, deleted: bool) -> None:
+        """A queue's process has ended; one that was deleted has no successor, whoever has its name by now."""
         if self._monitors.pop(queue, None) is None:
             return
         for consumer in [each for each in self._consumers.values() if each.ref is queue]:
             del self._consumers[consumer.tag]
             try:
-                if consumer.parameters.arguments.get("x-cancel-on-ha-failover") is True:
+                if deleted or consumer.parameters.arguments.get("x-cancel-on-ha-failover") is True:
                     raise self._access.not_found("queue", consumer.queue)
                 self._access.queue(consumer.queue)
                 self._subscribe(consumer.queue, consumer.parameters)

@@ -58,7 +58,7 @@ from warrenmq.amqp.frames import METHOD
 from warrenmq.errors import Error
 from warrenmq.log import Log
 from warrenmq.runtime import Server, Stop
-from warrenmq.runtime.messages import Down
+from warrenmq.runtime.messages import NORMAL, Down
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -159,7 +159,7 @@ class ChannelProcess(Server):
         """A queue that is consumed from has ended, or time has passed."""
         match message:
             case Down() if message.ref is not None and not self._writer.closing:
-                self._consuming.queue_down(message.ref)
+                self._consuming.queue_down(message.ref, deleted=message.reason == NORMAL)
             case Tick():
                 self._tick_armed = False
                 self._guarded(self._check_timeout)
