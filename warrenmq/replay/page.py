@@ -48,6 +48,9 @@ p { margin: 0; }
 .plots .wide { grid-column: 1 / -1; }
 @media (max-width: 900px) { .plots { grid-template-columns: minmax(0, 1fr); } }
 .scroll { overflow-x: auto; }
+details.card { margin-top: 8px; }
+details summary { cursor: pointer; }
+details pre { overflow-x: auto; font-size: 12px; margin: 8px 0 0; }
 table { border-collapse: collapse; width: 100%; font-size: 14px; }
 th { text-align: left; font-weight: 600; color: var(--soft); font-size: 13px; }
 th, td { padding: 6px 14px 6px 0; border-bottom: 1px solid var(--line); vertical-align: top; }
