@@ -1,0 +1,90 @@
+"""`warrenmq trace watch` in one process: lines, exit status, checkpoints, and what is no trace."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import warrenmq
+from tests.support.live_trace import grow
+from tests.support.trace_plants import PLANTS
+from tests.support.trace_union import planted
+from warrenmq.cli import main
+
+
+@pytest.fixture(autouse=True)
+def _no_pause(monkeypatch):
+    monkeypatch.setattr("warrenmq.replay.watch.INTERVAL", 0)
+
+
+@pytest.fixture
+def broken(tmp_path):
+    """A trace with one violation of R1, whose runs have all ended."""
+    runs = planted(next(plant for rule, plant, _ in PLANTS if rule == "R1"))
+    for run in runs:
+        run.closed = True
+    for _ in grow(tmp_path / "trace", runs, 1):
+        pass
+    return str(tmp_path / "trace")
+
+
+def watched(capsys, *arguments):
+    status = main(["trace", "watch", *arguments, "--engine", "python", "--until-closed"])
+    return status, capsys.readouterr()
+
+
+def test_of_a_broker_that_did_nothing_wrong_there_is_only_the_end(tmp_path, capsys):
+    with warrenmq.open(tmp_path / "data", trace=tmp_path / "trace") as broker:
+        jobs = broker.declare_queue("jobs")
+        jobs.publish_many([b"one", b"two", b"three"]).result(5)
+        with jobs.consume(prefetch=1) as consumer:
+            consumer.get(5).ack()
+    status, said = watched(capsys, str(tmp_path / "trace"), "--json")
+    (end,) = map(json.loads, said.out.splitlines())
+    assert status == 0
+    assert (end["event"], end["violations"], end["waiting"]) == ("end", 0, 0)
+    assert end["in_flight"] == 2
+    assert end["events"] > 10
+
+
+def test_a_violation_is_a_line_and_the_exit_status(broken, capsys):
+    status, said = watched(capsys, broken)
+    (line,) = said.out.splitlines()
+    assert status == 1
+    assert line.startswith("violated R1 supervisor ")
+    assert "1 violations" in said.err
+
+
+def test_a_watch_that_goes_on_prints_nothing_again(broken, tmp_path, capsys):
+    again = [broken, "--json", "--checkpoint", str(tmp_path / "checkpoint")]
+    status, said = watched(capsys, *again)
+    assert [json.loads(line)["event"] for line in said.out.splitlines()] == ["violation", "end"]
+    status, said = watched(capsys, *again)
+    assert [json.loads(line)["event"] for line in said.out.splitlines()] == ["end"]
+    assert status == 1, "what was found is found"
+
+
+def test_what_is_no_trace_is_one_sentence(tmp_path, capsys):
+    status, said = watched(capsys, str(tmp_path))
+    assert status == 2
+    assert said.err.count("\n") == 1
+    assert "is no trace" in said.err
+
+
+def test_two_watches_cannot_share_a_checkpoint(broken, tmp_path, capsys):
+    from warrenmq.replay.watch import Watch
+
+    taken_by = Watch(str(tmp_path / "checkpoint"))
+    taken_by.take([], {})
+    status, said = watched(capsys, broken, "--checkpoint", str(tmp_path / "checkpoint"))
+    taken_by.close()
+    assert status == 2
+    assert "another watch" in said.err
+
+
+def test_a_checkpoint_that_is_none_is_refused(broken, tmp_path, capsys):
+    (tmp_path / "watch.sqlite").write_bytes(b"no database at all" * 100)
+    status, said = watched(capsys, broken, "--checkpoint", str(tmp_path))
+    assert status == 2
+    assert "cannot be used" in said.err
