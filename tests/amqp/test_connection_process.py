@@ -497,6 +497,22 @@ def test_a_connection_that_is_closed_has_given_everything_back(node, client):
     assert living(node, "ChannelProcess") == []
 
 
+def test_what_one_channel_gives_back_goes_to_no_other_of_a_connection_that_closes(node, client):
+    client.channel(1)
+    client.channel(2)
+    client.method(Queue.Declare(queue="q"), 1)
+    client.next(Queue.DeclareOk)
+    client.send(published())
+    client.method(Basic.Get(queue="q"), 1)
+    client.next(Basic.GetOk)
+    client.method(Basic.Consume(queue="q", consumer_tag="c", no_ack=True), 2)
+    client.sleep(0.1)
+    client.received().clear()
+    client.method(Connection.Close(200, "bye", 0, 0))
+    client.next(Connection.CloseOk)
+    assert node.broker.queue("q").info().ready == 1
+
+
 def test_a_connection_that_is_lost_has_given_everything_back(node, client):
     client.channel(1)
     client.method(Queue.Declare(queue="mine", exclusive=True), 1)

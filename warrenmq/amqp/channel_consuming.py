@@ -193,6 +193,12 @@ class ChannelConsuming:
 
     # -- the end
 
+    def stop(self) -> None:
+        """Have the queues deliver nothing more."""
+        for consumer in self._consumers.values():
+            with suppress(ActorDeadError):
+                self._server.call(consumer.ref, Cancel(consumer.id, []), timeout=None)
+
     def release(self) -> None:
         """Have the queues take back what is unacked, and forget the consumers; they have when this returns."""
         holders = [*self._consumers.values(), *self._getters.values(),

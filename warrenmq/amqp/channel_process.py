@@ -51,6 +51,7 @@ from warrenmq.amqp.context import (
     ConnectionClosing,
     ConnectionContext,
     Frames,
+    StopConsuming,
     Writable,
 )
 from warrenmq.amqp.errors import PRECONDITION_FAILED, AmqpError
@@ -146,6 +147,9 @@ class ChannelProcess(Server):
     def handle_call(self, request: Any, sender: From) -> Any:
         """The connection closes, or another channel asks."""
         match request:
+            case StopConsuming():
+                self._consuming.stop()
+                return None
             case ConnectionClosing():
                 self._release()
                 sender.reply(None)

@@ -13,7 +13,7 @@ from pykka import ActorDeadError, Timeout
 
 from warrenmq.actors.vhost_messages import DeleteQueue
 from warrenmq.amqp.codec import decode_method, ids
-from warrenmq.amqp.context import ConnectionClosing, ConnectionContext, Frames, Writable
+from warrenmq.amqp.context import ConnectionClosing, ConnectionContext, Frames, StopConsuming, Writable
 from warrenmq.amqp.errors import CHANNEL_ERROR, NOT_ALLOWED, UNEXPECTED_FRAME, AmqpError
 from warrenmq.amqp.frames import METHOD, OVERHEAD
 from warrenmq.log import Log
@@ -114,14 +114,15 @@ class Channels:
     def close_all(self) -> None:
         """Have all channels give back what is unacked, and end."""
         self.flush()
-        for ref in [*self._refs.values(), *self._leaving]:
-            try:
-                self._owner.call(ref, ConnectionClosing(), timeout=PATIENCE)
-            except ActorDeadError:  # it has ended already
-                continue
-            except Timeout:
-                log.warning("a channel did not close in time and is given up", connection=self._context.name)
-                self._context.broker.runtime.kill(ref)
+        for request in (StopConsuming(), ConnectionClosing()) if len(self._refs) > 1 else (ConnectionClosing(),):
+            for ref in [*self._refs.values(), *self._leaving]:
+                try:
+                    self._owner.call(ref, request, timeout=PATIENCE)
+                except ActorDeadError:  # it has ended already
+                    continue
+                except Timeout:
+                    log.warning("a channel did not close in time and is given up", connection=self._context.name)
+                    self._context.broker.runtime.kill(ref)
         self._leaving.update(dict.fromkeys(self._refs.values()))
         self._refs.clear()
         self.blocked.clear()

@@ -1,7 +1,7 @@
 """What a channel is given of its connection, and what the two say to each other.
 
     connection ─ Frames, Writable ──────────────────────────────► channel
-               ─ ConnectionClosing (call) ──────────────────────►
+               ─ StopConsuming, ConnectionClosing (calls) ──────►
                ◄ ChannelClosed, ChannelFailed, ChannelBlocked ───
 
 A channel writes its own bytes to the transport.  Source: rabbit_reader, rabbit_channel.
@@ -77,6 +77,11 @@ class Frames:
 @dataclass(slots=True)
 class Writable:
     """io -> connection -> channel: what waited to be sent is below the low-water mark again."""
+
+
+@dataclass(slots=True)
+class StopConsuming:
+    """Call: the connection closes; nothing more may be delivered, or what other channels give back would go to this one."""
 
 
 @dataclass(slots=True)
