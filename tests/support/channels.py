@@ -199,6 +199,7 @@ class TestChannel:
                 with suppress(ActorDeadError):
                     me.call(queue, ChannelClosed(self.ref), None)
 
+        self.alive = False  # a queue may hand on what it gets back before it has answered
         self._do(tell)
         self.runtime.stop_actor(self.ref)
         self._forget()
