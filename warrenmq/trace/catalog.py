@@ -253,7 +253,8 @@ def _run(files: list[FileIndex]) -> Run:
     run.lossy = any(file.lossy for file in slabs)
     last = segments[-1].footer if segments else None
     run.closed = last is not None and bool(last["closed"])
-    damaged = any(not found.at_end or file is not segments[-1] for file in segments for found in file.damage)
+    # a torn tail too: the slab file has the rows that were being written, but who knows whose others were in it
+    damaged = any(file.damage for file in segments) or any(file.footer is None for file in segments[:-1])
     damaged = damaged or any(
         file.footer is not None and file.footer["rows"] != sum(frame.rows for frame in file.frames)
         for file in segments
