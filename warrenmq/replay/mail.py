@@ -24,8 +24,8 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from warrenmq.replay.machines import Finding, Key, Machine, Outcome
-from warrenmq.replay.world import World
-from warrenmq.trace.catalog import Chunk
+from warrenmq.replay.world import Who, World
+from warrenmq.trace.catalog import STRANGER, Chunk
 from warrenmq.trace.events import Ev
 from warrenmq.trace.index import Row
 
@@ -137,13 +137,16 @@ class Mail(Machine):
             )
         for send, (actor, t, seq) in state.waiting.items():
             text = f"was received by {world.name((run, actor))}, but there is no such row"
+            needs: tuple[Who, ...] = ((run, sender),)
+            if world.ends_unproven((run, sender), send):
+                needs = (*needs, (run, STRANGER))
             finding = Finding(
                 "T2",
                 self._subject(world, run, sender, send),
                 text,
                 ((run, actor, abs(seq)),),
                 t,
-                ((run, sender),),
+                needs,
             )
             outcome.findings.append(finding)
         outcome.figures["messages between actors", "in flight at the end"] = len(state.sent)

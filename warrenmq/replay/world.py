@@ -149,6 +149,12 @@ class World:
         coverage = self.coverage.get(who)
         return coverage.known_until if coverage is not None else NEVER
 
+    def ends_unproven(self, who: Who, seq: int) -> bool:
+        """A row beyond the actor's last one, in a run that was killed: its file may have been cut between two frames."""
+        coverage = self.coverage.get(who)
+        run = self.runs[who[0]]
+        return coverage is None or (seq > coverage.last_seq and not coverage.stopped and not run.closed)
+
     def landmark(self, who: Who) -> Landmarks:
         return self.landmarks.get(who) or Landmarks()
 
