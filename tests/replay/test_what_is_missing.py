@@ -10,15 +10,19 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.simulated import EVERY_KIND, SimulatedHost
 from tests.support.trace_model import consistent_trace
 from tests.support.trace_plants import PLANTS
 from tests.support.trace_writer import RunRows, write_trace
+from warrenmq.broker import Broker
 from warrenmq.replay.engine import Result, replay_memory
 from warrenmq.trace.block import next_frame
 from warrenmq.trace.reader import NotATrace
+from warrenmq.trace.recorder import Recorder
 from warrenmq.trace.segment import decode_header
 
 STEPS = 40
@@ -125,3 +129,39 @@ def test_a_violated_trace_with_something_gone_shows_no_other_violation(number: i
     result = damaged(planted, what, random.Random(dice))
     if result is not None:
         assert {(finding.rule, finding.subject) for finding in result.violations} <= whole
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_what_is_left_of_a_brokers_trace_is_neither_violated_nor_fine(seed: int) -> None:
+    """Three runs under simulation, the second one killed, in small files."""
+    host = SimulatedHost(seed, EVERY_KIND[3 * seed])
+    for boot in (1, 2, 3):
+        host.runs += 1
+        recorder = Recorder(host.sink, run=f"{boot:06d}", boot=boot, clock=host.sim, segment_bytes=6_000)
+        broker = Broker("/data", host.settings, host.sim, host.disk, host.memory, recorder)
+        queues = [broker.declare_queue(name) for name in ("a", "b")]
+        for number in range(60):
+            queue = queues[number % 2]
+            queue.publish(b"m" * (number % 3 * 1_000), persistent=number % 5 > 0).result(10)
+            if number % 4 and (message := queue.get(0)) is not None:
+                message.ack()
+        if boot == 2:
+            host.crash(power_cut=bool(seed))
+        else:
+            broker.close()
+    whole = dict(host.sink.files())
+    host.close()
+    events = replay_memory(whole).figures["events"]
+    for dice in range(30):
+        rng, files = random.Random(dice), dict(whole)
+        for _ in range(rng.randrange(1, 4)):
+            if files:
+                rng.choice(DAMAGE)(files, rng)
+        try:
+            result = replay_memory(files)
+        except NotATrace:
+            continue
+        assert result.violations == [], dice
+        boots = [run.boot for run in result.catalog.runs]
+        if result.figures["events"] < events and (len(boots) == 3 or boots == [1, 3]):
+            assert result.verdict == "indeterminate", dice
