@@ -165,7 +165,7 @@ def test_get_waits_as_long_as_it_is_told(broker: warrenmq.Broker) -> None:
 def test_a_redeclare_must_ask_for_what_is_there(broker: warrenmq.Broker) -> None:
     broker.declare_queue("q")
     broker.declare_queue("q")
-    with pytest.raises(warrenmq.PreconditionFailed, match="'q'.*cannot be declared again with another durable"):
+    with pytest.raises(warrenmq.PreconditionFailed, match=r"'q'.*cannot be declared again with another durable"):
         broker.declare_queue("q", durable=False)
     with pytest.raises(warrenmq.AccessRefused, match="amq"):
         broker.declare_queue("amq.mine")

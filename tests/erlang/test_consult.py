@@ -36,7 +36,6 @@ CASES = {
     "<<256>>.": BadTerm,
     "<<a>>.": BadTerm,
     "<<1/utf8>>.": BadTerm,
-    "<<1/utf8>>.": BadTerm,
     "<<1": BadTerm,
     "#{a}.": BadTerm,
     "#{[] => 1}.": BadTerm,
