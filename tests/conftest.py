@@ -22,6 +22,14 @@ settings.register_profile("explore", deadline=None, max_examples=1_000, print_bl
 settings.load_profile("steady")
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config, items):
+    """Where tests are shared out over processes, a file stays together, and so do all that need Spark: one JVM is enough."""
+    if config.pluginmanager.hasplugin("xdist"):
+        for item in items:
+            item.add_marker(pytest.mark.xdist_group("spark" if item.path.parent.name == "spark" else str(item.path)))
+
+
 @pytest.fixture(autouse=True)
 def _logs_go_where_they_went():
     """The command line has logs go to the stderr that a test has just then."""
