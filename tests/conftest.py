@@ -22,12 +22,16 @@ settings.register_profile("explore", deadline=None, max_examples=1_000, print_bl
 settings.load_profile("steady")
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(config, items):
-    """Where tests are shared out over processes, a file stays together, and so do all that need Spark: one JVM is enough."""
-    if config.pluginmanager.hasplugin("xdist"):
-        for item in items:
-            item.add_marker(pytest.mark.xdist_group("spark" if item.path.parent.name == "spark" else str(item.path)))
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """Over several processes a file stays together, and so do all files that need Spark: one JVM is enough."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class ByFile(LoadFileScheduling):
+        def _split_scope(self, nodeid):
+            return "tests/spark" if nodeid.startswith("tests/spark/") else super()._split_scope(nodeid)
+
+    return ByFile(config, log)
 
 
 @pytest.fixture(autouse=True)

@@ -20,4 +20,4 @@ import project_venv  # noqa: E402
 if __name__ == "__main__":
     python = project_venv.ensure("test", extra="all", group="dev")
     node_client.ensure()
-    sys.exit(project_venv.run(python, "-m", "pytest", "-n", "logical", "--maxprocesses=4", "--dist=loadgroup", *sys.argv[1:], cwd=ROOT))
+    sys.exit(project_venv.run(python, "-m", "pytest", "-n", "logical", "--maxprocesses=4", "--dist=loadfile", *sys.argv[1:], cwd=ROOT))
