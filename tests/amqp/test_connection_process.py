@@ -14,6 +14,7 @@ from pamqp.commands import Basic, Channel, Confirm, Connection, Queue
 
 from tests.support.amqp_connections import EVERYTHING, SimulatedClient, SimulatedNode
 from warrenmq.actors.alarm import RABBIT_ALARM
+from warrenmq.amqp.channel_methods import ChannelMethods
 from warrenmq.amqp.connection_messages import ForceClose
 from warrenmq.amqp.frames import HEARTBEAT_FRAME
 from warrenmq.amqp.handshake import PROTOCOL_HEADER
@@ -217,15 +218,60 @@ def test_there_are_as_many_channels_as_was_agreed(node):
     assert client.closed() == (530, said)
 
 
-def test_a_crashing_channel_closes_its_connection_and_no_other(node, client):
+def test_a_crashing_channel_takes_down_only_itself(node, client):
     other = node.opened()
-    other.channel(1)
+    for connection, number in ((other, 1), (client, 1), (client, 2)):
+        connection.channel(number)
+    client.method(Queue.Declare(queue="q", exclusive=True), 1)
+    client.next(Queue.DeclareOk)
+    client.send(published(channel=1))
+    client.sleep(0.1)  # another channel may be quicker
+    client.method(Basic.Get(queue="q"), 2)
+    client.next(Basic.GetOk)
+    client.sleep(0.1)
+    client.received().clear()  # its content
+    node.sim.kill(living(node, "ChannelProcess")[2])
+    number, close = client.next(Channel.Close)
+    assert (number, close.reply_code, close.reply_text) == (2, 541, "INTERNAL_ERROR")
+
+    client.send(published(channel=2))  # the client did not know yet
+    client.method(Channel.Close(200, "", 0, 0), 2)
+    assert client.next(Channel.CloseOk)[0] == 2
+    client.method(Channel.CloseOk(), 2)
+    client.channel(2)
+    client.sleep(0.1)  # the queue hears of the end on a way of its own
+    client.method(Basic.Get(queue="q"), 2)
+    _, got = client.next(Basic.GetOk)
+    assert got.redelivered
+    client.sleep(0.1)
+    client.received().clear()
+    for connection in (client, other):
+        connection.method(Queue.Declare(queue=""), 1)
+        connection.next(Queue.DeclareOk)
+
+
+def test_a_mistake_in_a_channel_s_code_takes_down_only_that_channel(client, monkeypatch):
     client.channel(1)
     client.channel(2)
-    node.sim.kill(living(node, "ChannelProcess")[1])
-    assert client.closed() == (541, "INTERNAL_ERROR")
-    other.method(Queue.Declare(queue="q"), 1)
-    other.next(Queue.DeclareOk)
+    before = client.transport.handled_bytes
+    with monkeypatch.context() as broken:
+        broken.setattr(ChannelMethods, "handle", lambda *_: 1 / 0)
+        declare = pamqp_frame.marshal(Queue.Declare(queue="q"), 1)
+        client.send(declare * 300)  # more than are handed on at a time
+        number, close = client.next(Channel.Close)
+    assert (number, close.reply_code) == (1, 541)
+    assert client.transport.handled_bytes - before == 300 * len(declare)
+    client.method(Queue.Declare(queue="q"), 2)
+    client.next(Queue.DeclareOk)
+
+
+def test_a_crashed_channel_counts_until_its_client_has_understood(node):
+    client = node.opened(channel_max=1)
+    client.channel(1)
+    node.sim.kill(living(node, "ChannelProcess")[0])
+    client.next(Channel.Close)
+    client.method(Channel.Open(), 2)
+    assert client.closed()[0] == 530
 
 
 def living(node: SimulatedNode, kind: str) -> list[Any]:

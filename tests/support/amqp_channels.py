@@ -16,7 +16,7 @@ from warrenmq.amqp.context import (
     ChannelFailed,
     ConnectionClosing,
     ConnectionContext,
-    Frames,
+    Intake,
 )
 from warrenmq.amqp.frames import Frame, FrameCutter
 from warrenmq.amqp.transport import Peer
@@ -121,6 +121,7 @@ class Client:
         self.context = ConnectionContext(broker, self.user, frame_max, capabilities or {"consumer_cancel_notify": True},
                                          self.transport, self.connection, "127.0.0.1:50000 -> 127.0.0.1:5672")  # fmt: skip
         self.refs: dict[int, ActorRef[Any]] = {}
+        self.intake = Intake(self.transport)
         self._cutter = FrameCutter(1 << 24)
         self.arrivals: list[tuple[int, Any]] = []
         """Everything that was received, of all channels in one order."""
@@ -140,7 +141,7 @@ class Client:
     def send(self, number: int, data: bytes) -> None:
         """Have bytes arrive in one read."""
         frames = FrameCutter(1 << 24).feed(data)
-        self.runtime.cast(self.refs[number], Frames(frames, len(data)))
+        self.runtime.cast(self.refs[number], self.intake.give(frames, len(data)))
 
     def told(self) -> list[Any]:
         """What the channels told their connection."""

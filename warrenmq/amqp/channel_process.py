@@ -198,7 +198,7 @@ class ChannelProcess(Server):
             self._writer.flush()
             self._arm_tick()
         finally:
-            self._context.transport.handled(message.size)
+            message.intake.handled(message.size)
 
     def method(self, method: Method) -> None:
         """A method without content."""

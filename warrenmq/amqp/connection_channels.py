@@ -2,6 +2,10 @@
 
 Frames of one read are handed on together, one cast a channel.  A number is free again when the client's channel.close has
 been seen by the channel (ChannelClosed) or its channel.close-ok here, whichever of the two ends this channel.
+
+RabbitMQ closes the connection when one of its channels crashes.  Here only the channel closes: a crash is a defect of ours
+and has left nothing behind, for the queues take back what a dead channel held, and the bytes that it was handed and did
+not deal with are known (Intake).
 """
 
 from __future__ import annotations
@@ -12,9 +16,9 @@ from pamqp.commands import Channel
 from pykka import ActorDeadError, Timeout
 
 from warrenmq.actors.vhost_messages import DeleteQueue
-from warrenmq.amqp.codec import decode_method, ids
-from warrenmq.amqp.context import ConnectionClosing, ConnectionContext, Frames, StopConsuming, Writable
-from warrenmq.amqp.errors import CHANNEL_ERROR, NOT_ALLOWED, UNEXPECTED_FRAME, AmqpError
+from warrenmq.amqp.codec import decode_method, encode_method, ids, make
+from warrenmq.amqp.context import ConnectionClosing, ConnectionContext, Intake, StopConsuming, Writable
+from warrenmq.amqp.errors import CHANNEL_ERROR, INTERNAL_ERROR, NOT_ALLOWED, UNEXPECTED_FRAME, AmqpError
 from warrenmq.amqp.frames import METHOD, OVERHEAD
 from warrenmq.log import Log
 from warrenmq.supervisors import start_child
@@ -27,6 +31,7 @@ if TYPE_CHECKING:
     from warrenmq.runtime import Server
 
 _OPEN = Channel.Open.index.to_bytes(4, "big")
+_CLOSE = Channel.Close.index.to_bytes(4, "big")
 _CLOSE_OK = Channel.CloseOk.index.to_bytes(4, "big")
 AT_ONCE = 128
 """Frames that a channel is given at a time: between two lots it looks whether its answers are read."""
@@ -45,8 +50,10 @@ class Channels:
         self._context = context
         self._channel_max = channel_max
         self._refs: dict[int, ActorRef[Any]] = {}
-        self._leaving: dict[ActorRef[Any], None] = {}
-        """Their numbers are free, but they have not ended yet."""
+        self._intakes: dict[ActorRef[Any], Intake] = {}
+        """Of all that have not ended, those too whose numbers are free already."""
+        self._crashed: dict[int, None] = {}
+        """Numbers whose channel.close has been sent: what comes is ignored until channel.close-ok."""
         self._batches: dict[int, list[Frame]] = {}
         self.blocked: dict[int, None] = {}
         """Numbers of channels without credit."""
@@ -57,6 +64,9 @@ class Channels:
     def add(self, frame: Frame) -> None:
         """Collect a frame for its channel, which channel.open starts; AmqpError."""
         number = frame.channel
+        if number in self._crashed:
+            self._ignore(frame)
+            return
         if number not in self._refs:
             self._start(frame)
         self._batches.setdefault(number, []).append(frame)
@@ -70,41 +80,55 @@ class Channels:
             for at in range(0, len(all_frames), AT_ONCE):
                 frames = all_frames[at : at + AT_ONCE]
                 size = sum(len(each.payload) for each in frames) + OVERHEAD * len(frames)
-                if not self._owner.cast(self._refs[number], Frames(frames, size)):
-                    self._context.transport.handled(size)  # it has just died; its Exit is on the way
+                ref = self._refs[number]
+                self._owner.cast(ref, self._intakes[ref].give(frames, size))
         self._batches.clear()
+
+    def _ignore(self, frame: Frame) -> None:
+        if frame.type == METHOD and frame.payload.startswith(_CLOSE_OK):
+            del self._crashed[frame.channel]
+        elif frame.type == METHOD and frame.payload.startswith(_CLOSE):
+            self._context.transport.write(encode_method(frame.channel, make(Channel.CloseOk)))
+        self._context.transport.handled(len(frame.payload) + OVERHEAD)
 
     def _start(self, frame: Frame) -> None:
         if frame.type != METHOD:
             raise AmqpError(UNEXPECTED_FRAME, "expected method frame, got non method frame instead")
         if not frame.payload.startswith(_OPEN):
             raise AmqpError(CHANNEL_ERROR, "expected 'channel.open'", *ids(decode_method(frame.payload)))
-        if len(self._refs) >= self._channel_max > 0:
-            why = f"number of channels opened ({len(self._refs)}) has reached the negotiated channel_max ({self._channel_max})"
+        taken = len(self._refs) + len(self._crashed)
+        if taken >= self._channel_max > 0:
+            why = f"number of channels opened ({taken}) has reached the negotiated channel_max ({self._channel_max})"
             raise AmqpError(NOT_ALLOWED, why)
         ref = start_child(self._owner, self._sup, frame.channel, self._owner.actor_ref, self._context)
         self._refs[frame.channel] = ref
+        self._intakes[ref] = Intake(self._context.transport)
         self._owner.link(ref)
 
     def forget(self, number: int, ref: ActorRef[Any]) -> None:
         """A channel is closed: another may have its number."""
         if self._refs.get(number) is ref:
             del self._refs[number]
-            self._leaving[ref] = None
             self.blocked.pop(number, None)
 
-    def ended(self, ref: ActorRef[Any]) -> bool:
-        """A linked actor has ended; whether it was a channel that nobody had closed."""
-        if ref in self._leaving:
-            del self._leaving[ref]
-            return False
+    def ended(self, ref: ActorRef[Any]) -> int | None:
+        """A linked actor has ended; the number of the channel that it was, if nobody had closed that."""
+        if ref not in self._intakes:
+            return None
+        self._intakes.pop(ref).abandon()
         number = next((number for number, each in self._refs.items() if each is ref), None)
-        if number is None:
-            return False
-        del self._refs[number]
-        self._batches.pop(number, None)
-        self.blocked.pop(number, None)
-        return True
+        if number is not None:
+            for frame in self._batches.pop(number, ()):
+                self._context.transport.handled(len(frame.payload) + OVERHEAD)
+            self.forget(number, ref)
+        return number
+
+    def close_crashed(self, number: int) -> None:
+        """Tell the client; the number is free when it has understood."""
+        self._crashed[number] = None
+        error = AmqpError(INTERNAL_ERROR)
+        close = make(Channel.Close, reply_code=error.code, reply_text=error.reply_text, class_id=0, method_id=0)
+        self._context.transport.write(encode_method(number, close))
 
     def writable(self) -> None:
         """The socket takes more again."""
@@ -115,7 +139,7 @@ class Channels:
         """Have all channels give back what is unacked, and end."""
         self.flush()
         for request in (StopConsuming(), ConnectionClosing()) if len(self._refs) > 1 else (ConnectionClosing(),):
-            for ref in [*self._refs.values(), *self._leaving]:
+            for ref in list(self._intakes):
                 try:
                     self._owner.call(ref, request, timeout=PATIENCE)
                 except ActorDeadError:  # it has ended already
@@ -123,7 +147,6 @@ class Channels:
                 except Timeout:
                     log.warning("a channel did not close in time and is given up", connection=self._context.name)
                     self._context.broker.runtime.kill(ref)
-        self._leaving.update(dict.fromkeys(self._refs.values()))
         self._refs.clear()
         self.blocked.clear()
 

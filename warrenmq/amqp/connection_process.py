@@ -7,7 +7,7 @@ heartbeat.py.  Here they are put to work:
     rabbit_alarm ─ResourceAlert──────────────► this ◄ChannelClosed, ChannelFailed, ChannelBlocked─ channels
 
 A connection is linked to its channels: when it ends, for whatever reason, they end, and what they had not acknowledged goes
-back to its queues.  A channel that crashes closes its connection with 541, as in RabbitMQ, and no other.
+back to its queues.  A channel that crashes is closed with 541; its connection and the other channels go on.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from warrenmq.amqp.connection_blocking import Blocking
 from warrenmq.amqp.connection_channels import Channels
 from warrenmq.amqp.connection_messages import Disconnected, ForceClose, Received
 from warrenmq.amqp.context import ChannelBlocked, ChannelClosed, ChannelFailed, ConnectionContext, Writable
-from warrenmq.amqp.errors import CONNECTION_FORCED, INTERNAL_ERROR, UNEXPECTED_FRAME, AmqpError
+from warrenmq.amqp.errors import CONNECTION_FORCED, UNEXPECTED_FRAME, AmqpError
 from warrenmq.amqp.frames import HEARTBEAT, METHOD, OVERHEAD, FrameCutter, check_shape, snippet
 from warrenmq.amqp.handshake import (
     PROTOCOL_HEADER,
@@ -138,9 +138,10 @@ class ConnectionProcess(Server):
             case Due(what):
                 what()
             case Exit(ref, reason) if ref is not None and self._channels is not None:
-                if self._channels.ended(ref) and not is_normal(reason):
-                    log.error("a channel crashed", connection=self._peer, reason=repr(reason))
-                    self._fail(AmqpError(INTERNAL_ERROR))
+                crashed = self._channels.ended(ref)
+                if crashed is not None and not is_normal(reason):
+                    log.error("a channel crashed", connection=self._peer, channel=crashed, reason=repr(reason))
+                    self._channels.close_crashed(crashed)
                 self._flow()
             case Down(monitor) if monitor == self._alarm_monitor:
                 self._after(_ALARM_RESTARTS, self._register)

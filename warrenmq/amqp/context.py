@@ -58,6 +58,32 @@ class ConnectionContext:
         return self.capabilities.get(capability) is True
 
 
+class Intake:
+    """What one channel is handed of its connection's socket: what it has not dealt with keeps room from what follows.
+
+    Two counters, each with one writer: the connection gives, the channel handles.
+    """
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+        self._given = 0
+        self._handled = 0
+
+    def give(self, frames: list[Frame], size: int) -> Frames:
+        """The channel gets these, so many bytes on the wire."""
+        self._given += size
+        return Frames(frames, size, self)
+
+    def handled(self, size: int) -> None:
+        """The channel has dealt with so much of it."""
+        self._handled += size
+        self._transport.handled(size)
+
+    def abandon(self) -> None:
+        """The channel has ended: nobody will deal with the rest."""
+        self._transport.handled(self._given - self._handled)
+
+
 # -- connection -> channel
 
 
@@ -66,12 +92,13 @@ class Frames:
     """All frames of one read that are this channel's, in order: METHOD, HEADER and BODY.
 
     The first one of a channel's life is channel.open.  Who has dealt with them says so, in all cases:
-    `context.transport.handled(frames.size)`; without it the socket is not read on.
+    `frames.intake.handled(frames.size)`; without it the socket is not read on.
     """
 
     frames: list[Frame]
     size: int
     """Bytes of them on the wire."""
+    intake: Intake
 
 
 @dataclass(slots=True)
