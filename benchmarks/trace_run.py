@@ -40,16 +40,14 @@ def consume(queue, seed: int, done: threading.Event, taken: list[int]) -> None:
 def publish(broker, queues, seed: int, messages: int, taken: list[list[int]]) -> None:
     chance = random.Random(seed)
     small, large = b"s" * 300, b"l" * 6_000
-    sent = 0
-    for number in range(messages):
+    for sent in range(1, messages + 1):
         body = large if chance.random() < 1 / 3 else small
         persistent = chance.random() >= 0.1
         if chance.random() < 0.1:
             broker.publish("both", "", body, persistent=persistent)
         else:
             chance.choice(queues).publish(body, persistent=persistent)
-        sent += 1
-        if number % 256 == 0:
+        if sent % 256 == 0:
             while 2 * sent - sum(each[0] for each in taken) > DEPTH:
                 time.sleep(0.002)
 
