@@ -88,7 +88,7 @@ class MsgStoreClient:
         )
         self._tables = registered.tables
         self._gc = registered.gc
-        self._store_trace_id = registered.trace_id if registered.tables.files.in_place else 0
+        self.store_trace_id = registered.trace_id
         self._credit = CreditFlow(registered.credit)
         return registered.present
 
@@ -235,7 +235,7 @@ class MsgStoreClient:
 
     def _body(self, record: bytes, mark: int, msg_id: bytes, file: int, offset: int) -> bytes | None:
         if (trace := self._server.trace) is not None:
-            store = self._store_trace_id
+            store = self.store_trace_id if self._tables.files.in_place else 0
             number = trace_number(msg_id)
             trace.emit(_READ, DIRECT, number, store, mark if store else 0, a=file, b=offset, c=len(record))
         try:

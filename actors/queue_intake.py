@@ -44,6 +44,8 @@ class QueueIntake:
         self._unconfirmed = unconfirmed
         self._rows = rows
         self._credit = CreditFlow(credit, weak_senders=True)
+        self._behind: dict[str, int] = {}
+        """Stores that grant no credit, with their trace ids."""
         self._arrived: list[Publish] = []
         self.count = 0
         """Messages collected."""
@@ -117,14 +119,22 @@ class QueueIntake:
                 self._rows.received(message.sender, message.sent_seq)
         self._arrived, self.count = [], 0
 
-    def block(self, store: str) -> None:
+    def block(self, store: str, trace_id: int) -> None:
         """A store is behind: publishers get no more credit."""
-        self._credit.block(store)
+        if store not in self._behind:
+            self._behind[store] = trace_id
+            self._credit.block(store)
+            if self._rows is not None:
+                self._rows.blocked(trace_id)
 
     def unblock(self, store: str) -> None:
-        """A store has caught up: what credit was held back is due, unless another is behind."""
-        for publisher, credit in self._credit.unblock(store):
-            cast("Publisher", publisher).bump(credit)
+        """A store is not, or no longer, behind: what credit was held back is due, unless another one is."""
+        if store in self._behind:
+            trace_id = self._behind.pop(store)
+            if self._rows is not None:
+                self._rows.unblocked(trace_id)
+            for publisher, credit in self._credit.unblock(store):
+                cast("Publisher", publisher).bump(credit)
 
     def nack_all(self, why: str) -> None:
         """The queue process is dead."""

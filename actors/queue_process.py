@@ -337,7 +337,7 @@ class QueueProcess(Server):
                 self._safety.unsynced = True
         for store, client in self._clients.items():
             if client.blocked:
-                intake.block(store)
+                intake.block(store, client.store_trace_id)
         if self._since_flush_step >= FLUSH_STEP_EVERY and self._vq.index.flushing and not self._safety.disk_full:
             self._since_flush_step = 0
             self._safety.guarded(self._vq.index.flush_step)

@@ -9,6 +9,7 @@ from warrenmq.trace.events import (
     CLEAN,
     CONFIRM_DURABLE,
     CONFIRM_TRANSIENT,
+    CREDIT_GRANTED,
     DIRTY,
     GET,
     IGNORED,
@@ -96,6 +97,14 @@ class QueueTrace:
         for first, count in runs(seqs):
             self._trace.emit(_ACK, 0, 0, sender, pseq, first, count)
             pseq = 0
+
+    def blocked(self, store: int) -> None:
+        """The store grants no credit, so this queue grants its publishers none."""
+        self._trace.emit(Ev.CREDIT_BLOCKED, peer=store)
+
+    def unblocked(self, store: int) -> None:
+        """It has granted some."""
+        self._trace.emit(Ev.CREDIT_UNBLOCKED, CREDIT_GRANTED, peer=store)
 
     def requeued(self, seqs: list[int]) -> None:
         """Messages went back to their places."""

@@ -26,6 +26,7 @@ from warrenmq.errors import Blocked, BrokerClosed
 from warrenmq.handles import DEFAULT_PREFETCH
 from warrenmq.handles import Queue as _Queue
 from warrenmq.storage.alarms import BlockedPublisher
+from warrenmq.trace.events import Ev
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Mapping
@@ -184,14 +185,18 @@ class Broker:
             with suppress(RuntimeError):  # the loop is closed: nobody is left to wake
                 loop.call_soon_threadsafe(news.set)
 
-        alarms = broker.resources.alarms
+        alarms, trace = broker.resources.alarms, broker.trace()
         ticket = alarms.add_waiting(who, wake)
+        if trace is not None:
+            trace.emit(Ev.ALARM_BLOCKED)
         try:
             if alarms.active and broker.is_open:
                 with suppress(TimeoutError):
                     await asyncio.wait_for(news.wait(), None if deadline == math.inf else deadline - loop.time())
         finally:
             alarms.remove_waiting(ticket)
+            if trace is not None:
+                trace.emit(Ev.ALARM_UNBLOCKED)
 
 
 class Queue:

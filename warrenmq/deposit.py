@@ -39,7 +39,7 @@ class Deposit:
         self._broker = broker
         self._queue = queue
         credit = broker.settings.credit_flow_default_credit[0]
-        self._flow = WaitingFlow(broker.runtime, broker.address(queue), credit)
+        self._flow = WaitingFlow(broker.runtime, broker.address(queue), credit, broker.trace())
         self.next_seq_id = broker.queue(queue).info().next_seq_id
         """What the queue will call the next message."""
 

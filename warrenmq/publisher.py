@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from queue import Empty
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ from warrenmq.actors.vhost import queue_name
 from warrenmq.errors import Blocked, Returned
 from warrenmq.routing.message_options import header_routes, parse_expiration
 from warrenmq.storage.alarms import BlockedPublisher, in_words
+from warrenmq.trace.events import CREDIT_GAVE_UP, CREDIT_GRANTED, CREDIT_PEER_DOWN, Ev
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,19 +34,28 @@ if TYPE_CHECKING:
     from warrenmq.trace.recorder import ActorTrace
     from warrenmq.transaction import Transaction
 
+_ALARM_BLOCKED, _ALARM_UNBLOCKED = int(Ev.ALARM_BLOCKED), int(Ev.ALARM_UNBLOCKED)
+_CREDIT_BLOCKED, _CREDIT_UNBLOCKED = int(Ev.CREDIT_BLOCKED), int(Ev.CREDIT_UNBLOCKED)
+
 LOOK_FOR_LIFE = 0.1
 """Seconds between looks whether the queue process that owes credit still lives."""
 LOOK_FOR_PROCESS = 0.002
 """Seconds between looks for a queue process that is being restarted."""
 
 
+def _seconds_until(deadline: int, runtime: Runtime) -> float:
+    return (deadline - runtime.monotonic_ns()) / 1e9
+
+
 class WaitingFlow(Flow):
     """A thread's credit towards a queue process: the thread waits where it has none."""
 
-    __slots__ = ("_waiting",)
+    __slots__ = ("_trace", "_waiting")
 
-    def __init__(self, runtime: Runtime, ref: ActorRef[Any], initial: int) -> None:
+    def __init__(self, runtime: Runtime, ref: ActorRef[Any], initial: int, trace: ActorTrace | None) -> None:
+        """`trace` is the thread's own."""
         super().__init__(runtime, ref, initial)
+        self._trace = trace
         self._waiting: Event | None = None
 
     def bump(self, credit: int) -> None:
@@ -53,18 +64,40 @@ class WaitingFlow(Flow):
         if (waiting := self._waiting) is not None:
             waiting.set()
 
-    def wait_for_credit(self, timeout: float) -> None:
-        """Wait until there is credit, or not much longer than `timeout` seconds."""
-        # Register first, look second; the queue grants first and looks for waiters second.
-        self._waiting = self.runtime.event()
-        if self.credit <= 0:
-            self._waiting.wait(min(timeout, LOOK_FOR_LIFE))
-        self._waiting = None
+    def wait_for_credit(self, deadline: int | None = None) -> None:
+        """Wait until there is credit, nobody is left to grant any, or `deadline` (monotonic, ns) has passed; tell the trace."""
+        if (trace := self._trace) is None:
+            self._wait(deadline)
+            return
+        queue = self.inbox.trace_id
+        trace.emit(_CREDIT_BLOCKED, peer=queue)
+        try:
+            self._wait(deadline)
+        except (Exception, KeyboardInterrupt):  # a signal handler's: the thread lives on and has not sent
+            trace.emit(_CREDIT_UNBLOCKED, CREDIT_GAVE_UP, peer=queue)
+            raise
+        trace.emit(_CREDIT_UNBLOCKED, self._why_unblocked(), peer=queue)
+
+    def _wait(self, deadline: int | None) -> None:
+        while self.credit <= 0 and self.ref.is_alive():
+            patience = LOOK_FOR_LIFE if deadline is None else min(_seconds_until(deadline, self.runtime), LOOK_FOR_LIFE)
+            if patience <= 0:
+                return
+            # Register first, look second; the queue grants first and looks for waiters second.
+            self._waiting = self.runtime.event()
+            if self.credit <= 0:
+                self._waiting.wait(patience)
+            self._waiting = None
+
+    def _why_unblocked(self) -> int:
+        if self.credit > 0:
+            return CREDIT_GRANTED
+        return CREDIT_GAVE_UP if self.ref.is_alive() else CREDIT_PEER_DOWN
 
     def spend(self, count: int) -> None:
         """Wait until there is credit, then use up `count` (it may go negative: a batch is never split)."""
-        while self._initial + self._granted <= self._sent and self.ref.is_alive():
-            self.wait_for_credit(LOOK_FOR_LIFE)
+        if self._initial + self._granted <= self._sent and self.ref.is_alive():
+            self.wait_for_credit()
         self._sent += count
 
 
@@ -74,7 +107,7 @@ class Publishing(MessageSender[WaitingFlow]):
     def __init__(self, runtime: Runtime, router: Router, ids: MessageIds, initial_credit: int,
                  trace: ActorTrace | None, address: Callable[[str], ActorRef[Any]], alarms: Alarms,
                  check_open: Callable[[], None]) -> None:  # fmt: skip
-        super().__init__(runtime, ids, WaitingFlow, initial_credit, trace, address)
+        super().__init__(runtime, ids, partial(WaitingFlow, trace=trace), initial_credit, trace, address)
         self._alarms = alarms
         self._check_open = check_open
         self._router = router
@@ -92,19 +125,31 @@ class Publishing(MessageSender[WaitingFlow]):
         deadline = None if timeout is None else self.runtime.monotonic_ns() + round(timeout * 1e9)
         while True:
             if self._alarms.active:
-                self._wait_for_alarms(exchange, routing_key, deadline)
+                self._wait_and_tell(exchange, routing_key, deadline)
             if deadline is None or self.transaction is not None:
                 return
             if (queue := self._lacking(exchange, routing_key, properties)) is None:
                 return
-            if (left := self._left(deadline)) <= 0:
+            if (left := _seconds_until(deadline, self.runtime)) <= 0:
                 msg = f"queue {queue!r} is behind and takes no more for now, nothing was published; try again later"
                 raise Blocked(msg)
             flow = self.flows.get(queue)
             if flow is not None and flow.ref.is_alive():
-                flow.wait_for_credit(left)
+                flow.wait_for_credit(deadline)
             else:
                 self.runtime.event().wait(min(left, LOOK_FOR_PROCESS))
+
+    def _wait_and_tell(self, exchange: str, routing_key: str, deadline: int | None) -> None:
+        if (trace := self.trace) is None:
+            self._wait_for_alarms(exchange, routing_key, deadline)
+            return
+        trace.emit(_ALARM_BLOCKED)
+        try:
+            self._wait_for_alarms(exchange, routing_key, deadline)
+        except (Exception, KeyboardInterrupt):  # it gave up, or a signal handler did: the thread lives on
+            trace.emit(_ALARM_UNBLOCKED)
+            raise
+        trace.emit(_ALARM_UNBLOCKED)
 
     def _wait_for_alarms(self, exchange: str, routing_key: str, deadline: int | None) -> None:
         alarms = self._alarms
@@ -114,16 +159,13 @@ class Publishing(MessageSender[WaitingFlow]):
         try:
             while active := alarms.active:
                 self._check_open()
-                left = None if deadline is None else self._left(deadline)
+                left = None if deadline is None else _seconds_until(deadline, self.runtime)
                 if left is not None and left <= 0:
                     raise Blocked(in_words(active))
                 with suppress(Empty):
                     news.get(timeout=left)
         finally:
             alarms.remove_waiting(ticket)
-
-    def _left(self, deadline: int) -> float:
-        return (deadline - self.runtime.monotonic_ns()) / 1e9
 
     def publish(self, exchange: str, routing_key: str, bodies: list[bytes], properties: Properties | None,
                 persistent: bool, mandatory: bool) -> Confirm:  # fmt: skip

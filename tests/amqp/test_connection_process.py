@@ -13,6 +13,7 @@ from pamqp import frame as pamqp_frame
 from pamqp.commands import Basic, Channel, Confirm, Connection, Queue
 
 from tests.support.amqp_connections import EVERYTHING, SimulatedClient, SimulatedNode
+from tests.support.held_up import WAITS, said
 from warrenmq.actors.alarm import RABBIT_ALARM
 from warrenmq.amqp.channel_methods import ChannelMethods
 from warrenmq.amqp.connection_messages import ForceClose
@@ -20,6 +21,7 @@ from warrenmq.amqp.frames import HEARTBEAT_FRAME
 from warrenmq.amqp.handshake import PROTOCOL_HEADER
 from warrenmq.amqp.passwords import hash_password
 from warrenmq.amqp.users import Users
+from warrenmq.trace.events import Ev
 
 
 @pytest.fixture
@@ -442,6 +444,26 @@ def test_who_publishes_is_blocked_and_told_and_goes_on_afterwards(node, client):
     client.next(Connection.Unblocked)
     client.next(Queue.DeclareOk)
     assert client.transport.reading
+
+
+def test_the_trace_says_how_long_an_alarm_held_a_connection_up():
+    node = SimulatedNode(traced=True)
+    client = node.opened()
+    client.channel(1)
+    alarm(node, "memory")
+    assert said(node.host, *WAITS) == [], "nothing is published"
+    client.send(published())
+    alarm(node, "disk")
+    alarm(node, "memory", is_set=False)
+    client.next(Connection.Blocked)
+    assert len(said(node.host, *WAITS)) == 1
+    alarm(node, "disk", is_set=False)
+    client.next(Connection.Unblocked)
+    blocked, unblocked = said(node.host, *WAITS)
+    assert (blocked.event, unblocked.event) == (Ev.ALARM_BLOCKED, Ev.ALARM_UNBLOCKED)
+    assert blocked.actor == unblocked.actor
+    assert 20 < (unblocked.t - blocked.t) / 1e9 < 40
+    node.close()
 
 
 @pytest.mark.parametrize("pieces", [1, 2, 7])

@@ -47,8 +47,8 @@ class ReadTransport(KeptTransport):
 class SimulatedNode:
     """A broker on a simulated machine that connections can be made to."""
 
-    def __init__(self, seed: int = 1, users: Users | None = None) -> None:
-        self.host = SimulatedHost(seed, traced=False)
+    def __init__(self, seed: int = 1, users: Users | None = None, *, traced: bool = False) -> None:
+        self.host = SimulatedHost(seed, traced=traced)
         self.broker: Broker = self.host.open()
         self.sim = self.host.sim
         channels = self.sim.start(ChannelSup)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from warrenmq.actors.message_sender import Flow
 from warrenmq.amqp.channel_messages import CreditGranted
+from warrenmq.trace.events import CREDIT_GAVE_UP, CREDIT_GRANTED, CREDIT_PEER_DOWN, Ev
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
     from pykka import ActorRef
 
     from warrenmq.runtime import Runtime
+    from warrenmq.trace.recorder import ActorTrace
+
+_BLOCKED, _UNBLOCKED = int(Ev.CREDIT_BLOCKED), int(Ev.CREDIT_UNBLOCKED)
 
 
 class ChannelFlow(Flow):
@@ -51,10 +55,12 @@ def _nobody(_message: object) -> None:
 class ChannelCredit:
     """All flows of a channel that have run out; `bump` tells the channel's mailbox, the rest is the channel's."""
 
-    def __init__(self, tell: Callable[[CreditGranted], object], blocked: Callable[[bool], object]) -> None:
-        """`blocked` is told when the channel has no credit any more, and when it has again."""
+    def __init__(self, tell: Callable[[CreditGranted], object], blocked: Callable[[bool], object],
+                 trace: ActorTrace | None) -> None:  # fmt: skip
+        """`blocked` is told when the channel has no credit any more, and when it has again; `trace` is the channel's."""
         self.tell = tell
         self._blocked = blocked
+        self._trace = trace
         self._exhausted: dict[ChannelFlow, int] = {}
         """Flow -> the key of the notice of its queue's end."""
 
@@ -68,6 +74,8 @@ class ChannelCredit:
             self._blocked(True)
         flow.exhausted = True
         self._exhausted[flow] = flow.inbox.on_close(lambda _reason: self.tell(CreditGranted(flow)))
+        if self._trace is not None:
+            self._trace.emit(_BLOCKED, peer=flow.inbox.trace_id)
         self.granted(flow)
 
     def granted(self, flow: ChannelFlow) -> None:
@@ -75,6 +83,7 @@ class ChannelCredit:
         if flow in self._exhausted and (flow.credit > 0 or not flow.ref.is_alive()):
             flow.exhausted = False
             flow.inbox.forget(self._exhausted.pop(flow))
+            self._tell_unblocked(flow, CREDIT_GRANTED if flow.credit > 0 else CREDIT_PEER_DOWN)
             if not self._exhausted:
                 self._blocked(False)
 
@@ -82,5 +91,10 @@ class ChannelCredit:
         """The channel is at its end: no notice is wanted."""
         for flow, key in self._exhausted.items():
             flow.inbox.forget(key)
+            self._tell_unblocked(flow, CREDIT_GAVE_UP)
         self._exhausted.clear()
         self.tell = self._blocked = _nobody  # messages of ours may wait long in a queue's mailbox, and hold flows
+
+    def _tell_unblocked(self, flow: ChannelFlow, why: int) -> None:
+        if self._trace is not None:
+            self._trace.emit(_UNBLOCKED, why, peer=flow.inbox.trace_id)

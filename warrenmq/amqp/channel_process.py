@@ -103,7 +103,7 @@ class ChannelProcess(Server):
         access = ChannelAccess(context)
         calls = ChannelCalls(self, context.broker)
         limiter = Limiter(self.runtime, self.actor_ref)
-        self._credit = ChannelCredit(self.actor_inbox.send, self._tell_blocked)
+        self._credit = ChannelCredit(self.actor_inbox.send, self._tell_blocked, self.trace)
         self._writer = ChannelWriter(number, context)
         self._reply_to = ReplyTo(self)
         self._settling = Settling(self, limiter)

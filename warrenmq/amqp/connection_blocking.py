@@ -7,6 +7,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from warrenmq.amqp.throttle import Throttle
+from warrenmq.trace.events import Ev
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from warrenmq.amqp.heartbeat import Heartbeater
     from warrenmq.amqp.throttle import Notice
     from warrenmq.amqp.transport import Transport
+    from warrenmq.trace.recorder import ActorTrace
 
 
 class Blocking:
@@ -23,11 +25,15 @@ class Blocking:
     """
 
     def __init__(
-        self, transport: Transport, tell: Callable[[Notice, str], None], take: Callable[[bytes], None]
-    ) -> None:
+        self, transport: Transport, tell: Callable[[Notice, str], None], take: Callable[[bytes], None],
+        trace: ActorTrace | None,
+    ) -> None:  # fmt: skip
         self._transport = transport
         self._tell = tell
         self._take = take
+        self._trace = trace
+        self._waits = False
+        """The trace was told that an alarm holds the connection up; that channels have no credit, they say themselves."""
         self._throttle = Throttle()
         self._kept: list[bytes] = []
         self.heartbeater: Heartbeater | None = None
@@ -53,6 +59,7 @@ class Blocking:
         """A reason came or went."""
         was = self._throttle.blocked
         self._after(self._throttle.set(reason, stands))
+        self._tell_trace()
         if was and not self._throttle.blocked:
             self._go_on()
 
@@ -65,6 +72,7 @@ class Blocking:
     def give_up(self) -> None:
         """The connection is closing: everything is read from now on, to be ignored."""
         was, self._throttle = self._throttle.blocked, Throttle()
+        self._tell_trace()
         if was:
             self._go_on()
 
@@ -73,8 +81,16 @@ class Blocking:
             self._transport.pause_reading()
             if self.heartbeater is not None:
                 self.heartbeater.pause()
+            self._tell_trace()
         if notice is not None:
             self._tell(notice, self._throttle.reason_text)
+
+    def _tell_trace(self) -> None:
+        waits = self._throttle.blocked and bool(self._throttle.alarms)
+        if waits is not self._waits:
+            self._waits = waits
+            if self._trace is not None:
+                self._trace.emit(Ev.ALARM_BLOCKED if waits else Ev.ALARM_UNBLOCKED)
 
     def _go_on(self) -> None:
         if self.heartbeater is not None:

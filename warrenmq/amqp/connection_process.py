@@ -91,7 +91,7 @@ class ConnectionProcess(Server):
         self._start = b""
         self._cutter = FrameCutter()
         self._held: list[Frame] = []
-        self._blocking = Blocking(transport, self._tell, self._take)
+        self._blocking = Blocking(transport, self._tell, self._take, self.trace)
         self._heartbeater: Heartbeater | None = None
         self._channels: Channels | None = None
         self._capabilities: dict[str, Any] = {}

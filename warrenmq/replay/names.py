@@ -47,6 +47,9 @@ _VALUES: dict[Ev, dict[int, str]] = {
     Ev.PAGE_IN: _STATES,
     Ev.ALARM_SET: _ALARMS,
     Ev.ALARM_CLEAR: _ALARMS,
+    Ev.CREDIT_UNBLOCKED: {
+        e.CREDIT_GRANTED: "GRANTED", e.CREDIT_PEER_DOWN: "PEER_DOWN", e.CREDIT_GAVE_UP: "GAVE_UP",
+    },
     Ev.DEFER: {e.DEFER_READ: "READ", e.DEFER_REMOVE: "REMOVE"},
 }
 

@@ -91,6 +91,11 @@ class Ev(IntEnum):
     # alarms
     ALARM_SET = 80
     ALARM_CLEAR = 81
+    # who is held up
+    ALARM_BLOCKED = 82
+    ALARM_UNBLOCKED = 83
+    CREDIT_BLOCKED = 90
+    CREDIT_UNBLOCKED = 91
     # the broker's own rows (actor kind "broker")
     RUN_START = 70
     RUN_END = 71
@@ -189,6 +194,13 @@ IGNORED = 2
 FROM_CACHE = 1
 DIRECT = 2
 BY_SERVER = 3
+
+# flags of CREDIT_UNBLOCKED
+CREDIT_GRANTED = 1
+CREDIT_PEER_DOWN = 2
+"""Nobody is left to grant any."""
+CREDIT_GAVE_UP = 3
+"""The sender waits no longer, and has not sent."""
 
 # flags of ALARM_SET and ALARM_CLEAR
 ALARM_MEMORY = 1
@@ -320,6 +332,11 @@ REGISTRY: dict[Ev, Meaning] = {
                           a="bytes of memory in use, or free on the disk", b="limit, bytes"),
     Ev.ALARM_CLEAR: Meaning("publishers go on, if the other alarm is not set", flag="ALARM_MEMORY or ALARM_DISK",
                             a="bytes of memory in use, or free on the disk", b="limit, bytes"),
+    Ev.ALARM_BLOCKED: Meaning("a publisher (thread, coroutine or connection) waits until no alarm is set"),
+    Ev.ALARM_UNBLOCKED: Meaning("it goes on, or has given up"),
+    Ev.CREDIT_BLOCKED: Meaning("the actor has no credit left towards a peer, and waits: a thread stands still, a channel's "
+                               "connection is not read, a queue grants its publishers nothing", peer="who grants none"),
+    Ev.CREDIT_UNBLOCKED: Meaning("it does not wait for that peer any more", flag="CREDIT_*", peer="who granted none"),
     Ev.RUN_START: Meaning("a broker opened the data directory", pseq="msg_store_write_buffer, 0 = not said",
                           a="boot number of the directory",
                           b="1 = fsync, 0 = os", c="msg_store_file_size_limit"),
