@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
 from pykka import ActorRef
 
 import warrenmq
+from tests.support.power import power_fails_at
 from tests.support.simulated import SimulatedHost
 from warrenmq.actors.vhost_messages import Bind, DeclareQueue, DeleteQueue, Unbind
 from warrenmq.broker import Broker
@@ -17,7 +19,6 @@ from warrenmq.errors import CommandInvalid
 from warrenmq.routing import Binding
 from warrenmq.runtime import Server
 from warrenmq.storage.definitions import QueueRecord
-from warrenmq.storage.sim_disk import PowerCut
 from warrenmq.supervisors.broker_sup import VHOST_PROCESS
 
 
@@ -332,17 +333,7 @@ def test_a_power_cut_at_any_moment_leaves_what_was_or_what_was_wanted(seed: int,
         broker = host.open()
         chain(broker)
         before = exchanges(broker) - {"second"}, set(broker.vhost.definitions.queues)
-        left = operation
-
-        def count_down(_op: str, _path: str) -> None:
-            nonlocal left
-            left -= 1
-            if left == 0:
-                raise PowerCut
-
-        host.disk.before_op = count_down
-        finished = False
-        try:
+        with power_fails_at(host.disk, operation) as outage, suppress(warrenmq.Error):
             match change:
                 case "unbind":
                     broker.unbind("q", "third")
@@ -350,16 +341,13 @@ def test_a_power_cut_at_any_moment_leaves_what_was_or_what_was_wanted(seed: int,
                     broker.delete_queue("q")
                 case _:
                     broker.delete_exchange("third")
-            finished = left > 0
-        except (warrenmq.Error, PowerCut):
-            pass
         host.crash(power_cut=True)
         again = host.open()
         after = exchanges(again), set(again.vhost.definitions.queues)
         wanted = {"stays"}, set() if change == "delete queue" else {"q"}
-        assert after == wanted if finished else after in (before, wanted)
+        assert after in (before, wanted) if outage.came else after == wanted
         again.close()
         host.close()
-        if finished:
+        if not outage.came:
             return
     raise AssertionError("there was no end to it")

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import replace
 from itertools import accumulate
 from random import Random
 
 import pytest
 
+from tests.support.power import power_fails_at
 from tests.support.store import FOLDER, QUARANTINE, SMALL, body_of, msg_id, new_disk, record
 from tests.support.store_actors import LIMIT, STORE, StoreHost, Watched
 from warrenmq.runtime import Simulation
 from warrenmq.storage import compact, rdq_scan
 from warrenmq.storage.gc_plan import CHECK_INTERVAL
-from warrenmq.storage.sim_disk import PowerCut
 from warrenmq.storage.store_recovery import recover
 from warrenmq.storage.torn import SECTOR
 
@@ -212,18 +211,8 @@ def test_a_copy_that_was_torn_in_the_middle_does_not_win_over_the_whole_record()
             disk = new_disk(seed)
             disk.replace(f"{FOLDER}/0.rdq", b"".join(parts))
             disk.replace(f"{FOLDER}/1.rdq", record(99))
-            left = cut
-
-            def power(op, path):
-                nonlocal left
-                left -= 1
-                if not left:
-                    raise PowerCut
-
-            disk.before_op = power
-            with suppress(PowerCut):
+            with power_fails_at(disk, cut):
                 compact.fill_holes(disk, f"{FOLDER}/0.rdq", compact.plan(alive))
-            disk.before_op = None
             scattered(disk, Random(cut * 10 + seed))
             recovered = recover(disk, FOLDER, [("q", [msg_id(n) for n in kept])], QUARANTINE, "store")
             data = disk.read(f"{FOLDER}/0.rdq")

@@ -9,11 +9,11 @@ import msgpack
 import pytest
 
 from tests.support import index_kit as kit
+from tests.support.power import power_fails_at
 from warrenmq.storage import journal, segment_parser
 from warrenmq.storage.index_recovery import store_message_ids
 from warrenmq.storage.queue_index import QueueIndex
 from warrenmq.storage.recovery_terms import Terms, save_terms, take_terms
-from warrenmq.storage.sim_disk import PowerCut
 from warrenmq.trace.events import Trigger
 
 
@@ -128,27 +128,15 @@ def test_what_a_dirty_recovery_drops_stays_dropped_wherever_the_next_crash_comes
         index.publish_many(7, [kit.stored_record(7)], persistent=True)
         index.flush()
         index.sync(Trigger.CLOSE)
-        left = cut
-
-        def power(_op: str, _path: str) -> None:
-            nonlocal left
-            left -= 1
-            if not left:
-                raise PowerCut
-
-        disk.before_op = power
-        try:
+        with power_fails_at(disk, cut) as outage:
             index, found = kit.recover(disk, in_store=lambda _msg_id: False)
             publish(index, found.next_seq_id)
             index.sync(Trigger.CLOSE)
-        except PowerCut:
-            pass
-        disk.before_op = None
         disk.power_cut()
         index, found = kit.recover(disk, in_store=lambda _msg_id: True)
         assert {0, 1, 4, 5} <= kit.everything(index).keys()
         assert not {2, 6} & kit.everything(index).keys()
-        if left > 0:
+        if not outage.came:
             assert 7 not in kit.everything(index)
 
 

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.power import power_fails_at
 from tests.support.store import FOLDER, msg_id, new_disk
 from warrenmq.errors import CorruptFile
 from warrenmq.storage import rdq
 from warrenmq.storage.compact import Move, Plan, fill_holes, gather, plan, truncate, two_cursors
 from warrenmq.storage.gc_plan import is_mostly_garbage
 from warrenmq.storage.rdq_scan import scan
-from warrenmq.storage.sim_disk import PowerCut
 
 PATH = f"{FOLDER}/0.rdq"
 
@@ -198,28 +198,16 @@ def test_a_compacted_file_holds_its_records_and_zeros(kept) -> None:
 
 def run_until(disk, operation, kept):
     """Compact until this operation begins; False if it was over before."""
-    records, left = a_file(disk, kept), [operation]
-
-    def before_op(op, _path):
-        if op != "pread":
-            left[0] -= 1
-            if left[0] < 0:
-                raise PowerCut
-
-    disk.before_op = before_op
-    try:
+    records = a_file(disk, kept)
+    with power_fails_at(disk, operation, reads=False) as outage:
         compact(disk, records)
-    except PowerCut:
-        return True
-    finally:
-        disk.before_op = None
-    return False
+    return outage.came
 
 
 @pytest.mark.parametrize("kept", KEPT, ids=len)
 def test_whatever_looks_like_a_record_after_a_power_cut_is_one(kept) -> None:
     """No torn copy has its marker, and the old place of a record is whole until its new one is."""
-    operation, going_on = 0, True
+    operation, going_on = 1, True
     while going_on:
         for seed in range(16):
             disk = new_disk(seed)
@@ -247,18 +235,8 @@ def test_what_a_killed_predecessor_copied_is_made_safe_before_its_old_place_is_b
         made, file = plan(records), disk.open(PATH)
         for source, target, total in made.moves:
             file.pwrite(file.pread(total, source), target)
-        left = [seed % 3]
-
-        def cut(op, _path, left=left):
-            left[0] -= op != "pread"
-            if left[0] < 0:
-                raise PowerCut
-
-        disk.before_op = cut
-        with pytest.raises(PowerCut):
+        with power_fails_at(disk, 1 + seed % 3, reads=False):
             compact(disk, after(records, made))
-            raise PowerCut  # it was over before
-        disk.before_op = None
         disk.power_cut()
         found = places(disk, kept)
         assert set(found) == {msg_id(n) for n in kept}

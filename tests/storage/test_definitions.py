@@ -12,10 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.power import power_fails_at
 from warrenmq.errors import PreconditionFailed
 from warrenmq.storage.definition_frames import check_storable
 from warrenmq.storage.definitions import BindingRecord, Definitions, ExchangeRecord, QueueRecord
-from warrenmq.storage.sim_disk import PowerCut, SimulatedDisk
+from warrenmq.storage.sim_disk import SimulatedDisk
 
 PATH = "/data/definitions.log"
 QUARANTINE = "/data/quarantine"
@@ -286,19 +287,10 @@ def test_frames_that_say_nothing_known_are_set_aside(unknown: bytes, reason: str
 def test_each_change_is_there_or_not_wherever_the_power_goes(seed: int) -> None:
     for operation in range(1, 60):
         disk = new_disk(seed * 100 + operation)
-        left = operation
-
-        def count_down(_op: str, _path: str) -> None:
-            nonlocal left
-            left -= 1
-            if left == 0:
-                raise PowerCut
-
-        disk.before_op = count_down
         done: list[str] = []
         deleted: set[str] = set()
         attempted = ""
-        try:
+        with power_fails_at(disk, operation) as outage:
             definitions = opened(disk)
             for number in range(8):
                 attempted = f"q{number}"
@@ -311,9 +303,8 @@ def test_each_change_is_there_or_not_wherever_the_power_goes(seed: int) -> None:
                 if number == 4:
                     definitions.close()
                     definitions = opened(disk)
-        except PowerCut:
+        if outage.came:
             disk.power_cut()
-        disk.before_op = None
         found = opened(disk).queues.keys()
         assert set(done) - {attempted} <= found
         assert not deleted & found
@@ -328,22 +319,12 @@ def test_what_is_deleted_in_one_go_is_deleted_or_not_wherever_the_power_goes(see
         declare_all(definitions)
         definitions.bind(TO_EXCHANGE)
         before = state(definitions)
-        left = operation
-
-        def count_down(_op: str, _path: str) -> None:
-            nonlocal left
-            left -= 1
-            if left == 0:
-                raise PowerCut
-
-        disk.before_op = count_down
         finished = False
-        try:
+        with power_fails_at(disk, operation) as outage:
             definitions.delete(queues=["jobs"], exchanges=["logs"])
             finished = True
             opened(disk)
-        except PowerCut:
+        if outage.came:
             disk.power_cut()
-        disk.before_op = None
         after = state(opened(disk))
         assert after == ({}, {}, []) or (after == before and not finished)

@@ -10,6 +10,7 @@ from random import Random
 import pytest
 
 from tests.support import golden
+from tests.support.power import power_fails_at
 from warrenmq.errors import DirectoryInUse
 from warrenmq.settings import Settings
 from warrenmq.storage.directory import (
@@ -21,7 +22,7 @@ from warrenmq.storage.directory import (
     vhost_folder,
 )
 from warrenmq.storage.disk import RealDisk
-from warrenmq.storage.sim_disk import PowerCut, SimulatedDisk
+from warrenmq.storage.sim_disk import SimulatedDisk
 
 SETTINGS = Settings()
 VHOST = "/data/msg_stores/vhosts/628WB79CIFDYO9LJI6DKMI09L"
@@ -153,22 +154,12 @@ def test_no_boot_number_comes_twice_whenever_the_power_goes() -> None:
     for operation in range(1, 30):
         disk = SimulatedDisk(Random(operation))
         directory = DataDirectory.open(disk, "/data", SETTINGS)
-        left = operation
-
-        def count_down(_op: str, _path: str) -> None:
-            nonlocal left
-            left -= 1
-            if left == 0:
-                raise PowerCut
-
-        disk.before_op = count_down
         boots = []
-        try:
+        with power_fails_at(disk, operation) as outage:
             boots += [directory.next_boot() for _ in range(2)]
             boots += [directory.next_boot() for _ in range(2)]
-        except PowerCut:
+        if outage.came:
             disk.power_cut()
-        disk.before_op = None
         boots.append(directory.next_boot())
         assert boots == sorted(set(boots))
 

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from tests.support import index_kit as kit
+from tests.support.power import power_fails_at
 from warrenmq.storage import index_versions
 from warrenmq.storage.recovery_terms import Terms
-from warrenmq.storage.sim_disk import PowerCut, SimulatedDisk
+from warrenmq.storage.sim_disk import SimulatedDisk
 from warrenmq.trace.events import Trigger
 
 SETTINGS = {
@@ -139,22 +140,10 @@ def test_the_power_may_fail_at_each_operation_of_a_conversion_and_again_when_it_
         disk, terms = written(operation, version, clean=True)
         to = 3 - version
         for left in (operation, rng.randint(1, 60), rng.randint(1, 60)):
-            counted = 0
-
-            def before(op: str, _path: str, *, at: int = left) -> None:
-                nonlocal counted
-                counted += op != "pread"
-                if counted == at:
-                    raise PowerCut
-
-            disk.before_op = before
-            try:
+            with power_fails_at(disk, left, reads=False) as outage:
                 kit.recover(disk, SETTINGS[to], terms)
-            except PowerCut:
-                disk.before_op = None
-                if power_cut:
-                    disk.power_cut()
-            disk.before_op = None
+            if power_cut and outage.came:
+                disk.power_cut()
             terms = None
             to = rng.choice((1, 2))
         ids = index_versions.store_message_ids(disk, kit.DIRECTORY, SETTINGS[to])
