@@ -12,6 +12,8 @@ import pytest
 import structlog
 from hypothesis import settings
 
+from tests.support.schedulers import both_schedulers, scheduler
+
 # Tests of alarms set their own limits; the others must not wait until this machine has more memory or disk.
 os.environ.setdefault("WARRENMQ_VM_MEMORY_HIGH_WATERMARK", "1.0")
 os.environ.setdefault("WARRENMQ_DISK_FREE_LIMIT", "0")
@@ -32,6 +34,19 @@ def pytest_xdist_make_scheduler(config, log):
             return "tests/spark" if nodeid.startswith("tests/spark/") else super()._split_scope(nodeid)
 
     return ByFile(config, log)
+
+
+@both_schedulers
+def runtime(request):
+    with scheduler(request.param) as made:
+        yield made
+
+
+@pytest.fixture
+def logs():
+    """What people would read; also keeps it out of the output."""
+    with structlog.testing.capture_logs() as captured:
+        yield captured
 
 
 @pytest.fixture(autouse=True)

@@ -5,10 +5,8 @@ from __future__ import annotations
 import errno
 
 import pytest
-import structlog
 from pykka import ActorDeadError
 
-from tests.support.schedulers import both_schedulers, scheduler
 from tests.support.store import FOLDER, QUARANTINE, body_of, check_at_rest, msg_id, new_disk, record
 from tests.support.store_actors import LIMIT, STORE, StoreHost, Watched
 from warrenmq.actors.msg_store import MsgStore
@@ -28,17 +26,7 @@ from warrenmq.trace.reader import open_memory
 from warrenmq.trace.recorder import Recorder
 from warrenmq.trace.sink import MemorySink
 
-
-@both_schedulers
-def runtime(request):
-    with scheduler(request.param) as made:
-        yield made
-
-
-@pytest.fixture(autouse=True)
-def logs():
-    with structlog.testing.capture_logs() as captured:
-        yield captured
+pytestmark = pytest.mark.usefixtures("logs")
 
 
 @pytest.fixture

@@ -5,24 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-import structlog
 
-from tests.support.schedulers import both_schedulers, scheduler
 from tests.support.store import FOLDER, SMALL, SMALL_IN_PLACE, body_of, check_at_rest, msg_id, new_disk
 from tests.support.store_actors import LIMIT, StoreHost, Watched
 from warrenmq.storage import rdq
 
-
-@both_schedulers
-def runtime(request):
-    with scheduler(request.param) as made:
-        yield made
-
-
-@pytest.fixture(autouse=True)
-def logs():
-    with structlog.testing.capture_logs() as captured:
-        yield captured
+pytestmark = pytest.mark.usefixtures("logs")
 
 
 @pytest.fixture

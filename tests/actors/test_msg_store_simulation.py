@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from structlog.testing import capture_logs
 
 from tests.support.believers import World, check_trace
 from tests.support.store import SMALL, SMALL_IN_PLACE
@@ -13,10 +12,7 @@ from tests.support.store import SMALL, SMALL_IN_PLACE
 COLLECTORS = pytest.mark.parametrize("settings", [SMALL, SMALL_IN_PLACE], ids=["combine", "compact"])
 
 
-@pytest.fixture(autouse=True)
-def logs():
-    with capture_logs() as captured:
-        yield captured
+pytestmark = pytest.mark.usefixtures("logs")
 
 
 @COLLECTORS

@@ -6,7 +6,6 @@ import random
 from collections import Counter
 
 import pytest
-from structlog.testing import capture_logs
 
 from tests.support.schedulers import scheduler
 from tests.support.store import body_of, check_at_rest, msg_id
@@ -18,10 +17,7 @@ OWNERS = ("q1", "q2", "q3", "q4")
 ROUNDS = 40
 
 
-@pytest.fixture(autouse=True)
-def logs():
-    with capture_logs() as captured:
-        yield captured
+pytestmark = pytest.mark.usefixtures("logs")
 
 
 def safe(queue, numbers):

@@ -5,23 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from structlog.testing import capture_logs
 
-from tests.support.schedulers import both_schedulers, scheduler
 from tests.support.store import SMALL, new_disk
 from tests.support.store_actors import StoreHost
 
 
-@both_schedulers
-def runtime(request):
-    with scheduler(request.param) as made:
-        yield made
-
-
 @pytest.fixture(autouse=True)
-def logs():
-    with capture_logs() as captured:
-        yield captured
+def _logs_are_kept(logs):
+    """Actors that crash are what these tests are about."""
 
 
 @pytest.fixture(params=["combine", "compact"])

@@ -6,7 +6,6 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from structlog.testing import capture_logs
 
 from tests.support.store import SMALL, SMALL_IN_PLACE, body_of, check_tables, msg_id, new_disk
 from tests.support.store_world import StoreWorld
@@ -17,10 +16,7 @@ EVERYBODY = st.sampled_from(OWNERS)
 COLLECTORS = st.sampled_from([SMALL, SMALL_IN_PLACE])
 
 
-@pytest.fixture(autouse=True)
-def logs():
-    with capture_logs() as captured:
-        yield captured
+pytestmark = pytest.mark.usefixtures("logs")
 
 
 class Store(RuleBasedStateMachine):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from structlog.testing import capture_logs
 
 from tests.support.power import power_fails_at
 from tests.support.store import SMALL, SMALL_IN_PLACE, check_tables, msg_id, new_disk
@@ -12,10 +11,7 @@ from tests.support.store_world import StoreWorld
 OWNERS = ["q", "p"]
 
 
-@pytest.fixture(autouse=True)
-def logs():
-    with capture_logs() as captured:
-        yield captured
+pytestmark = pytest.mark.usefixtures("logs")
 
 
 def life(world):

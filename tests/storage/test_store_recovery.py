@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 
 import pytest
-from structlog.testing import capture_logs
 
 from tests.support.store import FOLDER, QUARANTINE, SMALL, check_tables, msg_id, new_disk, record
 from tests.support.store_world import StoreWorld
@@ -20,10 +19,7 @@ from warrenmq.storage.store_state import MsgStoreState
 DUMPS = [store_dump.CLEAN, store_dump.SUMMARY, store_dump.INDEX]
 
 
-@pytest.fixture(autouse=True)
-def logs():
-    with capture_logs() as captured:
-        yield captured
+pytestmark = pytest.mark.usefixtures("logs")
 
 
 def put(disk, number, *parts):
