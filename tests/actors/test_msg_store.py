@@ -284,9 +284,7 @@ def test_a_reader_holds_the_collector_up_and_a_dead_reader_does_not(host) -> Non
     queue, other = host.queue("q"), host.queue("other")
     host.write(queue, *range(20))
     host.confirmed(queue, *range(20))
-    arrived, go = host.gate("pread", "/0.rdq")
-    host.runtime.cast(queue, lambda q: q.client.read(msg_id(0)))
-    assert arrived.wait(LIMIT)
+    _, go = host.hold_read(queue, 0)
     in_first = [
         n for n in range(20) if (e := Watched.newest._state.tables.index.lookup(msg_id(n))) and e[1] == 0
     ]

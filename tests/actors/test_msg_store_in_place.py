@@ -104,10 +104,7 @@ def test_a_file_is_cut_only_when_nobody_reads_who_may_know_the_old_places(host) 
     last = in_file(0)[-1]
     host.write(other, last)
     host.confirmed(other, last)
-    arrived, go = host.gate("pread", "/0.rdq")
-    answers = host.runtime.channel()
-    host.runtime.cast(other, lambda q: answers.put(q.client.read(msg_id(last))))
-    assert arrived.wait(LIMIT)
+    answers, go = host.hold_read(other, last)
     size = host.disk.size(f"{FOLDER}/0.rdq")
     host.remove(queue, *(n for n in range(60) if n % 4 != 3))
     files = Watched.newest._state.tables.files
@@ -129,9 +126,7 @@ def test_a_dead_reader_holds_no_truncation_up(host) -> None:
     last = in_file(0)[-1]
     host.write(other, last)
     host.confirmed(other, last)
-    arrived, go = host.gate("pread", "/0.rdq")
-    host.runtime.cast(other, lambda q: q.client.read(msg_id(last)))
-    assert arrived.wait(LIMIT)
+    _, go = host.hold_read(other, last)
     host.remove(queue, *(n for n in range(60) if n % 4 != 3))
     host.until(lambda: Watched.newest._state.tables.files.rows[0].awaited is not None)
     host.runtime.kill(other)

@@ -24,10 +24,7 @@ def test_a_file_is_rewritten_only_after_the_last_read_that_began_before(host):
     host.confirmed(queue, *range(60))
     host.write(other, 0)
     host.confirmed(other, 0)
-    arrived, go = host.gate("pread", "/0.rdq")
-    answers = host.runtime.channel()
-    host.runtime.cast(other, lambda q: answers.put(q.client.read(msg_id(0))))
-    assert arrived.wait(LIMIT)
+    answers, go = host.hold_read(other, 0)
     before = host.disk.read(f"{FOLDER}/0.rdq")
     host.remove(queue, *(n for n in range(60) if n % 4))
     host.until(lambda: any(row[3] for row in host.statistics().files))
@@ -51,10 +48,7 @@ def test_a_file_is_truncated_only_after_the_last_read_that_began_before(host):
     place = index.lookup(msg_id(last))[1:3]
     host.write(other, last)
     host.confirmed(other, last)
-    arrived, go = host.gate("pread", "/0.rdq")
-    answers = host.runtime.channel()
-    host.runtime.cast(other, lambda q: answers.put(q.client.read(msg_id(last))))
-    assert arrived.wait(LIMIT)
+    answers, go = host.hold_read(other, last)
     size = host.disk.size(f"{FOLDER}/0.rdq")
     host.remove(queue, *range(60))
     host.until(lambda: index.lookup(msg_id(last))[1:3] != place)  # it has moved
@@ -127,9 +121,7 @@ def blocked_by(host, kill):
 
 def test_a_queue_killed_in_the_middle_of_a_read_holds_no_file_for_ever(host):
     def kill(queue):
-        arrived, go = host.gate("pread", "/0.rdq")
-        host.runtime.cast(queue, lambda q: q.client.read(msg_id(0)))
-        assert arrived.wait(LIMIT)
+        _, go = host.hold_read(queue, 0)
         host.runtime.kill(queue)
         go.set()
 
@@ -146,9 +138,7 @@ def test_a_queue_killed_between_its_last_read_and_saying_so_holds_no_file_for_ev
         host.confirmed(queue, *range(60))
         host.write(other, 0)
         host.confirmed(other, 0)
-        reading, go = host.gate("pread", "/0.rdq")
-        runtime.cast(other, lambda q: q.client.read(msg_id(0)))
-        assert reading.wait(LIMIT)
+        _, go = host.hold_read(other, 0)
         host.remove(queue, *(n for n in range(60) if n % 4))
         host.until(lambda: any(row[3] for row in host.statistics().files))
         cast = runtime.cast

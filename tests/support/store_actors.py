@@ -159,3 +159,11 @@ class StoreHost:
 
         self.disk.before_op = before_op
         return arrived, go
+
+    def hold_read(self, queue, number):
+        """Have a queue in the middle of reading this message from the first file; returns (its answer's channel, let it go)."""
+        arrived, go = self.gate("pread", "/0.rdq")
+        answers = self.runtime.channel()
+        self.runtime.cast(queue, lambda q: answers.put(q.client.read(msg_id(number))))
+        assert arrived.wait(LIMIT)
+        return answers, go
