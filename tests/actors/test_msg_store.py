@@ -7,7 +7,8 @@ import errno
 import pytest
 from pykka import ActorDeadError
 
-from tests.support.store import FOLDER, QUARANTINE, body_of, check_at_rest, msg_id, new_disk, record
+from tests.support.schedulers import end_of
+from tests.support.store import FOLDER, QUARANTINE, body_of, msg_id, new_disk, record
 from tests.support.store_actors import LIMIT, STORE, StoreHost, Watched
 from warrenmq.actors.msg_store import MsgStore
 from warrenmq.actors.msg_store_messages import (
@@ -36,24 +37,6 @@ def host(runtime):
     return host
 
 
-def ended(host, ref):
-    """Wait for an actor's end; returns why."""
-    gone = host.runtime.event()
-    ref.actor_inbox.on_close(lambda _reason: gone.set())
-    assert gone.wait(LIMIT)
-    return ref.actor_inbox.reason
-
-
-def everything(host, *queues):
-    """Let everything settle and check all tables."""
-    state = host.rest()
-    for queue in queues:
-        host.ask(queue, lambda q: None)
-    host.statistics()
-    check_at_rest(state, host.disk)
-    return state
-
-
 # writing and reading
 
 
@@ -64,7 +47,7 @@ def test_a_written_message_is_confirmed_once_and_read_back(host) -> None:
     host.confirmed(queue, 1, 2, 3)
     assert host.confirms(queue) == [1, 2, 3]
     assert host.confirms(queue, "ignored") == []
-    everything(host, queue)
+    host.at_rest(queue)
 
 
 def test_a_message_can_be_read_before_it_was_even_sent(host) -> None:
@@ -87,7 +70,7 @@ def test_messages_of_full_files_are_read_directly_and_together(host) -> None:
         assert host.read(queue, number) == body_of(number)
     found = host.ask(queue, lambda q: q.client.read_many([msg_id(n) for n in (29, 3, 99, 4, 5, 0, 1)]))
     assert found == {msg_id(n): body_of(n) for n in (29, 3, 4, 5, 0, 1)}
-    everything(host, queue)
+    host.at_rest(queue)
 
 
 def test_what_the_store_does_not_have_is_read_as_none(host) -> None:
@@ -112,7 +95,7 @@ def test_a_message_of_many_queues_is_stored_once(host) -> None:
     assert host.read(queues[2], 7) == body_of(7)
     host.remove(queues[2], 7)
     assert host.statistics().messages == 0
-    everything(host, *queues)
+    host.at_rest(*queues)
 
 
 def test_a_write_whose_remove_was_sent_before_it_was_handled_never_touches_the_disk(host) -> None:
@@ -125,7 +108,7 @@ def test_a_write_whose_remove_was_sent_before_it_was_handled_never_touches_the_d
     go.set()
     host.until(lambda: host.confirms(queue, "ignored") == [2])
     assert host.bytes()[0] == len(record(1, body_of(1)))
-    everything(host, queue)
+    host.at_rest(queue)
 
 
 def test_a_message_removed_before_it_was_synced_is_confirmed_as_ignored(host) -> None:
@@ -137,7 +120,7 @@ def test_a_message_removed_before_it_was_synced_is_confirmed_as_ignored(host) ->
     go.set()
     host.remove(queue, 1)
     host.until(lambda: len(host.confirms(queue, "ignored") + host.confirms(queue)) == 1)
-    everything(host, queue, other)
+    host.at_rest(queue, other)
 
 
 # confirms and credit
@@ -186,7 +169,7 @@ def test_a_full_disk_makes_writes_wait_while_removes_go_on(host, logs) -> None:
     assert [line["event"] for line in warnings] == ["the disk is full: writes wait until there is room"]
     for number in range(11, 40):
         assert host.read(queue, number) == body_of(number)
-    everything(host, queue)
+    host.at_rest(queue)
 
 
 def test_a_sync_that_fails_ends_the_store_and_confirms_nothing(host) -> None:
@@ -194,7 +177,7 @@ def test_a_sync_that_fails_ends_the_store_and_confirms_nothing(host) -> None:
     host.disk.fail_next("datasync", ".rdq", errno.EIO)
     store = host.store
     host.write(queue, 1)
-    reason = ended(host, store)
+    reason = end_of(host.runtime, store)
     assert isinstance(reason, OSError)
     assert host.confirms(queue) == []
     assert "clean.dot" not in host.disk.listdir(FOLDER)
@@ -238,7 +221,7 @@ def test_an_idle_store_gets_rid_of_its_garbage_by_itself(host) -> None:
     host.confirmed(queue, *range(100))
     kept = [number for number in range(100) if number % 5 == 0]
     host.remove(queue, *(number for number in range(100) if number % 5))
-    everything(host, queue)
+    host.at_rest(queue)
     assert host.statistics().messages == len(kept)
     size, valid = host.bytes()
     assert size - valid <= size / 2 or size <= 2 * 4096
@@ -251,7 +234,7 @@ def test_files_without_living_messages_are_deleted_even_if_they_were_emptied_whi
     for number in range(40):
         host.write(queue, number)
         host.remove(queue, number)
-    everything(host, queue)
+    host.at_rest(queue)
     assert len(host.disk.listdir(FOLDER)) == 1
 
 
@@ -277,7 +260,7 @@ def test_reads_and_removes_of_locked_files_wait_and_are_answered_in_order(host) 
     go.set()
     found = answers.get(timeout=LIMIT)
     assert found == {m: body_of(int.from_bytes(m[8:], "big")) for m in locked}
-    everything(host, queue, other)
+    host.at_rest(queue, other)
 
 
 def test_a_reader_holds_the_collector_up_and_a_dead_reader_does_not(host) -> None:
@@ -293,7 +276,7 @@ def test_a_reader_holds_the_collector_up_and_a_dead_reader_does_not(host) -> Non
     second = host.queue("q", [n for n in range(20) if n not in in_first])
     host.until(lambda: "0.rdq" not in host.disk.listdir(FOLDER))
     go.set()
-    everything(host, second, other)
+    host.at_rest(second, other)
 
 
 def test_a_full_disk_puts_a_combine_off(host, logs, monkeypatch) -> None:
@@ -306,13 +289,13 @@ def test_a_full_disk_puts_a_combine_off(host, logs, monkeypatch) -> None:
     host.until(lambda: any(line["event"] == "the disk is too full to collect garbage" for line in logs))
     assert host.read(queue, 0) == body_of(0)
     host.until(lambda: host.bytes()[0] < 2 * host.bytes()[1] + 8192)
-    everything(host, queue)
+    host.at_rest(queue)
 
 
 def test_a_collector_that_dies_takes_its_store_with_it(host) -> None:
     store = host.store
     host.runtime.kill(host.runtime.whereis(f"{STORE}_gc"))
-    ended(host, store)
+    end_of(host.runtime, store)
     assert not host.runtime.is_registered(STORE)
 
 
@@ -355,7 +338,7 @@ def test_references_of_a_killed_queue_go_to_its_successor_or_are_dropped(host) -
     assert host.read(other, 2) == body_of(2)
     host.remove(other, 2, 3)
     assert host.statistics().messages == 0
-    everything(host, second, other)
+    host.at_rest(second, other)
 
 
 def test_a_deleted_queue_takes_its_references_along(host) -> None:
@@ -370,7 +353,7 @@ def test_a_deleted_queue_takes_its_references_along(host) -> None:
     host.ask(queue, write_and_delete)
     host.until(lambda: host.statistics().messages == 1)
     assert host.read(other, 3) == body_of(3)
-    everything(host, other)
+    host.at_rest(other)
 
 
 def test_a_queue_that_ends_in_order_keeps_its_messages(host) -> None:
@@ -380,7 +363,7 @@ def test_a_queue_that_ends_in_order_keeps_its_messages(host) -> None:
     assert host.statistics().messages == 3
     second = host.queue("q", range(3))
     assert host.ask(second, lambda q: q.present) == {msg_id(n) for n in range(3)}
-    everything(host, second)
+    host.at_rest(second)
 
 
 def test_removing_what_a_queue_does_not_hold_ends_the_store(host) -> None:
@@ -389,7 +372,7 @@ def test_removing_what_a_queue_does_not_hold_ends_the_store(host) -> None:
     host.confirmed(other, 1)
     store = host.store
     host.remove(queue, 1)
-    assert isinstance(ended(host, store), ValueError)
+    assert isinstance(end_of(host.runtime, store), ValueError)
 
 
 # starting and stopping
@@ -410,14 +393,14 @@ def test_a_clean_stop_is_believed_and_only_once(host) -> None:
     queue = host.queue("q", host.claims["q"])
     for number in host.claims["q"]:
         assert host.read(queue, number) == body_of(number)
-    everything(host, queue)
+    host.at_rest(queue)
     host.runtime.kill(host.store)
     host.runtime.kill(queue)
     host.start()
     assert host.asked == 1
     queue = host.queue("q", host.claims["q"])
     assert len(host.ask(queue, lambda q: q.present)) == 18
-    everything(host, queue)
+    host.at_rest(queue)
 
 
 def test_a_store_that_stops_while_a_combine_runs_still_leaves_its_dumps(host) -> None:
@@ -437,7 +420,7 @@ def test_a_store_that_stops_while_a_combine_runs_still_leaves_its_dumps(host) ->
     queue = host.queue("q", range(0, 60, 4))
     for number in range(0, 60, 4):
         assert host.read(queue, number) == body_of(number)
-    everything(host, queue)
+    host.at_rest(queue)
 
 
 def test_a_transient_store_begins_with_nothing(runtime) -> None:

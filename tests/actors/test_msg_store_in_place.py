@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support.store import FOLDER, SMALL, SMALL_IN_PLACE, body_of, check_at_rest, msg_id, new_disk
+from tests.support.store import FOLDER, SMALL, SMALL_IN_PLACE, body_of, msg_id, new_disk
 from tests.support.store_actors import LIMIT, StoreHost, Watched
 from warrenmq.storage import rdq
 
@@ -33,30 +33,10 @@ def garbage(host):
     return queue
 
 
-def in_file(number):
-    lookup = Watched.newest._state.tables.index.lookup
-    return [n for n in KEPT if lookup(msg_id(n))[1] == number]
-
-
-def at_rest(host, *queues):
-    state = host.rest()
-    for queue in queues:
-        host.ask(queue, lambda q: None)
-    host.until(lambda: not state.gc.pending)
-    host.statistics()
-    check_at_rest(state, host.disk)
-    return state
-
-
-def little_garbage(host):
-    size, valid = host.bytes()
-    return size <= 2 * valid
-
-
 def test_files_get_smaller_and_every_message_is_read_from_its_new_place(host) -> None:
     queue = garbage(host)
-    host.until(lambda: little_garbage(host))
-    at_rest(host, queue)
+    host.until(host.little_garbage)
+    host.at_rest(queue)
     for number in KEPT:
         assert host.read(queue, number) == body_of(number)
     assert host.ask(queue, lambda q: len(q.client.read_many([msg_id(n) for n in KEPT]))) == len(KEPT)
@@ -71,12 +51,12 @@ def test_clients_read_while_the_collector_is_at_work_and_never_ask_the_store(hos
     state.read = None  # it would raise
     for number in KEPT:
         assert host.read(queue, number) == body_of(number)
-    host.remove(queue, in_file(0)[0])
+    host.remove(queue, host.in_file(0, KEPT)[0])
     host.statistics()
     assert not any(state.gc.pending.values()), "no remove waits either"
     go.set()
-    host.until(lambda: little_garbage(host))
-    at_rest(host, queue)
+    host.until(host.little_garbage)
+    host.at_rest(queue)
 
 
 def test_what_is_removed_and_written_again_during_a_compaction_stays_where_it_was_written_last(host) -> None:
@@ -84,15 +64,15 @@ def test_what_is_removed_and_written_again_during_a_compaction_stays_where_it_wa
     arrived, go = host.gate("pwrite", "/0.rdq")
     queue = garbage(host)
     assert arrived.wait(LIMIT)
-    again = in_file(0)[-1]
+    again = host.in_file(0, KEPT)[-1]
     host.remove(queue, again)
     host.statistics()  # handled: else the two would cancel out
     host.write(queue, again)
     host.until(lambda: Watched.newest._state.tables.index.lookup(msg_id(again))[1] > 0)
     place = Watched.newest._state.tables.index.lookup(msg_id(again))
     go.set()
-    host.until(lambda: little_garbage(host))
-    at_rest(host, queue)
+    host.until(host.little_garbage)
+    host.at_rest(queue)
     assert Watched.newest._state.tables.index.lookup(msg_id(again)) == place
     assert host.read(queue, again) == body_of(again)
 
@@ -101,7 +81,7 @@ def test_a_file_is_cut_only_when_nobody_reads_who_may_know_the_old_places(host) 
     queue, other = host.queue("q"), host.queue("other")
     host.write(queue, *range(60))
     host.confirmed(queue, *range(60))
-    last = in_file(0)[-1]
+    last = host.in_file(0, KEPT)[-1]
     host.write(other, last)
     host.confirmed(other, last)
     answers, go = host.hold_read(other, last)
@@ -115,24 +95,24 @@ def test_a_file_is_cut_only_when_nobody_reads_who_may_know_the_old_places(host) 
     assert host.disk.size(f"{FOLDER}/0.rdq") == size
     go.set()
     assert answers.get(timeout=LIMIT) == body_of(last)
-    host.until(lambda: little_garbage(host))
-    at_rest(host, queue, other)
+    host.until(host.little_garbage)
+    host.at_rest(queue, other)
 
 
 def test_a_dead_reader_holds_no_truncation_up(host) -> None:
     queue, other = host.queue("q"), host.queue("other")
     host.write(queue, *range(60))
     host.confirmed(queue, *range(60))
-    last = in_file(0)[-1]
+    last = host.in_file(0, KEPT)[-1]
     host.write(other, last)
     host.confirmed(other, last)
     _, go = host.hold_read(other, last)
     host.remove(queue, *(n for n in range(60) if n % 4 != 3))
     host.until(lambda: Watched.newest._state.tables.files.rows[0].awaited is not None)
     host.runtime.kill(other)
-    host.until(lambda: little_garbage(host))
+    host.until(host.little_garbage)
     go.set()
-    at_rest(host, queue)
+    host.at_rest(queue)
 
 
 def test_messages_of_the_current_file_are_read_by_clients_after_a_start(host) -> None:
@@ -151,7 +131,7 @@ def test_messages_of_the_current_file_are_read_by_clients_after_a_start(host) ->
 
 def test_a_directory_goes_from_one_collector_to_the_other_and_back(host) -> None:
     queue = garbage(host)
-    host.until(lambda: little_garbage(host))
+    host.until(host.little_garbage)
     held = list(KEPT)
     for settings in (SMALL, SMALL_IN_PLACE, SMALL):
         host.runtime.stop_actor(queue)
@@ -164,8 +144,8 @@ def test_a_directory_goes_from_one_collector_to_the_other_and_back(host) -> None
             assert host.read(queue, number) == body_of(number)
         gone, held = held[::3], [n for n in held if n not in held[::3]]
         host.remove(queue, *gone)
-        host.until(lambda: little_garbage(host))
-    at_rest(host, queue)
+        host.until(host.little_garbage)
+    host.at_rest(queue)
 
 
 # large messages
@@ -201,7 +181,7 @@ def test_a_large_message_has_a_file_of_its_own_which_goes_with_it(host, large) -
     host.until(lambda: len(files(host)) == 4)
     for number in (100, 102):
         assert host.ask(queue, lambda q, n=number: q.client.read(msg_id(n))) == large
-    at_rest(host, queue)
+    host.at_rest(queue)
 
 
 def test_the_empty_file_before_a_large_message_is_deleted(host, large) -> None:

@@ -56,11 +56,6 @@ def idle_host(host, monkeypatch):
     return host
 
 
-def little_garbage(host):
-    size, valid = host.bytes()
-    return size - valid <= size / 2
-
-
 def test_a_burst_of_removes_and_then_silence_leaves_less_than_half_garbage(idle_host):
     """Nobody writes, removes or reads any more: what is due is done all the same."""
     host = idle_host
@@ -68,7 +63,7 @@ def test_a_burst_of_removes_and_then_silence_leaves_less_than_half_garbage(idle_
     host.write(queue, *range(100))
     host.confirmed(queue, *range(100))
     host.remove(queue, *(n for n in range(100) if n % 5))
-    host.until(lambda: little_garbage(host))
+    host.until(host.little_garbage)
     host.at_rest(queue)
     for number in range(0, 100, 5):
         assert host.read(queue, number) == body_of(number)
@@ -105,7 +100,7 @@ def test_garbage_of_messages_larger_than_a_file_is_given_back_too(idle_host):
         large.append(number + 1)
     host.confirmed(queue, *kept, *large)
     host.remove(queue, *large)
-    host.until(lambda: little_garbage(host))
+    host.until(host.little_garbage)
     host.at_rest(queue)
     assert host.bytes()[1] == len(kept) * 2525
     for number in kept:

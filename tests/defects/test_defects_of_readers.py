@@ -10,12 +10,6 @@ from warrenmq.actors.msg_store_messages import NoReaders
 from warrenmq.runtime import Simulation, Threads
 
 
-def in_file(host, number, of=range(60)):
-    """Which of these messages are in a file."""
-    lookup = Watched.newest._state.tables.index.lookup
-    return [n for n in of if (entry := lookup(msg_id(n))) is not None and entry[1] == number]
-
-
 @pytest.mark.parametrize("collector", ["combine"])
 def test_a_file_is_rewritten_only_after_the_last_read_that_began_before(host):
     """The collector's question whether somebody reads, and its answer, are one look under one lock."""
@@ -44,7 +38,7 @@ def test_a_file_is_truncated_only_after_the_last_read_that_began_before(host):
     host.write(queue, *range(60))
     host.confirmed(queue, *range(60))
     index = Watched.newest._state.tables.index
-    last = in_file(host, 0)[-1]
+    last = host.in_file(0)[-1]
     place = index.lookup(msg_id(last))[1:3]
     host.write(other, last)
     host.confirmed(other, last)
@@ -88,7 +82,7 @@ def test_many_are_read_together_wherever_each_of_them_is(host):
     host.runtime.stop_actor(host.store)
     host.start()
     queue = host.queue("q", range(20))
-    old_current = in_file(host, Watched.newest._state.tables.files.current, range(20))
+    old_current = host.in_file(Watched.newest._state.tables.files.current, range(20))
     assert old_current
     arrived, go = host.gate("append", ".rdq")
     host.write(queue, 30)
@@ -166,7 +160,7 @@ def test_a_read_that_a_killed_queues_thread_begins_after_its_death_holds_no_file
         host.write(queue, *range(60))
         host.write(other, *range(60))
         host.confirmed(other, *range(60))
-        first, second = in_file(host, 0)[:2], in_file(host, 1)[:2]
+        first, second = host.in_file(0)[:2], host.in_file(1)[:2]
         reading, go = host.gate("pread", "/0.rdq")
         runtime.cast(queue, lambda q: q.client.read_many([msg_id(n) for n in first + second]))
         assert reading.wait(LIMIT)
@@ -192,8 +186,8 @@ def test_a_deleted_file_is_gone_at_once_whoever_had_read_it(host, number):
     queue = host.queue("q")
     host.write(queue, *range(60))
     host.confirmed(queue, *range(60))
-    for each in in_file(host, number):
+    for each in host.in_file(number):
         assert host.read(queue, each) == body_of(each)
-    host.remove(queue, *in_file(host, number))
+    host.remove(queue, *host.in_file(number))
     host.until(lambda: f"{number}.rdq" not in host.disk.listdir(FOLDER))
     host.at_rest(queue)

@@ -113,6 +113,16 @@ class StoreHost:
         files = self.statistics().files
         return sum(row[1] for row in files), sum(row[2] for row in files)
 
+    def little_garbage(self):
+        """Whether no more than half of the files' bytes are garbage."""
+        size, valid = self.bytes()
+        return size <= 2 * valid
+
+    def in_file(self, number, of=range(60)):
+        """Which of these messages are in a file."""
+        lookup = Watched.newest._state.tables.index.lookup
+        return [n for n in of if (entry := lookup(msg_id(n))) is not None and entry[1] == number]
+
     def until(self, what):
         """Wait for what cannot be waited for otherwise."""
         for _ in range(10_000):
@@ -144,6 +154,7 @@ class StoreHost:
         state = self.rest()
         for queue in queues:
             self.ask(queue, lambda q: None)
+        self.until(lambda: not state.gc.pending)
         self.statistics()
         check_at_rest(state, self.disk, self.folder)
         return state
