@@ -15,30 +15,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import warrenmq
+from tests.support.damage import Files, Place
+from tests.support.own_directories import QUEUES, VHOST, files_of, folder_of, given_back_twice, put
 from tests.support.simulated import SMALL_CLASSIC, SimulatedHost
-from warrenmq.storage.directory import queue_folder, vhost_folder
+from warrenmq.storage.directory import vhost_folder
 from warrenmq.storage.index_recovery import messages
 
-QUEUES = ("a", "b")
-VHOST = f"/data/msg_stores/vhosts/{vhost_folder('/')}"
 STORE = f"{VHOST}/msg_store_persistent"
 QUARANTINE = f"/data/quarantine/{vhost_folder('/')}"
 ENOUGH = 5_000
 """Disk operations after which opening a dozen small files has to be done."""
-
-Files = dict[str, bytes]
-
-
-class Place(NamedTuple):
-    """Bytes of a file without which a message cannot be given back as it was."""
-
-    path: str
-    start: int
-    end: int
-
-    def touches(self, path: str, start: int, end: int) -> bool:
-        return path == self.path and start < self.end and self.start < end
 
 
 class Message(NamedTuple):
@@ -70,16 +56,19 @@ def build(*, clean: bool) -> Directory:
     if clean:
         broker.close()
     host.crash(power_cut=False)
-    disk = host.disk
-    files = {path: disk.read(path) for path in sorted(disk._files)}
+    files = files_of(host)
     queues = {}
     for name in QUEUES:
-        folder = f"{VHOST}/queues/{queue_folder('/', name)}"
-        records = [record for _, record, _ in messages(disk, folder, SMALL_CLASSIC.queue_index_segment_entry_count)]
+        folder = folder_of(name)
+        records = [record for _, record, _ in messages(host.disk, folder, SMALL_CLASSIC.queue_index_segment_entry_count)]
         places = [(record, *places_of(files, folder, record)) for record in records]
         queues[name] = [Message(body_in(files, record, *where), tuple(where)) for record, *where in places]
     host.close()
     return Directory(files, queues)
+
+
+def touches(place: Place, path: str, start: int, end: int) -> bool:
+    return path == place.path and start < place.end and place.start < end
 
 
 def places_of(files: Files, folder: str, record: bytes) -> Iterator[Place]:
@@ -113,48 +102,13 @@ class Opened(NamedTuple):
 
 
 def open_and_read(files: Files) -> Opened:
-    """Open twice: the second time finds what the first one did; and the broker works."""
     host = SimulatedHost(1, SMALL_CLASSIC, traced=False)
     try:
-        for path, data in files.items():
-            host.disk.mkdir(posixpath.dirname(path))
-            host.disk.open(path, create=True).append(data)
-        first = read_all(host)
-        host.crash(power_cut=False)
-        assert read_all(host) == first
-        broker = host.open()
-        for name in QUEUES:
-            queue = broker.declare_queue(name)
-            queue.publish(b"new").result(10)
-            queue.publish(b"N" * 500).result(10)
-            assert read(broker, name)[-2:] == [b"new", b"N" * 500]
-        broker.close()
-        disk = host.disk
-        return Opened(first, {path: disk.read(path) for path in disk._files if path.startswith(QUARANTINE)})
+        put(host, files)
+        found = given_back_twice(host, ENOUGH)
+        return Opened(found, {path: data for path, data in files_of(host).items() if path.startswith(QUARANTINE)})
     finally:
         host.close()
-
-
-def read_all(host: SimulatedHost) -> dict[str, list[bytes]]:
-    found = {}
-    with host.at_most(ENOUGH):
-        broker = host.open()
-        for name in QUEUES:
-            try:
-                broker.queue(name)
-            except warrenmq.NotFound:
-                continue
-            found[name] = read(broker, name)
-        broker.close()
-    return found
-
-
-def read(broker: warrenmq.Broker, name: str) -> list[bytes]:
-    """Every message, left where it is."""
-    deliveries = list(iter(broker.queue(name).get, None))
-    for delivery in deliveries:
-        delivery.nack()
-    return [delivery.body for delivery in deliveries]
 
 
 def test_the_directory_is_healthy_to_begin_with() -> None:
@@ -176,7 +130,7 @@ def check_the_rest(made: Directory, damaged: Files, path: str, start: int, end: 
         whole = [
             message.body
             for message in made.queues[name]
-            if not any(place.touches(path, start, end) for place in message.places)
+            if not any(touches(place, path, start, end) for place in message.places)
         ]
         rest = iter(found)
         missing = [body for body in whole if body not in rest]  # a subsequence: this keeps the order
