@@ -6,6 +6,8 @@ import argparse
 import json
 from typing import Any
 
+from warrenmq.cli._table import number, print_table
+
 
 def add_task(tasks: Any) -> None:
     task = tasks.add_parser(
@@ -34,18 +36,11 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps([line.as_dict() for line in lines]))
         return 0
-    width = max(len(line.name) for line in lines)
-    print(f"{'':{width}}  {'recorded':>14}  {'what if':>14}  {'model':>14}  basis")
-    for line in lines:
-        numbers = "  ".join(f"{_number(each):>14}" for each in (line.recorded, line.what_if, line.model))
-        print(f"{line.name:{width}}  {numbers}  {line.basis}")
+    print_table(
+        ("recorded", "what if", "model", "basis"),
+        [(line.name, number(line.recorded), number(line.what_if), number(line.model), line.basis) for line in lines],
+    )
     return 0
-
-
-def _number(value: float | None) -> str:
-    if value is None:
-        return "-"
-    return f"{value:,.0f}" if value == int(value) or value >= 1_000 else f"{value:,.3f}"
 
 
 def _milliseconds(text: str) -> float:

@@ -19,6 +19,7 @@ from typing import Any
 
 import structlog
 
+from warrenmq.cli._table import number, print_table
 from warrenmq.errors import CallerError, Error, NotFound
 from warrenmq.settings import PROFILES
 
@@ -68,9 +69,8 @@ def _side_by_side(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(results))
         return 0
-    print(f"{'':24}" + "".join(f"{name:>12}" for name in results))
-    for key in next(iter(results.values())):
-        print(f"{key:24}" + "".join(f"{_number(numbers[key]):>12}" for numbers in results.values()))
+    measures = next(iter(results.values()))
+    print_table(list(results), [(each, *(number(told[each]) for told in results.values())) for each in measures])
     return 0
 
 
@@ -79,10 +79,6 @@ def _profile(name: str, args: argparse.Namespace) -> dict[str, float]:
 
     with _folder(args) as directory:
         return profile(directory, QUICK if args.quick else THOROUGH, name)
-
-
-def _number(value: float) -> str:
-    return f"{value:,.0f}" if value == int(value) or value >= 1_000 else f"{value:,.2f}"
 
 
 def _here(name: str, args: argparse.Namespace) -> dict[str, float]:
