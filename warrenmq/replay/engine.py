@@ -102,11 +102,11 @@ def replay_trace(trace: Trace) -> Result:
                 _absorb(summariser.machines[name], states[name], fact_key, fact)
     verdict = judge(findings, figures, machines, catalog, world)
     found = result(verdict, catalog, world, figures)
-    found.chains = explain(found.violations, catalog.runs, partial(_gather, trace))
+    found.chains = explain(found.violations, catalog.runs, partial(gather, trace))
     return found
 
 
-def _gather(trace: Trace, wants: Sequence[Want]) -> Iterator[tuple[int, int, Row]]:
+def gather(trace: Trace, wants: Sequence[Want]) -> Iterator[tuple[int, int, Row]]:
     """One more pass, for what explains."""
     for piece in trace.catalog.chunks:
         yield from pick(wants, trace.catalog.runs, piece, partial(trace.rows, piece))

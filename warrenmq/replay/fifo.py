@@ -39,7 +39,6 @@ _PUBLISH, _DELIVER, _DROP = int(Ev.PUBLISH), int(Ev.DELIVER), int(Ev.DROP)
 ADD, TAKE, REMOVE, SHED, NEW = 1, 2, 3, 4, 5
 _UNREADY = (DROP_REJECTED, DROP_REJECTED | DEAD_LETTERED)
 _SHED = (DROP_EXPIRED, DROP_MAXLEN, DROP_EXPIRED | DEAD_LETTERED, DROP_MAXLEN | DEAD_LETTERED)
-_ADDS = (NEW, ADD)
 _SAID = {
     TAKE: ("Q1", "delivered {} while {} was ready"),
     SHED: ("Q2", "dropped {} while {} was ready"),
@@ -47,7 +46,7 @@ _SAID = {
 }
 
 Operation = list[int]
-"""[NEW, ADD, TAKE, REMOVE or SHED, lo, hi, seq, t] with the first row's seq and the last row's t."""
+"""[NEW, ADD, TAKE, REMOVE or SHED, lo, hi, seq, t] with the first row's seq and t: if anything is wrong, it is lo."""
 
 
 @dataclass(slots=True)
@@ -86,6 +85,10 @@ class Ready:
     """By priority."""
     tops: dict[int, int] = field(default_factory=dict)
     """The highest id that has been in the queue, and one, by priority."""
+    published_to: int = -1
+    taken_to: int = -1
+    """Where the last NEW and the last TAKE ended, unless something came since that may change the order: what goes on from
+    there is the same operation, which a piece's end has cut in two."""
     problems: list[tuple[int, int, int, int, int]] = field(default_factory=list)
     """(operation, its id, the id that forbids it, seq, t)"""
 
@@ -110,12 +113,12 @@ class Fifo(Machine):
             hi = lo + n
             if event == _PUBLISH:
                 if published is not None and published[2] == lo < 1 << PRIORITY_SHIFT:
-                    published[2], published[4] = hi, t
+                    published[2] = hi
                     continue
                 last = published = [NEW, lo, hi, seq, t]
             elif event == _DELIVER:
                 if last[0] == TAKE and last[2] == lo:
-                    last[2], last[4] = hi, t
+                    last[2] = hi
                     continue
                 last = [TAKE, lo, hi, seq, t]
             elif event == _DROP:
@@ -137,20 +140,35 @@ class Fifo(Machine):
             ids = state.ids.get(lo >> PRIORITY_SHIFT)
             if ids is None:
                 ids = state.ids[lo >> PRIORITY_SHIFT] = Ranges()
-            if operation in _ADDS:
-                top = state.tops.get(lo >> PRIORITY_SHIFT, 0)
-                if operation == NEW and lo < top:
-                    state.problems.append((NEW, lo, top - 1, seq, t))
-                if hi > top:
-                    state.tops[lo >> PRIORITY_SHIFT] = hi
+            if operation == NEW:
+                self._publish(state, lo, hi, seq, t)
                 ids.add(lo, hi)
                 continue
-            if operation != REMOVE:
+            goes_on = operation == TAKE and lo == state.taken_to
+            state.taken_to = hi if operation == TAKE else -1
+            if operation != TAKE:
+                state.published_to = -1
+            if operation == ADD:
+                state.tops[lo >> PRIORITY_SHIFT] = max(hi, state.tops.get(lo >> PRIORITY_SHIFT, 0))
+                ids.add(lo, hi)
+                continue
+            if operation != REMOVE and not goes_on:
                 first = ids.los[0] if len(state.ids) == 1 and ids.los else state.first()
                 # an id that is not ready at all is the ledger's question
                 if first is not None and _before(first, lo):
                     state.problems.append((operation, lo, first, seq, t))
             ids.remove(lo, hi)
+
+    @staticmethod
+    def _publish(state: Ready, lo: int, hi: int, seq: int, t: int) -> None:
+        priority = lo >> PRIORITY_SHIFT
+        top = state.tops.get(priority, 0)
+        if lo < top and not (priority == 0 and lo == state.published_to):
+            state.problems.append((NEW, lo, top - 1, seq, t))
+        if priority:
+            state.taken_to = -1  # it may be before what is ready
+        state.published_to = hi
+        state.tops[priority] = max(hi, top)
 
     def finish(self, key: Key, state: Ready, world: World) -> Outcome:
         who = int(key[0]), int(key[1])

@@ -58,6 +58,7 @@ class Files(Machine):
 
     def summarise(self, piece: Chunk, rows: list[Row]) -> Iterator[tuple[Key, list[int]]]:
         found: dict[int, list[int]] = {}
+        read: dict[tuple[int, int], list[int]] = {}
         actor = piece.actor
         collects = False
         for row in rows:
@@ -65,7 +66,7 @@ class Files(Machine):
             word = who & 0xFFFF
             if word >> 8 == _READ:
                 if word == _READ_DIRECTLY and peer:
-                    yield (piece.run, peer, a), [t, seq, actor, word << 1, msg, pseq, b, c]
+                    read.setdefault((peer, a), []).extend((t, seq, actor, word << 1, msg, pseq, b, c))
                 continue
             if word >> 8 in _OF_ONE:
                 files: tuple[int, ...] = (a,)
@@ -77,6 +78,8 @@ class Files(Machine):
                     entries = found[file] = []
                 entries += (t, seq, actor, word << 1 | (not place), msg, pseq, b, c)
             collects = collects or word >> 8 in _COLLECTORS
+        for (store, file), entries in read.items():
+            yield (piece.run, store, file), entries
         store = self._store(piece) if collects else piece.actor
         if not store:
             return  # whose collector it is was not said

@@ -42,11 +42,11 @@ from warrenmq.trace.catalog import FOREVER, Chunk
 from warrenmq.trace.events import PRIORITY_SHIFT, Ev
 from warrenmq.trace.index import Row
 
-_COUNTED = {
+COUNTED = {
     Ev.PUBLISH: "published", Ev.CONFIRM: "confirmed", Ev.DELIVER: "delivered", Ev.ACK: "acked",
     Ev.REQUEUE: "requeued", Ev.DROP: "dropped", Ev.RECOVERED: "recovered", Ev.EXPIRY: "given a time to live",
 }  # fmt: skip
-_AT_WORK = frozenset(_COUNTED) - {Ev.RECOVERED, Ev.EXPIRY}
+_AT_WORK = frozenset(COUNTED) - {Ev.RECOVERED, Ev.EXPIRY}
 
 Entries = tuple[Who, list[int]]
 """The queue's actor; its rows as Life.take wants them."""
@@ -82,7 +82,7 @@ class Ledger(Machine):
     """See the module."""
 
     name: ClassVar[str] = "ledger"
-    events: ClassVar[frozenset[int]] = frozenset(_COUNTED)
+    events: ClassVar[frozenset[int]] = frozenset(COUNTED)
 
     def summarise(self, piece: Chunk, rows: list[Row]) -> Iterator[tuple[Key, Entries]]:
         found: dict[int, list[int]] = {}
@@ -117,14 +117,14 @@ class Ledger(Machine):
             for rule, text, id_, seq, t in life.problems:
                 outcome.findings.append(Finding(rule, f"queue {name}", text, ((*who, seq),), t, (who,), (id_,)))
             for event, n in life.counts.items():
-                outcome.figures["queue", name, _COUNTED[Ev(event)]] += n
+                outcome.figures["queue", name, COUNTED[Ev(event)]] += n
             for what, delays in (
                 ("confirm", life.confirm_delays), ("deliver", life.deliver_delays), ("ack", life.ack_delays)
             ):  # fmt: skip
                 for delay, n in Counter(map(delay_class, delays)).items():
                     outcome.figures["delay", what, delay] += n
             self._tell_state(who, state.base, life, outcome)
-        incarnations = [who for who in world.incarnations(name) if _counts(world.landmark(who))]
+        incarnations = [who for who in world.incarnations(name) if counts_as_life(world.landmark(who))]
         self._compare_lives(name, incarnations, state, world, outcome)
         self._tell_holdings(incarnations, state, world, outcome)
         return outcome
@@ -181,7 +181,7 @@ class Ledger(Machine):
                 place = held.find(1, place + 1)
 
 
-def _counts(mark: Landmarks) -> bool:
+def counts_as_life(mark: Landmarks) -> bool:
     """It got through its recovery."""
     return mark.recovered is not None or not _AT_WORK.isdisjoint(mark.events)
 

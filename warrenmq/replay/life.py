@@ -63,6 +63,14 @@ _STEPS: dict[int, tuple[int, int]] = {
 """event << 8 | flag -> (the state it wants, the state it leaves).  DROP_DELETED wants ready or unacked."""
 
 
+def step_of(word: int) -> tuple[frozenset[int], int]:
+    """event << 8 | flag -> the states that it may be taken from, and the one it leads to."""
+    if word in _STEPS:
+        wanted, becomes = _STEPS[word]
+        return frozenset({wanted}), becomes
+    return frozenset({READY, UNACKED}), GONE
+
+
 def _table(change: Callable[[int], int]) -> bytes:
     return bytes(change(value) for value in range(256))
 
@@ -161,12 +169,8 @@ class Life:
         if event == EXPIRY:
             self.marks[place:end] = self.marks[place:end].translate(_LIMIT_IT)
             return
-        wanted, becomes = _STEPS.get(word, (READY, GONE))
-        fits = self.states.count(wanted, place, end)
-        if word not in _STEPS:
-            fits += self.states.count(UNACKED, place, end)
-        if fits != n:
-            allowed = {wanted} if word in _STEPS else {READY, UNACKED}
+        allowed, becomes = step_of(word)
+        if sum(self.states.count(state, place, end) for state in allowed) != n:
             first = next(at for at in range(place, end) if self.states[at] not in allowed)
             self._complain(event, place, end, base + first, seq, t, base)
         self.states[place:end] = bytes((becomes,)) * n

@@ -92,6 +92,8 @@ class Outcome:
     findings: list[Finding] = field(default_factory=list)
     figures: Counter[FigureKey] = field(default_factory=Counter)
     facts: list[tuple[str, Key, Summary]] = field(default_factory=list)
+    is_suspect: bool = False
+    """A sieve could not prove the key fine; nothing else is said."""
 
 
 class Machine(ABC):

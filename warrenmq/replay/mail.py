@@ -29,8 +29,8 @@ from warrenmq.trace.catalog import STRANGER, Chunk
 from warrenmq.trace.events import Ev
 from warrenmq.trace.index import Row
 
-_SHIFT = 12
-_MASK = (1 << _SHIFT) - 1
+SHIFT = 12
+_MASK = (1 << SHIFT) - 1
 _SEND, _UNDELIVERED, _PUBLISH = int(Ev.SEND), int(Ev.UNDELIVERED), int(Ev.PUBLISH)
 
 Halves = tuple[int, list[int], list[int]]
@@ -43,7 +43,7 @@ class Bucket:
 
     sent: dict[int, tuple[int, int, int]] = field(default_factory=dict)
     """Not received yet: seq -> (seq, t, receiver)."""
-    taken: bytearray = field(default_factory=lambda: bytearray(1 << _SHIFT))
+    taken: bytearray = field(default_factory=lambda: bytearray(1 << SHIFT))
     """1 = received."""
     waiting: dict[int, tuple[int, int, int]] = field(default_factory=dict)
     """Receives whose SEND has not come yet: seq of the SEND -> (actor, t, seq of the receive)."""
@@ -66,16 +66,16 @@ class Mail(Machine):
             event = who >> 8 & 0xFF
             if event == _PUBLISH and pseq > 0:
                 for each in range(pseq, pseq + max(c, 1)):  # one row for publishes that were sent one after the other
-                    key = (peer, each >> _SHIFT)
+                    key = (peer, each >> SHIFT)
                     if key != last:
                         last = key
                         halves = found.setdefault(key, (actor, [], []))
                     halves[2].extend((each, t, seq))
                 continue
             if event == _SEND:
-                key = (actor, seq >> _SHIFT)
+                key = (actor, seq >> SHIFT)
             elif pseq > 0:
-                key = (peer or actor, pseq >> _SHIFT)
+                key = (peer or actor, pseq >> SHIFT)
             else:
                 continue  # the sender has no trace
             if key != last:

@@ -31,28 +31,24 @@ class Unsynced:
     """Records that no sync has covered yet."""
 
     records: dict[int, tuple[int, int]] = field(default_factory=dict)
-    """message -> (file, end of the record), in the order of appends."""
-    early: list[tuple[dict[int, tuple[int, int]], tuple[int, int]]] = field(default_factory=list)
-    """Steps about older records: confirms message -> (seq, t), then a sync (file, safe bytes), if it is not (-1, 0)."""
+    """message -> (file, end of the record)."""
+    early: list[tuple[list[tuple[int, int, int]], tuple[int, int]]] = field(default_factory=list)
+    """Steps about older records: confirms (message, seq, t), then a sync (file, safe bytes), if it is not (-1, 0)."""
     problems: list[tuple[int, int, int]] = field(default_factory=list)
     """(message, seq, t)"""
 
     def sync(self, file: int, safe: int) -> None:
-        covered = []
-        for msg, (where, end) in self.records.items():
-            if where > file or (where == file and end > safe):
-                break
-            covered.append(msg)
-        if len(covered) == len(self.records):
-            self.records.clear()
-        else:
-            for msg in covered:
-                del self.records[msg]
+        """All records up to there are safe."""
+        self.records = {
+            msg: (where, end)
+            for msg, (where, end) in self.records.items()
+            if where > file or (where == file and end > safe)
+        }
 
-    def confirm(self, confirms: dict[int, tuple[int, int]]) -> None:
+    def confirm(self, confirms: list[tuple[int, int, int]]) -> None:
+        """What is told to be safe must not be among the records that are not."""
         if self.records:
-            for msg in self.records.keys() & confirms.keys():
-                self.problems.append((msg, *confirms[msg]))
+            self.problems += [each for each in confirms if each[0] in self.records]
 
 
 class Synced(Machine):
@@ -63,21 +59,19 @@ class Synced(Machine):
 
     def summarise(self, piece: Chunk, rows: list[Row]) -> Iterator[tuple[Key, Unsynced]]:
         folded = Unsynced()
-        confirms: dict[int, tuple[int, int]] = {}
-        records = folded.records
+        confirms: list[tuple[int, int, int]] = []
         for t, seq, msg, _, _, a, b, c, who in rows:
             word = who & 0xFFFF
             if word == _WRITTEN_CONFIRM:
-                if msg in records:
+                if msg in folded.records:
                     folded.problems.append((msg, seq, t))
-                confirms[msg] = (seq, t)
+                confirms.append((msg, seq, t))
             elif word >> 8 == _APPEND:
-                records.pop(msg, None)
-                records[msg] = (a, b + c)
+                folded.records[msg] = (a, b + c)
             elif word >> 8 == _FILE_SYNC:
                 folded.sync(a, b)
                 folded.early.append((confirms, (a, b)))
-                confirms = {}
+                confirms = []
         if confirms:
             folded.early.append((confirms, (-1, 0)))
         yield (piece.run, piece.actor), folded

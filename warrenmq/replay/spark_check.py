@@ -17,8 +17,7 @@ from pyspark.sql import functions as sf
 
 from warrenmq.replay.arrow_rows import Piece
 from warrenmq.replay.engine import Result
-from warrenmq.replay.rules import all_machines
-from warrenmq.replay.spark_engine import SUMMARIES_DDL, Summarise, conclude
+from warrenmq.replay.spark_engine import conclude
 from warrenmq.replay.spark_source import Batches
 from warrenmq.trace.catalog import Catalog, Chunk, build_catalog
 from warrenmq.trace.events import SCHEMA_VERSION, Ev
@@ -65,10 +64,8 @@ def check_rows(rows: DataFrame) -> Result:
     )
     try:
         catalog = _catalog(together)
-        machines = all_machines(catalog.runs)
         numbers = {run.name: number for number, run in enumerate(catalog.runs)}
-        summaries = together.mapInArrow(Summarise(machines, partial(_unpack, numbers)), SUMMARIES_DDL)
-        return conclude(summaries, machines, catalog)
+        return conclude(catalog, lambda job, ddl: together.mapInArrow(job(partial(_unpack, numbers)), ddl))
     finally:
         together.unpersist()
 
@@ -102,7 +99,7 @@ def _int64s(column: pa.Array) -> memoryview:
 
 
 def _unpack(numbers: dict[str, int], batches: Batches) -> Iterator[Piece]:
-    """For `Summarise`."""
+    """For jobs that want pieces."""
     for same, columns in _pieces(batches):
         entry = _entry(columns, 0)
         chunk = Chunk(

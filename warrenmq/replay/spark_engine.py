@@ -1,16 +1,17 @@
-"""Spark drives the machines: summarise where the files are, then one pass by key for each stage.
+"""Spark drives the machines: sift where the rows are, then one pass by key for each stage.
 
-    pieces of the trace ──mapInArrow──► (machine, key, order, summary), kept
+    blocks of the trace ──mapInArrow──► (machine, key, order, summary or leftover), kept
                                          │ landmarks to the driver, into the World
                                          ▼ repartition by key, sort by order
-                          stage 1 ──mapInArrow──► findings and figures to the driver
-                                         │ facts
+                          stage 1 ──mapInArrow──► findings, figures and suspects to the driver
+                                         │ facts         └─► if there are any: a second look at their rows, by the machines
                                          ▼ repartition by key, sort by order
-                          stage 2 ──mapInArrow──► findings and figures to the driver
+                          stage 2 ──mapInArrow──► the same
 
-No actor is one task: a piece of 1,024 rows is summarised wherever its file is read, and what is shuffled is one small
-row for each key that the piece speaks of, some ten a piece.  Blocks of messages and files, not the store, are the keys
-of what the store does.  A task handles thousands of keys in one call, so no Python call is paid for a message.
+No actor is one task: a block of some 130,000 rows is sifted wherever it comes to lie, and what is shuffled by key is what the sieves
+(warrenmq/replay/sieves) leave of it, and one small row for each key that it speaks of.  Blocks of messages and files,
+not the store, are the keys of what the store does.  A task handles thousands of keys in one call, so no Python call is
+paid for a message.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from __future__ import annotations
 import os
 import pickle
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial, reduce
 from itertools import groupby
@@ -32,13 +33,20 @@ from pyspark.sql import functions as sf
 from warrenmq.replay.causes import explain
 from warrenmq.replay.engine import Result, result
 from warrenmq.replay.evidence import Want, pick
-from warrenmq.replay.machines import FigureKey, Finding, Machine, Outcome, Summariser
+from warrenmq.replay.machines import FigureKey, Finding, Key, Machine, Outcome, Summariser
 from warrenmq.replay.rules import all_machines
+from warrenmq.replay.sieves.columns import units_of
+from warrenmq.replay.sieves.sifting import Sifter, sieves_and_machines
 from warrenmq.replay.spark_source import Batches, Look, Pieces, look, map_pieces
 from warrenmq.replay.verdict import judge
 from warrenmq.replay.world import Landmarks, World
 from warrenmq.trace.catalog import Catalog, Run
 from warrenmq.trace.index import Row, rows_of
+
+Place = tuple[str, Key]
+"""A machine, and one of its keys."""
+Job = Callable[[Pieces], Callable[[Batches], Iterator[pa.RecordBatch]]]
+"""Of `map_pieces`."""
 
 LANDMARKS = "landmarks"
 FOUND = "found"
@@ -74,34 +82,62 @@ class Found:
 
     findings: list[Finding] = field(default_factory=list)
     figures: Counter[FigureKey] = field(default_factory=Counter)
+    suspects: list[Place] = field(default_factory=list)
 
-    def take(self, outcome: Outcome) -> None:
+    def take(self, place: Place, outcome: Outcome) -> None:
+        """What one key came to."""
+        if outcome.is_suspect:
+            self.suspects.append(place)
         self.findings += outcome.findings
         self.figures.update(outcome.figures)
 
+    def add(self, other: Found) -> None:
+        """What the keys of another task came to."""
+        self.findings += other.findings
+        self.figures.update(other.figures)
+        self.suspects += other.suspects
+
 
 class Summarise:
-    """Job of `map_pieces`: every machine's summaries, and the landmarks."""
+    """Job of `map_pieces`: everybody's summaries and leftovers, and the landmarks."""
 
-    def __init__(self, machines: Sequence[Machine], unpack: Pieces) -> None:
-        self._machines = machines
+    def __init__(self, workers: Sequence[Machine], unpack: Pieces) -> None:
+        self._workers = workers
         self._unpack = unpack
 
     def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
         return _batches(self._summaries(batches))
 
     def _summaries(self, batches: Batches) -> Iterator[Summarised]:
-        summariser = Summariser(self._machines)
+        sifter = Sifter(self._workers)
         marks: dict[tuple[int, int], list[tuple[int, Landmarks]]] = {}
-        for piece, columns in self._unpack(batches):
-            rows = rows_of(columns)
-            noted = Landmarks()
-            noted.note(rows)
-            marks.setdefault((piece.run, piece.actor), []).append((piece.seq_first, noted))
-            for nth, (machine, key, summary) in enumerate(summariser.summarise(piece, rows)):
+        for unit in units_of(self._unpack(batches)):
+            for piece, noted in sifter.landmarks(unit):
+                marks.setdefault((piece.run, piece.actor), []).append((piece.seq_first, noted))
+            for nth, (machine, key, piece, summary) in enumerate(sifter.sift(unit)):
                 yield Summarised(machine, pack_key(key), *piece.order, nth, pickle.dumps(summary))
         for (run, actor), noted_at in marks.items():
             yield Summarised(LANDMARKS, b"", run, actor, 0, 0, pickle.dumps(noted_at))
+
+
+class LookAgain:
+    """Job of `map_pieces`: what the machines say of the keys that no sieve could prove fine."""
+
+    def __init__(self, machines: Sequence[Machine], suspects: frozenset[Place], unpack: Pieces) -> None:
+        self._machines = machines
+        self._suspects = suspects
+        self._unpack = unpack
+
+    def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
+        return _batches(self._summaries(batches))
+
+    def _summaries(self, batches: Batches) -> Iterator[Summarised]:
+        names = {name for name, _ in self._suspects}
+        summariser = Summariser([each for each in self._machines if each.name in names])
+        for piece, columns in self._unpack(batches):
+            for nth, (machine, key, summary) in enumerate(summariser.summarise(piece, rows_of(columns))):
+                if (machine, key) in self._suspects:
+                    yield Summarised(machine, pack_key(key), *piece.order, nth, pickle.dumps(summary))
 
 
 class Conclude:
@@ -122,7 +158,7 @@ class Conclude:
             for row in group:
                 machine.absorb(state, pickle.loads(row.summary))  # noqa: S301 - our own tasks'
             outcome = machine.finish(key, state, self._world)
-            found.take(outcome)
+            found.take((name, key), outcome)
             for nth, (to, fact_key, fact) in enumerate(outcome.facts):
                 yield Summarised(to, pack_key(fact_key), _AFTER_ALL_RUNS, 0, 0, nth, pickle.dumps(fact))
         yield Summarised(FOUND, b"", 0, 0, 0, 0, pickle.dumps(found))
@@ -135,10 +171,7 @@ def replay(spark: SparkSession, *paths: str | os.PathLike[str]) -> Result:
 
 def replay_look(spark: SparkSession, trace: Look) -> Result:
     """The same after a first look."""
-    machines = all_machines(trace.catalog.runs)
-    found = conclude(
-        map_pieces(spark, trace, partial(Summarise, machines), SUMMARIES_DDL), machines, trace.catalog
-    )
+    found = conclude(trace.catalog, partial(map_pieces, spark, trace))
     found.chains = explain(found.violations, trace.catalog.runs, partial(_gather, spark, trace))
     return found
 
@@ -166,28 +199,34 @@ class PickEvidence:
         yield pa.RecordBatch.from_arrays([pa.array([pickle.dumps(found)], pa.binary())], ["found"])
 
 
-def conclude(summaries: DataFrame, machines: Sequence[Machine], catalog: Catalog) -> Result:
-    """From summaries (SUMMARIES_DDL) of all pieces to the result."""
+def conclude(catalog: Catalog, over_pieces: Callable[[Job, str], DataFrame]) -> Result:
+    """The result for all pieces that `over_pieces` gives a job."""
     world = World.of(catalog)
-    found = _conclude(summaries, machines, world)
-    return result(judge(found.findings, found.figures, machines, catalog, world), catalog, world, found.figures)
-
-
-def _conclude(summaries: DataFrame, machines: Sequence[Machine], world: World) -> Found:
-    """Both stages; `world` gets its landmarks here."""
-    summaries.cache()
-    first = None
+    machines = all_machines(catalog.runs)
+    # The same rows twice are more than a sieve can judge.
+    workers = machines if catalog.overlaps else sieves_and_machines(catalog.runs)
+    found = Found()
+    kept: list[DataFrame] = []
+    """What keys said that are facts to others, stage by stage."""
+    summaries = over_pieces(partial(Summarise, workers), SUMMARIES_DDL).cache()
     try:
         _landmarks(summaries, world)
-        first = _stage([summaries], [machine for machine in machines if machine.stage == 1], world).cache()
-        found = _collect(first)
-        second = [machine for machine in machines if machine.stage == 2]
-        found_later = _collect(_stage([summaries, first], second, world))
-        return Found(found.findings + found_later.findings, found.figures + found_later.figures)
+        for stage in sorted({machine.stage for machine in machines}):
+            told = _stage([summaries, *kept], [each for each in workers if each.stage == stage], world).cache()
+            kept.append(told)
+            looked = _collect(told)
+            found.add(looked)
+            if looked.suspects:
+                suspects = frozenset(looked.suspects)
+                again = over_pieces(partial(LookAgain, machines, suspects), SUMMARIES_DDL)
+                facts = [_of(each, suspects) for each in kept[:-1]]
+                kept.append(_stage([again, *facts], [each for each in machines if each.stage == stage], world).cache())
+                found.add(_collect(kept[-1]))
+        verdict = judge(found.findings, found.figures, machines, catalog, world)
+        return result(verdict, catalog, world, found.figures)
     finally:
-        summaries.unpersist()
-        if first is not None:
-            first.unpersist()
+        for each in (summaries, *kept):
+            each.unpersist()
 
 
 def _landmarks(summaries: DataFrame, world: World) -> None:
@@ -217,9 +256,15 @@ def _collect(outcomes: DataFrame) -> Found:
     found = Found()
     for row in outcomes.where(sf.col("machine") == FOUND).select("summary").collect():
         part: Found = pickle.loads(bytes(row["summary"]))  # noqa: S301 - our own tasks'
-        found.findings += part.findings
-        found.figures.update(part.figures)
+        found.add(part)
     return found
+
+
+def _of(told: DataFrame, places: frozenset[Place]) -> DataFrame:
+    """What these keys were told."""
+    names, keys = zip(*[(name, pack_key(key)) for name, key in sorted(places, key=str)], strict=True)
+    wanted = told.sparkSession.createDataFrame(pa.table({"machine": pa.array(names), "key": pa.array(keys, pa.binary())}))
+    return told.join(sf.broadcast(wanted), ["machine", "key"], "left_semi")
 
 
 def pack_key(key: Sequence[Any]) -> bytes:

@@ -2,10 +2,11 @@
 
 All files are read through Spark's `binaryFile`, so that whatever Spark can read (a folder, a volume, object storage)
 can hold a trace and no executor needs to open a file.  First `look`: each task indexes its files, the driver puts the
-small results together.  Then whatever is asked: each task unpacks its files piece by piece.  The rows that killed runs
+small results together.  Then whatever is asked: each task unpacks its blocks piece by piece.  The rows that killed runs
 left in slab files are known to the driver after the first look, and go back to the tasks as they are.
 
-No Python object per row is sent anywhere: columns of a piece become columns of an Arrow batch.
+A file may be large, so its frames are dealt out in blocks: what goes from one task to another there is as it was stored, some
+five bytes a row.  No Python object per row is sent anywhere: columns of a piece become columns of an Arrow batch.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from urllib.parse import urlsplit
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
 
 from warrenmq.replay.arrow_rows import BATCH_ROWS, Piece
 from warrenmq.trace.block import Kind, decode_columns, next_frame, raw_columns
@@ -36,6 +38,14 @@ _ROWS = pa.schema(
     [(name, pa.int32()) for name in ("run", "actor", "event", "flag")]
     + [(name, pa.int64()) for name in ("t", "seq", "msg", "peer", "pseq", "a", "b", "c")]
 )
+BLOCKS_DDL = "run int, file string, offset long, place int, frames binary"
+_BLOCKS = pa.schema([
+    ("run", pa.int32()), ("file", pa.string()), ("offset", pa.int64()), ("place", pa.int32()), ("frames", pa.binary()),
+])  # fmt: skip
+BLOCK_ROWS = 1 << 17
+"""Rows of a block, about: half a MB or more, and enough for a unit (sieves/columns.py)."""
+TASK_BYTES = 4 << 20
+"""Of a trace's files, for one task."""
 Batches = Iterable[pa.RecordBatch]
 Pieces = Callable[[Batches], Iterator[Piece]]
 """Unpacks what a task is given."""
@@ -72,7 +82,9 @@ def map_pieces(
 ) -> DataFrame:
     """What `job` makes of the pieces of a trace, each piece once; job(unpack) is a function for `mapInArrow`."""
     numbers = {(run.name, run.node, run.pid): number for number, run in enumerate(trace.catalog.runs)}
-    mapped = _files(spark, trace.paths).mapInArrow(job(FilePieces(numbers, trace.sizes)), ddl)
+    tasks = sum(trace.sizes.values()) // TASK_BYTES + 1
+    blocks = _files(spark, trace.paths).mapInArrow(CutBlocks(numbers, trace.sizes), BLOCKS_DDL)
+    mapped = blocks.repartitionById(tasks, sf.col("place") % tasks).mapInArrow(job(block_pieces), ddl)
     slabs = [pickle.dumps(chunk) for chunk in trace.catalog.chunks if chunk.raw]
     if slabs:
         sent = spark.createDataFrame(pa.table({"piece": pa.array(slabs, pa.binary())}))
@@ -85,42 +97,58 @@ def load_rows(spark: SparkSession, trace: Look) -> DataFrame:
     return map_pieces(spark, trace, RowBatches, ROWS_DDL)
 
 
-class FilePieces:
-    """Unpacks batches of (path, content of a trace file); goes to the workers by value."""
+class CutBlocks:
+    """Cuts (path, content of a trace file) into blocks of whole frames; goes to the workers by value."""
 
     def __init__(self, runs: dict[tuple[str, str, int], int], sizes: dict[str, int]) -> None:
         self._runs = runs
         self._sizes = sizes
 
-    def __call__(self, batches: Batches) -> Iterator[Piece]:
+    def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for path, content in zip(batch.column("path"), batch.column("content"), strict=True):
                 name = local_name(path.as_py())
                 if name in self._sizes and not name.endswith(SLAB_SUFFIX):
-                    yield from self._segment(name, memoryview(content.as_py()[: self._sizes[name]]))
+                    yield from self._blocks(name, memoryview(content.as_py())[: self._sizes[name]])
 
-    def _segment(self, name: str, data: memoryview) -> Iterator[Piece]:
+    def _blocks(self, name: str, data: memoryview) -> Iterator[pa.RecordBatch]:
         head = decode_header(data)
         if head is None:
             return
-        header, offset = head
+        header, begin = head
         run = self._runs[header["run"], header["node"], header["pid"]]
-        while (frame := next_frame(data, offset)) is not None:
-            if frame.kind == Kind.ROWS:
-                actor = frame.who >> 16
-                chunk = Chunk(
-                    run,
-                    actor,
-                    frame.seq_first,
-                    frame.rows,
-                    frame.t_first,
-                    frame.t_last,
-                    frame.who,
-                    name,
-                    frame.offset,
-                )
-                yield chunk, decode_columns(frame)
+        # Files of one run go on where the last one ended, so that their blocks are dealt out in turn.
+        place = int(header["n"])
+        offset, rows = begin, 0
+        while True:
+            frame = next_frame(data, offset)
+            if frame is None or rows >= BLOCK_ROWS:
+                if offset > begin:
+                    columns = [[run], [name], [begin], [place], [bytes(data[begin:offset])]]
+                    yield pa.RecordBatch.from_arrays(
+                        [pa.array(each, kind) for each, kind in zip(columns, _BLOCKS.types, strict=True)], schema=_BLOCKS
+                    )
+                begin, rows, place = offset, 0, place + 1
+            if frame is None:
+                return
             offset = frame.end
+            rows += frame.rows
+
+
+def block_pieces(batches: Batches) -> Iterator[Piece]:
+    """Unpacks batches of blocks."""
+    for batch in batches:
+        for run, file, begin, _, content in zip(*batch.columns, strict=True):
+            data = memoryview(content.as_py())
+            offset = 0
+            while (frame := next_frame(data, offset)) is not None:
+                if frame.kind == Kind.ROWS:
+                    chunk = Chunk(
+                        run.as_py(), frame.who >> 16, frame.seq_first, frame.rows, frame.t_first, frame.t_last, frame.who,
+                        file.as_py(), begin.as_py() + frame.offset,
+                    )  # fmt: skip
+                    yield chunk, decode_columns(frame)
+                offset = frame.end
 
 
 def slab_pieces(batches: Batches) -> Iterator[Piece]:

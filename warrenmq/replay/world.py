@@ -7,7 +7,7 @@ sends it everywhere.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
 
@@ -20,9 +20,9 @@ Who = tuple[int, int]
 
 _DELETED = int(Ev.DROP) << 8 | DROP_DELETED
 _WHO = itemgetter(8)
-_UNDELIVERED = int(Ev.UNDELIVERED)
-_FAREWELLS = frozenset({Ev.ACTOR_STOP, Ev.UNDELIVERED})
-_RARE = frozenset(
+UNDELIVERED = int(Ev.UNDELIVERED)
+FAREWELLS = frozenset({Ev.ACTOR_STOP, Ev.UNDELIVERED})
+RARE = frozenset(
     {
         Ev.ACTOR_START,
         Ev.ACTOR_STOP,
@@ -81,16 +81,18 @@ class Landmarks:
         counts = {who & 0xFFFF: n for who, n in Counter(map(_WHO, rows)).items()}
         for word, n in counts.items():
             self.counts[word] += n
-        act = next((row for row in reversed(rows) if row[8] >> 8 & 0xFF not in _FAREWELLS), None)
+        act = next((row for row in reversed(rows) if row[8] >> 8 & 0xFF not in FAREWELLS), None)
         if act is not None:
             self.last_act = act[0], act[1]
-        if max(counts) >> 8 > _UNDELIVERED:
-            self.last_work = next(row[0] for row in reversed(rows) if row[8] >> 8 & 0xFF > _UNDELIVERED)
-        if _RARE.isdisjoint(word >> 8 for word in counts):
-            return
+        if max(counts) >> 8 > UNDELIVERED:
+            self.last_work = next(row[0] for row in reversed(rows) if row[8] >> 8 & 0xFF > UNDELIVERED)
+        if not RARE.isdisjoint(word >> 8 for word in counts):
+            self.note_rare(row for row in rows if row[8] >> 8 & 0xFF in RARE)
+
+    def note_rare(self, rows: Iterable[Row]) -> None:
+        """Take in the next rows of the actor of which more than their number matters."""
         for row in rows:
-            if row[8] >> 8 & 0xFF in _RARE:
-                self._note(row)
+            self._note(row)
 
     def _note(self, row: Row) -> None:
         word = row[8] & 0xFFFF

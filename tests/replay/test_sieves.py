@@ -1,0 +1,61 @@
+"""With sieves a replay comes to what the machines come to: of consistent traces, and of every wrong that is done to one."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("numpy")
+
+from tests.support.trace_model import consistent_trace
+from tests.support.trace_mutations import mutated, mutations
+from tests.support.trace_plants import PLANTS
+from tests.support.trace_union import every_plant, side_by_side, with_a_gap
+from tests.support.trace_writer import write_trace
+from warrenmq.replay.engine import Result, replay_trace
+from warrenmq.replay.sieves import columns
+from warrenmq.replay.sieves import replay as sieves
+from warrenmq.trace.reader import open_memory
+
+STEPS = 40
+SIZES = (1, 23, 1 << 17)
+"""Rows after which a unit is closed."""
+
+
+@pytest.fixture(params=SIZES)
+def unit_rows(request, monkeypatch) -> int:
+    monkeypatch.setattr(columns, "UNIT_ROWS", request.param)
+    return request.param
+
+
+def agree(runs, piece: int = 16) -> Result:
+    trace = open_memory(write_trace(runs, piece=piece))
+    ours, theirs = sieves.replay_sifted(trace), replay_trace(trace)
+    assert ours.violations == theirs.violations
+    assert ours.indeterminate == theirs.indeterminate
+    assert ours.figures == theirs.figures
+    assert ours.chains == theirs.chains
+    return ours
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_they_agree_on_consistent_traces(unit_rows, seed):
+    assert agree(consistent_trace(seed)).verdict == "ok"
+
+
+def test_they_agree_on_every_planted_violation(unit_rows):
+    found = agree(side_by_side(every_plant()))
+    assert {finding.rule for finding in found.violations} == {rule for rule, _, _ in PLANTS}
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_they_agree_where_rows_are_missing(unit_rows, seed):
+    assert agree(with_a_gap(seed)).verdict != "violated"
+
+
+@pytest.mark.parametrize("mutation", list(mutations()), ids=lambda mutation: f"{mutation[0]}-{mutation[1].name}")
+def test_they_agree_on_mutations(monkeypatch, mutation):
+    for seed in range(3):
+        monkeypatch.setattr(columns, "UNIT_ROWS", SIZES[seed % 3])
+        runs = mutated(mutation, seed, STEPS)
+        if runs is not None:
+            agree(runs)

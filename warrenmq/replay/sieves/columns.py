@@ -1,0 +1,212 @@
+"""A unit: rows that stand close together in a trace, as columns of 64-bit integers, and what is asked of columns.
+
+A unit has rows of one run, actor by actor, each actor's in the order of its pieces.  Pieces of one actor that follow
+each other without a gap are joined, so that what is paid for a piece is paid for ten thousand rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from warrenmq.trace.catalog import Chunk
+from warrenmq.trace.events import COLUMNS
+from warrenmq.trace.index import Row
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+Places = npt.NDArray[np.intp]
+
+UNIT_ROWS = 1 << 17
+"""Rows after which a unit is closed: enough for most messages to be sent, received, confirmed and acked within one."""
+_MAJOR_BITS, _MINOR_BITS = 19, 44
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Rows as columns (trace/events.py says what they mean)."""
+
+    t: Ints
+    seq: Ints
+    msg: Ints
+    peer: Ints
+    pseq: Ints
+    a: Ints
+    b: Ints
+    c: Ints
+    who: Ints
+
+    def where(self, chosen: Bools) -> Rows:
+        """Those that are chosen."""
+        return Rows(*(getattr(self, name)[chosen] for name in COLUMNS))
+
+    def between(self, first: int, end: int) -> Rows:
+        """Those at these places."""
+        return Rows(*(getattr(self, name)[first:end] for name in COLUMNS))
+
+    def tuples(self) -> list[Row]:
+        """As the machines want them."""
+        return list(zip(*(getattr(self, name).tolist() for name in COLUMNS), strict=True))
+
+    @property
+    def actor(self) -> Ints:
+        return self.who >> 16
+
+    @property
+    def event(self) -> Ints:
+        return self.who >> 8 & 0xFF
+
+    @property
+    def flag(self) -> Ints:
+        return self.who & 0xFF
+
+    def __len__(self) -> int:
+        return len(self.who)
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """See the module."""
+
+    run: int
+    pieces: list[Chunk]
+    """Joined ones, of which only run, actor, seq_first, rows, t_first, t_last and who mean anything."""
+    rows: Rows
+    events: npt.NDArray[np.uint8]
+    """Of each row."""
+
+    def of(self, events: frozenset[int]) -> Rows:
+        """The rows of these events; of all, if none is named."""
+        return self.rows.where(self.chosen(events)) if events else self.rows
+
+    def chosen(self, events: frozenset[int]) -> Bools:
+        """Which rows are of these events."""
+        wanted = np.zeros(256, np.bool_)
+        wanted[list(events)] = True
+        found: Bools = wanted[self.events]
+        return found
+
+    def parts(self) -> Iterator[tuple[Chunk, int]]:
+        """The pieces, and where each begins."""
+        first = 0
+        for piece in self.pieces:
+            yield piece, first
+            first += piece.rows
+
+    def is_sound(self) -> bool:
+        """Whether each piece numbers its rows without a gap, their t rises, and no actor has a row twice."""
+        inside = np.ones(max(len(self.rows) - 1, 0), np.bool_)
+        ends = np.cumsum([piece.rows for piece in self.pieces])[:-1]
+        inside[ends - 1] = False
+        return bool(
+            np.all(np.diff(self.rows.seq)[inside] == 1)
+            and np.all(np.diff(self.rows.t)[inside] > 0)
+            and all(
+                self.rows.seq[first] == piece.seq_first and np.all(self.rows.actor[first : first + piece.rows] == piece.actor)
+                for piece, first in self.parts()
+            )
+            and all(
+                one.actor < two.actor or (one.seq_end <= two.seq_first and one.t_last < two.t_first)
+                for one, two in pairwise(self.pieces)
+            )
+        )
+
+
+def units_of(pieces: Iterator[tuple[Chunk, Sequence[memoryview]]]) -> Iterator[Unit]:
+    """Pieces in the order of their place in a file -> units."""
+    pending: list[tuple[Chunk, Sequence[memoryview]]] = []
+    rows = 0
+    for piece in pieces:
+        if pending and (rows >= UNIT_ROWS or pending[0][0].run != piece[0].run):
+            yield make_unit(pending)
+            pending, rows = [], 0
+        pending.append(piece)
+        rows += piece[0].rows
+    if pending:
+        yield make_unit(pending)
+
+
+def make_unit(pieces: Sequence[tuple[Chunk, Sequence[memoryview]]]) -> Unit:
+    """Pieces (at least one) of one run as one unit."""
+    ordered = sorted(pieces, key=lambda each: each[0].order)
+    columns = [
+        np.concatenate([np.frombuffer(its[number], np.int64) for _, its in ordered]) for number in range(len(COLUMNS))
+    ]
+    rows = Rows(*columns)
+    return Unit(ordered[0][0].run, _joined([piece for piece, _ in ordered]), rows, rows.event.astype(np.uint8))
+
+
+def _joined(pieces: list[Chunk]) -> list[Chunk]:
+    joined = [pieces[0]]
+    for piece in pieces[1:]:
+        last = joined[-1]
+        if (last.actor, last.seq_end) == (piece.actor, piece.seq_first) and last.t_last < piece.t_first:
+            joined[-1] = last._replace(rows=last.rows + piece.rows, t_last=piece.t_last, who=piece.who)
+        else:
+            joined.append(piece)
+    return joined
+
+
+# -- questions
+
+
+def codes(majors: Sequence[Ints], minors: Sequence[Ints]) -> list[Ints]:
+    """Several lists of pairs -> for each list a number a pair: equal for equal pairs, in the order of the pairs."""
+    major, minor = np.concatenate(majors), np.concatenate(minors)
+    if not len(major):
+        return [np.zeros(0, np.int64) for _ in majors]
+    fits = major.min() >= 0 and major.max() < 1 << _MAJOR_BITS - 1 and minor.min() >= 0 and minor.max() < 1 << _MINOR_BITS
+    if fits:
+        both = major << _MINOR_BITS | minor
+    else:
+        order = np.lexsort((minor, major))
+        rises = np.ones(len(order), np.int64)
+        rises[0] = 0
+        rises[1:] = (np.diff(major[order]) != 0) | (np.diff(minor[order]) != 0)
+        both = np.empty(len(order), np.int64)
+        both[order] = np.cumsum(rises)
+    return np.split(both, np.cumsum([len(each) for each in majors])[:-1])
+
+
+def doubles(ordered: Ints) -> Bools:
+    """Which of these rising numbers are there more than once."""
+    same = ordered[1:] == ordered[:-1]
+    found = np.zeros(len(ordered), np.bool_)
+    found[1:] |= same
+    found[:-1] |= same
+    return found
+
+
+def look_up(ordered: Ints, wanted: Ints) -> tuple[Places, Bools]:
+    """Where each wanted number stands in rising ones, and whether it is there."""
+    if not len(ordered):
+        return np.zeros(len(wanted), np.intp), np.zeros(len(wanted), np.bool_)
+    at = np.minimum(np.searchsorted(ordered, wanted), len(ordered) - 1)
+    return at, ordered[at] == wanted
+
+
+def expand(firsts: Ints, counts: Ints) -> tuple[Places, Ints]:
+    """Ranges -> each of their numbers: (which range it is from, the number)."""
+    counts = np.maximum(counts, 0)
+    which = np.repeat(np.arange(len(firsts)), counts)
+    before = np.cumsum(counts) - counts
+    return which, firsts[which] + np.arange(len(which)) - before[which]
+
+
+def group_starts(ordered: Ints) -> Places:
+    """Where each group of equal neighbours begins."""
+    if not len(ordered):
+        return np.zeros(0, np.intp)
+    return np.concatenate(([0], np.flatnonzero(np.diff(ordered)) + 1))
+
+
+def groups(ordered: Ints) -> Iterator[tuple[int, slice]]:
+    """Each group of equal neighbours: the number, and where they are."""
+    starts = group_starts(ordered)
+    ends = np.append(starts, len(ordered))[1:]
+    for value, first, end in zip(ordered[starts].tolist(), starts.tolist(), ends.tolist(), strict=True):
+        yield value, slice(first, end)

@@ -1,0 +1,67 @@
+"""One unit through everything: the sieves, the machines that have none, the landmarks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from warrenmq.replay.actors import Chain
+from warrenmq.replay.machines import Key, Machine, Summariser, Summary
+from warrenmq.replay.rules import all_machines
+from warrenmq.replay.sieves.columns import Unit
+from warrenmq.replay.sieves.confirms import ConfirmsSieve
+from warrenmq.replay.sieves.landmarks import landmarks_of
+from warrenmq.replay.sieves.ledger import LedgerSieve
+from warrenmq.replay.sieves.mail import MailSieve
+from warrenmq.replay.sieves.on_disk import OnDiskSieve
+from warrenmq.replay.sieves.references import ReferencesSieve
+from warrenmq.replay.sieves.sieve import Sieve
+from warrenmq.replay.world import Landmarks
+from warrenmq.trace.catalog import Chunk, Run
+
+Told = tuple[str, Key, Chunk, Summary]
+"""A machine, a key of it, the piece that speaks (of leftovers: the unit's first), what it says."""
+
+
+def sieves_and_machines(runs: Sequence[Run]) -> list[Machine]:
+    """all_machines, the busy ones replaced by their sieves."""
+    sieves = {each.name: each for each in (MailSieve, ConfirmsSieve, LedgerSieve, OnDiskSieve, ReferencesSieve)}
+    return [sieves[each.name](runs) if each.name in sieves else each for each in all_machines(runs)]
+
+
+class Sifter:
+    """Sifts units of the same runs."""
+
+    def __init__(self, workers: Sequence[Machine]) -> None:
+        """`workers` as of sieves_and_machines."""
+        self._sieves = [each for each in workers if isinstance(each, Sieve)]
+        others = [each for each in workers if not isinstance(each, (Sieve, Chain))]
+        self._events = frozenset().union(*(each.events for each in others))
+        self._others = Summariser(others)
+        self._all = Summariser(workers)
+
+    def sift(self, unit: Unit) -> Iterator[Told]:
+        """Everybody's summaries and leftovers."""
+        if not unit.is_sound():
+            for piece, first in unit.parts():
+                rows = unit.rows.between(first, first + piece.rows).tuples()
+                for name, key, summary in self._all.summarise(piece, rows):
+                    yield name, key, piece, summary
+            return
+        for sieve in self._sieves:
+            for key, leftover in sieve.sift(unit):
+                yield sieve.name, key, unit.pieces[0], leftover
+        chosen = unit.chosen(self._events)
+        for piece, first in unit.parts():
+            mine = chosen[first : first + piece.rows]
+            if mine.any():
+                rows = unit.rows.between(first, first + piece.rows).where(mine).tuples()
+                for name, key, summary in self._others.summarise(piece, rows):
+                    yield name, key, piece, summary
+
+    @staticmethod
+    def landmarks(unit: Unit) -> Iterator[tuple[Chunk, Landmarks]]:
+        """Of each piece."""
+        for piece, first in unit.parts():
+            yield piece, landmarks_of(unit.rows.between(first, first + piece.rows))
+
+
