@@ -6,6 +6,8 @@ import re
 import pytest
 
 import warrenmq
+from tests.support.held_up import stuck_queue
+from tests.support.simulated import SimulatedHost
 from warrenmq.cli import main
 from warrenmq.replay.exports.selection import Selection, select_rows
 from warrenmq.trace.events import Ev
@@ -42,9 +44,28 @@ def test_perfetto_has_a_track_for_each_actor_and_whole_arrows(trace, tmp_path):
     assert len(ends) == len(set(ends)), "a cast is received once"
     assert ends, "casts are drawn"
     assert set(ends) <= starts
-    depths = [event["args"]["messages"] for event in events if event["ph"] == "C"]
-    assert max(depths) > 0
-    assert depths[-1] == 0, "everything was acked"
+    counters = {}
+    for event in events:
+        if event["ph"] == "C":
+            counters.setdefault(event["name"], []).extend(event["args"].values())
+    for name in ("messages of queue:jobs", "mail of queue:jobs", "mail of msg_store_persistent"):
+        assert max(counters[name]) > 0
+        assert counters[name][-1] == 0, "everything was taken, and acked"
+
+
+def test_perfetto_counts_who_waits(tmp_path):
+    host = SimulatedHost(3)
+    with host.open() as broker:
+        stuck_queue(host, broker, 1.0).publish(b"one too many").result(10)
+    folder = tmp_path / "trace"
+    folder.mkdir()
+    for name, content in host.sink.files().items():
+        (folder / name).write_bytes(content)
+    host.close()
+    events = json.loads(exported(str(folder), tmp_path, "--to", "perfetto"))["traceEvents"]
+    told = [(event["ts"], event["args"]["senders"]) for event in events if event["name"] == "waiting for credit of queue:q"]
+    assert [senders for _, senders in told] == [1, 0]
+    assert told[1][0] - told[0][0] == pytest.approx(1e6, rel=0.01), "microseconds"
 
 
 def test_slices_of_a_track_do_not_overlap(trace, tmp_path):

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from tests.support.held_up import hand_made
 from tests.support.trace_model import consistent_trace
 from tests.support.trace_plants import PLANTS
+from tests.support.trace_union import write_directory
 from tests.support.trace_writer import write_trace
 from warrenmq.replay import engine, replay
+from warrenmq.replay.levels import Kind
 from warrenmq.trace.segment import decode_header, encode_header
 
 pytest.importorskip("pyspark")
@@ -50,6 +53,22 @@ def test_they_measure_the_same(spark, clean_trace):
     assert sorted(ours.rare) == sorted(theirs.rare)
     assert ours.delays == theirs.delays
     assert ours.bodies == theirs.bodies
+    assert ours.levels == theirs.levels
+    assert {key.kind for key in ours.levels} == {Kind.MAIL}
+
+
+def test_they_agree_on_who_waited(spark, tmp_path):
+    from warrenmq.replay.measures import measure_trace
+    from warrenmq.replay.spark_measures import measure_rows
+    from warrenmq.replay.spark_source import load_rows, look
+    from warrenmq.trace.reader import open_trace
+
+    folder = write_directory(tmp_path / "trace", hand_made())
+    ours = measure_rows(load_rows(spark, look(spark, folder)))
+    with open_trace(folder) as trace:
+        assert ours.levels == measure_trace(trace).levels
+    assert {key.kind for key in ours.levels} == set(Kind)
+    assert replay(folder, engine="spark").picture == replay(folder, engine="python").picture
 
 
 def test_they_agree_on_copies_missing_files_and_later_versions(spark, tmp_path):

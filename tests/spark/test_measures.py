@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from warrenmq.replay.levels import SLICE_NS
 from warrenmq.replay.measures import (
     CONFIRM_DELAY,
     CONSUMER_DELAY,
-    SLICE_NS,
     WAIT_DELAY,
     Body,
     class_middle,

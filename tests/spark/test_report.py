@@ -7,6 +7,7 @@ import json
 
 import pytest
 
+from tests.support.held_up import hand_made
 from tests.support.trace_model import consistent_trace
 from tests.support.trace_union import side_by_side, write_directory
 from warrenmq.cli import main
@@ -68,8 +69,23 @@ def test_violations_stand_before_everything_else(page):
 
 def test_every_plot_has_something_to_show(page):
     plots = page.plots()
-    assert len(plots) == 10
+    assert len(plots) == 11
     assert all(trace["x"] and trace["y"] for plot in plots for trace in plot["data"])
+
+
+def test_who_waited_is_on_the_page_and_on_the_terminal(tmp_path):
+    pytest.importorskip("plotly")
+    replayed = replay(write_directory(tmp_path / "trace", hand_made()), engine="python")
+    write_report(replayed, tmp_path / "report.html")
+    words = Page((tmp_path / "report.html").read_text(encoding="utf-8")).words
+    for title in ("Mailboxes", "Senders that wait", "Who waited, and for what"):
+        assert title in words
+    assert "2 senders waited 3 times, 55 ms in all." in words
+    assert [line for line in summary_lines(replayed) if line.startswith("waiting")] == [
+        "waiting   client-1: 25 ms for queue:q, once",
+        "waiting   client-1: 20 ms for an alarm, once",
+        "waiting   queue:q: 10 ms for msg_store_persistent, once",
+    ]
 
 
 def test_a_queue_may_be_called_anything(tmp_path):

@@ -1,18 +1,31 @@
-"""The plots of the report, as plotly.js specifications: plain dicts, nothing imported.
-
-One colour means one thing on the whole page.  What depends on light or dark (text, grid, background) is left out
-here and put in by the page, so that it can follow the reader's system.
+"""The plots of the report: what flows through the broker, what is written and why, the files, the actors.  Who waits is in
+`waiting_figures`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from warrenmq.replay.picture import Picture
-
-BLUE, GREEN, AMBER, VIOLET = "#3b82f6", "#22a06b", "#e0930a", "#9361d6"
-RED, TEAL, ROSE, INDIGO, GREY = "#d9483b", "#0e9aa7", "#c0527f", "#6b7fd7", "#8a94a6"
+from warrenmq.replay.plots import (
+    AMBER,
+    BLUE,
+    GREEN,
+    GREY,
+    RED,
+    ROSE,
+    SERIES,
+    TEAL,
+    VIOLET,
+    Plot,
+    axes,
+    bars,
+    curve,
+    run_edges,
+    time_in_words,
+)
+from warrenmq.replay.waiting_figures import mailboxes, senders, waiting
 
 FLOWS = {"published": BLUE, "confirmed": GREEN, "delivered": AMBER, "acked": VIOLET}
 TRIGGERS = {
@@ -25,7 +38,6 @@ TRIGGERS = {
     "CLOSE": GREY,
 }
 DECISIONS = {"WRITE": BLUE, "REMOVE": BLUE, "IGNORE": GREEN, "CONFIRM": AMBER, "DEFER": VIOLET}
-SERIES = (BLUE, GREEN, AMBER, VIOLET, TEAL, ROSE, INDIGO, RED, GREY)
 ENDS = {
     "still running": BLUE,
     "SHUTDOWN": GREEN,
@@ -37,79 +49,41 @@ ENDS = {
 LIVES_SHOWN = 40
 
 
-class Plot(NamedTuple):
-    """One card of the page."""
-
-    title: str
-    note: str
-    data: list[dict[str, Any]]
-    layout: dict[str, Any]
-    wide: bool = False
-
-
 def plots(picture: Picture) -> list[Plot]:
     """Every plot for which the trace has something to show."""
     makers: Sequence[Callable[[Picture], Plot | None]] = (
-        _rates, _depth, _delays_over_time, _delay_percentiles, _syncs, _sync_sizes, _flying, _disk, _files, _lives,
+        _rates, _depth, _delays_over_time, _delay_percentiles, mailboxes, waiting, senders, _syncs, _sync_sizes, _flying,
+        _disk, _files, _lives,
     )  # fmt: skip
     return [plot for maker in makers if (plot := maker(picture)) is not None]
-
-
-def _line(x: Sequence[float], y: Sequence[Any], name: str, colour: str, **more: Any) -> dict[str, Any]:
-    return {
-        "type": "scatter",
-        "mode": "lines",
-        "x": x,
-        "y": y,
-        "name": name,
-        "line": {"color": colour, "width": 1.8, **more.pop("line", {})},
-        **more,
-    }
-
-
-def _bar(x: Sequence[Any], y: Sequence[Any], name: str, colour: str, **more: Any) -> dict[str, Any]:
-    return {"type": "bar", "x": x, "y": y, "name": name, "marker": {"color": colour}, **more}
-
-
-def _axes(x: str, y: str, **more: Any) -> dict[str, Any]:
-    return {"xaxis": {"title": {"text": x}}, "yaxis": {"title": {"text": y}, "rangemode": "tozero"}, **more}
 
 
 def _rates(picture: Picture) -> Plot | None:
     if not any(picture.totals.values()):
         return None
-    data = [_line(picture.seconds, [round(r, 1) for r in picture.flows[name]], name, colour)
+    data = [curve(picture.seconds, [round(r, 1) for r in picture.flows[name]], name, colour)
             for name, colour in FLOWS.items()]  # fmt: skip
     return Plot(
         "Messages per second",
-        f"Each point covers {_seconds(picture.width)}. Confirmed follows published at the distance of one sync.",
+        f"Each point covers {time_in_words(picture.width)}. Confirmed follows published at the distance of one sync.",
         data,
-        _axes("seconds", "messages/s", hovermode="x unified", shapes=_run_edges(picture)),
+        axes("seconds", "messages/s", hovermode="x unified", shapes=run_edges(picture)),
         wide=True,
     )
-
-
-def _run_edges(picture: Picture) -> list[dict[str, Any]]:
-    """A thin vertical line where a run of the broker begins, the first one aside."""
-    return [
-        {"type": "line", "xref": "x", "yref": "paper", "x0": start, "x1": start, "y0": 0, "y1": 1,
-         "line": {"color": GREY, "width": 1, "dash": "dot"}}
-        for start, _ in picture.runs[1:]
-    ]  # fmt: skip
 
 
 def _depth(picture: Picture) -> Plot | None:
     if not picture.depth:
         return None
     data = [
-        _line(picture.seconds, line, name, colour, line={"shape": "hv"})
+        curve(picture.seconds, line, name, colour, line={"shape": "hv"})
         for (name, line), colour in zip(picture.depth.items(), SERIES, strict=False)
     ]
     return Plot(
         "Queue depth",
         "Messages in each queue, delivered ones that are not yet acked included.",
         data,
-        _axes("seconds", "messages", hovermode="x unified", shapes=_run_edges(picture)),
+        axes("seconds", "messages", hovermode="x unified", shapes=run_edges(picture)),
     )
 
 
@@ -120,7 +94,7 @@ def _delays_over_time(picture: Picture) -> Plot | None:
     for (name, delays), colour in zip(picture.delays.items(), (GREEN, AMBER, VIOLET), strict=False):
         for line, label, dash in ((delays.median, "median", "solid"), (delays.p99, "p99", "dot")):
             data.append(
-                _line(
+                curve(
                     picture.seconds,
                     [None if value is None else value * 1000 for value in line],
                     f"{name}, {label}",
@@ -129,7 +103,7 @@ def _delays_over_time(picture: Picture) -> Plot | None:
                     connectgaps=True,
                 )
             )
-    layout = _axes("seconds", "ms (log)", hovermode="x unified")
+    layout = axes("seconds", "ms (log)", hovermode="x unified")
     layout["yaxis"] = {"title": {"text": "ms"}, "type": "log", "dtick": 1}
     return Plot("Delays over time", "Time until the confirm, the first delivery and the ack, at the moment "
                 "it ended.", data, layout)  # fmt: skip
@@ -139,7 +113,7 @@ def _delay_percentiles(picture: Picture) -> Plot | None:
     if not picture.delays:
         return None
     data = [
-        _bar(
+        bars(
             ["max" if percent == 100 else f"p{percent:g}" for percent in delays.overall],
             [seconds * 1000 for seconds in delays.overall.values()],
             f"{name} ({delays.messages:,})",
@@ -148,7 +122,7 @@ def _delay_percentiles(picture: Picture) -> Plot | None:
         )
         for (name, delays), colour in zip(picture.delays.items(), (GREEN, AMBER, VIOLET), strict=False)
     ]
-    layout = _axes("", "ms", barmode="group")
+    layout = axes("", "ms", barmode="group")
     layout["yaxis"] = {"title": {"text": "ms"}, "type": "log", "dtick": 1}
     return Plot("Delay percentiles", "Over the whole trace; histogram classes are 6 % wide.", data, layout)
 
@@ -163,7 +137,7 @@ def _syncs(picture: Picture) -> Plot | None:
             row = counts.setdefault(entry.trigger, [0] * 4)
             row[offset + (0 if entry.what == "queue index" else 2)] += entry.times
     data = [
-        _bar(columns, counts[trigger], _words(trigger), colour)
+        bars(columns, counts[trigger], _words(trigger), colour)
         for trigger, colour in TRIGGERS.items()
         if trigger in counts
     ]
@@ -171,7 +145,7 @@ def _syncs(picture: Picture) -> Plot | None:
         "Why buffers were written and synced",
         "A write hands the buffer to the kernel, a sync puts it on disk; each names its trigger.",
         data,
-        _axes("", "times", barmode="stack"),
+        axes("", "times", barmode="stack"),
     )
 
 
@@ -183,7 +157,7 @@ def _sync_sizes(picture: Picture) -> Plot | None:
     span = range(used[0], used[-1] + 1)
     labels = [_range(bits) for bits in span]
     data = [
-        _bar(labels, [by_trigger[trigger][bits] for bits in span], _words(trigger), colour)
+        bars(labels, [by_trigger[trigger][bits] for bits in span], _words(trigger), colour)
         for trigger, colour in TRIGGERS.items()
         if trigger in by_trigger
     ]
@@ -193,7 +167,7 @@ def _sync_sizes(picture: Picture) -> Plot | None:
         "Records per index sync",
         f"Group commit: {total:,} records shared {times:,} syncs, {total / max(times, 1):,.1f} records each on average.",
         data,
-        {**_axes("records in one sync", "syncs", barmode="stack", bargap=0.08),
+        {**axes("records in one sync", "syncs", barmode="stack", bargap=0.08),
          "xaxis": {"title": {"text": "records in one sync"}, "type": "category"}},
     )  # fmt: skip
 
@@ -209,7 +183,7 @@ def _flying(picture: Picture) -> Plot | None:
         return None
     columns = [name for name in ("write", "remove") if name in picture.decisions]
     data = [
-        _bar([f"{name}s" for name in columns], [picture.decisions[name].get(decision, 0) for name in columns],
+        bars([f"{name}s" for name in columns], [picture.decisions[name].get(decision, 0) for name in columns],
              _words(decision), colour)
         for decision, colour in DECISIONS.items()
         if any(picture.decisions[name].get(decision) for name in columns)
@@ -222,7 +196,7 @@ def _flying(picture: Picture) -> Plot | None:
         f"The flying counter cancelled {saved:,} of {total:,} writes ({saved / max(total, 1):.0%}): "
         "the message was gone before its body was written.",
         data,
-        _axes("", "messages", barmode="stack"),
+        axes("", "messages", barmode="stack"),
     )
 
 
@@ -235,11 +209,11 @@ def _disk(picture: Picture) -> Plot | None:
     ]
     for name, colour in zip(names, SERIES, strict=False):
         data.append(
-            _line(picture.seconds, [n / 1e6 for n in picture.on_disk[name]], f"{name}: files", colour)
+            curve(picture.seconds, [n / 1e6 for n in picture.on_disk[name]], f"{name}: files", colour)
         )
         if name in picture.live:
             data.append(
-                _line(
+                curve(
                     picture.seconds,
                     [n / 1e6 for n in picture.live[name]],
                     f"{name}: live records",
@@ -253,7 +227,7 @@ def _disk(picture: Picture) -> Plot | None:
         f"Between the lines lies garbage. {len(picture.combines):,} combines gave back "
         f"{sum(run.reclaimed for run in picture.combines) / 1e6:,.1f} MB{' (marked below)' if marks else ''}.",
         data + marks,
-        _axes("seconds", "MB", hovermode="x unified", shapes=_run_edges(picture)),
+        axes("seconds", "MB", hovermode="x unified", shapes=run_edges(picture)),
     )
 
 
@@ -276,14 +250,14 @@ def _files(picture: Picture) -> Plot | None:
     shown = sorted(largest, key=lambda bar: (bar.store, bar.file))
     labels = [f"{bar.file}.rdq<br>{bar.store.rsplit('_', 1)[-1]}" for bar in shown]
     data = [
-        _bar(labels, [bar.valid / 1e6 for bar in shown], "valid", GREEN),
-        _bar(labels, [(bar.size - bar.valid) / 1e6 for bar in shown], "garbage", GREY),
+        bars(labels, [bar.valid / 1e6 for bar in shown], "valid", GREEN),
+        bars(labels, [(bar.size - bar.valid) / 1e6 for bar in shown], "garbage", GREY),
     ]
     return Plot(
         "Store files at the end",
         "As the file summary last told them.",
         data,
-        _axes("", "MB", barmode="stack"),
+        axes("", "MB", barmode="stack"),
     )
 
 
@@ -331,7 +305,7 @@ def _lives(picture: Picture) -> Plot | None:
             "yaxis": {"categoryorder": "array", "categoryarray": rows, "automargin": True, "dtick": 1},
             "barmode": "overlay",
             "height": 150 + 22 * len(rows),
-            "shapes": _run_edges(picture),
+            "shapes": run_edges(picture),
         },
         wide=True,
     )
@@ -339,7 +313,3 @@ def _lives(picture: Picture) -> Plot | None:
 
 def _words(name: str) -> str:
     return name.replace("_", " ").lower()
-
-
-def _seconds(width: float) -> str:
-    return f"{width * 1000:g} ms" if width < 1 else f"{width:g} s"

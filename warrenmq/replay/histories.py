@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
-from warrenmq.replay.measures import SLICE_NS, Measures, Row
+from warrenmq.replay.levels import SLICE_NS
+from warrenmq.replay.measures import Measures, Row
 from warrenmq.replay.picture import Combine, FileBar, Life, Picture, Restart
 from warrenmq.replay.series import Axis, decisions, delays, depth, flows, flushes
-from warrenmq.trace.catalog import Run
+from warrenmq.replay.waiting import courses, held_up, mailboxes
+from warrenmq.trace.catalog import Catalog, Run
 from warrenmq.trace.events import Ev, Reason
 
 Store = tuple[int, int]
@@ -18,8 +20,9 @@ RUNNING = "still running"
 PROCESS_DIED = "the process died"
 
 
-def draw(measures: Measures, runs: Sequence[Run]) -> Picture:
+def draw(measures: Measures, catalog: Catalog) -> Picture:
     """All of it."""
+    runs = catalog.runs
     axis = Axis(measures, runs)
     rare = sorted(measures.rare, key=lambda row: (row.run, row.t, row.actor, row.seq))
     picture = Picture(axis.width, axis.seconds)
@@ -28,6 +31,9 @@ def draw(measures: Measures, runs: Sequence[Run]) -> Picture:
     delays(picture, measures, axis)
     flushes(picture, measures)
     decisions(picture, measures)
+    found = list(courses(measures, catalog))
+    mailboxes(picture, found, catalog, axis)
+    held_up(picture, found, catalog, axis)
     disk(picture, measures, rare, runs, axis)
     files(picture, rare, runs)
     combines(picture, rare, axis)

@@ -1,9 +1,10 @@
-"""What the plots need of a trace: four small tables that any engine can fill and merge.
+"""What the plots need of a trace: five small tables that any engine can fill and merge.
 
     tallies  how many rows, and the sums of their columns, for each actor, event, flag and slice of time
     rare     the rows of which there are few, as they are (starts, stops, restarts, recoveries, files, GC)
     delays   histograms of publish to confirm, publish to first delivery, first delivery to ack
     bodies   bytes of live records gained and lost, for each store and slice of time
+    levels   mail in mailboxes, and who waits for credit or an alarm: rises and falls by slice of time (levels.py)
 
 Time is cut into slices of 10 ms, counted in the clock of the run; `series` makes them coarser.  Delays are counted in
 classes 6 % wide, so that histograms of millions of messages merge in a few hundred numbers.
@@ -17,10 +18,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from warrenmq.replay.levels import CHANGING, SLICE_NS, LevelKey, Levels, step
 from warrenmq.trace.events import CONFIRM_NACK, REDELIVERED, Decision, Ev
 from warrenmq.trace.reader import Trace
-
-SLICE_NS = 10_000_000
 
 TALLIED = frozenset({
     Ev.PUBLISH, Ev.CONFIRM, Ev.DELIVER, Ev.ACK, Ev.DROP, Ev.REQUEUE, Ev.QI_WRITE, Ev.QI_SYNC, Ev.STORE_WRITE,
@@ -71,7 +71,7 @@ class TallyKey(NamedTuple):
 
 @dataclass(slots=True)
 class Measures:
-    """The four tables.  `add` is associative and commutative."""
+    """The five tables.  `add` is associative and commutative."""
 
     tallies: dict[TallyKey, tuple[int, int, int, int]] = field(default_factory=dict)  # rows, sums of a, b, c
     rare: list[Row] = field(default_factory=list)
@@ -79,6 +79,7 @@ class Measures:
         default_factory=dict
     )  # (which, run, slice) -> classes
     bodies: dict[tuple[int, int, int], int] = field(default_factory=dict)  # (run, store, slice) -> bytes
+    levels: Levels = field(default_factory=dict)
 
     def add(self, other: Measures) -> None:
         for key, new in other.tallies.items():
@@ -89,6 +90,9 @@ class Measures:
             self.delays.setdefault(which, Counter()).update(histogram)
         for place, gained in other.bodies.items():
             self.bodies[place] = self.bodies.get(place, 0) + gained
+        for level, change in other.levels.items():
+            before = self.levels.get(level, (0, 0, 0))
+            self.levels[level] = (before[0] + change[0], before[1] + change[1], before[2] + change[2])
 
 
 def sync_size(event: int, records: int) -> int:
@@ -111,10 +115,11 @@ def class_middle(cls: int) -> float:
 
 
 def measure_trace(trace: Trace) -> Measures:
-    """All four tables of a trace, in one process."""
+    """All five tables of a trace, in one process."""
     tallies: dict[tuple[int, int, int, int], list[int]] = {}
     timed: dict[tuple[int, int], list[Timed]] = defaultdict(list)
     bodies: dict[tuple[int, int, int], Body] = defaultdict(Body)
+    levels: dict[tuple[int, int, int, int, int], list[int]] = {}
     measures = Measures()
     for piece in trace.catalog.chunks:
         run, actor = piece.run, piece.actor
@@ -132,6 +137,18 @@ def measure_trace(trace: Trace) -> Measures:
                 tally[3] += c
                 if event in TIMED:
                     timed[run, actor].append((event, flag, t, a, b))
+            if event in CHANGING and (change := step(event, actor, peer, pseq, c)) is not None:
+                kind, whose, towards, by = change
+                slice_ = t // SLICE_NS
+                place = (kind, run, whose, towards, slice_)
+                sums = levels.get(place)
+                if sums is None:
+                    sums = levels[place] = [0, 0, 0]
+                if by > 0:
+                    sums[0] += by
+                else:
+                    sums[1] -= by
+                sums[2] += by * ((slice_ + 1) * SLICE_NS - t)
             if event in BODIES:
                 bodies[run, actor, msg].see(event, flag, t, b, c)
             elif event in RARE:
@@ -143,8 +160,8 @@ def measure_trace(trace: Trace) -> Measures:
         measures.add(Measures(delays=delays(run, rows)))
     for (run, store, _), body in bodies.items():
         for slice_, gained in body.changes():
-            place = (run, store, slice_)
-            measures.bodies[place] = measures.bodies.get(place, 0) + gained
+            measures.bodies[run, store, slice_] = measures.bodies.get((run, store, slice_), 0) + gained
+    measures.levels = {LevelKey(*place): (rises, falls, ns) for place, (rises, falls, ns) in levels.items()}
     return measures
 
 

@@ -44,6 +44,29 @@ class Combine(NamedTuple):
     reclaimed: int
 
 
+class Mailbox(NamedTuple):
+    """What was put in the mailbox of one actor, and how long it lay there; of senders that are traced."""
+
+    taken: int
+    wait: float
+    """Seconds, on average."""
+    most: int
+    """The deepest that it was, looked at every 10 ms."""
+    depth: list[int | None]
+    """The deepest within each point."""
+    in_and_out: list[tuple[int, int]]
+    """Messages that were put in and taken, for each point."""
+
+
+class Held(NamedTuple):
+    """How long one sender waited for another actor's credit, or for an alarm to clear."""
+
+    sender: str
+    towards: str
+    seconds: float
+    times: int
+
+
 class Life(NamedTuple):
     """One incarnation of an actor; `how` it ended."""
 
@@ -87,6 +110,10 @@ class Picture:
     """Store -> bytes in its files."""
     live: dict[str, list[int]] = field(default_factory=dict)
     """Store -> bytes of records that are still referenced."""
+    mailboxes: dict[str, Mailbox] = field(default_factory=dict)
+    waiting: dict[str, list[float]] = field(default_factory=dict)
+    """Who grants no credit, or an alarm -> how many senders wait for that, on average over each point."""
+    held: list[Held] = field(default_factory=list)
     files: list[FileBar] = field(default_factory=list)
     combines: list[Combine] = field(default_factory=list)
     lives: list[Life] = field(default_factory=list)

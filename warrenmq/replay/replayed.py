@@ -99,7 +99,7 @@ def replay(
 def _in_this_process(path: str, _master: str | None, picture: bool) -> tuple[Result, Picture | None]:
     with open_trace(path) as trace:
         result = python_engine.replay_trace(trace)
-        return result, draw(measure_trace(trace), trace.catalog.runs) if picture else None
+        return result, draw(measure_trace(trace), trace.catalog) if picture else None
 
 
 def _in_spark(path: str, master: str | None, picture: bool) -> tuple[Result, Picture | None]:
@@ -111,7 +111,7 @@ def _in_spark(path: str, master: str | None, picture: bool) -> tuple[Result, Pic
         if not picture:
             return result, None
         rows = spark_source.load_rows(spark, trace)
-        return result, draw(spark_measures.measure_rows(rows), trace.catalog.runs)
+        return result, draw(spark_measures.measure_rows(rows), trace.catalog)
 
 
 def _is_short(path: str) -> bool:

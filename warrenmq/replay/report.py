@@ -15,12 +15,13 @@ from typing import Any
 
 from warrenmq.errors import CallerError
 from warrenmq.replay.engine import Result
-from warrenmq.replay.figures import Plot, plots
+from warrenmq.replay.figures import plots
 from warrenmq.replay.links import ChainWords
 from warrenmq.replay.machines import Finding
 from warrenmq.replay.measures import CONFIRM_DELAY
 from warrenmq.replay.page import PAGE
 from warrenmq.replay.picture import Picture
+from warrenmq.replay.plots import Plot, short_time
 from warrenmq.replay.replayed import Replayed
 from warrenmq.trace.catalog import Catalog
 
@@ -88,19 +89,17 @@ def _tiles(replayed: Replayed, picture: Picture) -> str:
     if rates := picture.flows.get("confirmed"):
         tiles.append((f"{max(rates):,.0f}/s", "most confirms"))
     if confirm := picture.delays.get(CONFIRM_DELAY):
-        tiles.append((_time(confirm.overall[50.0]), "to confirm, median"))
-        tiles.append((_time(confirm.overall[99.0]), "to confirm, p99"))
+        tiles.append((short_time(confirm.overall[50.0]), "to confirm, median"))
+        tiles.append((short_time(confirm.overall[99.0]), "to confirm, p99"))
     if syncs := sum(entry.times for entry in picture.syncs):
         tiles.append((f"{picture.totals.get('confirmed', 0) / syncs:,.1f}", "confirms per sync"))
+    if picture.held:
+        tiles.append((short_time(sum(held.seconds for held in picture.held)), "senders waited"))
     tiles.append((f"{len(picture.restarts):,}", "restarts"))
     cells = "".join(
         f'<div class="card tile"><b>{value}</b><span>{label}</span></div>' for value, label in tiles
     )
     return f'<div class="tiles">{cells}</div>'
-
-
-def _time(seconds: float) -> str:
-    return f"{seconds * 1e6:,.3g} µs" if seconds < 1e-3 else f"{seconds * 1e3:,.3g} ms"
 
 
 def _findings(replayed: Replayed) -> Iterable[str]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
 
+from warrenmq.replay.levels import SLICE_NS
 from warrenmq.replay.measures import (
     CONFIRM_DELAY,
     CONSUMER_DELAY,
-    SLICE_NS,
     WAIT_DELAY,
     Measures,
     Row,
@@ -47,6 +47,7 @@ class Axis:
         self._offsets = [run.wall_ns - run.mono_ns for run in runs]
         marks = [self._wall(key.run, key.slice * SLICE_NS) for key in measures.tallies]
         marks += [self._wall(row.run, row.t) for row in measures.rare]
+        marks += [self._wall(level.run, level.slice * SLICE_NS) for level in measures.levels]
         self._zero = min(marks, default=0)
         length = max(marks, default=0) + SLICE_NS - self._zero
         self._width = round_up(length / POINTS)
@@ -61,10 +62,20 @@ class Axis:
         return (self._wall(run, t) - self._zero) / 1e9
 
     def point(self, run: int, slice_: int) -> int:
-        return max(0, (self._wall(run, slice_ * SLICE_NS) - self._zero) // self._width)
+        return min(max(0, (self._wall(run, slice_ * SLICE_NS) - self._zero) // self._width), self.points - 1)
 
     def point_of(self, row: Row) -> int:
         return self.point(row.run, row.t // SLICE_NS)
+
+    def shares(self, run: int, first: int, end: int) -> Iterator[tuple[int, float]]:
+        """Which points the slices from `first` to before `end` are in, and what share of them."""
+        at = first
+        while at < end:
+            point = self.point(run, at)
+            edge = -(-(self._zero + (point + 1) * self._width - self._offsets[run]) // SLICE_NS)
+            next_ = min(edge, end) if point < self.points - 1 else end
+            yield point, (next_ - at) / (end - first)
+            at = next_
 
 
 def round_up(width: float) -> int:

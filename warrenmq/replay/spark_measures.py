@@ -1,6 +1,6 @@
-"""The four tables of `measures`, filled by Spark: three SQL aggregations, and one pass in Python by queue.
+"""The five tables of `measures`, filled by Spark: four SQL aggregations, and one pass in Python by queue.
 
-Tallies and bodies are sums, so Spark adds them up where the rows are.  Delays pair rows of one queue by sequence id: they
+Tallies, bodies and levels are sums, so Spark adds them up where the rows are.  Delays pair rows of one queue by sequence id: they
 go by chunk of 65,536 ids, not by queue, so that one busy queue is not one task.
 """
 
@@ -14,10 +14,10 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 
+from warrenmq.replay.levels import CHANGING, FALLS, RECEIVES, RISES, SLICE_NS, Kind, LevelKey
 from warrenmq.replay.measures import (
     BODIES,
     RARE,
-    SLICE_NS,
     TALLIED,
     TIMED,
     Measures,
@@ -33,11 +33,12 @@ _DELAYS_DDL = "delays string"
 
 
 def measure_rows(rows: DataFrame) -> Measures:
-    """All four tables of rows as spark_source.load_rows gives them."""
+    """All five tables of rows as spark_source.load_rows gives them."""
     measures = Measures()
     _tallies(rows, measures)
     _rare(rows, measures)
     _bodies(rows, measures)
+    _levels(rows, measures)
     _delays(rows, measures)
     return measures
 
@@ -95,6 +96,37 @@ def _bodies(rows: DataFrame, measures: Measures) -> None:
         .agg(sf.sum("change.bytes"))
     )
     measures.bodies = {(run, actor, slice_): gained for run, actor, slice_, gained in found.collect()}
+
+
+def _levels(rows: DataFrame, measures: Measures) -> None:
+    """`levels.step` in SQL."""
+    event, sent, received = sf.col("event"), _is(Ev.SEND), _is(*RECEIVES)
+    rises = _is(*RISES)
+    kind = sf.lit(0)
+    for each in Kind:
+        events = [name for table in (RISES, FALLS) for name, its in table.items() if its is each]
+        kind = sf.when(event.isin(events), int(each)).otherwise(kind)
+    up = sf.when(rises, 1).otherwise(0)
+    down = sf.when(rises, 0).when(_is(Ev.PUBLISH), sf.greatest(sf.col("c"), sf.lit(1))).otherwise(1)
+    until_end = (_slice("t") + 1) * SLICE_NS - sf.col("t")
+    found = (
+        rows.where(event.isin(sorted(map(int, CHANGING))))
+        .where(~sent | (sf.col("peer") != 0))
+        .where(~received | (sf.col("pseq") != 0))
+        .select(
+            kind.alias("kind"), "run",
+            sf.when(sent, sf.col("peer")).otherwise(sf.col("actor")).alias("actor"),
+            sf.when(kind == int(Kind.CREDIT), sf.col("peer")).otherwise(0).alias("peer"),
+            _slice("t").alias("slice"), up.alias("up"), down.alias("down"), ((up - down) * until_end).alias("ns"),
+        )
+        .groupBy("kind", "run", "actor", "peer", "slice")
+        .agg(sf.sum("up"), sf.sum("down"), sf.sum("ns"))
+    )  # fmt: skip
+    measures.levels = {LevelKey(*row[:5]): (row[5], row[6], row[7]) for row in found.collect()}
+
+
+def _is(*events: int) -> Column:
+    return sf.col("event").isin([int(event) for event in events])
 
 
 def _delays(rows: DataFrame, measures: Measures) -> None:

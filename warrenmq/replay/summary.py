@@ -9,6 +9,8 @@ from typing import TextIO
 from warrenmq.replay.engine import Result
 from warrenmq.replay.links import ChainWords
 from warrenmq.replay.machines import Finding
+from warrenmq.replay.picture import Picture
+from warrenmq.replay.plots import short_time, times_in_words
 from warrenmq.replay.replayed import Replayed
 
 SHOWN = 3
@@ -36,7 +38,7 @@ def summary_lines(replayed: Replayed) -> list[str]:
     lines += _findings("violated", result.violations, result)
     lines += _findings("undecided", [finding for finding in result.indeterminate if finding.rows], None)
     lines += _without_rows([finding for finding in result.indeterminate if not finding.rows])
-    return [*lines, *_missing(result), verdict_line(replayed)]
+    return [*lines, *_missing(result), *_waiting(replayed.picture), verdict_line(replayed)]
 
 
 def _without_rows(findings: list[Finding]) -> list[str]:
@@ -60,6 +62,15 @@ def _missing(result: Result) -> list[str]:
         if len(rows) > SHOWN:
             lines.append(f"missing   {what}: and {len(rows) - SHOWN:,} more (--json lists all)")
     return lines
+
+
+def _waiting(picture: Picture | None) -> list[str]:
+    """Who waited longest, of a replay that measured."""
+    held = [] if picture is None else picture.held
+    lines = [
+        f"waiting   {each.sender}: {short_time(each.seconds)} for {each.towards}, {times_in_words(each.times)}" for each in held[:SHOWN]
+    ]
+    return [*lines, f"waiting   and {len(held) - SHOWN:,} more (the report shows who)"] if len(held) > SHOWN else lines
 
 
 def _findings(title: str, findings: list[Finding], explained: Result | None) -> list[str]:

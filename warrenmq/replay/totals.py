@@ -10,7 +10,10 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
+from warrenmq.replay.levels import Kind
 from warrenmq.replay.measures import CONFIRM_DELAY, CONSUMER_DELAY, WAIT_DELAY, Measures, class_middle
+from warrenmq.replay.waiting import courses
+from warrenmq.trace.catalog import Catalog
 from warrenmq.trace.events import REDELIVERED, Decision, Ev, Reason, Trigger
 
 MB = 1e-6
@@ -91,6 +94,23 @@ def totals(measures: Measures) -> dict[str, float]:
         for percent in PERCENTS if histogram else ():
             found[f"{name} p{percent} ms"] = _percentile(histogram, percent) / 1e6
     return found
+
+
+def waiting_totals(measures: Measures, catalog: Catalog) -> dict[str, float]:
+    """How long mail and senders waited, by name, in a fixed order; what was recorded before senders said it, is left out."""
+    found = list(courses(measures, catalog))
+    told: dict[str, float] = {}
+    for kind, event, what in ((Kind.CREDIT, Ev.CREDIT_BLOCKED, "credit"), (Kind.ALARM, Ev.ALARM_BLOCKED, "an alarm")):
+        if all(event in run.events for run in catalog.runs):
+            waits = [course for course in found if course.kind == kind]
+            told[f"waits for {what}"] = sum(course.rises for course in waits)
+            told[f"waited for {what} s"] = sum(course.seconds for course in waits)
+    mail = [course for course in found if course.kind == Kind.MAIL]
+    told["mail between actors"] = taken = sum(course.falls for course in mail)
+    told["deepest mailbox"] = max((course.most for course in mail), default=0)
+    if taken:
+        told["wait in a mailbox mean ms"] = sum(course.seconds for course in mail) * 1e3 / taken
+    return told
 
 
 def _for_each_message(found: dict[str, float]) -> dict[str, float]:

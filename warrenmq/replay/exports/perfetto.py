@@ -5,6 +5,8 @@
     a cast       an arrow from its SEND to the row that received it
     a message    an arrow from row to row, from actor to actor, of those that name it
     a queue      a counter of its messages, ready and unacked
+    a mailbox    a counter of the mail in it, as far as its SENDs are exported
+    who waits    a counter for each actor that grants no credit, and one of those that wait for an alarm to clear
 
 Times are microseconds, as the format wants them, since the first row that is exported.
 Format: "Trace Event Format" of the Chromium project.
@@ -17,6 +19,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, TextIO
 
 from warrenmq.replay.exports.described import Describer
+from warrenmq.replay.levels import CHANGING, Kind, step
 from warrenmq.trace.catalog import Catalog
 from warrenmq.trace.events import Ev
 from warrenmq.trace.index import Row
@@ -56,6 +59,7 @@ class _Timeline:
     slices     actor -> the slice of its last row, which ends where its next row begins
     last_of    message -> the track of its last row, for its arrow
     depths     queue process -> messages in it
+    levels     (run, Kind, whose mailbox or whose credit, 0 of an alarm) -> how many
     """
 
     def __init__(self, catalog: Catalog) -> None:
@@ -67,6 +71,7 @@ class _Timeline:
         self._slices: dict[tuple[int, int], tuple[int, dict[str, Any]]] = {}
         self._last_of: dict[tuple[int, int], tuple[int, int]] = {}
         self._depths: dict[tuple[int, int], int] = {}
+        self._levels: dict[tuple[int, int, int], int] = {}
 
     def events(self, number: int, row: Row) -> Iterator[dict[str, Any]]:
         t, seq, msg, peer, pseq, _, b, c, who = row
@@ -92,6 +97,18 @@ class _Timeline:
             depth = self._depths[number, actor] = self._depths.get((number, actor), 0) + change * b
             name = f"messages of {self._catalog.runs[number].actor_name(actor)}"
             yield {"ph": "C", "name": name, "args": {"messages": depth}, **at}
+        if event in CHANGING and (moved := step(event, actor, peer, pseq, c)) is not None:
+            yield from self._level(number, *moved, at)
+
+    def _level(self, number: int, kind: int, actor: int, peer: int, by: int, at: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        whose = {Kind.MAIL: actor, Kind.CREDIT: peer}.get(Kind(kind), 0)
+        if kind == Kind.MAIL and (number, actor) not in self._known:
+            return  # nothing of it is exported, so nothing would ever be taken
+        place = number, kind, whose
+        level = self._levels[place] = max(self._levels.get(place, 0) + by, 0)  # what fell below 0 rose before the export begins
+        name = self._catalog.runs[number].actor_name(whose) if whose else ""
+        name = {Kind.MAIL: f"mail of {name}", Kind.CREDIT: f"waiting for credit of {name}"}.get(Kind(kind), "waiting for an alarm")
+        yield {"ph": "C", "name": name, "args": {"mail" if kind == Kind.MAIL else "senders": level}, **at}
 
     def last_slices(self) -> Iterator[dict[str, Any]]:
         """Of the actors' last rows."""

@@ -1,0 +1,119 @@
+"""What rises and falls with the rows of a trace: the mail in a mailbox, who waits for credit, who waits for an alarm.
+
+    level    whose                      rises with        falls with
+    MAIL     of a mailbox               a SEND to it      a receive that names its SEND: RECV, ACK, PUBLISH (of `c` SENDs)
+    CREDIT   of an actor and its peer   CREDIT_BLOCKED    CREDIT_UNBLOCKED
+    ALARM    of an actor                ALARM_BLOCKED     ALARM_UNBLOCKED
+
+Each row changes one level by itself, so nothing has to be paired: a table of sums by slice of time is enough, whatever the order in
+which the rows come and wherever they are added up.  Beside rises and falls it has the time that the changes of a slice
+put under the level until the slice's end: what rises by 1 at t adds `end - t`, what falls by 1 takes it away.  `spans`
+makes the course of a level of that.
+
+What the numbers do not know:
+
+- Mail without a SEND row, of timers, sockets and whoever else is not traced, never counts; nor do answers to calls, for which
+  the caller waits and not his mailbox.
+- A queue takes publishes in together, up to 64 at once, and only then writes the receive row: they count until then.
+- Where the row of a rise is missing the fall shows it, and the level is at least what is told here.  Where the row of
+  a fall is missing nothing shows it: `until` of `spans` should not lie behind it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from enum import IntEnum
+from typing import NamedTuple
+
+from warrenmq.trace.events import Ev
+
+SLICE_NS = 10_000_000
+
+
+class Kind(IntEnum):
+    """What is counted."""
+
+    MAIL = 1
+    CREDIT = 2
+    ALARM = 3
+
+
+class LevelKey(NamedTuple):
+    """One slice of one level."""
+
+    kind: int
+    run: int
+    actor: int
+    peer: int  # of CREDIT, else 0
+    slice: int
+
+
+Change = tuple[int, int, int]
+"""Rises, falls, and the ns that they put under the level until the end of their slice."""
+Levels = dict[LevelKey, Change]
+
+RECEIVES = frozenset({Ev.RECV, Ev.ACK, Ev.PUBLISH})
+RISES: dict[int, Kind] = {Ev.SEND: Kind.MAIL, Ev.CREDIT_BLOCKED: Kind.CREDIT, Ev.ALARM_BLOCKED: Kind.ALARM}
+FALLS: dict[int, Kind] = {
+    Ev.CREDIT_UNBLOCKED: Kind.CREDIT, Ev.ALARM_UNBLOCKED: Kind.ALARM, **dict.fromkeys(RECEIVES, Kind.MAIL),
+}  # fmt: skip
+CHANGING = frozenset(RISES) | frozenset(FALLS)
+_MAIL, _CREDIT = int(Kind.MAIL), int(Kind.CREDIT)
+_SEND, _PUBLISH = int(Ev.SEND), int(Ev.PUBLISH)
+
+
+def step(event: int, actor: int, peer: int, pseq: int, c: int) -> tuple[int, int, int, int] | None:
+    """What a row of CHANGING does: (kind, actor, peer, by how many; negative = it falls), if anything.
+
+    | event                              | pseq | peer  |                                                     |
+    | ---------------------------------- | ---- | ----- | --------------------------------------------------- |
+    | SEND                               |      | known | the peer's mail rises by 1                          |
+    | SEND                               |      | 0     | nothing: nobody had that name                       |
+    | RECV, ACK                          | > 0  |       | the actor's mail falls by 1                         |
+    | PUBLISH                            | > 0  |       | the actor's mail falls by c, and by 1 for a c of 0  |
+    | RECV, ACK, PUBLISH                 | 0    |       | nothing: it is no receive, or its sender has no trace |
+    | CREDIT_BLOCKED, CREDIT_UNBLOCKED   |      |       | 1 more, or fewer, of the actor towards the peer     |
+    | ALARM_BLOCKED, ALARM_UNBLOCKED     |      |       | 1 more, or fewer, of the actor                      |
+    """
+    kind = RISES.get(event)
+    if kind is not None:
+        if event == _SEND:
+            return (_MAIL, peer, 0, 1) if peer else None
+        return kind, actor, peer if kind == _CREDIT else 0, 1
+    kind = FALLS[event]
+    if kind == _MAIL:
+        if not pseq:
+            return None
+        return _MAIL, actor, 0, -max(c, 1) if event == _PUBLISH else -1
+    return kind, actor, peer if kind == _CREDIT else 0, -1
+
+
+class Span(NamedTuple):
+    """Slices from `first` to before `end`, at whose ends the level was the same; `ns` is the time under it in all of them."""
+
+    first: int
+    end: int
+    level: int
+    ns: int
+
+
+def spans(changes: Mapping[int, Change], until: int) -> Iterator[Span]:
+    """The course of one level, from its changes by slice, up to the time `until`; where it is 0 all the time there is no span."""
+    last = until // SLICE_NS
+    high = lowest = 0  # what was told to rise less what was told to fall; what fell below 0 had risen unseen
+    at = level = 0
+    for slice_ in sorted(changes):
+        if slice_ > last:
+            break
+        if level and at < slice_:
+            yield Span(at, slice_, level, level * (slice_ - at) * SLICE_NS)
+        rises, falls, ns = changes[slice_]
+        ns += level * SLICE_NS
+        high += rises - falls
+        lowest = min(lowest, high)
+        level, at = high - lowest, slice_ + 1
+        if slice_ == last:
+            ns -= level * (at * SLICE_NS - until)
+        yield Span(slice_, at, level, max(ns, 0))
+    if level and at <= last:
+        yield Span(at, last + 1, level, level * (until - at * SLICE_NS))
