@@ -52,7 +52,7 @@ def _add_compare(tasks: Any) -> None:
     compare = tasks.add_parser(
         "compare",
         help="two traces beside each other",
-        description="What changed from trace A to trace B: messages, delays, syncs, bytes written, garbage collection. "
+        description="What changed from trace A to trace B: messages, delays, waiting, syncs, bytes written, garbage collection. "
         "Lines whose numbers are 0 in both are left out.",
     )
     compare.add_argument("a", metavar="A", help="a directory of trace files, or one file")
@@ -68,13 +68,14 @@ def run(args: argparse.Namespace) -> int:
 
 def _compare(args: argparse.Namespace) -> int:
     from warrenmq.replay.measures import measure_trace
-    from warrenmq.replay.totals import changes, totals
+    from warrenmq.replay.totals import changes, totals, waiting_totals
     from warrenmq.trace.reader import open_trace
 
     numbers = []
     for path in (args.a, args.b):
         with open_trace(path) as trace:
-            numbers.append(totals(measure_trace(trace)))
+            measures = measure_trace(trace)
+            numbers.append(totals(measures) | waiting_totals(measures, trace.catalog))
     found = changes(*numbers)
     if args.json:
         print(json.dumps([change.as_dict() for change in found]))
