@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from warrenmq.actors.limiter import Limiter
     from warrenmq.runtime import From
     from warrenmq.storage.queue_message import Fetched, Publication
-    from warrenmq.storage.queue_parts import Depths
+    from warrenmq.storage.queue_parts import QueueMemory
     from warrenmq.storage.unconfirmed import Promise
 
 
@@ -258,7 +258,7 @@ class QueueInfo:
     unacked: int
     consumers: int
     """Those that messages are pushed to (consumer-count of queue.declare-ok)."""
-    depths: Depths
+    memory: QueueMemory
     unconfirmed: bool
     next_seq_id: int
     """What the next message gets."""

@@ -216,7 +216,7 @@ class QueueProcess(Server):
                 return Declared(self._vq.ready, self._consumers.count)
             case Info():
                 vq, count, owed = self._vq, self._consumers.count, bool(self._unconfirmed)
-                return QueueInfo(vq.ready, vq.unacked, count, vq.depths(), owed, vq.next_seq_id)
+                return QueueInfo(vq.ready, vq.unacked, count, vq.memory(), owed, vq.next_seq_id)
             case ListConsumers():
                 return self._consumers.infos()
             case _:

@@ -8,28 +8,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from warrenmq.actors.queue_messages import QueueInfo
     from warrenmq.storage.alarms import BlockedPublisher, Source
+    from warrenmq.storage.queue_parts import QueueMemory
     from warrenmq.storage.resources import Resources
     from warrenmq.storage.store_effects import StoreStatistics
-
-
-@dataclass(frozen=True, slots=True)
-class QueueMemory:
-    """How many ready messages of a queue are where, and what of them is in memory (trace/events.py, State)."""
-
-    alpha: int
-    """Body and position in memory."""
-    beta: int
-    """Body on disk, position in memory."""
-    gamma: int
-    """Body on disk, position in memory and on disk."""
-    delta: int
-    """On disk only: the tail."""
-    ram_msg_count: int
-    """Messages whose body is in memory; those with a small body are, even if they are betas or gammas."""
-    ram_bytes: int
-    """Bytes of these, and of unacked messages."""
-    target_ram_count: float
-    """How many of them the queue wants there at most; infinite = as many as there are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +30,7 @@ class QueueStats:
     @classmethod
     def of(cls, name: str, info: QueueInfo, *, durable: bool) -> QueueStats:
         """From what the queue's process says of itself."""
-        return cls(name, durable, info.ready, info.unacked, info.consumers, info.depths.in_memory,
-                   QueueMemory(*info.depths))  # fmt: skip
+        return cls(name, durable, info.ready, info.unacked, info.consumers, info.memory.in_memory, info.memory)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from tests.support.simulated import SMALL, SimulatedHost
 from warrenmq.broker import Broker
 from warrenmq.replay.engine import replay_memory
 from warrenmq.settings import Settings
-from warrenmq.stats import QueueMemory
+from warrenmq.storage.queue_parts import QueueMemory
 
 PLENTY = replace(SMALL, queue_ram_bytes=1 << 40, msg_store_credit_disc_bound=(20, 10))
 """Only the memory monitor has queues page."""

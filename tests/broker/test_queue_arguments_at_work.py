@@ -480,7 +480,7 @@ def test_a_lazy_queue_has_its_messages_on_disk(host: SimulatedHost) -> None:
     queue = declare(host.open(), queue_mode="lazy")
     for number in range(20):
         queue.publish(b"%d" % number + LARGE).result(10)
-    assert queue.info().depths.ram_msg_count <= 2
+    assert queue.info().memory.ram_msg_count <= 2
     assert [body[:2] for body in bodies(queue)] == [(b"%d" % number + LARGE)[:2] for number in range(20)]
 
 

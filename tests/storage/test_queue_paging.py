@@ -137,9 +137,9 @@ def test_alphas_become_betas_from_q4s_rear_and_new_ones_queue_up_behind_delta() 
     assert where(world.queue)["q4"] == list(range(20))
     world.page(5)
     assert where(world.queue)["q4"] == [0, 1, 2, 3, 4]
-    depths = world.queue.depths()
-    assert (depths.alpha, depths.beta, depths.ram_msg_count) == (5, 0, 5)
-    assert depths.gamma + depths.delta == 15
+    memory = world.queue.memory()
+    assert (memory.alpha, memory.beta, memory.ram_msg_count) == (5, 0, 5)
+    assert memory.gamma + memory.delta == 15
     world.publish(2, LARGE)
     assert where(world.queue)["q1"] == [20, 21]
     assert world.fetch(100) == list(range(22))
@@ -151,7 +151,7 @@ def test_transient_bodies_go_to_their_store_when_they_are_paged_and_leave_it_whe
     assert not world.transient.bodies
     world.page(0)
     assert len(world.transient.bodies) == 10
-    assert world.queue.depths().beta + world.queue.depths().delta == 10
+    assert world.queue.memory().beta + world.queue.memory().delta == 10
     assert world.fetch(100) == list(range(10))
     world.queue.ack(range(10))
     assert not world.transient.bodies
@@ -163,24 +163,24 @@ def test_paging_stops_while_the_store_is_behind_and_goes_on_when_it_has_caught_u
     world.publish(20, LARGE, persistent=False)
     world.transient.blocked = True
     world.page(0)
-    assert world.queue.depths().alpha == 20
+    assert world.queue.memory().alpha == 20
     world.transient.blocked = False
     world.queue.reduce_memory_use()
     check_invariants(world.queue)
-    assert world.queue.depths().alpha == 0
+    assert world.queue.memory().alpha == 0
 
 
 def test_no_more_than_twice_the_credit_is_paged_at_once() -> None:
     world = World(MemoryTargetQueue, credit=3)
     world.publish(20, LARGE)
     world.page(0)
-    assert world.queue.depths().alpha == 14
+    assert world.queue.memory().alpha == 14
     steps = 0
     while world.queue.must_reduce_again:
         world.queue.reduce_memory_use()
         check_invariants(world.queue)
         steps += 1
-    assert world.queue.depths().alpha == 0
+    assert world.queue.memory().alpha == 0
     assert steps >= 3
 
 
@@ -267,7 +267,7 @@ def test_beyond_its_own_bound_a_queue_is_lazy_until_delta_is_empty() -> None:
     for _ in range(30):
         world.publish(5)
     queue = world.queue
-    assert queue.depths().delta > 100
+    assert queue.memory().delta > 100
     size = queue.ram_bytes
     world.publish(50)
     assert queue.ram_bytes == size
@@ -276,4 +276,4 @@ def test_beyond_its_own_bound_a_queue_is_lazy_until_delta_is_empty() -> None:
     world.fetch(100)
     world.queue.ack(range(200))
     world.publish(3)
-    assert queue.depths().alpha == 3
+    assert queue.memory().alpha == 3

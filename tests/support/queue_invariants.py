@@ -27,9 +27,9 @@ def check_invariants(queue: VariableQueue) -> None:
     assert queue.ram_msg_count <= queue.ready
     for message in (*ready, *pending):
         _check_message(message)
-    depths = queue.depths()
-    assert depths.alpha + depths.beta + depths.gamma + depths.delta == queue.ready
-    assert depths.ram_msg_count == queue.ram_msg_count
+    memory = queue.memory()
+    assert memory.alpha + memory.beta + memory.gamma + memory.delta == queue.ready
+    assert memory.ram_msg_count == queue.ram_msg_count
 
 
 def _check_memory_target(queue: MemoryTargetQueue) -> list[Message]:

@@ -13,10 +13,11 @@ To the queue process this looks like one VariableQueue with one index, whose syn
 
 from __future__ import annotations
 
+from dataclasses import astuple
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from warrenmq.storage.queue_parts import Depths
+from warrenmq.storage.queue_parts import QueueMemory
 from warrenmq.trace.events import PRIORITY_SHIFT, Ev
 
 if TYPE_CHECKING:
@@ -160,9 +161,9 @@ class PriorityQueue:
         for queue in self._queues:
             queue.count_bytes()
 
-    def depths(self) -> Depths:
+    def memory(self) -> QueueMemory:
         """See VariableQueue."""
-        return Depths(*map(sum, zip(*[queue.depths() for queue in self._queues], strict=True)))
+        return QueueMemory(*map(sum, zip(*[astuple(queue.memory()) for queue in self._queues], strict=True)))
 
     # -- in and out
 

@@ -1,8 +1,9 @@
-"""What a backing queue stands on, and what it tells of itself: its stores (msg_store clients), its depths, its bytes."""
+"""What a backing queue stands on, and what it tells of itself: its stores (msg_store clients), its memory, its bytes."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
 
 from warrenmq.storage.index_record import body_size
 
@@ -23,19 +24,24 @@ class Store(Protocol):
     def read_many(self, msg_ids: Sequence[bytes]) -> dict[bytes, bytes]: ...
 
 
-class Depths(NamedTuple):
-    """How many messages are in which state, and what the queue has in memory."""
+@dataclass(frozen=True, slots=True)
+class QueueMemory:
+    """How many ready messages of a queue are where, and what of them is in memory (trace/events.py, State)."""
 
     alpha: int
+    """Body and position in memory."""
     beta: int
+    """Body on disk, position in memory."""
     gamma: int
+    """Body on disk, position in memory and on disk."""
     delta: int
+    """On disk only: the tail."""
     ram_msg_count: int
-    """Ready messages whose body is in memory."""
+    """Messages whose body is in memory; those with a small body are, even if they are betas or gammas."""
     ram_bytes: int
-    """Their bytes, and those of unacked messages."""
+    """Bytes of these, and of unacked messages."""
     target_ram_count: float
-    """How many of them there should be; infinite = as many as there are."""
+    """How many of them the queue wants there at most; infinite = as many as there are."""
 
     @property
     def in_memory(self) -> int:

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from warrenmq.settings import Settings
     from warrenmq.storage.queue_index_protocol import Index
     from warrenmq.storage.queue_message import Message, Publication
-    from warrenmq.storage.queue_parts import Depths, Store
+    from warrenmq.storage.queue_parts import QueueMemory, Store
     from warrenmq.storage.recovery_terms import Terms
     from warrenmq.trace.recorder import ActorTrace
 
@@ -113,7 +113,7 @@ class VariableQueue(ABC):
         return len(self._pending)
 
     @abstractmethod
-    def depths(self) -> Depths:
+    def memory(self) -> QueueMemory:
         """Where the ready messages are."""
 
     def _own_size(self) -> int:

@@ -40,7 +40,7 @@ from warrenmq.storage.queue_message import (
     in_memory,
     messages_of,
 )
-from warrenmq.storage.queue_parts import Depths
+from warrenmq.storage.queue_parts import QueueMemory
 from warrenmq.storage.runs import runs
 from warrenmq.storage.segment import next_boundary
 from warrenmq.storage.variable_queue import VariableQueue
@@ -100,11 +100,11 @@ class MemoryTargetQueue(VariableQueue):
         count = self.ram_msg_count + len(self._pending)
         return min(self._target, paging.count_within(self._bound, count, self._own_size()))
 
-    def depths(self) -> Depths:
+    def memory(self) -> QueueMemory:
         gamma = sum([message[2] & INDEXED for queue in (self.q2, self.q3) for message in queue])
         beta = len(self.q2) + len(self.q3) - gamma
         alpha = len(self.q1) + len(self.q4)
-        return Depths(
+        return QueueMemory(
             alpha, beta, gamma, self.delta_count, self.ram_msg_count, self.ram_bytes, self.target_ram_count
         )
 

@@ -34,7 +34,7 @@ from warrenmq.storage.queue_message import (
     in_memory,
     messages_of,
 )
-from warrenmq.storage.queue_parts import Depths
+from warrenmq.storage.queue_parts import QueueMemory
 from warrenmq.storage.variable_queue import PURGE_BATCH, VariableQueue
 from warrenmq.trace.events import Ev, State
 
@@ -68,10 +68,10 @@ class ReadAheadQueue(VariableQueue):
         """M: how many messages the head may have."""
         return paging.memory_limit(self.rates.egress)
 
-    def depths(self) -> Depths:
+    def memory(self) -> QueueMemory:
         alpha = self.ram_msg_count
         gamma = len(self.q_head) - alpha
-        return Depths(alpha, 0, gamma, self.tail_count, alpha, self.ram_bytes, self.memory_limit)
+        return QueueMemory(alpha, 0, gamma, self.tail_count, alpha, self.ram_bytes, self.memory_limit)
 
     # -- in
 
