@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 
-import pytest
-
+from tests.support.each_plant import each_plant
 from tests.support.trace_model import consistent_trace
 from tests.support.trace_plants import (
     PLANTS,
@@ -13,15 +12,12 @@ from tests.support.trace_plants import (
     a_confirm_before_the_store_reported,
     a_confirm_without_a_sync,
 )
-from tests.support.trace_writer import RunRows, write_trace
+from tests.support.trace_union import planted
+from tests.support.trace_writer import write_trace
 from warrenmq.replay.engine import Result, replay_memory
 from warrenmq.replay.links import ChainWords
 from warrenmq.replay.stories import LONGEST, Chain
 from warrenmq.trace.events import Ev
-
-
-def planted(plant: Plant) -> list[RunRows]:
-    return next(runs for runs in map(consistent_trace, range(40)) if plant(runs))
 
 
 def events(chain: Chain) -> list[str]:
@@ -37,9 +33,7 @@ def first_chain(result: Result, rule: str) -> Chain:
     return result.chains[place]
 
 
-@pytest.mark.parametrize(
-    ("rule", "plant", "implied"), PLANTS, ids=[f"{rule}-{plant.__name__}" for rule, plant, _ in PLANTS]
-)
+@each_plant
 def test_a_violation_has_a_chain_that_ends_with_its_evidence(
     rule: str, plant: Plant, implied: frozenset[str]
 ) -> None:

@@ -7,20 +7,14 @@ import random
 
 import pytest
 
+from tests.support.each_plant import each_plant
 from tests.support.trace_model import consistent_trace
 from tests.support.trace_plants import PLANTS, Plant
-from tests.support.trace_writer import RunRows, write_trace
+from tests.support.trace_union import planted
+from tests.support.trace_writer import write_trace
 from warrenmq.replay.engine import Result, replay_memory
 from warrenmq.replay.rules import RULES, all_machines
 from warrenmq.trace.events import Ev
-
-
-def planted(plant: Plant) -> list[RunRows]:
-    for seed in range(40):
-        runs = consistent_trace(seed)
-        if plant(runs):
-            return runs
-    pytest.fail("no consistent trace has a place for this plant")
 
 
 def told(result: Result) -> list[str]:
@@ -52,9 +46,7 @@ def test_every_rule_has_a_plant() -> None:
     assert {rule for rule, _, _ in PLANTS} == set(RULES)
 
 
-@pytest.mark.parametrize(
-    ("rule", "plant", "implied"), PLANTS, ids=[f"{rule}-{plant.__name__}" for rule, plant, _ in PLANTS]
-)
+@each_plant
 def test_a_planted_violation_is_found_by_its_rule_alone(
     rule: str, plant: Plant, implied: frozenset[str]
 ) -> None:
@@ -66,9 +58,7 @@ def test_a_planted_violation_is_found_by_its_rule_alone(
     assert result.verdict == "violated"
 
 
-@pytest.mark.parametrize(
-    ("rule", "plant", "implied"), PLANTS, ids=[f"{rule}-{plant.__name__}" for rule, plant, _ in PLANTS]
-)
+@each_plant
 def test_how_the_rows_were_cut_into_pieces_does_not_matter(
     rule: str, plant: Plant, implied: frozenset[str]
 ) -> None:

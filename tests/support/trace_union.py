@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.support.trace_model import consistent_trace
-from tests.support.trace_plants import PLANTS
+from tests.support.trace_plants import PLANTS, Plant
 from tests.support.trace_writer import MSG, RunRows, write_trace
 
 APART = 1 << 40
@@ -29,7 +29,7 @@ def every_plant() -> list[list[RunRows]]:
     return [planted(plant) for _, plant, _ in PLANTS]
 
 
-def planted(plant) -> list[RunRows]:
+def planted(plant: Plant) -> list[RunRows]:
     """A consistent trace with this plant in it."""
     for seed in range(40):
         runs = consistent_trace(seed)
