@@ -6,6 +6,7 @@ reference/classic-queue.md, 4.2 and 4.3.  Only ready messages count, and of thes
 
 from __future__ import annotations
 
+from itertools import takewhile
 from typing import TYPE_CHECKING, NamedTuple
 
 from warrenmq.storage.queue_message import body_size, expiry_of
@@ -82,22 +83,16 @@ def fitting(limits: Limits, ready: int, ready_bytes: int, sizes: Iterable[int]) 
 
 def expired(front: Iterable[Message], now: int) -> int:
     """How many messages at the front have expired; a message behind one that has not waits (microseconds since 1970)."""
-    count = 0
-    for message in front:
-        if not 0 < expiry_of(message) <= now:
-            break
-        count += 1
-    return count
+    return sum(1 for _ in takewhile(lambda message: _is_over(message, now), front))
 
 
 def fresh(front: Iterable[Message], now: int) -> int:
     """How many messages at the front have not expired."""
-    count = 0
-    for message in front:
-        if 0 < expiry_of(message) <= now:
-            break
-        count += 1
-    return count
+    return sum(1 for _ in takewhile(lambda message: not _is_over(message, now), front))
+
+
+def _is_over(message: Message, now: int) -> bool:
+    return 0 < expiry_of(message) <= now
 
 
 def sizes_of(front: Iterable[Message]) -> Iterable[int]:
