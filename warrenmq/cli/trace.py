@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import Any, TextIO
 
 from warrenmq.cli import _trace_rabbitmq, _trace_watch, _trace_what_if
+from warrenmq.cli._table import number, print_table
 from warrenmq.errors import CallerError
 
 _LIMITS = {"perfetto": 1_000_000, "shiviz": 2_000}
@@ -80,18 +81,12 @@ def _compare(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps([change.as_dict() for change in found]))
         return 0
-    width = max((len(change.name) for change in found), default=0)
-    print(f"{'':{width}}  {'A':>14}  {'B':>14}  {'B / A':>7}")
-    for change in found:
-        ratio = "-" if change.ratio is None else f"{change.ratio:.2f}"
-        print(f"{change.name:{width}}  {_number(change.a):>14}  {_number(change.b):>14}  {ratio:>7}")
+    ratios = ["-" if change.ratio is None else f"{change.ratio:.2f}" for change in found]
+    print_table(
+        ("A", "B", "B / A"),
+        [(change.name, number(change.a), number(change.b), ratio) for change, ratio in zip(found, ratios, strict=True)],
+    )
     return 0
-
-
-def _number(value: float | None) -> str:
-    if value is None:
-        return "-"
-    return f"{value:,.0f}" if value == int(value) or value >= 1_000 else f"{value:,.3f}"
 
 
 def _export(args: argparse.Namespace) -> int:
