@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.held_up import WAITS
 from tests.support.trace_mutations import mutated, mutations
 from tests.support.trace_writer import write_trace
 from warrenmq.replay.engine import replay_memory
@@ -124,7 +125,7 @@ def test_what_is_wrong_with_a_row_is_noticed_by_the_rules_of_the_page(event: Ev)
 
 
 def test_every_mutation_of_an_event_that_traces_have_is_on_the_page() -> None:
-    rare = {Ev.ESCALATE, Ev.PAGE_OUT, Ev.PAGE_IN, Ev.RAM_TARGET, Ev.DEFER, Ev.ALARM_SET, Ev.ALARM_CLEAR}
+    rare = {Ev.ESCALATE, Ev.PAGE_OUT, Ev.PAGE_IN, Ev.RAM_TARGET, Ev.DEFER, Ev.ALARM_SET, Ev.ALARM_CLEAR, *WAITS}
     at_the_end = {("late", Ev.ACTOR_STOP), ("late", Ev.RUN_END)}
     assert {each for each in mutations() if each[1] not in rare} - at_the_end == set(TESTED)
 

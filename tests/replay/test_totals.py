@@ -51,6 +51,7 @@ def test_what_differs_between_two_runs_is_told(tmp_path, capsys):
     told = {each["name"]: each for each in json.loads(capsys.readouterr().out)}
     assert told["messages published"]["ratio"] == 1
     assert told["index syncs"]["ratio"] < 1, "many messages share a sync"
+    assert told["mail between actors"]["a"] >= 2 * (SMALL + LARGE), "a publish and an ack of each"
     assert "restarts" not in told, "0 in both"
     assert main(["trace", "compare", one, two]) == 0
     lines = capsys.readouterr().out.splitlines()
