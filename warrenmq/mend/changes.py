@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from warrenmq.storage.disk import Disk, File
+    from warrenmq.storage.disk import Disk
 
 TEMPORARY = ".mending"
 """The end of a name of a file that is not finished: the next run removes it, no broker looks at it."""
@@ -96,11 +96,10 @@ class Changes:
             taken = [name for name in self._disk.listdir(self._root) if name.startswith(BACKUP)]
             numbers = [int(name.removeprefix(BACKUP)) for name in taken if name.removeprefix(BACKUP).isdecimal()]
             self.backup = f"{self._root}/{BACKUP}{max(numbers, default=0) + 1}"
-        relative = os.path.relpath(path, self._root)
-        copy = os.path.normpath(f"{self.backup}/{'' if relative.startswith('..') else relative}")
-        if relative.startswith(".."):  # one queue's directory was named, its store lies beside it
-            copy = f"{self.backup}/{relative.replace('..', 'up')}"
         if path not in self._kept and self._disk.exists(path):
+            # `..`: one queue's directory was named, its store lies beside it
+            parts = os.path.relpath(path, self._root).split("/")
+            copy = "/".join([self.backup, *("up" if part == ".." else part for part in parts)])
             source = self._disk.open_read(path)
             try:
                 self._write(copy, pieces_of(source, [(0, source.size())]))
@@ -112,7 +111,14 @@ class Changes:
         self._disk.replace(f"{self.backup}/manifest.json", json.dumps(manifest, indent=1).encode())
 
 
-def pieces_of(file: File, spans: Iterable[tuple[int, int]]) -> Iterable[bytes]:
+class Readable(Protocol):
+    """A file of the directory, however it was opened."""
+
+    def pread(self, size: int, offset: int) -> bytes:
+        """Bytes at a place."""
+
+
+def pieces_of(file: Readable, spans: Iterable[tuple[int, int]]) -> Iterator[bytes]:
     """The bytes of (offset, length) spans, a piece at a time."""
     for offset, length in spans:
         for at in range(offset, offset + length, _PIECE):

@@ -86,7 +86,7 @@ def _refuse_uncertain(inspection: Inspection, part: VhostInspection, path: str) 
     vhost = part.vhost
     if vhost.stores and not os.path.isdir(f"{vhost.path}/queues"):
         raise PreconditionFailed(f"{vhost.path} has no queues, so nobody can tell what is garbage; nothing was changed.")
-    for queue in part.vhost.queues:
+    for queue in vhost.queues:
         for _ in part.rows(queue, bodies=False):
             pass
     part.stores  # noqa: B018  # looks at every file

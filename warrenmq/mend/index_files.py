@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 
 from warrenmq.inspect import index_v1, index_v2
 from warrenmq.inspect.entries import Entry, SegmentFacts, Where
+from warrenmq.mend.changes import pieces_of
 from warrenmq.storage import qi, qs
 from warrenmq.storage.index_record import HEADER
 from warrenmq.storage.journal import FILE_NAME as JOURNAL
@@ -54,15 +55,13 @@ class Version1:
         by_segment: dict[int, list[int]] = {}
         for seq_id in journal.published:
             by_segment.setdefault(seq_id // self._entry_count, []).append(seq_id)
-        zeros = 0
         for number in self._numbers:
             facts, damaged_at, zero_tail = self._segment(number)
             damaged |= damaged_at is not None or zero_tail is not None
             damaged |= any(seq_id in unreadable for seq_id in facts.published)
         damaged |= any(seq_id in unreadable for seq_id in journal.published)
         if not damaged:
-            zeros = self._zeros_behind_the_journal()
-            if zeros:
+            if zeros := self._zeros_behind_the_journal():
                 self._cut_journal(changes, zeros)
             return
         for number in sorted({*self._numbers, *by_segment}):
@@ -148,7 +147,7 @@ class Version1:
         assert file is not None
         with file:
             done = f"zeros from byte {size} on; cut off"
-            changes.replace(file.path, _pieces(file, size), done)
+            changes.replace(file.path, pieces_of(file, [(0, size)]), done)
 
 
 def _zero_tail(file: File, facts: SegmentFacts) -> int | None:
@@ -169,11 +168,6 @@ def _end_of_actions(file: File) -> int:
     while len(action := file.pread(8, at)) == 8 and any(action):
         at += 8
     return at
-
-
-def _pieces(file: File, end: int) -> Iterator[bytes]:
-    for at in range(0, end, 1 << 20):
-        yield file.pread(min(1 << 20, end - at), at)
 
 
 class Version2:

@@ -31,6 +31,7 @@ from warrenmq.mend.redelivery import mark
 from warrenmq.storage.definitions import QueueRecord
 from warrenmq.storage.directory import VHOSTS, queue_folder, vhost_folder
 from warrenmq.storage.disk import RealDisk
+from warrenmq.storage.owner_lock import FILE_NAME as OWNER
 from warrenmq.storage.owner_lock import OwnerLock, ReaderLock
 
 if TYPE_CHECKING:
@@ -121,7 +122,7 @@ def recover(source: str, target: str, now_us: int, progress: Callable[[str], obj
                 queue.mark_redelivered()
         report.damaged = inspection.findings.damaged()
         if fresh:
-            os.unlink(f"{ledgers}/warrenmq.owner")
+            os.unlink(f"{ledgers}/{OWNER}")
             os.rename(data, target)
             RealDisk().sync_dir(os.path.dirname(target))
     return report
@@ -140,7 +141,7 @@ def _refuse_overlap(source: str, target: str) -> None:
 
 def _refuse_stranger(target: str) -> None:
     names = os.listdir(target)
-    if not any(name in names for name in ("warrenmq.owner", "msg_stores", "rabbit_serial")):
+    if not any(name in names for name in (OWNER, "msg_stores", "rabbit_serial")):
         raise PreconditionFailed(f"{target} is neither new nor a data directory of warrenmq; choose another one.")
 
 

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from warrenmq.errors import CorruptFile
 from warrenmq.inspect import message
 from warrenmq.inspect.rdq_walk import Gap, Record, Trust, walk
+from warrenmq.mend.changes import pieces_of
 from warrenmq.storage.rdq import EXTENSION, HEAD, MARKER, RABBITMQ_TEMPORARY
 
 if TYPE_CHECKING:
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from warrenmq.mend.changes import Changes
 
 _AROUND = 9
-_PIECE = 1 << 20
 
 
 class _Kept(NamedTuple):
@@ -136,8 +136,7 @@ class StoreFiles:
             with file:
                 for msg_id, offset, total, mended in records:
                     if not mended:
-                        for at in range(offset, offset + total, _PIECE):
-                            yield file.pread(min(_PIECE, offset + total - at), at)
+                        yield from pieces_of(file, [(offset, total)])
                         continue
                     yield HEAD.pack(total - _AROUND, msg_id)
                     yield file.pread(total - HEAD.size - len(MARKER), offset + HEAD.size)
