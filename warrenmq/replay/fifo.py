@@ -37,8 +37,8 @@ from warrenmq.trace.index import Row
 
 _PUBLISH, _DELIVER, _DROP = int(Ev.PUBLISH), int(Ev.DELIVER), int(Ev.DROP)
 ADD, TAKE, REMOVE, SHED, NEW = 1, 2, 3, 4, 5
-_UNREADY = (DROP_REJECTED, DROP_REJECTED | DEAD_LETTERED)
-_SHED = (DROP_EXPIRED, DROP_MAXLEN, DROP_EXPIRED | DEAD_LETTERED, DROP_MAXLEN | DEAD_LETTERED)
+UNREADY = (DROP_REJECTED, DROP_REJECTED | DEAD_LETTERED)
+SHEDS = (DROP_EXPIRED, DROP_MAXLEN, DROP_EXPIRED | DEAD_LETTERED, DROP_MAXLEN | DEAD_LETTERED)
 _SAID = {
     TAKE: ("Q1", "delivered {} while {} was ready"),
     SHED: ("Q2", "dropped {} while {} was ready"),
@@ -122,9 +122,9 @@ class Fifo(Machine):
                     continue
                 last = [TAKE, lo, hi, seq, t]
             elif event == _DROP:
-                if who & 0xFF in _UNREADY:
+                if who & 0xFF in UNREADY:
                     continue
-                kind = SHED if who & 0xFF in _SHED else REMOVE
+                kind = SHED if who & 0xFF in SHEDS else REMOVE
                 last, published = [kind, lo, hi, seq, t], None
             else:
                 last, published = [ADD, lo, hi, seq, t], None

@@ -19,17 +19,17 @@ from warrenmq.trace.events import DIRECT, Decision, Ev
 from warrenmq.trace.index import Row
 
 _REF_DROPPED = int(Ev.REF_DROPPED)
-_REMOVED = int(Ev.STORE_REMOVE) << 8 | Decision.REMOVE
-_REVIVED = int(Ev.STORE_WRITE) << 8 | Decision.CONFIRM
-_OF_TWO = frozenset({Ev.ROLL, Ev.GC_START, Ev.GC_DONE})
-OF_SEVERAL = _OF_TWO | {Ev.STORE_WRITE, Ev.STORE_REMOVE, Ev.REF_DROPPED}
+REMOVED = int(Ev.STORE_REMOVE) << 8 | Decision.REMOVE
+REVIVED = int(Ev.STORE_WRITE) << 8 | Decision.CONFIRM
+OF_TWO = frozenset({Ev.ROLL, Ev.GC_START, Ev.GC_DONE})
+OF_SEVERAL = OF_TWO | {Ev.STORE_WRITE, Ev.STORE_REMOVE, Ev.REF_DROPPED}
 """Events whose files `other_files` tells."""
-_COLLECTORS = frozenset(
+COLLECTORS = frozenset(
     {Ev.GC_START, Ev.GC_MOVE, Ev.GC_DONE, Ev.COMPACT_START, Ev.COMPACT_MOVE, Ev.COMPACT_DONE, Ev.TRUNCATE}
 )
 _READ = int(Ev.READ)
 _READ_DIRECTLY = _READ << 8 | DIRECT
-_OF_ONE = frozenset(
+OF_ONE = frozenset(
     {
         Ev.APPEND, Ev.FILE_WRITE, Ev.FILE_SYNC, Ev.LOCK, Ev.UNLOCK, Ev.FILE_DELETE, Ev.FILE_STATE, Ev.REF_RECOVERED,
         Ev.GC_MOVE, Ev.COMPACT_START, Ev.COMPACT_MOVE, Ev.COMPACT_DONE, Ev.TRUNCATE,
@@ -42,10 +42,10 @@ _FIELDS = 8
 def other_files(row: Row) -> tuple[int, ...]:
     """The files that a row is about, of the events that do not just name theirs in column a; destination first."""
     word = row[8] & 0xFFFF
-    if word >> 8 in _OF_TWO:
+    if word >> 8 in OF_TWO:
         return (row[5], row[6]) if row[5] != row[6] else (row[5],)
-    last_one_went = word == _REMOVED or word >> 8 == _REF_DROPPED
-    if row[6] == (0 if last_one_went else 1) and (last_one_went or word == _REVIVED):
+    last_one_went = word == REMOVED or word >> 8 == _REF_DROPPED
+    if row[6] == (0 if last_one_went else 1) and (last_one_went or word == REVIVED):
         return (row[4],)
     return ()
 
@@ -54,9 +54,9 @@ class Files(Machine):
     """See the module."""
 
     name: ClassVar[str] = "files"
-    events: ClassVar[frozenset[int]] = _OF_ONE | OF_SEVERAL | {Ev.READ}
+    events: ClassVar[frozenset[int]] = OF_ONE | OF_SEVERAL | {Ev.READ}
 
-    def summarise(self, piece: Chunk, rows: list[Row]) -> Iterator[tuple[Key, list[int]]]:
+    def summarise(self, piece: Chunk, rows: list[Row]) -> Iterator[tuple[Key, array[int]]]:
         found: dict[int, list[int]] = {}
         read: dict[tuple[int, int], list[int]] = {}
         actor = piece.actor
@@ -68,7 +68,7 @@ class Files(Machine):
                 if word == _READ_DIRECTLY and peer:
                     read.setdefault((peer, a), []).extend((t, seq, actor, word << 1, msg, pseq, b, c))
                 continue
-            if word >> 8 in _OF_ONE:
+            if word >> 8 in OF_ONE:
                 files: tuple[int, ...] = (a,)
             else:
                 files = other_files(row)
@@ -77,14 +77,14 @@ class Files(Machine):
                 if entries is None:
                     entries = found[file] = []
                 entries += (t, seq, actor, word << 1 | (not place), msg, pseq, b, c)
-            collects = collects or word >> 8 in _COLLECTORS
+            collects = collects or word >> 8 in COLLECTORS
         for (store, file), entries in read.items():
-            yield (piece.run, store, file), entries
+            yield (piece.run, store, file), array("q", entries)
         store = self._store(piece) if collects else piece.actor
         if not store:
             return  # whose collector it is was not said
         for file, entries in found.items():
-            yield (piece.run, store, file), entries
+            yield (piece.run, store, file), array("q", entries)
 
     def _store(self, piece: Chunk) -> int:
         """The store that a collector works for: it started it."""
@@ -94,8 +94,8 @@ class Files(Machine):
     def start(self, key: Key) -> array[int]:  # noqa: ARG002
         return array("q")
 
-    def absorb(self, state: array[int], summary: list[int]) -> None:
-        state.fromlist(summary)
+    def absorb(self, state: array[int], summary: array[int]) -> None:
+        state.extend(summary)
 
     def finish(self, key: Key, state: array[int], world: World) -> Outcome:
         run, store, number = int(key[0]), int(key[1]), int(key[2])

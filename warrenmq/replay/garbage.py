@@ -24,9 +24,9 @@ from warrenmq.trace.index import Row
 QUIET = 60 * 10**9
 """Nanoseconds: two intervals of 15 s may pass before a file is left, and one more before it is collected."""
 
-_STATE = int(Ev.FILE_STATE)
-_COLLECTOR = frozenset({Ev.GC_START, Ev.GC_DONE, Ev.COMPACT_START, Ev.COMPACT_DONE, Ev.TRUNCATE})
-_ACTIVITY = _COLLECTOR | {
+STATE = int(Ev.FILE_STATE)
+COLLECTOR = frozenset({Ev.GC_START, Ev.GC_DONE, Ev.COMPACT_START, Ev.COMPACT_DONE, Ev.TRUNCATE})
+_ACTIVITY = COLLECTOR | {
     Ev.STORE_RECOVERED, Ev.STORE_WRITE, Ev.STORE_REMOVE, Ev.REF_DROPPED, Ev.APPEND, Ev.ROLL, Ev.LOCK, Ev.UNLOCK,
     Ev.FILE_DELETE,
 }  # fmt: skip
@@ -55,11 +55,11 @@ class Garbage(Machine):
         states: States = []
         for row in rows:
             event = row[8] >> 8 & 0xFF
-            if event == _STATE:
+            if event == STATE:
                 states.append((row[1], row[0], row[6], row[7]))
             else:
                 last = max(last, row[0])
-                collects = collects or event in _COLLECTOR
+                collects = collects or event in COLLECTOR
         actor = piece.actor
         if collects:
             entry = self.runs[piece.run].actors.get(actor)

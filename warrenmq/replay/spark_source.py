@@ -42,9 +42,9 @@ BLOCKS_DDL = "run int, file string, offset long, place int, frames binary"
 _BLOCKS = pa.schema([
     ("run", pa.int32()), ("file", pa.string()), ("offset", pa.int64()), ("place", pa.int32()), ("frames", pa.binary()),
 ])  # fmt: skip
-BLOCK_ROWS = 1 << 17
-"""Rows of a block, about: half a MB or more, and enough for a unit (sieves/columns.py)."""
-TASK_BYTES = 4 << 20
+BLOCK_ROWS = 1 << 19
+"""Rows of a block, about: some 3 MB, and a unit (sieves/columns.py)."""
+TASK_BYTES = 3 << 20
 """Of a trace's files, for one task."""
 Batches = Iterable[pa.RecordBatch]
 Pieces = Callable[[Batches], Iterator[Piece]]

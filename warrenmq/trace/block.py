@@ -11,7 +11,8 @@ last row), `seq_first`, `t_first` and `t_last` are those of a ROWS frame, which 
 what is missing can be told, and a reader can skip, without unpacking.  0 in the other kinds.
 
     kind ROWS    payload = zlib level 1 of msgpack {column: bytes}; a column is its 64-bit integers as eight byte
-                 planes (first all lowest bytes, ...), which halves size and time of zlib; a column of zeros is left out
+                 planes (first all lowest bytes, ...), which halves size and time of zlib; planes above the highest
+                 that is not all zeros are left out (codec 2), of a column of zeros all are (codec 1, too)
     kind META    payload = msgpack {"actor": [id, name, kind, parent]} or {"kind": [id, name]}
     kind FOOTER  payload = msgpack {"frames", "rows", "closed"}: the file is complete; closed = the run's last file
 
@@ -42,7 +43,7 @@ _CRC_AT = 12
 MAX_PAYLOAD = 1 << 28
 """No frame is longer: a length above it is garbage."""
 
-_SHUFFLED_ZLIB = 1
+_SHUFFLED_ZLIB = 2
 _PLANES = 8
 
 
@@ -95,8 +96,9 @@ def encode_rows(raw: bytes) -> bytes:
     for i, name in enumerate(COLUMNS):
         start = i * _PLANES
         column = b"".join([raw[byte :: ROW.size] for byte in range(start, start + _PLANES)])
-        if column != bytes(len(column)):
-            columns[name] = column
+        planes = -(-len(column.rstrip(b"\0")) // n)
+        if planes:
+            columns[name] = column[: planes * n]
     t_first, seq_first, *_ = ROW.unpack_from(raw, 0)
     t_last, *_, who = ROW.unpack_from(raw, (n - 1) * ROW.size)
     payload = zlib.compress(msgpack.packb(columns), 1)
@@ -130,7 +132,7 @@ def decode_columns(frame: Frame, wanted: Collection[str] = COLUMNS) -> list[memo
         planes = packed.get(name) if name in wanted else None
         values = bytearray(size)
         if planes is not None:
-            for byte in range(_PLANES):
+            for byte in range(len(planes) // n):
                 values[byte::_PLANES] = planes[byte * n : byte * n + n]
         columns.append(_int64s(values))
     return columns

@@ -6,7 +6,7 @@ each other without a gap are joined, so that what is paid for a piece is paid fo
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -21,32 +21,48 @@ Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 Places = npt.NDArray[np.intp]
 
-UNIT_ROWS = 1 << 17
+UNIT_ROWS = 1 << 19
 """Rows after which a unit is closed: enough for most messages to be sent, received, confirmed and acked within one."""
 _MAJOR_BITS, _MINOR_BITS = 19, 44
 
 
-@dataclass(frozen=True, slots=True)
 class Rows:
-    """Rows as columns (trace/events.py says what they mean)."""
+    """Rows as columns, which have the names that trace/events.py gives them.
 
-    t: Ints
-    seq: Ints
-    msg: Ints
-    peer: Ints
-    pseq: Ints
-    a: Ints
-    b: Ints
-    c: Ints
-    who: Ints
+    A choice of rows makes a column when it is asked for: nobody needs all nine of the same rows.
+    """
+
+    __slots__ = ("_made", "_places", "_whole")
+
+    def __init__(self, whole: Mapping[str, Ints], places: Places | None = None) -> None:
+        self._whole = whole
+        self._places = places
+        """Of these rows in `whole`; None = all."""
+        self._made: dict[str, Ints] = {}
+
+    def __getattr__(self, name: str) -> Ints:
+        """A column: t, seq, msg, peer, pseq, a, b, c, who."""
+        if name not in self._whole:
+            raise AttributeError(name)
+        if self._places is None:
+            return self._whole[name]
+        if name not in self._made:
+            self._made[name] = self._whole[name][self._places]
+        return self._made[name]
 
     def where(self, chosen: Bools) -> Rows:
         """Those that are chosen."""
-        return Rows(*(getattr(self, name)[chosen] for name in COLUMNS))
+        return self.at(np.flatnonzero(chosen))
+
+    def at(self, places: Places) -> Rows:
+        """Those at these places."""
+        return Rows(self._whole, places if self._places is None else self._places[places])
 
     def between(self, first: int, end: int) -> Rows:
-        """Those at these places."""
-        return Rows(*(getattr(self, name)[first:end] for name in COLUMNS))
+        """Those from one place to another."""
+        if self._places is not None:
+            return Rows(self._whole, self._places[first:end])
+        return Rows({name: column[first:end] for name, column in self._whole.items()})
 
     def tuples(self) -> list[Row]:
         """As the machines want them."""
@@ -65,7 +81,7 @@ class Rows:
         return self.who & 0xFF
 
     def __len__(self) -> int:
-        return len(self.who)
+        return len(self._whole["who"]) if self._places is None else len(self._places)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +105,16 @@ class Unit:
         wanted[list(events)] = True
         found: Bools = wanted[self.events]
         return found
+
+    def of_each_piece(self, events: frozenset[int]) -> Iterator[tuple[Chunk, Rows]]:
+        """The rows of these events, of each piece that has any."""
+        places = np.flatnonzero(self.chosen(events))
+        ends = np.searchsorted(places, np.cumsum([piece.rows for piece in self.pieces])).tolist()
+        first = 0
+        for piece, end in zip(self.pieces, ends, strict=True):
+            if end > first:
+                yield piece, self.rows.at(places[first:end])
+            first = end
 
     def parts(self) -> Iterator[tuple[Chunk, int]]:
         """The pieces, and where each begins."""
@@ -133,10 +159,10 @@ def units_of(pieces: Iterator[tuple[Chunk, Sequence[memoryview]]]) -> Iterator[U
 def make_unit(pieces: Sequence[tuple[Chunk, Sequence[memoryview]]]) -> Unit:
     """Pieces (at least one) of one run as one unit."""
     ordered = sorted(pieces, key=lambda each: each[0].order)
-    columns = [
-        np.concatenate([np.frombuffer(its[number], np.int64) for _, its in ordered]) for number in range(len(COLUMNS))
-    ]
-    rows = Rows(*columns)
+    rows = Rows({
+        name: np.concatenate([np.frombuffer(its[number], np.int64) for _, its in ordered])
+        for number, name in enumerate(COLUMNS)
+    })  # fmt: skip
     return Unit(ordered[0][0].run, _joined([piece for piece, _ in ordered]), rows, rows.event.astype(np.uint8))
 
 

@@ -24,7 +24,7 @@ from warrenmq.replay.ledger import COUNTED, Ledger, counts_as_life
 from warrenmq.replay.life import SHIFT
 from warrenmq.replay.machines import STATE, Key, Machine, Outcome
 from warrenmq.replay.sieves import steps
-from warrenmq.replay.sieves.columns import Bools, Ints, Rows, Unit, codes, expand, groups
+from warrenmq.replay.sieves.columns import Bools, Ints, Places, Rows, Unit, codes, expand, groups
 from warrenmq.replay.sieves.delays import LONGEST, class_numbers, class_of
 from warrenmq.replay.sieves.sieve import SUSPECT, Leftover, Sieve
 from warrenmq.replay.sieves.steps import ACTOR, ID, MSG, SEQ, WIDTH, WORD, T, Walked
@@ -91,14 +91,14 @@ class LedgerSieve(Sieve):
             return None
         self._tell_state(who, bucket << SHIFT, walked, ranges, outcome)
         counted = np.concatenate([each[3].reshape(-1, 2) for each in leftovers])
-        for event, n in counted.tolist():
-            outcome.figures["queue", name, COUNTED[Ev(event)]] += n
+        for event, n in _sums(counted).items():
+            outcome.figures["queue", name, COUNTED[Ev(event)]] = n
             if event == Ev.RECOVERED:
-                outcome.figures[STATE, *who, "recovered"] += n
+                outcome.figures[STATE, *who, "recovered"] = n
         found = [each[4].reshape(-1, 2) for each in leftovers]
-        for number, n in np.concatenate([*found, _in_classes(delays)]).tolist():
+        for number, n in _sums(np.concatenate([*found, _in_classes(delays)])).items():
             which, kind = number >> _WHICH, number & (1 << _WHICH) - 1
-            outcome.figures["delay", _DELAYS[which], class_of(kind)] += n
+            outcome.figures["delay", _DELAYS[which], class_of(kind)] = n
         return outcome
 
     @staticmethod
@@ -157,29 +157,37 @@ def _in_classes(delays: list[tuple[Ints, Ints]]) -> Ints:
     return np.stack(np.unique(np.concatenate(numbers), return_counts=True), axis=1)
 
 
+def _sums(counted: Ints) -> dict[int, int]:
+    """(number, how many) -> the sum for each number."""
+    numbers, places = np.unique(counted[:, 0], return_inverse=True)
+    sums = np.zeros(len(numbers), np.int64)
+    np.add.at(sums, places, counted[:, 1])
+    return dict(zip(numbers.tolist(), sums.tolist(), strict=True))
+
+
 def _classes(heads: Ints, over: Bools, delays: list[tuple[Ints, Ints]]) -> Ints:
-    """(actor, bucket << SHIFT, which and class, how many) of the messages that are over."""
-    parts = []
-    for which, (whose, delay) in enumerate(delays):
-        its = over[whose]
-        heads_of = heads[whose[its]]
-        parts.append(np.stack((heads_of[:, ACTOR], heads_of[:, ID] & -(1 << SHIFT), which << _WHICH | class_numbers(delay[its])), 1))
-    return _tally(np.concatenate(parts))
+    """(actor, an id of the bucket, which and class, how many) of the messages that are over."""
+    whose = [messages[over[messages]] for messages, _ in delays]
+    numbers = [
+        which << _WHICH | class_numbers(delay[over[messages]]) for which, (messages, delay) in enumerate(delays)
+    ]
+    return _tally(heads, np.concatenate(whose), np.concatenate(numbers))
 
 
 def _counts(entries: Ints) -> Ints:
-    """(actor, bucket << SHIFT, event, how many)"""
-    return _tally(np.stack((entries[:, ACTOR], entries[:, ID] & -(1 << SHIFT), entries[:, WORD] >> 8), axis=1))
+    """(actor, an id of the bucket, event, how many)"""
+    return _tally(entries, np.arange(len(entries)), entries[:, WORD] >> 8)
 
 
-def _tally(rows: Ints) -> Ints:
-    """(actor, id, number) -> with how often it is there, by actor and id."""
-    order = np.lexsort((rows[:, 2], rows[:, 1], rows[:, 0]))
-    rows = rows[order]
-    changes = np.ones(len(rows), np.bool_)
-    changes[1:] = np.any(rows[1:] != rows[:-1], axis=1)
-    starts = np.flatnonzero(changes)
-    return np.column_stack((rows[starts], np.diff(np.append(starts, len(rows)))))
+def _tally(sorted_rows: Ints, places: Places, numbers: Ints) -> Ints:
+    """How often each number (below 2 ** 32) is there in each bucket: the number of the row at each of these places."""
+    buckets = sorted_rows[:, ID] >> SHIFT
+    begins = np.ones(len(buckets), np.bool_)
+    begins[1:] = (buckets[1:] != buckets[:-1]) | (sorted_rows[1:, ACTOR] != sorted_rows[:-1, ACTOR])
+    group = np.cumsum(begins) - 1
+    found, n = np.unique(group[places] << 32 | numbers, return_counts=True)
+    heads = sorted_rows[np.flatnonzero(begins)[found >> 32]]
+    return np.stack((heads[:, ACTOR], heads[:, ID], found & 0xFFFFFFFF, n), axis=1)
 
 
 def _ranges(heads: Ints) -> Ints:

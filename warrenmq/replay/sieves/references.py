@@ -8,9 +8,9 @@ store's rows:
     REMOVE, DROPPED one less than the row before said, not below 0
     RECOVERED       begins
 
-A message whose rows in a unit begin with a WRITE and end at 0 is over, and only its number is kept; of others a leftover
+A message whose rows in a unit begin with a WRITE and end at 0 is over, and only that WRITE is kept; of others a leftover
 has all rows, flat (store, message, seq, word, count).  At the end each of these begins with a WRITE or RECOVERED, is in one
-store, and was not over in another unit; and where a run ended cleanly, those that were written have as many references
+store, and has no reference where it began once more in another unit; and where a run ended cleanly, those that were written have as many references
 as queues hold them (the ledger's facts).
 """
 
@@ -58,13 +58,14 @@ class ReferencesSieve(Sieve):
         ends = np.append(starts, len(table))[1:] - 1
         whole = fine & (table[starts, 3] == _WRITTEN) & (table[ends, 4] == 0)
         left = table[~np.repeat(whole, ends - starts + 1)]
-        over = table[starts[whole], 1]
+        over = table[starts[whole]][:, [1, 0, 2]]
         suspects = np.unique(rows.msg[wrong] >> SHIFT).tolist()
-        overs = dict(groups(over >> SHIFT))
+        overs = dict(groups(over[:, 0] >> SHIFT))
         lefts = dict(groups(left[:, 1] >> SHIFT))
         for bucket in sorted({*overs, *lefts}.difference(suspects)):
             its = left[lefts.get(bucket, slice(0))]
-            yield (bucket,), (its.reshape(-1), over[overs.get(bucket, slice(0))], np.array([unit.run], np.int64))
+            began = over[overs.get(bucket, slice(0))]
+            yield (bucket,), (its.reshape(-1), began.reshape(-1), np.array([unit.run], np.int64))
         for bucket in suspects:
             yield (bucket,), SUSPECT
 
@@ -79,8 +80,9 @@ class ReferencesSieve(Sieve):
         ends = np.append(starts, len(table))[1:] - 1
         begins = table[starts, 3]
         recovered = begins >> 8 == Ev.REF_RECOVERED
-        over = np.concatenate([np.zeros(0, np.int64), *(each[1] for each in leftovers)])
-        if np.isin(table[starts, 1], over).any():
+        over = np.concatenate([np.zeros((0, 3), np.int64), *(each[1].reshape(-1, 3) for each in leftovers)])
+        again = over[np.isin(over[:, 0], table[starts, 1])]
+        if not all(_has_none_before(table, *each) for each in again.tolist()):
             return None
         if not (np.all(fine) and np.all((begins == _WRITTEN) | recovered) and np.all(runs[starts] == runs[ends])):
             return None
@@ -134,6 +136,13 @@ def _walk(table: Ints, starts: Ints) -> tuple[Bools, Bools]:
     alone = np.select([word == _WRITTEN, less], [count == 1, count >= 0], default=True)
     steps: Bools = np.where(first, alone, later)
     return steps, np.logical_and.reduceat(steps, starts)
+
+
+def _has_none_before(table: Ints, msg: int, store: int, seq: int) -> bool:
+    """Whether the last of a message's rows before one of its store said that there is no reference, if there is any."""
+    its = table[table[:, 1] == msg]
+    before = its[its[:, 2] < seq]
+    return bool(np.all(its[:, 0] == store)) and (not len(before) or int(before[-1, 4]) == 0)
 
 
 def _is_compared(world: World, who: Who) -> bool:

@@ -9,6 +9,7 @@ from warrenmq.replay.machines import Key, Machine, Summariser, Summary
 from warrenmq.replay.rules import all_machines
 from warrenmq.replay.sieves.columns import Unit
 from warrenmq.replay.sieves.confirms import ConfirmsSieve
+from warrenmq.replay.sieves.folding import FOLDS
 from warrenmq.replay.sieves.landmarks import landmarks_of
 from warrenmq.replay.sieves.ledger import LedgerSieve
 from warrenmq.replay.sieves.mail import MailSieve
@@ -34,7 +35,8 @@ class Sifter:
     def __init__(self, workers: Sequence[Machine]) -> None:
         """`workers` as of sieves_and_machines."""
         self._sieves = [each for each in workers if isinstance(each, Sieve)]
-        others = [each for each in workers if not isinstance(each, (Sieve, Chain))]
+        self._folded = [each for each in workers if each.name in FOLDS]
+        others = [each for each in workers if not isinstance(each, (Sieve, Chain)) and each.name not in FOLDS]
         self._events = frozenset().union(*(each.events for each in others))
         self._others = Summariser(others)
         self._all = Summariser(workers)
@@ -43,20 +45,20 @@ class Sifter:
         """Everybody's summaries and leftovers."""
         if not unit.is_sound():
             for piece, first in unit.parts():
-                rows = unit.rows.between(first, first + piece.rows).tuples()
-                for name, key, summary in self._all.summarise(piece, rows):
+                whole = unit.rows.between(first, first + piece.rows)
+                for name, key, summary in self._all.summarise(piece, whole.tuples()):
                     yield name, key, piece, summary
             return
         for sieve in self._sieves:
             for key, leftover in sieve.sift(unit):
                 yield sieve.name, key, unit.pieces[0], leftover
-        chosen = unit.chosen(self._events)
-        for piece, first in unit.parts():
-            mine = chosen[first : first + piece.rows]
-            if mine.any():
-                rows = unit.rows.between(first, first + piece.rows).where(mine).tuples()
-                for name, key, summary in self._others.summarise(piece, rows):
-                    yield name, key, piece, summary
+        for machine in self._folded:
+            for piece, rows in unit.of_each_piece(machine.events):
+                for key, summary in FOLDS[machine.name](machine.runs, piece, rows):
+                    yield machine.name, key, piece, summary
+        for piece, rows in unit.of_each_piece(self._events):
+            for name, key, summary in self._others.summarise(piece, rows.tuples()):
+                yield name, key, piece, summary
 
     @staticmethod
     def landmarks(unit: Unit) -> Iterator[tuple[Chunk, Landmarks]]:
