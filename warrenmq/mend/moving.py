@@ -14,7 +14,7 @@ from collections import Counter, deque
 from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import blake2b
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from warrenmq.deposit import Deposit, Moved
 from warrenmq.errors import PreconditionFailed
@@ -23,7 +23,7 @@ from warrenmq.storage.plain_properties import name_of_rabbit, properties_of_plai
 from warrenmq.storage.stored_message import encode_head
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from warrenmq.actors.confirms import Confirm
     from warrenmq.broker import Broker
@@ -67,9 +67,19 @@ def fingerprint(message: Message) -> bytes:
     return blake2b(message.body, digest_size=16, key=blake2b(whole, digest_size=32).digest()).digest()
 
 
-def move(broker: Broker, queue: str, rows: Iterable[Row], ledger: Ledger, outcome: Outcome, now_us: int) -> None:
-    """Publish what has not been moved yet; a message may live as long after this as it could after `now_us`."""
-    mover = _Mover(broker, queue, ledger, outcome)
+class Candidate(NamedTuple):
+    """A message that has not been moved yet."""
+
+    key: bytes
+    fingerprint: bytes
+    message: Message
+    milliseconds: int | None
+    """How long it may still wait."""
+    redelivered: bool
+
+
+def candidates(rows: Iterable[Row], ledger: Ledger, outcome: Outcome, now_us: int) -> Iterator[Candidate]:
+    """What is to be moved; the rest is counted, and what is special about either."""
     for row in rows:
         message = row.message
         if row.reason is not None or message is None:
@@ -83,8 +93,17 @@ def move(broker: Broker, queue: str, rows: Iterable[Row], ledger: Ledger, outcom
         me = key(row.entry.seq_id, row.entry.msg_id or message.msg_id or print_of_it)
         if me in ledger.moved:
             outcome.already += 1
-        elif (moved := mover.prepared(message, milliseconds_left(row.entry.expiry, now_us))) is not None:
-            mover.add(me, print_of_it, moved, redelivered=row.redelivered)
+        else:
+            yield Candidate(me, print_of_it, message, milliseconds_left(row.entry.expiry, now_us), row.redelivered)
+
+
+def move(broker: Broker, queue: str, rows: Iterable[Row], ledger: Ledger, outcome: Outcome, now_us: int) -> None:
+    """Publish what has not been moved yet; a message may live as long after this as it could after `now_us`."""
+    mover = _Mover(broker, queue, ledger, outcome)
+    for each in candidates(rows, ledger, outcome, now_us):
+        moved = mover.prepared(each.message, each.milliseconds)
+        if moved is not None:
+            mover.add(each.key, each.fingerprint, moved, redelivered=each.redelivered)
     mover.finish()
 
 

@@ -32,9 +32,9 @@ from urllib.parse import unquote, urlsplit
 from warrenmq.erlang.amqp_table_writer import bytes_of_properties
 from warrenmq.errors import AccessRefused, CallerError, PreconditionFailed
 from warrenmq.inspect.inspection import Inspection
-from warrenmq.mend.ledger import Ledger, key
+from warrenmq.mend.ledger import Ledger
 from warrenmq.mend.living import node_of, refuse_living_rabbitmq
-from warrenmq.mend.moving import fingerprint, milliseconds_left
+from warrenmq.mend.moving import BATCH, BATCH_BYTES, Candidate, candidates
 from warrenmq.mend.recover import QueueReport, Report, by_name, by_vhost, definitions_of
 from warrenmq.remote import Remote
 from warrenmq.storage.definitions import QueueRecord
@@ -45,14 +45,13 @@ from warrenmq.storage.owner_lock import OwnerLock, ReaderLock
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from warrenmq.inspect.inspection import Row, VhostInspection
+    from warrenmq.inspect.inspection import VhostInspection
     from warrenmq.inspect.layout import QueueFolder
     from warrenmq.mend.definitions import Definitions
 
 LEDGER = ".recovered"
 """After the source's name: the folder of the ledgers, where no other one is named."""
 DEFAULT_PORT = {"amqp": 5672, "amqps": 5671}
-BATCH, BATCH_BYTES = 512, 4 << 20
 _PERSISTENT = 2
 
 
@@ -183,36 +182,21 @@ class _Move:
                 ledger.resolve([])
             batch: list[_Prepared] = []
             size = 0
-            for row in part.rows(folder, bodies=True):
-                if (prepared := self._prepared(row, ledger)) is None:
-                    continue
-                batch.append(prepared)
-                size += len(prepared.body)
+            for each in candidates(part.rows(folder, bodies=True), ledger, self.report, self._now_us):
+                batch.append(self._prepared(each))
+                size += len(each.message.body)
                 if len(batch) >= BATCH or size >= BATCH_BYTES:
                     self._send(batch, ledger)
                     batch, size = [], 0
             self._send(batch, ledger)
 
-    def _prepared(self, row: Row, ledger: Ledger) -> _Prepared | None:
-        """The message, if it is to be published; counted if not."""
-        message, report = row.message, self.report
-        if row.reason is not None or message is None:
-            report.not_recovered[row.reason or "unreadable"] += 1
-            return None
-        print_of_it = fingerprint(message)
-        me = key(row.entry.seq_id, row.entry.msg_id or message.msg_id or print_of_it)
-        if row.salvaged is not None:
-            report.salvaged[row.salvaged] += 1
-        if me in ledger.moved:
-            report.already += 1
-            return None
-        left = milliseconds_left(row.entry.expiry, self._now_us)
-        properties, altered = as_published(message.properties, self._remote.parameters.credentials.username, left)
-        report.expiring += left is not None
-        report.altered.update(altered)
-        if row.redelivered:
-            report.altered["it had been delivered before, and comes as a new one"] += 1
-        return _Prepared(me, print_of_it, message.body, bytes_of_properties(properties))
+    def _prepared(self, each: Candidate) -> _Prepared:
+        user = self._remote.parameters.credentials.username
+        properties, altered = as_published(each.message.properties, user, each.milliseconds)
+        self.report.altered.update(altered)
+        if each.redelivered:
+            self.report.altered["it had been delivered before, and comes as a new one"] += 1
+        return _Prepared(each.key, each.fingerprint, each.message.body, bytes_of_properties(properties))
 
     def _send(self, batch: list[_Prepared], ledger: Ledger) -> None:
         if not batch:
