@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import random
+from contextlib import suppress
 
 import pytest
 
+import warrenmq
 from tests.support.held_up import CLIENT, QUEUE, hand_made, stuck_queue
 from tests.support.simulated import SimulatedHost
-from tests.support.trace_writer import write_trace
+from tests.support.trace_writer import Actor, write_trace
 from warrenmq.actors.queue_messages import Ack
 from warrenmq.replay.histories import draw
 from warrenmq.replay.levels import Kind
@@ -18,7 +20,7 @@ from warrenmq.replay.waiting import AN_ALARM, courses
 from warrenmq.replay.waiting_figures import mailboxes, senders, waiting
 from warrenmq.runtime.life import inbox_of
 from warrenmq.trace.catalog import Catalog
-from warrenmq.trace.events import Ev
+from warrenmq.trace.events import Ev, Reason
 from warrenmq.trace.reader import open_memory
 
 
@@ -94,6 +96,24 @@ def test_what_the_dead_were_sent_is_gone():
     assert box.seconds == pytest.approx((23 + 22 + 21 + (70 - 38)) / 1000)
 
 
+@pytest.mark.parametrize("told_by", ["its supervisor", "its successor"])
+def test_one_that_was_killed_is_gone_though_it_does_not_say_so(told_by):
+    runs = hand_made()
+    queue = runs[0].actors[QUEUE - 1]
+    del queue.rows[-2:]
+    queue.last -= 2
+    if told_by == "its supervisor":
+        other, row = Actor(9, "queue_sup", "Supervisor", 0), (Ev.CHILD_EXIT << 8 | Reason.KILLED, QUEUE, 0)
+    else:
+        other, row = Actor(9, "queue:q", "QueueProcess", 0), (Ev.ACTOR_START << 8, 0, 2)
+    what, peer, a = row
+    other.rows.append([60_000_000, 1, 0, peer, 0, a, 0, 0, 9 << 16 | what])
+    other.last = 1
+    runs[0].actors.append(other)
+    box = mail_of(write_trace(runs), "queue:q")
+    assert (box.until, box.spans[-1].level) == (60_000_000, 1)
+
+
 def test_who_waits_when_the_process_is_killed_has_waited_until_then():
     runs = hand_made()
     runs[0].closed = False
@@ -141,24 +161,31 @@ def test_a_mailbox_is_as_deep_as_the_broker_says():
     host.close()
 
 
+@pytest.mark.parametrize("victim", [None, "queue:a", "msg_store_persistent", "vhost_sup"])
 @pytest.mark.parametrize("seed", range(6))
-def test_when_nothing_goes_on_every_mailbox_of_a_broker_is_empty(seed):
+def test_when_nothing_goes_on_the_mailboxes_of_the_living_are_empty(seed, victim):
     host = SimulatedHost(seed)
     rng = random.Random(seed)
     with host.open() as broker:
         queues = [broker.declare_queue(name) for name in "ab"]
-        for _ in range(60):
+        for number in range(60):
             queue = rng.choice(queues)
             confirm = queue.publish_many([b"m" * rng.choice((5, 2_000))] * rng.randrange(1, 4), persistent=rng.random() < 0.5)
+            if number % 20 == 10 and victim is not None:
+                host.sim.kill(host.sim.whereis(victim))
             if rng.random() < 0.4:
-                confirm.result(10)
+                with suppress(warrenmq.Nacked):
+                    confirm.result(10)
             if rng.random() < 0.4 and (message := queue.get(0)) is not None:
                 rng.choice((message.ack, message.nack))()
         host.sleep(1.0)
         measures, catalog = measured(host.sink.files())
         mail = [course for course in courses(measures, catalog) if course.kind == Kind.MAIL]
-        assert len(mail) > 5
-        assert all(course.rises == course.falls and course.spans[-1].level == 0 for course in mail)
+        end = max(course.until for course in mail)
+        living = [course for course in mail if course.until == end]
+        assert len(living) > 2
+        assert all(course.rises == course.falls and course.spans[-1].level == 0 for course in living)
+        assert len({course.who for course in living}) <= len(host.sim.living()), "the dead are known to be dead"
     host.close()
 
 
