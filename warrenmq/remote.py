@@ -89,13 +89,9 @@ class Remote:
             "queue_declare", name, durable=durable, auto_delete=auto_delete, arguments=dict(arguments or {})
         )
 
-    def has_queue(self, name: str) -> bool:
-        """Is there one of this name, whatever its arguments are?"""
-        try:
-            self._call("queue_declare", name, passive=True)
-        except NotFound:
-            return False
-        return True
+    def queue(self, name: str) -> None:
+        """NotFound unless there is one of this name, whatever its arguments are."""
+        self._call("queue_declare", name, passive=True)
 
     def declare_exchange(self, name: str, type: str, *, auto_delete: bool, internal: bool,
                          arguments: Mapping[str, Any]) -> None:  # fmt: skip
@@ -104,9 +100,10 @@ class Remote:
             "exchange_declare", name, type, durable=True, auto_delete=auto_delete, internal=internal, arguments=dict(arguments)
         )
 
-    def bind(self, to: str, destination: str, source: str, routing_key: str, arguments: Mapping[str, Any]) -> None:
+    def bind(self, destination: str, source: str, routing_key: str, arguments: Mapping[str, Any], *,
+             destination_type: str) -> None:  # fmt: skip
         """Bind a "queue" or an "exchange" to the source."""
-        self._call(f"{to}_bind", destination, source, routing_key, arguments=dict(arguments))
+        self._call(f"{destination_type}_bind", destination, source, routing_key, arguments=dict(arguments))
 
     # -- publishing
 

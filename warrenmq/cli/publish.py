@@ -67,7 +67,9 @@ def _to_broker(url: str, name: str, lines: Iterator[bytes]) -> int:
 
     published = 0
     with closing(Remote(url)) as remote:
-        if not remote.has_queue(name):
+        try:
+            remote.queue(name)  # whatever it was declared with
+        except NotFound:
             remote.declare_queue(name)
         for published, line in enumerate(lines, 1):  # noqa: B007
             remote.publish(name, line)

@@ -1,4 +1,4 @@
-"""What a source declared, declared again through the broker of the target.
+"""What a source declared, declared again in the target.
 
     source         where it says so                     what comes along
     RabbitMQ's     Mnesia's files in the node's folder  durable classic queues, exchanges of every type, bindings to queues and
@@ -15,21 +15,17 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from warrenmq.actors.vhost_messages import Bind
 from warrenmq.erlang import definitions as mnesia
 from warrenmq.errors import AccessRefused, CallerError, NotFound, PreconditionFailed
 from warrenmq.mend.living import node_of
-from warrenmq.routing import Binding
 from warrenmq.storage.definitions import Declared, ExchangeRecord, QueueRecord
 from warrenmq.storage.plain_properties import dict_of_plain, name_of_rabbit
-from warrenmq.supervisors.broker_sup import VHOST_PROCESS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from warrenmq.broker import Broker
     from warrenmq.inspect.layout import Vhost
     from warrenmq.inspect.reading import Findings
 
@@ -131,50 +127,73 @@ def _name(name: str, notes: list[str]) -> str:
 # -- declaring
 
 
-def declare(broker: Broker, said: Definitions, notes: list[str]) -> None:
-    """Have all of it in the target; `notes` gets what was refused."""
-    called = {queue.name: have_queue(broker, queue, notes) for queue in said.queues.values()}
-    refused = {exchange.name for exchange in said.exchanges if not _have_exchange(broker, exchange, notes)}
+class Target(Protocol):
+    """Where it is declared: a Broker, or a Remote."""
+
+    def queue(self, name: str) -> object:
+        """NotFound when there is none of this name."""
+
+    def declare_queue(self, name: str, *, auto_delete: bool, arguments: Mapping[str, Any]) -> object:
+        """Have a durable queue."""
+
+    def declare_exchange(
+        self, name: str, type: str, *, auto_delete: bool, internal: bool, arguments: Mapping[str, Any]
+    ) -> object:
+        """Have a durable exchange."""
+
+    def bind(
+        self, destination: str, source: str, routing_key: str, arguments: Mapping[str, Any], *, destination_type: str
+    ) -> None:
+        """Bind a "queue" or an "exchange" to the source."""
+
+
+def declare(target: Target, said: Definitions, notes: list[str]) -> dict[str, str]:
+    """Have all of it in the target; returns what each queue is called there.  `notes` gets what was refused."""
+    called = {name: have_queue(target, queue, notes) for name, queue in said.queues.items()}
+    refused = {exchange.name for exchange in said.exchanges if not _have_exchange(target, exchange, notes)}
     lost = 0
-    for binding in said.bindings:
-        if binding.source in refused or (binding.to == "exchange" and binding.destination in refused):
+    for each in said.bindings:
+        if each.source in refused or (each.to == "exchange" and each.destination in refused):
             lost += 1
             continue
-        to = called.get(binding.destination, binding.destination) if binding.to == "queue" else binding.destination
-        wanted = Binding(to, binding.source, binding.routing_key, dict(binding.arguments), binding.to)
+        to = called.get(each.destination, each.destination) if each.to == "queue" else each.destination
         try:
-            broker.call_named(VHOST_PROCESS, Bind(wanted))
+            target.bind(to, each.source, each.routing_key, each.arguments, destination_type=each.to)
         except CallerError as why:
-            notes.append(f"the binding of {binding.to} {to!r} to {binding.source!r} was refused: {why}")
+            notes.append(f"the binding of {each.to} {to!r} to {each.source!r} was refused: {why}")
     if lost:
         notes.append(f"{lost} bindings of exchanges that were refused were left out")
+    return called
 
 
-def have_queue(broker: Broker, wanted: QueueRecord, notes: list[str]) -> str:
+def have_queue(target: Target, wanted: QueueRecord, notes: list[str]) -> str:
     """Have a durable queue and return its name, which is another one where this one is the broker's to give."""
     name = wanted.name
     try:
-        return broker.queue(name).name
+        target.queue(name)
     except NotFound:
         pass
+    else:
+        return name
     try:
-        return broker.declare_queue(name, auto_delete=wanted.auto_delete, arguments=wanted.arguments).name
+        target.declare_queue(name, auto_delete=wanted.auto_delete, arguments=wanted.arguments)
     except AccessRefused:
-        return have_queue(broker, QueueRecord(f"recovered-{name}", arguments=wanted.arguments), notes)
+        return have_queue(target, QueueRecord(f"recovered-{name}", arguments=wanted.arguments), notes)
     except PreconditionFailed as why:
         if not wanted.arguments:
             raise
         notes.append(_without("queue", wanted, why))
-        return have_queue(broker, QueueRecord(name, auto_delete=wanted.auto_delete), notes)
+        return have_queue(target, QueueRecord(name, auto_delete=wanted.auto_delete), notes)
+    return name
 
 
-def _have_exchange(broker: Broker, wanted: ExchangeRecord, notes: list[str]) -> bool:
+def _have_exchange(target: Target, wanted: ExchangeRecord, notes: list[str]) -> bool:
     try:
-        broker.declare_exchange(
+        target.declare_exchange(
             wanted.name, wanted.type, auto_delete=wanted.auto_delete, internal=wanted.internal, arguments=wanted.arguments
         )
     except CallerError as why:
-        if wanted.arguments and _have_exchange(broker, replace(wanted, arguments={}), []):
+        if wanted.arguments and _have_exchange(target, replace(wanted, arguments={}), []):
             notes.append(_without("exchange", wanted, why))
             return True
         notes.append(f"exchange {wanted.name!r} ({wanted.type}) was refused: {why}")

@@ -30,8 +30,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from warrenmq.erlang.amqp_table_writer import bytes_of_properties
-from warrenmq.errors import AccessRefused, CallerError, PreconditionFailed
+from warrenmq.errors import CallerError
 from warrenmq.inspect.inspection import Inspection
+from warrenmq.mend.definitions import declare, have_queue
 from warrenmq.mend.ledger import Ledger
 from warrenmq.mend.living import node_of, refuse_living_rabbitmq
 from warrenmq.mend.moving import BATCH, BATCH_BYTES, Candidate, candidates
@@ -47,7 +48,6 @@ if TYPE_CHECKING:
 
     from warrenmq.inspect.inspection import VhostInspection
     from warrenmq.inspect.layout import QueueFolder
-    from warrenmq.mend.definitions import Definitions
 
 LEDGER = ".recovered"
 """After the source's name: the folder of the ledgers, where no other one is named."""
@@ -79,11 +79,11 @@ def recover_to_broker(
             with closing(Remote(url, there[vhost])) as remote:
                 called: dict[str, str] = {}
                 for definitions in said.get(vhost, []):
-                    called |= _declare(remote, definitions, report.notes)
+                    called |= declare(remote, definitions, report.notes)
                 for name, folders in queues.items():
                     progress(name)
                     if name not in called:
-                        called[name] = _have_queue(remote, QueueRecord(name), report.notes)
+                        called[name] = have_queue(remote, QueueRecord(name), report.notes)
                     move = _Move(remote, called[name], QueueReport(vhost=vhost, name=called[name]), now_us)
                     for part, folder in folders:
                         move.report.directories.append(os.path.relpath(folder.path, source))
@@ -109,45 +109,6 @@ def destinations(names: list[str], asked: str) -> dict[str, str]:
             f"SOURCE has several virtual hosts ({', '.join(names)}); leave {asked!r} out of the URL, and each goes to one of its name."
         )
     return dict.fromkeys(names, asked)
-
-
-# -- declaring
-
-
-def _declare(remote: Remote, said: Definitions, notes: list[str]) -> dict[str, str]:
-    """Have all of it there; what each queue is called there.  `notes` gets what was refused."""
-    called = {name: _have_queue(remote, queue, notes) for name, queue in said.queues.items()}
-    for exchange in said.exchanges:
-        try:
-            remote.declare_exchange(
-                exchange.name, exchange.type, auto_delete=exchange.auto_delete, internal=exchange.internal,
-                arguments=exchange.arguments,
-            )  # fmt: skip
-        except CallerError as why:
-            notes.append(f"exchange {exchange.name!r} ({exchange.type}) was refused: {why}")
-    for each in said.bindings:
-        to = called.get(each.destination, each.destination) if each.to == "queue" else each.destination
-        try:
-            remote.bind(each.to, to, each.source, each.routing_key, each.arguments)
-        except CallerError as why:
-            notes.append(f"the binding of {each.to} {to!r} to {each.source!r} was refused: {why}")
-    return called
-
-
-def _have_queue(remote: Remote, wanted: QueueRecord, notes: list[str]) -> str:
-    """Have a durable queue and return its name, which is another one where this one is the broker's to give."""
-    name = wanted.name
-    try:
-        if not remote.has_queue(name):
-            remote.declare_queue(name, auto_delete=wanted.auto_delete, arguments=wanted.arguments)
-    except AccessRefused:
-        return _have_queue(remote, QueueRecord(f"recovered-{name}", arguments=wanted.arguments), notes)
-    except PreconditionFailed as why:
-        if not wanted.arguments:
-            raise
-        notes.append(f"queue {name!r} was declared without its arguments: {why}")
-        return _have_queue(remote, QueueRecord(name, auto_delete=wanted.auto_delete), notes)
-    return name
 
 
 # -- one queue
