@@ -6,8 +6,6 @@ import argparse
 import json
 from typing import Any
 
-from warrenmq.cli._table import number, print_table
-
 
 def add_task(tasks: Any) -> None:
     task = tasks.add_parser(
@@ -27,6 +25,7 @@ def add_task(tasks: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    from warrenmq.inspect.tables import number, table
     from warrenmq.replay.what_if import Question, what_if
     from warrenmq.trace.reader import open_trace
 
@@ -36,10 +35,8 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps([line.as_dict() for line in lines]))
         return 0
-    print_table(
-        ("recorded", "what if", "model", "basis"),
-        [(line.name, number(line.recorded), number(line.what_if), number(line.model), line.basis) for line in lines],
-    )
+    rows = [(line.name, number(line.recorded), number(line.what_if), number(line.model), line.basis) for line in lines]
+    print(table(("", "recorded", "what if", "model", "basis"), rows))
     return 0
 
 

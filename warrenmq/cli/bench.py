@@ -19,8 +19,8 @@ from typing import Any
 
 import structlog
 
-from warrenmq.cli._table import number, print_table
 from warrenmq.errors import CallerError, Error, NotFound
+from warrenmq.inspect.tables import number, table
 from warrenmq.settings import PROFILES
 
 
@@ -70,7 +70,7 @@ def _side_by_side(args: argparse.Namespace) -> int:
         print(json.dumps(results))
         return 0
     measures = next(iter(results.values()))
-    print_table(list(results), [(each, *(number(told[each]) for told in results.values())) for each in measures])
+    print(table(("", *results), [(each, *(number(told[each]) for told in results.values())) for each in measures]))
     return 0
 
 

@@ -94,5 +94,5 @@ def _show(row: Row, position: int) -> None:
     exchange = plain(message.exchange) or "(default exchange)"
     print(f"#{position}  {exchange} -> {keys}  {size(len(message.body))}" + "".join(f"  {mark}" for mark in marks))
     if message.properties:
-        print(f"    {preview(json.dumps(message.properties, ensure_ascii=False).encode(errors='replace'), 76)}")
-    print(f"    {preview(message.body, 76)}")
+        print(f"    {preview(json.dumps(message.properties, ensure_ascii=False).encode(errors='replace'))}")
+    print(f"    {preview(message.body)}")

@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from typing import Any, TextIO
 
 from warrenmq.cli import _trace_rabbitmq, _trace_watch, _trace_what_if
-from warrenmq.cli._table import number, print_table
 from warrenmq.errors import CallerError
 
 _LIMITS = {"perfetto": 1_000_000, "shiviz": 2_000}
@@ -68,6 +67,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _compare(args: argparse.Namespace) -> int:
+    from warrenmq.inspect.tables import number, table
     from warrenmq.replay.measures import measure_trace
     from warrenmq.replay.totals import changes, totals, waiting_totals
     from warrenmq.trace.reader import open_trace
@@ -82,10 +82,8 @@ def _compare(args: argparse.Namespace) -> int:
         print(json.dumps([change.as_dict() for change in found]))
         return 0
     ratios = ["-" if change.ratio is None else f"{change.ratio:.2f}" for change in found]
-    print_table(
-        ("A", "B", "B / A"),
-        [(change.name, number(change.a), number(change.b), ratio) for change, ratio in zip(found, ratios, strict=True)],
-    )
+    rows = [(change.name, number(change.a), number(change.b), ratio) for change, ratio in zip(found, ratios, strict=True)]
+    print(table(("", "A", "B", "B / A"), rows))
     return 0
 
 

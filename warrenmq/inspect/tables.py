@@ -7,18 +7,19 @@ from collections.abc import Sequence
 from unicodedata import combining, east_asian_width
 
 WIDTH = 80
+_PREVIEW = 76
 _GAP = "  "
 _NARROWEST = 8
-_NUMBER = re.compile(r"[\d.,]+( [KMGT]?B)?|v\d")
+_NUMBER = re.compile(r"[\d.,]+( [KMGT]?B)?|v\d|-")
 _UNITS = ("B", "KB", "MB", "GB", "TB")
 
 
-def table(headers: Sequence[str], rows: Sequence[Sequence[str | int]], width: int = WIDTH) -> str:
+def table(headers: Sequence[str], rows: Sequence[Sequence[str | int]]) -> str:
     """Columns beside each other, numbers to the right; the widest text gives way where a line is too long."""
     cells = [[f"{cell:,}" if isinstance(cell, int) else plain(cell) for cell in row] for row in rows]
     right = [bool(cells) and all(_NUMBER.fullmatch(row[n]) for row in cells) for n in range(len(headers))]
     widths = [max(columns(row[n]) for row in [list(headers), *cells]) for n in range(len(headers))]
-    while sum(widths) + len(_GAP) * (len(widths) - 1) > width:
+    while sum(widths) + len(_GAP) * (len(widths) - 1) > WIDTH:
         widest = max(range(len(widths)), key=lambda n: (not right[n], widths[n]))
         if widths[widest] <= _NARROWEST:
             break
@@ -66,13 +67,20 @@ def size(count: int) -> str:
     raise AssertionError  # the last unit takes everything
 
 
-def preview(body: bytes, width: int = WIDTH) -> str:
+def number(value: float | None) -> str:
+    """1,234 or 12.345; `-` for none."""
+    if value is None:
+        return "-"
+    return f"{value:,.0f}" if value == int(value) or value >= 1_000 else f"{value:,.3f}"
+
+
+def preview(body: bytes) -> str:
     """The beginning of a body in one line: text if it is, else hex."""
     try:
-        text = body[: 4 * width].decode(errors="strict" if len(body) <= 4 * width else "ignore")
+        text = body[: 4 * _PREVIEW].decode(errors="strict" if len(body) <= 4 * _PREVIEW else "ignore")
     except UnicodeDecodeError:
         text = ""
     if (body and sum(not each.isprintable() and not each.isspace() for each in text) * 10 > len(text)) or not text:
-        text = body[: width // 2].hex() if body else "(empty)"
+        text = body[: _PREVIEW // 2].hex() if body else "(empty)"
     shown = plain(" ".join(text.split()) or repr(text))
-    return shown if len(shown) <= width and len(body) <= 4 * width else shown[: width - 1] + "…"
+    return shown if len(shown) <= _PREVIEW and len(body) <= 4 * _PREVIEW else shown[: _PREVIEW - 1] + "…"
