@@ -82,12 +82,9 @@ class Remote:
 
     # -- declaring
 
-    def declare_queue(self, name: str, *, durable: bool = True, auto_delete: bool = False,
-                      arguments: Mapping[str, Any] | None = None) -> None:  # fmt: skip
-        """Have the queue; AccessRefused, PreconditionFailed as the broker says."""
-        self._call(
-            "queue_declare", name, durable=durable, auto_delete=auto_delete, arguments=dict(arguments or {})
-        )
+    def declare_queue(self, name: str, *, auto_delete: bool = False, arguments: Mapping[str, Any] | None = None) -> None:
+        """Have the durable queue; AccessRefused, PreconditionFailed as the broker says."""
+        self._call("queue_declare", name, durable=True, auto_delete=auto_delete, arguments=dict(arguments or {}))
 
     def queue(self, name: str) -> None:
         """NotFound unless there is one of this name, whatever its arguments are."""

@@ -244,7 +244,7 @@ class ChannelProcess(Server):
         self._log.error("channel error", code=error.code, text=error.reply_text, user=self._context.user.name)
         if error.closes == "connection":
             self._writer.flush()
-            self.cast(self._connection, ChannelFailed(self._number, error))
+            self.cast(self._connection, ChannelFailed(error))
             raise Stop
         self._writer.close(error)
 

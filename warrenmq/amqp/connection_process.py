@@ -118,7 +118,7 @@ class ConnectionProcess(Server):
             case ChannelClosed(number, channel) if self._channels is not None:
                 self._channels.forget(number, channel)
                 self._flow()
-            case ChannelFailed(_, error):
+            case ChannelFailed(error):
                 self._fail(error)
             case ChannelBlocked(number, blocked) if self._channels is not None:
                 if blocked:

@@ -136,7 +136,6 @@ class ChannelClosed:
 class ChannelFailed:
     """A hard error: the connection closes with it."""
 
-    number: int
     error: AmqpError
 
 

@@ -153,11 +153,11 @@ def entry_problem(data: bytes, position: int = 0) -> str | None:
             return f"an entry's location is {location}"
 
 
-def unpack_entry(data: bytes, position: int = 0, path: str = "an entry") -> Entry | None:
-    """The entry at a position, None when it is not live; CorruptFile for bytes that are no entry."""
-    if (problem := entry_problem(data, position)) is not None:
-        raise CorruptFile(path, position, problem)
-    status, flags, _, location, a, b, c, size, expiry = ENTRY.unpack_from(data, position)
+def unpack_entry(data: bytes) -> Entry | None:
+    """What the bytes of an entry say, None when it is not live; CorruptFile when they are none."""
+    if (problem := entry_problem(data)) is not None:
+        raise CorruptFile("an entry", 0, problem)
+    status, flags, _, location, a, b, c, size, expiry = ENTRY.unpack(data)
     if not status:
         return None
     if location == Location.STORE:
