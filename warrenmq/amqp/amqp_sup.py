@@ -9,7 +9,7 @@
      └ one process a channel            temporary, linked to its connection
 
 RabbitMQ has a supervisor a connection and a supervisor of channels in each; here links do that: when a connection ends its
-channels end, and when a channel crashes its connection closes.
+channels end, and when a channel crashes its connection hears of it, and closes that channel only.
 """
 
 from __future__ import annotations
