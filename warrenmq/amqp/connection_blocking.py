@@ -59,7 +59,6 @@ class Blocking:
         """A reason came or went."""
         was = self._throttle.blocked
         self._after(self._throttle.set(reason, stands))
-        self._tell_trace()
         if was and not self._throttle.blocked:
             self._go_on()
 
@@ -81,7 +80,7 @@ class Blocking:
             self._transport.pause_reading()
             if self.heartbeater is not None:
                 self.heartbeater.pause()
-            self._tell_trace()
+        self._tell_trace()
         if notice is not None:
             self._tell(notice, self._throttle.reason_text)
 
