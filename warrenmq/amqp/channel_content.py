@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from warrenmq.amqp.codec import PUBLISH, decode_header, decode_method
+from warrenmq.amqp.codec import PUBLISH, PUBLISH_START, decode_header, decode_method
 from warrenmq.amqp.errors import PRECONDITION_FAILED, UNEXPECTED_FRAME, AmqpError
 from warrenmq.amqp.frames import BODY, HEADER, METHOD
 
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     from warrenmq.amqp.frames import Frame
 
-_PUBLISH = b"\0\x3c\0\x28"
 _EXPECTED = {
     METHOD: "expected method frame, got non method frame instead",
     HEADER: "expected content header for class 60, got non content header frame instead",
@@ -70,7 +69,7 @@ class ContentAssembler:
                 self._take_body(payload)
             elif kind == HEADER:
                 self._take_header(payload)
-            elif payload.startswith(_PUBLISH):
+            elif payload.startswith(PUBLISH_START):
                 self._method = payload
                 self._expected = HEADER
             else:

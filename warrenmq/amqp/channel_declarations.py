@@ -108,13 +108,13 @@ class ChannelDeclarations:
 
     def exchange_bind(self, method: commands.Exchange.Bind) -> None:
         """exchange.bind."""
-        self._ask(Bind(self._binding("exchange", method.destination, method.source, method.routing_key, method.arguments), self._connection))
+        self._ask(Bind(self._exchange_binding(method), self._connection))
         if not method.nowait:
             self._writer.send(commands.Exchange.BindOk)
 
     def exchange_unbind(self, method: commands.Exchange.Unbind) -> None:
         """exchange.unbind."""
-        self._ask(Unbind(self._binding("exchange", method.destination, method.source, method.routing_key, method.arguments), self._connection))
+        self._ask(Unbind(self._exchange_binding(method), self._connection))
         if not method.nowait:
             self._writer.send(commands.Exchange.UnbindOk)
 
@@ -190,6 +190,9 @@ class ChannelDeclarations:
             self._writer.send(commands.Queue.DeleteOk, message_count=count)
 
     # -- bindings
+
+    def _exchange_binding(self, method: commands.Exchange.Bind | commands.Exchange.Unbind) -> Binding:
+        return self._binding("exchange", method.destination, method.source, method.routing_key, method.arguments)
 
     def _queue_binding(self, method: commands.Queue.Bind | commands.Queue.Unbind) -> Binding:
         queue = self._access.queue_or_last(method.queue)

@@ -43,7 +43,7 @@ from warrenmq.amqp.channel_reply_to import ReplyTo
 from warrenmq.amqp.channel_settling import Settling
 from warrenmq.amqp.channel_transaction import Transaction
 from warrenmq.amqp.channel_writer import ChannelWriter
-from warrenmq.amqp.codec import PUBLISH, ids
+from warrenmq.amqp.codec import PUBLISH, ids, start_of
 from warrenmq.amqp.context import (
     ChannelBlocked,
     ChannelClosed,
@@ -70,7 +70,7 @@ if TYPE_CHECKING:
     from warrenmq.amqp.frames import Frame
     from warrenmq.runtime import From
 
-_CLOSE, _CLOSE_OK = (kind.index.to_bytes(4, "big") for kind in (commands.Channel.Close, commands.Channel.CloseOk))
+_CLOSE, _CLOSE_OK = start_of(commands.Channel.Close), start_of(commands.Channel.CloseOk)
 _NANOSECONDS = 1_000_000
 """In a millisecond."""
 
@@ -294,7 +294,6 @@ class ChannelProcess(Server):
         oldest, timeout = self._settling.unacked.oldest(), self._consumer_timeout
         now = self.runtime.monotonic_ns()
         if timeout and oldest is not None and now - oldest.delivered_at > timeout * _NANOSECONDS:
-            self._method = (0, 0)
             why = (
                 f"delivery acknowledgement on channel {self._number} timed out. Timeout value used: {timeout} ms. "
                 "This timeout value can be configured, see consumers doc guide to learn more"

@@ -41,7 +41,6 @@ from warrenmq.storage.properties import Properties
 M = TypeVar("M", bound=Method)
 
 PUBLISH = (60, 40)
-_PUBLISH = b"\0\x3c\0\x28"
 _REMEMBERED = 1024
 _WORTH_REMEMBERING = 512
 """Bytes of properties: larger ones hold what differs from message to message."""
@@ -63,9 +62,17 @@ def ids(method: Method | type[Method]) -> tuple[int, int]:
 # -- methods
 
 
+def start_of(kind: type[Method]) -> bytes:
+    """What the payload of such a method begins with."""
+    return _u32.pack(kind.index)
+
+
+PUBLISH_START = start_of(commands.Basic.Publish)
+
+
 def decode_method(payload: bytes) -> Method:
     """The method of a frame of type METHOD; AmqpError when it is none."""
-    return _decode_publish(payload) if payload.startswith(_PUBLISH) else _decode_method(payload)
+    return _decode_publish(payload) if payload.startswith(PUBLISH_START) else _decode_method(payload)
 
 
 def _decode_method(payload: bytes) -> Method:

@@ -16,7 +16,7 @@ from pamqp.commands import Channel
 from pykka import ActorDeadError, Timeout
 
 from warrenmq.actors.vhost_messages import DeleteQueue
-from warrenmq.amqp.codec import decode_method, encode_method, ids, make
+from warrenmq.amqp.codec import decode_method, encode_method, ids, make, start_of
 from warrenmq.amqp.context import ConnectionClosing, ConnectionContext, Intake, StopConsuming, Writable
 from warrenmq.amqp.errors import CHANNEL_ERROR, INTERNAL_ERROR, NOT_ALLOWED, UNEXPECTED_FRAME, AmqpError
 from warrenmq.amqp.frames import METHOD, OVERHEAD
@@ -30,9 +30,7 @@ if TYPE_CHECKING:
     from warrenmq.amqp.frames import Frame
     from warrenmq.runtime import Server
 
-_OPEN = Channel.Open.index.to_bytes(4, "big")
-_CLOSE = Channel.Close.index.to_bytes(4, "big")
-_CLOSE_OK = Channel.CloseOk.index.to_bytes(4, "big")
+_OPEN, _CLOSE, _CLOSE_OK = (start_of(kind) for kind in (Channel.Open, Channel.Close, Channel.CloseOk))
 AT_ONCE = 128
 """Frames that a channel is given at a time: between two lots it looks whether its answers are read."""
 PATIENCE = 60.0
