@@ -12,7 +12,6 @@ connection does that declared it, which is monitored for that.
 
 from __future__ import annotations
 
-from base64 import urlsafe_b64encode
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -21,6 +20,7 @@ from pykka import ActorDeadError
 
 from warrenmq.actors import equivalence
 from warrenmq.actors.exchange_declarations import check_name
+from warrenmq.actors.guid import OF_QUEUE, token
 from warrenmq.actors.queue_messages import Delete, GoAhead, Refused, Stat
 from warrenmq.actors.queue_recovery import QueueSpec
 from warrenmq.actors.vhost import queue_name
@@ -41,9 +41,6 @@ if TYPE_CHECKING:
     from warrenmq.storage.definitions import QueueRecord
     from warrenmq.storage.disk import Disk
 
-SERVER_NAMED = "amq.gen-"
-NAME_TOKEN = 16
-"""Random bytes in a name of ours (rabbit_guid:gen_secure)."""
 DELETE_AGAIN = 1.0
 """Seconds until another try where the disk was full."""
 
@@ -86,11 +83,10 @@ class QueueDeclarations:
         if record.exclusive:
             record = replace(record, durable=False)
         if record.name:
-            if not record.name.startswith(SERVER_NAMED):  # a channel makes such a name itself: permissions depend on it
+            if not record.name.startswith(OF_QUEUE):  # a channel makes such a name itself: permissions depend on it
                 check_name("queue", record.name)
         else:
-            token = urlsafe_b64encode(self._process.runtime.token_bytes(NAME_TOKEN)).decode().rstrip("=")
-            record = replace(record, name=SERVER_NAMED + token)
+            record = replace(record, name=OF_QUEUE + token(self._process.runtime))
         words = vhost.words("queue", record.name)
         known = vhost.queue(record.name)
         if known is not None:

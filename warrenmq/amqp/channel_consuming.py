@@ -7,13 +7,13 @@ the client gets basic.cancel, if it said that it knows this method.
 
 from __future__ import annotations
 
-from base64 import urlsafe_b64encode
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from pamqp import commands
 from pykka import ActorDeadError
 
+from warrenmq.actors.guid import OF_CONSUMER, token
 from warrenmq.actors.queue_messages import Cancel, ChannelClosed, Consume, Get, Got
 from warrenmq.actors.vhost_messages import Sync
 from warrenmq.amqp.channel_consumers import ChannelConsumer, ConsumeParameters, Holder, SentNotices
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from warrenmq.amqp.channel_settling import Settling
     from warrenmq.amqp.channel_writer import ChannelWriter
     from warrenmq.amqp.context import ConnectionContext
-    from warrenmq.runtime import Runtime, Server
+    from warrenmq.runtime import Server
 
 _CHECKS = {"x-priority": check_integer, "x-cancel-on-ha-failover": check_boolean}
 _OF_STREAMS = ("x-stream-offset",)
@@ -74,7 +74,7 @@ class ChannelConsuming:
         tag = method.consumer_tag
         if tag in self._consumers:
             raise AmqpError(NOT_ALLOWED, f"attempt to reuse consumer tag '{tag}'")
-        tag = tag or server_name(self._server.runtime, "amq.ctag")
+        tag = tag or OF_CONSUMER + token(self._server.runtime)
         if queue == REPLY_TO:
             self._reply_to.consume(tag, no_ack=method.no_ack)
         else:
@@ -211,11 +211,6 @@ class ChannelConsuming:
         for queue in dict.fromkeys(holder.ref for holder in holders):
             with suppress(ActorDeadError):
                 self._server.call(queue, ChannelClosed(self._server.actor_ref), timeout=None)
-
-
-def server_name(runtime: Runtime, prefix: str) -> str:
-    """A name that the server gives: amq.gen-, or amq.ctag-, and 22 letters (rabbit_guid:binary)."""
-    return f"{prefix}-{urlsafe_b64encode(runtime.token_bytes(16)).decode().rstrip('=')}"
 
 
 def consumer_priority(queue: str, arguments: Mapping[str, Any]) -> int:

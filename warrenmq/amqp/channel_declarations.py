@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from pamqp import commands
 
+from warrenmq.actors.guid import OF_QUEUE, token
 from warrenmq.actors.queue_messages import Purge, Stat
 from warrenmq.actors.vhost_messages import (
     Bind,
@@ -32,7 +33,6 @@ from warrenmq.actors.vhost_messages import (
     DeleteQueue,
     Unbind,
 )
-from warrenmq.amqp.channel_consuming import server_name
 from warrenmq.amqp.channel_message import REPLY_TO
 from warrenmq.amqp.errors import ACCESS_REFUSED, COMMAND_INVALID, PRECONDITION_FAILED, AmqpError
 from warrenmq.errors import NotFound
@@ -139,7 +139,7 @@ class ChannelDeclarations:
             if name:
                 check_name("queue", name)
             else:
-                name = server_name(self._runtime, "amq.gen")
+                name = OF_QUEUE + token(self._runtime)
             access.configure("queue", name)
             if self._vhost.queue(name) is None:
                 self._check_other(method.arguments, DEAD_LETTER, "queue", name)

@@ -9,19 +9,19 @@ Channels are found by a registered name, which goes with them.
 
 from __future__ import annotations
 
-from base64 import urlsafe_b64encode
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from pykka import ActorDeadError, Timeout
 
+from warrenmq.actors.guid import token
 from warrenmq.amqp.channel_message import REPLY_TO
 from warrenmq.amqp.channel_messages import DeliverReply, IsReplyConsumer
 from warrenmq.amqp.errors import PRECONDITION_FAILED, AmqpError
 
 if TYPE_CHECKING:
     from warrenmq.amqp.channel_message import Template
-    from warrenmq.runtime import Runtime, Server
+    from warrenmq.runtime import Server
 
 PREFIX = REPLY_TO + "."
 _PATIENCE = 5.0
@@ -61,10 +61,10 @@ class ReplyTo:
         if self.consumer_tag is not None:
             raise AmqpError(PRECONDITION_FAILED, "reply consumer already set")
         if not self._channel:
-            self._channel = _token(self._server.runtime)
+            self._channel = token(self._server.runtime)
             self._server.runtime.register(channel_name(self._channel), self._server.actor_ref)
         self.consumer_tag = consumer_tag
-        self._key = _token(self._server.runtime)
+        self._key = token(self._server.runtime)
 
     def cancel(self) -> None:
         """Want no answers any more."""
@@ -101,7 +101,3 @@ class ReplyTo:
         with suppress(ActorDeadError, Timeout):
             answer = self._server.call(channel_name(channel), IsReplyConsumer(key), _PATIENCE)
         return bool(answer)
-
-
-def _token(runtime: Runtime) -> str:
-    return urlsafe_b64encode(runtime.token_bytes(16)).decode().rstrip("=")
