@@ -77,13 +77,19 @@ def test_what_is_removed_and_written_again_during_a_compaction_stays_where_it_wa
     assert host.read(queue, again) == body_of(again)
 
 
-def test_a_file_is_cut_only_when_nobody_reads_who_may_know_the_old_places(host) -> None:
+def shared(host):
+    """Two queues, and a message of both: the last one of the first file that stays."""
     queue, other = host.queue("q"), host.queue("other")
     host.write(queue, *range(60))
     host.confirmed(queue, *range(60))
     last = host.in_file(0, KEPT)[-1]
     host.write(other, last)
     host.confirmed(other, last)
+    return queue, other, last
+
+
+def test_a_file_is_cut_only_when_nobody_reads_who_may_know_the_old_places(host) -> None:
+    queue, other, last = shared(host)
     answers, go = host.hold_read(other, last)
     size = host.disk.size(f"{FOLDER}/0.rdq")
     host.remove(queue, *(n for n in range(60) if n % 4 != 3))
@@ -100,12 +106,7 @@ def test_a_file_is_cut_only_when_nobody_reads_who_may_know_the_old_places(host) 
 
 
 def test_a_dead_reader_holds_no_truncation_up(host) -> None:
-    queue, other = host.queue("q"), host.queue("other")
-    host.write(queue, *range(60))
-    host.confirmed(queue, *range(60))
-    last = host.in_file(0, KEPT)[-1]
-    host.write(other, last)
-    host.confirmed(other, last)
+    queue, other, last = shared(host)
     _, go = host.hold_read(other, last)
     host.remove(queue, *(n for n in range(60) if n % 4 != 3))
     host.until(lambda: Watched.newest._state.tables.files.rows[0].awaited is not None)
