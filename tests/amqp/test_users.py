@@ -51,7 +51,7 @@ def test_guest_may_do_everything_unless_there_is_a_file():
     guest = users.in_vhost("guest", "/")
     assert guest.tags == {"administrator"}
     assert guest.may_configure("x")
-    assert guest.may_write("")
+    assert guest.may_write("amq.default")
     assert guest.may_read("amq.topic")
     assert users.in_vhost("guest", "other") is None
 
@@ -73,7 +73,7 @@ def test_an_exported_file_just_works(tmp_path):
     [
         ("app-jobs", True, True, False),
         ("my-app-jobs", False, False, False),
-        ("", False, True, False),  # amq.default
+        ("amq.default", False, True, False),
         ("x amq.default", False, True, False),  # a pattern is searched for
     ],
 )

@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 
 
 class User(Protocol):
-    """Who has logged in, and what he may do in the virtual host of the connection; cheap to ask."""
+    """Who has logged in, and what he may do in the virtual host of the connection; cheap to ask.
+
+    The default exchange is asked for as amq.default.
+    """
 
     name: str
     tags: frozenset[str]

@@ -7,7 +7,7 @@
 
 All else in the file (queues, policies, limits ...) is left alone, but a file with topic permissions is refused: they are not
 checked here, and who wrote them relies on it.  Patterns are regular expressions that are
-searched for in a name; an empty one matches nothing; the default exchange is called amq.default (rabbit_auth_backend_internal).
+searched for in a name; an empty one matches nothing (rabbit_auth_backend_internal).
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from re import Pattern
 
 DEFAULT_USER = "guest"
-_DEFAULT_EXCHANGE = "amq.default"
 _REMEMBERED = 256
 """Names of exchanges and queues whose permission a connection remembers."""
 
@@ -56,7 +55,7 @@ class AuthenticatedUser:
 
 
 def _remembered(pattern: Pattern[str]) -> Any:
-    return lru_cache(_REMEMBERED)(lambda name: pattern.search(name or _DEFAULT_EXCHANGE) is not None)
+    return lru_cache(_REMEMBERED)(lambda name: pattern.search(name) is not None)
 
 
 class Users:
