@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator
+from enum import IntEnum
 from struct import Struct
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -32,8 +33,15 @@ if TYPE_CHECKING:
 KEY_BYTES = 24
 FINGERPRINT_BYTES = 16
 _FRAME = Struct(">II")
-_MOVING, _MOVED, _NO_DOUBT = 1, 2, 3
 _NOWHERE = -1
+
+
+class _Kind(IntEnum):
+    """What a frame says."""
+
+    MOVING = 1
+    MOVED = 2
+    NO_DOUBT = 3
 
 
 def key(seq_id: int, msg_id: bytes) -> bytes:
@@ -70,33 +78,33 @@ class Ledger:
         for frame, stop in _frames(data):
             end = stop
             match frame:
-                case [1, int() as first, bytes() as keys, bytes() as fingerprints]:
+                case [_Kind.MOVING, int() as first, bytes() as keys, bytes() as fingerprints]:
                     batches[first] = _cut(keys, KEY_BYTES)
                     prints = _cut(fingerprints, FINGERPRINT_BYTES)
                     for seq_id, (key, fingerprint) in enumerate(zip(batches[first], prints, strict=True), first):
                         self.doubtful[key] = Doubt(seq_id, fingerprint)
-                case [2, int() as first]:
+                case [_Kind.MOVED, int() as first]:
                     for key in batches.pop(first, ()):
                         self.moved.add(key)
                         self.doubtful.pop(key, None)
-                case [3]:
+                case [_Kind.NO_DOUBT]:
                     batches.clear()
                     self.doubtful.clear()
         return end
 
     def moving(self, first: int, keys: Sequence[bytes], fingerprints: Sequence[bytes]) -> None:
         """These are about to be published; on disk when it returns."""
-        self._file.append(_frame(_MOVING, first, b"".join(keys), b"".join(fingerprints)))
+        self._file.append(_frame(_Kind.MOVING, first, b"".join(keys), b"".join(fingerprints)))
         self._file.datasync()
 
     def done(self, first: int) -> None:
         """The batch is confirmed; a crash that forgets this only brings a doubt."""
-        self._file.append(_frame(_MOVED, first))
+        self._file.append(_frame(_Kind.MOVED, first))
 
     def resolve(self, found: Sequence[bytes]) -> None:
         """Of all that was in doubt these are in the target, and nothing else; on disk when it returns."""
         prints = [self.doubtful[key].fingerprint for key in found]
-        frames = (_MOVING, _NOWHERE, b"".join(found), b"".join(prints)), (_MOVED, _NOWHERE), (_NO_DOUBT,)
+        frames = (_Kind.MOVING, _NOWHERE, b"".join(found), b"".join(prints)), (_Kind.MOVED, _NOWHERE), (_Kind.NO_DOUBT,)
         self._file.append(b"".join(_frame(*fields) for fields in frames))
         self._file.datasync()
         self.moved.update(found)
