@@ -7,17 +7,19 @@ import signal
 import subprocess
 import sys
 import threading
+import zlib
 from pathlib import Path
 
+import msgpack
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from warrenmq.trace import slab as slabs
-from warrenmq.trace.block import FRAME, ROW, encode_meta, encode_rows
+from warrenmq.trace.block import FRAME, ROW, decode_columns, encode_meta, encode_rows, frame_at
 from warrenmq.trace.catalog import FOREVER
 from warrenmq.trace.clock import SteppingClock
-from warrenmq.trace.events import Ev
+from warrenmq.trace.events import COLUMNS, Ev
 from warrenmq.trace.reader import NotATrace, Trace, open_memory, open_trace
 from warrenmq.trace.recorder import Recorder
 from warrenmq.trace.segment import decode_header, encode_header
@@ -399,6 +401,21 @@ def test_events_and_columns_of_a_later_version_are_passed_over() -> None:
     with open_memory(sink.files()) as trace:
         assert trace.catalog.runs[0].event_name(200) == "?200"
         assert trace.catalog.runs[0].event_name(Ev.SEND) == "SEND"
+
+
+@given(st.lists(st.tuples(*[st.one_of(st.integers(0, 300), st.integers(-(1 << 63), (1 << 63) - 1))] * len(COLUMNS)),
+                min_size=1, max_size=40))  # fmt: skip
+def test_columns_come_back_whether_empty_planes_were_left_out_or_not(rows: list[tuple[int, ...]]) -> None:
+    raw = b"".join(ROW.pack(*row) for row in rows)
+    short = frame_at(memoryview(encode_rows(raw)), 0)
+    assert short is not None
+    all_planes = {
+        name: b"".join(raw[place :: ROW.size] for place in range(8 * column, 8 * column + 8))
+        for column, name in enumerate(COLUMNS)
+    }
+    codec_1 = short._replace(codec=1, payload=memoryview(zlib.compress(msgpack.packb(all_planes))))
+    for frame in (short, codec_1):
+        assert list(zip(*(column.tolist() for column in decode_columns(frame)), strict=True)) == rows
 
 
 def test_frames_are_found_again_after_garbage_that_looks_like_one() -> None:

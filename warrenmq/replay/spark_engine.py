@@ -33,18 +33,16 @@ from pyspark.sql import functions as sf
 from warrenmq.replay.causes import explain
 from warrenmq.replay.engine import Result, result
 from warrenmq.replay.evidence import Want, pick
-from warrenmq.replay.machines import FigureKey, Finding, Key, Machine, Outcome, Summariser
+from warrenmq.replay.machines import FigureKey, Finding, Machine, Outcome
 from warrenmq.replay.rules import all_machines
 from warrenmq.replay.sieves.columns import units_of
-from warrenmq.replay.sieves.sifting import Sifter, sieves_and_machines
+from warrenmq.replay.sieves.sifting import Place, SecondLook, Sifter, sieves_and_machines
 from warrenmq.replay.spark_source import Batches, Look, Pieces, look, map_pieces
 from warrenmq.replay.verdict import judge
 from warrenmq.replay.world import Landmarks, World
 from warrenmq.trace.catalog import Catalog, Run
 from warrenmq.trace.index import Row, rows_of
 
-Place = tuple[str, Key]
-"""A machine, and one of its keys."""
 Job = Callable[[Pieces], Callable[[Batches], Iterator[pa.RecordBatch]]]
 """Of `map_pieces`."""
 
@@ -123,8 +121,8 @@ class Summarise:
 class LookAgain:
     """Job of `map_pieces`: what the machines say of the keys that no sieve could prove fine."""
 
-    def __init__(self, machines: Sequence[Machine], suspects: frozenset[Place], unpack: Pieces) -> None:
-        self._machines = machines
+    def __init__(self, workers: Sequence[Machine], suspects: Sequence[Place], unpack: Pieces) -> None:
+        self._workers = workers
         self._suspects = suspects
         self._unpack = unpack
 
@@ -132,12 +130,10 @@ class LookAgain:
         return _batches(self._summaries(batches))
 
     def _summaries(self, batches: Batches) -> Iterator[Summarised]:
-        names = {name for name, _ in self._suspects}
-        summariser = Summariser([each for each in self._machines if each.name in names])
-        for piece, columns in self._unpack(batches):
-            for nth, (machine, key, summary) in enumerate(summariser.summarise(piece, rows_of(columns))):
-                if (machine, key) in self._suspects:
-                    yield Summarised(machine, pack_key(key), *piece.order, nth, pickle.dumps(summary))
+        look = SecondLook(self._workers, self._suspects)
+        for unit in units_of(self._unpack(batches), join=False):
+            for nth, (machine, key, piece, summary) in enumerate(look.summarise(unit)):
+                yield Summarised(machine, pack_key(key), *piece.order, nth, pickle.dumps(summary))
 
 
 class Conclude:
@@ -217,9 +213,8 @@ def conclude(catalog: Catalog, over_pieces: Callable[[Job, str], DataFrame]) -> 
             looked = _collect(told)
             found.add(looked)
             if looked.suspects:
-                suspects = frozenset(looked.suspects)
-                again = over_pieces(partial(LookAgain, machines, suspects), SUMMARIES_DDL)
-                facts = [_of(each, suspects) for each in kept[:-1]]
+                again = over_pieces(partial(LookAgain, workers, looked.suspects), SUMMARIES_DDL)
+                facts = [_of(each, looked.suspects) for each in kept[:-1]]
                 kept.append(_stage([again, *facts], [each for each in machines if each.stage == stage], world).cache())
                 found.add(_collect(kept[-1]))
         verdict = judge(found.findings, found.figures, machines, catalog, world)
@@ -260,9 +255,9 @@ def _collect(outcomes: DataFrame) -> Found:
     return found
 
 
-def _of(told: DataFrame, places: frozenset[Place]) -> DataFrame:
+def _of(told: DataFrame, places: Sequence[Place]) -> DataFrame:
     """What these keys were told."""
-    names, keys = zip(*[(name, pack_key(key)) for name, key in sorted(places, key=str)], strict=True)
+    names, keys = zip(*[(name, pack_key(key)) for name, key in places], strict=True)
     wanted = told.sparkSession.createDataFrame(pa.table({"machine": pa.array(names), "key": pa.array(keys, pa.binary())}))
     return told.join(sf.broadcast(wanted), ["machine", "key"], "left_semi")
 

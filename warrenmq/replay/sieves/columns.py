@@ -108,7 +108,10 @@ class Unit:
 
     def of_each_piece(self, events: frozenset[int]) -> Iterator[tuple[Chunk, Rows]]:
         """The rows of these events, of each piece that has any."""
-        places = np.flatnonzero(self.chosen(events))
+        return self.at_each_piece(np.flatnonzero(self.chosen(events)))
+
+    def at_each_piece(self, places: Places) -> Iterator[tuple[Chunk, Rows]]:
+        """The rows at these rising places, of each piece that has any."""
         ends = np.searchsorted(places, np.cumsum([piece.rows for piece in self.pieces])).tolist()
         first = 0
         for piece, end in zip(self.pieces, ends, strict=True):
@@ -142,28 +145,32 @@ class Unit:
         )
 
 
-def units_of(pieces: Iterator[tuple[Chunk, Sequence[memoryview]]]) -> Iterator[Unit]:
-    """Pieces in the order of their place in a file -> units."""
+def units_of(pieces: Iterator[tuple[Chunk, Sequence[memoryview]]], *, join: bool = True) -> Iterator[Unit]:
+    """Pieces in the order of their place in a file -> units.
+
+    Where rules are broken it may matter to a machine where its pieces end; `join=False` leaves them as they are.
+    """
     pending: list[tuple[Chunk, Sequence[memoryview]]] = []
     rows = 0
     for piece in pieces:
         if pending and (rows >= UNIT_ROWS or pending[0][0].run != piece[0].run):
-            yield make_unit(pending)
+            yield make_unit(pending, join=join)
             pending, rows = [], 0
         pending.append(piece)
         rows += piece[0].rows
     if pending:
-        yield make_unit(pending)
+        yield make_unit(pending, join=join)
 
 
-def make_unit(pieces: Sequence[tuple[Chunk, Sequence[memoryview]]]) -> Unit:
+def make_unit(pieces: Sequence[tuple[Chunk, Sequence[memoryview]]], *, join: bool) -> Unit:
     """Pieces (at least one) of one run as one unit."""
     ordered = sorted(pieces, key=lambda each: each[0].order)
     rows = Rows({
         name: np.concatenate([np.frombuffer(its[number], np.int64) for _, its in ordered])
         for number, name in enumerate(COLUMNS)
     })  # fmt: skip
-    return Unit(ordered[0][0].run, _joined([piece for piece, _ in ordered]), rows, rows.event.astype(np.uint8))
+    chunks = [piece for piece, _ in ordered]
+    return Unit(chunks[0].run, _joined(chunks) if join else chunks, rows, rows.event.astype(np.uint8))
 
 
 def _joined(pieces: list[Chunk]) -> list[Chunk]:
@@ -213,6 +220,12 @@ def look_up(ordered: Ints, wanted: Ints) -> tuple[Places, Bools]:
         return np.zeros(len(wanted), np.intp), np.zeros(len(wanted), np.bool_)
     at = np.minimum(np.searchsorted(ordered, wanted), len(ordered) - 1)
     return at, ordered[at] == wanted
+
+
+def touches(firsts: Ints, lasts: Ints, wanted: Ints) -> Bools:
+    """Which ranges hold one of these rising numbers."""
+    found: Bools = np.searchsorted(wanted, firsts) < np.searchsorted(wanted, lasts, side="right")
+    return found
 
 
 def expand(firsts: Ints, counts: Ints) -> tuple[Places, Ints]:

@@ -18,7 +18,7 @@ from unit to unit, and no open message may be among those that were answered.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -90,6 +90,10 @@ class ConfirmsSieve(Sieve):
         for actor, where in groups(rows.actor):
             found = _open_of(rows.between(where.start, where.stop))
             yield (unit.run, actor), () if found is None else found.packed()
+
+    def concerned(self, rows: Rows, keys: Collection[Key], run: int) -> Bools:
+        found: Bools = np.isin(rows.actor, [int(key[1]) for key in keys if key[0] == run])
+        return found
 
     def settle(self, key: Key, leftovers: Sequence[Leftover], facts: Sequence[Any], world: World) -> Outcome | None:  # noqa: ARG002
         published, confirmed, on_disk = (

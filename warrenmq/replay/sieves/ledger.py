@@ -14,7 +14,7 @@ a message was still there when its queue died, C2 is the machine's question.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import chain
 from typing import Any, ClassVar
 
@@ -24,7 +24,7 @@ from warrenmq.replay.ledger import COUNTED, Ledger, counts_as_life
 from warrenmq.replay.life import SHIFT
 from warrenmq.replay.machines import STATE, Key, Machine, Outcome
 from warrenmq.replay.sieves import steps
-from warrenmq.replay.sieves.columns import Bools, Ints, Places, Rows, Unit, codes, expand, groups
+from warrenmq.replay.sieves.columns import Bools, Ints, Places, Rows, Unit, codes, expand, groups, touches
 from warrenmq.replay.sieves.delays import LONGEST, class_numbers, class_of
 from warrenmq.replay.sieves.sieve import SUSPECT, Leftover, Sieve
 from warrenmq.replay.sieves.steps import ACTOR, ID, MSG, SEQ, WIDTH, WORD, T, Walked
@@ -68,6 +68,18 @@ class LedgerSieve(Sieve):
 
     def _key(self, run: int, actor: int, bucket: int) -> Key:
         return (self.runs[run].actor_name(actor), bucket)
+
+    def concerned(self, rows: Rows, keys: Collection[Key], run: int) -> Bools:
+        found = np.zeros(len(rows), np.bool_)
+        buckets: dict[str, list[int]] = {}
+        for name, bucket in keys:
+            buckets.setdefault(str(name), []).append(int(bucket))
+        for actor in np.unique(rows.actor).tolist():
+            wanted = np.sort(np.array(buckets.get(self.runs[run].actor_name(actor), []), np.int64))
+            if len(wanted):
+                last = rows.a + np.maximum(rows.b, 1) - 1
+                found |= (rows.actor == actor) & touches(rows.a >> SHIFT, last >> SHIFT, wanted)
+        return found
 
     def settle(self, key: Key, leftovers: Sequence[Leftover], facts: Sequence[Any], world: World) -> Outcome | None:  # noqa: ARG002
         name, bucket = str(key[0]), int(key[1])

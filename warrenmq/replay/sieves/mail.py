@@ -6,14 +6,25 @@ actor, 1 = UNDELIVERED), flat.  At the end sends may be left, they lie in mailbo
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 
 from warrenmq.replay.machines import Key, Machine, Outcome
 from warrenmq.replay.mail import SHIFT, Mail
-from warrenmq.replay.sieves.columns import Bools, Ints, Unit, codes, doubles, expand, groups, look_up
+from warrenmq.replay.sieves.columns import (
+    Bools,
+    Ints,
+    Rows,
+    Unit,
+    codes,
+    doubles,
+    expand,
+    groups,
+    look_up,
+    touches,
+)
 from warrenmq.replay.sieves.sieve import SUSPECT, Leftover, Sieve
 from warrenmq.replay.world import World
 from warrenmq.trace.events import Ev
@@ -50,6 +61,20 @@ class MailSieve(Sieve):
             left[each[0], each[1]] = SUSPECT
         for (whose, bucket), leftover in left.items():
             yield (unit.run, whose, bucket), leftover
+
+    def concerned(self, rows: Rows, keys: Collection[Key], run: int) -> Bools:
+        found = np.zeros(len(rows), np.bool_)
+        sends = rows.event == Ev.SEND
+        sender = np.where(sends | (rows.peer == 0), rows.actor, rows.peer)
+        first = np.where(sends, rows.seq, rows.pseq)
+        last = first + np.where(rows.event == Ev.PUBLISH, np.maximum(rows.c, 1), 1) - 1
+        buckets: dict[int, list[int]] = {}
+        for of_run, whose, bucket in keys:
+            if of_run == run:
+                buckets.setdefault(int(whose), []).append(int(bucket))
+        for whose, its in buckets.items():
+            found |= (sender == whose) & touches(first >> SHIFT, last >> SHIFT, np.sort(np.array(its)))
+        return found
 
     def settle(self, key: Key, leftovers: Sequence[Leftover], facts: Sequence[Any], world: World) -> Outcome | None:  # noqa: ARG002
         sends = np.concatenate([each[0].reshape(-1, 3) for each in leftovers])

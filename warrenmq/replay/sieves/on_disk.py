@@ -6,7 +6,7 @@ something may be left that was told, for a queue that died does not hear it; not
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,7 +14,7 @@ import numpy as np
 from warrenmq.replay.life import SHIFT
 from warrenmq.replay.machines import Key, Machine, Outcome
 from warrenmq.replay.on_disk import OnDisk
-from warrenmq.replay.sieves.columns import Bools, Ints, Unit, doubles, groups, look_up
+from warrenmq.replay.sieves.columns import Bools, Ints, Rows, Unit, doubles, groups, look_up
 from warrenmq.replay.sieves.sieve import Leftover, Sieve
 from warrenmq.replay.world import World
 from warrenmq.trace.events import Ev
@@ -36,6 +36,10 @@ class OnDiskSieve(Sieve):
         open_told, open_took = _cancel(told, took)
         for bucket, leftover in _by_bucket(told[open_told], took[open_took]).items():
             yield (unit.run, bucket), leftover
+
+    def concerned(self, rows: Rows, keys: Collection[Key], run: int) -> Bools:
+        found: Bools = np.isin(rows.msg >> SHIFT, [int(key[1]) for key in keys if key[0] == run])
+        return found
 
     def settle(self, key: Key, leftovers: Sequence[Leftover], facts: Sequence[Any], world: World) -> Outcome | None:  # noqa: ARG002
         told, took = (np.concatenate([each[side].reshape(-1, 3) for each in leftovers]) for side in (0, 1))

@@ -17,7 +17,7 @@ as queues hold them (the ledger's facts).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -68,6 +68,10 @@ class ReferencesSieve(Sieve):
             yield (bucket,), (its.reshape(-1), began.reshape(-1), np.array([unit.run], np.int64))
         for bucket in suspects:
             yield (bucket,), SUSPECT
+
+    def concerned(self, rows: Rows, keys: Collection[Key], run: int) -> Bools:  # noqa: ARG002
+        found: Bools = np.isin(rows.msg >> SHIFT, [int(key[0]) for key in keys])
+        return found
 
     def settle(self, key: Key, leftovers: Sequence[Leftover], facts: Sequence[Held], world: World) -> Outcome | None:  # noqa: ARG002
         tables = [each[0].reshape(-1, _WIDTH) for each in leftovers]

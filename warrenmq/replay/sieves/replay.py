@@ -9,17 +9,14 @@ from functools import partial
 
 from warrenmq.replay.causes import explain
 from warrenmq.replay.engine import Result, gather, replay_trace, result
-from warrenmq.replay.machines import FigureKey, Finding, Key, Machine, State, Summariser, Summary
+from warrenmq.replay.machines import FigureKey, Finding, Key, Machine, State, Summary
 from warrenmq.replay.rules import all_machines
 from warrenmq.replay.sieves.columns import units_of
-from warrenmq.replay.sieves.sifting import Sifter, sieves_and_machines
+from warrenmq.replay.sieves.sifting import Place, SecondLook, Sifter, sieves_and_machines
 from warrenmq.replay.verdict import judge
 from warrenmq.replay.world import Landmarks, World
 from warrenmq.trace.catalog import Chunk
 from warrenmq.trace.reader import Trace
-
-Place = tuple[str, Key]
-"""A machine, and one of its keys."""
 
 
 @dataclass(slots=True)
@@ -48,7 +45,8 @@ def replay_sifted(trace: Trace) -> Result:
             if machines[name].stage == stage:
                 _absorb(workers[name], states, (name, key), fact)
         first_look = _finish({place: state for place, state in states.items() if workers[place[0]].stage == stage}, workers, world)
-        second_look = _finish(_look_again(trace, first_look.suspects, machines, found.facts), machines, world)
+        again = _look_again(trace, pieces, workers, found, first_look.suspects)
+        second_look = _finish(again, machines, world)
         for each in (first_look, second_look):
             found.findings += each.findings
             found.figures.update(each.figures)
@@ -91,17 +89,17 @@ def _sift(trace: Trace, pieces: Sequence[Chunk], workers: dict[str, Machine], wo
 
 
 def _look_again(
-    trace: Trace, suspects: set[Place], machines: dict[str, Machine], facts: Sequence[tuple[str, Key, Summary]]
+    trace: Trace, pieces: Sequence[Chunk], workers: dict[str, Machine], found: Found, suspects: set[Place]
 ) -> dict[Place, State]:
     """The machines, on all rows of these keys."""
+    machines = {each.name: each for each in all_machines(trace.catalog.runs)}
     states: dict[Place, State] = {}
     if suspects:
-        summariser = Summariser([machines[name] for name in sorted({name for name, _ in suspects})])
-        for piece in trace.catalog.chunks:
-            for name, key, summary in summariser.summarise(piece, trace.rows(piece)):
-                if (name, key) in suspects:
-                    _absorb(machines[name], states, (name, key), summary)
-    for name, key, fact in facts:
+        look = SecondLook(list(workers.values()), suspects)
+        for unit in units_of(((piece, trace.columns(piece)) for piece in pieces), join=False):
+            for name, key, _, summary in look.summarise(unit):
+                _absorb(machines[name], states, (name, key), summary)
+    for name, key, fact in found.facts:
         if (name, key) in suspects:
             _absorb(machines[name], states, (name, key), fact)
     return states

@@ -2,6 +2,7 @@
 
     sift(unit)                 for each key that the unit speaks of: what of it is not proven fine yet (a leftover)
     settle(key, leftovers)     all units are sifted: the outcome of a key that is fine, None if the machine has to say
+    concerned(rows, keys)      the rows that it needs for that
 
 A sieve knows when all is well, and nothing else.  It never finds anything: a key that it cannot prove fine is a suspect,
 whose rows the machine of the same name reads then, from the beginning.  So each rule is written once, in its machine; the sieve's
@@ -14,11 +15,11 @@ is in none, which is why most rows are never sorted, sent or looked at one by on
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, ClassVar
 
 from warrenmq.replay.machines import Key, Machine, Outcome
-from warrenmq.replay.sieves.columns import Ints, Unit
+from warrenmq.replay.sieves.columns import Bools, Ints, Rows, Unit
 from warrenmq.replay.world import World
 from warrenmq.trace.catalog import Chunk, Run
 from warrenmq.trace.index import Row
@@ -48,6 +49,10 @@ class Sieve(Machine):
     @abstractmethod
     def settle(self, key: Key, leftovers: Sequence[Leftover], facts: Sequence[Any], world: World) -> Outcome | None:
         """All leftovers of a key, in no order, and none of them SUSPECT; the facts that other machines told: decide."""
+
+    @abstractmethod
+    def concerned(self, rows: Rows, keys: Collection[Key], run: int) -> Bools:
+        """Which rows, of the machine's events, the machine has to see to judge these keys; rather more than fewer."""
 
     def summarise(self, piece: Chunk, rows: list[Row]) -> Iterator[tuple[Key, Leftover]]:
         """Of a unit that is not sound: whatever the rows speak of is a suspect."""

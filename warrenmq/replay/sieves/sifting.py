@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+
+import numpy as np
 
 from warrenmq.replay.actors import Chain
 from warrenmq.replay.machines import Key, Machine, Summariser, Summary
@@ -19,6 +21,8 @@ from warrenmq.replay.sieves.sieve import Sieve
 from warrenmq.replay.world import Landmarks
 from warrenmq.trace.catalog import Chunk, Run
 
+Place = tuple[str, Key]
+"""A machine, and one of its keys."""
 Told = tuple[str, Key, Chunk, Summary]
 """A machine, a key of it, the piece that speaks (of leftovers: the unit's first), what it says."""
 
@@ -67,3 +71,27 @@ class Sifter:
             yield piece, landmarks_of(unit.rows.between(first, first + piece.rows))
 
 
+
+
+class SecondLook:
+    """What the machines say of suspects."""
+
+    def __init__(self, workers: Sequence[Machine], suspects: Collection[Place]) -> None:
+        """`workers` as of sieves_and_machines: a suspect is a key of a sieve."""
+        self._suspects = frozenset(suspects)
+        self._asked: list[tuple[Sieve, list[Key]]] = []
+        for sieve in workers:
+            keys = [key for name, key in suspects if name == sieve.name]
+            if keys and isinstance(sieve, Sieve):
+                self._asked.append((sieve, keys))
+
+    def summarise(self, unit: Unit) -> Iterator[Told]:
+        """The summaries of a unit that speak to the suspects."""
+        for sieve, keys in self._asked:
+            machine = sieve.machine(sieve.runs)
+            rows = unit.of(machine.events)
+            concerned = np.flatnonzero(unit.chosen(machine.events))[sieve.concerned(rows, keys, unit.run)]
+            for piece, its in unit.at_each_piece(concerned):
+                for key, summary in machine.summarise(piece, its.tuples()):
+                    if (machine.name, key) in self._suspects:
+                        yield machine.name, key, piece, summary
