@@ -37,11 +37,23 @@ def python(_cores: int) -> Iterator[Replay]:
 
 
 @contextmanager
+def sieves(_cores: int) -> Iterator[Replay]:
+    from warrenmq.replay.sieves.replay import replay_sifted
+    from warrenmq.trace.reader import open_trace
+
+    def replay(path: str) -> Found:
+        with open_trace(path) as trace:
+            return _found(replay_sifted(trace))
+
+    yield replay
+
+
+@contextmanager
 def spark(cores: int) -> Iterator[Replay]:
     from warrenmq.replay.spark_engine import replay
     from warrenmq.replay.spark_session import spark_session
 
-    with spark_session(master=f"local[{cores}]") as session:
+    with spark_session(master=f"local[{cores}]", short=True) as session:  # as `warrenmq replay` does up to 1 GiB of trace
         yield lambda trace: _found(replay(session, trace))
 
 
@@ -50,7 +62,7 @@ def duckdb(cores: int) -> Iterator[Replay]:
     yield partial(_pass_of_duckdb, cores)
 
 
-ENGINES = {"python": python, "spark": spark, "duckdb": duckdb}
+ENGINES = {"python": python, "sieves": sieves, "spark": spark, "duckdb": duckdb}
 
 
 def _found(result: Result) -> Found:

@@ -52,7 +52,7 @@ def test_they_agree_where_rows_are_missing(unit_rows, seed):
     assert agree(with_a_gap(seed)).verdict != "violated"
 
 
-@pytest.mark.parametrize(("number", "mutation"), enumerate(mutations()))
+@pytest.mark.parametrize(("number", "mutation"), list(enumerate(mutations())))
 def test_they_agree_on_mutations(monkeypatch, number, mutation):
     for seed in range(2):
         monkeypatch.setattr(columns, "UNIT_ROWS", SIZES[(number + seed) % 3])

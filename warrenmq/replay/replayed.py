@@ -20,8 +20,8 @@ from warrenmq.trace.events import Ev
 from warrenmq.trace.reader import Trace, open_trace, trace_files
 
 Engine = Literal["spark", "python"]
-SHORT_BYTES = 64 << 20
-"""Below this a run takes seconds, and the JVM's start-up is most of it."""
+SHORT_BYTES = 1 << 30
+"""Up to here compiling the JVM's part well costs more than it gives: it moves bytes, the rest is numpy."""
 
 
 class RuleCounts(NamedTuple):

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import pickle
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from urllib.parse import urlsplit
@@ -43,9 +44,7 @@ _BLOCKS = pa.schema([
     ("run", pa.int32()), ("file", pa.string()), ("offset", pa.int64()), ("place", pa.int32()), ("frames", pa.binary()),
 ])  # fmt: skip
 BLOCK_ROWS = 1 << 19
-"""Rows of a block, about: some 3 MB, and a unit (sieves/columns.py)."""
-TASK_BYTES = 3 << 20
-"""Of a trace's files, for one task."""
+"""Rows of a block, which is a task: some 3 MB, and a unit (sieves/columns.py)."""
 Batches = Iterable[pa.RecordBatch]
 Pieces = Callable[[Batches], Iterator[Piece]]
 """Unpacks what a task is given."""
@@ -82,14 +81,27 @@ def map_pieces(
 ) -> DataFrame:
     """What `job` makes of the pieces of a trace, each piece once; job(unpack) is a function for `mapInArrow`."""
     numbers = {(run.name, run.node, run.pid): number for number, run in enumerate(trace.catalog.runs)}
-    tasks = sum(trace.sizes.values()) // TASK_BYTES + 1
-    blocks = _files(spark, trace.paths).mapInArrow(CutBlocks(numbers, trace.sizes), BLOCKS_DDL)
+    places, tasks = _places(trace)
+    blocks = _files(spark, trace.paths).mapInArrow(CutBlocks(numbers, trace.sizes, places), BLOCKS_DDL)
     mapped = blocks.repartitionById(tasks, sf.col("place") % tasks).mapInArrow(job(block_pieces), ddl)
     slabs = [pickle.dumps(chunk) for chunk in trace.catalog.chunks if chunk.raw]
     if slabs:
         sent = spark.createDataFrame(pa.table({"piece": pa.array(slabs, pa.binary())}))
         mapped = mapped.union(sent.mapInArrow(job(slab_pieces), ddl))
     return mapped
+
+
+def _places(trace: Look) -> tuple[dict[str, int], int]:
+    """For each file the place of its first block, all blocks in a row; and how many blocks there are, about."""
+    rows: Counter[str] = Counter()
+    for chunk in trace.catalog.chunks:
+        if not chunk.raw:
+            rows[chunk.file] += chunk.rows
+    places, place = {}, 0
+    for name in sorted(trace.sizes):
+        places[name] = place
+        place += -(-rows[name] // BLOCK_ROWS)
+    return places, max(place, 1)
 
 
 def load_rows(spark: SparkSession, trace: Look) -> DataFrame:
@@ -100,9 +112,10 @@ def load_rows(spark: SparkSession, trace: Look) -> DataFrame:
 class CutBlocks:
     """Cuts (path, content of a trace file) into blocks of whole frames; goes to the workers by value."""
 
-    def __init__(self, runs: dict[tuple[str, str, int], int], sizes: dict[str, int]) -> None:
+    def __init__(self, runs: dict[tuple[str, str, int], int], sizes: dict[str, int], places: dict[str, int]) -> None:
         self._runs = runs
         self._sizes = sizes
+        self._places = places
 
     def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -117,8 +130,7 @@ class CutBlocks:
             return
         header, begin = head
         run = self._runs[header["run"], header["node"], header["pid"]]
-        # Files of one run go on where the last one ended, so that their blocks are dealt out in turn.
-        place = int(header["n"])
+        place = self._places[name]
         offset, rows = begin, 0
         while True:
             frame = next_frame(data, offset)

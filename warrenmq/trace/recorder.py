@@ -29,7 +29,7 @@ from warrenmq.trace.segment import SEGMENT_SUFFIX, Segment
 from warrenmq.trace.sink import DirectorySink, MemorySink, Sink
 from warrenmq.trace.slab import SIZES, SLAB_SUFFIX, Slabs
 
-SEGMENT_BYTES = 64 << 20
+SEGMENT_BYTES = 16 << 20
 """A segment file that has reached this is finished: one row of Spark's `binaryFile`."""
 
 _MAX_KINDS = 255
