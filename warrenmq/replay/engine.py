@@ -127,20 +127,25 @@ def result(verdict: Verdict, catalog: Catalog, world: World, figures: Counter[Fi
 
 
 def _tell(catalog: Catalog, world: World, figures: Counter[FigureKey]) -> dict[str, Any]:
-    queues: dict[str, dict[str, int]] = {}
-    delays: dict[str, list[tuple[int, int]]] = {}
+    queues: dict[str, dict[str, Any]] = {}
+    delays: defaultdict[tuple[str, str], Counter[int]] = defaultdict(Counter)
     for key, n in sorted(figures.items(), key=str):
         if key[0] == "queue":
             queues.setdefault(str(key[1]), {})[str(key[2])] = n
         elif key[0] == "delay":
-            delays.setdefault(str(key[1]), []).append((int(key[2]), n))
+            delays[str(key[1]), str(key[2])][int(key[3])] += n
+    messages = sum(queue.get("published", 0) for queue in queues.values())
+    together: defaultdict[str, Counter[int]] = defaultdict(Counter)
+    for (name, what), classes in sorted(delays.items()):
+        queues[name][f"{what}_ms"] = percentiles(classes.items())
+        together[what].update(classes)
     return {
         "rules": {rule.id: rule.text for rule in RULES.values()},
         "runs": len(catalog.runs),
         "actors": sum(actor != STRANGER for _, actor in catalog.coverage),
         "events": sum(coverage.rows for coverage in catalog.coverage.values()),
         "events_of": _events_of(world),
-        "messages": sum(queue.get("published", 0) for queue in queues.values()),
+        "messages": messages,
         "missing_rows": sum(
             last - first + 1 for coverage in catalog.coverage.values() for first, last in coverage.missing
         ),
@@ -149,7 +154,7 @@ def _tell(catalog: Catalog, world: World, figures: Counter[FigureKey]) -> dict[s
         "queues": queues,
         "stores": _stores(world),
         "state": end_states(world, figures),
-        "delays_ms": {name: percentiles(classes) for name, classes in sorted(delays.items())},
+        "delays_ms": {what: percentiles(classes.items()) for what, classes in sorted(together.items())},
     }
 
 

@@ -122,7 +122,7 @@ class Ledger(Machine):
                 ("confirm", life.confirm_delays), ("deliver", life.deliver_delays), ("ack", life.ack_delays)
             ):  # fmt: skip
                 for delay, n in Counter(map(delay_class, delays)).items():
-                    outcome.figures["delay", what, delay] += n
+                    outcome.figures["delay", name, what, delay] += n
             self._tell_state(who, state.base, life, outcome)
         incarnations = [who for who in world.incarnations(name) if counts_as_life(world.landmark(who))]
         self._compare_lives(name, incarnations, state, world, outcome)

@@ -21,13 +21,12 @@ from typing import Any, ClassVar
 import numpy as np
 
 from warrenmq.replay.ledger import COUNTED, Ledger, counts_as_life
-from warrenmq.replay.life import SHIFT
+from warrenmq.replay.life import GONE, READY, SHIFT, UNACKED
 from warrenmq.replay.machines import STATE, Key, Machine, Outcome
-from warrenmq.replay.sieves import steps
 from warrenmq.replay.sieves.columns import Bools, Ints, Places, Rows, Unit, codes, expand, groups, touches
 from warrenmq.replay.sieves.delays import LONGEST, class_numbers, class_of
 from warrenmq.replay.sieves.sieve import SUSPECT, Leftover, Sieve
-from warrenmq.replay.sieves.steps import ACTOR, ID, MSG, SEQ, WIDTH, WORD, T, Walked
+from warrenmq.replay.sieves.steps import ACTOR, ID, MSG, SEQ, WIDTH, WORD, T, Walked, walk
 from warrenmq.replay.world import Who, World
 from warrenmq.trace.events import IN_STORE, PERSISTENT, PRIORITY_SHIFT, Ev
 
@@ -53,9 +52,9 @@ class LedgerSieve(Sieve):
         if not len(entries):
             return
         (code,) = codes((entries[:, ACTOR],), (entries[:, ID],))
-        walked = steps.walk(entries, code)
+        walked = walk(entries, code)
         delays, measurable = _delays(walked)
-        over = walked.fine & (walked.state == steps.GONE) & walked.confirmed & measurable
+        over = walked.fine & (walked.state == GONE) & walked.confirmed & measurable
         heads = walked.entries[walked.starts]
         tables = (
             walked.entries[~np.repeat(over, walked.sizes)],
@@ -92,12 +91,12 @@ class LedgerSieve(Sieve):
             return None
         who = runs.pop(), int(actors[0])
         entries = entries[np.argsort(entries[:, SEQ], kind="stable")]
-        walked = steps.walk(entries, entries[:, ID])
+        walked = walk(entries, entries[:, ID])
         delays, measurable = _delays(walked)
         heads = walked.entries[walked.starts]
         if not (np.all(walked.fine & measurable) and _are_apart(ranges, heads[:, ID])):
             return None
-        held = heads[walked.state != steps.GONE]
+        held = heads[walked.state != GONE]
         outcome = Outcome()
         if len(held) and not self._tell_holdings(name, who, walked, world, outcome):
             return None
@@ -110,13 +109,13 @@ class LedgerSieve(Sieve):
         found = [each[4].reshape(-1, 2) for each in leftovers]
         for number, n in _sums(np.concatenate([*found, _in_classes(delays)])).items():
             which, kind = number >> _WHICH, number & (1 << _WHICH) - 1
-            outcome.figures["delay", _DELAYS[which], class_of(kind)] = n
+            outcome.figures["delay", name, _DELAYS[which], class_of(kind)] = n
         return outcome
 
     @staticmethod
     def _tell_state(who: Who, base: int, walked: Walked, ranges: Ints, outcome: Outcome) -> None:
-        outcome.figures[STATE, *who, "ready"] = int(np.count_nonzero(walked.state == steps.READY))
-        outcome.figures[STATE, *who, "unacked"] = int(np.count_nonzero(walked.state == steps.UNACKED))
+        outcome.figures[STATE, *who, "ready"] = int(np.count_nonzero(walked.state == READY))
+        outcome.figures[STATE, *who, "unacked"] = int(np.count_nonzero(walked.state == UNACKED))
         if not base >> PRIORITY_SHIFT:
             tops = chain(ranges[:, 2].tolist(), (walked.entries[:, ID] + 1).tolist())
             outcome.figures[STATE, *who, "next", base] = max(tops)
@@ -130,7 +129,7 @@ class LedgerSieve(Sieve):
         if incarnations[-1] != who:
             return False
         if world.ended_cleanly(who[0]):
-            begun = walked.entries[walked.begins[walked.state != steps.GONE]]
+            begun = walked.entries[walked.begins[walked.state != GONE]]
             word = begun[:, WORD]
             stored = (word >> 8 == Ev.PUBLISH) & (word & PERSISTENT != 0) & (word & IN_STORE != 0)
             outcome.facts += [("references", (msg >> SHIFT,), (who, msg)) for msg in begun[stored, MSG].tolist()]

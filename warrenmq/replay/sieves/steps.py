@@ -10,18 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from warrenmq.replay.life import (
-    CONFIRM,
-    DELIVER,
-    EXPIRY,
-    GONE,
-    NONE,
-    PUBLISH,
-    READY,
-    RECOVER,
-    UNACKED,
-    step_of,
-)
+from warrenmq.replay.life import CONFIRM, DELIVER, EXPIRY, NONE, PUBLISH, step_of
 from warrenmq.replay.sieves.columns import Bools, Ints, Places, group_starts
 from warrenmq.trace.events import DEAD_LETTERED, DROP_EXPIRED, REDELIVERED, WANTS_CONFIRM, Ev
 
@@ -146,5 +135,3 @@ def _may_expire(word: Ints, owner: Places, begins: Places, was_published: Bools)
     fine[whose[~lasts & was_published[whose]]] = False
     return fine
 
-
-__all__ = ["ACTOR", "GONE", "ID", "MSG", "READY", "RECOVER", "SEQ", "UNACKED", "WIDTH", "WORD", "T", "Walked", "walk"]
