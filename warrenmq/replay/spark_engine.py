@@ -27,6 +27,7 @@ from typing import Any, NamedTuple
 
 import msgpack  # type: ignore[import-untyped]
 import pyarrow as pa  # type: ignore[import-untyped]
+from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
@@ -204,18 +205,18 @@ def conclude(catalog: Catalog, over_pieces: Callable[[Job, str], DataFrame]) -> 
     found = Found()
     kept: list[DataFrame] = []
     """What keys said that are facts to others, stage by stage."""
-    summaries = over_pieces(partial(Summarise, workers), SUMMARIES_DDL).cache()
+    summaries = over_pieces(partial(Summarise, workers), SUMMARIES_DDL).persist(StorageLevel.DISK_ONLY)
     try:
         _landmarks(summaries, world)
         for stage in sorted({machine.stage for machine in machines}):
-            told = _stage([summaries, *kept], [each for each in workers if each.stage == stage], world).cache()
+            told = _stage([summaries, *kept], [each for each in workers if each.stage == stage], world).persist(StorageLevel.DISK_ONLY)
             kept.append(told)
             looked = _collect(told)
             found.add(looked)
             if looked.suspects:
                 again = over_pieces(partial(LookAgain, workers, looked.suspects), SUMMARIES_DDL)
                 facts = [_of(each, looked.suspects) for each in kept[:-1]]
-                kept.append(_stage([again, *facts], [each for each in machines if each.stage == stage], world).cache())
+                kept.append(_stage([again, *facts], [each for each in machines if each.stage == stage], world).persist(StorageLevel.DISK_ONLY))
                 found.add(_collect(kept[-1]))
         verdict = judge(found.findings, found.figures, machines, catalog, world)
         return result(verdict, catalog, world, found.figures)
