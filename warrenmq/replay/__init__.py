@@ -6,8 +6,9 @@
 
     rows = read(spark, "trace/")                    # a DataFrame with names, for questions of your own
     check(rows).show()                              # the violations, as a DataFrame
+    lifecycles(rows).show()                         # what became of each message in each queue
     register(spark)                                 # then spark.read.format("warrenmq-trace").load("trace/")
-    read_tracing(spark, "rabbitmq-tracing/")        # logs of RabbitMQ's tracing plugin: a row a message and queue
+    read_tracing(spark, "rabbitmq-tracing/")        # the same of logs of RabbitMQ's tracing plugin
 
 Both engines drive the same state machines and must agree.  Importing this package imports nothing of Spark.
 """
@@ -25,7 +26,10 @@ from warrenmq.replay.spark_session import require_pyspark
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["Engine", "Replayed", "SparkUnavailable", "check", "read", "read_tracing", "register", "replay", "write_report"]
+__all__ = [
+    "Engine", "Replayed", "SparkUnavailable", "check", "lifecycles", "read", "read_tracing", "register", "replay",
+    "write_report",
+]  # fmt: skip
 
 
 def read(spark: SparkSession, *paths: str | os.PathLike[str]) -> DataFrame:
@@ -50,6 +54,14 @@ def check(rows: DataFrame) -> DataFrame:
     from warrenmq.replay import spark_check
 
     return spark_check.check(rows)
+
+
+def lifecycles(rows: DataFrame) -> DataFrame:
+    """What became of each message in each incarnation of a queue, from what `read` gave (columns: docs/replay.md)."""
+    require_pyspark()
+    from warrenmq.replay import spark_lifecycles
+
+    return spark_lifecycles.lifecycles(rows)
 
 
 def register(spark: SparkSession) -> None:

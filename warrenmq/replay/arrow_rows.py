@@ -3,6 +3,7 @@
     run, actor, kind, ev, flag, t, seq, msg, peer, pseq, a, b, c      what one reads and queries
     actor_id, parent_id, peer_id, ev_id, flag_id                      the numbers behind the names
     actor_rows                                                        how many rows the actor wrote, where that is known
+    epoch                                                             the wall clock when t was 0, ns since 1970
 
 `actor_rows` is what makes a filtered or stored DataFrame safe to check: if fewer rows of an actor are there, what
 is missing counts as missing, and rules that need it do not convict.
@@ -27,12 +28,12 @@ Piece = tuple[Chunk, list[memoryview]]
 
 _STRINGS = ("run", "actor", "kind", "ev", "flag", "peer")
 COLUMNS = ("run", "actor", "kind", "ev", "flag", "t", "seq", "msg", "peer", "pseq", "a", "b", "c", "actor_id", "parent_id",
-           "peer_id", "ev_id", "flag_id", "actor_rows")  # fmt: skip
+           "peer_id", "ev_id", "flag_id", "actor_rows", "epoch")  # fmt: skip
 TYPES = {name: "string" if name in _STRINGS else "long" for name in COLUMNS}
 DDL = ", ".join(f"{name} {kind}" for name, kind in TYPES.items())
 SCHEMA = pa.schema([(name, pa.string() if name in _STRINGS else pa.int64()) for name in COLUMNS])
 
-_FROM = {"run": (), "t": ("t",), "seq": ("seq",), "msg": ("msg",), "peer": ("peer",), "peer_id": ("peer",),
+_FROM = {"run": (), "epoch": (), "t": ("t",), "seq": ("seq",), "msg": ("msg",), "peer": ("peer",), "peer_id": ("peer",),
          "pseq": ("pseq",), "a": ("a",), "b": ("b",), "c": ("c",)}  # fmt: skip
 """What each column is made of; those that are not here of `who`."""
 
@@ -69,6 +70,7 @@ class Naming:
         entries = [run.actors.get(actor) for actor in ids]
         flags = flag_names(run.kinds)
         self._run = pa.scalar(run.name)
+        self._epoch = pa.scalar(run.wall_ns - run.mono_ns, pa.int64())
         self._names = pa.array([entry.name if entry else None for entry in entries], pa.string())
         self._kinds = pa.array([entry.kind if entry else None for entry in entries], pa.string())
         self._parents = pa.array([entry.parent if entry else None for entry in entries], pa.int64())
@@ -94,7 +96,7 @@ class Naming:
             "peer": lambda: _look_up(self._names, peer), "pseq": lambda: pseq, "a": lambda: a, "b": lambda: b,
             "c": lambda: c, "actor_id": lambda: actor, "parent_id": lambda: _look_up(self._parents, actor),
             "peer_id": lambda: peer, "ev_id": lambda: event, "flag_id": lambda: pc.bit_wise_and(word, 0xFF),
-            "actor_rows": lambda: _look_up(self._rows, actor),
+            "actor_rows": lambda: _look_up(self._rows, actor), "epoch": lambda: pa.repeat(self._epoch, rows),
         }  # fmt: skip
         schema = SCHEMA if columns is COLUMNS else pa.schema([SCHEMA.field(name) for name in columns])
         return pa.RecordBatch.from_arrays([made[name]() for name in columns], schema=schema)
