@@ -1,13 +1,13 @@
-"""The replay's engines side by side: plain Python, Spark on one core and on two, and a pass of DuckDB over the same rows.
+"""The replay's engines side by side: plain Python, the same with sieves, Spark on one core and on two, and a pass of DuckDB over the same rows.
 
     python -m benchmarks.trace_run RUN --events 10000000
-    python -m benchmarks.replay RUN/trace [--engines python,spark,duckdb] [--cores 1,2] [--repeats 3] [--out replay.json]
+    python -m benchmarks.replay RUN/trace [--engines python,sieves,spark,duckdb] [--cores 1,2] [--repeats 3] [--out replay.json]
     python -m benchmarks.replay --scale 1,10,100 --dir SCRATCH           # consistent traces of so many million events
     python -m benchmarks.replay --smoke --engines python,spark
 
 Every measure is a fresh process (benchmarks/replay_engine.py), which has its session up and has replayed a small trace before
 it counts; the engines take turns, and a figure is the median of its rounds.  Processor time and memory are those of the whole
-process tree: driver, Java, Python workers.  Spark's cores are `local[N]`, DuckDB's are threads, and the plain engine uses one;
+process tree: driver, Java, Python workers.  Spark's cores are `local[N]`, DuckDB's are threads, and the engines of one process use one;
 `--pin` also keeps the tree on so many processors, which else has Java's compiler and collector on another one.
 
 DuckDB reads Parquet, which is written beforehand: decoding the trace is not part of its time, and it does less
@@ -64,7 +64,7 @@ class Subject(NamedTuple):
 
 
 def plans(engines: Sequence[str], cores: Sequence[int]) -> list[Plan]:
-    return [Plan(engine, count) for engine in engines for count in ([1] if engine == "python" else cores)]
+    return [Plan(engine, count) for engine in engines for count in ([1] if engine in {"python", "sieves"} else cores)]
 
 
 def subject(trace: Path, scratch: Path, engines: Sequence[str]) -> Subject:
