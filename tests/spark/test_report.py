@@ -13,6 +13,7 @@ from tests.support.trace_union import side_by_side, write_directory
 from warrenmq.cli import main
 from warrenmq.errors import CallerError
 from warrenmq.replay import replay, report, write_report
+from warrenmq.replay.plots import short_time
 from warrenmq.replay.summary import summary_lines
 
 
@@ -86,6 +87,37 @@ def test_who_waited_is_on_the_page_and_on_the_terminal(tmp_path):
         "waiting   client-1: 20 ms for an alarm, once",
         "waiting   queue:q: 10 ms for msg_store_persistent, once",
     ]
+
+
+def test_how_long_each_queues_messages_took_is_on_the_page_and_on_the_terminal(tmp_path, clean_trace):
+    pytest.importorskip("plotly")
+    replayed = replay(clean_trace, engine="python")
+    write_report(replayed, tmp_path / "report.html")
+    words = Page((tmp_path / "report.html").read_text(encoding="utf-8")).words
+    table = words.partition("Queues")[2].partition("What happened")[0]
+    lines = summary_lines(replayed)
+    head = next(at for at, line in enumerate(lines) if line.startswith("queue"))
+    figures = replayed.result.figures["queues"]
+    busiest = sorted(figures, key=lambda name: -figures[name]["published"])
+    for name in busiest:
+        assert name in table
+        for kind in ("confirm_ms", "deliver_ms", "ack_ms"):
+            assert short_time(figures[name][kind]["p99.9"] / 1e3) in table
+    assert [line.split()[0] for line in lines[head + 1 : head + 1 + len(busiest)]] == busiest
+    assert lines[head + 1].split()[1] == f"{figures[busiest[0]]['published']:,}"
+    assert lines[head + 1].endswith(short_time(figures[busiest[0]]["ack_ms"]["p99"] / 1e3))
+
+
+def test_the_terminal_shows_the_busiest_queues_and_counts_the_others(tmp_path):
+    runs = side_by_side([consistent_trace(seed) for seed in range(5)])
+    for run in runs:
+        for actor in run.of("QueueProcess"):
+            actor.name = actor.name.replace("queue/a", "a" * 200 + "z")
+    lines = summary_lines(replay(write_directory(tmp_path / "trace", runs), engine="python", picture=False))
+    assert "queues    and 2 more (--json lists all)" in lines
+    shortened = [line.split()[0] for line in lines if "aaa" in line and line[0].isdigit()]
+    assert shortened
+    assert all(len(name) == 30 and "…" in name and name.endswith("az") for name in shortened)
 
 
 def test_a_queue_may_be_called_anything(tmp_path):

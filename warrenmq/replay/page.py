@@ -40,7 +40,7 @@ p { margin: 0; }
 .verdict.ok { background: var(--ok-back); color: var(--ok); }
 .verdict.violated { background: var(--bad-back); color: var(--bad); }
 .verdict.indeterminate { background: var(--open-back); color: var(--open); }
-.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(138px, 1fr)); gap: 12px; }
+.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(118px, 1fr)); gap: 12px; }
 .tile { padding: 12px 16px; }
 .tile b { display: block; font-size: 22px; font-weight: 650; font-variant-numeric: tabular-nums; }
 .tile span { color: var(--soft); font-size: 13px; }
@@ -56,6 +56,7 @@ th { text-align: left; font-weight: 600; color: var(--soft); font-size: 13px; }
 th, td { padding: 6px 14px 6px 0; border-bottom: 1px solid var(--line); vertical-align: top; }
 tr:last-child td { border-bottom: 0; }
 td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
+th.over { text-align: center; }
 td.rule, td.name { white-space: nowrap; }
 td.rule { font: 13px/1.7 ui-monospace, "SF Mono", "DejaVu Sans Mono", monospace; }
 td.bad { color: var(--bad); font-weight: 650; }

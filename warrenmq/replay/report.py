@@ -22,11 +22,14 @@ from warrenmq.replay.measures import CONFIRM_DELAY
 from warrenmq.replay.page import PAGE
 from warrenmq.replay.picture import Picture
 from warrenmq.replay.plots import Plot, short_time
+from warrenmq.replay.queue_delays import KINDS, QueueDelays, queue_delays
 from warrenmq.replay.replayed import Replayed
 from warrenmq.trace.catalog import Catalog
 
 SHOWN = 200
-"""Violations on the page; the rest is counted."""
+"""Violations on the page, and queues; the rest is counted."""
+COUNTS = ("published", "confirmed", "delivered", "acked", "dropped")
+PERCENTILES = ("p50", "p99", "p99.9")
 
 
 class ReportUnavailable(CallerError):
@@ -52,7 +55,7 @@ def write_report(replayed: Replayed, target: str | os.PathLike[str]) -> None:
         subtitle=_subtitle(replayed),
         body="\n".join([
             _verdict(replayed), _tiles(replayed, picture), *_findings(replayed), *_missing(replayed.result),
-            _rules(replayed), _cards(drawn),
+            _rules(replayed), *_queues(replayed.result), _cards(drawn),
         ]),
         footer="Written by warrenmq replay. Times are seconds since the first row of the trace.",
         plotly=get_plotlyjs(),
@@ -95,7 +98,7 @@ def _tiles(replayed: Replayed, picture: Picture) -> str:
         tiles.append((f"{picture.totals.get('confirmed', 0) / syncs:,.1f}", "confirms per sync"))
     if picture.held:
         tiles.append((short_time(sum(held.seconds for held in picture.held)), "senders waited"))
-    tiles.append((f"{len(picture.restarts):,}", "restarts"))
+    tiles.append((f"{len(picture.restarts):,}", "restart" if len(picture.restarts) == 1 else "restarts"))
     cells = "".join(
         f'<div class="card tile"><b>{value}</b><span>{label}</span></div>' for value, label in tiles
     )
@@ -154,6 +157,27 @@ def _rules(replayed: Replayed) -> str:
     return "<h2>Invariants</h2>" + _table(
         ["rule", "name", "text", "rows checked", "violated", "not decided"], rows
     )
+
+
+def _queues(result: Result) -> Iterable[str]:
+    """What each queue did, and how long its messages took."""
+    queues = queue_delays(result.figures)
+    if not queues:
+        return
+    yield "<h2>Queues</h2>"
+    above = "".join(f'<th class="over" colspan="{len(PERCENTILES)}">{html.escape(kind)}</th>' for kind in KINDS.values())
+    names = "".join(f'<th class="n">{name}</th>' for name in (*COUNTS, *PERCENTILES * len(KINDS)))
+    head = f'<tr><th></th><th colspan="{len(COUNTS)}"></th>{above}</tr><tr><th>queue</th>{names}</tr>'
+    yield f'<div class="card scroll"><table>{head}{"".join(map(_queue, queues[:SHOWN]))}</table></div>'
+    if len(queues) > SHOWN:
+        yield f'<p class="note">and {len(queues) - SHOWN:,} more: warrenmq replay --json lists all.</p>'
+
+
+def _queue(queue: QueueDelays) -> str:
+    counts = [queue.counts.get(what, 0) for what in COUNTS]
+    cells = [f'<td class="n{"" if n else " zero"}">{n:,}</td>' for n in counts]
+    cells += [f'<td class="n">{queue.time(kind, percentile)}</td>' for kind in KINDS for percentile in PERCENTILES]
+    return f"<tr><td>{html.escape(queue.name)}</td>{''.join(cells)}</tr>"
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:

@@ -11,12 +11,17 @@ from warrenmq.replay.links import ChainWords
 from warrenmq.replay.machines import Finding
 from warrenmq.replay.picture import Picture
 from warrenmq.replay.plots import short_time, times_in_words
+from warrenmq.replay.queue_delays import KINDS, queue_delays
 from warrenmq.replay.replayed import Replayed
 
 SHOWN = 3
 """Findings of a rule that are printed; the rest is counted."""
 MISSING = 10
 """Actors of whom rows are missing that are printed."""
+QUEUES = 8
+"""Queues whose delays are printed: the busiest."""
+_NAME = 30
+"""Letters of a queue's name."""
 
 
 def print_summary(replayed: Replayed, out: TextIO | None = None) -> None:
@@ -38,7 +43,7 @@ def summary_lines(replayed: Replayed) -> list[str]:
     lines += _findings("violated", result.violations, result)
     lines += _findings("undecided", [finding for finding in result.indeterminate if finding.rows], None)
     lines += _without_rows([finding for finding in result.indeterminate if not finding.rows])
-    return [*lines, *_missing(result), *_waiting(replayed.picture), verdict_line(replayed)]
+    return [*lines, *_missing(result), *_queues(result), *_waiting(replayed.picture), verdict_line(replayed)]
 
 
 def _without_rows(findings: list[Finding]) -> list[str]:
@@ -62,6 +67,28 @@ def _missing(result: Result) -> list[str]:
         if len(rows) > SHOWN:
             lines.append(f"missing   {what}: and {len(rows) - SHOWN:,} more (--json lists all)")
     return lines
+
+
+def _queues(result: Result) -> list[str]:
+    """How long the messages of the busiest queues took."""
+    found = [queue for queue in queue_delays(result.figures) if queue.delays]
+    if not found:
+        return []
+    shown = found[:QUEUES]
+    width = max(len("queue"), *(len(_short(queue.name)) for queue in shown))
+    lines = [
+        f"{'queue':{width}}  {'published':>11}  {'confirm p50':>11} {'p99':>8}  {'deliver p50':>11} {'p99':>8}  {'ack p50':>11} {'p99':>8}"
+    ]
+    for queue in shown:
+        times = "  ".join(f"{queue.time(kind, 'p50'):>11} {queue.time(kind, 'p99'):>8}" for kind in KINDS)
+        lines.append(f"{_short(queue.name):{width}}  {queue.counts.get('published', 0):>11,}  {times}")
+    more = [f"queues    and {len(found) - QUEUES:,} more (--json lists all)"] if len(found) > QUEUES else []
+    return lines + more
+
+
+def _short(name: str) -> str:
+    """A name of which both ends are there: that is where names differ."""
+    return name if len(name) <= _NAME else f"{name[: _NAME // 2]}…{name[-_NAME // 2 + 1 :]}"
 
 
 def _waiting(picture: Picture | None) -> list[str]:

@@ -72,9 +72,11 @@ def senders(picture: Picture) -> Plot | None:
                 text=[times_in_words(held.times) for held in its], hovertemplate="%{y}: %{x:.3g} s, %{text}", textposition="none",
             ))  # fmt: skip
     hidden = len(total) - len(shown)
+    times = sum(held.times for held in picture.held)
     return Plot(
         "Who waited, and for what",
-        f"{len(total):,} senders waited {times_in_words(sum(held.times for held in picture.held))}, {short_time(sum(total.values()))} in all."
+        f"{len(total):,} sender{'' if len(total) == 1 else 's'} waited {times_in_words(times)}, "
+        f"{short_time(sum(total.values()))} in all."
         + (f" {hidden:,} more are not shown." if hidden else ""),
         data,
         {
