@@ -1,6 +1,7 @@
 """Every script in examples/ runs and says what it promises."""
 
 import os
+import re
 import subprocess
 import sys
 
@@ -50,6 +51,26 @@ AT_A_SERVER = {
         "everything: attic.temperature 35",
     ],
 }
+LESSONS = {
+    "trace_compare.py": [
+        r"^classic: ok, 6,600 messages in [\d,]+ events$",
+        r"^modern: ok, 6,600 messages in [\d,]+ events$",
+        r"^messages published +6,600 +6,600 +1\.00$",
+        r"^records appended +[\d,]+ +3,600 +- +replayed$",
+        r"^gc runs +\d+ +\d+ +\d+ +model$",
+    ],
+    "trace_in_spark.py": [
+        r"\|queue:pictures +\|PUBLISH +\|PERSISTENT\|WANTS_CONFIRM\|IN_STORE\|",
+        r"\|msg_store_persistent\|FILE_SYNC ",
+        r"\|queue:pictures +\|CONFIRM +\|DURABLE ",
+        r"\|pictures\| +\d+\| +false\| +acked\| +2000\|",
+        r"^acked before the crash, and there again: \d+; confirmed and lost: 0$",
+        r"\|pictures\| +2000\|",
+        r"^violations: 0$",
+        r"^verdict: ok$",
+    ],
+}
+"""Lines that are somewhere in the output, in this order, as regular expressions."""
 TESTED_WITH_ITS_WORKER = {"celery_app.py"}  # tests/clients/test_celery.py
 MAKES_ITS_OWN_ENVIRONMENT = {"run_demo.py"}
 
@@ -57,7 +78,7 @@ MAKES_ITS_OWN_ENVIRONMENT = {"run_demo.py"}
 def run(script, *arguments):
     command = [sys.executable, "-W", "error", os.path.join(ROOT, "examples", script), *arguments]
     environment = os.environ | {"PYTHONPATH": ROOT}
-    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60, check=False)
+    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=150, check=False)
 
 
 @pytest.mark.parametrize("script", SAYS)
@@ -66,6 +87,22 @@ def test_an_example_says_what_it_promises(script, tmp_path):
     done = run(script, *directory)
     assert done.returncode == 0, done.stderr
     assert [line for line in done.stdout.splitlines() if " [" not in line] == SAYS[script]
+
+
+@pytest.mark.parametrize(
+    "script", [pytest.param(each, marks=pytest.mark.spark if "spark" in each else ()) for each in LESSONS]
+)
+def test_a_lesson_shows_what_it_speaks_of(script, tmp_path):
+    if "spark" in script:
+        pytest.importorskip("pyspark")
+        pytest.importorskip("plotly")
+    done = run(script, str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    at = 0
+    for line in LESSONS[script]:
+        found = re.compile(line, re.MULTILINE).search(done.stdout, at)
+        assert found, f"{line} is not in {done.stdout[at:]}"
+        at = found.end()
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +121,7 @@ def test_an_example_with_a_server_says_what_it_promises(script, server):
 
 def test_every_example_is_tested():
     scripts = {name for name in os.listdir(os.path.join(ROOT, "examples")) if name.endswith(".py")}
-    assert scripts == set(SAYS) | set(AT_A_SERVER) | TESTED_WITH_ITS_WORKER | MAKES_ITS_OWN_ENVIRONMENT
+    assert scripts == set(SAYS) | set(LESSONS) | set(AT_A_SERVER) | TESTED_WITH_ITS_WORKER | MAKES_ITS_OWN_ENVIRONMENT
 
 
 def test_the_event_log_of_the_demo_is_what_its_note_says():
