@@ -32,6 +32,7 @@ PRINTS = {
 WITH_SPARK = {
     "README.md: Traces and replay, python 2": r"\|queue:jobs\|     3\|",
     "docs/replay.md: Questions of your own, python 1": r"\|actor\|flag\|count\|",
+    "docs/replay.md: Lifecycles, python 1": r"jobs *\|3 +\|.*(\n.*)*audit-a *\|\d+ +\|\[",
     "docs/replay.md: The data source, python 1": r"^\s*[1-9]\d* \d+ \['t', 'ev'\] 0$",
     "docs/replay.md: The data source, python 2": "",
     "docs/replay.md: Traces of RabbitMQ, python 1": r"audit-a\|",
