@@ -31,7 +31,7 @@ ROOT = Path(__file__).resolve().parents[2]
 QUESTIONS = """
 import json, sys
 from pyspark.sql import functions as sf
-from warrenmq.replay import read, register
+from warrenmq.replay import lifecycles, read, register
 from warrenmq.replay.spark_session import spark_session
 
 with spark_session(master=sys.argv[2], short=True, memory="512m", partitions=2) as spark:
@@ -40,6 +40,7 @@ with spark_session(master=sys.argv[2], short=True, memory="512m", partitions=2) 
     answer = {
         "rows": rows.count(),
         "published": rows.where("ev = 'PUBLISH'").count(),
+        "lives": lifecycles(rows).where("whole and not recovered").count(),
         "damage": spark.read.format("warrenmq-trace").option("report", "damage").load(sys.argv[1]).count(),
         "client": type(spark).__module__,
         "version": spark.version,
@@ -145,7 +146,10 @@ def ask(environment, *arguments, timeout=300):
 def expected(trace):
     result = engine.replay(trace)
     figures = result.figures
-    return {"rows": figures["events"], "published": figures["events_of"]["PUBLISH"], "damage": 0, "streamed": figures["events"]}
+    return {
+        "rows": figures["events"], "published": figures["events_of"]["PUBLISH"], "lives": figures["messages"], "damage": 0,
+        "streamed": figures["events"],
+    }  # fmt: skip
 
 
 def test_two_workers_of_a_cluster_read_and_check_a_trace(environment, cluster, trace, tmp_path):

@@ -109,7 +109,10 @@ def test_a_real_run_with_a_killed_queue_and_large_batches(spark, tmp_path, monke
             jobs.get(5).ack()
         jobs.get(5).reject(requeue=True)
         jobs.publish(b"before").result(10)
-        broker.runtime.kill(broker.runtime.whereis(queue_name("jobs")))
+        killed = broker.runtime.whereis(queue_name("jobs"))
+        broker.runtime.kill(killed)
+        while not broker.runtime.is_registered(queue_name("jobs")) or broker.runtime.whereis(queue_name("jobs")) is killed:
+            broker.runtime.event().wait(0.01)
         jobs.publish(b"after").result(10)
         jobs.get(5)
     found = lifecycles(read(spark, tmp_path / "trace")).collect()
