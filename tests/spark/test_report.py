@@ -13,6 +13,7 @@ from tests.support.trace_union import side_by_side, write_directory
 from warrenmq.cli import main
 from warrenmq.errors import CallerError
 from warrenmq.replay import replay, report, write_report
+from warrenmq.replay.figures import plots
 from warrenmq.replay.plots import short_time
 from warrenmq.replay.summary import summary_lines
 
@@ -70,8 +71,20 @@ def test_violations_stand_before_everything_else(page):
 
 def test_every_plot_has_something_to_show(page):
     plots = page.plots()
-    assert len(plots) == 11
+    assert len(plots) >= 11
     assert all(trace["x"] and trace["y"] for plot in plots for trace in plot["data"])
+
+
+def test_what_the_collectors_gave_back_is_marked_where_the_files_are(clean_trace):
+    replayed = replay(clean_trace, engine="python")
+    picture = replayed.picture
+    events = replayed.result.figures["events_of"]
+    assert (len(picture.combines), len(picture.cuts)) == (events["GC_DONE"], events["TRUNCATE"])
+    disk = next(plot for plot in plots(picture) if plot.title == "Disk use of the stores")
+    marks = {trace["name"]: trace for trace in disk.data if trace.get("mode") == "markers"}
+    assert [len(marks[name]["x"]) for name in ("combine", "compaction")] == [len(picture.combines), len(picture.cuts)]
+    assert f"{len(picture.combines)} combines gave back" in disk.note
+    assert f"{len(picture.cuts)} compactions gave back" in disk.note
 
 
 def test_who_waited_is_on_the_page_and_on_the_terminal(tmp_path):

@@ -221,26 +221,38 @@ def _disk(picture: Picture) -> Plot | None:
                     line={"dash": "dot"},
                 )
             )
-    marks = _gc_marks(picture)
     return Plot(
         "Disk use of the stores",
-        f"Between the lines lies garbage. {len(picture.combines):,} combines gave back "
-        f"{sum(run.reclaimed for run in picture.combines) / 1e6:,.1f} MB{' (marked below)' if marks else ''}.",
-        data + marks,
+        f"Between the lines lies garbage. {_collected(picture)}",
+        data + _gc_marks(picture),
         axes("seconds", "MB", hovermode="x unified", shapes=run_edges(picture)),
     )
 
 
+def _collected(picture: Picture) -> str:
+    parts = [
+        f"{len(found):,} {what}{'' if len(found) == 1 else 's'} gave back {sum(each.reclaimed for each in found) / 1e6:,.1f} MB"
+        for what, found in (("combine", picture.combines), ("compaction", picture.cuts))
+        if found
+    ]
+    return f"{' and '.join(parts)} (marked below)." if parts else "No file was combined or compacted."
+
+
 def _gc_marks(picture: Picture) -> list[dict[str, Any]]:
-    if not picture.combines:
-        return []
-    return [{
-        "type": "scatter", "mode": "markers", "name": "combine", "x": [run.start for run in picture.combines],
-        "y": [0] * len(picture.combines), "marker": {"color": RED, "symbol": "triangle-up", "size": 9},
-        "text": [f"{run.destination} + {run.source}: {run.reclaimed / 1e6:.2f} MB in {run.seconds * 1000:.1f} ms"
-                 for run in picture.combines],
-        "hovertemplate": "%{text}",
-    }]  # fmt: skip
+    combines = [
+        (run.start, f"{run.destination} + {run.source}: {run.reclaimed / 1e6:.2f} MB in {run.seconds * 1000:.1f} ms")
+        for run in picture.combines
+    ]
+    cuts = [(cut.at, f"{cut.file}: {cut.reclaimed / 1e6:.2f} MB") for cut in picture.cuts]
+    return [
+        {
+            "type": "scatter", "mode": "markers", "name": name, "x": [at for at, _ in marks], "y": [0] * len(marks),
+            "marker": {"color": colour, "symbol": "triangle-up", "size": 9}, "text": [text for _, text in marks],
+            "hovertemplate": "%{text}",
+        }
+        for name, colour, marks in (("combine", RED, combines), ("compaction", ROSE, cuts))
+        if marks
+    ]  # fmt: skip
 
 
 def _files(picture: Picture) -> Plot | None:

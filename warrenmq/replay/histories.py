@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from warrenmq.replay.levels import SLICE_NS
 from warrenmq.replay.measures import Measures, Row
-from warrenmq.replay.picture import Combine, FileBar, Life, Picture, Restart
+from warrenmq.replay.picture import Combine, Cut, FileBar, Life, Picture, Restart
 from warrenmq.replay.series import Axis, decisions, delays, depth, flows, flushes
 from warrenmq.replay.waiting import courses, held_up, mailboxes
 from warrenmq.trace.catalog import Catalog, Run
@@ -36,7 +36,7 @@ def draw(measures: Measures, catalog: Catalog) -> Picture:
     held_up(picture, found, catalog, axis)
     disk(picture, measures, rare, runs, axis)
     files(picture, rare, runs)
-    combines(picture, rare, axis)
+    collections(picture, rare, axis)
     lives(picture, measures, rare, runs, axis)
     return picture
 
@@ -112,7 +112,8 @@ def files(picture: Picture, rare: Sequence[Row], runs: Sequence[Run]) -> None:
     picture.files = [bar for store in sorted(bars) for _, bar in sorted(bars[store].items())]
 
 
-def combines(picture: Picture, rare: Iterable[Row], axis: Axis) -> None:
+def collections(picture: Picture, rare: Iterable[Row], axis: Axis) -> None:
+    """What the collectors gave back, and when."""
     started: dict[tuple[int, int, int], Row] = {}
     for row in rare:
         job = (row.run, row.actor, row.a)
@@ -121,6 +122,8 @@ def combines(picture: Picture, rare: Iterable[Row], axis: Axis) -> None:
         elif row.event == Ev.GC_DONE:
             start = axis.second(row.run, started.pop(job, row).t)
             picture.combines.append(Combine(start, axis.second(row.run, row.t) - start, row.a, row.b, row.c))
+        elif row.event == Ev.TRUNCATE:
+            picture.cuts.append(Cut(axis.second(row.run, row.t), row.a, row.c))
 
 
 def lives(picture: Picture, measures: Measures, rare: Sequence[Row], runs: Sequence[Run], axis: Axis) -> None:

@@ -44,6 +44,14 @@ class Combine(NamedTuple):
     reclaimed: int
 
 
+class Cut(NamedTuple):
+    """A file that had been compacted in place was cut."""
+
+    at: float
+    file: int
+    reclaimed: int
+
+
 class Mailbox(NamedTuple):
     """What was put in the mailbox of one actor, and how long it lay there; of senders that are traced."""
 
@@ -116,6 +124,7 @@ class Picture:
     held: list[Held] = field(default_factory=list)
     files: list[FileBar] = field(default_factory=list)
     combines: list[Combine] = field(default_factory=list)
+    cuts: list[Cut] = field(default_factory=list)
     lives: list[Life] = field(default_factory=list)
     restarts: list[Restart] = field(default_factory=list)
     runs: list[tuple[float, float]] = field(default_factory=list)
