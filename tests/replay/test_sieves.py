@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("numpy")
 
 from tests.support.trace_model import consistent_trace
-from tests.support.trace_mutations import mutated, mutations
+from tests.support.trace_mutations import jumbled, mutated, mutations
 from tests.support.trace_plants import PLANTS
 from tests.support.trace_union import every_plant, side_by_side, with_a_gap
 from tests.support.trace_writer import write_trace
@@ -59,3 +59,10 @@ def test_they_agree_on_mutations(monkeypatch, number, mutation):
         runs = mutated(mutation, seed, STEPS)
         if runs is not None:
             agree(runs)
+
+
+@pytest.mark.parametrize("seed", range(0, 120, 4))
+def test_they_agree_on_what_no_broker_would_ever_write(monkeypatch, seed):
+    for each in range(seed, seed + 4):
+        monkeypatch.setattr(columns, "UNIT_ROWS", (1, 10, 40, 1 << 17)[each % 4])
+        agree(jumbled(each), piece=(3, 16, 64)[each % 3])

@@ -24,6 +24,7 @@ from tests.support.trace_writer import (
     PEER,
     PSEQ,
     SEQ,
+    WHO,
     A,
     Actor,
     B,
@@ -111,3 +112,37 @@ def _renumber(run: RunRows, actor: Actor, new: dict[int, int]) -> None:
         for row in other.rows:
             if event(row) in _RECEIVES and (row[PEER] or other.id) == actor.id and row[PSEQ]:
                 row[PSEQ] = new.get(row[PSEQ], row[PSEQ])
+
+
+def jumbled(seed: int) -> list[RunRows]:
+    """A consistent trace with up to a dozen wrongs of any kind: no broker would ever write it."""
+    rng = random.Random(seed)
+    runs = consistent_trace(rng.randrange(50), rng.choice((10, 30, 60)))
+    for _ in range(rng.choice((1, 2, 3, 6, 12))):
+        run = rng.choice(runs)
+        actor = rng.choice([each for each in run.actors if each.rows])
+        at = rng.randrange(len(actor.rows))
+        row, other = actor.rows[at], rng.choice(rng.choice([each for each in run.actors if each.rows]).rows)
+        what = rng.choice(("number", "column", "flag", "event", "place"))
+        if what == "number":
+            column = rng.randrange(MSG, WHO)
+            row[column] = max(0, row[column] + rng.choice((-2, -1, 1, 2)))
+        elif what == "column":
+            column = rng.randrange(MSG, WHO)
+            row[column] = other[column]
+        elif what == "flag":
+            set_flag(row, rng.randrange(8))
+        elif what == "event":
+            _say(row, other)
+        else:
+            later = actor.rows[min(at + rng.randrange(1, 4), len(actor.rows) - 1)]
+            before = list(row)
+            _say(row, later)
+            _say(later, before)
+    return runs
+
+
+def _say(row: Row, other: Row) -> None:
+    """Have a row say what another one says, in its own place of its own actor."""
+    row[MSG:WHO] = other[MSG:WHO]
+    row[WHO] = row[WHO] & ~0xFFFF | other[WHO] & 0xFFFF

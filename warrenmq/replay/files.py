@@ -50,6 +50,12 @@ def other_files(row: Row) -> tuple[int, ...]:
     return ()
 
 
+def store_of_collector(run: Run, actor: int) -> int:
+    """The store that a collector works for: it started it; 0 = nobody said."""
+    entry = run.actors.get(actor)
+    return entry.parent if entry is not None else 0
+
+
 class Files(Machine):
     """See the module."""
 
@@ -57,39 +63,25 @@ class Files(Machine):
     events: ClassVar[frozenset[int]] = OF_ONE | OF_SEVERAL | {Ev.READ}
 
     def summarise(self, piece: Chunk, rows: list[Row]) -> Iterator[tuple[Key, array[int]]]:
-        found: dict[int, list[int]] = {}
-        read: dict[tuple[int, int], list[int]] = {}
+        found: dict[tuple[int, int], list[int]] = {}
         actor = piece.actor
-        collects = False
+        collector_of = store_of_collector(self.runs[piece.run], actor)
         for row in rows:
             t, seq, msg, peer, pseq, a, b, c, who = row
             word = who & 0xFFFF
             if word >> 8 == _READ:
                 if word == _READ_DIRECTLY and peer:
-                    read.setdefault((peer, a), []).extend((t, seq, actor, word << 1, msg, pseq, b, c))
+                    found.setdefault((peer, a), []).extend((t, seq, actor, word << 1, msg, pseq, b, c))
                 continue
-            if word >> 8 in OF_ONE:
-                files: tuple[int, ...] = (a,)
-            else:
-                files = other_files(row)
-            for place, file in enumerate(files):
-                entries = found.get(file)
+            store = collector_of if word >> 8 in COLLECTORS else actor
+            for place, file in enumerate((a,) if word >> 8 in OF_ONE else other_files(row)):
+                entries = found.get((store, file))
                 if entries is None:
-                    entries = found[file] = []
+                    entries = found[store, file] = []
                 entries += (t, seq, actor, word << 1 | (not place), msg, pseq, b, c)
-            collects = collects or word >> 8 in COLLECTORS
-        for (store, file), entries in read.items():
-            yield (piece.run, store, file), array("q", entries)
-        store = self._store(piece) if collects else piece.actor
-        if not store:
-            return  # whose collector it is was not said
-        for file, entries in found.items():
-            yield (piece.run, store, file), array("q", entries)
-
-    def _store(self, piece: Chunk) -> int:
-        """The store that a collector works for: it started it."""
-        entry = self.runs[piece.run].actors.get(piece.actor)
-        return entry.parent if entry is not None else 0
+        for (store, file), entries in found.items():
+            if store:  # else nobody said whose collector it is
+                yield (piece.run, store, file), array("q", entries)
 
     def start(self, key: Key) -> array[int]:  # noqa: ARG002
         return array("q")

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from warrenmq.replay.files import store_of_collector
 from warrenmq.replay.machines import Finding, Key, Machine, Outcome
 from warrenmq.replay.world import World
 from warrenmq.trace.catalog import Chunk
@@ -51,21 +52,20 @@ class Garbage(Machine):
     events: ClassVar[frozenset[int]] = frozenset(_ACTIVITY | {Ev.FILE_STATE})
 
     def summarise(self, piece: Chunk, rows: list[Row]) -> Iterator[tuple[Key, tuple[int, States]]]:
-        last, collects = 0, False
-        states: States = []
+        found: dict[int, tuple[int, States]] = {}
+        collector_of = store_of_collector(self.runs[piece.run], piece.actor)
         for row in rows:
             event = row[8] >> 8 & 0xFF
+            store = collector_of if event in COLLECTOR else piece.actor
+            last, states = found.get(store, (0, []))
             if event == STATE:
                 states.append((row[1], row[0], row[6], row[7]))
             else:
                 last = max(last, row[0])
-                collects = collects or event in COLLECTOR
-        actor = piece.actor
-        if collects:
-            entry = self.runs[piece.run].actors.get(actor)
-            actor = entry.parent if entry is not None else 0
-        if actor:
-            yield (piece.run, actor), (last, states)
+            found[store] = last, states
+        for store, its in found.items():
+            if store:
+                yield (piece.run, store), its
 
     def start(self, key: Key) -> Store:  # noqa: ARG002
         return Store()

@@ -54,6 +54,7 @@ _IGNORE, _NEW, _MORE, _LESS, _LATER = (
     int(Decision.DEFER),
 )
 
+_DECISIONS = {int(each): each.name for each in Decision}
 _UNDONE = (_IGNORE,)
 _DONE_WRITES, _DONE_REMOVES = (_NEW, _MORE), (_LESS, _LATER)
 
@@ -115,7 +116,7 @@ class Store:
             self.ignored.append((what, msg, client, seq, t))
         else:
             counter = seen if row else "no"
-            text = f"a {what} that met {counter} flying counter was {Decision(flag).name}"
+            text = f"a {what} that met {counter} flying counter was {_DECISIONS.get(flag, flag)}"
             self.problems.append(("S2", text, msg, seq, t))
 
     def _wrong_count(self, msg: int, said: int, seq: int, t: int) -> None:

@@ -41,7 +41,7 @@ from warrenmq.replay.sieves.sifting import Place, SecondLook, Sifter, sieves_and
 from warrenmq.replay.spark_source import Batches, Look, Pieces, look, map_pieces
 from warrenmq.replay.verdict import judge
 from warrenmq.replay.world import Landmarks, World
-from warrenmq.trace.catalog import Catalog, Run
+from warrenmq.trace.catalog import Catalog, Chunk, Run
 from warrenmq.trace.index import Row, rows_of
 
 Job = Callable[[Pieces], Callable[[Batches], Iterator[pa.RecordBatch]]]
@@ -122,9 +122,10 @@ class Summarise:
 class LookAgain:
     """Job of `map_pieces`: what the machines say of the keys that no sieve could prove fine."""
 
-    def __init__(self, workers: Sequence[Machine], suspects: Sequence[Place], unpack: Pieces) -> None:
+    def __init__(self, workers: Sequence[Machine], suspects: Sequence[Place], files: Sequence[str], unpack: Pieces) -> None:
         self._workers = workers
         self._suspects = suspects
+        self._numbers = {name: number for number, name in enumerate(sorted(files))}
         self._unpack = unpack
 
     def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
@@ -134,7 +135,13 @@ class LookAgain:
         look = SecondLook(self._workers, self._suspects)
         for unit in units_of(self._unpack(batches), join=False):
             for nth, (machine, key, piece, summary) in enumerate(look.summarise(unit)):
-                yield Summarised(machine, pack_key(key), *piece.order, nth, pickle.dumps(summary))
+                yield Summarised(machine, pack_key(key), *self._order(piece), nth, pickle.dumps(summary))
+
+    def _order(self, piece: Chunk) -> tuple[int, int, int]:
+        """That of engine.py, so that the same row is called the second where there are two; rows of no file have their own."""
+        if piece.file not in self._numbers:
+            return piece.order
+        return piece.run, int(piece.offset < 0), self._numbers[piece.file] << 40 | max(piece.offset, 0)
 
 
 class Conclude:
@@ -214,7 +221,7 @@ def conclude(catalog: Catalog, over_pieces: Callable[[Job, str], DataFrame]) -> 
             looked = _collect(told)
             found.add(looked)
             if looked.suspects:
-                again = over_pieces(partial(LookAgain, workers, looked.suspects), SUMMARIES_DDL)
+                again = over_pieces(partial(LookAgain, workers, looked.suspects, catalog.files), SUMMARIES_DDL)
                 facts = [_of(each, looked.suspects) for each in kept[:-1]]
                 kept.append(_stage([again, *facts], [each for each in machines if each.stage == stage], world).persist(StorageLevel.DISK_ONLY))
                 found.add(_collect(kept[-1]))

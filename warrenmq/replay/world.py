@@ -104,7 +104,7 @@ class Landmarks:
             case Ev.ACTOR_STOP:
                 self.stopped = row
             case Ev.QUEUE_RECOVERED | Ev.STORE_RECOVERED:
-                self.recovered = row
+                self.recovered = self.recovered or row
             case Ev.QUEUE_CLOSED | Ev.STORE_CLOSED:
                 self.closed = row
             case Ev.RUN_END:

@@ -13,7 +13,7 @@ import numpy as np
 from warrenmq.replay import fifo, files, garbage
 from warrenmq.replay.garbage import States
 from warrenmq.replay.machines import Key, Summary
-from warrenmq.replay.sieves.columns import Bools, Ints, Places, Rows, groups
+from warrenmq.replay.sieves.columns import Bools, Ints, Places, Rows
 from warrenmq.trace.catalog import Chunk, Run
 from warrenmq.trace.events import DIRECT, PRIORITY_SHIFT, Ev
 
@@ -64,65 +64,43 @@ def fold_files(runs: Sequence[Run], piece: Chunk, rows: Rows) -> Iterator[tuple[
     """What Files.summarise makes of rows of its events."""
     word = rows.who & 0xFFFF
     event = word >> 8
-    reads = np.flatnonzero((word == int(Ev.READ) << 8 | DIRECT) & (rows.peer != 0))
-    for store, where in _by(rows.peer[reads]):
-        yield from _of_each_file(piece.run, store, rows, reads[where], rows.a, 0)
-    store = _store(runs, piece) if np.isin(event, list(files.COLLECTORS)).any() else piece.actor
-    if not store:
-        return
+    collects = np.isin(event, list(files.COLLECTORS))
+    store = np.where(collects, files.store_of_collector(runs[piece.run], piece.actor), piece.actor)
     last_went = (word == files.REMOVED) | (event == Ev.REF_DROPPED)
-    revived = word == files.REVIVED
-    of_one = np.isin(event, list(files.OF_ONE))
+    of_record = (last_went & (rows.b == 0)) | ((word == files.REVIVED) & (rows.b == 1))
     of_two = np.isin(event, list(files.OF_TWO))
-    of_record = (last_went & (rows.b == 0)) | (revived & (rows.b == 1))
-    first = np.flatnonzero(of_one | of_two | of_record)
+    read = (word == int(Ev.READ) << 8 | DIRECT) & (rows.peer != 0)
+    of_one = np.isin(event, list(files.OF_ONE))
+    first = np.flatnonzero(of_record | of_two | of_one | read)
     second = np.flatnonzero(of_two & (rows.a != rows.b))
-    yield from _of_each_file(piece.run, store, rows, first, np.where(of_record, rows.pseq, rows.a), 1, second, rows.b)
+    table = np.concatenate((_table(rows, first, np.where(read[first], 0, 1)), _table(rows, second, np.zeros(len(second), np.int64))))
+    whose = np.concatenate((np.where(read, rows.peer, store)[first], store[second]))
+    file = np.concatenate((np.where(of_record, rows.pseq, rows.a)[first], rows.b[second]))
+    order = np.lexsort((table[:, 1], file, whose))
+    table, whose, file = table[order], whose[order], file[order]
+    starts = np.flatnonzero(np.concatenate(([True], (whose[1:] != whose[:-1]) | (file[1:] != file[:-1])))[: len(whose)])
+    for at, end in zip(starts.tolist(), np.append(starts, len(whose))[1:].tolist(), strict=True):
+        if whose[at]:
+            yield (piece.run, int(whose[at]), int(file[at])), array("q", table[at:end].tobytes())
 
 
-def _of_each_file(run: int, store: int, rows: Rows, first: Places, file: Ints, mark: int,
-                  second: Places | None = None, other: Ints | None = None) -> Iterator[tuple[Key, Summary]]:  # fmt: skip
-    tables = [_table(rows, first, mark)]
-    whose = [file[first]]
-    if second is not None and other is not None:
-        tables.append(_table(rows, second, 0))
-        whose.append(other[second])
-    table, number = np.concatenate(tables), np.concatenate(whose)
-    for each, where in _by(number):
-        # of two entries of one row each file gets one, so the order of rows is all that matters
-        its = table[where]
-        yield (run, store, each), array("q", its[np.argsort(its[:, 1], kind="stable")].tobytes())
-
-
-def _table(rows: Rows, places: Places, mark: int) -> Ints:
+def _table(rows: Rows, places: Places, mark: Ints) -> Ints:
     chosen = rows.at(places)
     word = (chosen.who & 0xFFFF) << 1 | mark
     return np.stack((chosen.t, chosen.seq, chosen.who >> 16, word, chosen.msg, chosen.pseq, chosen.b, chosen.c), axis=1)
 
 
-def _by(numbers: Ints) -> Iterator[tuple[int, Places]]:
-    """Each number, and the places where it stands."""
-    order = np.argsort(numbers, kind="stable")
-    for number, where in groups(numbers[order]):
-        yield number, order[where]
-
-
-
 def fold_garbage(runs: Sequence[Run], piece: Chunk, rows: Rows) -> Iterator[tuple[Key, tuple[int, States]]]:
     """What Garbage.summarise makes of rows of its events."""
     event = rows.event
-    acts = rows.t[event != Ev.FILE_STATE]
-    told = rows.where(event == Ev.FILE_STATE)
-    states = list(zip(told.seq.tolist(), told.t.tolist(), told.b.tolist(), told.c.tolist(), strict=True))
-    actor = _store(runs, piece) if np.isin(event, list(garbage.COLLECTOR)).any() else piece.actor
-    if actor:
-        yield (piece.run, actor), (int(acts.max()) if len(acts) else 0, states)
-
-
-def _store(runs: Sequence[Run], piece: Chunk) -> int:
-    """The store that a collector works for; 0 = nobody said."""
-    entry = runs[piece.run].actors.get(piece.actor)
-    return entry.parent if entry is not None else 0
+    collects = np.isin(event, list(garbage.COLLECTOR))
+    collector_of = files.store_of_collector(runs[piece.run], piece.actor)
+    for store, its in ((piece.actor, rows.where(~collects)), (collector_of, rows.where(collects))):
+        if store and len(its):
+            acts = its.t[its.event != Ev.FILE_STATE]
+            told = its.where(its.event == Ev.FILE_STATE)
+            states = list(zip(told.seq.tolist(), told.t.tolist(), told.b.tolist(), told.c.tolist(), strict=True))
+            yield (piece.run, store), (int(acts.max()) if len(acts) else 0, states)
 
 
 FOLDS: dict[str, Callable[[Sequence[Run], Chunk, Rows], Iterator[tuple[Key, Summary]]]] = {

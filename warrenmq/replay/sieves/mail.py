@@ -65,7 +65,8 @@ class MailSieve(Sieve):
     def concerned(self, rows: Rows, keys: Collection[Key], run: int) -> Bools:
         found = np.zeros(len(rows), np.bool_)
         sends = rows.event == Ev.SEND
-        sender = np.where(sends | (rows.peer == 0), rows.actor, rows.peer)
+        mine = sends | ((rows.peer == 0) & (rows.event != Ev.PUBLISH))
+        sender = np.where(mine, rows.actor, rows.peer)
         first = np.where(sends, rows.seq, rows.pseq)
         last = first + np.where(rows.event == Ev.PUBLISH, np.maximum(rows.c, 1), 1) - 1
         buckets: dict[int, list[int]] = {}

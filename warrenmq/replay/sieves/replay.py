@@ -32,7 +32,7 @@ class Found:
 def replay_sifted(trace: Trace) -> Result:
     """What `replay_trace` gives, sooner."""
     catalog = trace.catalog
-    pieces = in_file_order(catalog.chunks)
+    pieces = sorted(catalog.chunks, key=file_order)
     if catalog.overlaps or not _rises(pieces):
         return replay_trace(trace)
     workers = {each.name: each for each in sieves_and_machines(catalog.runs)}
@@ -57,9 +57,9 @@ def replay_sifted(trace: Trace) -> Result:
     return told
 
 
-def in_file_order(chunks: Sequence[Chunk]) -> list[Chunk]:
-    """Pieces that stand close together in a file are close in time; rows of a slab come last, they are the latest."""
-    return sorted(chunks, key=lambda each: (each.run, each.offset < 0, each.file, each.offset))
+def file_order(piece: Chunk) -> tuple[int, bool, str, int]:
+    """Sorts pieces as they stand in files, which is about the order of time; rows of a slab come last, they are the latest."""
+    return piece.run, piece.offset < 0, piece.file, piece.offset
 
 
 def _rises(pieces: Sequence[Chunk]) -> bool:
@@ -96,9 +96,10 @@ def _look_again(
     states: dict[Place, State] = {}
     if suspects:
         look = SecondLook(list(workers.values()), suspects)
-        for unit in units_of(((piece, trace.columns(piece)) for piece in pieces), join=False):
-            for name, key, _, summary in look.summarise(unit):
-                _absorb(machines[name], states, (name, key), summary)
+        units = units_of(((piece, trace.columns(piece)) for piece in pieces), join=False)
+        told = [each for unit in units for each in look.summarise(unit)]
+        for name, key, _, summary in sorted(told, key=lambda each: file_order(each[2])):
+            _absorb(machines[name], states, (name, key), summary)
     for name, key, fact in found.facts:
         if (name, key) in suspects:
             _absorb(machines[name], states, (name, key), fact)
