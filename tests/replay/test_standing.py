@@ -44,6 +44,10 @@ RECOVERED = (80, 7, 0, 0, 0, 0, 0, 0, 0)
         (finding("C2", ONE, TWO, t=FOREVER), world(one=100, two=80, recovered=RECOVERED), False),
         (finding("C2", ONE, TWO, t=FOREVER), world(one=FOREVER, two=79, recovered=RECOVERED), False),
         (finding("C2", ONE, TWO, t=FOREVER), world(one=FOREVER, two=FOREVER), False),
+        # E1: has every actor of the name ended, of those that wrote anything?
+        (finding("E1", ONE, (0, 9), t=FOREVER), world(one=FOREVER), True),
+        (finding("E1", ONE, TWO, t=FOREVER), world(one=FOREVER), False),
+        (finding("E1", ONE), world(), True),
         # S2: will the client turn out to have been leaving?
         (finding("S2", ONE), world(), True),
         (finding("S2", ONE, TWO), world(last_work=90), False),

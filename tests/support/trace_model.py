@@ -17,6 +17,9 @@ from warrenmq.trace.events import (
     CLEAN,
     CONFIRM_DURABLE,
     CONFIRM_TRANSIENT,
+    CREDIT_GAVE_UP,
+    CREDIT_GRANTED,
+    CREDIT_PEER_DOWN,
     DEAD_LETTERED,
     DEFER_REMOVE,
     DIRECT,
@@ -73,6 +76,8 @@ class Queue:
     unacked: set[int] = field(default_factory=set)
     kept: dict[int, Kept] = field(default_factory=dict)
     acks_to_sync: list[int] = field(default_factory=list)
+    held_up: bool = False
+    """It has no credit towards the store."""
 
 
 @dataclass
@@ -106,6 +111,8 @@ class Model:
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
+        self.waits = random.Random(f"waits {seed}")
+        """Decides who waits: whoever does is none of the others' business."""
         self.t = 1000
         self.runs: list[RunRows] = []
         self.queues = [Queue("queue/a"), Queue("queue/b")]
@@ -122,8 +129,11 @@ class Model:
         return actor
 
     def emit(self, actor: Actor | None, what: int, flag: int = 0, **columns: int) -> int:
-        assert actor is not None
         self.t += self.rng.randrange(1, 50)
+        return self.row(actor, what, flag, **columns)
+
+    def row(self, actor: Actor | None, what: int, flag: int = 0, **columns: int) -> int:
+        assert actor is not None
         get = columns.get
         actor.last += 1
         row = [
@@ -151,7 +161,7 @@ class Model:
         self.begin(self.sup)
         self.start_store()
         for queue in self.queues:
-            self.start_queue(queue)
+            self.start_queue(queue, clean=boot > 1 and self.runs[-2].closed)
         for _ in range(steps):
             self.step()
         if kill:
@@ -161,6 +171,7 @@ class Model:
 
     def step(self) -> None:
         queue = self.rng.choice(self.queues)
+        self.hold_up(queue)
         choices = (
             (self.publish, 6), (self.deliver, 6), (self.ack, 5), (self.requeue, 1), (self.drop, 1),
             (self.sync_queue, 3), (self.crash_queue, 1 if self.restarts < 2 else 0),
@@ -179,9 +190,32 @@ class Model:
             self.delete_empty()
             self.read(queue)
 
+    def wait(self, actor: Actor | None, what: int, flag: int = 0, peer: int = 0) -> None:
+        """A row about waiting."""
+        self.t += self.waits.randrange(1, 50)
+        self.row(actor, what, flag, peer=peer)
+
+    def hold_up(self, queue: Queue) -> None:
+        """The application waits for a queue or for an alarm, a queue for the store, and both go on."""
+        assert queue.actor is not None
+        assert self.store.actor is not None
+        if self.waits.random() < 0.1:
+            self.wait(self.client, Ev.CREDIT_BLOCKED, peer=queue.actor.id)
+            self.wait(self.client, Ev.CREDIT_UNBLOCKED, self.waits.choice((CREDIT_GRANTED, CREDIT_GAVE_UP)), queue.actor.id)
+        if self.waits.random() < 0.1:
+            self.wait(self.client, Ev.ALARM_BLOCKED)
+            self.wait(self.client, Ev.ALARM_UNBLOCKED)
+        if self.waits.random() < 0.2:
+            queue.held_up = not queue.held_up
+            if queue.held_up:
+                self.wait(queue.actor, Ev.CREDIT_BLOCKED, peer=self.store.actor.id)
+            else:
+                self.wait(queue.actor, Ev.CREDIT_UNBLOCKED, CREDIT_GRANTED, self.store.actor.id)
+
     # queues
 
     def start_queue(self, queue: Queue, *, clean: bool = False) -> None:
+        queue.held_up = False
         queue.actor = self.actor(queue.name, "QueueProcess", self.sup)
         self.emit(self.sup, Ev.CHILD_START, peer=queue.actor.id)
         for seq in list(queue.kept):
@@ -343,7 +377,9 @@ class Model:
         while self.store.mail:
             self.handle_mail()
         self.sync_store(Trigger.TIMER)
+        self.wait(self.client, Ev.CREDIT_BLOCKED, peer=queue.actor.id)
         self.emit(queue.actor, Ev.ACTOR_STOP, Reason.CRASH)
+        self.wait(self.client, Ev.CREDIT_UNBLOCKED, CREDIT_PEER_DOWN, queue.actor.id)
         self.emit(self.sup, Ev.CHILD_EXIT, Reason.CRASH, peer=queue.actor.id)
         self.emit(self.sup, Ev.RESTART, peer=queue.actor.id, a=self.restarts, b=2, c=300_000)
         self.start_queue(queue)

@@ -242,6 +242,16 @@ def an_acked_message_that_comes_back(runs: list[RunRows]) -> bool:
     return False
 
 
+@plant("C3")
+def a_confirm_that_is_never_given(runs: list[RunRows]) -> bool:
+    for _, queue in queues(runs):
+        if queue.find(Ev.QUEUE_CLOSED):
+            for row in queue.find(Ev.CONFIRM, flag=CONFIRM_DURABLE):
+                become(row, Ev.QI_WRITE)
+                return True
+    return False
+
+
 @plant("Q1")
 def a_delivery_out_of_order(runs: list[RunRows]) -> bool:
     for _, queue in queues(runs):
@@ -384,7 +394,7 @@ def a_file_deleted_with_live_records(runs: list[RunRows]) -> bool:
     spread(runs)
     for run, store in stores(runs):
         for row in store.find(Ev.FILE_STATE):
-            if row[B] and row[SEQ] == len(store.rows) - 2:
+            if row[B] and row[SEQ] == len(store.rows) - 3:
                 insert(run, store, row[SEQ], Ev.FILE_DELETE, a=row[A], b=row[C])
                 return True
     return False
@@ -398,6 +408,29 @@ def an_append_to_a_locked_file(runs: list[RunRows]) -> bool:
             insert(run, store, row[SEQ], Ev.UNLOCK, a=row[A])
             insert(run, store, row[SEQ] - 1, Ev.LOCK, a=row[A])
             return True
+    return False
+
+
+@plant("S4")
+def a_current_file_that_is_locked(runs: list[RunRows]) -> bool:
+    spread(runs)
+    for run, store in stores(runs):
+        for row in store.find(Ev.ROLL):
+            insert(run, store, row[SEQ], Ev.UNLOCK, a=row[A])
+            insert(run, store, row[SEQ], Ev.LOCK, a=row[A])
+            return True
+    return False
+
+
+@plant("S4", "E1")
+def a_current_file_that_is_deleted(runs: list[RunRows]) -> bool:
+    """It was just opened: no record is lost."""
+    spread(runs)
+    for run, store in stores(runs):
+        for one, two in pairwise(store.rows):
+            if event(one) == Ev.ROLL and event(two) != Ev.APPEND:
+                insert(run, store, one[SEQ], Ev.FILE_DELETE, a=one[A])
+                return True
     return False
 
 
@@ -611,6 +644,82 @@ def a_file_that_is_larger_than_its_records(runs: list[RunRows]) -> bool:
         for row in store.find(Ev.STORE_CLOSED):
             store.rows[row[SEQ] - 2][C] += 1
             return True
+    return False
+
+
+@plant("E1")
+def a_queue_that_begins_again_with_other_ids(runs: list[RunRows]) -> bool:
+    for run, queue in queues(runs):
+        if run is runs[-1]:
+            for row in queue.find(Ev.QUEUE_RECOVERED):
+                row[B] -= 1
+                return True
+    return False
+
+
+@plant("E1")
+def a_queue_that_has_more_messages_after_a_clean_stop(runs: list[RunRows]) -> bool:
+    """It drops what it had not got."""
+    for run, queue in queues(runs):
+        if run is runs[-1]:
+            for row in queue.find(Ev.QUEUE_RECOVERED):
+                row[C] += 100
+                return True
+    return False
+
+
+@plant("E1")
+def a_store_that_has_lost_a_file_while_nobody_was_there(runs: list[RunRows]) -> bool:
+    for run, store in stores(runs):
+        if run is runs[-1]:
+            for row in store.find(Ev.STORE_RECOVERED):
+                row[B] -= 1
+                return True
+    return False
+
+
+@plant("W1")
+def a_thread_that_sends_while_it_waits(runs: list[RunRows]) -> bool:
+    """The end of its wait comes one row too late."""
+    for run in runs:
+        for client in run.of("client"):
+            for one, two in pairwise(client.rows):
+                if event(one) == Ev.CREDIT_UNBLOCKED and event(two) == Ev.SEND and two[MSG] and one[PEER] == two[PEER]:
+                    exchange(one, two)
+                    for queue in run.of("QueueProcess"):
+                        for row in queue.rows:
+                            if row[PEER] == client.id and row[PSEQ] == two[SEQ]:
+                                row[PSEQ] = one[SEQ]
+                    return True
+    return False
+
+
+@plant("W1")
+def a_queue_that_waits_twice(runs: list[RunRows]) -> bool:
+    for _, queue in queues(runs):
+        for row in queue.find(Ev.CREDIT_UNBLOCKED):
+            if len(queue.find(Ev.CREDIT_BLOCKED)) > 1:
+                become(row, Ev.CREDIT_BLOCKED)
+                return True
+    return False
+
+
+@plant("W1")
+def a_queue_that_goes_on_and_had_not_waited(runs: list[RunRows]) -> bool:
+    for _, queue in queues(runs):
+        for row in queue.find(Ev.CREDIT_UNBLOCKED):
+            become(queue.rows[queue.find(Ev.CREDIT_BLOCKED)[0][SEQ] - 1], Ev.QI_WRITE)
+            return bool(row)
+    return False
+
+
+@plant("W1")
+def a_thread_that_goes_on_after_no_alarm(runs: list[RunRows]) -> bool:
+    for run in runs:
+        for client in run.of("client"):
+            for row in client.find(Ev.ALARM_BLOCKED):
+                become(row, Ev.UNDELIVERED)
+                return True
     return False
 
 

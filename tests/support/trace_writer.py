@@ -137,8 +137,8 @@ def insert(
         later[SEQ] += 1
     for other in run.actors:
         for receive in other.rows:
-            is_receive = event(receive) in {Ev.RECV, Ev.PUBLISH, Ev.ACK} and receive[PSEQ]
-            if is_receive and receive[PEER] == actor.id and receive[PSEQ] > at:
+            is_receive = event(receive) in {Ev.RECV, Ev.PUBLISH, Ev.ACK, Ev.UNDELIVERED} and receive[PSEQ]
+            if is_receive and (receive[PEER] or other.id) == actor.id and receive[PSEQ] > at:
                 receive[PSEQ] += 1
     actor.rows.insert(at, row)
     actor.last += 1

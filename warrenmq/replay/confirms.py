@@ -1,4 +1,4 @@
-"""Machine of confirms (C1, the queue's side): PUBLISH, then the sync that covers it, then CONFIRM.
+"""Machine of confirms (C1, the queue's side, and C3): PUBLISH, then the sync that covers it, then CONFIRM.
 
 Key: (run, queue actor).  In the queue's own order of rows:
 
@@ -12,7 +12,11 @@ any other order     durable                                             C1
 not persistent      transient                                           fine
 persistent          transient                                           C1
 not published       any                                                 C1
+embedded            none before QUEUE_CLOSED                            C3
+in the store        none before QUEUE_CLOSED, though ON_DISK came       C3
 ==================  ==================================================  ========
+
+A stop does not wait for the store's sync: of a body that no store reported the publisher hears by the end of the process.
 
 Sequence ids rise, so "synced" is one number: everything published below it was; in a queue with priorities those of one
 priority do, which have a window each.  A piece folds into the window that
@@ -44,7 +48,7 @@ from warrenmq.trace.events import (
 )
 from warrenmq.trace.index import Row
 
-_PUBLISH, _CONFIRM, _ON_DISK = int(Ev.PUBLISH), int(Ev.CONFIRM), int(Ev.ON_DISK)
+_PUBLISH, _CONFIRM, _ON_DISK, _QI_SYNC = int(Ev.PUBLISH), int(Ev.CONFIRM), int(Ev.ON_DISK), int(Ev.QI_SYNC)
 
 Block = list[int]
 """[lo, hi, message of lo, flags of PUBLISH]; an answered block has lo == hi."""
@@ -173,6 +177,13 @@ class Window:
                 self.problems.append((f"confirmed {id_} before the index was synced", id_, seq, t))
             msg += 1
 
+    def owed(self) -> Iterator[int]:
+        """Sequence ids that want a confirm, and lack nothing but that, if the index has been synced."""
+        for lo, hi, msg, flags in self.blocks[self.head :]:
+            for id_ in range(lo, hi):
+                if not flags & IN_STORE or self.on_disk.get(msg + id_ - lo):
+                    yield id_
+
     def extend(self, later: Window) -> None:
         """Fold the window of the next piece in."""
         for confirm, synced_before, said in later.early:
@@ -252,7 +263,7 @@ class Confirms(Machine):
     """See the module."""
 
     name: ClassVar[str] = "confirms"
-    events: ClassVar[frozenset[int]] = frozenset({Ev.PUBLISH, Ev.QI_SYNC, Ev.ON_DISK, Ev.CONFIRM})
+    events: ClassVar[frozenset[int]] = frozenset({Ev.PUBLISH, Ev.QI_SYNC, Ev.ON_DISK, Ev.CONFIRM, Ev.QUEUE_CLOSED})
 
     def summarise(self, piece: Chunk, rows: list[Row]) -> Iterator[tuple[Key, Windows]]:
         windows = Windows()
@@ -264,7 +275,7 @@ class Confirms(Machine):
                 windows.hear(msg, who & 0xFF)
             elif event == _CONFIRM:
                 windows.of(lo).confirm(lo, lo + n, msg, who & 0xFF, seq, t)
-            else:
+            elif event == _QI_SYNC:
                 windows.sync()
         yield (piece.run, piece.actor), windows
 
@@ -277,10 +288,18 @@ class Confirms(Machine):
     def finish(self, key: Key, state: Windows, world: World) -> Outcome:
         who = int(key[0]), int(key[1])
         subject = f"queue {world.name(who)}"
-        return Outcome(
+        windows = state.windows.values()
+        outcome = Outcome(
             [
                 Finding("C1", subject, text, ((*who, seq),), t, (who,), (id_,))
-                for window in state.windows.values()
+                for window in windows
                 for text, id_, seq, t in window.problems
             ]
         )
+        closed = world.landmark(who).closed
+        owed = [] if closed is None else [id_ for window in windows for id_ in window.owed()]
+        if closed is not None and owed:
+            t, seq, *_ = closed
+            text = f"it stopped and owed {len(owed)} confirms, from {min(owed)} on"
+            outcome.findings.append(Finding("C3", subject, text, ((*who, seq),), t, (who,), (min(owed),)))
+        return outcome

@@ -10,19 +10,26 @@ The machines that know a part tell it as figures, whose key begins with "state".
 rows make it; a queue that was deleted, or a store that was started again, has no end of its own.
 
 After their recovery queues and stores have said how many messages they found (QUEUE_RECOVERED, STORE_RECOVERED), and
-after a clean stop a queue (QUEUE_CLOSED) and a persistent store (STORE_CLOSED) have said the same themselves: E1.
+after a clean stop a queue (QUEUE_CLOSED) and a persistent store (STORE_CLOSED) have said the same themselves: E1.  So is that a clean stop and the clean
+recovery after it say the same:
+
+    queue    next_seq_id       equal
+             messages          those that came back and those that were dropped are no more: what is transient, and in memory
+                               only, goes without a word
+    store    messages, files   equal
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from typing import Any
 
 from warrenmq.replay.machines import STATE, FigureKey, Finding
 from warrenmq.replay.world import Who, World
 from warrenmq.trace.catalog import FOREVER
-from warrenmq.trace.events import Ev, Reason
+from warrenmq.trace.events import CLEAN, Ev, Reason
 
 Counts = dict[Who, Counter[FigureKey]]
 
@@ -99,8 +106,35 @@ def store_state(who: Who, counts: Counts) -> dict[str, Any]:
 
 
 def disagreements(world: World, figures: Mapping[FigureKey, int]) -> Iterator[Finding]:
-    """E1: what queues and stores said of themselves when they stopped, against what their rows add up to."""
-    counts = counts_of(figures)
+    """E1: what queues and stores said of themselves, against what their rows add up to, and what they had said before."""
+    yield from _untrue(world, counts_of(figures))
+    for name in sorted({world.name(who) for who, mark in world.landmarks.items() if mark.closed is not None}):
+        for before, after in pairwise(world.incarnations(name)):
+            yield from _changed_while_down(world, before, after)
+
+
+def _changed_while_down(world: World, before: Who, after: Who) -> Iterator[Finding]:
+    """Between a clean stop and the clean recovery after it."""
+    stop, start = world.landmark(before).closed, world.landmark(after).recovered
+    if stop is None or start is None or start[8] & 0xFF != CLEAN:
+        return
+    if is_queue(world, after):
+        messages, next_seq_id, dropped = start[5:8]
+        broken = {
+            f"messages: {messages} and {dropped} dropped": (messages + dropped > stop[5], stop[5]),
+            f"next sequence id: {next_seq_id}": (next_seq_id != stop[6], stop[6]),
+        }
+    else:
+        broken = {f"messages: {start[5]}": (start[5] != stop[5], stop[5]), f"files: {start[6]}": (start[6] != stop[7], stop[7])}
+    name = world.name(after)
+    for said, (is_wrong, before_it) in broken.items():
+        if is_wrong:
+            evidence = ((*before, stop[1]), (*after, start[1]))
+            text = f"{said}, it said when it was recovered; {before_it} when it had stopped"
+            yield Finding("E1", name, text, evidence, FOREVER, world.namesakes(name, after[0]))
+
+
+def _untrue(world: World, counts: Counts) -> Iterator[Finding]:
     for who, mark in sorted(world.landmarks.items()):
         if mark.recovered is not None:
             told, recovered = mark.recovered[5], counts.get(who, Counter())["recovered",]

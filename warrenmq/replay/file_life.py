@@ -16,6 +16,7 @@ GC_DONE, and what was moved is not what was valid at GC_START          S3
 COMPACT_DONE, and its moves are not what it copied                     S5
 APPEND or FILE_WRITE while locked, GC_MOVE or COMPACT_MOVE while not   S4
 LOCK while locked, UNLOCK while not                                    S4
+LOCK or FILE_DELETE of the current file                                S4
 APPEND not at the end, GC_MOVE not where the last one ended            S5
 COMPACT_MOVE before the end of the last one, or onto its own old place S5
 ROLL below the limit, APPEND beyond it or after the ROLL               S6
@@ -66,6 +67,8 @@ class File:
     cut: int = -1
     """What the last compaction made of the file."""
     locked: bool = False
+    opened: bool = False
+    """By this incarnation."""
     appended: bool = False
     """By this incarnation: a file that was full when it was recovered is left after the first record."""
     left: bool = False
@@ -124,12 +127,15 @@ class File:
             case Ev.GC_DONE:
                 return self._combined(first=first)
             case Ev.FILE_DELETE:
-                self.gone = True
-                if self.valid:
-                    return [("S3", f"deleted with {len(self.live)} live records of {self.valid} bytes")]
+                return self._delete()
             case Ev.FILE_STATE:
                 return self._state(b, c)
         return []
+
+    @property
+    def current(self) -> bool:
+        """Known to be the one that records are appended to: nobody tells which one it is after recovery."""
+        return (self.opened or self.appended) and not self.left
 
     def _append(self, msg: int, offset: int, size: int) -> Broken:
         broken: Broken = []
@@ -154,7 +160,21 @@ class File:
 
     def _lock(self, *, locked: bool) -> Broken:
         was, self.locked = self.locked, locked
-        return [("S4", f"it was {'locked' if locked else 'unlocked'}, and was already")] if was is locked else []
+        broken: Broken = []
+        if was is locked:
+            broken.append(("S4", f"it was {'locked' if locked else 'unlocked'}, and was already"))
+        if locked and self.current:
+            broken.append(("S4", "the current file was locked"))
+        return broken
+
+    def _delete(self) -> Broken:
+        broken: Broken = []
+        if self.current:
+            broken.append(("S4", "the current file was deleted"))
+        if self.valid:
+            broken.append(("S3", f"deleted with {len(self.live)} live records of {self.valid} bytes"))
+        self.gone = True
+        return broken
 
     def _add(self, msg: int, size: int) -> None:
         self.valid += size - self.live.get(msg, 0)
@@ -185,6 +205,7 @@ class File:
 
     def _begin(self, why: int) -> Broken:
         self.end = self.written = self.safe = 0
+        self.opened = True
         self.large = why == ROLL_FOR_LARGE
         return []
 

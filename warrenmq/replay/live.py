@@ -44,7 +44,7 @@ class Words(Protocol):
 
 
 _OF_RUNS = frozenset(
-    {"chain", "mail", "supervisor", "names", "confirms", "fifo", "synced", "on_disk", "files", "garbage"}
+    {"chain", "mail", "supervisor", "names", "confirms", "fifo", "synced", "on_disk", "files", "garbage", "waits"}
 )
 """Machines whose keys begin with the number of a run."""
 
@@ -267,7 +267,7 @@ class Live:
                         state = self._state(self._machines[to], fact_key)
                         self._machines[to].absorb(state, fact)
                         self.store.save(to, fact_key, state)
-        findings += [found for found in disagreements(world, figures) if found.rows[0][0] == number]
+        findings += [found for found in disagreements(world, figures) if found.rows[-1][0] == number]
         return findings
 
     def _save(

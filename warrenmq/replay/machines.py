@@ -28,7 +28,7 @@ several actors sorts by t when it finishes, or keeps a state in which their orde
     mail         run, sender, seq >> 12 of the SEND      T2 T4
     supervisor   run, actor                              R1
     names        run, name of the actor                  R2
-    confirms     run, queue actor                        C1 (index side); chunks fold into a window of open messages
+    confirms     run, queue actor                        C1 (index side), C3; chunks fold into a window of open messages
     fifo         run, queue actor                        Q1 Q2 (order); chunks fold into runs of sequence ids
     expiry       queue name, sequence id >> 12           Q3
     ledger       queue name, sequence id >> 12           Q1 (states), C2, Q3 (no time to live), E1 (queues)
@@ -37,6 +37,7 @@ several actors sorts by t when it finishes, or keeps a state in which their orde
     references   msg >> 12                               S1 S2 (stage 2: takes the ledger's facts), E1 (stores)
     files        run, store actor, file                  S3 S4 S5 S6 S7 S8, E1 (files)
     garbage      run, store actor                        S9
+    waits        run, actor                              W1
 
 E1 is decided where all figures are (end_state.py): what queues and stores said of themselves against the sums of the parts.
 

@@ -20,6 +20,7 @@ from warrenmq.replay.machines import Machine
 from warrenmq.replay.mail import Mail
 from warrenmq.replay.on_disk import OnDisk, Synced
 from warrenmq.replay.references import References
+from warrenmq.replay.waits import Waits
 from warrenmq.trace.catalog import Run
 
 
@@ -47,6 +48,8 @@ RULES: dict[str, Rule] = {
         Rule("C2", "nothing confirmed is lost", "A confirmed persistent message is acked, dropped, recovered by the "
              "next incarnation of its queue, or still there; what was acked and synced does not come back.",
              "CQ 10.1 (8, 10, 13)", ("ledger",)),
+        Rule("C3", "every confirm is given", "When a queue stops cleanly, every publish that wants a confirm has it, but for bodies of "
+             "which no store has told.", "MS I20; CQ 10.1 (12, 25)", ("confirms",)),
         Rule("Q1", "first in, first out", "Sequence ids rise; a delivery takes the smallest ready one, of the highest priority; a "
              "message is acked or requeued only while it is unacked, and is flagged redelivered if, and only if, it was "
              "delivered before.",
@@ -62,7 +65,8 @@ RULES: dict[str, Rule] = {
         Rule("S3", "valid_total_size", "A file's valid_total_size is the sum of its live records, and a combine moves "
              "just these.", "MS I1, 8.4", ("files",)),
         Rule("S4", "locked files", "A file is locked once at a time; nothing is written to a locked one but by the "
-             "collector, and the collector writes to no other.", "MS 6.4, 8, I15, I24", ("files",)),
+             "collector, and the collector writes to no other. The file that is appended to is neither locked nor deleted.",
+             "MS 6.4, 8, I6, I15, I24", ("files",)),
         Rule("S5", "contiguous offsets", "A record begins where the one before it in its file ended, and a compaction "
              "copies as many bytes as it says.", "MS 6.1, 8.7, I7, I19", ("files",)),
         Rule("S6", "roll at the limit", "A file is opened before it is written, and left once, when it has reached the "
@@ -74,12 +78,16 @@ RULES: dict[str, Rule] = {
         Rule("S9", "no garbage is left", "A store in which nothing happened for a minute before its clean end is not mostly "
              "garbage.", "MS 8.1, 8.6; 15.2 (38)", ("garbage",)),
         Rule("E1", "state as it was told", "After recovery and at a clean stop a queue has as many messages, a store as many "
-             "messages, references and files, and each file the size, that the rows add up to.",
-             "CQ 9; MS 4.4, 13.1", ("ledger", "references", "files")),
+             "messages, references and files, and each file the size, that the rows add up to; and a recovery from a clean stop finds what "
+             "the stop had left: no more messages and the same next sequence id in a queue, as many messages and files in a store.",
+             "CQ 9, 10.1 (22); MS 4.4, 9.1, 13.1", ("ledger", "references", "files")),
         Rule("R1", "restarts within intensity", "A supervisor restarts no more often than its intensity allows, and "
              "gives up only when it is exceeded.", "MS 13.3", ("supervisor",)),
         Rule("R2", "the dead are silent", "An incarnation writes no row after its successor has started.", "MS 13.2",
              ("names",)),
+        Rule("W1", "who waits stands still", "An actor that waits for a peer's credit, or for the alarms to clear, says so once before "
+             "it goes on, and goes on only when it has waited; a thread that waits for a queue's credit sends it nothing.",
+             "CQ 6.3, 10.1 (30); MS 11, I27", ("waits",)),
     )
 }  # fmt: skip
 
@@ -90,6 +98,6 @@ def all_machines(runs: Sequence[Run]) -> list[Machine]:
         machine(runs)
         for machine in (
             Chain, Mail, Supervisor, Names, Confirms, Fifo, Expiry, Ledger, Synced, OnDisk, References, Files,
-            Garbage,
+            Garbage, Waits,
         )
     ]  # fmt: skip

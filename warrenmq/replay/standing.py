@@ -1,7 +1,7 @@
 """Which findings stand while the trace is still being written.
 
 At the end of a trace a finding stands when every row that could have changed it is there (verdict.py).  So it does here:
-`known_until` is then the time up to which everything was read.  Four rules look beyond the time of their finding:
+`known_until` is then the time up to which everything was read.  Some rules look beyond the time of their finding:
 
     rule   what else it looks at                              it stands when, besides
     C2     whole earlier incarnations of the queue            all of them have ended, and the one that recovered is known up to
@@ -9,7 +9,8 @@ At the end of a trace a finding stands when every row that could have changed it
     S2     was the queue that the store ignored about to      the queue went on to work, or has ended
            stop?
     S8     was the reader killed while it read?               the reader has ended
-    S1 E1  how queues and stores ended                        the run has ended (they are asked for only then)
+    S1 E1  how queues and stores ended                        the run has ended (they are asked for only then); for E1 between two
+                                                              lives, so have all actors of the name
 
 A finding that does not stand yet is looked at again with the next rows: nothing is called lost that is in flight.
 """
@@ -25,6 +26,8 @@ def stands(finding: Finding, world: World) -> bool:
     """See the module."""
     if finding.rule == "C2":
         return _recovered_wrongly(finding, world)
+    if finding.rule == "E1" and finding.t == FOREVER:
+        return all(_has_ended(who, world) for who in finding.needs)
     if not all(world.known_until(who) >= finding.t for who in finding.needs):
         return False
     if finding.rule == "S2" and len(finding.needs) > 1:

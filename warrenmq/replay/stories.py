@@ -5,6 +5,7 @@ A chain goes from causes to the evidence, at most LONGEST rows.  What each rule'
     T1 T2 T4     the rows themselves; a SEND with everything that says it received it
     C1           SEND, PUBLISH, QI_SYNC, and of a body in the store STORE_WRITE, APPEND, FILE_SYNC, STORE_CONFIRM, ON_DISK,
                  then the CONFIRM: what of these is not there, or comes too late, is named as missing
+    C3           SEND, PUBLISH, what the store did with a body, and the CONFIRM that is missing; then the stop
     C2           the message's life in its queue, the end of the one incarnation and what the other one recovered
     Q1 Q2        the life of the message, and what made the other one ready that should have gone first
     Q3           PUBLISH, EXPIRY, DROP
@@ -12,6 +13,7 @@ A chain goes from causes to the evidence, at most LONGEST rows.  What each rule'
     S3 to S8     the last rows that decided the state of the file
     S9           what last happened in the store
     E1           the recovery, or the last rows that decided the size of the file
+    W1           the wait before, or that there was none
     R1 R2        the restarts before; the end of the one incarnation and the start of the next
 
 Edges that are followed: from a receive to its SEND (peer, pseq), from a row to those of the same sequence id, message or
@@ -153,6 +155,12 @@ def _confirm_of_queue(story: Story, id_: int) -> Chain:
     return [*chain, *_links(placed for placed in rows if _event(placed) == Ev.CONFIRM)]
 
 
+def _owed(story: Story) -> Chain:
+    """As of a confirm, up to the one that never came."""
+    id_ = story.finding.about[0]
+    return [*_confirm_of_queue(story, id_), Link(story.run, None, f"CONFIRM of {id_}: nothing was missing for it")]
+
+
 def _in_store(story: Story, msg: int, client: int, why: str) -> Chain:
     """What a store did with a client's message, and the sync that covers it; `why` says what is wrong without one."""
     rows = [placed for placed in story.known.rows(OfMessage(msg)) if story.is_before(placed) and placed[0] == story.run]
@@ -290,8 +298,17 @@ def _incarnations(story: Story) -> Chain:
     return _links(placed for placed in seen if placed is not None)
 
 
+def _waited(story: Story) -> Chain:
+    """The wait that was over, if the actor went on a second time."""
+    if len(story.evidence) > 1:
+        return []
+    begins = Ev.CREDIT_BLOCKED if story.event == Ev.CREDIT_UNBLOCKED else Ev.ALARM_BLOCKED
+    seen = [story.near(event, story.last[0], after=False) for event in (begins, Ev(story.event))]
+    return [*_links(placed for placed in seen if placed is not None), Link(story.run, None, f"{begins.name}: no wait had begun")]
+
+
 STORIES: dict[str, Callable[[Story], Chain]] = {
-    "T1": _nothing, "T2": _mail, "T4": _mail, "C1": _confirmed, "C2": _survived, "Q1": _in_queue, "Q2": _in_queue,
+    "T1": _nothing, "T2": _mail, "T4": _mail, "C1": _confirmed, "C2": _survived, "C3": _owed, "Q1": _in_queue, "Q2": _in_queue,
     "Q3": _expired, "S1": _counted, "S2": _counted, **dict.fromkeys(_DECIDES, _file), "S9": _quiet, "E1": _ended, "R1": _restarts,
-    "R2": _incarnations,
+    "R2": _incarnations, "W1": _waited,
 }  # fmt: skip

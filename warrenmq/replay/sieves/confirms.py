@@ -1,4 +1,4 @@
-"""Sieve of confirms (confirms.py, the queue's side of C1): a PUBLISH that wants a confirm, and what must lie between the two.
+"""Sieve of confirms (confirms.py, the queue's side of C1, and C3): a PUBLISH that wants a confirm, and what must lie between.
 
 By the numbers of a queue's rows, where `p < x < c` means that there is an x between PUBLISH and CONFIRM:
 
@@ -106,7 +106,16 @@ class ConfirmsSieve(Sieve):
         left = _match(Open(published, confirmed, on_disk, np.sort(syncs), answered, spans))
         if left is None or len(left.confirmed) or np.isin(published[:, 1], answered).any():
             return None
+        who = int(key[0]), int(key[1])
+        if len(left.published) and world.landmark(who).closed is not None and np.any(_owed(left)):
+            return None
         return Outcome()
+
+
+def _owed(left: Open) -> Bools:
+    """Which open publishes lack nothing but their confirm."""
+    found: Bools = (left.published[:, 2] & IN_STORE == 0) | np.isin(left.published[:, 1], left.on_disk[:, 0])
+    return found
 
 
 def _rise(spans: Ints) -> bool:

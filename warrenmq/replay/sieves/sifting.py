@@ -18,8 +18,11 @@ from warrenmq.replay.sieves.mail import MailSieve
 from warrenmq.replay.sieves.on_disk import OnDiskSieve
 from warrenmq.replay.sieves.references import ReferencesSieve
 from warrenmq.replay.sieves.sieve import Sieve
+from warrenmq.replay.sieves.waits import WaitsSieve
 from warrenmq.replay.world import Landmarks
 from warrenmq.trace.catalog import Chunk, Run
+
+_SIEVES = (MailSieve, ConfirmsSieve, LedgerSieve, OnDiskSieve, ReferencesSieve, WaitsSieve)
 
 Place = tuple[str, Key]
 """A machine, and one of its keys."""
@@ -29,7 +32,7 @@ Told = tuple[str, Key, Chunk, Summary]
 
 def sieves_and_machines(runs: Sequence[Run]) -> list[Machine]:
     """all_machines, the busy ones replaced by their sieves."""
-    sieves = {each.name: each for each in (MailSieve, ConfirmsSieve, LedgerSieve, OnDiskSieve, ReferencesSieve)}
+    sieves = {each.name: each for each in _SIEVES}
     return [sieves[each.name](runs) if each.name in sieves else each for each in all_machines(runs)]
 
 
