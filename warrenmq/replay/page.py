@@ -40,9 +40,9 @@ p { margin: 0; }
 .verdict.ok { background: var(--ok-back); color: var(--ok); }
 .verdict.violated { background: var(--bad-back); color: var(--bad); }
 .verdict.indeterminate { background: var(--open-back); color: var(--open); }
-.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(118px, 1fr)); gap: 12px; }
-.tile { padding: 12px 16px; }
-.tile b { display: block; font-size: 22px; font-weight: 650; font-variant-numeric: tabular-nums; }
+.tiles { display: flex; flex-wrap: wrap; gap: 12px; }
+.tile { padding: 12px 14px; flex: 1 1 100px; }
+.tile b { display: block; white-space: nowrap; font-size: 20px; font-weight: 650; font-variant-numeric: tabular-nums; }
 .tile span { color: var(--soft); font-size: 13px; }
 .plots { display: grid; grid-template-columns: repeat(2, minmax(0, 1fr)); gap: 14px; }
 .plots .wide { grid-column: 1 / -1; }
