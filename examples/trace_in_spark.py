@@ -22,6 +22,7 @@ import warrenmq
 from warrenmq.actors.vhost import queue_name
 from warrenmq.replay import check, lifecycles, read, replay, write_report
 from warrenmq.replay.spark_session import spark_session
+from warrenmq.replay.summary import print_summary
 
 logging.disable(logging.CRITICAL)  # the crash below is on purpose
 directory = Path(sys.argv[1] if len(sys.argv) > 1 else tempfile.mkdtemp())
@@ -123,9 +124,9 @@ rows.where("ev = 'STORE_WRITE'").groupBy("flag").count().show()
 print("violations:", check(rows).count())
 opened.close()
 
-# %% The same as a page, and the table of `warrenmq replay`
+# %% The table of `warrenmq replay`, and a page with plots
 # One process is faster than Spark for a trace of this size.
 result = replay(directory / "trace", engine="python")
+print_summary(result)
 write_report(result, directory / "report.html")
-print("verdict:", result.verdict)
-print("report:", directory / "report.html")
+print("page:", directory / "report.html")

@@ -67,7 +67,8 @@ LESSONS = {
         r"^acked before the crash, and there again: \d+; confirmed and lost: 0$",
         r"\|pictures\| +2000\|",
         r"^violations: 0$",
-        r"^verdict: ok$",
+        r"^queue:pictures +2,000 ",
+        r"^verdict ok: ",
     ],
 }
 """Lines that are somewhere in the output, in this order, as regular expressions."""
