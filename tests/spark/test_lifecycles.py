@@ -132,10 +132,10 @@ def holes(runs, rng):
     runs = copy.deepcopy(runs)
     for run in runs:
         for actor in run.of("QueueProcess"):
-            size = rng.randrange(1, 12)
             # what the files of a killed run lack at their end, nobody can see
-            at = rng.choice([0, rng.randrange(len(actor.rows)), len(actor.rows) - size if run.closed else 0])
-            del actor.rows[max(at, 0) : max(at, 0) + size]
+            end = len(actor.rows) if run.closed else len(actor.rows) - 1
+            at = rng.choice([0, rng.randrange(end), max(end - 5, 0)])
+            del actor.rows[at : min(at + rng.randrange(1, 12), end)]
     return runs
 
 
