@@ -242,6 +242,21 @@ def an_acked_message_that_comes_back(runs: list[RunRows]) -> bool:
     return False
 
 
+@plant("C2", "E1")
+def a_transient_message_that_comes_back(runs: list[RunRows]) -> bool:
+    spread(runs)
+    for name in ("queue/a", "queue/b"):
+        for before, after in pairwise(lives(runs, name)):
+            for publish in before.find(Ev.PUBLISH):
+                gone = {row[A] for row in before.rows if event(row) in {Ev.ACK, Ev.DROP}}
+                if not publish[WHO] & PERSISTENT and publish[A] not in gone:
+                    run = next(run for run, queue in queues(runs) if queue is after)
+                    insert(run, after, 1, Ev.RECOVERED, a=publish[A], b=1)
+                    insert(run, after, 2, Ev.DROP, DROP_PURGED, a=publish[A], b=1)
+                    return True
+    return False
+
+
 @plant("C3")
 def a_confirm_that_is_never_given(runs: list[RunRows]) -> bool:
     for _, queue in queues(runs):

@@ -9,6 +9,7 @@ at the end of the earlier             recovered      verdict
 ====================================  =============  ========
 confirmed, persistent, not gone       no             C2: lost
 gone before its last QI_SYNC or stop  yes            C2: came back
+transient                             yes            C2: came back
 anything else                         either         fine
 ====================================  =============  ========
 
@@ -61,6 +62,7 @@ _HELD = _bits(lambda state: state in {READY, UNACKED})
 _KNOWN = _bits(lambda state: state != NONE)
 _OWED = _bits(lambda mark: mark & (CONFIRMED | DURABLE) == CONFIRMED | DURABLE)
 _RECOVERED = _bits(lambda mark: mark & RECOVERED != 0)
+_TRANSIENT = _bits(lambda mark: mark & (RECOVERED | DURABLE) == 0)
 _NOTHING = bytes(SIZE)
 
 
@@ -143,13 +145,14 @@ class Ledger(Machine):
         name: str, incarnations: list[Who], state: Lives, world: World, outcome: Outcome
     ) -> None:
         """C2, from each incarnation to the next."""
-        owed = settled = _NOTHING
+        owed = settled = transient = _NOTHING
         for number, who in enumerate(incarnations):
             life = state.lives.get(who) or Life()
             recovered = _set(life.marks, _RECOVERED)
             for text, ids in (
                 ("confirmed, and not recovered", _minus(owed, recovered)),
                 ("acked or dropped, synced, and recovered again", _and(settled, recovered)),
+                ("transient, and recovered", _minus(_and(transient, recovered), settled)),
             ):
                 if (first := ids.find(1)) >= 0:
                     said = f"{ids.count(1)} messages from {state.base + first} on were {text}"
@@ -162,7 +165,9 @@ class Ledger(Machine):
             if number + 1 == len(incarnations):
                 return
             owed = _and(_set(life.states, _HELD), _or(_set(life.marks, _OWED), _and(owed, recovered)))
-            settled = _or(_minus(settled, _set(life.states, _KNOWN)), _settled(life, world.landmark(who)))
+            known = _set(life.states, _KNOWN)
+            settled = _or(_minus(settled, known), _settled(life, world.landmark(who)))
+            transient = _or(_minus(transient, known), _and(known, _set(life.marks, _TRANSIENT)))
 
     @staticmethod
     def _tell_holdings(incarnations: list[Who], state: Lives, world: World, outcome: Outcome) -> None:
