@@ -23,7 +23,7 @@ def test_each_period_adds_the_same(tmp_path):
     one, two, three = figures
     for queue, told in one.items():
         assert told["published"] < two[queue]["published"]
-        for what in told:
+        for what in (name for name, n in told.items() if isinstance(n, int)):
             assert three[queue][what] - two[queue][what] == two[queue][what] - told[what]
 
 

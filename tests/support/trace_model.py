@@ -206,11 +206,17 @@ class Model:
             self.wait(self.client, Ev.ALARM_BLOCKED)
             self.wait(self.client, Ev.ALARM_UNBLOCKED)
         if self.waits.random() < 0.2:
-            queue.held_up = not queue.held_up
             if queue.held_up:
-                self.wait(queue.actor, Ev.CREDIT_BLOCKED, peer=self.store.actor.id)
+                self.let_go(queue)
             else:
-                self.wait(queue.actor, Ev.CREDIT_UNBLOCKED, CREDIT_GRANTED, self.store.actor.id)
+                queue.held_up = True
+                self.wait(queue.actor, Ev.CREDIT_BLOCKED, peer=self.store.actor.id)
+
+    def let_go(self, queue: Queue) -> None:
+        """The store grants credit again."""
+        assert self.store.actor is not None
+        queue.held_up = False
+        self.wait(queue.actor, Ev.CREDIT_UNBLOCKED, CREDIT_GRANTED, self.store.actor.id)
 
     # queues
 

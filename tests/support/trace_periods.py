@@ -74,6 +74,8 @@ class Periodic(Model):
         self.delete_empty()
         for queue in self.queues:
             queue.kept.clear()
+            if queue.held_up:
+                self.let_go(queue)
         self.store.refs.clear()
         self.store.owners.clear()
 
