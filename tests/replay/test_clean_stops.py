@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+import warrenmq
+from tests.support.simulated import BOTH_PROFILES, SimulatedHost
 from tests.support.trace_model import consistent_trace
 from tests.support.trace_plants import a_queue_that_begins_again_with_other_ids
 from tests.support.trace_writer import A, Actor, B, C, RunRows, become, event, flag, set_flag, write_trace
 from warrenmq.replay.engine import replay_memory
 from warrenmq.trace.events import CLEAN, DIRTY, IN_STORE, Ev
+from warrenmq.trace.reader import open_memory
 
 
 def texts(runs: list[RunRows], rule: str) -> list[str]:
@@ -89,3 +92,33 @@ def test_with_a_run_missing_in_between_nothing_can_be_said():
     result = replay_memory(write_trace(runs))
     assert [finding for finding in result.violations if finding.rule == "E1"] == []
     assert any("had stopped" in finding.text for finding in result.indeterminate)
+
+
+@pytest.mark.parametrize("settings", BOTH_PROFILES.values(), ids=BOTH_PROFILES)
+def test_queues_that_stop_because_their_store_is_dead_owe_only_what_it_has_not_told(settings):
+    host = SimulatedHost(7, settings)
+    with host.open() as broker:
+        queue = broker.declare_queue("q")
+        unsafe = queue.publish_many([b"small", b"m" * 3_000, b"m" * 3_000, b"small"])
+        host.sim.kill(host.sim.whereis("msg_store_persistent"))
+        with pytest.raises(warrenmq.Nacked):
+            unsafe.result(10)
+    host.check_trace()
+    rows = of_queue(host)
+    first_life = rows[: rows.index(Ev.QUEUE_CLOSED)]
+    assert Ev.PUBLISH in first_life
+    assert Ev.CONFIRM not in first_life
+    host.close()
+
+
+def of_queue(host: SimulatedHost) -> list[int]:
+    """The events of queue processes, one life after the other."""
+    trace = open_memory(host.sink.files())
+    pieces = sorted(trace.catalog.chunks, key=lambda piece: piece.order)
+    runs = trace.catalog.runs
+    return [
+        row[8] >> 8 & 0xFF
+        for piece in pieces
+        if runs[piece.run].actor_name(piece.actor) == "queue:q"
+        for row in trace.rows(piece)
+    ]

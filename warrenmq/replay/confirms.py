@@ -16,7 +16,8 @@ embedded            none before QUEUE_CLOSED                            C3
 in the store        none before QUEUE_CLOSED, though ON_DISK came       C3
 ==================  ==================================================  ========
 
-A stop does not wait for the store's sync: of a body that no store reported the publisher hears by the end of the process.
+A stop does not wait for the store's sync: of a body that no store reported, and of those that were published together with it, the
+publisher hears by the end of the process.
 
 Sequence ids rise, so "synced" is one number: everything published below it was; in a queue with priorities those of one
 priority do, which have a window each.  A piece folds into the window that
@@ -29,6 +30,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import ClassVar
 
 from warrenmq.replay.machines import Finding, Key, Machine, Outcome
@@ -49,6 +51,9 @@ from warrenmq.trace.events import (
 from warrenmq.trace.index import Row
 
 _PUBLISH, _CONFIRM, _ON_DISK, _QI_SYNC = int(Ev.PUBLISH), int(Ev.CONFIRM), int(Ev.ON_DISK), int(Ev.QI_SYNC)
+
+_CONTINUES = 1 << 8
+"""Beside the flags of a PUBLISH that is no receive: some bodies of the publish before it lie elsewhere, and these are the rest."""
 
 Block = list[int]
 """[lo, hi, message of lo, flags of PUBLISH]; an answered block has lo == hi."""
@@ -178,11 +183,21 @@ class Window:
             msg += 1
 
     def owed(self) -> Iterator[int]:
-        """Sequence ids that want a confirm, and lack nothing but that, if the index has been synced."""
-        for lo, hi, msg, flags in self.blocks[self.head :]:
-            for id_ in range(lo, hi):
-                if not flags & IN_STORE or self.on_disk.get(msg + id_ - lo):
-                    yield id_
+        """Sequence ids that want a confirm, and lack nothing but that, if the index has been synced.
+
+        What was published together is confirmed together, when all its bodies are safe.
+        """
+        together: list[Block] = []
+        for block in [*self.blocks[self.head :], [0, 0, 0, 0]]:
+            if not block[3] & _CONTINUES:
+                if all(map(self._is_safe, together)):
+                    yield from chain.from_iterable(range(lo, hi) for lo, hi, _, _ in together)
+                together = []
+            together.append(block)
+
+    def _is_safe(self, block: Block) -> bool:
+        lo, hi, msg, flags = block
+        return not flags & IN_STORE or all(map(self.on_disk.get, range(msg, msg + hi - lo)))
 
     def extend(self, later: Window) -> None:
         """Fold the window of the next piece in."""
@@ -267,10 +282,10 @@ class Confirms(Machine):
 
     def summarise(self, piece: Chunk, rows: list[Row]) -> Iterator[tuple[Key, Windows]]:
         windows = Windows()
-        for t, seq, msg, _, _, lo, n, _, who in rows:
+        for t, seq, msg, _, pseq, lo, n, _, who in rows:
             event = who >> 8 & 0xFF
             if event == _PUBLISH:
-                windows.of(lo).publish(lo, lo + n, msg, who & 0xFF)
+                windows.of(lo).publish(lo, lo + n, msg, who & 0xFF if pseq else who & 0xFF | _CONTINUES)
             elif event == _ON_DISK:
                 windows.hear(msg, who & 0xFF)
             elif event == _CONFIRM:

@@ -48,8 +48,8 @@ RULES: dict[str, Rule] = {
         Rule("C2", "nothing confirmed is lost", "A confirmed persistent message is acked, dropped, recovered by the "
              "next incarnation of its queue, or still there; what was acked and synced does not come back, and nothing "
              "transient does.", "CQ 10.1 (8, 10, 11, 13)", ("ledger",)),
-        Rule("C3", "every confirm is given", "When a queue stops cleanly, every publish that wants a confirm has it, but for bodies of "
-             "which no store has told.", "MS I20; CQ 10.1 (12, 25)", ("confirms",)),
+        Rule("C3", "every confirm is given", "When a queue stops cleanly, every publish that wants a confirm has it, but for those with "
+             "bodies of which no store has told.", "MS I20; CQ 10.1 (12, 25)", ("confirms",)),
         Rule("Q1", "first in, first out", "Sequence ids rise; a delivery takes the smallest ready one, of the highest priority; a "
              "message is acked or requeued only while it is unacked, and is flagged redelivered if, and only if, it was "
              "delivered before.",

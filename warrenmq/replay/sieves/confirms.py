@@ -113,7 +113,7 @@ class ConfirmsSieve(Sieve):
 
 
 def _owed(left: Open) -> Bools:
-    """Which open publishes lack nothing but their confirm."""
+    """Which open publishes lack nothing but their confirm, or what was published together with them does."""
     found: Bools = (left.published[:, 2] & IN_STORE == 0) | np.isin(left.published[:, 1], left.on_disk[:, 0])
     return found
 
