@@ -98,3 +98,12 @@ def test_a_directory_without_write_permission_is_read(tmp_path):
             os.chmod(path, 0o700)
     assert status == 0
     assert len(found["queues"][0]["messages"]) == 145
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="there is no /proc to look at")
+def test_no_file_stays_open(tmp_path):
+    case = next(each for each in golden.CASES if "gc" in each)
+    directory = unpack_golden(case, tmp_path)
+    before = len(os.listdir("/proc/self/fd"))
+    check(directory)
+    assert len(os.listdir("/proc/self/fd")) == before

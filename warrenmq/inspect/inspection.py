@@ -110,10 +110,15 @@ class VhostInspection:
     def rows(self, queue: QueueFolder, *, bodies: bool) -> Iterator[Row]:
         """Every entry of a queue, in order of delivery; `bodies` reads the messages, one at a time."""
         index = self._indexes[queue.path]
-        with _Files(self._findings, queue.path) as files:
-            for entry in index.entries():
-                row = Row(entry, index.redelivered(entry), None, None, entry.salvaged)
-                yield self._settled(queue, row, files, bodies=bodies)
+        try:
+            with _Files(self._findings, queue.path) as files:
+                for entry in index.entries():
+                    row = Row(entry, index.redelivered(entry), None, None, entry.salvaged)
+                    yield self._settled(queue, row, files, bodies=bodies)
+        finally:
+            if "stores" in vars(self):  # else nobody has asked for them yet
+                for store in self.stores.values():
+                    store.close()  # it opens again what it is asked for
 
     def _settled(self, queue: QueueFolder, row: Row, files: _Files, *, bodies: bool) -> Row:
         entry = row.entry

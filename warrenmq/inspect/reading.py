@@ -114,7 +114,14 @@ class File:
         self._findings.note(self.path, offset, reason)
 
     def close(self) -> None:
-        os.close(self._descriptor)
+        """Closing it again does nothing."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def __del__(self) -> None:
+        """A store keeps a file open that it is read from, as long as there is somebody who has the store."""
+        self.close()
 
     def __enter__(self) -> File:
         return self
