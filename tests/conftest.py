@@ -26,10 +26,15 @@ settings.load_profile("steady")
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
-    """Over several processes a file stays together, and so do all files that need Spark: one JVM is enough."""
+    """Over several processes a file stays together, and so do all files that need Spark, which come first: one JVM is enough."""
     from xdist.scheduler import LoadFileScheduling
 
     class ByFile(LoadFileScheduling):
+        def _assign_work_unit(self, node):
+            if "tests/spark" in self.workqueue:
+                self.workqueue.move_to_end("tests/spark", last=False)
+            super()._assign_work_unit(node)
+
         def _split_scope(self, nodeid):
             return "tests/spark" if nodeid.startswith("tests/spark/") else super()._split_scope(nodeid)
 

@@ -54,14 +54,13 @@ def test_they_agree_where_rows_are_missing(unit_rows, seed):
 
 @pytest.mark.parametrize(("number", "mutation"), list(enumerate(mutations())))
 def test_they_agree_on_mutations(monkeypatch, number, mutation):
-    for seed in range(2):
-        monkeypatch.setattr(columns, "UNIT_ROWS", SIZES[(number + seed) % 3])
-        runs = mutated(mutation, seed, STEPS)
-        if runs is not None:
-            agree(runs)
+    monkeypatch.setattr(columns, "UNIT_ROWS", SIZES[number % 3])
+    runs = mutated(mutation, number % 2, STEPS)
+    if runs is not None:
+        agree(runs)
 
 
-@pytest.mark.parametrize("seed", range(0, 120, 4))
+@pytest.mark.parametrize("seed", range(0, 60, 4))
 def test_they_agree_on_what_no_broker_would_ever_write(monkeypatch, seed):
     for each in range(seed, seed + 4):
         monkeypatch.setattr(columns, "UNIT_ROWS", (1, 10, 40, 1 << 17)[each % 4])
