@@ -17,7 +17,11 @@ sys.path.insert(0, os.path.join(ROOT, "tools"))
 import node_client  # noqa: E402  (the folder had to be put on the path first)
 import project_venv  # noqa: E402
 
+HANG = 900
+"""Seconds after which a test that still runs is taken for hung, also on a machine that is busy with much else."""
+
 if __name__ == "__main__":
     python = project_venv.ensure("test", extra="all", group="dev")
     node_client.ensure()
-    sys.exit(project_venv.run(python, "-m", "pytest", "-n", "logical", "--maxprocesses=4", "--dist=loadfile", *sys.argv[1:], cwd=ROOT))
+    options = ["-n", "logical", "--maxprocesses=4", "--dist=loadfile", f"--timeout={HANG}"]
+    sys.exit(project_venv.run(python, "-m", "pytest", *options, *sys.argv[1:], cwd=ROOT))

@@ -72,7 +72,7 @@ class World:
         self.published[name] += bodies
         confirm = self.broker.publish_many("", name, bodies)
         if wait % 2:
-            confirm.result(100)
+            confirm.result()
 
     def open(self, *_: int) -> None:
         if len(self.channels) < 4:

@@ -28,7 +28,7 @@ class Place:
         return self.channels[-1]
 
     def publish(self, *numbers: int, queue: str = "q") -> None:
-        self.broker.publish_many("", queue, [b"%d" % number for number in numbers]).result(100)
+        self.broker.publish_many("", queue, [b"%d" % number for number in numbers]).result()
         self.settle()
 
     def settle(self) -> None:

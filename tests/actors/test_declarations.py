@@ -107,7 +107,7 @@ def test_queues_and_exchanges_in_use_are_not_deleted_if_they_must_be_unused(brok
     with queue.consume(), pytest.raises(warrenmq.PreconditionFailed) as refused:
         broker.delete_queue(queue, if_unused=True)
     assert refused.value.reply_text == "queue 'q' in vhost '/' in use"
-    queue.publish(b"x").result(10)
+    queue.publish(b"x").result()
     with pytest.raises(warrenmq.PreconditionFailed) as refused:
         broker.delete_queue(queue, if_empty=True)
     assert refused.value.reply_text == "queue 'q' in vhost '/' not empty"
@@ -230,11 +230,11 @@ def test_each_type_of_exchange_routes_and_exchanges_lead_to_exchanges(broker: Br
     broker.bind("rest", rest)
     urgent = warrenmq.Properties(headers={"priority": 9.0})
     for key, properties in (("kern.disk.full", urgent), ("kern", urgent), ("kern", None)):
-        topic.publish(key, key.encode(), properties=properties).result(10)
+        topic.publish(key, key.encode(), properties=properties).result()
     assert {name: broker.queue(name).info().ready for name in ("disk", "urgent", "rest")} == {"disk": 1, "urgent": 2, "rest": 1}
     broker.unbind("by header", topic, "#", destination_type="exchange")
     broker.bind(rest, topic, "only")
-    topic.publish("only", b"").result(10)
+    topic.publish("only", b"").result()
     assert broker.queue("rest").info().ready == 2
 
 
@@ -279,7 +279,7 @@ def test_transient_things_outlive_a_restart_of_the_vhost(host: SimulatedHost, br
     broker.bind(broker.declare_queue("q", durable=False), "x", "#")
     host.sim.kill(host.sim.whereis(VHOST_PROCESS))
     host.wait_until(lambda: host.sim.is_registered(VHOST_PROCESS))
-    broker.publish("x", "a", b"", mandatory=True).result(10)
+    broker.publish("x", "a", b"", mandatory=True).result()
     assert bound(broker) == {("x", "queue", "q")}
 
 

@@ -7,6 +7,7 @@ from collections import Counter
 
 import pytest
 
+from tests.support.limits import LIMIT
 from tests.support.schedulers import scheduler
 from tests.support.store import body_of, check_at_rest, msg_id
 from tests.support.store_actors import StoreHost, Watched
@@ -58,7 +59,7 @@ def test_queues_read_and_write_while_files_are_combined_under_them(tmp_path):
         answers = {owner: runtime.channel() for owner in OWNERS}
         for seed, (owner, queue) in enumerate(queues.items()):
             runtime.cast(queue, lambda q, seed=seed, owner=owner: answers[owner].put(work(q, seed)))
-        held = {owner: answers[owner].get(timeout=60) for owner in OWNERS}
+        held = {owner: answers[owner].get(timeout=LIMIT) for owner in OWNERS}
         for queue in queues.values():
             host.ask(queue, lambda q: None)
         state = host.rest()

@@ -27,7 +27,7 @@ class Place:
     def publish(self, count: int) -> None:
         bodies = [b"%d" % (self.published + i) for i in range(count)]
         self.published += count
-        self.broker.publish_many("", "q", bodies).result(100)
+        self.broker.publish_many("", "q", bodies).result()
         self.host.sleep(0.1)
 
     def active(self) -> list[str]:

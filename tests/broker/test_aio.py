@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 import warrenmq
+from tests.support.limits import LIMIT
 from warrenmq import aio
 from warrenmq.actors.vhost import queue_name
 
@@ -28,7 +29,7 @@ def test_publish_consume_and_restart(tmp_path: Path) -> None:
             assert await jobs.get(timeout=0.01) is None
             await jobs.publish(b"stays")
         async with aio.open(tmp_path) as broker:
-            delivery = await (await broker.declare_queue("jobs")).get(timeout=10)
+            delivery = await (await broker.declare_queue("jobs")).get(timeout=LIMIT)
             assert delivery is not None
             assert delivery.body == b"stays"
             assert (await broker.stats()).queues[0].unacked == 1

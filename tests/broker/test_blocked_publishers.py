@@ -49,7 +49,7 @@ def publish_beside(host: SimulatedHost, queue: Queue, count: int) -> list[int]:
 
     def publisher() -> None:
         for number in range(count):
-            queue.publish(b"beside %d" % number).result(1000)
+            queue.publish(b"beside %d" % number).result()
             done.append(number)
 
     host.sim.spawn(publisher)
@@ -63,7 +63,7 @@ def gaps(times: list[float]) -> list[float]:
 def test_publishers_wait_consumers_drain_the_alarm_clears_and_they_go_on(host: SimulatedHost) -> None:
     broker = host.open()
     queue = broker.declare_queue("q")
-    queue.publish_many([b"%d" % number for number in range(20)]).result(10)
+    queue.publish_many([b"%d" % number for number in range(20)]).result()
     host.memory.used_bytes = 4_001
     host.sleep(1.1)
     memory, disk = broker.stats().alarms
@@ -95,7 +95,7 @@ def test_publishers_wait_consumers_drain_the_alarm_clears_and_they_go_on(host: S
 def test_a_transaction_an_ack_a_get_and_a_declaration_go_on(host: SimulatedHost) -> None:
     broker = host.open()
     queue = broker.declare_queue("q")
-    queue.publish_many([b"1", b"2", b"3"]).result(10)
+    queue.publish_many([b"1", b"2", b"3"]).result()
     with broker.tx():
         queue.publish(b"taken before the alarm")
         host.memory.used_bytes = TOTAL
@@ -121,7 +121,7 @@ def test_a_transaction_an_ack_a_get_and_a_declaration_go_on(host: SimulatedHost)
 def test_who_does_not_want_to_wait_is_told_which_alarm_and_what_to_do(host: SimulatedHost) -> None:
     broker = host.open()
     queue = broker.declare_queue("q")
-    queue.publish(b"without an alarm a timeout changes nothing", timeout=0).result(10)
+    queue.publish(b"without an alarm a timeout changes nothing", timeout=0).result()
     host.memory.used_bytes = 5_000
     host.sleep(1.1)
     before = host.sim.monotonic_ns()
@@ -135,7 +135,7 @@ def test_who_does_not_want_to_wait_is_told_which_alarm_and_what_to_do(host: Simu
     assert host.sim.monotonic_ns() - before >= 2.5e9
     assert broker.stats().blocked_publishers == ()
     host.memory.used_bytes = 0
-    queue.publish(b"taken in time", timeout=2).result(10)
+    queue.publish(b"taken in time", timeout=2).result()
     assert queue.info().ready == 2
 
 
@@ -146,9 +146,9 @@ def test_a_timeout_counts_for_credit_and_for_a_queue_that_is_being_restarted_too
     queue.publish_many([b"x"] * credit, timeout=0)
     with pytest.raises(warrenmq.Blocked, match="queue 'q' is behind"):
         queue.publish(b"refused", timeout=0)
-    queue.publish(b"taken in time", timeout=5).result(10)
+    queue.publish(b"taken in time", timeout=5).result()
     host.sim.kill(host.sim.whereis("queue:q"))
-    queue.publish(b"to the successor", timeout=5).result(10)
+    queue.publish(b"to the successor", timeout=5).result()
     assert queue.info().ready == credit + 2
 
 
@@ -238,12 +238,12 @@ def test_limits_change_at_run_time_at_once_and_are_the_settings_again_after_a_re
     with pytest.raises(warrenmq.Blocked, match="allows 2,000"):
         queue.publish(b"refused", timeout=0)
     assert broker.set_vm_memory_high_watermark(("absolute", "3kB")) == 3_000
-    queue.publish(b"taken", timeout=0).result(10)
+    queue.publish(b"taken", timeout=0).result()
     assert broker.set_disk_free_limit(2 * ROOM) == 2 * ROOM
     with pytest.raises(warrenmq.Blocked, match="disk_free_limit wants 2,000,000"):
         queue.publish(b"refused", timeout=0)
     assert broker.set_disk_free_limit(("mem_relative", 1.5)) == 15_000
-    queue.publish(b"taken", timeout=0).result(10)
+    queue.publish(b"taken", timeout=0).result()
     for wrong in (1.5, "much", ("relative", 2), -1):
         with pytest.raises(warrenmq.SettingsError, match=r"vm_memory_high_watermark = .* must be"):
             broker.set_vm_memory_high_watermark(wrong)
@@ -344,7 +344,7 @@ def test_a_simulation_in_which_everybody_waits_for_an_alarm_to_clear_is_at_its_e
     with pytest.raises(Deadlock):
         queue.publish(b"nobody will ever make room")
     host.memory.used_bytes = 0
-    queue.publish(b"somebody did").result(10)
+    queue.publish(b"somebody did").result()
 
 
 def test_the_trace_tells_both_alarms_with_their_figures_and_is_the_same_for_the_same_seed() -> None:
@@ -360,7 +360,7 @@ def test_the_trace_tells_both_alarms_with_their_figures_and_is_the_same_for_the_
                 host.sleep(10.5)
                 if not set_alarms(broker):
                     host.disk.free_bytes = None
-                    queue.publish(b"x").result(10)
+                    queue.publish(b"x").result()
             broker.close()
             assert host.sink is not None
             return host.sink.files()
@@ -392,7 +392,7 @@ def test_the_disk_alarm_comes_before_the_disk_is_full_and_goes_when_consumers_ha
     queue = broker.declare_queue("q")
     def fill_up() -> None:
         while True:
-            queue.publish(b"L" * 900, timeout=1).result(100)
+            queue.publish(b"L" * 900, timeout=1).result()
             host.sleep(0.1)
 
     with pytest.raises(warrenmq.Blocked, match="disk alarm"):
@@ -414,7 +414,7 @@ def test_a_disk_that_fills_up_between_two_looks_refuses_first_and_then_lets_wait
     taken = queue.publish(b"taken")
     host.sleep(0.1)
     with pytest.raises(warrenmq.Blocked, match="disk is full"):
-        queue.publish(b"refused").result(10)
+        queue.publish(b"refused").result()
     host.sleep(10)
     assert set_alarms(broker) == ["disk"]
     done = publish_beside(host, queue, 1)
@@ -422,7 +422,7 @@ def test_a_disk_that_fills_up_between_two_looks_refuses_first_and_then_lets_wait
     assert (done, taken.done()) == ([], False)
     host.disk.free_bytes = None
     host.wait_until(lambda: done == [0])
-    taken.result(10)
+    taken.result()
     assert queue.info().ready == 2
     broker.close()
     host.check_trace()
@@ -442,7 +442,7 @@ def test_a_disk_that_does_not_say_how_much_room_it_has_blocks_nobody(host: Simul
     host.disk.free_space = fails  # type: ignore[method-assign]
     host.sleep(15)
     assert set_alarms(broker) == []
-    queue.publish(b"taken", timeout=0).result(10)
+    queue.publish(b"taken", timeout=0).result()
     host.sleep(3000)
     assert gaps(failures) == [120.0] * 10, "ten tries more, then no more"
     assert broker.stats().alarms[1].measured is None
@@ -460,7 +460,7 @@ def test_a_real_process_above_a_tiny_watermark_blocks_until_it_is_raised(tmp_pat
         queue = broker.declare_queue("q")
         with pytest.raises(warrenmq.Blocked, match="allows 1,000,000"):
             queue.publish(b"refused", timeout=0)
-        threads = [threading.Thread(target=lambda: queue.publish(b"x").result(10), name=f"p{i}") for i in range(3)]
+        threads = [threading.Thread(target=lambda: queue.publish(b"x").result(), name=f"p{i}") for i in range(3)]
         for thread in threads:
             thread.start()
         while len(broker.stats().blocked_publishers) < 3:
@@ -486,7 +486,7 @@ def test_real_memory_that_consumers_have_freed_is_given_back_and_the_alarm_clear
         before = broker.resources.memory.used()
         for first in range(0, backlog, 500):
             confirm = queue.publish_many([b"%d" % number + bytes(1000) for number in range(first, first + 500)])
-        confirm.result(60)
+        confirm.result()
         full = broker.resources.memory.used()
         assert before is not None
         assert full is not None
@@ -494,5 +494,5 @@ def test_real_memory_that_consumers_have_freed_is_given_back_and_the_alarm_clear
         with queue.consume(prefetch=1000, no_ack=True) as consumer:
             for _ in range(backlog):
                 next(consumer)
-        queue.publish(b"there is room again", timeout=30).result(10)
+        queue.publish(b"there is room again", timeout=30).result()
         assert set_alarms(broker) == []

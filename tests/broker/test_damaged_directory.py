@@ -46,7 +46,7 @@ def build(*, clean: bool) -> Directory:
     for number in range(26):
         body = b"%d " % number + bytes([97 + number]) * (30, 700, 60, 900)[number % 4]
         to = (("", "a"), ("", "b"), ("amq.fanout", ""))[number % 3]
-        broker.publish(*to, body).result(10)
+        broker.publish(*to, body).result()
     for name in QUEUES:
         deliveries = [broker.queue(name).get() for _ in range(4)]
         for delivery in deliveries[1:3]:

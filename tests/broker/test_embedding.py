@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import warrenmq
+from tests.support.limits import LIMIT
 from warrenmq.actors.vhost import queue_name
 from warrenmq.storage.queue_index_v2 import QueueIndexV2
 
@@ -28,7 +29,7 @@ def drain(queue: warrenmq.broker.Queue) -> list[bytes]:
 def test_the_first_example_of_the_readme(broker: warrenmq.Broker) -> None:
     jobs = broker.declare_queue("jobs")
     confirm = jobs.publish(b"payload")
-    confirm.result(timeout=5)
+    confirm.result()
     for delivery in jobs.consume(prefetch=100):
         assert delivery.body == b"payload"
         assert (delivery.exchange, delivery.routing_key, delivery.redelivered) == ("", "jobs", False)
@@ -43,7 +44,7 @@ def test_messages_of_all_sizes_come_back_in_order_after_a_clean_restart(tmp_path
         queue = broker.declare_queue("q")
         for body in bodies[:5]:
             queue.publish(body)
-        queue.publish_many(bodies[5:]).result(30)
+        queue.publish_many(bodies[5:]).result()
     with warrenmq.open(tmp_path) as broker:
         assert drain(broker.queue("q")) == bodies
     with warrenmq.open(tmp_path) as broker:
@@ -53,10 +54,10 @@ def test_messages_of_all_sizes_come_back_in_order_after_a_clean_restart(tmp_path
 def test_transient_messages_and_queues_do_not_survive_a_restart(tmp_path: Path) -> None:
     with warrenmq.open(tmp_path) as broker:
         durable = broker.declare_queue("durable")
-        durable.publish(b"transient", persistent=False).result(5)
-        durable.publish(b"persistent").result(5)
-        durable.publish(b"T" * 5000, persistent=False).result(5)
-        broker.declare_queue("transient", durable=False).publish(b"x").result(5)
+        durable.publish(b"transient", persistent=False).result()
+        durable.publish(b"persistent").result()
+        durable.publish(b"T" * 5000, persistent=False).result()
+        broker.declare_queue("transient", durable=False).publish(b"x").result()
     with warrenmq.open(tmp_path) as broker:
         assert drain(broker.queue("durable")) == [b"persistent"]
         with pytest.raises(warrenmq.NotFound, match="'transient'"):
@@ -67,7 +68,7 @@ def test_a_delivery_mode_of_1_makes_a_message_transient_and_properties_come_back
     properties = warrenmq.Properties(content_type="text/plain", headers={"a": [1, "x"]}, delivery_mode=1)
     with warrenmq.open(tmp_path) as broker:
         queue = broker.declare_queue("q")
-        queue.publish(b"gone", properties=properties).result(5)
+        queue.publish(b"gone", properties=properties).result()
         got = queue.get()
         assert got is not None
         assert got.properties == properties
@@ -89,20 +90,20 @@ def test_direct_and_fanout_exchanges_route_and_bindings_survive(tmp_path: Path) 
         for name in ("a", "b"):
             broker.bind(name, everyone)
     with warrenmq.open(tmp_path) as broker:
-        broker.publish("events", "red", b"1").result(5)
-        broker.publish("events", "blue", b"nobody").result(5)
-        broker.publish("everyone", "whatever", b"L" * 6000).result(5)
+        broker.publish("events", "red", b"1").result()
+        broker.publish("events", "blue", b"nobody").result()
+        broker.publish("everyone", "whatever", b"L" * 6000).result()
         persistent = next(store for store in broker.stats().stores if store.name == "msg_store_persistent")
         assert (persistent.messages, persistent.references) == (1, 2), "a large message is stored once for both queues"
         with pytest.raises(warrenmq.Returned, match="'blue'"):
-            broker.publish("events", "blue", b"nobody", mandatory=True).result(5)
+            broker.publish("events", "blue", b"nobody", mandatory=True).result()
         assert drain(broker.queue("a")) == [b"1", b"L" * 6000]
         assert drain(broker.queue("b")) == [b"1", b"L" * 6000]
 
 
 def test_requeue_puts_messages_back_to_their_places_and_marks_them(broker: warrenmq.Broker) -> None:
     queue = broker.declare_queue("q")
-    queue.publish_many([b"0", b"1", b"2", b"3"]).result(5)
+    queue.publish_many([b"0", b"1", b"2", b"3"]).result()
     with queue.consume() as consumer:
         first, second, third = (next(consumer) for _ in range(3))
         second.nack()
@@ -113,11 +114,11 @@ def test_requeue_puts_messages_back_to_their_places_and_marks_them(broker: warre
 
 def test_a_consumer_gets_no_more_than_its_prefetch(broker: warrenmq.Broker) -> None:
     queue = broker.declare_queue("q")
-    queue.publish_many([b"%d" % i for i in range(10)]).result(5)
+    queue.publish_many([b"%d" % i for i in range(10)]).result()
     with queue.consume(prefetch=3) as consumer:
-        held = consumer.take(10, timeout=5)
+        held = consumer.take(10, timeout=LIMIT)
         while len(held) < 3:
-            held += consumer.take(10, timeout=5)
+            held += consumer.take(10, timeout=LIMIT)
         assert [each.body for each in held] == [b"0", b"1", b"2"]
         assert consumer.get(timeout=0.05) is None
         held[2].ack(multiple=True)
@@ -127,19 +128,19 @@ def test_a_consumer_gets_no_more_than_its_prefetch(broker: warrenmq.Broker) -> N
 def test_two_consumers_share_evenly(broker: warrenmq.Broker) -> None:
     queue = broker.declare_queue("q")
     with queue.consume(prefetch=50) as one, queue.consume(prefetch=50) as two:
-        queue.publish_many([b"%d" % i for i in range(100)]).result(5)
+        queue.publish_many([b"%d" % i for i in range(100)]).result()
         counts = []
         for consumer in (one, two):
             taken: list[warrenmq.Delivery] = []
             while len(taken) < 50:
-                taken += consumer.take(50, timeout=5)
+                taken += consumer.take(50, timeout=LIMIT)
             counts.append(len(taken))
     assert counts == [50, 50]
 
 
 def test_acks_from_other_threads_are_accepted(broker: warrenmq.Broker) -> None:
     queue = broker.declare_queue("q")
-    queue.publish_many([b"x"] * 20).result(5)
+    queue.publish_many([b"x"] * 20).result()
     with queue.consume(prefetch=20) as consumer:
         deliveries = [next(consumer) for _ in range(20)]
         threads = [threading.Thread(target=delivery.ack) for delivery in deliveries]
@@ -156,7 +157,7 @@ def test_get_waits_as_long_as_it_is_told(broker: warrenmq.Broker) -> None:
     assert queue.get(timeout=0.01) is None
     publisher = threading.Timer(0.05, lambda: queue.publish(b"late"))
     publisher.start()
-    got = queue.get(timeout=10)
+    got = queue.get(timeout=LIMIT)
     publisher.join()
     assert got is not None
     assert got.body == b"late"
@@ -175,7 +176,7 @@ def test_a_redeclare_must_ask_for_what_is_there(broker: warrenmq.Broker) -> None
 
 def test_deleting_a_queue_ends_its_consumers_and_frees_its_name(broker: warrenmq.Broker) -> None:
     queue = broker.declare_queue("q")
-    queue.publish_many([b"x" * 5000] * 3).result(5)
+    queue.publish_many([b"x" * 5000] * 3).result()
     with queue.consume(prefetch=1) as consumer:
         assert next(consumer).body
         with pytest.raises(warrenmq.PreconditionFailed, match="consumers"):
@@ -207,7 +208,7 @@ def test_auto_delete_and_exclusive_queues_go_when_they_should(tmp_path: Path) ->
 
 def test_a_purge_drops_ready_messages_and_leaves_unacked_ones(broker: warrenmq.Broker) -> None:
     queue = broker.declare_queue("q")
-    queue.publish_many([b"a", b"b" * 5000, b"c"]).result(5)
+    queue.publish_many([b"a", b"b" * 5000, b"c"]).result()
     held = queue.get()
     assert held is not None
     assert queue.purge() == 2
@@ -217,7 +218,7 @@ def test_a_purge_drops_ready_messages_and_leaves_unacked_ones(broker: warrenmq.B
 
 def test_a_transaction_takes_effect_as_a_whole_or_not_at_all(broker: warrenmq.Broker) -> None:
     queue = broker.declare_queue("q")
-    queue.publish(b"first").result(5)
+    queue.publish(b"first").result()
     with pytest.raises(RuntimeError, match="changed my mind"), broker.tx():
         lost = queue.publish(b"never")
         raise RuntimeError("changed my mind")
@@ -236,7 +237,7 @@ def test_a_transaction_takes_effect_as_a_whole_or_not_at_all(broker: warrenmq.Br
 def test_misuse_is_told_in_a_sentence_and_loses_nothing(tmp_path: Path) -> None:
     broker = warrenmq.open(tmp_path)
     queue = broker.declare_queue("q")
-    queue.publish_many([b"1", b"2", b"3"]).result(5)
+    queue.publish_many([b"1", b"2", b"3"]).result()
     with queue.consume() as consumer:
         first, second = next(consumer), next(consumer)
         second.ack(multiple=True)
@@ -270,7 +271,7 @@ def test_unknown_settings_are_refused_with_the_nearest_known(tmp_path: Path) -> 
 def test_a_killed_queue_comes_back_and_its_consumer_goes_on(tmp_path: Path) -> None:
     with warrenmq.open(tmp_path) as broker:
         queue = broker.declare_queue("q")
-        queue.publish_many([b"small", b"L" * 9000]).result(5)
+        queue.publish_many([b"small", b"L" * 9000]).result()
         with queue.consume() as consumer:
             assert next(consumer).body == b"small"
             before = broker.runtime.whereis(queue_name("q"))
@@ -284,7 +285,7 @@ def test_a_killed_queue_comes_back_and_its_consumer_goes_on(tmp_path: Path) -> N
                 if got[-2:] == [b"small", b"L" * 9000]:
                     break
             assert got[-2:] == [b"small", b"L" * 9000]
-        queue.publish(b"after").result(10)
+        queue.publish(b"after").result()
         assert drain(queue) == [b"after"]
         persistent = next(store for store in broker.stats().stores if store.name == "msg_store_persistent")
         assert (persistent.messages, persistent.references) == (0, 0)
@@ -295,7 +296,7 @@ def test_after_the_kill_of_any_actor_everything_confirmed_is_there(tmp_path: Pat
     bodies = [b"%d" % i * (1 if i % 2 else 3000) for i in range(20)]
     with warrenmq.open(tmp_path) as broker:
         queue = broker.declare_queue("q")
-        queue.publish_many(bodies).result(10)
+        queue.publish_many(bodies).result()
         runtime = broker.runtime
         before = runtime.whereis("vhost_process")
         runtime.kill(runtime.whereis(victim))
@@ -308,7 +309,7 @@ def test_after_the_kill_of_any_actor_everything_confirmed_is_there(tmp_path: Pat
                 got.append(delivery.body)
                 delivery.ack()
         assert got == bodies
-        queue.publish(b"goes on").result(10)
+        queue.publish(b"goes on").result()
         assert drain(queue) == [b"goes on"]
 
 
@@ -316,7 +317,7 @@ def test_a_vhost_that_keeps_crashing_goes_down_and_says_so(tmp_path: Path) -> No
     broker = warrenmq.open(tmp_path, settings={"vhost_restart_intensity": (1, 300)})
     queue = broker.declare_queue("q")
     for _ in range(2):
-        queue.publish(b"x").result(10)
+        queue.publish(b"x").result()
         broker.runtime.kill(broker.runtime.whereis("msg_store_persistent"))
         ended = threading.Event()
         if broker.is_open:
@@ -343,6 +344,6 @@ def test_a_publish_whose_handling_crashes_the_queue_is_nacked_and_the_next_one_i
 
     monkeypatch.setattr(QueueIndexV2, "publish_many", fail)
     with pytest.raises(warrenmq.Nacked, match="publish it again"):
-        queue.publish(b"unlucky").result(10)
-    queue.publish(b"taken").result(10)
+        queue.publish(b"unlucky").result()
+    queue.publish(b"taken").result()
     assert drain(queue) == [b"taken"]

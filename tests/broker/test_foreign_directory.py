@@ -45,7 +45,7 @@ def test_so_is_one_of_3_6_and_a_vhosts_folder(tmp_path: Path) -> None:
 
 def test_a_directory_of_ours_is_opened_even_without_its_definitions(tmp_path: Path) -> None:
     with warrenmq.open(tmp_path / "data") as broker:
-        broker.declare_queue("jobs").publish(b"payload").result(10)
+        broker.declare_queue("jobs").publish(b"payload").result()
     (definitions,) = (tmp_path / "data").rglob("definitions.log")
     definitions.unlink()
     with warrenmq.open(tmp_path / "data"):

@@ -32,20 +32,20 @@ def bodies(broker: Broker, name: str) -> list[bytes]:
 def test_publishes_are_refused_and_what_was_taken_is_confirmed_when_there_is_room(host: SimulatedHost) -> None:
     broker = host.open()
     queue = broker.declare_queue("q")
-    queue.publish(b"before").result(10)
+    queue.publish(b"before").result()
     host.disk.free_bytes = 0
     taken = queue.publish(b"taken")
     host.sleep(0.1)
     assert not taken.done()
     with pytest.raises(warrenmq.Blocked, match="disk is full"):
-        queue.publish(b"refused").result(10)
+        queue.publish(b"refused").result()
     with pytest.raises(warrenmq.Blocked, match="disk is full"):
-        queue.publish_many([b"refused", b"too"]).result(10)
+        queue.publish_many([b"refused", b"too"]).result()
     host.sleep(10)
     assert not taken.done()
     host.disk.free_bytes = None
-    taken.result(10)
-    queue.publish(b"after").result(10)
+    taken.result()
+    queue.publish(b"after").result()
     host.crash(power_cut=True)
     assert bodies(host.open(), "q") == [b"before", b"taken", b"after"]
 
@@ -53,7 +53,7 @@ def test_publishes_are_refused_and_what_was_taken_is_confirmed_when_there_is_roo
 def test_consumers_and_acks_go_on_and_acks_reach_the_disk_when_there_is_room(host: SimulatedHost) -> None:
     broker = host.open()
     queue = broker.declare_queue("q")
-    queue.publish_many([b"1", b"2" * 500, b"3", b"4"]).result(10)
+    queue.publish_many([b"1", b"2" * 500, b"3", b"4"]).result()
     host.disk.free_bytes = 0
     with queue.consume(prefetch=1) as consumer:
         for _ in range(3):
@@ -70,7 +70,7 @@ def test_a_store_without_room_keeps_what_it_was_given_and_frees_what_is_acked(ho
     broker = host.open()
     queue = broker.declare_queue("q")
     for _ in range(10):
-        queue.publish(LARGE).result(10)
+        queue.publish(LARGE).result()
     host.disk.free_bytes = 300
     taken = queue.publish(LARGE)
     host.sleep(10)
@@ -79,7 +79,7 @@ def test_a_store_without_room_keeps_what_it_was_given_and_frees_what_is_acked(ho
         delivery = queue.get()
         assert delivery is not None
         delivery.ack()
-    taken.result(10)
+    taken.result()
     assert host.disk.free_bytes is not None, "files of acked messages were deleted, nothing else made room"
     host.disk.free_bytes = None
     host.crash(power_cut=True)
@@ -121,10 +121,10 @@ def test_however_little_room_there_is_nothing_confirmed_is_lost(room: int, setti
 def test_a_queue_with_a_journal_to_flush_waits_for_room(host: SimulatedHost) -> None:
     broker = host.open()
     queue = broker.declare_queue("q")
-    queue.publish_many([b"%d" % i for i in range(5)]).result(10)
+    queue.publish_many([b"%d" % i for i in range(5)]).result()
     host.disk.free_bytes = 150
     taken = queue.publish_many([b"%d" % i for i in range(5, 7)])
-    taken.result(10)
+    taken.result()
     host.disk.free_bytes = 0
     delivery = queue.get()
     assert delivery is not None
@@ -132,7 +132,7 @@ def test_a_queue_with_a_journal_to_flush_waits_for_room(host: SimulatedHost) -> 
     host.sleep(60)
     host.disk.free_bytes = None
     host.sleep(5)
-    queue.publish(b"7").result(10)
+    queue.publish(b"7").result()
     host.crash(power_cut=True)
     assert bodies(host.open(), "q") == [b"%d" % i for i in range(1, 8)]
 
@@ -140,7 +140,7 @@ def test_a_queue_with_a_journal_to_flush_waits_for_room(host: SimulatedHost) -> 
 def test_a_broker_that_is_closed_while_the_disk_is_full_loses_nothing_confirmed(host: SimulatedHost) -> None:
     broker = host.open()
     queue = broker.declare_queue("q")
-    queue.publish(b"confirmed").result(10)
+    queue.publish(b"confirmed").result()
     host.disk.free_bytes = 0
     taken = queue.publish(b"taken")
     broker.close()
@@ -154,7 +154,7 @@ def test_a_broker_that_is_closed_while_the_disk_is_full_loses_nothing_confirmed(
 @pytest.mark.parametrize("room", [0, 10, 25, 40])
 def test_a_queue_that_cannot_be_declared_is_not_there_by_half(host: SimulatedHost, room: int) -> None:
     broker = host.open()
-    broker.declare_queue("old").publish(b"x").result(10)
+    broker.declare_queue("old").publish(b"x").result()
     vhost_process = host.sim.whereis("vhost_process")
     host.disk.free_bytes = room
     with pytest.raises(warrenmq.Blocked, match="disk is full"):
@@ -166,7 +166,7 @@ def test_a_queue_that_cannot_be_declared_is_not_there_by_half(host: SimulatedHos
         broker.queue("new").publish(b"lost")
     assert not host.sim.is_registered("queue:new")
     host.disk.free_bytes = None
-    broker.declare_queue("new").publish(b"y").result(10)
+    broker.declare_queue("new").publish(b"y").result()
     host.crash(power_cut=True)
     broker = host.open()
     assert (bodies(broker, "old"), bodies(broker, "new")) == ([b"x"], [b"y"])
@@ -195,7 +195,7 @@ def test_exchanges_and_bindings_that_cannot_be_written_are_not_in_effect(host: S
     with pytest.raises(warrenmq.Blocked, match="disk is full"):
         broker.bind("q", "x")
     with pytest.raises(warrenmq.Returned):
-        broker.publish("x", "", b"", mandatory=True).result(10)
+        broker.publish("x", "", b"", mandatory=True).result()
     host.disk.free_bytes = None
     broker.bind("q", "x")
     host.disk.free_bytes = 0
@@ -205,5 +205,5 @@ def test_exchanges_and_bindings_that_cannot_be_written_are_not_in_effect(host: S
         with pytest.raises(warrenmq.Blocked, match="disk is full"):
             refused()
     host.disk.free_bytes = None
-    broker.publish("x", "", b"still bound", mandatory=True).result(10)
+    broker.publish("x", "", b"still bound", mandatory=True).result()
     assert bodies(broker, "q") == [b"still bound"]

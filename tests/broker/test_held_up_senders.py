@@ -28,14 +28,14 @@ def test_a_thread_that_is_granted_credit_in_time_says_nothing(host: SimulatedHos
     with host.open() as broker:
         queue = broker.declare_queue("q")
         for _ in range(1000):
-            queue.publish(b"m").result(10)
-        queue.publish(b"m", timeout=10).result(10)
+            queue.publish(b"m").result()
+        queue.publish(b"m", timeout=10).result()
     assert said(host, *WAITS) == []
 
 
 def test_a_thread_says_how_long_it_waited_for_credit(host: SimulatedHost) -> None:
     with host.open() as broker:
-        stuck_queue(host, broker, 2.0).publish(b"one too many").result(10)
+        stuck_queue(host, broker, 2.0).publish(b"one too many").result()
     host.check_trace()
     blocked, unblocked = said(host, *WAITS)
     assert blocked[:2] == (Ev.CREDIT_BLOCKED, 0)
@@ -61,7 +61,7 @@ def test_nobody_waits_for_the_credit_of_the_dead(host: SimulatedHost) -> None:
         queue = stuck_queue(host, broker, 5.0)
         host.sim.spawn(lambda: (host.sleep(1.0), host.sim.kill(broker.address("q"))))
         with pytest.raises(warrenmq.Nacked):
-            queue.publish(b"into the void").result(10)
+            queue.publish(b"into the void").result()
     blocked, unblocked = said(host, *WAITS)
     assert unblocked.flag == CREDIT_PEER_DOWN
     assert SECOND <= unblocked.t - blocked.t < 1.2 * SECOND, "it looks ten times a second"
@@ -75,7 +75,7 @@ def test_a_thread_says_how_long_an_alarm_held_it_up(host: SimulatedHost) -> None
         with pytest.raises(warrenmq.Blocked):
             queue.publish(b"refused", timeout=0.5)
         host.sim.spawn(lambda: (host.sleep(3.0), setattr(host.memory, "used_bytes", 0)))
-        queue.publish(b"when it has cleared").result(10)
+        queue.publish(b"when it has cleared").result()
     host.check_trace()
     rows = said(host, *WAITS)
     assert [row.event for row in rows] == [Ev.ALARM_BLOCKED, Ev.ALARM_UNBLOCKED] * 2
@@ -88,9 +88,9 @@ def test_a_queue_whose_store_is_behind_says_so(host: SimulatedHost) -> None:
     host.settings = replace(SMALL, msg_store_credit_disc_bound=(20, 5))
     with host.open() as broker:
         queue = broker.declare_queue("q")
-        queue.publish(b"x" * 500).result(10)
+        queue.publish(b"x" * 500).result()
         hold_disk(host, 1.0)
-        queue.publish_many([b"x" * 500] * 100).result(10)
+        queue.publish_many([b"x" * 500] * 100).result()
     host.check_trace()
     rows = said(host, *WAITS)
     assert [row.event for row in rows] == [Ev.CREDIT_BLOCKED, Ev.CREDIT_UNBLOCKED] * (len(rows) // 2)
@@ -131,7 +131,7 @@ def test_the_same_seed_waits_in_the_same_way(seed: int) -> None:
     def trace() -> dict[str, bytes]:
         host = SimulatedHost(seed)
         with host.open() as broker:
-            stuck_queue(host, broker, 1.0).publish(b"one too many").result(10)
+            stuck_queue(host, broker, 1.0).publish(b"one too many").result()
         assert said(host, *WAITS)
         assert host.sink is not None
         files = host.sink.files()

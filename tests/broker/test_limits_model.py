@@ -152,7 +152,7 @@ class Limited(RuleBasedStateMachine):
         refused = 0
         for confirm in confirms:
             try:
-                confirm.result(100)
+                confirm.result()
             except warrenmq.Nacked:
                 refused += 1
         expected = 0

@@ -113,7 +113,7 @@ class BrokerMachine(RuleBasedStateMachine):
         for name in QUEUES if to == "both" else (to,):
             self.model[name].ready.append(Item(self.number, body, persistent, confirm))
         if wait:
-            confirm.result(100)
+            confirm.result()
 
     @rule(name=st.sampled_from(QUEUES))
     def get(self, name: str) -> None:

@@ -88,7 +88,7 @@ class Life:
     def settle(self) -> None:
         """Wait for the confirms that are due."""
         for _, confirm in self.waiting:
-            confirm.result(100)
+            confirm.result()
         self.note_confirms()
 
     def note_confirms(self) -> None:
@@ -139,7 +139,7 @@ class Life:
         """A fan-out reaches every queue whose bind had returned."""
         if self.bound:
             before = {name: broker.queue(name).info().ready for name in self.bound}
-            broker.publish("both", "", b"0 anybody there?").result(100)
+            broker.publish("both", "", b"0 anybody there?").result()
             assert [name for name in self.bound if broker.queue(name).info().ready == before[name]] == []
 
 

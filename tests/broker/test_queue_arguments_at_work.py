@@ -63,8 +63,8 @@ def deaths(delivery: warrenmq.Delivery | None) -> list[tuple[str, str, int]]:
 @pytest.mark.parametrize("body", [b"small", LARGE])
 def test_a_message_expires_by_the_queues_time_and_by_its_own(host: SimulatedHost, body: bytes) -> None:
     queue = declare(host.open(), message_ttl=100)
-    queue.publish(body + b"1", properties=living(50)).result(10)
-    queue.publish(body + b"2", properties=living(5_000)).result(10)
+    queue.publish(body + b"1", properties=living(50)).result()
+    queue.publish(body + b"2", properties=living(5_000)).result()
     host.sleep(0.06)
     assert queue.info().ready == 1
     host.sleep(0.06)
@@ -73,8 +73,8 @@ def test_a_message_expires_by_the_queues_time_and_by_its_own(host: SimulatedHost
 
 def test_a_message_with_a_time_of_its_own_expires_in_any_queue(host: SimulatedHost) -> None:
     queue = declare(host.open())
-    queue.publish_many([b"1", LARGE], properties=living(20)).result(10)
-    queue.publish(b"3").result(10)
+    queue.publish_many([b"1", LARGE], properties=living(20)).result()
+    queue.publish(b"3").result()
     host.sleep(0.03)
     assert bodies(queue) == [b"3"]
 
@@ -82,8 +82,8 @@ def test_a_message_with_a_time_of_its_own_expires_in_any_queue(host: SimulatedHo
 def test_a_message_expires_only_at_the_head(host: SimulatedHost) -> None:
     """T14, second order."""
     queue = declare(host.open())
-    queue.publish(b"b").result(10)
-    queue.publish(b"a", properties=living(100)).result(10)
+    queue.publish(b"b").result()
+    queue.publish(b"a", properties=living(100)).result()
     host.sleep(1)
     assert queue.info().ready == 2
     delivery = queue.get()
@@ -96,9 +96,9 @@ def test_a_message_expires_only_at_the_head(host: SimulatedHost) -> None:
 
 def test_a_get_does_not_count_what_has_expired_behind_its_message(host: SimulatedHost) -> None:
     queue = declare(host.open())
-    queue.publish(b"long", properties=living(60_000)).result(10)
-    queue.publish(b"short", properties=living(100)).result(10)
-    queue.publish(b"for ever").result(10)
+    queue.publish(b"long", properties=living(60_000)).result()
+    queue.publish(b"short", properties=living(100)).result()
+    queue.publish(b"for ever").result()
     host.sleep(1)
     assert queue.info().ready == 3
     assert queue.get() is not None
@@ -109,8 +109,8 @@ def test_an_unacked_message_expires_when_it_comes_back(host: SimulatedHost) -> N
     """T14, first order."""
     broker = host.open()
     dead, queue = graveyard(broker), declare(broker, dead_letter_exchange="dlx")
-    queue.publish(b"a", properties=living(100)).result(10)
-    queue.publish(b"b").result(10)
+    queue.publish(b"a", properties=living(100)).result()
+    queue.publish(b"b").result()
     held = queue.get()
     assert held is not None
     host.sleep(0.2)
@@ -123,10 +123,10 @@ def test_an_unacked_message_expires_when_it_comes_back(host: SimulatedHost) -> N
 def test_what_nobody_takes_at_once_is_gone_with_no_time_to_live(host: SimulatedHost) -> None:
     queue = declare(host.open(), message_ttl=0)
     confirm = queue.publish(b"nobody")
-    confirm.result(10)
+    confirm.result()
     assert bodies(queue) == []
     with queue.consume(prefetch=1) as consumer:
-        queue.publish_many([b"taken", b"not taken"]).result(10)
+        queue.publish_many([b"taken", b"not taken"]).result()
         assert next(consumer).body == b"taken"
         host.sleep(0.01)
         assert queue.info().ready == 0
@@ -136,7 +136,7 @@ def test_expired_messages_are_not_delivered_together_with_others(host: Simulated
     broker = host.open()
     queue = declare(broker)
     for number in range(12):
-        queue.publish(b"%d" % number, properties=living(50) if number % 3 else None).result(10)
+        queue.publish(b"%d" % number, properties=living(50) if number % 3 else None).result()
     host.sleep(1)
     with queue.consume(prefetch=0) as consumer:
         assert [next(consumer).body for _ in range(4)] == [b"0", b"3", b"6", b"9"]
@@ -147,7 +147,7 @@ def test_expired_messages_are_not_delivered_together_with_others(host: Simulated
 def test_the_time_goes_on_while_the_broker_is_down(host: SimulatedHost, how: str) -> None:
     broker = host.open()
     dead, queue = graveyard(broker), declare(broker, message_ttl=1_000, dead_letter_exchange="dlx")
-    queue.publish_many([b"1", LARGE]).result(10)
+    queue.publish_many([b"1", LARGE]).result()
     host.sleep(0.5)
     if how == "close":
         broker.close()
@@ -164,7 +164,7 @@ def test_the_time_goes_on_while_the_broker_is_down(host: SimulatedHost, how: str
 def test_what_expired_while_the_broker_was_down_is_dead_lettered_where_it_was_bound_to(host: SimulatedHost) -> None:
     broker = host.open()
     graveyard(broker)
-    declare(broker, message_ttl=100, dead_letter_exchange="dlx").publish_many([b"1", b"2", LARGE]).result(10)
+    declare(broker, message_ttl=100, dead_letter_exchange="dlx").publish_many([b"1", b"2", LARGE]).result()
     broker.close()
     host.sim.event().wait(1)
     broker = host.open()
@@ -175,8 +175,8 @@ def test_what_expired_while_the_broker_was_down_is_dead_lettered_where_it_was_bo
 def test_an_expired_message_does_not_come_back(host: SimulatedHost) -> None:
     broker = host.open()
     queue = declare(broker)
-    queue.publish(b"1", properties=living(100)).result(10)
-    queue.publish(b"2").result(10)
+    queue.publish(b"1", properties=living(100)).result()
+    queue.publish(b"2").result()
     host.sleep(1)
     host.crash(power_cut=True)
     assert bodies(host.open().queue("q")) == [b"2"]
@@ -188,8 +188,8 @@ def test_an_expired_message_does_not_come_back(host: SimulatedHost) -> None:
 def test_the_oldest_go_when_a_queue_is_too_long(host: SimulatedHost) -> None:
     broker = host.open()
     dead, queue = graveyard(broker), declare(broker, max_length=3, dead_letter_exchange="dlx")
-    queue.publish_many([b"%d" % number for number in range(10)]).result(10)
-    queue.publish(LARGE).result(10)
+    queue.publish_many([b"%d" % number for number in range(10)]).result()
+    queue.publish(LARGE).result()
     host.sleep(0.001)
     assert bodies(queue) == [b"8", b"9", LARGE]
     assert bodies(dead) == [b"%d" % number for number in range(8)]
@@ -197,24 +197,24 @@ def test_the_oldest_go_when_a_queue_is_too_long(host: SimulatedHost) -> None:
 
 def test_bytes_of_bodies_count(host: SimulatedHost) -> None:
     queue = declare(host.open(), max_length_bytes=1_000)
-    queue.publish_many([b"a" * 400, b"b" * 400, b"c" * 400]).result(10)
+    queue.publish_many([b"a" * 400, b"b" * 400, b"c" * 400]).result()
     assert [body[:1] for body in bodies(queue)] == [b"b", b"c"]
-    queue.publish_many([b"a" * 10, b"b" * 1_001, b"c"]).result(10)
+    queue.publish_many([b"a" * 10, b"b" * 1_001, b"c"]).result()
     assert bodies(queue) == [b"c"]
 
 
 def test_bytes_are_counted_after_a_restart(host: SimulatedHost) -> None:
-    declare(host.open(), max_length_bytes=1_000).publish_many([b"a" * 400, b"b" * 400]).result(10)
+    declare(host.open(), max_length_bytes=1_000).publish_many([b"a" * 400, b"b" * 400]).result()
     host.crash(power_cut=True)
     queue = host.open().queue("q")
-    queue.publish(b"c" * 400).result(10)
+    queue.publish(b"c" * 400).result()
     assert [body[:1] for body in bodies(queue)] == [b"b", b"c"]
 
 
 def test_only_ready_messages_count(host: SimulatedHost) -> None:
     queue = declare(host.open(), max_length=2)
     with queue.consume(prefetch=2) as consumer:
-        queue.publish_many([b"%d" % number for number in range(6)]).result(10)
+        queue.publish_many([b"%d" % number for number in range(6)]).result()
         taken = [next(consumer) for _ in range(2)]
         assert [each.body for each in taken] == [b"0", b"1"]
         assert queue.info().ready == 2
@@ -225,9 +225,9 @@ def test_only_ready_messages_count(host: SimulatedHost) -> None:
 
 def test_a_queue_of_length_0_is_for_those_who_wait(host: SimulatedHost) -> None:
     queue = declare(host.open(), max_length=0)
-    queue.publish(b"nobody").result(10)
+    queue.publish(b"nobody").result()
     with queue.consume() as consumer:
-        queue.publish(b"somebody").result(10)
+        queue.publish(b"somebody").result()
         assert next(consumer).body == b"somebody"
 
 
@@ -237,11 +237,11 @@ def test_a_full_queue_refuses(host: SimulatedHost, overflow: str) -> None:
     broker = host.open()
     dead, queue = graveyard(broker), declare(broker, max_length=1, overflow=overflow, dead_letter_exchange="dlx")
     with queue.consume(prefetch=1) as consumer:
-        queue.publish(b"0").result(10)
+        queue.publish(b"0").result()
         assert next(consumer).body == b"0"
-        queue.publish(b"1").result(10)
+        queue.publish(b"1").result()
         with pytest.raises(warrenmq.Nacked, match="length limit"):
-            queue.publish(b"2").result(10)
+            queue.publish(b"2").result()
     assert bodies(queue) == [b"1"]
     host.sleep(0.001)
     assert bodies(dead) == ([b"2"] if overflow == "reject-publish-dlx" else [])
@@ -252,9 +252,9 @@ def test_drop_head_takes_the_new_message_instead(host: SimulatedHost) -> None:
     broker = host.open()
     dead, queue = graveyard(broker), declare(broker, max_length=1, dead_letter_exchange="dlx")
     with queue.consume(prefetch=1) as consumer:
-        queue.publish_many([b"0", b"1"]).result(10)
+        queue.publish_many([b"0", b"1"]).result()
         assert next(consumer).body == b"0"
-        queue.publish(b"2").result(10)
+        queue.publish(b"2").result()
         host.sleep(0.001)
         assert deaths(dead.get()) == [("q", "maxlen", 1)]
         assert queue.info().ready == 1
@@ -263,9 +263,9 @@ def test_drop_head_takes_the_new_message_instead(host: SimulatedHost) -> None:
 def test_a_batch_is_taken_as_far_as_it_fits(host: SimulatedHost) -> None:
     queue = declare(host.open(), max_length_bytes=5, overflow="reject-publish")
     with pytest.raises(warrenmq.Nacked):
-        queue.publish_many([b"12", b"3456", b"7", b"89"]).result(10)
+        queue.publish_many([b"12", b"3456", b"7", b"89"]).result()
     assert bodies(queue) == [b"12", b"7", b"89"]
-    queue.publish_many([b"1", b"2", b"3"]).result(10)
+    queue.publish_many([b"1", b"2", b"3"]).result()
 
 
 def test_a_refused_message_may_be_in_other_queues(host: SimulatedHost) -> None:
@@ -275,7 +275,7 @@ def test_a_refused_message_may_be_in_other_queues(host: SimulatedHost) -> None:
     for name in ("full", "roomy"):
         broker.bind(name, "both")
     with pytest.raises(warrenmq.Nacked):
-        broker.publish_many("both", "", [b"1", b"2"]).result(10)
+        broker.publish_many("both", "", [b"1", b"2"]).result()
     host.sleep(0.1)
     assert [bodies(full), bodies(roomy)] == [[b"1"], [b"1", b"2"]]
 
@@ -288,7 +288,7 @@ def test_a_rejected_message_says_of_its_death(host: SimulatedHost, body: bytes) 
     broker = host.open()
     dead, queue = graveyard(broker), declare(broker, dead_letter_exchange="dlx", dead_letter_routing_key="other")
     properties = Properties(content_type="text/plain", priority=3, headers={"CC": ["q2"], "n": 1}, expiration="60000")
-    broker.publish("", "q", body, properties=properties).result(10)
+    broker.publish("", "q", body, properties=properties).result()
     delivery = queue.get()
     assert delivery is not None
     delivery.reject(requeue=False)
@@ -312,7 +312,7 @@ def test_a_rejected_message_says_of_its_death(host: SimulatedHost, body: bytes) 
 def test_several_messages_are_rejected_in_their_order(host: SimulatedHost) -> None:
     broker = host.open()
     dead, queue = graveyard(broker), declare(broker, dead_letter_exchange="dlx")
-    queue.publish_many([b"1", LARGE, b"3", b"4"]).result(10)
+    queue.publish_many([b"1", LARGE, b"3", b"4"]).result()
     held = [queue.get() for _ in range(3)]
     assert held[2] is not None
     held[2].nack(requeue=False, multiple=True)
@@ -323,11 +323,11 @@ def test_several_messages_are_rejected_in_their_order(host: SimulatedHost) -> No
 def test_without_an_exchange_dead_letters_are_dropped(host: SimulatedHost) -> None:
     broker = host.open()
     queue = declare(broker, dead_letter_exchange="later", max_length=1)
-    queue.publish_many([b"1", b"2"]).result(10)
+    queue.publish_many([b"1", b"2"]).result()
     broker.declare_exchange("later", "fanout")
     dead = broker.declare_queue("dead")
     broker.bind("dead", "later")
-    queue.publish(b"3").result(10)
+    queue.publish(b"3").result()
     host.sleep(0.001)
     assert bodies(dead) == [b"2"]
 
@@ -335,12 +335,12 @@ def test_without_an_exchange_dead_letters_are_dropped(host: SimulatedHost) -> No
 def test_a_cycle_ends_unless_somebody_rejects(host: SimulatedHost) -> None:
     broker = host.open()
     queue = declare(broker, message_ttl=10, dead_letter_exchange="", dead_letter_routing_key="q")
-    queue.publish(b"round").result(10)
+    queue.publish(b"round").result()
     host.sleep(0.1)
     assert queue.info().ready == 0
     waiting = declare(broker, "waiting", message_ttl=10, dead_letter_exchange="", dead_letter_routing_key="work")
     work = declare(broker, "work", dead_letter_exchange="", dead_letter_routing_key="waiting")
-    work.publish(b"again").result(10)
+    work.publish(b"again").result()
     for count in range(1, 4):
         delivery = work.get(5)
         assert delivery is not None
@@ -354,9 +354,9 @@ def test_a_cycle_ends_unless_somebody_rejects(host: SimulatedHost) -> None:
 def test_purged_and_deleted_messages_are_no_dead_letters(host: SimulatedHost) -> None:
     broker = host.open()
     dead, queue = graveyard(broker), declare(broker, dead_letter_exchange="dlx")
-    queue.publish(b"1").result(10)
+    queue.publish(b"1").result()
     queue.purge()
-    queue.publish(b"2").result(10)
+    queue.publish(b"2").result()
     broker.delete_queue("q")
     host.sleep(0.1)
     assert bodies(dead) == []
@@ -371,7 +371,7 @@ def test_a_queue_that_nobody_uses_goes(host: SimulatedHost) -> None:
     for use in (queue.get, lambda: declare(broker, expires=1_000), queue.get):
         host.sleep(0.8)
         use()
-    queue.publish(b"no use").result(10)
+    queue.publish(b"no use").result()
     host.sleep(0.9)
     broker.queue("q")
     host.sleep(0.2)
@@ -401,7 +401,7 @@ def test_the_highest_priority_is_first_and_within_it_the_oldest(host: SimulatedH
     queue = declare(host.open(), max_priority=3)
     for number, priority in enumerate([None, 3, 1, 9, 0, 2, 3, 1]):
         body = b"%d" % number + (LARGE if number % 2 else b"")
-        queue.publish(body, properties=Properties(priority=priority), persistent=number != 6).result(10)
+        queue.publish(body, properties=Properties(priority=priority), persistent=number != 6).result()
     assert [body[:1] for body in bodies(queue)] == [b"1", b"3", b"6", b"5", b"2", b"7", b"0", b"4"]
 
 
@@ -410,7 +410,7 @@ def test_priorities_survive(host: SimulatedHost, how: str) -> None:
     broker = host.open()
     queue = declare(broker, max_priority=2)
     for number in range(6):
-        queue.publish(b"%d" % number + b"." * 150 * number, properties=Properties(priority=number % 3)).result(10)
+        queue.publish(b"%d" % number + b"." * 150 * number, properties=Properties(priority=number % 3)).result()
     held = queue.get()
     assert held is not None
     held.ack()
@@ -429,7 +429,7 @@ def test_priorities_survive(host: SimulatedHost, how: str) -> None:
 def test_a_rejected_message_returns_to_its_place_in_its_priority(host: SimulatedHost) -> None:
     queue = declare(host.open(), max_priority=2)
     for number in range(6):
-        queue.publish(b"%d" % number, properties=Properties(priority=number % 3)).result(10)
+        queue.publish(b"%d" % number, properties=Properties(priority=number % 3)).result()
     held = [queue.get() for _ in range(4)]
     assert [each.body for each in held if each] == [b"2", b"5", b"1", b"4"]
     for each in held[1:3]:
@@ -441,11 +441,11 @@ def test_a_rejected_message_returns_to_its_place_in_its_priority(host: Simulated
 def test_limits_and_times_are_those_of_the_head_of_the_highest_priority(host: SimulatedHost) -> None:
     queue = declare(host.open(), max_priority=1, max_length=3, message_ttl=1_000)
     for number in range(5):
-        queue.publish(b"%d" % number, properties=Properties(priority=number % 2)).result(10)
+        queue.publish(b"%d" % number, properties=Properties(priority=number % 2)).result()
     assert queue.info().ready == 3
     assert bodies(queue) == [b"0", b"2", b"4"]  # the messages of priority 1 were the head
-    queue.publish(b"low", properties=Properties(expiration="10")).result(10)
-    queue.publish(b"high", properties=Properties(priority=1)).result(10)
+    queue.publish(b"low", properties=Properties(expiration="10")).result()
+    queue.publish(b"high", properties=Properties(priority=1)).result()
     host.sleep(0.5)
     assert queue.info().ready == 2  # behind the high one the low one waits
     host.sleep(0.6)
@@ -454,18 +454,18 @@ def test_limits_and_times_are_those_of_the_head_of_the_highest_priority(host: Si
 
 def test_a_dead_queue_process_comes_back_with_its_arguments(host: SimulatedHost) -> None:
     queue = declare(host.open(), max_length=2, max_priority=1)
-    queue.publish_many([b"1", b"2"]).result(10)
+    queue.publish_many([b"1", b"2"]).result()
     host.sim.kill(host.sim.whereis(queue_name("q")))
     host.sleep(1)
-    queue.publish(b"3", properties=Properties(priority=1)).result(10)
-    queue.publish(b"4").result(10)
+    queue.publish(b"3", properties=Properties(priority=1)).result()
+    queue.publish(b"4").result()
     assert bodies(queue) == [b"2", b"4"]
 
 
 def test_a_queues_version_may_be_its_own(host: SimulatedHost) -> None:
     broker = host.open()
-    declare(broker, "one", queue_version=1).publish(b"1").result(10)
-    declare(broker, "two", queue_version=2).publish(b"2").result(10)
+    declare(broker, "one", queue_version=1).publish(b"1").result()
+    declare(broker, "two", queue_version=2).publish(b"2").result()
     broker.close()
     host.settings = replace(host.settings, queue_version=3 - host.settings.queue_version)
     broker = host.open()
@@ -479,7 +479,7 @@ def test_a_lazy_queue_has_its_messages_on_disk(host: SimulatedHost) -> None:
     host.settings = replace(host.settings, queue_ram_bytes=1 << 30)
     queue = declare(host.open(), queue_mode="lazy")
     for number in range(20):
-        queue.publish(b"%d" % number + LARGE).result(10)
+        queue.publish(b"%d" % number + LARGE).result()
     assert queue.info().memory.ram_msg_count <= 2
     assert [body[:2] for body in bodies(queue)] == [(b"%d" % number + LARGE)[:2] for number in range(20)]
 
@@ -490,9 +490,9 @@ def test_a_lazy_queue_has_its_messages_on_disk(host: SimulatedHost) -> None:
 def test_conditions_of_a_delete_are_refused_in_rabbitmqs_words(host: SimulatedHost) -> None:
     broker = host.open()
     queue = declare(broker)
-    queue.publish(b"1").result(10)
+    queue.publish(b"1").result()
     with queue.consume(prefetch=1):
-        queue.publish(b"2").result(10)
+        queue.publish(b"2").result()
         host.sleep(0.01)
         with pytest.raises(warrenmq.PreconditionFailed) as refused:
             broker.delete_queue("q", if_unused=True, if_empty=True)

@@ -42,7 +42,7 @@ def test_the_order_of_sets_in_a_process_changes_nothing() -> None:
         command = [sys.executable, "-m", "tests.support.lives", "11"]
         environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(ROOT)}
         return subprocess.run(
-            command, cwd=ROOT, env=environment, check=True, capture_output=True, text=True, timeout=60
+            command, cwd=ROOT, env=environment, check=True, capture_output=True, text=True
         ).stdout
 
     with ThreadPoolExecutor() as pool:

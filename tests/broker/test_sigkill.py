@@ -128,5 +128,5 @@ def test_a_declare_and_a_bind_that_returned_survive_sigkill(tmp_path: Path) -> N
             assert process.stdout.readline() == "declared and bound\n"
             process.kill()
     with warrenmq.open(tmp_path) as broker:
-        broker.publish("all", "", b"for all of them").result(10)
+        broker.publish("all", "", b"for all of them").result()
         assert [broker.queue(name).info().ready for name in names] == [1] * 10

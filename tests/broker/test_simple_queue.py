@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import warrenmq
+from tests.support.limits import LIMIT
 
 
 def test_items_come_back_in_order_until_task_done_across_restarts(tmp_path: Path) -> None:
@@ -36,7 +37,7 @@ def test_get_waits_or_does_not_as_it_is_told(tmp_path: Path) -> None:
             q.get(timeout=0.02)
         late = threading.Timer(0.05, q.put, [b"late"])
         late.start()
-        assert q.get(timeout=10) == b"late"
+        assert q.get(timeout=LIMIT) == b"late"
         late.join()
         q.put(b"now")
         assert q.get_nowait() == b"now"

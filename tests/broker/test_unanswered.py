@@ -59,7 +59,7 @@ def test_one_that_wants_a_confirm_brings_the_others_along(host: SimulatedHost) -
     broker = host.open()
     queue = broker.declare_queue("q")
     publish_unanswered(broker, b"first")
-    queue.publish(b"second").result(10)
+    queue.publish(b"second").result()
     host.crash(power_cut=True)
     broker = host.open()
     assert [delivery.body for delivery in (broker.queue("q").get(0), broker.queue("q").get(0)) if delivery] == [

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import warrenmq
+from tests.support.limits import LIMIT
 from warrenmq.cli import main
 
 
@@ -47,7 +48,7 @@ def test_each_line_is_a_message(publish, tmp_path: Path, lines: bytes, bodies: l
     assert publish(lines, "jobs", "--data", tmp_path) == 0
     with warrenmq.open(tmp_path) as broker:
         jobs = broker.queue("jobs")
-        assert [jobs.get(timeout=1).body for _ in bodies] == bodies
+        assert [jobs.get(timeout=LIMIT).body for _ in bodies] == bodies
         assert jobs.info().ready == 0
 
 

@@ -69,13 +69,13 @@ def test_what_was_confirmed_is_there_after_the_server_was_ended(tmp_path, number
         with pytest.raises(pika.exceptions.ConnectionClosedByBroker) as raised:
             connection.process_data_events(20)
         assert raised.value.reply_code == 320
-        assert process.wait(20) == 0
+        assert process.wait() == 0
     with serving("--data", data, "--setting", "heartbeat=17") as (process, url):
         connection = connect(url)
         assert connection.channel().basic_get("q", auto_ack=True)[2] == b"kept"
         connection.close()
         process.send_signal(signal.SIGTERM)
-        assert process.wait(20) == 0
+        assert process.wait() == 0
 
 
 def test_several_virtual_hosts_are_worlds_apart(tmp_path):
@@ -102,7 +102,7 @@ def test_several_virtual_hosts_are_worlds_apart(tmp_path):
         with pytest.raises(pika.exceptions.ProbableAuthenticationError):
             connect(url)
         process.send_signal(signal.SIGTERM)
-        assert process.wait(20) == 0
+        assert process.wait() == 0
 
 
 def test_a_traced_run_can_be_replayed(tmp_path):
@@ -118,7 +118,7 @@ def test_a_traced_run_can_be_replayed(tmp_path):
             channel.basic_ack(channel.basic_get("q")[0].delivery_tag)
         connection.close()
         process.send_signal(signal.SIGTERM)
-        assert process.wait(20) == 0
+        assert process.wait() == 0
     done = subprocess.run(command("replay", "--engine", "python", trace), capture_output=True, text=True, cwd=ROOT, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 

@@ -7,6 +7,7 @@ import pytest
 
 import warrenmq
 from tests.support.held_up import stuck_queue
+from tests.support.limits import LIMIT
 from tests.support.simulated import SimulatedHost
 from warrenmq.cli import main
 from warrenmq.replay.exports.selection import Selection, select_rows
@@ -22,10 +23,10 @@ def trace(tmp_path_factory):
     with warrenmq.open(folder / "data", trace=folder / "trace") as broker:
         jobs = broker.declare_queue("jobs")
         for number in range(MESSAGES):
-            jobs.publish(b"x" * (5_000 if number % 2 else 10)).result(5)
+            jobs.publish(b"x" * (5_000 if number % 2 else 10)).result()
         with jobs.consume(prefetch=4) as consumer:
             for _ in range(MESSAGES):
-                consumer.get(5).ack()
+                consumer.get(timeout=LIMIT).ack()
     return str(folder / "trace")
 
 
@@ -56,7 +57,7 @@ def test_perfetto_has_a_track_for_each_actor_and_whole_arrows(trace, tmp_path):
 def test_perfetto_counts_who_waits(tmp_path):
     host = SimulatedHost(3)
     with host.open() as broker:
-        stuck_queue(host, broker, 1.0).publish(b"one too many").result(10)
+        stuck_queue(host, broker, 1.0).publish(b"one too many").result()
     folder = tmp_path / "trace"
     folder.mkdir()
     for name, content in host.sink.files().items():

@@ -7,6 +7,7 @@ import json
 import pytest
 
 import warrenmq
+from tests.support.limits import LIMIT
 from tests.support.live_trace import grow
 from tests.support.trace_plants import PLANTS
 from tests.support.trace_union import planted
@@ -37,9 +38,9 @@ def watched(capsys, *arguments):
 def test_of_a_broker_that_did_nothing_wrong_there_is_only_the_end(tmp_path, capsys):
     with warrenmq.open(tmp_path / "data", trace=tmp_path / "trace") as broker:
         jobs = broker.declare_queue("jobs")
-        jobs.publish_many([b"one", b"two", b"three"]).result(5)
+        jobs.publish_many([b"one", b"two", b"three"]).result()
         with jobs.consume(prefetch=1) as consumer:
-            consumer.get(5).ack()
+            consumer.get(timeout=LIMIT).ack()
     status, said = watched(capsys, str(tmp_path / "trace"), "--json")
     (end,) = map(json.loads, said.out.splitlines())
     assert status == 0

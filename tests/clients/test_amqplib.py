@@ -23,7 +23,7 @@ def node(server):
 
     def run(*arguments):
         environment = os.environ | {"NODE_PATH": MODULES, "AMQP_URL": server.url.replace("://", "://guest:guest@")}
-        done = subprocess.run(["node", *arguments], env=environment, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(["node", *arguments], env=environment, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
         return done.stdout.splitlines()
 

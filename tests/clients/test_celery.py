@@ -11,9 +11,11 @@ import pytest
 celery = pytest.importorskip("celery")
 kombu = pytest.importorskip("kombu")
 
+from tests.support.limits import LIMIT  # noqa: E402
 from tests.support.source_tree import ROOT  # noqa: E402
 
 EXAMPLES = os.path.join(ROOT, "examples")
+NAME = "worker@test"
 
 
 class Worker:
@@ -23,23 +25,25 @@ class Worker:
         self.environment = os.environ | {"BROKER_URL": f"{url}//", "PYTHONPATH": EXAMPLES, "PYTHONDONTWRITEBYTECODE": "1"}
         self.log = log
         command = [sys.executable, "-m", "celery", "--app", "celery_app", "worker", "--pool", "solo", "--loglevel", "INFO"]
+        command += ["--hostname", NAME]
         with log.open("wb") as file:
             self.process = subprocess.Popen(command, env=self.environment, stdout=file, stderr=file, cwd=log.parent)
-        end = time.monotonic() + 30
+        end = time.monotonic() + LIMIT
         while " ready." not in log.read_text():
             assert self.process.poll() is None, log.read_text()
             assert time.monotonic() < end, log.read_text()
+            time.sleep(0.05)  # another process; it has no other sign than its log
 
     def run(self, *command):
         done = subprocess.run(
-            [sys.executable, *command], env=self.environment, capture_output=True, text=True, timeout=40, check=False
+            [sys.executable, *command], env=self.environment, capture_output=True, text=True, check=False
         )
         assert done.returncode == 0, done.stderr + self.log.read_text()
         return done.stdout
 
     def stop(self):
         self.process.send_signal(signal.SIGTERM)
-        assert self.process.wait(20) == 0, self.log.read_text()
+        assert self.process.wait() == 0, self.log.read_text()
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +67,7 @@ def test_the_example_runs_chains_groups_and_retries(worker):
 
 
 def test_remote_control_reaches_the_worker_and_its_answer_comes_back(worker):
-    out = worker.run("-m", "celery", "--app", "celery_app", "inspect", "ping", "--timeout", "3")
+    out = worker.run("-m", "celery", "--app", "celery_app", "inspect", "ping", "--destination", NAME, "--timeout", f"{LIMIT}")
     assert "pong" in out
     assert "1 node online." in out
 
@@ -74,7 +78,7 @@ def test_simple_queues_of_kombu(connection):
             queue.put({"n": number}, serializer="json", compression="zlib")
         assert queue.qsize() == 5
         for number in range(5):
-            message = queue.get(timeout=5)
+            message = queue.get(timeout=LIMIT)
             assert message.payload == {"n": number}
             message.ack()
         with pytest.raises(queue.Empty):
@@ -104,6 +108,6 @@ def test_a_fanout_exchange_reaches_every_consumer(connection):
     with connection.Consumer(queues, callbacks=[lambda body, message: (seen.append(body), message.ack())]):
         connection.Producer().publish("extra", exchange=news)
         while len(seen) < 3:
-            connection.drain_events(timeout=5)
+            connection.drain_events(timeout=LIMIT)
     assert seen == ["extra"] * 3
 

@@ -100,7 +100,7 @@ def test_what_was_declared_comes_along(url, channel, tmp_path):
         broker.bind("moved", "moved-logs", "#.error")
         headers = {"n": 1, "text": "ü", "CC": ["moved-elsewhere"]}
         properties = Properties(priority=3, headers=headers, content_type="text/plain", user_id="somebody")
-        broker.publish("moved-logs", "disk.error", b"full", properties=properties).result(10)
+        broker.publish("moved-logs", "disk.error", b"full", properties=properties).result()
     assert main(["recover", str(tmp_path / "data"), "--to", url]) == 0
     channel.basic_publish("moved-logs", "net.error", b"down")
     channel.queue_declare("moved", durable=True, arguments={"x-max-length": 10})
@@ -113,7 +113,7 @@ def test_what_was_declared_comes_along(url, channel, tmp_path):
 def test_of_a_run_that_was_killed_a_batch_may_come_twice_and_that_is_told(url, channel, tmp_path, capsys, monkeypatch):
     with warrenmq.open(tmp_path / "data") as broker:
         broker.declare_queue("twice")
-        broker.queue("twice").publish_many([b"%d" % number for number in range(700)]).result(10)
+        broker.queue("twice").publish_many([b"%d" % number for number in range(700)]).result()
 
     def killed(*_):
         raise KeyboardInterrupt

@@ -2,6 +2,8 @@
 
 import pytest
 
+from tests.support.limits import LIMIT
+
 amqp = pytest.importorskip("amqp")
 
 
@@ -31,14 +33,14 @@ def test_consumers_are_called_and_cancelled(channel):
     for text in ("a", "b", "c"):
         channel.basic_publish(amqp.Message(text), routing_key=queue)
     while len(seen) < 2:
-        channel.connection.drain_events(timeout=5)
+        channel.connection.drain_events(timeout=LIMIT)
     channel.basic_ack(0, multiple=True)
     while len(seen) < 3:
-        channel.connection.drain_events(timeout=5)
+        channel.connection.drain_events(timeout=LIMIT)
     assert seen == ["a", "b", "c"]
     channel.connection.channel().queue_delete(queue)
     while not cancelled:
-        channel.connection.drain_events(timeout=5)
+        channel.connection.drain_events(timeout=LIMIT)
 
 
 def test_errors_have_their_classes(channel):

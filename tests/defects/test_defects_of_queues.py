@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 import warrenmq
+from tests.support.limits import LIMIT
 from tests.support.simulated import BOTH_PROFILES, SMALL, SimulatedHost
 from warrenmq.actors.queue_messages import Ack, Publish, Reject
 from warrenmq.actors.queue_process import QueueProcess
@@ -50,7 +51,7 @@ def test_a_purge_confirms_what_is_still_to_be_confirmed(host: SimulatedHost) -> 
     confirms = [queue.publish(body) for body in (b"small", LARGE, b"small too", LARGE)]
     assert queue.purge() == 4
     for confirm in confirms:
-        confirm.result(10)
+        confirm.result()
     assert bodies(broker, "q") == []
 
 
@@ -58,9 +59,9 @@ def test_what_is_published_after_a_purge_is_on_disk(host: SimulatedHost) -> None
     """RabbitMQ removed the folder under its own open journal."""
     broker = host.open()
     queue = broker.declare_queue("q")
-    queue.publish_many([b"1", LARGE]).result(10)
+    queue.publish_many([b"1", LARGE]).result()
     queue.purge()
-    queue.publish_many([b"2", LARGE]).result(10)
+    queue.publish_many([b"2", LARGE]).result()
     host.crash(power_cut=True)
     assert bodies(host.open(), "q") == [b"2", LARGE]
 
@@ -80,14 +81,14 @@ def test_a_publisher_waits_for_credit_no_longer_than_its_queue_lives() -> None:
 
     host.disk.before_op = hang_and_die
     confirms = [queue.publish(b"first")]
-    assert stuck.wait(10)
+    assert stuck.wait(LIMIT)
     confirms += [queue.publish(b"x") for _ in range(3)]
     assert broker.would_block("", "q")
     confirms += [queue.publish(b"y") for _ in range(20)]  # the first of these waits for credit that never comes
     for confirm in confirms[:5]:
         with pytest.raises(warrenmq.Nacked):
-            confirm.result(10)
-    confirms[-1].result(10)
+            confirm.result()
+    confirms[-1].result()
     assert all(confirm.done() for confirm in confirms)
     host.close()
 
@@ -103,7 +104,7 @@ def test_a_queue_that_dies_breaks_the_promise_and_other_queues_change_nothing(ho
     settled: list[bool] = []
     confirm.add_done_callback(lambda each: settled.append(each.exception() is None))
     with pytest.raises(warrenmq.Nacked):
-        confirm.result(10)
+        confirm.result()
     host.sleep(1)
     assert settled == [False]
     assert isinstance(confirm.exception(), warrenmq.Nacked)
@@ -118,9 +119,9 @@ def test_each_publish_has_the_answer_to_itself(host: SimulatedHost) -> None:
     for confirm, returned in zip(answers, (True, False, True, False), strict=True):
         if returned:
             with pytest.raises(warrenmq.Returned):
-                confirm.result(10)
+                confirm.result()
         else:
-            confirm.result(10)
+            confirm.result()
     assert len(bodies(broker, "q")) == 2
     assert queue.name == "q"
 
@@ -131,7 +132,7 @@ def test_each_publish_has_the_answer_to_itself(host: SimulatedHost) -> None:
 def test_an_ack_that_names_nothing_changes_nothing(host: SimulatedHost) -> None:
     broker = host.open()
     queue = broker.declare_queue("q")
-    queue.publish_many([b"1", LARGE, b"3"]).result(10)
+    queue.publish_many([b"1", LARGE, b"3"]).result()
     deliveries = [queue.get() for _ in range(3)]
     assert None not in deliveries
     process = host.sim.whereis(queue_name("q"))
@@ -156,7 +157,7 @@ def test_a_reject_overtakes_no_publish_and_no_reject() -> None:
 def test_what_is_settled_together_is_settled_in_the_order_of_delivery(host: SimulatedHost) -> None:
     broker = host.open()
     queue = broker.declare_queue("q")
-    queue.publish_many([b"%d" % n for n in range(10)]).result(10)
+    queue.publish_many([b"%d" % n for n in range(10)]).result()
     with queue.consume(prefetch=10) as consumer:
         deliveries = [next(consumer) for _ in range(10)]
         deliveries[3].ack()
@@ -170,7 +171,7 @@ def test_acks_alone_wait_for_the_slow_sync(host: SimulatedHost) -> None:
     """Nobody waits for them: 200 ms, and not a sync for each."""
     broker = host.open()
     queue = broker.declare_queue("q")
-    queue.publish_many([b"%d" % n for n in range(4)]).result(10)
+    queue.publish_many([b"%d" % n for n in range(4)]).result()
     host.sleep(1)
     syncs: list[str] = []
 
@@ -196,7 +197,7 @@ def test_acks_alone_wait_for_the_slow_sync(host: SimulatedHost) -> None:
 def test_what_a_crash_may_have_delivered_is_redelivered_however_often_it_is_started_again(host: SimulatedHost) -> None:
     """Dirty, dirty, clean: RabbitMQ kept the marks of the first recovery in memory only."""
     broker = host.open()
-    broker.declare_queue("q").publish_many([b"1", LARGE, b"3"]).result(10)
+    broker.declare_queue("q").publish_many([b"1", LARGE, b"3"]).result()
     for clean in (False, False, True):
         if clean:
             broker.close()
@@ -211,9 +212,9 @@ def test_a_gap_in_the_sequence_ids_hides_no_redelivery(host: SimulatedHost) -> N
     """RabbitMQ counts deliveries one by one, and stops counting at an id that a transient message had."""
     broker = host.open()
     queue = broker.declare_queue("q")
-    queue.publish(b"1").result(10)
-    queue.publish(b"transient", persistent=False).result(10)
-    queue.publish(b"2").result(10)
+    queue.publish(b"1").result()
+    queue.publish(b"transient", persistent=False).result()
+    queue.publish(b"2").result()
     broker.close()
     host.crash(power_cut=False)
     broker = host.open()
@@ -239,7 +240,7 @@ def test_another_segment_size_in_the_settings_changes_no_vhost_that_is_there(lat
     queue = broker.declare_queue("q")
     wanted = [b"%d" % n if n % 3 else b"%d" % n + LARGE for n in range(30)]
     for body in wanted:
-        queue.publish(body).result(10)
+        queue.publish(body).result()
     host.crash(power_cut=True)
     sizes = {"queue_index_segment_entry_count": later, "classic_queue_index_v2_segment_entry_count": later}
     host.settings = replace(settings, **sizes)
@@ -255,7 +256,7 @@ def test_a_backlog_comes_back_once_and_in_order_whatever_part_of_it_is_in_memory
     queue = broker.declare_queue("q")
     wanted = [b"%d" % n for n in range(20_000)]
     for first in range(0, 20_000, 1_000):
-        queue.publish_many(wanted[first : first + 1_000]).result(10)
+        queue.publish_many(wanted[first : first + 1_000]).result()
     seen = []
     for clean in (True, False):
         with queue.consume(prefetch=300) as consumer:
@@ -278,8 +279,8 @@ def test_a_purge_takes_the_part_of_a_queue_that_is_on_disk_too(host: SimulatedHo
     broker = host.open()
     queue = broker.declare_queue("q")
     for _ in range(20):
-        queue.publish_many([b"x"] * 1_000).result(10)
-    queue.publish(LARGE).result(10)
+        queue.publish_many([b"x"] * 1_000).result()
+    queue.publish(LARGE).result()
     held = queue.get()
     assert held is not None
     assert queue.purge() == 20_000
@@ -298,7 +299,7 @@ def test_a_tail_of_nothing_but_old_transient_messages_is_an_empty_queue(host: Si
     broker = host.open()
     queue = broker.declare_queue("q")
     for _ in range(20):
-        queue.publish_many([b"t"] * 1_000, persistent=False).result(10)
+        queue.publish_many([b"t"] * 1_000, persistent=False).result()
     for clean in (True, False):
         if clean:
             broker.close()
@@ -306,7 +307,7 @@ def test_a_tail_of_nothing_but_old_transient_messages_is_an_empty_queue(host: Si
         broker = host.open()
         queue = broker.queue("q")
         assert queue.get() is None
-        queue.publish(b"p").result(10)
+        queue.publish(b"p").result()
         delivery = queue.get()
         assert delivery is not None
         assert (delivery.body, delivery.redelivered) == (b"p", False)
@@ -318,7 +319,7 @@ def test_a_read_that_fails_once_costs_no_message(host: SimulatedHost) -> None:
     broker = host.open()
     queue = broker.declare_queue("q")
     for number in range(12):
-        queue.publish(b"%d" % number + LARGE).result(10)
+        queue.publish(b"%d" % number + LARGE).result()
     broker.close()
     host.crash(power_cut=False)
     broker = host.open()
@@ -344,7 +345,7 @@ def test_a_queue_with_a_wrong_argument_is_refused_and_not_half_done(host: Simula
 def test_an_exclusive_queue_is_not_durable(host: SimulatedHost) -> None:
     broker = host.open()
     queue = broker.declare_queue("q", exclusive=True, durable=True)
-    queue.publish(b"x").result(10)
+    queue.publish(b"x").result()
     host.crash(power_cut=False)
     broker = host.open()
     with pytest.raises(warrenmq.NotFound):
@@ -359,7 +360,7 @@ def test_an_unbind_of_what_is_not_bound_is_nothing(host: SimulatedHost, kind: st
     broker.bind("q", "e", "key")
     broker.unbind("q", "e", "another key")
     broker.unbind("q", "e", "another key")
-    broker.publish("e", "key", b"x", mandatory=True).result(10)
+    broker.publish("e", "key", b"x", mandatory=True).result()
     broker.unbind("q", "e", "key")
     broker.unbind("q", "e", "key")
     assert bodies(broker, "q") == [b"x"]
@@ -373,7 +374,7 @@ def test_an_exchange_whose_deletion_was_refused_is_as_before(host: SimulatedHost
     with pytest.raises(warrenmq.PreconditionFailed, match="in use"):
         broker.delete_exchange("e", if_unused=True)
     broker.declare_exchange("e", "direct")
-    broker.publish("e", "key", b"x", mandatory=True).result(10)
+    broker.publish("e", "key", b"x", mandatory=True).result()
     broker.unbind("q", "e", "key")
     broker.delete_exchange("e", if_unused=True)
     with pytest.raises(warrenmq.NotFound):
@@ -387,10 +388,10 @@ def test_an_empty_binding_key_is_a_key_like_others_and_of_its_own_exchange(host:
         broker.declare_exchange(exchange, kind)
         broker.declare_queue(name)
         broker.bind(name, exchange)
-    broker.publish("e", "", b"x", mandatory=True).result(10)
+    broker.publish("e", "", b"x", mandatory=True).result()
     for key in ("#", "*", "a"):
         with pytest.raises(warrenmq.Returned):
-            broker.publish("e", key, b"y", mandatory=True).result(10)
+            broker.publish("e", key, b"y", mandatory=True).result()
     assert (bodies(broker, "a"), bodies(broker, "b")) == ([b"x"], [])
 
 

@@ -82,7 +82,7 @@ MAKES_ITS_OWN_ENVIRONMENT = {"run_demo.py"}
 def run(script, *arguments):
     command = [sys.executable, "-W", "error", os.path.join(ROOT, "examples", script), *arguments]
     environment = os.environ | {"PYTHONPATH": ROOT}
-    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=150, check=False)
+    return subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
 
 
 @pytest.mark.parametrize("script", SAYS)

@@ -21,7 +21,7 @@ def ours(where: Path) -> Path:
     settings = {"msg_store_file_size_limit": 65_536}
     with warrenmq.open(where, settings=settings) as broker:
         jobs = broker.declare_queue("jobs")
-        jobs.publish_many([b"%d" % number + b"." * 6000 for number in range(60)]).result(10)
+        jobs.publish_many([b"%d" % number + b"." * 6000 for number in range(60)]).result()
         for number, delivery in enumerate([each for _ in range(60) if (each := jobs.get()) is not None]):
             if number % 3:
                 delivery.ack()

@@ -19,7 +19,7 @@ VERSIONS = [{"queue_version": 1}, {"queue_version": 2}]
 def queue_with(where: Path, settings: dict[str, int], count: int) -> Path:
     with warrenmq.open(where, settings=settings) as broker:
         jobs = broker.declare_queue("jobs")
-        jobs.publish_many([b"%d" % number + b"." * (number % 3 * 3000) for number in range(count)]).result(10)
+        jobs.publish_many([b"%d" % number + b"." * (number % 3 * 3000) for number in range(count)]).result()
     (folder,) = (where / "msg_stores" / "vhosts").glob("*/queues/*")
     return folder
 

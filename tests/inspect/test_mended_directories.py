@@ -105,7 +105,7 @@ def ours(where: Path, version: int = 1) -> Path:
     with warrenmq.open(where, settings={"queue_version": version}) as broker:
         for name in ("jobs", "audit"):
             queue = broker.declare_queue(name)
-            queue.publish_many([b"%d" % number + b"." * (number % 3 * 3000) for number in range(20)]).result(10)
+            queue.publish_many([b"%d" % number + b"." * (number % 3 * 3000) for number in range(20)]).result()
     return where
 
 

@@ -8,6 +8,7 @@ import pytest
 
 import warrenmq
 from tests.support.inspected import check, fingerprint, say
+from tests.support.limits import LIMIT
 from warrenmq.settings import Settings
 
 BODIES = [b"%d " % n * (n % 7 * 700 + 1) for n in range(60)]
@@ -31,13 +32,13 @@ def fill(broker):
     broker.bind("copies", "all")
     broker.bind("jobs", "all")
     for body in BODIES[:-2]:
-        jobs.publish(body).result(timeout=10)
+        jobs.publish(body).result()
     properties = warrenmq.Properties(headers={"n": 7, "t": "x"}, message_id="m", priority=3)
     for body in BODIES[-2:]:
-        broker.publish("all", "key", body, properties=properties).result(timeout=10)
-    jobs.publish(b"not kept", persistent=False).result(timeout=10)
+        broker.publish("all", "key", body, properties=properties).result()
+    jobs.publish(b"not kept", persistent=False).result()
     for _ in range(5):
-        jobs.get(timeout=10).ack()
+        jobs.get(timeout=LIMIT).ack()
     return jobs
 
 
@@ -80,7 +81,7 @@ def test_a_directory_in_use_is_read_without_harm(settings, tmp_path):
         def work():
             while not stop.is_set():
                 for body in BODIES:
-                    jobs.publish(body).result(timeout=30)
+                    jobs.publish(body).result()
                 for _ in range(50):
                     if (delivery := jobs.get()) is not None:
                         delivery.ack()

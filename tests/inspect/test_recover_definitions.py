@@ -11,6 +11,7 @@ import pytest
 import warrenmq
 from tests.support.directories import lay_out
 from tests.support.golden import files, manifest
+from tests.support.limits import LIMIT
 from tests.support.rabbit_directory import Node, journal_publish, make
 from warrenmq.erlang import definitions as mnesia
 from warrenmq.mend.definitions import KHEPRI, NOWHERE
@@ -102,8 +103,8 @@ def worked_on(path: Path) -> None:
     with warrenmq.open(path) as broker:
         jobs = broker.declare_queue("jobs")
         for n in range(5):
-            jobs.publish(b"%d" % n).result(timeout=10)
-        for each in [jobs.get(timeout=10), jobs.get(timeout=10)]:
+            jobs.publish(b"%d" % n).result()
+        for each in [jobs.get(timeout=LIMIT), jobs.get(timeout=LIMIT)]:
             assert each is not None
             each.nack()
 
@@ -128,7 +129,7 @@ def test_after_a_crash_all_come_as_redelivered(tmp_path: Path) -> None:
 def test_in_a_queue_that_has_messages_nothing_is_marked_and_that_is_told(tmp_path: Path) -> None:
     worked_on(tmp_path / "source")
     with warrenmq.open(tmp_path / "data") as broker:
-        broker.declare_queue("jobs").publish(b"mine").result(timeout=10)
+        broker.declare_queue("jobs").publish(b"mine").result()
     [queue] = recover(str(tmp_path / "source"), str(tmp_path / "data"), 0).queues
     assert (queue.moved, queue.redelivered, queue.unmarked) == (5, 2, 2)
     assert redelivered(tmp_path / "data") == [False] * 6

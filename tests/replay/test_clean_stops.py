@@ -102,7 +102,7 @@ def test_queues_that_stop_because_their_store_is_dead_owe_only_what_it_has_not_t
         unsafe = queue.publish_many([b"small", b"m" * 3_000, b"m" * 3_000, b"small"])
         host.sim.kill(host.sim.whereis("msg_store_persistent"))
         with pytest.raises(warrenmq.Nacked):
-            unsafe.result(10)
+            unsafe.result()
     host.check_trace()
     rows = of_queue(host)
     first_life = rows[: rows.index(Ev.QUEUE_CLOSED)]

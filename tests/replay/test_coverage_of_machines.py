@@ -48,7 +48,7 @@ def of_a_broker() -> frozenset[tuple[int, int]]:
         queues = [broker.declare_queue("a"), broker.declare_queue("b", durable=False), broker.declare_queue("deleted")]
         for _ in range(120):
             queue = rng.choice(queues)
-            queue.publish(b"m" * rng.choice((5, 2_000)), persistent=rng.random() < 0.5).result(10)
+            queue.publish(b"m" * rng.choice((5, 2_000)), persistent=rng.random() < 0.5).result()
             if rng.random() < 0.4 and (message := queue.get(0, no_ack=rng.random() < 0.2)) is not None:
                 held.append(message)
         broker.delete_queue("deleted")

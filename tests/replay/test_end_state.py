@@ -51,7 +51,7 @@ def work(broker, rng, *, steps: int) -> None:
         broker.declare_queue("c", durable=False), broker.declare_queue("short", arguments={"x-max-length": 2}),
     ]  # fmt: skip
     gone = broker.declare_queue("gone")
-    gone.publish(b"x" * 5_000).result(10)
+    gone.publish(b"x" * 5_000).result()
     exchange = broker.declare_exchange("all", "fanout")
     for queue in queues:
         broker.bind(queue, exchange)
@@ -60,9 +60,9 @@ def work(broker, rng, *, steps: int) -> None:
         queue = rng.choice(queues)
         match rng.randrange(6):
             case 0 | 1:
-                queue.publish(b"m" * rng.choice((5, 3_000)), persistent=rng.random() < 0.8).result(10)
+                queue.publish(b"m" * rng.choice((5, 3_000)), persistent=rng.random() < 0.8).result()
             case 2:
-                exchange.publish("", b"f" * rng.choice((5, 2_000))).result(10)
+                exchange.publish("", b"f" * rng.choice((5, 2_000))).result()
             case 3:
                 if (message := queue.get(0)) is not None:
                     held.append(message)
@@ -128,7 +128,7 @@ def test_ids_of_higher_priorities_are_not_the_next_one(tmp_path):
     with warrenmq.open(tmp_path / "data", trace=tmp_path / "trace") as broker:
         queue = broker.declare_queue("p", arguments={"x-max-priority": 5})
         for priority in (5, 0, 5):
-            queue.publish(b"m", properties=warrenmq.Properties(priority=priority)).result(10)
+            queue.publish(b"m", properties=warrenmq.Properties(priority=priority)).result()
     result = replay(tmp_path / "trace")
     (state,) = result.figures["state"].values()
     assert state["queues"]["queue:p"] == {"ready": 3, "unacked": 0, "next_seq_id": 1}

@@ -5,6 +5,7 @@ import json
 import pytest
 
 import warrenmq
+from tests.support.limits import LIMIT
 from tests.support.trace_model import consistent_trace
 from tests.support.trace_writer import write_trace
 from warrenmq.cli import main
@@ -24,11 +25,11 @@ def run(folder, confirm_each):
         for body in bodies:
             confirms.append(jobs.publish(body))
             if confirm_each:
-                confirms[-1].result(10)
+                confirms[-1].result()
         for confirm in confirms:
-            confirm.result(10)
+            confirm.result()
         for _ in bodies:
-            jobs.get(10).ack()
+            jobs.get(timeout=LIMIT).ack()
     return str(folder / "trace")
 
 

@@ -149,7 +149,7 @@ def test_a_mailbox_is_as_deep_as_the_broker_says():
     host = SimulatedHost(3)
     with host.open() as broker:
         queue = broker.declare_queue("q")
-        queue.publish(b"m").result(10)
+        queue.publish(b"m").result()
         stuck_queue(host, broker, 5.0)
         for length in (1, 5, 40):
             while inbox_of(broker.address("q")).length() < length:
@@ -175,7 +175,7 @@ def test_when_nothing_goes_on_the_mailboxes_of_the_living_are_empty(seed, victim
                 host.sim.kill(host.sim.whereis(victim))
             if rng.random() < 0.4:
                 with suppress(warrenmq.Nacked):
-                    confirm.result(10)
+                    confirm.result()
             if rng.random() < 0.4 and (message := queue.get(0)) is not None:
                 rng.choice((message.ack, message.nack))()
         host.sleep(1.0)
@@ -192,7 +192,7 @@ def test_when_nothing_goes_on_the_mailboxes_of_the_living_are_empty(seed, victim
 def test_a_real_wait_is_measured_as_long_as_it_took():
     host = SimulatedHost(5)
     with host.open() as broker:
-        stuck_queue(host, broker, 2.0).publish(b"one too many").result(10)
+        stuck_queue(host, broker, 2.0).publish(b"one too many").result()
     picture = drawn(host.sink.files())
     (held,) = picture.held
     assert (held.sender, held.towards, held.times) == ("client-1", "queue:q", 1)

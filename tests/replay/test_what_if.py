@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import warrenmq
+from tests.support.limits import LIMIT
 from tests.support.trace_model import consistent_trace
 from tests.support.trace_writer import write_trace
 from warrenmq.cli import main
@@ -226,9 +227,9 @@ def trace(request, tmp_path_factory):
         for _ in range(3):
             for queue in queues:
                 for confirm in [queue.publish(b"x" * size) for size in (10, 5_000, 7_000) * 12]:
-                    confirm.result(10)
+                    confirm.result()
                 for number in range(36):
-                    message = queue.get(10)
+                    message = queue.get(timeout=LIMIT)
                     if number % 5:
                         message.ack()
     return str(folder / "trace")

@@ -142,7 +142,7 @@ def test_what_is_left_of_a_brokers_trace_is_neither_violated_nor_fine(seed: int)
         queues = [broker.declare_queue(name) for name in ("a", "b")]
         for number in range(60):
             queue = queues[number % 2]
-            queue.publish(b"m" * (number % 3 * 1_000), persistent=number % 5 > 0).result(10)
+            queue.publish(b"m" * (number % 3 * 1_000), persistent=number % 5 > 0).result()
             if number % 4 and (message := queue.get(0)) is not None:
                 message.ack()
         if boot == 2:

@@ -7,6 +7,8 @@ import pykka
 import pytest
 from pykka import messages
 
+from tests.support.limits import LIMIT
+
 
 class Letter:
     def __init__(self, message, reply_to=None):
@@ -78,7 +80,7 @@ def test_the_loop_needs_of_a_letter_its_message_and_where_to_reply_only():
     future = pykka.ThreadingFuture()
     _ref, actor = actor_with(Letter("word", future), Letter("halt"))
     actor._actor_loop()
-    assert future.get(timeout=1) == "word"
+    assert future.get(timeout=LIMIT) == "word"
 
 
 def test_put_gets_an_envelope_with_the_same_two():
@@ -99,7 +101,7 @@ def test_the_stop_message_lives_beside_the_proxy_messages():
     assert not isinstance(stop.message, (messages.ProxyCall, messages.ProxyGetAttr, messages.ProxySetAttr))
     actor._actor_loop()
     assert actor.log == ["start", "stop"]
-    assert future.get(timeout=1) is True
+    assert future.get(timeout=LIMIT) is True
 
 
 def test_a_crash_calls_on_failure_and_a_handler_is_reached_through_one_method(caplog):

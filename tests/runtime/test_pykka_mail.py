@@ -6,6 +6,7 @@ import threading
 import pykka
 import pytest
 
+from tests.support.limits import LIMIT
 from tests.support.schedulers import Worker, crash, end_of, take
 from warrenmq.runtime import CallFailed, Threads
 
@@ -97,11 +98,11 @@ def test_stop_all_stops_servers_too(runtime):
 
 def test_an_ask_times_out(runtime):
     ref, gate = runtime.start(Counter), runtime.event()
-    future = ref.ask(lambda _server, _sender: gate.wait(5), block=False)
+    future = ref.ask(lambda _server, _sender: gate.wait(LIMIT), block=False)
     with pytest.raises(pykka.Timeout):
         future.get(timeout=0.01)
     gate.set()
-    assert future.get(timeout=5) is True
+    assert future.get(timeout=LIMIT) is True
 
 
 def test_an_ask_that_races_with_a_stop_is_always_answered():
@@ -126,7 +127,7 @@ def test_an_ask_that_races_with_a_stop_is_always_answered():
         sys.setswitchinterval(0.005)
     for future in futures:
         try:
-            future.get(timeout=5)
+            future.get(timeout=LIMIT)
         except pykka.ActorDeadError:
             pass
     runtime.shutdown()
@@ -144,7 +145,7 @@ def test_a_call_that_races_with_a_crash_is_always_answered():
                 start.wait()
                 for _ in range(5):
                     try:
-                        outcomes.append(runtime.call(ref, "x", timeout=10))
+                        outcomes.append(runtime.call(ref, "x", timeout=LIMIT))
                     except CallFailed as failure:
                         outcomes.append(failure)
 

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.limits import LIMIT
 from tests.support.trace_model import consistent_trace
 from tests.support.trace_union import side_by_side, write_directory
 from warrenmq.replay import SparkUnavailable, engine
@@ -86,8 +87,8 @@ def free_port():
         return probe.getsockname()[1]
 
 
-def wait_for(log, pattern, process, times=1, seconds=120):
-    deadline = time.monotonic() + seconds
+def wait_for(log, pattern, process, times=1):
+    deadline = time.monotonic() + LIMIT
     while len(re.findall(pattern, log.read_text())) < times:
         assert process.poll() is None, log.read_text()[-2000:]
         assert time.monotonic() < deadline, log.read_text()[-2000:]
@@ -128,15 +129,15 @@ def cluster(environment, tmp_path):
             process.terminate()
         for process in processes:
             try:
-                process.wait(timeout=20)
+                process.wait(timeout=LIMIT)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
 
 
-def ask(environment, *arguments, timeout=300):
+def ask(environment, *arguments):
     ran = subprocess.run(
-        [sys.executable, "-c", QUESTIONS, *arguments], env=environment, capture_output=True, text=True, timeout=timeout,
+        [sys.executable, "-c", QUESTIONS, *arguments], env=environment, capture_output=True, text=True,
         check=False,
     )  # fmt: skip
     assert ran.returncode == 0, ran.stderr[-3000:]
@@ -188,7 +189,7 @@ def test_a_server_of_spark_connect_answers_the_same(environment, trace, tmp_path
     finally:
         server.terminate()
         try:
-            server.wait(timeout=20)
+            server.wait(timeout=LIMIT)
         except subprocess.TimeoutExpired:
             server.kill()
             server.wait()

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import warrenmq
+from tests.support.limits import LIMIT
 from tests.support.trace_model import consistent_trace
 from tests.support.trace_union import side_by_side, write_directory
 from warrenmq.actors.vhost import queue_name
@@ -102,19 +103,19 @@ def test_a_real_run_with_a_killed_queue_and_large_batches(spark, tmp_path, monke
     with warrenmq.open(tmp_path / "data", trace=tmp_path / "trace") as broker:
         jobs = broker.declare_queue("jobs", arguments={"x-max-priority": 3})
         short = broker.declare_queue("queue:short", arguments={"x-max-length": 5})
-        jobs.publish_many([b"x" * (n % 3 * 3_000) for n in range(100)]).result(10)
-        jobs.publish(b"soon", properties=warrenmq.Properties(priority=2)).result(10)
-        short.publish_many([b"y"] * 20).result(10)
+        jobs.publish_many([b"x" * (n % 3 * 3_000) for n in range(100)]).result()
+        jobs.publish(b"soon", properties=warrenmq.Properties(priority=2)).result()
+        short.publish_many([b"y"] * 20).result()
         for _ in range(10):
-            jobs.get(5).ack()
-        jobs.get(5).reject(requeue=True)
-        jobs.publish(b"before").result(10)
+            jobs.get(timeout=LIMIT).ack()
+        jobs.get(timeout=LIMIT).reject(requeue=True)
+        jobs.publish(b"before").result()
         killed = broker.runtime.whereis(queue_name("jobs"))
         broker.runtime.kill(killed)
         while not broker.runtime.is_registered(queue_name("jobs")) or broker.runtime.whereis(queue_name("jobs")) is killed:
             broker.runtime.event().wait(0.01)
-        jobs.publish(b"after").result(10)
-        jobs.get(5)
+        jobs.publish(b"after").result()
+        jobs.get(timeout=LIMIT)
     found = lifecycles(read(spark, tmp_path / "trace")).collect()
     assert counted(found) == figures_of(tmp_path / "trace", "queue:")
     assert Counter(life.dropped for life in found if life.queue == "queue:short") == {"MAXLEN": 15, None: 5}

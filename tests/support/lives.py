@@ -24,7 +24,7 @@ def short_life(host: SimulatedHost) -> None:
     queue = broker.declare_queue("q")
     confirms = [queue.publish(b"small"), queue.publish(b"L" * 500), queue.publish(b"transient", persistent=False)]
     for confirm in confirms:
-        confirm.result(10)
+        confirm.result()
     delivery = queue.get()
     assert delivery is not None
     delivery.ack()
@@ -55,7 +55,7 @@ def long_life(host: SimulatedHost) -> None:
             confirm = broker.publish(exchange, choose.choice(names)[0], body, persistent=choose.random() < 0.8)
             if choose.random() < 0.3:
                 try:
-                    confirm.result(100)
+                    confirm.result()
                 except Nacked:
                     pass
             if number % 20 == 10:

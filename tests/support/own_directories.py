@@ -95,7 +95,7 @@ def _life(host: SimulatedHost) -> tuple[warrenmq.Broker, dict[str, list[str]]]:
         for _ in range(20):
             body = b"%d " % number + bytes([97 + number % 26]) * (30, 700, 60, 900)[number % 4]
             exchange, key, to = (("", "a", "a"), ("", "b", "b"), ("amq.fanout", "", "ab"))[number % 3]
-            broker.publish(exchange, key, body, persistent=number % 11 != 5).result(100)
+            broker.publish(exchange, key, body, persistent=number % 11 != 5).result()
             for name in to:
                 bodies[name].append(sha256(body))
             number += 1
@@ -192,8 +192,8 @@ def given_back_twice(host: SimulatedHost, operations: int) -> dict[str, list[byt
     broker = host.open()
     for name in QUEUES:
         queue = broker.declare_queue(name)
-        queue.publish(b"new").result(100)
-        queue.publish(b"N" * 500).result(100)
+        queue.publish(b"new").result()
+        queue.publish(b"N" * 500).result()
         bodies = [(delivery.body, delivery.ack()) for delivery in iter(queue.get, None)]
         assert [body for body, _ in bodies[-2:]] == [b"new", b"N" * 500]
         assert queue.get() is None

@@ -9,10 +9,8 @@ from queue import Empty
 
 import pytest
 
+from tests.support.limits import LIMIT
 from warrenmq.runtime import Server, Simulation, Threads
-
-LIMIT = 10.0
-"""Seconds after which something that must happen has not happened."""
 
 
 @contextlib.contextmanager
@@ -104,7 +102,7 @@ def end_of(runtime, ref):
 
 def until(runtime, what):
     """Wait for what cannot be waited for otherwise."""
-    for _ in range(10_000):
+    for _ in range(round(LIMIT / 0.001)):
         if what():
             return
         runtime.event().wait(0.001)

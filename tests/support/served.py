@@ -45,7 +45,7 @@ class Served:
     def _end(self, number: int) -> int:
         self._process.send_signal(number)
         with self._process as process:
-            return process.wait(30)
+            return process.wait()
 
     @property
     def is_running(self) -> bool:

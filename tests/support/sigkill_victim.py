@@ -74,7 +74,7 @@ class Victim:
             for _ in range(self.random.randint(1, 30)):
                 self.publish()
             for confirm, numbers in self.waiting:
-                confirm.result(30)
+                confirm.result()
                 tell("confirmed", *numbers)
             self.waiting.clear()
             self.consume(self.random.choice(QUEUES))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from tests.support.limits import LIMIT
 from tests.support.store import FOLDER, QUARANTINE, SMALL, body_of, check_at_rest, msg_id
 from warrenmq.actors import msg_store
 from warrenmq.actors.msg_store import MsgStore
@@ -12,7 +13,6 @@ from warrenmq.actors.msg_store_messages import Statistics
 from warrenmq.runtime import Server
 
 STORE = "msg_store_persistent"
-LIMIT = 10.0
 
 
 class Watched(MsgStore):
