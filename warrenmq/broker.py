@@ -119,6 +119,7 @@ class Broker(Declarations):
                                 self.ids)  # fmt: skip
             if trace is not None:
                 self._trace = RunTrace(trace, runtime, boot, settings)
+            runtime.count_anew()
             self._root = runtime.start(RabbitSup, self.vhost, name=RABBIT_SUP)
             self.call_named(RABBIT_ALARM, GetAlarms())  # what the monitors found at once is in force from here on
         except BaseException:

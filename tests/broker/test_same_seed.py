@@ -11,9 +11,11 @@ from pathlib import Path
 import pytest
 
 from tests.support.lives import long_life, short_life, trace_of
-from tests.support.simulated import BOTH_PROFILES
+from tests.support.simulated import BOTH_PROFILES, SimulatedHost
 from warrenmq.replay.engine import replay_memory
 from warrenmq.settings import Settings
+from warrenmq.trace.events import Ev
+from warrenmq.trace.reader import open_memory
 
 ROOT = Path(__file__).parents[2]
 
@@ -48,3 +50,16 @@ def test_the_order_of_sets_in_a_process_changes_nothing() -> None:
     with ThreadPoolExecutor() as pool:
         digests = set(pool.map(run, ["0", "1", "4242"]))
     assert len(digests) == 1
+
+
+def test_a_run_of_a_broker_counts_incarnations_from_one() -> None:
+    """Also where a simulation opens one broker after another: what is counted is the run's own."""
+    host = SimulatedHost(3)
+    for _ in range(3):
+        with host.open() as broker:
+            broker.declare_queue("q").publish(b"m").result(10)
+            assert {actor.restarts for actor in broker.stats().actors} == {0}
+    trace = open_memory(host.sink.files())
+    host.close()
+    rows = [(piece.run, row) for piece in trace.catalog.chunks for row in trace.rows(piece)]
+    assert {(run, row[5]) for run, row in rows if row[8] >> 8 & 0xFF == Ev.ACTOR_START} == {(0, 1), (1, 1), (2, 1)}

@@ -10,8 +10,9 @@ from tests.support.held_up import stuck_queue
 from tests.support.limits import LIMIT
 from tests.support.simulated import SimulatedHost
 from warrenmq.cli import main
+from warrenmq.replay.exports.described import Describer
 from warrenmq.replay.exports.selection import Selection, select_rows
-from warrenmq.trace.events import Ev
+from warrenmq.trace.events import OF_CONSUMERS, REGISTRY, Ev
 from warrenmq.trace.reader import open_trace
 
 MESSAGES = 12
@@ -109,6 +110,21 @@ def test_shiviz_clocks_rise_by_one_and_carry_causes(trace, tmp_path):
     assert met, "the store has heard of the queue"
 
 
+def test_a_consumer_is_named_as_one_and_never_as_an_actor(trace, tmp_path):
+    """Both are numbered from 1: the handle of the queue is consumer 1, and actor 2 is the supervisor."""
+    slices = json.loads(exported(trace, tmp_path, "--to", "perfetto"))["traceEvents"]
+    told = [event["args"] for event in slices if event["ph"] == "X" and event["name"].startswith("DELIVER")]
+    assert {args["consumer"] for args in told} == {2}
+    assert "consumer=2 " in exported(trace, tmp_path, "--to", "shiviz")
+    with open_trace(trace) as opened:
+        actors = {entry.name for entry in opened.catalog.runs[0].actors.values()}
+        describer = Describer(opened.catalog.runs[0])
+        for _, row in select_rows(opened, Selection()):
+            event = Ev(row[8] >> 8 & 0xFF)
+            if (meaning := REGISTRY[event].peer) and row[3]:
+                assert (describer.columns(row)[meaning] in actors) is (event not in OF_CONSUMERS), event.name
+
+
 def test_a_limit_cuts_and_says_so(trace, tmp_path, capsys):
     text = exported(trace, tmp_path, "--to", "shiviz", "--limit", "5")
     assert text.count("{") == 5 + 1, "five rows, and the parser's expression"
@@ -126,6 +142,9 @@ def test_parquet_has_every_row_and_comes_to_the_same_columns(trace, tmp_path):
     with open_trace(trace) as opened:
         assert table.num_rows == sum(coverage.rows for coverage in opened.catalog.coverage.values())
     assert table["ev"].to_pylist().count("PUBLISH") == MESSAGES
+    peers = set(zip(table["ev"].to_pylist(), table["peer"].to_pylist(), strict=True))
+    assert {peer for event, peer in peers if event == "DELIVER"} == {"consumer 2"}
+    assert {peer for event, peer in peers if event == "ACK"} == {"client-1"}
 
 
 @pytest.mark.parametrize(

@@ -20,8 +20,10 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 
 from warrenmq.replay.names import flag_names
 from warrenmq.trace.catalog import Catalog, Chunk, Run
+from warrenmq.trace.events import CONSUMER, OF_CONSUMERS
 
 BATCH_ROWS = 65_536
+_OF_CONSUMERS = pa.array(sorted(map(int, OF_CONSUMERS)), pa.int64())
 
 Piece = tuple[Chunk, list[memoryview]]
 """Consecutive rows of one actor: where they are from, and their columns."""
@@ -33,7 +35,7 @@ TYPES = {name: "string" if name in _STRINGS else "long" for name in COLUMNS}
 DDL = ", ".join(f"{name} {kind}" for name, kind in TYPES.items())
 SCHEMA = pa.schema([(name, pa.string() if name in _STRINGS else pa.int64()) for name in COLUMNS])
 
-_FROM = {"run": (), "epoch": (), "t": ("t",), "seq": ("seq",), "msg": ("msg",), "peer": ("peer",), "peer_id": ("peer",),
+_FROM = {"run": (), "epoch": (), "t": ("t",), "seq": ("seq",), "msg": ("msg",), "peer": ("peer", "who"), "peer_id": ("peer",),
          "pseq": ("pseq",), "a": ("a",), "b": ("b",), "c": ("c",)}  # fmt: skip
 """What each column is made of; those that are not here of `who`."""
 
@@ -93,13 +95,23 @@ class Naming:
             "run": lambda: pa.repeat(self._run, rows), "actor": lambda: _look_up(self._names, actor),
             "kind": lambda: _look_up(self._kinds, actor), "ev": lambda: self._events.take(event),
             "flag": lambda: self._flags.take(word), "t": lambda: t, "seq": lambda: seq, "msg": lambda: msg,
-            "peer": lambda: _look_up(self._names, peer), "pseq": lambda: pseq, "a": lambda: a, "b": lambda: b,
+            "peer": lambda: self._peers(event, peer), "pseq": lambda: pseq, "a": lambda: a, "b": lambda: b,
             "c": lambda: c, "actor_id": lambda: actor, "parent_id": lambda: _look_up(self._parents, actor),
             "peer_id": lambda: peer, "ev_id": lambda: event, "flag_id": lambda: pc.bit_wise_and(word, 0xFF),
             "actor_rows": lambda: _look_up(self._rows, actor), "epoch": lambda: pa.repeat(self._epoch, rows),
         }  # fmt: skip
         schema = SCHEMA if columns is COLUMNS else pa.schema([SCHEMA.field(name) for name in columns])
         return pa.RecordBatch.from_arrays([made[name]() for name in columns], schema=schema)
+
+
+    def _peers(self, event: pa.Array, peer: pa.Array) -> pa.Array:
+        """Names of actors, and of consumers where the event speaks of one."""
+        of_actors = _look_up(self._names, peer)
+        of_consumer = pc.is_in(event, _OF_CONSUMERS)
+        if not pc.any(of_consumer).as_py():
+            return of_actors
+        numbers = pc.if_else(pc.not_equal(peer, 0), peer, None)
+        return pc.if_else(of_consumer, pc.binary_join_element_wise(CONSUMER, numbers.cast(pa.string()), " "), of_actors)
 
 
 def _look_up(table: pa.Array, ids: pa.Array) -> pa.Array:

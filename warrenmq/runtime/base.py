@@ -41,7 +41,7 @@ class ActorInfo(NamedTuple):
     mailbox: int
     """Messages that wait."""
     restarts: int
-    """How many of this name were there before it in this runtime."""
+    """How many of this name were there before it since `count_anew`."""
 
 
 class Runtime(ABC):
@@ -54,6 +54,9 @@ class Runtime(ABC):
         self._names: dict[Name, ActorRef[Any]] = {}
         self._living: dict[ActorRef[Any], Life] = {}  # in order of start
         self._counts: dict[str, int] = {}
+        """Actors without a name, by class."""
+        self._incarnations: dict[str, int] = {}
+        """By name, of the system that runs now."""
         self._counting = threading.Lock()
 
     # -- what a scheduler is
@@ -143,11 +146,21 @@ class Runtime(ABC):
 
     def label(self, name: Name | None, actor: type) -> str:
         """What an actor is called in the trace and in logs; those without a name are numbered."""
-        return str(name) if name is not None else f"{actor.__name__}-{self._count('-' + actor.__name__)}"
+        return str(name) if name is not None else f"{actor.__name__}-{self._count(actor.__name__)}"
 
     def incarnation(self, label: str) -> int:
-        """Count one more actor called `label`; the first is 1."""
-        return self._count(label)
+        """Count one more actor called `label`; the first since `count_anew` is 1."""
+        with self._counting:
+            number = self._incarnations[label] = self._incarnations.get(label, 0) + 1
+        return number
+
+    def count_anew(self) -> None:
+        """A system begins in this runtime, perhaps after another one: names have had no incarnation in it yet.
+
+        Labels of actors without a name count on, so that one stays unique among actors that are still there.
+        """
+        with self._counting:
+            self._incarnations.clear()
 
     def living(self) -> list[ActorInfo]:
         """The living actors, in order of start."""

@@ -6,7 +6,7 @@ without a gap (`seq`), so a reader can prove that nothing is missing.
     t      hybrid logical clock, ns: strictly rising per actor, send < receive between actors
     seq    the actor's own number of this row
     msg    a message: the low 64 bits of its message id (unique in a data directory; read as signed); 0 = none
-    peer   another actor's trace id; on a receive, the sender
+    peer   another actor's trace id; on a receive, the sender; of the events of OF_CONSUMERS a consumer's number
     pseq   on a receive, the `seq` of the sender's SEND row; elsewhere as the event says
     a b c  as the event says
     who    actor << 16 | event << 8 | flag
@@ -233,10 +233,12 @@ class Meaning(NamedTuple):
     c: str = ""
 
 
+CONSUMER = "consumer"
+"""The meaning of `peer` where it is no actor's trace id but the number of a consumer, which is unique in a run."""
 _SEQS = {"a": "first sequence id", "b": "how many"}
 
 REGISTRY: dict[Ev, Meaning] = {
-    Ev.ACTOR_START: Meaning("the actor's init has returned", a="incarnation of this name in this run, from 1"),
+    Ev.ACTOR_START: Meaning("the actor's init has returned", a="incarnation of this name in this run, from 1; of an actor without a name 1"),
     Ev.ACTOR_STOP: Meaning("the actor's last row", flag="Reason"),
     Ev.SEND: Meaning("a message was put in a mailbox", flag="message kind", msg="first message",
                      peer="receiver (0 = unknown yet)", a="first sequence id or 0", b="messages in it"),
@@ -258,9 +260,9 @@ REGISTRY: dict[Ev, Meaning] = {
     Ev.QI_SYNC: Meaning("everything written to the index so far is on disk (with durability=os: in the kernel)",
                         flag="Trigger", a="bytes since the last sync", b="records since the last sync"),
     Ev.CONFIRM: Meaning("the publisher is told", flag="CONFIRM_*", msg="first message", **_SEQS),
-    Ev.DELIVER: Meaning("messages left for a consumer", flag="REDELIVERED | NO_ACK | GET", peer="consumer or 0",
+    Ev.DELIVER: Meaning("messages left for a consumer", flag="REDELIVERED | NO_ACK | GET", peer=CONSUMER,
                         c="delivery tag of the first", **_SEQS),
-    Ev.ACK: Meaning("the consumer is done with messages; is also a receive when pseq > 0", peer="consumer",
+    Ev.ACK: Meaning("the consumer is done with messages; is also a receive when pseq > 0", peer="who acked",
                     pseq="its SEND", **_SEQS),
     Ev.REQUEUE: Meaning("unacked messages went back to their old positions", **_SEQS),
     Ev.DROP: Meaning("messages left the queue unconsumed", flag="DROP_*, DEAD_LETTERED",
@@ -342,3 +344,6 @@ REGISTRY: dict[Ev, Meaning] = {
                           b="1 = fsync, 0 = os", c="msg_store_file_size_limit"),
     Ev.RUN_END: Meaning("clean end of the run", a="boot number"),
 }
+
+OF_CONSUMERS = frozenset(event for event, meaning in REGISTRY.items() if meaning.peer == CONSUMER)
+"""Events whose `peer` is a consumer's number, not an actor's."""

@@ -6,7 +6,7 @@ from typing import Any
 
 from warrenmq.replay.names import flag_names
 from warrenmq.trace.catalog import Run
-from warrenmq.trace.events import REGISTRY, Ev
+from warrenmq.trace.events import CONSUMER, REGISTRY, Ev
 from warrenmq.trace.index import Row
 
 
@@ -24,7 +24,10 @@ class Describer:
         return f"{name} {self._flags.get((event, flag), flag)}" if flag else name
 
     def columns(self, row: Row) -> dict[str, Any]:
-        """The columns that this event uses, by their meaning; an event of a later version by their names."""
+        """The columns that this event uses, by their meaning; an event of a later version by their names.
+
+        An actor is given by its name, a consumer by its number.
+        """
         _, seq, msg, peer, pseq, a, b, c, who = row
         meaning = REGISTRY.get(Ev(who >> 8 & 0xFF)) if who >> 8 & 0xFF in Ev._value2member_map_ else None
         values = {"msg": msg, "peer": peer, "pseq": pseq, "a": a, "b": b, "c": c}
@@ -33,6 +36,6 @@ class Describer:
         named: dict[str, Any] = {
             getattr(meaning, name): value for name, value in values.items() if getattr(meaning, name)
         }
-        if meaning.peer:
+        if meaning.peer and meaning.peer != CONSUMER:
             named[meaning.peer] = self._run.actor_name(peer) if peer else ""
         return {"seq": seq, **named}
