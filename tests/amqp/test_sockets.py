@@ -20,6 +20,7 @@ from pamqp.commands import Basic, Connection, Queue
 
 import warrenmq
 from tests.support.amqp_sockets import RawClient
+from tests.support.limits import LIMIT
 from warrenmq.amqp import AmqpServer, connection_channels, io, serve
 from warrenmq.amqp.channel_credit import ChannelFlow
 from warrenmq.amqp.channel_process import ChannelProcess
@@ -29,7 +30,7 @@ from warrenmq.errors import BrokerClosed, CallerError
 from warrenmq.handles import Queue as QueueHandle
 
 
-def eventually(condition: Callable[[], bool], seconds: float = 20.0) -> bool:
+def eventually(condition: Callable[[], bool], seconds: float = LIMIT) -> bool:
     """Look until it is so."""
     never = threading.Event()
     for _ in range(int(seconds / 0.01)):
@@ -41,7 +42,7 @@ def eventually(condition: Callable[[], bool], seconds: float = 20.0) -> bool:
 
 @pytest.fixture
 def broker(tmp_path) -> Iterator[warrenmq.Broker]:
-    with warrenmq.open(tmp_path / "data", settings={"durability": "os", "handshake_timeout": 300}) as broker:
+    with warrenmq.open(tmp_path / "data", settings={"durability": "os"}) as broker:
         yield broker
 
 
@@ -95,12 +96,13 @@ def test_who_may_not_come_in_is_told(server, more, error):
     assert eventually(lambda: server.connections == 0)
 
 
-def test_a_connection_that_says_nothing_is_dropped(server):
-    with RawClient(server.port) as silent, RawClient(server.port) as half:
-        half.send(b"AMQP\0\0\x09\x01")
-        assert silent.at_end()
-        assert half.at_end()
-    assert eventually(lambda: server.connections == 0)
+def test_a_connection_that_says_nothing_is_dropped(tmp_path):
+    with warrenmq.open(tmp_path, settings={"handshake_timeout": 300}) as broker, serve(broker, port=0) as server:
+        with RawClient(server.port) as silent, RawClient(server.port) as half:
+            half.send(b"AMQP\0\0\x09\x01")
+            assert silent.at_end()
+            assert half.at_end()
+        assert eventually(lambda: server.connections == 0)
 
 
 @pytest.mark.parametrize(
@@ -184,7 +186,7 @@ def test_a_server_that_ends_tells_its_clients(broker):
         ending = threading.Thread(target=lambda: server.close(patience=0.3))
         ending.start()
         with pytest.raises(pika.exceptions.ConnectionClosedByBroker) as raised:
-            connection.process_data_events(20)
+            connection.process_data_events(LIMIT)
         ending.join()
     assert raised.value.reply_code == 320
     assert raised.value.reply_text == "CONNECTION_FORCED - broker forced connection closure with reason 'shutdown'"

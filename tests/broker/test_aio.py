@@ -50,7 +50,7 @@ def test_many_consumers_wait_without_a_thread_each_and_the_loop_goes_on(tmp_path
 
             waiting = [asyncio.create_task(first(queue)) for queue in queues]
             await asyncio.gather(*(queue.publish(queue.name.encode()) for queue in queues))
-            assert await asyncio.wait_for(asyncio.gather(*waiting), 30) == [queue.name.encode() for queue in queues]
+            assert await asyncio.wait_for(asyncio.gather(*waiting), LIMIT) == [queue.name.encode() for queue in queues]
 
     asyncio.run(main())
 
@@ -64,11 +64,11 @@ def test_a_consumer_goes_on_after_its_queue_was_killed_and_ends_with_the_broker(
             (await anext(consumer)).ack()
             broker.sync.runtime.kill(broker.sync.runtime.whereis(queue_name("q")))
             await queue.publish(b"2")
-            while (delivery := await asyncio.wait_for(anext(consumer), 10)).body != b"2":
+            while (delivery := await asyncio.wait_for(anext(consumer), LIMIT)).body != b"2":
                 delivery.ack()
             delivery.ack()
             rest = asyncio.create_task(_rest(consumer))
-        assert await asyncio.wait_for(rest, 10) == []
+        assert await asyncio.wait_for(rest, LIMIT) == []
 
     asyncio.run(main())
 

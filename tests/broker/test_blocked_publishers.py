@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import warrenmq
+from tests.support.limits import LIMIT
 from tests.support.lives import digest
 from tests.support.simulated import SMALL, SimulatedHost
 from warrenmq.runtime import Deadlock
@@ -472,7 +473,7 @@ def test_a_real_process_above_a_tiny_watermark_blocks_until_it_is_raised(tmp_pat
         assert memory.measured > 5_000_000
         assert broker.set_vm_memory_high_watermark(1.0) > memory.measured
         for thread in threads:
-            thread.join(10)
+            thread.join(LIMIT)
         assert queue.info().ready == 3
 
 

@@ -8,6 +8,7 @@ import pytest
 
 import warrenmq
 from tests.support.limits import LIMIT
+from tests.support.schedulers import until
 from warrenmq.actors.vhost import queue_name
 from warrenmq.storage.queue_index_v2 import QueueIndexV2
 
@@ -194,11 +195,7 @@ def test_auto_delete_and_exclusive_queues_go_when_they_should(tmp_path: Path) ->
     with warrenmq.open(tmp_path) as broker:
         with broker.declare_queue("auto", auto_delete=True).consume():
             broker.queue("auto")
-        for _ in range(1000):
-            try:
-                broker.queue("auto").info()
-            except warrenmq.Error:
-                break
+        until(broker.runtime, lambda: "auto" not in [each.name for each in broker.stats().queues])
         with pytest.raises(warrenmq.NotFound):
             broker.queue("auto")
         broker.declare_queue("mine", exclusive=True)
@@ -300,8 +297,7 @@ def test_after_the_kill_of_any_actor_everything_confirmed_is_there(tmp_path: Pat
         runtime = broker.runtime
         before = runtime.whereis("vhost_process")
         runtime.kill(runtime.whereis(victim))
-        while not runtime.is_registered("vhost_process") or runtime.whereis("vhost_process") is before:
-            runtime.event().wait(0.001)
+        until(runtime, lambda: runtime.is_registered("vhost_process") and runtime.whereis("vhost_process") is not before)
         got: list[bytes] = []
         with queue.consume() as consumer:
             while len(got) < len(bodies):
@@ -316,16 +312,16 @@ def test_after_the_kill_of_any_actor_everything_confirmed_is_there(tmp_path: Pat
 def test_a_vhost_that_keeps_crashing_goes_down_and_says_so(tmp_path: Path) -> None:
     broker = warrenmq.open(tmp_path, settings={"vhost_restart_intensity": (1, 300)})
     queue = broker.declare_queue("q")
-    for _ in range(2):
-        queue.publish(b"x").result()
-        broker.runtime.kill(broker.runtime.whereis("msg_store_persistent"))
-        ended = threading.Event()
-        if broker.is_open:
-            ended.wait(0.05)
+    runtime = broker.runtime
+    queue.publish(b"x").result()
+    before = runtime.whereis("vhost_process")
+    runtime.kill(runtime.whereis("msg_store_persistent"))
+    until(runtime, lambda: runtime.is_registered("vhost_process") and runtime.whereis("vhost_process") is not before)
+    queue.publish(b"x").result()
+    runtime.kill(runtime.whereis("msg_store_persistent"))
+    until(runtime, lambda: not broker.is_open)
     with pytest.raises(warrenmq.BrokerClosed, match="gave up"):
-        for _ in range(1000):
-            broker.check_open()
-            ended.wait(0.01)
+        broker.check_open()
     with pytest.raises(warrenmq.BrokerClosed, match="gave up"):
         queue.publish(b"x")
     broker.close()

@@ -83,7 +83,7 @@ def test_many_threads_share_it_and_join_waits_for_all(tmp_path: Path) -> None:
         q.put_many([b"stop"] * 4)
         q.join()
         for worker in workers:
-            worker.join(10)
+            worker.join(LIMIT)
     assert sorted(seen) == sorted(b"%d" % i for i in range(500))
 
 

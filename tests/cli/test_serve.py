@@ -17,6 +17,7 @@ import pika.exceptions
 import pytest
 
 import warrenmq
+from tests.support.limits import LIMIT
 from tests.support.source_tree import ROOT
 from warrenmq.amqp.passwords import PasswordHash, hash_password
 from warrenmq.cli import main
@@ -67,7 +68,7 @@ def test_what_was_confirmed_is_there_after_the_server_was_ended(tmp_path, number
         channel.basic_publish("", "q", b"kept", pika.BasicProperties(delivery_mode=2))
         process.send_signal(number)
         with pytest.raises(pika.exceptions.ConnectionClosedByBroker) as raised:
-            connection.process_data_events(20)
+            connection.process_data_events(LIMIT)
         assert raised.value.reply_code == 320
         assert process.wait() == 0
     with serving("--data", data, "--setting", "heartbeat=17") as (process, url):

@@ -10,9 +10,11 @@ from aio_pika import DeliveryMode, ExchangeType, Message  # noqa: E402
 from aio_pika.exceptions import ChannelNotFoundEntity, ChannelPreconditionFailed, DeliveryError  # noqa: E402
 from aio_pika.patterns import RPC  # noqa: E402
 
+from tests.support.limits import LIMIT  # noqa: E402
+
 
 def run(coroutine):
-    return asyncio.run(asyncio.wait_for(coroutine, 30))
+    return asyncio.run(asyncio.wait_for(coroutine, LIMIT))
 
 
 async def bodies(queue, count):

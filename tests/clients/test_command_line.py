@@ -57,6 +57,7 @@ def test_lines_go_in_persistent_and_come_out_in_order(publish, url, channel, cap
     assert publish(lines, "lines") == 0
     method, properties, _ = channel.basic_get("lines")
     channel.basic_nack(method.delivery_tag)
+    channel.queue_declare("lines", passive=True)  # the queue has taken the nack before it answers
     assert properties.delivery_mode == 2
     capfdbinary.readouterr()
     assert main(["consume", "lines", "--url", url, "--count", "3"]) == 0

@@ -16,6 +16,8 @@ from pika.exceptions import (  # noqa: E402
     UnroutableError,
 )
 
+from tests.support.limits import LIMIT  # noqa: E402
+
 
 @pytest.fixture
 def connection(server):
@@ -86,9 +88,10 @@ def test_a_consumer_gets_what_its_prefetch_allows_and_the_rest_as_it_acks(channe
     channel.basic_qos(prefetch_count=3)
     seen = []
     for method, _, body in channel.consume(queue, inactivity_timeout=0.3):
-        if method is None:
+        if method is not None:
+            seen.append(body.decode())
+        elif len(seen) >= 3:
             break
-        seen.append(body.decode())
     assert seen == ["0", "1", "2"]
     channel.basic_ack(2, multiple=True)
     assert [next(channel.consume(queue))[2] for _ in range(2)] == [b"3", b"4"]
@@ -213,7 +216,7 @@ def test_a_thousand_confirms_outstanding_in_asyncio(server):
             on_open_callback=lambda connection: connection.channel(on_open_callback=on_channel),
             on_close_callback=lambda _connection, _why: closed.set_result(None),
         )
-        await asyncio.wait_for(done, 20)
+        await asyncio.wait_for(done, LIMIT)
         connection.close()
         await closed
 

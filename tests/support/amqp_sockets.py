@@ -9,11 +9,10 @@ from typing import Any
 from pamqp import frame
 from pamqp.commands import Channel, Connection
 
+from tests.support.limits import LIMIT
 from warrenmq.amqp.codec import decode_method, make
 from warrenmq.amqp.frames import METHOD, Frame, FrameCutter
 from warrenmq.amqp.handshake import PROTOCOL_HEADER
-
-PATIENCE = 20.0
 
 
 class RawClient:
@@ -23,7 +22,7 @@ class RawClient:
         self.socket = socket.socket()
         if receive_buffer is not None:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
-        self.socket.settimeout(PATIENCE)
+        self.socket.settimeout(LIMIT)
         self.socket.connect(("127.0.0.1", port))
         if tls is not None:
             self.socket = tls.wrap_socket(self.socket, server_hostname="localhost")
