@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pykka import ActorRef
 
     from warrenmq.actors.limiter import Limiter
-    from warrenmq.actors.queue_messages import Consume
+    from warrenmq.actors.queue_messages import AckDeadline, Consume
     from warrenmq.runtime import Server
     from warrenmq.storage.queue_message import Fetched
 
@@ -103,6 +103,9 @@ class Consumer:
         """Delivery tag -> sequence id, oldest first."""
         self._lowest = 1
         """No tag below this is unacked."""
+        self.ack_deadline: AckDeadline | None = None
+        self.marks: list[tuple[int, int]] = []
+        """When the queue looked for late acks, and up to which tag deliveries had been handed out then (ack_timeout.py)."""
         channel.members[consumer_id] = self
 
     @classmethod
@@ -115,6 +118,7 @@ class Consumer:
         consumer.priority = request.priority
         consumer.exclusive = request.exclusive
         consumer.arguments = {} if request.arguments is None else request.arguments
+        consumer.ack_deadline = request.ack_deadline
         return consumer
 
     def credit(self, most: int) -> int:

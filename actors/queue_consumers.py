@@ -16,6 +16,7 @@ from __future__ import annotations
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
+from warrenmq.actors.ack_timeout import AckTimeouts, too_late
 from warrenmq.actors.channel_record import ChannelRecord, Consumer
 from warrenmq.actors.consumer_turns import ConsumerTurns
 from warrenmq.actors.queue_messages import ConsumerInfo, Deliveries, Got
@@ -59,6 +60,7 @@ class QueueConsumers:
         """The single active consumer."""
         self._getters: list[tuple[From, Consumer]] = []
         """Gets that wait for a message, oldest first."""
+        self._ack_timeouts = AckTimeouts(process)
 
     @property
     def count(self) -> int:
@@ -198,6 +200,23 @@ class QueueConsumers:
             channel.suspended = False
             self._unblock(channel)
 
+    def lapse(self) -> tuple[list[int], bool]:
+        """Take back what was not acked in time: returns the sequence ids, and whether a consumer was cancelled for it."""
+        held: list[int] = []
+        cancelled = False
+        for consumer, late in self._ack_timeouts.look(list(self._members.values())):
+            deadline = consumer.ack_deadline
+            if deadline is None or deadline.holder is None:
+                held += [seq for tag in late for seq in consumer.settle(tag, multiple=False)]
+            else:
+                held += consumer.settle(consumer.next_tag, multiple=True)
+                if consumer.outlet is not None:
+                    self._push_no_more(consumer)
+                    cancelled = True
+                deadline.holder.lapsed(too_late(self._queue, deadline))
+            self._forget_if_done(consumer)
+        return sorted(held), cancelled
+
     def _room(self, consumer: Consumer) -> None:
         if consumer.outlet is None:
             self._forget_if_done(consumer)
@@ -217,6 +236,7 @@ class QueueConsumers:
             channel = self._channel(request.channel, None)
             consumer = self._members[request.consumer] = Consumer(request.consumer, channel, no_ack=request.no_ack)
         consumer.no_ack = request.no_ack
+        consumer.ack_deadline = request.ack_deadline
         self._getters.append((sender, consumer))
         self.deliver()
         return all(waiting is not sender for waiting, _ in self._getters)
@@ -279,5 +299,7 @@ class QueueConsumers:
 
     def _take(self, consumer: Consumer, fetched: list[Fetched]) -> int:
         first_tag = consumer.take(fetched)
+        if consumer.ack_deadline is not None and not consumer.no_ack:
+            self._ack_timeouts.arm(consumer.ack_deadline)
         self._noted(consumer, fetched, first_tag)
         return first_tag

@@ -145,6 +145,15 @@ class QueueDepartures:
         self.lease.renew()
         self._consumers_left()
 
+    def lapse(self) -> None:
+        """Deliveries that were not acked in time come back."""
+        held, cancelled = self.consumers.lapse()
+        if held:
+            self._put_back(held)
+            self.lease.renew()
+        if cancelled:
+            self._consumers_left()
+
     def channel_ended(self, channel: ActorRef[Any]) -> None:
         """A channel closed or died: all that it held comes back, and its consumers are gone."""
         held, consumed = self.consumers.close_channel(channel)

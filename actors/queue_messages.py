@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from warrenmq.errors import PreconditionFailed
 
@@ -107,6 +107,25 @@ class MsgsOnDisk:
     reason: str
 
 
+class Holder(Protocol):
+    """An embedded consumer's end in the application; both methods are called in the queue's thread."""
+
+    def handed_out(self) -> int:
+        """The largest delivery tag that the application was handed."""
+
+    def lapsed(self, error: PreconditionFailed) -> None:
+        """Its deliveries went back to the queue, and it was cancelled: raise this error."""
+
+
+class AckDeadline(NamedTuple):
+    """How long a delivery may wait for its ack, consumer_timeout, and how often to look (ack_timeout.py); in seconds."""
+
+    seconds: float
+    look_every: float
+    holder: Holder | None = None
+    """None for one who gets: each message counts for itself."""
+
+
 @dataclass(slots=True)
 class Consume:
     """Call: have messages sent to `outlet`, up to `prefetch` unacked ones (0 = no limit).
@@ -129,6 +148,8 @@ class Consume:
     """The channel's, one for all its consumers, whether or not a limit is set."""
     arguments: Mapping[str, Any] | None = None
     """As the client gave them, for ListConsumers."""
+    ack_deadline: AckDeadline | None = None
+    """None where a channel sees to it, or acks may take for ever."""
 
 
 @dataclass(slots=True)
@@ -150,6 +171,8 @@ class Get:
     no_ack: bool
     timeout: float
     channel: ActorRef[Any] | None = None
+    """As in Consume."""
+    ack_deadline: AckDeadline | None = None
     """As in Consume."""
 
 
@@ -203,7 +226,7 @@ class Drain:
 
 @dataclass(slots=True)
 class Info:
-    """Call: the reply is a QueueInfo."""
+    """Call: the reply is a QueueInfo, in which all is counted that the same sender sent before."""
 
 
 @dataclass(slots=True)

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from warrenmq.actors.ack_timeout import CheckAcks
 from warrenmq.actors.message_sender import Flow
 from warrenmq.actors.msg_store_client import BumpCredit, MsgStoreClient
 from warrenmq.actors.queue_departures import QueueDepartures
@@ -78,13 +79,13 @@ FLUSH_STEP_EVERY = 512
 without stopping the queue."""
 
 _PRIORITIES: dict[type, int] = {
-    Info: 9, ListConsumers: 9, SetRamDurationTarget: 8, UpdateRamDuration: 8, MsgsOnDisk: 6,
+    ListConsumers: 9, SetRamDurationTarget: 8, UpdateRamDuration: 8, MsgsOnDisk: 6,
     SyncTimeout: 6, DropExpired: 8, MaybeExpire: 8, Ack: 4, Acks: 4, BumpCredit: 4, Resume: 3, Consume: 2, Cancel: 2, Taken: 2, BumpReduceMemoryUse: 1,
 }  # fmt: skip
 """RabbitMQ ranks consume, cancel and notify_sent at 2 only while the queue is filled faster than half as fast again as
-it is emptied (CONSUMER_BIAS_RATIO), and else at 0, when there is little that they could overtake.  Its stat (7) is ranked
-0 here: a client that publishes and then asks how many messages there are counts on those, and threads that take
-turns would miss them much more often than Erlang's processes do."""
+it is emptied (CONSUMER_BIAS_RATIO), and else at 0, when there is little that they could overtake.  Its stat (7) and
+info (9) are ranked 0 here, below everything: an application that publishes or acks and then asks how many messages there
+are counts on what it has done, and RabbitMQ's clients ask over a channel, behind their own acks."""
 
 
 class QueueProcess(Server):
@@ -215,6 +216,8 @@ class QueueProcess(Server):
                 self._lease.renew()
                 return Declared(self._vq.ready, self._consumers.count)
             case Info():
+                self._persistent.send()  # so that a store that is asked next has what led to this answer
+                self._transient.send()
                 vq, count, owed = self._vq, self._consumers.count, bool(self._unconfirmed)
                 return QueueInfo(vq.ready, vq.unacked, count, vq.memory(), owed, vq.next_seq_id)
             case ListConsumers():
@@ -240,6 +243,8 @@ class QueueProcess(Server):
             case GetTimeout():
                 if self._consumers.stop_waiting(message.sender):
                     message.sender.reply(None)
+            case CheckAcks():
+                self._departures.lapse()
             case DropExpired():
                 self._head.timer_came()
             case MaybeExpire():

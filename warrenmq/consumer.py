@@ -9,12 +9,13 @@ unacked comes again, marked redelivered, and acks of the old deliveries are void
 
 from __future__ import annotations
 
+import weakref
 from queue import Empty
 from typing import TYPE_CHECKING, Any
 
 from pykka import ActorDeadError
 
-from warrenmq.actors.queue_messages import Ack, Cancel, Consume, Deliveries, Reject, Taken
+from warrenmq.actors.queue_messages import Ack, AckDeadline, Cancel, Consume, Deliveries, Reject, Taken
 from warrenmq.errors import BrokerClosed, Error, PreconditionFailed
 from warrenmq.runtime.life import inbox_of
 from warrenmq.storage.properties import Properties
@@ -42,7 +43,7 @@ DOWN = object()
 class Subscription:
     """One incarnation of a consumer in one incarnation of its queue process: where its acks go."""
 
-    __slots__ = ("broker", "consumer_id", "no_ack", "queue", "ref", "settled_up_to")
+    __slots__ = ("broker", "consumer_id", "lapsed", "no_ack", "queue", "ref", "settled_up_to")
 
     def __init__(self, broker: Broker, queue: str, ref: ActorRef[Any], consumer_id: int, *, no_ack: bool) -> None:
         self.broker = broker
@@ -52,10 +53,14 @@ class Subscription:
         self.no_ack = no_ack
         self.settled_up_to = 0
         """The largest tag of an ack, nack or reject with multiple."""
+        self.lapsed: PreconditionFailed | None = None
+        """Why its deliveries went back to the queue, once they have (consumer_timeout)."""
 
     def settle(self, tag: int, message: Ack | Reject) -> None:
         """Send an ack or reject; PreconditionFailed when this delivery cannot be settled any more."""
         self.broker.check_open()
+        if self.lapsed is not None:
+            raise self.lapsed
         if self.no_ack:
             msg = f"a delivery of queue {self.queue!r} was consumed with no_ack: there is nothing to ack"
             raise PreconditionFailed(msg)
@@ -133,11 +138,33 @@ class Delivery:
         return f"<Delivery {self.tag} of {self._subscription.queue!r}, {len(self.body)} bytes>"
 
 
+class _Holder:
+    """What a queue knows of a Consumer; does not keep it alive, as its `__del__` has something to do."""
+
+    def __init__(self, consumer: Consumer) -> None:
+        self._consumer = weakref.ref(consumer)
+
+    def handed_out(self) -> int:
+        """See actors/queue_messages.py."""
+        consumer = self._consumer()
+        return 0 if consumer is None else consumer.handed_out
+
+    def lapsed(self, error: PreconditionFailed) -> None:
+        """See actors/queue_messages.py."""
+        if (consumer := self._consumer()) is not None:
+            consumer.lapse(error)
+
+
 class Consumer:
-    """An iterator over deliveries, and a context manager; ends when it is cancelled or the broker closes."""
+    """An iterator over deliveries, and a context manager; ends when it is cancelled or the broker closes.
+
+    Raises PreconditionFailed, from then on, when a delivery was not acked within `consumer_timeout`: all that it held
+    went back to the queue (actors/ack_timeout.py).
+    """
 
     def __init__(self, broker: Broker, queue: str, prefetch: int, *, no_ack: bool, exclusive: bool, priority: int,
-                 channel: Channel | None = None) -> None:  # fmt: skip
+                 channel: Channel | None = None, ack_in_time: bool = True) -> None:  # fmt: skip
+        """`ack_in_time`: consumer_timeout holds."""
         self._broker = broker
         self.queue = queue
         self._prefetch = prefetch
@@ -150,6 +177,7 @@ class Consumer:
         self._position = 0
         self._first_tag = 1
         self._cancelled = False
+        self._ack_deadline = ack_deadline(broker, _Holder(self)) if ack_in_time else None
         self._subscription = self._subscribe()
         broker.consumers[id(self)] = self._channel
 
@@ -167,8 +195,22 @@ class Consumer:
         """Whether there will be no more deliveries: cancelled, the queue deleted, or the broker closed."""
         return self._cancelled
 
+    @property
+    def handed_out(self) -> int:
+        """The tag of the last delivery that the application got; while the next batch comes perhaps less, never more."""
+        return self._first_tag + self._position - 1
+
+    def lapse(self, error: PreconditionFailed) -> None:
+        """The queue took everything back; called in its thread."""
+        self._subscription.lapsed = error
+        self._broker.consumers.pop(id(self), None)
+        self._channel.put(CLOSED)
+
     def get(self, timeout: float | None = None) -> Delivery | None:
         """The next delivery; None when none came within `timeout` seconds, or when there will be no more."""
+        if self._subscription.lapsed is not None:
+            self._cancelled = True
+            raise self._subscription.lapsed
         position = self._position
         if position >= len(self._batch):
             if not self._next_batch(timeout):
@@ -250,14 +292,25 @@ class Consumer:
                     self._cancelled = True
             else:
                 self._cancelled = True
+                if self._subscription.lapsed is not None:
+                    raise self._subscription.lapsed
 
     def _subscribe(self) -> Subscription:
         consumer_id = self._broker.next_consumer_id()
         channel = self._channel
-        request = Consume(consumer_id, channel, self._prefetch, self._no_ack, self._exclusive, priority=self._priority)
+        request = Consume(consumer_id, channel, self._prefetch, self._no_ack, self._exclusive, priority=self._priority,
+                          ack_deadline=self._ack_deadline)  # fmt: skip
         _, ref = self._broker.call_queue(self.queue, request)
         self._death_notice = inbox_of(ref).on_close(lambda _reason: channel.put(DOWN))
         if not self._broker.is_open:
             msg = "the broker is closed"
             raise BrokerClosed(msg)
         return Subscription(self._broker, self.queue, ref, consumer_id, no_ack=self._no_ack)
+
+
+def ack_deadline(broker: Broker, holder: _Holder | None = None) -> AckDeadline | None:
+    """consumer_timeout as a queue needs it; None when it is 0, which means for ever."""
+    settings = broker.settings
+    if not settings.consumer_timeout:
+        return None
+    return AckDeadline(settings.consumer_timeout / 1000, settings.channel_tick_interval / 1000, holder)

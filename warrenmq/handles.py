@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from warrenmq.actors.queue_messages import Get, Got, Info
-from warrenmq.consumer import Consumer, Delivery, Subscription
+from warrenmq.consumer import Consumer, Delivery, Subscription, ack_deadline
 from warrenmq.errors import PreconditionFailed
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ class Queue:
         self._broker = broker
         self.name = name
         self._getter = broker.next_consumer_id()
+        self._ack_deadline = ack_deadline(broker)
 
     def publish(self, body: bytes, *, properties: Properties | None = None, persistent: bool = True,
                 mandatory: bool = False, timeout: float | None = None) -> Confirm:  # fmt: skip
@@ -61,8 +62,12 @@ class Queue:
                                          mandatory=mandatory, timeout=timeout)  # fmt: skip
 
     def get(self, timeout: float | None = None, *, no_ack: bool = False) -> Delivery | None:
-        """One message, or None: at once when `timeout` is None or 0, else when none came within `timeout` s."""
-        reply, ref = self._broker.call_queue(self.name, Get(self._getter, no_ack, timeout or 0.0))
+        """One message, or None: at once when `timeout` is None or 0, else when none came within `timeout` s.
+
+        It goes back to the queue, and settling it has no effect any more, after `consumer_timeout`.
+        """
+        request = Get(self._getter, no_ack, timeout or 0.0, ack_deadline=self._ack_deadline)
+        reply, ref = self._broker.call_queue(self.name, request)
         if not isinstance(reply, Got):
             return None
         subscription = Subscription(self._broker, self.name, ref, self._getter, no_ack=no_ack)

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgpack  # type: ignore[import-untyped]
 
 from warrenmq.broker import Broker, open  # noqa: A004
+from warrenmq.consumer import Consumer
 from warrenmq.errors import Blocked, PreconditionFailed
 from warrenmq.storage.paging import MOST_AHEAD
 
@@ -69,7 +70,8 @@ class Queue:
         self._encode, self._decode = CODECS[codec]
         self._broker: Broker = open(path, settings=settings)
         self._queue = self._broker.declare_queue(NAME)
-        self._consumer = self._queue.consume(prefetch=MOST_AHEAD)
+        self._consumer = Consumer(self._broker, NAME, MOST_AHEAD, no_ack=False, exclusive=False, priority=0,
+                                  ack_in_time=False)  # queue.Queue lets a task take its time
         self._taking = threading.Lock()
         """Held by the one thread that waits in the consumer: the others wait for the lock."""
         self._mine = threading.local()
