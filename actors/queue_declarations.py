@@ -25,7 +25,7 @@ from warrenmq.actors.queue_messages import Delete, GoAhead, Refused, Stat
 from warrenmq.actors.queue_recovery import QueueSpec
 from warrenmq.actors.vhost import queue_name
 from warrenmq.actors.vhost_messages import LastConsumerGone, OwnerGone, UnusedTooLong
-from warrenmq.errors import Blocked, PreconditionFailed
+from warrenmq.errors import Blocked, PreconditionFailed, ResourceError
 from warrenmq.storage.definition_frames import check_storable
 from warrenmq.storage.disk import is_full
 from warrenmq.storage.queue_arguments import QueueArguments
@@ -102,7 +102,7 @@ class QueueDeclarations:
             self._start(record)
             if record.durable:  # last: what this process cannot finish is not declared
                 vhost.definitions.put_queue(record)
-        except OSError:
+        except (OSError, ResourceError):
             self._undo_start(record)
             raise
         if not record.durable:
@@ -165,7 +165,7 @@ class QueueDeclarations:
         start_child(runtime, self._queue_sup, spec, name=queue_name(record.name))
 
     def _undo_start(self, record: QueueRecord) -> None:
-        """There was no room for a queue of which nobody has heard yet."""
+        """There was no room, or no thread, for a queue of which nobody has heard yet."""
         with suppress(ActorDeadError):
             delete = Delete(if_unused=False, if_empty=False, commit=lambda: None)
             self._process.call(queue_name(record.name), delete, timeout=None)

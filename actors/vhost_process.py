@@ -27,6 +27,7 @@ from warrenmq.actors.vhost_messages import (
 )
 from warrenmq.errors import Blocked, Error
 from warrenmq.runtime import Down, Server
+from warrenmq.runtime.shortage import shortage
 from warrenmq.storage.disk import is_full
 
 if TYPE_CHECKING:
@@ -72,9 +73,11 @@ class VhostProcess(Server):
         except Error as error:
             return Refused(error)
         except OSError as error:
-            if not is_full(error):
-                raise
-            return Refused(Blocked("the disk is full, so nothing was changed; make room and try again"))
+            if is_full(error):
+                return Refused(Blocked("the disk is full, so nothing was changed; make room and try again"))
+            if (refusal := shortage(error, type(request).__name__)) is not None:
+                return Refused(refusal)
+            raise
 
     def handle_cast(self, message: Any) -> None:
         """A queue may go."""

@@ -64,9 +64,11 @@ class WhichChildren:
 
 @dataclass(slots=True)
 class TryAgain:
-    """From the supervisor to itself: a restart has failed, and counts."""
+    """From the supervisor to itself: a restart has failed."""
 
     child: Any
+    counts: bool = True
+    """Whether the next one counts as a restart: not when the system lacked a thread, memory or the like."""
 
 
 class Caller(Protocol):

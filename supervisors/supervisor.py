@@ -6,6 +6,9 @@ that its own supervisor decides.
 
 A child that does not end within its `shutdown` time is given up: its fence is cut before a successor starts,
 so that it can write nothing when it wakes.
+
+A restart that fails because the system has no thread, memory or file descriptor left (ResourceError) is tried again every
+second and does not count: the child is not to blame, and giving up would take down what still runs.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from warrenmq.errors import ResourceError
 from warrenmq.log import Log
 from warrenmq.runtime import Exit, Server, Stop, Threads
 from warrenmq.runtime.life import inbox_of, reason_number
@@ -38,6 +42,9 @@ if TYPE_CHECKING:
     from warrenmq.runtime import From, Name, Runtime
 
 log = Log("warrenmq.supervisors")
+
+SHORTAGE_RETRY = 1.0
+"""Seconds between tries to restart a child for which the system has no thread or memory."""
 
 
 class Child:
@@ -191,8 +198,11 @@ class Supervisor(Server):
                 child = self._by_ref[message.ref]
                 self._ended(child, message.reason)
                 self._fallen(child, message.reason)
-            case TryAgain(child) if child.ref is None and self._children.get(child.spec.id) is child:
-                self._restart(child, "its start failed")
+            case TryAgain(child, counts) if child.ref is None and self._children.get(child.spec.id) is child:
+                if counts:
+                    self._restart(child, "its start failed")
+                else:
+                    self._start_again(child, waited=True)
 
     def terminate(self, reason: Any) -> None:  # noqa: ARG002
         self._shut_down(list(self._children.values()))
@@ -208,11 +218,19 @@ class Supervisor(Server):
         self._tell(Ev.RESTART if counted <= self._restarts.limit else Ev.ESCALATE, child, counted, reason)
         if counted > self._restarts.limit:
             raise Stop(SHUTDOWN)
+        self._start_again(child)
+
+    def _start_again(self, child: Child, *, waited: bool = False) -> None:
         fallen = affected(self._strategy, list(self._children.values()), child)
         self._shut_down(fallen)
         for one in fallen:
             try:
                 self._start(one)
+            except ResourceError as error:
+                if not waited:
+                    log.warning("restart has to wait", supervisor=self._life.label, child=one.spec.id, reason=str(error))
+                self.send_after(SHORTAGE_RETRY, TryAgain(one, counts=False))
+                return
             except Exception as error:
                 log.warning("restart failed", supervisor=self._life.label, child=one.spec.id, exc_info=error)
                 self.actor_inbox.send(Info(TryAgain(one)))

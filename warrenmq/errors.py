@@ -99,6 +99,13 @@ class Blocked(Refusal):
     """
 
 
+class ResourceError(Refusal):
+    """The system has no thread, memory or file descriptor left for what was asked; nothing was changed (AMQP 506).
+
+    Everything that is there already goes on.
+    """
+
+
 class BrokerClosed(Refusal):
     """The broker is closed, or was closed before it answered."""
 

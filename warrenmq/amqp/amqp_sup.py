@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 from warrenmq.amqp.channel_process import ChannelProcess
 from warrenmq.amqp.connection_process import ConnectionProcess
+from warrenmq.errors import ResourceError
+from warrenmq.log import Log
 from warrenmq.runtime import Server
 from warrenmq.supervisors import ChildSpec, Supervisor, start_child
 
@@ -32,6 +34,8 @@ AMQP_SUP = "amqp_sup"
 CONNECTION_SUP = "amqp_connection_sup"
 CHANNEL_SUP = "amqp_channel_sup"
 LISTENER = "amqp_listener"
+
+log = Log("warrenmq.amqp")
 
 
 class ConnectionSup(Supervisor):
@@ -69,6 +73,9 @@ class Listener(Server):
         transport = message.transport
         try:
             transport.attach(start_child(self, CONNECTION_SUP, transport))
+        except ResourceError as error:
+            log.warning("connection refused", peer=f"{transport.peer.host}:{transport.peer.port}", reason=str(error))
+            transport.abort()
         except BaseException:
             transport.abort()
             raise

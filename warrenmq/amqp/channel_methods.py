@@ -19,7 +19,7 @@ from warrenmq.amqp.errors import (
     AmqpError,
     of_caller_error,
 )
-from warrenmq.errors import BrokerClosed, CallerError, Error
+from warrenmq.errors import BrokerClosed, CallerError, Error, ResourceError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -155,12 +155,15 @@ class ChannelMethods:
 def error_of(error: Error, method: tuple[int, int]) -> AmqpError:
     """What a client is told of an error of the broker, met by `method`.
 
-    | error                     | code | closes         |
-    | ------------------------- | ---- | -------------- |
-    | a CallerError             | its  | the channel    |
-    | Blocked: the disk is full | 506  | the connection |
-    | BrokerClosed              | 320  | the connection |
+    | error                     | code | closes         |                                            |
+    | ------------------------- | ---- | -------------- | ------------------------------------------ |
+    | a CallerError             | its  | the channel    |                                            |
+    | ResourceError             | 406  | the channel    | as for a vhost's limit of queues           |
+    | Blocked: the disk is full | 506  | the connection |                                            |
+    | BrokerClosed              | 320  | the connection |                                            |
     """
     if isinstance(error, CallerError):
         return of_caller_error(error, method)
+    if isinstance(error, ResourceError):
+        return AmqpError(PRECONDITION_FAILED, str(error), *method)
     return AmqpError(CONNECTION_FORCED if isinstance(error, BrokerClosed) else RESOURCE_ERROR, str(error), *method)

@@ -18,8 +18,9 @@ from pykka import ActorDeadError, Timeout
 from warrenmq.actors.vhost_messages import DeleteQueue
 from warrenmq.amqp.codec import decode_method, encode_method, ids, make, start_of
 from warrenmq.amqp.context import ConnectionClosing, ConnectionContext, Intake, StopConsuming, Writable
-from warrenmq.amqp.errors import CHANNEL_ERROR, INTERNAL_ERROR, NOT_ALLOWED, UNEXPECTED_FRAME, AmqpError
+from warrenmq.amqp.errors import CHANNEL_ERROR, NOT_ALLOWED, RESOURCE_ERROR, UNEXPECTED_FRAME, AmqpError
 from warrenmq.amqp.frames import METHOD, OVERHEAD
+from warrenmq.errors import ResourceError
 from warrenmq.log import Log
 from warrenmq.supervisors import start_child
 from warrenmq.supervisors.broker_sup import VHOST_PROCESS
@@ -65,8 +66,8 @@ class Channels:
         if number in self._crashed:
             self._ignore(frame)
             return
-        if number not in self._refs:
-            self._start(frame)
+        if number not in self._refs and not self._start(frame):
+            return
         self._batches.setdefault(number, []).append(frame)
         if frame.type == METHOD and frame.payload.startswith(_CLOSE_OK):
             self.flush()
@@ -89,7 +90,8 @@ class Channels:
             self._context.transport.write(encode_method(frame.channel, make(Channel.CloseOk)))
         self._context.transport.handled(len(frame.payload) + OVERHEAD)
 
-    def _start(self, frame: Frame) -> None:
+    def _start(self, frame: Frame) -> bool:
+        """Start a channel; False when the system has no thread for it, which the client is told."""
         if frame.type != METHOD:
             raise AmqpError(UNEXPECTED_FRAME, "expected method frame, got non method frame instead")
         if not frame.payload.startswith(_OPEN):
@@ -98,10 +100,17 @@ class Channels:
         if taken >= self._channel_max > 0:
             why = f"number of channels opened ({taken}) has reached the negotiated channel_max ({self._channel_max})"
             raise AmqpError(NOT_ALLOWED, why)
-        ref = start_child(self._owner, self._sup, frame.channel, self._owner.actor_ref, self._context)
+        try:
+            ref = start_child(self._owner, self._sup, frame.channel, self._owner.actor_ref, self._context)
+        except ResourceError as error:
+            log.warning("channel refused", connection=self._context.name, channel=frame.channel, reason=str(error))
+            self._context.transport.handled(len(frame.payload) + OVERHEAD)
+            self.close_lost(frame.channel, AmqpError(RESOURCE_ERROR, str(error)))
+            return False
         self._refs[frame.channel] = ref
         self._intakes[ref] = Intake(self._context.transport)
         self._owner.link(ref)
+        return True
 
     def forget(self, number: int, ref: ActorRef[Any]) -> None:
         """A channel is closed: another may have its number."""
@@ -121,10 +130,9 @@ class Channels:
             self.forget(number, ref)
         return number
 
-    def close_crashed(self, number: int) -> None:
-        """Tell the client; the number is free when it has understood."""
+    def close_lost(self, number: int, error: AmqpError) -> None:
+        """A channel crashed, or could not be started: tell the client; the number is free when it has understood."""
         self._crashed[number] = None
-        error = AmqpError(INTERNAL_ERROR)
         close = make(Channel.Close, reply_code=error.code, reply_text=error.reply_text, class_id=0, method_id=0)
         self._context.transport.write(encode_method(number, close))
 

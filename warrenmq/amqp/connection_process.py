@@ -25,7 +25,7 @@ from warrenmq.amqp.connection_blocking import Blocking
 from warrenmq.amqp.connection_channels import Channels
 from warrenmq.amqp.connection_messages import Disconnected, ForceClose, Received
 from warrenmq.amqp.context import ChannelBlocked, ChannelClosed, ChannelFailed, ConnectionContext, Writable
-from warrenmq.amqp.errors import CONNECTION_FORCED, UNEXPECTED_FRAME, AmqpError
+from warrenmq.amqp.errors import CONNECTION_FORCED, INTERNAL_ERROR, UNEXPECTED_FRAME, AmqpError
 from warrenmq.amqp.frames import HEARTBEAT, METHOD, OVERHEAD, FrameCutter, check_shape, snippet
 from warrenmq.amqp.handshake import (
     PROTOCOL_HEADER,
@@ -141,7 +141,7 @@ class ConnectionProcess(Server):
                 crashed = self._channels.ended(ref)
                 if crashed is not None and not is_normal(reason):
                     log.error("a channel crashed", connection=self._peer, channel=crashed, reason=repr(reason))
-                    self._channels.close_crashed(crashed)
+                    self._channels.close_lost(crashed, AmqpError(INTERNAL_ERROR))
                 self._flow()
             case Down(monitor) if monitor == self._alarm_monitor:
                 self._after(_ALARM_RESTARTS, self._register)

@@ -32,6 +32,7 @@ from warrenmq.amqp.context import Writable
 from warrenmq.amqp.transport import Peer
 from warrenmq.log import Log
 from warrenmq.runtime.life import inbox_of
+from warrenmq.runtime.shortage import no_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -279,7 +280,7 @@ def _is_loopback(host: str) -> bool:
 
 
 class AmqpIo:
-    """The loop and its thread.
+    """The loop and its thread; ResourceError when the system has none left.
 
     `deliver(ref, message)` casts a message; it is called in the loop.
     """
@@ -291,7 +292,11 @@ class AmqpIo:
         self.loop.set_exception_handler(_complain)
         self._servers: list[asyncio.Server] = []
         self._thread = threading.Thread(target=self._run, name="amqp-io", daemon=True)
-        self._thread.start()
+        try:
+            self._thread.start()
+        except (RuntimeError, MemoryError) as error:
+            self.loop.close()
+            raise no_thread(error, self._thread.name) from error
 
     def _run(self) -> None:
         asyncio.set_event_loop(self.loop)

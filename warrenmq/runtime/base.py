@@ -19,6 +19,7 @@ from warrenmq.runtime.calls import From
 from warrenmq.runtime.life import Boot, Life, inbox_of
 from warrenmq.runtime.messages import NO_PROC, SHUTDOWN, Call, CallFailed, Exit, Traced
 from warrenmq.runtime.plain import supervised
+from warrenmq.runtime.shortage import shortage
 from warrenmq.trace.events import Ev
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ class Runtime(ABC):
 
     @abstractmethod
     def launch(self, ref: ActorRef[Any], label: str, loop: Callable[[], None]) -> None:
-        """Run an actor's loop."""
+        """Run an actor's loop; ResourceError, and the actor is out of Pykka's registry, when that cannot be."""
 
     @abstractmethod
     def channel(self) -> Channel:
@@ -105,12 +106,14 @@ class Runtime(ABC):
     ) -> ActorRef[A]:
         """Start an actor, linked to `parent`; returns once `init` has returned, and raises what it raises.
 
-        A plain Pykka actor, too: its `on_start` takes the place of `init`.
+        ResourceError when the system has no thread, memory or file descriptor for it: nothing was started.  A plain Pykka actor, too: its `on_start` takes the place of `init`.
         """
         boot = Boot(self, name, parent, args, kwargs)
         self.actor_class(actor).start(boot=boot)
         ref, error = boot.started.get()
         if error is not None:
+            if (refusal := shortage(error, str(name or actor.__name__))) is not None and refusal is not error:
+                raise refusal from error
             raise error
         found: ActorRef[A] = ref
         return found

@@ -8,7 +8,10 @@ import time
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
+from pykka import ActorRegistry
+
 from warrenmq.runtime.base import Runtime
+from warrenmq.runtime.shortage import no_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,7 +30,7 @@ class Threads(Runtime):
         self.monotonic_ns = time.monotonic_ns  # type: ignore[method-assign]  # 45 ns, a method around it 100
         self.channel = SimpleQueue  # type: ignore[method-assign]
 
-    def launch(self, ref: ActorRef[Any], label: str, loop: Callable[[], None]) -> None:  # noqa: ARG002
+    def launch(self, ref: ActorRef[Any], label: str, loop: Callable[[], None]) -> None:
         def run() -> None:
             try:
                 loop()
@@ -36,7 +39,12 @@ class Threads(Runtime):
 
         thread = threading.Thread(target=run, name=label, daemon=True)
         self._threads.add(thread)
-        thread.start()
+        try:
+            thread.start()
+        except (RuntimeError, MemoryError) as error:
+            self._threads.discard(thread)
+            ActorRegistry.unregister(ref)
+            raise no_thread(error, label) from error
 
     def channel(self) -> SimpleQueue[Any]:
         return SimpleQueue()

@@ -1,0 +1,201 @@
+"""No threads, memory or file descriptors left: the one request is refused, everything that runs goes on."""
+
+from __future__ import annotations
+
+import errno
+import random
+import resource
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pika.exceptions
+import pytest
+from pykka import ActorRegistry
+
+import warrenmq
+from tests.support.amqp_sockets import RawClient
+from tests.support.simulated import BOTH_PROFILES, SimulatedHost
+from warrenmq.amqp import serve
+from warrenmq.runtime import Server, Simulation
+from warrenmq.runtime.shortage import no_thread
+from warrenmq.supervisors import ChildSpec, Supervisor
+
+START = threading.Thread.start
+
+
+@pytest.fixture
+def exhausted(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
+    """While this event is set the system has no more threads."""
+    none_left = threading.Event()
+
+    def start(thread: threading.Thread) -> None:
+        if none_left.is_set():
+            msg = "can't start new thread"
+            raise RuntimeError(msg)
+        START(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    return none_left
+
+
+def labels(broker: warrenmq.Broker) -> dict[str, int]:
+    return {actor.name: actor.restarts for actor in broker.stats().actors}
+
+
+def test_a_declare_without_a_thread_is_refused_and_nothing_else_notices(tmp_path: Path, exhausted: threading.Event) -> None:
+    with warrenmq.open(tmp_path) as broker:
+        queue = broker.declare_queue("there")
+        before, registered = labels(broker), len(ActorRegistry.get_all())
+        exhausted.set()
+        for name in ("new", "new", "other"):
+            with pytest.raises(warrenmq.ResourceError, match=f"no thread could be started for 'queue:{name}'"):
+                broker.declare_queue(name)
+        queue.publish(b"x" * 5000).result(10)
+        delivery = queue.get()
+        assert delivery is not None
+        delivery.ack()
+        with pytest.raises(warrenmq.NotFound):
+            broker.queue("new")
+        assert labels(broker) == before, "nothing was restarted"
+        assert len(ActorRegistry.get_all()) == registered
+        exhausted.clear()
+        broker.declare_queue("new").publish(b"y").result(10)
+    with warrenmq.open(tmp_path) as broker:
+        assert [each.name for each in broker.stats().queues] == ["new", "there"]
+
+
+def test_a_broker_that_cannot_start_says_so_and_leaves_the_directory_free(tmp_path: Path, exhausted: threading.Event) -> None:
+    exhausted.set()
+    with pytest.raises(warrenmq.ResourceError, match="no thread could be started"):
+        warrenmq.open(tmp_path)
+    exhausted.clear()
+    with warrenmq.open(tmp_path) as broker:
+        broker.declare_queue("q")
+
+
+def test_a_declare_without_file_descriptors_is_refused(tmp_path: Path) -> None:
+    with warrenmq.open(tmp_path) as broker:
+        queue = broker.declare_queue("there")
+        queue.publish(b"x").result(10)
+        before = labels(broker)
+        limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (3, limits[1]))
+            with pytest.raises(warrenmq.ResourceError, match=r"Too many open files"):
+                broker.declare_queue("new")
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        assert labels(broker) == before
+        broker.declare_queue("new")
+
+
+class _Child(Server):
+    def init(self, problem: Callable[[], BaseException | None]) -> None:
+        if (error := problem()) is not None:
+            raise error
+
+    def handle_cast(self, message: Any) -> None:
+        raise ValueError(message)
+
+
+@pytest.mark.parametrize("error", [MemoryError(), OSError(errno.EMFILE, "Too many open files"), no_thread(MemoryError(), "x")])
+def test_a_restart_that_lacks_something_is_tried_until_it_succeeds_and_does_not_count(error: BaseException) -> None:
+    problem: list[BaseException] = []
+    with Simulation(3) as sim:
+        spec = ChildSpec("child", _Child, args=(lambda: problem[0] if problem else None,), name="child")
+        root = Supervisor.start_link(runtime=sim, children=[spec], strategy="one_for_one", intensity=1, period=1000.0)
+        problem.append(error)
+        sim.cast("child", "crash")
+        sim.event().wait(100)
+        assert root.is_alive()
+        assert not sim.is_registered("child")
+        problem.clear()
+        sim.event().wait(2)
+        assert sim.is_registered("child")
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_whatever_cannot_start_for_a_while_the_rest_goes_on_and_all_comes_back(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    draw = random.Random(seed)
+    host = SimulatedHost(seed, BOTH_PROFILES[draw.choice(sorted(BOTH_PROFILES))])
+    share = 0.0
+    launch = host.sim.launch
+
+    def sometimes(ref: Any, label: str, loop: Callable[[], None]) -> None:
+        if draw.random() < share:
+            ActorRegistry.unregister(ref)
+            raise no_thread(RuntimeError("can't start new thread"), label)
+        launch(ref, label, loop)
+
+    monkeypatch.setattr(host.sim, "launch", sometimes)
+    try:
+        broker = host.open()
+        broker.declare_queue("q0")
+        share = draw.choice([0.3, 0.8, 1.0])
+        confirmed: dict[str, list[bytes]] = {"q0": []}
+        for number in range(30):
+            match draw.randrange(6):
+                case 0:
+                    try:
+                        confirmed[broker.declare_queue(f"q{number}").name] = []
+                    except warrenmq.ResourceError:
+                        with pytest.raises(warrenmq.NotFound):
+                            broker.queue(f"q{number}")
+                    except warrenmq.BrokerClosed:  # the vhost has waited for threads itself, and too long for a caller
+                        pass
+                case 1:
+                    victim = draw.choice(["queue:" + name for name in confirmed] + ["msg_store_persistent"] * (number % 5 == 0))
+                    if host.sim.is_registered(victim):
+                        host.sim.kill(host.sim.whereis(victim))
+                case 2:
+                    host.sleep(draw.random() * 2)
+                case _:
+                    name, body = draw.choice(sorted(confirmed)), b"%d" % number + b"." * draw.choice([1, 300])
+                    if host.sim.is_registered("queue:" + name):
+                        try:
+                            broker.queue(name).publish(body, timeout=0).result(0.5)
+                            confirmed[name].append(body)
+                        except (warrenmq.Blocked, warrenmq.Nacked, warrenmq.BrokerClosed, TimeoutError):
+                            pass
+            assert broker.is_open
+        share = 0.0
+        host.sleep(5)
+        for name, bodies in confirmed.items():
+            found = [delivery.body for delivery in iter(broker.queue(name).get, None)]
+            assert [body for body in found if body in bodies] == bodies
+        broker.close()
+        host.check_trace()
+    finally:
+        host.close()
+
+
+def test_connections_and_channels_without_a_thread_are_refused_one_by_one(
+    tmp_path: Path, exhausted: threading.Event, caplog: pytest.LogCaptureFixture
+) -> None:
+    with warrenmq.open(tmp_path, settings={"durability": "os"}) as broker, serve(broker, port=0) as server:
+        there = pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", server.port))
+        channel = there.channel()
+        channel.queue_declare("q")
+        exhausted.set()
+        for _ in range(3):
+            with RawClient(server.port) as refused:
+                refused.send(b"AMQP\0\0\x09\x01")
+                assert refused.at_end()
+        with pytest.raises(pika.exceptions.ChannelClosedByBroker, match="no thread could be started") as closed:
+            there.channel()
+        assert closed.value.reply_code == 506
+        with pytest.raises(pika.exceptions.ChannelClosedByBroker, match="no thread could be started"):
+            channel.queue_declare("new")
+        exhausted.clear()
+        again = there.channel()
+        again.confirm_delivery()
+        again.basic_publish("", "q", b"x")
+        assert again.basic_get("q", auto_ack=True)[2] == b"x"
+        pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", server.port)).close()
+        there.close()
+    said = caplog.text
+    assert said.count("connection refused") == 3
+    assert said.count("channel refused") == 1
+    assert "Traceback" not in said

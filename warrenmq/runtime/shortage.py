@@ -1,0 +1,40 @@
+"""Which errors say that the system has run out of something, rather than that a program is wrong.
+
+An actor that cannot start for want of a thread, memory or a file descriptor has not crashed: the one who asked for it is
+refused with ResourceError, and everything that runs already goes on.
+"""
+
+from __future__ import annotations
+
+import errno
+
+from warrenmq.errors import ResourceError
+
+_ERRNOS = frozenset({errno.ENOMEM, errno.EAGAIN, errno.EMFILE, errno.ENFILE})
+
+
+def shortage(error: BaseException, what: str) -> ResourceError | None:
+    """The refusal of `what` when an error says that the system is out of memory or file descriptors, else None.
+
+    >>> shortage(MemoryError(), "queue:jobs")
+    ResourceError("there is no memory for 'queue:jobs'; free some, or raise the limit of this process, and try again")
+    >>> shortage(OSError(errno.EMFILE, "Too many open files"), "queue:jobs")
+    ResourceError("the system refused 'queue:jobs' (Too many open files); close something, or raise that limit, and try again")
+    >>> shortage(OSError(errno.ENOSPC, "No space left on device"), "queue:jobs")
+    >>> shortage(KeyError(), "queue:jobs")
+    """
+    if isinstance(error, ResourceError):
+        return error
+    if isinstance(error, MemoryError):
+        return ResourceError(f"there is no memory for {what!r}; free some, or raise the limit of this process, and try again")
+    if isinstance(error, OSError) and error.errno in _ERRNOS:
+        return ResourceError(f"the system refused {what!r} ({error.strerror}); close something, or raise that limit, and try again")
+    return None
+
+
+def no_thread(error: BaseException, what: str) -> ResourceError:
+    """The refusal of `what` when a thread could not be started."""
+    why = str(error) or type(error).__name__
+    return ResourceError(
+        f"no thread could be started for {what!r} ({why}); stop something, or raise the limit of threads or memory, and try again"
+    )
