@@ -29,6 +29,7 @@ from warrenmq.errors import Blocked, PreconditionFailed, ResourceError
 from warrenmq.storage.definition_frames import check_storable
 from warrenmq.storage.disk import is_full
 from warrenmq.storage.queue_arguments import QueueArguments
+from warrenmq.storage.queue_folders import keep_definition
 from warrenmq.supervisors import start_child
 
 if TYPE_CHECKING:
@@ -61,12 +62,10 @@ class QueueDeclarations:
         """Monitor -> a connection that has exclusive queues."""
 
     def recover(self) -> None:
-        """Start a process for each queue, and remove folders that belong to none."""
+        """Start a process for each queue, when it is clear what folders are for that belong to none."""
         vhost = self._vhost
-        records = self._records()
-        known = [folder for record in records for folder in self._folders(record)]
-        vhost.directory.remove_unknown(self._disk, known)
-        for record in records:
+        vhost.sort_out_folders(self._disk)
+        for record in self._records():
             self._start(record)
             vhost.router.add_queue(record.name)
         for owner in dict.fromkeys(vhost.owners.values()):
@@ -154,10 +153,11 @@ class QueueDeclarations:
             settings = replace(settings, queue_version=arguments.queue_version)
         if record.durable:
             vhost.directory.make_queue(self._disk, record.name, arguments.max_priority, settings.queue_version)
+            keep_definition(self._disk, vhost.folders(record)[0], record)
         auto_delete = (lambda: runtime.cast(mine, LastConsumerGone(record.name))) if record.auto_delete else None
         spec = QueueSpec(
-            record.name, vhost.name, vhost.directory.folders(record.name, arguments.max_priority),
-            vhost.directory.quarantine, record.durable, *self._stores, settings=settings, disk=vhost.disk,
+            record.name, vhost.name, vhost.folders(record),
+            vhost.directory.quarantine, vhost.damage, record.durable, *self._stores, settings=settings, disk=vhost.disk,
             arguments=arguments, router=vhost.router, ids=vhost.ids,
             address=lambda name: runtime.whereis(queue_name(name)), is_up=lambda: vhost.is_up,
             unused_too_long=lambda: runtime.cast(mine, UnusedTooLong(record.name)), last_consumer_gone=auto_delete,
@@ -194,10 +194,6 @@ class QueueDeclarations:
         self._remove_folders(record)
         return int(reply)
 
-    def _folders(self, record: QueueRecord) -> tuple[str, ...]:
-        arguments = QueueArguments.of(record.arguments, record.name, self._vhost.name)
-        return self._vhost.directory.folders(record.name, arguments.max_priority)
-
     def _remove_folders(self, record: QueueRecord) -> None:
-        for folder in self._folders(record):
+        for folder in self._vhost.folders(record):
             self._disk.rmtree(folder)

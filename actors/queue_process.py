@@ -150,6 +150,7 @@ class QueueProcess(Server):
                                    unconfirmed=self._unconfirmed, rows=self._rows, credit=credit)  # fmt: skip
         if self._rows is not None:
             self._rows.recovered(found, self._vq.index.live_runs(), clean=clean)
+        spec.damage.add(found.damage)
         if found.count or found.dropped or found.quarantined:
             what = {"messages": found.count, "dropped": found.dropped, "quarantined": found.quarantined}
             self.log.info("queue recovered", clean=clean, **what)

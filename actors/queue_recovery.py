@@ -19,6 +19,7 @@ from warrenmq.storage.index_recovery import Found
 from warrenmq.storage.priority_queue import PriorityQueue, PriorityRows
 from warrenmq.storage.queue_index_protocol import Opening
 from warrenmq.storage.recovery_terms import take_terms
+from warrenmq.storage.unknown_folders import clear
 from warrenmq.storage.variable_queue_memory_target import MemoryTargetQueue
 from warrenmq.storage.variable_queue_read_ahead import ReadAheadQueue
 
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from warrenmq.routing import Router
     from warrenmq.settings import Settings
     from warrenmq.storage.backing_queue import BackingQueue
+    from warrenmq.storage.damage_found import DamageFound
     from warrenmq.storage.disk import Disk
     from warrenmq.storage.queue_arguments import QueueArguments
     from warrenmq.storage.recovery_terms import Terms
@@ -51,6 +53,8 @@ class QueueSpec:
     directories: tuple[str, ...]
     """One, or one for each priority from 0."""
     quarantine: str
+    damage: DamageFound
+    """Where to tell what of the queue's files was found damaged."""
     durable: bool
     persistent_store: str
     """Names of the stores."""
@@ -88,7 +92,7 @@ def recover(
             holds += index_versions.store_message_ids(disk, directory, spec.settings)
         else:
             terms.append(None)
-            disk.rmtree(directory)
+            spec.damage.add(clear(disk, directory, spec.quarantine, spec.settings))
     settings = spec.settings
     if spec.arguments.queue_mode == "lazy":  # no message stays in memory that need not
         settings = replace(settings, queue_ram_bytes=0)

@@ -11,6 +11,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from warrenmq.errors import NotFound, ResourceLocked
+from warrenmq.storage.damage_found import DamageFound
+from warrenmq.storage.queue_arguments import QueueArguments
+from warrenmq.storage.unknown_folders import sort_out
 
 if TYPE_CHECKING:
     from pykka import ActorRef
@@ -45,8 +48,29 @@ class Vhost:
     transient_queues: dict[str, QueueRecord] = field(default_factory=dict)
     owners: dict[str, ActorRef[Any]] = field(default_factory=dict)
     """Exclusive queue -> the connection that it belongs to; those of the face are not here."""
+    kept_folders: list[str] = field(default_factory=list)
+    """Folders with messages of which no file tells the queue: what they refer to in the stores stays."""
+    damage: DamageFound = field(default_factory=DamageFound)
     is_up: bool = False
     """It is recovered: queues may drop and dead-letter what has expired."""
+
+    def __post_init__(self) -> None:
+        """Tell what was wrong with the definitions."""
+        self.damage.add(self.definitions.damage)
+
+    def sort_out_folders(self, disk: Disk) -> None:
+        """Find out what folders are for that belong to no queue, before anything of the vhost runs."""
+        records = [*self.definitions.queues.values(), *self.transient_queues.values()]
+        known = {folder: record for record in records for folder in self.folders(record)}
+        found = sort_out(disk, self.directory, self.definitions, known)
+        self.definitions.settle(found.declared_again)
+        self.kept_folders = found.kept
+        self.damage.add(found.damage)
+
+    def folders(self, record: QueueRecord) -> tuple[str, ...]:
+        """The paths of a queue's folders: one, or one for each priority from 0."""
+        arguments = QueueArguments.of(record.arguments, record.name, self.name)
+        return self.directory.folders(record.name, arguments.max_priority)
 
     def queue(self, name: str) -> QueueRecord | None:
         """A queue's record, durable or not."""

@@ -37,7 +37,6 @@ from warrenmq.actors.queue_process import QueueProcess
 from warrenmq.actors.vhost_process import VhostProcess
 from warrenmq.actors.vm_memory_monitor import VM_MEMORY_MONITOR, VmMemoryMonitor
 from warrenmq.storage.index_versions import store_message_ids
-from warrenmq.storage.queue_arguments import QueueArguments
 from warrenmq.supervisors.child_spec import ChildSpec
 from warrenmq.supervisors.supervisor import Supervisor
 
@@ -82,9 +81,9 @@ class VhostSup(Supervisor):
         shutdown = vhost.settings.msg_store_shutdown_timeout / 1000
 
         def references() -> Iterable[tuple[str, list[bytes]]]:
-            for name, record in vhost.definitions.queues.items():
-                arguments = QueueArguments.of(record.arguments, name, vhost.name)
-                folders = vhost.directory.folders(name, arguments.max_priority)
+            owners = [(name, vhost.folders(record)) for name, record in vhost.definitions.queues.items()]
+            owners += [(f"folder {folder}", (folder,)) for folder in vhost.kept_folders]  # no queue is called like a path
+            for name, folders in owners:
                 yield name, [each for folder in folders for each in store_message_ids(vhost.disk, folder, vhost.settings)]
 
         def store(name: str, refs: Any) -> ChildSpec:

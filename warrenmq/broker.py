@@ -32,7 +32,7 @@ from warrenmq.run_trace import RunTrace
 from warrenmq.runtime import Threads
 from warrenmq.runtime.life import inbox_of
 from warrenmq.settings import Settings
-from warrenmq.stats import ActorStats, QueueStats, Stats, StoreStats, alarm_stats
+from warrenmq.stats import ActorStats, QueueStats, Stats, StoreStats, alarm_stats, damage_stats
 from warrenmq.storage.definitions import Definitions
 from warrenmq.storage.directory import DataDirectory
 from warrenmq.storage.disk import RealDisk
@@ -117,6 +117,7 @@ class Broker(Declarations):
             self.ids = MessageIds(runtime, boot, runtime.lock())
             self.vhost = Vhost(vhost, vhost_directory, disk, vhost_directory.settings, definitions, Router(vhost), self.resources,
                                 self.ids)  # fmt: skip
+            self.vhost.sort_out_folders(disk)
             if trace is not None:
                 self._trace = RunTrace(trace, runtime, boot, settings)
             runtime.count_anew()
@@ -195,7 +196,7 @@ class Broker(Declarations):
                   for name in (PERSISTENT_STORE, TRANSIENT_STORE)]  # fmt: skip
         actors = tuple(ActorStats(*each) for each in self.runtime.living())
         return Stats(tuple(queues), tuple(stores), actors, alarm_stats(self.resources),
-                     self.resources.alarms.waiting())  # fmt: skip
+                     self.resources.alarms.waiting(), damage_stats(self.vhost.damage, self.path))  # fmt: skip
 
     def set_vm_memory_high_watermark(self, watermark: Watermark) -> int:
         """Another vm_memory_high_watermark, from now until the broker is closed; returns what it is in bytes.

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from warrenmq.actors.queue_messages import QueueInfo
     from warrenmq.storage.alarms import BlockedPublisher, Source
+    from warrenmq.storage.damage_found import DamageFound
     from warrenmq.storage.queue_parts import QueueMemory
     from warrenmq.storage.resources import Resources
     from warrenmq.storage.store_effects import StoreStatistics
@@ -103,6 +105,21 @@ def alarm_stats(resources: Resources) -> tuple[AlarmStats, ...]:
 
 
 @dataclass(frozen=True, slots=True)
+class DamageStats:
+    """A place at which a start since the broker was opened found damage, or something that it does not understand."""
+
+    file: str
+    """Relative to the data directory."""
+    offset: int
+    reason: str
+
+
+def damage_stats(damage: DamageFound, path: str) -> tuple[DamageStats, ...]:
+    """What was found below the data directory `path`."""
+    return tuple(DamageStats(os.path.relpath(each.path, path), each.offset, each.reason) for each in damage.places)
+
+
+@dataclass(frozen=True, slots=True)
 class Stats:
     """A broker."""
 
@@ -113,3 +130,5 @@ class Stats:
     """Memory, then disk."""
     blocked_publishers: tuple[BlockedPublisher, ...]
     """Who waits to publish because an alarm is set, the longest wait first."""
+    damage: tuple[DamageStats, ...]
+    """What starts found damaged since the broker was opened; the first thousand places."""

@@ -32,7 +32,7 @@ from warrenmq.erlang import (
 )
 from warrenmq.errors import CorruptFile
 from warrenmq.inspect import extent, message, queue_names
-from warrenmq.storage import qi, qs, segment_parser, stored_message
+from warrenmq.storage import qi, qs, queue_folders, segment_parser, stored_message
 from warrenmq.storage.definitions import Declared
 from warrenmq.storage.directory import read_segment_entry_count
 from warrenmq.storage.journal import Replay
@@ -95,7 +95,7 @@ PARSERS: dict[str, tuple[Callable[[bytes], Any], Callable[[], list[bytes]]]] = {
         lambda: [*in_golden(".DCD"), *in_golden(".LOG")],
     ),
     "names in Mnesia": (queue_names.known_to_mnesia, lambda: in_golden("rabbit_durable_queue.DCD")),
-    ".queue_name": (queue_names.parse, lambda: in_golden(".queue_name")),
+    ".queue_name": (queue_folders.parse, lambda: in_golden(".queue_name")),
     ".config": (read_segment_entry_count, lambda: in_golden(".config")),
     "definitions.log": (lambda data: Declared().replay(data), lambda: in_own("definitions.log")),
     "journal": (lambda data: Replay(data, 8), lambda: [*in_own(".jif"), *in_golden(".jif", "c09-torn-v1-a")]),

@@ -130,6 +130,7 @@ def test_a_log_of_version_1_is_read_and_written_anew() -> None:
         {"logs": ExchangeRecord("logs", "fanout")},
         [BindingRecord("logs", "jobs", "a.b", {"n": 1})],
     )
+    definitions.settle([])
     assert disk.read(PATH)[8:10] == bytes([0x97, 2]), "the first frame is an array of 7, the first of which is the version"
     assert state(opened(disk)) == state(definitions)
 

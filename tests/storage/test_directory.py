@@ -119,29 +119,6 @@ def test_a_queue_folder_says_whose_it_is(disk: SimulatedDisk) -> None:
     assert disk.read(f"{folder(vhost, 'test')}/.queue_name") == b"VHOST: /\nQUEUE: test\nINDEX: v2\n"
 
 
-def test_folders_of_unknown_queues_go_and_what_was_durable_goes_to_the_quarantine(
-    disk: SimulatedDisk,
-) -> None:
-    vhost = DataDirectory.open(disk, "/data", SETTINGS).vhost("/")
-    for name in ("kept", "lost"):
-        vhost.make_queue(disk, name, None, vhost.settings.queue_version)
-        disk.replace(f"{folder(vhost, name)}/journal.jif", name.encode())
-    disk.mkdir(folder(vhost, "transient"))
-    disk.replace(f"{folder(vhost, 'transient')}/journal.jif", b"transient")
-    vhost.remove_unknown(disk, [folder(vhost, "kept"), folder(vhost, "declared later")])
-    assert disk.listdir(f"{VHOST}/queues") == [queue_folder("/", "kept")]
-    assert disk.listdir(vhost.quarantine) == [queue_folder("/", "lost")]
-    assert disk.read(f"{vhost.quarantine}/{queue_folder('/', 'lost')}/journal.jif") == b"lost"
-
-
-def test_the_folder_of_a_queue_that_was_being_declared_is_no_case_for_the_quarantine(disk: SimulatedDisk) -> None:
-    vhost = DataDirectory.open(disk, "/data", SETTINGS).vhost("/")
-    vhost.make_queue(disk, "unfinished", None, vhost.settings.queue_version)
-    disk.open(f"{folder(vhost, 'unfinished')}/journal.jif", create=True).close()
-    vhost.remove_unknown(disk, [])
-    assert disk.listdir(f"{VHOST}/queues") == disk.listdir(vhost.quarantine) == []
-
-
 def test_boots_are_counted_durably(disk: SimulatedDisk) -> None:
     directory = DataDirectory.open(disk, "/data", SETTINGS)
     for boot in (1, 2, 3):
@@ -230,5 +207,4 @@ def test_a_queue_with_priorities_has_a_folder_for_each(disk: SimulatedDisk) -> N
     vhost.make_queue(disk, "test", 200, 1)
     disk.power_cut()
     assert disk.read(f"{folders[200]}/.queue_name") == b"VHOST: /\nQUEUE: test\0\xc8\n"
-    vhost.remove_unknown(disk, folders[:2])
-    assert disk.listdir(f"{VHOST}/queues") == sorted(each.rpartition("/")[2] for each in folders[:2])
+    assert vhost.queue_folders(disk, folders[1:200]) == sorted([folders[0], folders[200]])

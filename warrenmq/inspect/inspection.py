@@ -32,6 +32,7 @@ from warrenmq.inspect.queue import QueueIndex
 from warrenmq.inspect.reading import Findings
 from warrenmq.inspect.store import Store
 from warrenmq.inspect.terms import recovery_terms
+from warrenmq.storage.unknown_folders import NOBODYS
 
 if TYPE_CHECKING:
     from warrenmq.inspect.message import Message
@@ -110,9 +111,12 @@ class VhostInspection:
     def rows(self, queue: QueueFolder, *, bodies: bool) -> Iterator[Row]:
         """Every entry of a queue, in order of delivery; `bodies` reads the messages, one at a time."""
         index = self._indexes[queue.path]
+        nobodys = self.vhost.ours and queue.durable is None
         try:
             with _Files(self._findings, queue.path) as files:
                 for entry in index.entries():
+                    if nobodys and entry.persistent:
+                        self._findings.note(queue.path, 0, NOBODYS)
                     row = Row(entry, index.redelivered(entry), None, None, entry.salvaged)
                     yield self._settled(queue, row, files, bodies=bodies)
         finally:

@@ -18,18 +18,40 @@ from typing import TYPE_CHECKING, Any
 
 from warrenmq.errors import CallerError
 from warrenmq.inspect import queue_names
+from warrenmq.inspect.reading import file_sizes
 from warrenmq.settings import Settings
 from warrenmq.storage.definitions import Declared
-from warrenmq.storage.directory import QUEUE_NAME, VHOSTS, read_segment_entry_count
+from warrenmq.storage.directory import (
+    QUEUE_NAME,
+    VHOSTS,
+    queue_folder,
+    read_segment_entry_count,
+    vhost_folder,
+)
+from warrenmq.storage.owner_lock import FILE_NAME as OWNER
+from warrenmq.storage.queue_folders import (
+    DEFINITION,
+    Fate,
+    QueueName,
+    fate_of_named,
+    folders_of,
+    never_used,
+    only_a_name,
+    parse,
+    records_of,
+    told_by,
+)
+from warrenmq.storage.unknown_folders import DECLARED_AGAIN, FOLDER_GONE
 
 if TYPE_CHECKING:
     from warrenmq.inspect.reading import Findings
-    from warrenmq.storage.definitions import QueueRecord
 
 STORES = ("msg_store_persistent", "msg_store_transient")
 PERSISTENT, TRANSIENT = STORES
 _ENTRIES_BEFORE_3_9 = 16384
 """A segment's entries where no .config says otherwise."""
+RABBITMQ_TERMS = "recovery.dets"
+"""What RabbitMQ makes at every start."""
 _INDEX_EXTENSIONS = (".idx", ".qi", ".qs")
 _MNESIA_TABLES = ("rabbit_durable_queue.DCD", "rabbit_durable_queue.DCL", "rabbit_durable_queue.DCL.TMP", "LATEST.LOG")
 
@@ -46,6 +68,8 @@ class QueueFolder:
     durable: bool | None = None
     """None: nothing on the disk tells."""
     arguments: dict[str, Any] = field(default_factory=dict)
+    undeclared: QueueName | None = None
+    """What the folder tells, when definitions.log should declare its queue and does not; a start declares it again."""
 
 
 @dataclass(slots=True)
@@ -135,13 +159,12 @@ def _vhost_of(findings: Findings, folder: str) -> Vhost:
     if mine:
         mine[0].path = root
     else:
-        found.queues.append(_queue(findings, root, found.name, [], {}))
+        found.queues.append(_queue(findings, root, found.name, []))
     return found
 
 
 def _vhost(findings: Findings, path: str, node: str) -> Vhost:
-    name = findings.read(f"{path}/.vhost")
-    found = Vhost(path, name.decode(errors="replace") if name else None)
+    found = Vhost(path, _vhost_name(findings, path))
     config = findings.read(f"{path}/.config")
     if config is not None:
         entry_count = read_segment_entry_count(config)
@@ -150,10 +173,13 @@ def _vhost(findings: Findings, path: str, node: str) -> Vhost:
         found.entry_count = entry_count or Settings().queue_index_segment_entry_count
     found.stores = [f"{path}/{name}" for name in STORES if os.path.isdir(f"{path}/{name}")]
     definitions = findings.read(f"{path}/definitions.log")
-    found.ours = definitions is not None
+    found.ours = definitions is not None or _was_ours(findings, path, node)
     declared = Declared()
-    for damage in declared.replay(definitions or b""):
+    damaged = declared.replay(definitions or b"")
+    for damage in damaged:
         findings.note(f"{path}/definitions.log", damage.offset, damage.reason)
+    if found.ours and definitions is None:
+        findings.note(f"{path}/definitions.log", 0, "it is gone")
     queues = declared.queues
     tables = [findings.read(f"{node}/{name}") or b"" for name in _MNESIA_TABLES]
     known = [each for table in tables for each in queue_names.known_to_mnesia(table)]
@@ -162,7 +188,12 @@ def _vhost(findings: Findings, path: str, node: str) -> Vhost:
     folders = [
         f"{path}/queues/{each}" for each in findings.names(f"{path}/queues") if os.path.isdir(f"{path}/queues/{each}")
     ]
-    found.queues = [_queue(findings, each, found.name, list(dict.fromkeys(known)), queues) for each in folders]
+    found.queues = [_queue(findings, each, found.name, list(dict.fromkeys(known))) for each in folders]
+    if found.ours:
+        whole = definitions is not None and not damaged
+        found.queues = [each for each in found.queues if _is_kept(findings, found, each, declared, whole=whole)]
+        for name in queues.keys() - {each.name for each in found.queues}:
+            findings.note(f"{path}/definitions.log", 0, FOLDER_GONE.format(name))
     if any(tables):
         for queue in found.queues:
             queue.durable = (queue.vhost, queue.name) in known if queue.name is not None else None
@@ -170,35 +201,73 @@ def _vhost(findings: Findings, path: str, node: str) -> Vhost:
     return found
 
 
-def _queue(
-    findings: Findings,
-    path: str,
-    vhost: str | None,
-    known: list[tuple[str, str]],
-    queues: dict[str, QueueRecord],
-) -> QueueFolder:
+def _was_ours(findings: Findings, path: str, node: str) -> bool:
+    """Whether a virtual host without definitions.log is one of ours that lost it."""
+    if RABBITMQ_TERMS in findings.names(path):
+        return False
+    queues = f"{path}/queues"
+    return os.path.exists(f"{node}/{OWNER}") or any(
+        os.path.exists(f"{queues}/{each}/{DEFINITION}") for each in findings.names(queues)
+    )
+
+
+def _vhost_name(findings: Findings, path: str) -> str | None:
+    """The name that `.vhost` tells, or the one whose hash the folder is called by where the file is damaged."""
+    text = findings.read(f"{path}/.vhost")
+    name = text.decode(errors="replace") if text else None
+    folder = os.path.realpath(path)
+    if text is None or os.path.basename(os.path.dirname(folder)) != "vhosts":
+        return name
+    if name is not None and vhost_folder(name) == os.path.basename(folder):
+        return name
+    findings.note(f"{path}/.vhost", 0, "it does not tell the name of the virtual host whose folder this is")
+    told = [parse(findings.read(f"{path}/queues/{each}/{QUEUE_NAME}") or b"") for each in findings.names(f"{path}/queues")]
+    candidates = ["/", *(each.vhost for each in told if each is not None)]
+    return next((each for each in candidates if vhost_folder(each) == os.path.basename(folder)), None)
+
+
+def _queue(findings: Findings, path: str, vhost: str | None, known: list[tuple[str, str]]) -> QueueFolder:
     names = findings.names(path)
+    folder = os.path.realpath(path)
     text = findings.read(f"{path}/{QUEUE_NAME}")
-    name = queue_names.parse(text) if text is not None else None
-    if text is not None and name is None:
-        findings.note(f"{path}/{QUEUE_NAME}", 0, "it does not tell a queue's name")
-    if name is None:
-        name = queue_names.find(os.path.basename(os.path.realpath(path)), known)
+    name = said = parse(text) if text is not None else None
+    wrong = text is not None and said is None
+    if os.path.basename(os.path.dirname(folder)) == "queues":  # else nobody knows how it was called
+        host = vhost if vhost is not None or said is None else said.vhost
+        hashed = os.path.basename(folder)
+        name = told_by(hashed, host or "/", text, findings.read(f"{path}/{DEFINITION}"))
+        name = name or queue_names.find(hashed, known) or said
+        wrong |= said is not None and queue_folder(said.vhost, said.name, said.priority) != hashed
+    if wrong:
+        findings.note(f"{path}/{QUEUE_NAME}", 0, "it does not tell the name of the queue whose folder this is")
     version = 2 if any(each.endswith((".qi", ".qs")) for each in names) else 1
     if name is None:
         return QueueFolder(path, vhost, version=version)
     if name.version is not None and not any(each.endswith(".idx") for each in names):
         version = name.version
-    record = queues.get(name.name)
-    return QueueFolder(
-        path,
-        name.vhost,
-        name.name,
-        name.priority,
-        version,
-        None if not queues else record is not None and record.durable,
-        record.arguments if record is not None else {},
-    )
+    return QueueFolder(path, name.vhost, name.name, name.priority, version)
+
+
+def _is_kept(findings: Findings, vhost: Vhost, queue: QueueFolder, declared: Declared, *, whole: bool) -> bool:
+    """Whether a start keeps a folder of ours; fills in what is declared, and notes a queue that is declared again."""
+    folder = os.path.basename(os.path.realpath(queue.path))
+    record = declared.queues.get(queue.name) if queue.name is not None else None
+    if record is not None:
+        queue.durable, queue.arguments = record.durable, record.arguments
+        return True
+    text, definition = (findings.read(f"{queue.path}/{name}") for name in (QUEUE_NAME, DEFINITION))
+    told = told_by(folder, vhost.name or "/", text, definition)
+    if told is None:
+        return not (whole and folder in folders_of(vhost.name or "/", declared.gone))
+    sizes = file_sizes(findings, queue.path)
+    fate = fate_of_named(deleted=told.name in declared.gone, only_a_name=only_a_name(sizes), log_is_whole=whole)
+    if fate is Fate.REMOVED:
+        return False
+    (again,) = records_of([told])
+    queue.durable, queue.arguments, queue.undeclared = True, again.arguments, told
+    if not whole or not never_used(sizes):
+        findings.note(f"{vhost.path}/definitions.log", 0, DECLARED_AGAIN.format(again.name))
+    return True
 
 
 def _order_of_delivery(queue: QueueFolder) -> tuple[bool, str, str, int, str]:

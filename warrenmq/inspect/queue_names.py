@@ -1,12 +1,8 @@
 """Whose folder is it: queues' folders are named by a hash, so names are found in files and tried.
 
-A queue's `.queue_name` (from 3.7 on) tells vhost and name:
+A queue's `.queue_name` (from 3.7 on) tells vhost and name, and ours have a `.definition` besides (storage/queue_folders.py).
 
-    VHOST: /
-    QUEUE: orders            a priority queue has a folder a priority; its name then ends in 00 and the priority
-    INDEX: v2                version 2 only
-
-Where it is missing or damaged, the names that the node knows are hashed until one fits: what definitions.log declares
+Where these are missing or damaged, the names that the node knows are hashed until one fits: what definitions.log declares
 (ours), or the queue records in Mnesia's tables (RabbitMQ's), found by their bytes, which also tell whether a queue is
 durable.
 
@@ -20,11 +16,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import NamedTuple
 
 from warrenmq.storage.directory import queue_folder, queue_folder_of_3_6
+from warrenmq.storage.queue_folders import QueueName
 
-_QUEUE_NAME = re.compile(rb"VHOST: (.*)\nQUEUE: (.*?)\n(?:INDEX: v(\d)\n)?", re.DOTALL)
 _PRIORITIES = 256
 _RESOURCE = re.compile(
     rb"h\x04(?:d\x00\x08|w\x08|s\x08)resourcem(....)", re.DOTALL
@@ -32,28 +27,6 @@ _RESOURCE = re.compile(
 """{resource, VHost, ...}: the length of the vhost's name follows."""
 _QUEUE_ATOM = re.compile(rb"(?:d\x00\x05|w\x05|s\x05)queuem(....)", re.DOTALL)
 _LONGEST_NAME = 1024
-
-
-class QueueName(NamedTuple):
-    """A queue, or one priority of it."""
-
-    vhost: str
-    name: str
-    priority: int | None = None
-    version: int | None = None
-    """Of its index, where that is written down."""
-
-
-def parse(text: bytes) -> QueueName | None:
-    """What a `.queue_name` file says, None if it makes no sense."""
-    match = _QUEUE_NAME.fullmatch(text)
-    if match is None:
-        return None
-    vhost, name, version = match.groups()
-    priority = None
-    if len(name) > 1 and name[-2] == 0:
-        name, priority = name[:-2], name[-1]
-    return QueueName(_text(vhost), _text(name), priority, int(version) if version else None)
 
 
 def _text(name: bytes) -> str:

@@ -90,6 +90,17 @@ class Findings:
         return os.path.normpath(os.path.join(self.root, damage.file))
 
 
+def file_sizes(findings: Findings, folder: str) -> dict[str, int]:
+    """Bytes of each file in a folder; one that vanishes meanwhile is left out."""
+    found = {}
+    for name in findings.names(folder):
+        try:
+            found[name] = os.stat(f"{folder}/{name}").st_size
+        except OSError:
+            continue
+    return found
+
+
 class File:
     """An open file, read up to the size that it had."""
 

@@ -8,12 +8,12 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from warrenmq.inspect.entries import Where
+from warrenmq.inspect.reading import file_sizes
 from warrenmq.inspect.tables import size, table
 
 if TYPE_CHECKING:
     from warrenmq.inspect.inspection import Inspection, VhostInspection
     from warrenmq.inspect.layout import QueueFolder
-    from warrenmq.inspect.reading import Findings
 
 
 @dataclass(slots=True)
@@ -66,17 +66,6 @@ def queue_line(inspection: Inspection, vhost: VhostInspection, queue: QueueFolde
     line.files, line.file_bytes = len(sizes), sum(sizes.values())
     line.segments = sum(name.endswith((".idx", ".qi")) for name in sizes)
     return line
-
-
-def file_sizes(findings: Findings, folder: str) -> dict[str, int]:
-    """Bytes of each file in a folder; one that vanishes meanwhile is left out."""
-    found = {}
-    for name in findings.names(folder):
-        try:
-            found[name] = os.stat(f"{folder}/{name}").st_size
-        except OSError:
-            continue
-    return found
 
 
 def verdict(vhost: VhostInspection, queue: QueueFolder) -> Verdict:

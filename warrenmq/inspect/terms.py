@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 from warrenmq.erlang.dets import read_recovery_terms
 from warrenmq.errors import CorruptFile
+from warrenmq.inspect.layout import RABBITMQ_TERMS
 from warrenmq.storage.recovery_terms import FILE_NAME, parse
 
 if TYPE_CHECKING:
     from warrenmq.inspect.layout import QueueFolder, Vhost
     from warrenmq.inspect.reading import Findings
 
-RABBITMQ_FILE = "recovery.dets"
 
 
 def recovery_terms(findings: Findings, vhost: Vhost) -> Callable[[QueueFolder], dict[str, Any] | None]:
     """Looks up the terms of a queue; None after a crash."""
-    path = f"{vhost.path}/{RABBITMQ_FILE}"
+    path = f"{vhost.path}/{RABBITMQ_TERMS}"
     data = findings.read(path)
     saved: dict[str, dict[str, Any]] = {}
     if data:

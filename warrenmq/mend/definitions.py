@@ -22,6 +22,7 @@ from warrenmq.errors import AccessRefused, CallerError, NotFound, PreconditionFa
 from warrenmq.mend.living import node_of
 from warrenmq.storage.definitions import Declared, ExchangeRecord, QueueRecord
 from warrenmq.storage.plain_properties import dict_of_plain, name_of_rabbit
+from warrenmq.storage.queue_folders import records_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -87,6 +88,8 @@ def _of_ours(findings: Findings, vhost: Vhost) -> Definitions:
         Bound(each.source, each.destination, each.destination_type, each.routing_key, each.arguments)
         for each in declared.bindings
     ]
+    for record in records_of(each.undeclared for each in vhost.queues if each.undeclared is not None):
+        declared.queues[record.name] = record
     return Definitions(declared.queues, list(declared.exchanges.values()), bindings)
 
 

@@ -23,22 +23,21 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from warrenmq.inspect import queue_names
 from warrenmq.inspect.entries import Where
 from warrenmq.inspect.inspection import UNREADABLE, Inspection
-from warrenmq.inspect.layout import TRANSIENT
+from warrenmq.inspect.layout import RABBITMQ_TERMS, TRANSIENT
 from warrenmq.inspect.rdq_walk import Trust
-from warrenmq.inspect.terms import RABBITMQ_FILE
 from warrenmq.mend.changes import Changes
 from warrenmq.mend.index_files import Version1, Version2
 from warrenmq.mend.living import node_of, refuse_living_rabbitmq
 from warrenmq.mend.store_files import StoreFiles
-from warrenmq.storage.definitions import Declared, QueueRecord, snapshot
-from warrenmq.storage.directory import QUEUE_NAME, queue_folder
+from warrenmq.storage.definitions import Declared, snapshot
+from warrenmq.storage.directory import QUEUE_NAME
 from warrenmq.storage.disk import RealDisk
 from warrenmq.storage.foreign import is_rabbitmqs
 from warrenmq.storage.owner_lock import FILE_NAME as OWNER
 from warrenmq.storage.owner_lock import OwnerLock, ReaderLock
+from warrenmq.storage.queue_folders import parse, records_of
 from warrenmq.storage.recovery_terms import FILE_NAME as TERMS
 from warrenmq.storage.store_dump import CLEAN, INDEX, SUMMARY
 
@@ -99,8 +98,8 @@ def clean_stop_files(disk: Disk, part: VhostInspection) -> Iterator[str]:
         for name in (CLEAN, INDEX, SUMMARY):  # the one that says the others are good goes first
             if disk.exists(f"{store}/{name}"):
                 yield f"{store}/{name}"
-    if disk.exists(f"{part.vhost.path}/{RABBITMQ_FILE}"):
-        yield f"{part.vhost.path}/{RABBITMQ_FILE}"
+    if disk.exists(f"{part.vhost.path}/{RABBITMQ_TERMS}"):
+        yield f"{part.vhost.path}/{RABBITMQ_TERMS}"
     for queue in part.vhost.queues:
         if disk.exists(f"{queue.path}/{TERMS}"):
             yield f"{queue.path}/{TERMS}"
@@ -161,7 +160,10 @@ class _Mender:
     def _mend_name(self, changes: Changes, queue: QueueFolder) -> None:
         path = f"{queue.path}/{QUEUE_NAME}"
         text = self._findings.read(path)
-        if text is None or queue_names.parse(text) is not None or queue.name is None or queue.vhost is None:
+        if text is None or queue.name is None or queue.vhost is None:
+            return
+        named = parse(text)
+        if named is not None and (named.vhost, named.name, named.priority) == (queue.vhost, queue.name, queue.priority):
             return
         priority = b"" if queue.priority is None else bytes((0, queue.priority))
         index = b"INDEX: v2\n" if queue.version == 2 and not self._ours else b""
@@ -173,13 +175,13 @@ class _Mender:
         log = self._findings.read(path)
         declared = Declared()
         damage = declared.replay(log or b"")
-        if log is not None and not damage:
+        again = records_of(each.undeclared for each in self._part.vhost.queues if each.undeclared is not None)
+        if log is not None and not damage and not again:
             return
-        why = [f"byte {each.offset}: {each.reason}" for each in damage] or ["it is gone"]
-        for queue in self._part.vhost.queues:
-            name, vhost = queue.name, self._part.vhost.name or "/"
-            if name is None or name in declared.queues or os.path.basename(queue.path) != queue_folder(vhost, name):
-                continue
-            declared.queues[name] = QueueRecord(name)
-            why.append(f"queue {name!r} declared, for its folder is there")
+        why = [f"byte {each.offset}: {each.reason}" for each in damage] or ["it is gone"] * (log is None)
+        for record in again:
+            declared.queues[record.name] = record
+            why.append(f"queue {record.name!r} declared, for its folder is there")
+        if damage:
+            declared.gone.clear()  # what followed them may be what is damaged
         changes.replace(path, snapshot(declared), "; ".join([*why, "written anew"]))

@@ -12,6 +12,11 @@ made it returns.  The log is a run of frames (definition_frames.py), each a vers
 
 Opening writes the log anew with nothing but the state.  Frames that make no sense are copied to the quarantine and skipped.
 
+A "gone" frame is more than a change: it proves that the queue's folder may go (queue_folders.py), which an interrupted
+deletion left behind.  So it stays in the log until the folder is gone for certain (`settle`), and no frame that declares
+the queue again may follow it in the same file, for a log that is cut between the two would prove the wrong thing:
+`put_queue` then writes the log anew.
+
 A deleted queue or exchange takes its bindings along.  What is not durable is not for this file.
 """
 
@@ -28,7 +33,7 @@ from warrenmq.storage.quarantine import set_aside
 from warrenmq.storage.torn import Damage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from warrenmq.storage.disk import Disk
 
@@ -87,6 +92,8 @@ class Declared:
         self.exchanges: dict[str, ExchangeRecord] = {}
         self.bindings: dict[BindingRecord, None] = {}
         """Oldest first."""
+        self.gone: dict[str, None] = {}
+        """Queues that were deleted and not declared again."""
 
     def replay(self, log: bytes) -> list[Damage]:
         """Apply all frames of a log; returns what makes no sense in it."""
@@ -112,6 +119,7 @@ class Declared:
         match kind:
             case "queue":
                 self.queues[fields[0]] = QueueRecord(*fields)
+                self.gone.pop(fields[0], None)
             case "no queue":
                 self._drop([fields[0]], [])
             case "exchange":
@@ -132,6 +140,7 @@ class Declared:
         gone = {"queue": dict.fromkeys(queues), "exchange": dict.fromkeys(exchanges)}
         for name in queues:
             self.queues.pop(name, None)
+            self.gone[name] = None
         for name in exchanges:
             self.exchanges.pop(name, None)
         self.bindings = {
@@ -152,6 +161,8 @@ class Definitions(Declared):
         self.damage: list[CorruptFile] = []
         """Frames that made no sense when the log was opened."""
         self._load(quarantine)
+        self.whole = not self.damage
+        """What the log says of deletions proves that they were meant, and not followed by a declaration that is lost."""
         self._file = disk.open(path)
 
     @classmethod
@@ -167,7 +178,16 @@ class Definitions(Declared):
 
     def put_queue(self, record: QueueRecord) -> None:
         assert record.durable
-        self._change("queue", *_queue_fields(record))
+        if record.name not in self.gone:
+            self._change("queue", *_queue_fields(record))
+            return
+        del self.gone[record.name]
+        try:
+            self._write_anew(queue_frame(record))
+        except OSError:
+            self.gone[record.name] = None
+            raise
+        self.queues[record.name] = record
 
     def put_exchange(self, record: ExchangeRecord) -> None:
         self._change("exchange", *_exchange_fields(record))
@@ -189,12 +209,30 @@ class Definitions(Declared):
 
     # -- opening
 
+    def settle(self, declared_again: Sequence[QueueRecord]) -> None:
+        """The folders of queues that are not declared were sorted out: declare these, and forget what was deleted."""
+        for record in declared_again:
+            self.queues[record.name] = record
+        self.whole = True
+        if self.gone or declared_again:
+            self.gone.clear()
+            self._write_anew()
+
+    def _write_anew(self, more: bytes = b"") -> None:
+        """Replace the log by one that says what is declared now, and `more`."""
+        try:
+            self._disk.replace(self._path, b"".join([*snapshot(self), more]))
+        finally:  # it may be another file even after an error, and what is appended to the old one would be lost
+            self._file.close()
+            self._file = self._disk.open(self._path)
+
     def _load(self, quarantine: str) -> None:
         """Read the log and write it anew: shorter, and safe even if whoever wrote it could not sync it."""
         data = self._disk.read(self._path) if self._disk.exists(self._path) else b""
         damage = self.replay(data)
         self.damage += [CorruptFile(self._path, each.offset, each.reason) for each in damage]
         if damage:
+            self.gone.clear()  # what followed them may be what is damaged
             set_aside(
                 self._disk, quarantine, self._path.rpartition("/")[2], data, [each[:2] for each in damage]
             )
@@ -203,12 +241,18 @@ class Definitions(Declared):
 
 def snapshot(declared: Declared) -> Iterator[bytes]:
     """A log that says this and nothing else."""
-    for queue in declared.queues.values():
-        yield frame("queue", *_queue_fields(queue))
+    if declared.gone:
+        yield frame("gone", [*declared.gone], [])
+    yield from map(queue_frame, declared.queues.values())
     for exchange in declared.exchanges.values():
         yield frame("exchange", *_exchange_fields(exchange))
     for binding in declared.bindings:
         yield frame("binding", *_binding_fields(binding))
+
+
+def queue_frame(record: QueueRecord) -> bytes:
+    """The frame that declares a queue."""
+    return frame("queue", *_queue_fields(record))
 
 
 def _queue_fields(record: QueueRecord) -> tuple[Any, ...]:

@@ -7,8 +7,8 @@
                           definitions.log       what is declared (definitions.py)
                           msg_store_persistent/N.rdq
                           msg_store_transient/N.rdq
-                          queues/<Q>/.queue_name
-                                     journal.jif, k.idx
+                          queues/<Q>/.queue_name, .definition           whose it is (queue_folders.py)
+                                     journal.jif, k.idx, k.qi, k.qs
     quarantine/<V>/                             bytes that made no sense
 
 <V> is base36(md5(vhost)), <Q> is base36(md5("queue" + vhost + queue)).
@@ -128,6 +128,7 @@ class VhostDirectory:
 
     path         <data>/msg_stores/vhosts/<V>
     definitions  the file of its definitions
+    queues       the folder of its queues' folders
     quarantine   where its damaged bytes go
     settings     the broker's, with the segment size that this vhost was made with
     """
@@ -137,8 +138,8 @@ class VhostDirectory:
         self.path = f"{data}/{VHOSTS}/{vhost_folder(vhost)}"
         self.definitions = f"{self.path}/definitions.log"
         self.quarantine = f"{data}/quarantine/{vhost_folder(vhost)}"
-        self._queues = f"{self.path}/queues"
-        disk.mkdir(self._queues)
+        self.queues = f"{self.path}/queues"
+        disk.mkdir(self.queues)
         for depth in range(3):  # a crash may have come between making a folder and syncing its entry
             disk.sync_dir(self.path.rsplit("/", depth)[0])
         disk.sync_dir(data)
@@ -169,7 +170,7 @@ class VhostDirectory:
     def folders(self, queue: str, max_priority: int | None) -> tuple[str, ...]:
         """The folder of a queue, or with x-max-priority those of its priorities from 0."""
         priorities = [None] if max_priority is None else range(max_priority + 1)
-        return tuple(f"{self._queues}/{queue_folder(self.name, queue, each)}" for each in priorities)
+        return tuple(f"{self.queues}/{queue_folder(self.name, queue, each)}" for each in priorities)
 
     def make_queue(self, disk: Disk, name: str, max_priority: int | None, version: int) -> None:
         """Make the folders of a durable queue and write into them whose they are, and that the index is of version 2."""
@@ -180,30 +181,15 @@ class VhostDirectory:
             path = f"{folder}/{QUEUE_NAME}"
             if not disk.exists(path):
                 disk.mkdir(folder)
-                disk.sync_dir(self._queues)  # it may be there since a crash, and not synced
+                disk.sync_dir(self.queues)  # it may be there since a crash, and not synced
                 disk.replace(path, text)
             elif disk.read(path) != text:
                 disk.replace(path, text)
 
-    def remove_unknown(self, disk: Disk, folders: Iterable[str]) -> None:
-        """Remove the folders of queues that are not declared: all but these.
-
-        One that says whose it is belonged to a durable queue: it was being deleted, or the definitions were damaged.
-        It is moved to the quarantine, where a person can decide, unless there never was anything in it: then it was being
-        declared.
-        """
-        known = set(folders)
-        for folder in disk.listdir(self._queues):
-            path = f"{self._queues}/{folder}"
-            if path in known or not disk.is_dir(path):
-                continue
-            files = disk.listdir(path)
-            if QUEUE_NAME in files and any(disk.size(f"{path}/{name}") for name in files if name != QUEUE_NAME):
-                kept = f"{self.quarantine}/{folder}"
-                disk.mkdir(kept)
-                for name in files:
-                    disk.replace(f"{kept}/{name}", disk.read(f"{path}/{name}"))
-            disk.rmtree(path)
+    def queue_folders(self, disk: Disk, known: Iterable[str]) -> list[str]:
+        """The paths of all folders of queues but the known ones."""
+        paths = {*(f"{self.queues}/{name}" for name in disk.listdir(self.queues))} - {*known}
+        return [path for path in sorted(paths) if disk.is_dir(path)]
 
 
 def read_segment_entry_count(config: bytes) -> int | None:

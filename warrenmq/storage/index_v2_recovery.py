@@ -65,7 +65,7 @@ def messages(disk: Disk, directory: str, settings: Settings) -> Iterator[tuple[i
     entry_count = segment_size(disk, directory, settings.classic_queue_index_v2_segment_entry_count)
     store = QueueStore(disk, directory, check_crc=settings.classic_queue_store_v2_check_crc32)
     for number in file_numbers(disk, directory, qi.EXTENSION):
-        for relative, entry in _entries(disk.read(f"{directory}/{number}{qi.EXTENSION}"), number, entry_count)[0]:
+        for relative, entry in live_entries(disk.read(f"{directory}/{number}{qi.EXTENSION}"), number, entry_count)[0]:
             msg_id, body = entry.msg_id, b""
             if entry.location == qi.Location.QUEUE_STORE:
                 msg_id = bytes(ID_BYTES)
@@ -84,12 +84,12 @@ def store_message_ids(disk: Disk, directory: str, settings: Settings) -> dict[in
     return {
         number * entry_count + relative: entry.msg_id
         for number in file_numbers(disk, directory, qi.EXTENSION)
-        for relative, entry in _entries(disk.read(f"{directory}/{number}{qi.EXTENSION}"), number, entry_count)[0]
+        for relative, entry in live_entries(disk.read(f"{directory}/{number}{qi.EXTENSION}"), number, entry_count)[0]
         if entry.persistent and entry.location == qi.Location.STORE
     }
 
 
-def _entries(data: bytes, number: int, entry_count: int) -> tuple[list[tuple[int, qi.Entry]], list[Damage]]:
+def live_entries(data: bytes, number: int, entry_count: int) -> tuple[list[tuple[int, qi.Entry]], list[Damage]]:
     """The live entries of a segment file; its name tells what a header tells, so a damaged header loses nothing."""
     right = qi.pack_header(qi.MAGIC, number * entry_count, (number + 1) * entry_count)
     damage: list[Damage] = []
@@ -169,7 +169,7 @@ class RecoveryV2:
 
     def _read(self, number: int) -> tuple[bytes, list[tuple[int, qi.Entry]], list[Damage]]:
         data = self._disk.read(self._path(number, qi.EXTENSION))
-        return data, *_entries(data, number, self.entry_count)
+        return data, *live_entries(data, number, self.entry_count)
 
     def _as_left(self, terms: Terms, counts: dict[int, int]) -> bool:
         """Whether the files hold what the clean stop left."""
