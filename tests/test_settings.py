@@ -60,6 +60,7 @@ def test_the_defaults_are_rabbitmqs() -> None:
         "consumer_timeout": 1_800_000,
         "channel_tick_interval": 60_000,
         "loopback_users": "guest",
+        "server_product": "RabbitMQ",
     }
 
 

@@ -276,6 +276,8 @@ class Settings:
     """How often a channel looks for such deliveries."""
     loopback_users: str = _setting("guest", Choice(("guest", "none")))
     """Who can connect from this machine only."""
+    server_product: str = _setting("RabbitMQ", Choice(("RabbitMQ", "warrenmq")))
+    """The product that AMQP clients are told in connection.start (docs/serving.md)."""
 
     def __post_init__(self) -> None:
         for name, value in PROFILES.get(self.profile, {}).items():

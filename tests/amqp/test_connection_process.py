@@ -20,6 +20,7 @@ from warrenmq.amqp.connection_messages import ForceClose
 from warrenmq.amqp.frames import HEARTBEAT_FRAME
 from warrenmq.amqp.handshake import PROTOCOL_HEADER
 from warrenmq.amqp.passwords import hash_password
+from warrenmq.amqp.server_properties import server_properties
 from warrenmq.amqp.users import Users
 from warrenmq.trace.events import Ev
 
@@ -49,11 +50,20 @@ def test_it_says_what_it_can(node):
     client.send(PROTOCOL_HEADER)
     _, start = client.next(Connection.Start)
     assert (start.version_major, start.version_minor, start.mechanisms, start.locales) == (0, 9, "PLAIN AMQPLAIN", "en_US")
-    assert start.server_properties["product"] == "warrenmq"
+    about = start.server_properties
+    assert (about["product"], about["version"]) == ("RabbitMQ", "3.10.8")
+    assert "warrenmq" in about["platform"]
+    assert "warrenmq" in about["information"]
     assert set(start.server_properties["capabilities"].values()) == {True}
     client.method(Connection.StartOk(EVERYTHING, "PLAIN", "\0guest\0guest", "en_US"))
     _, tune = client.next(Connection.Tune)
     assert (tune.channel_max, tune.frame_max, tune.heartbeat) == (2047, 131072, 60)
+
+
+def test_a_setting_has_it_give_its_own_name():
+    about = server_properties("warrenmq")
+    assert about["product"] == "warrenmq"
+    assert f"warrenmq {about['version']} on " in about["platform"]
 
 
 def test_the_handshake_may_come_byte_by_byte(node):

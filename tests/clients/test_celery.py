@@ -17,6 +17,18 @@ from tests.support.source_tree import ROOT  # noqa: E402
 EXAMPLES = os.path.join(ROOT, "examples")
 NAME = "worker@test"
 
+_COUNTDOWN = """
+from celery import group
+from celery_app import resize
+
+def countdown(seconds):
+    return group(resize.signature(("cat.jpg", number), countdown=seconds) for number in range(6)).apply_async()
+
+countdown(3600)
+print(*countdown(0.5).get(timeout=120))
+"""
+"""The worker's prefetch count is 1."""
+
 
 class Worker:
     """`celery worker` with the example's app; its log tells when it is ready."""
@@ -25,7 +37,7 @@ class Worker:
         self.environment = os.environ | {"BROKER_URL": f"{url}//", "PYTHONPATH": EXAMPLES, "PYTHONDONTWRITEBYTECODE": "1"}
         self.log = log
         command = [sys.executable, "-m", "celery", "--app", "celery_app", "worker", "--pool", "solo", "--loglevel", "INFO"]
-        command += ["--hostname", NAME]
+        command += ["--concurrency", "1", "--hostname", NAME]
         with log.open("wb") as file:
             self.process = subprocess.Popen(command, env=self.environment, stdout=file, stderr=file, cwd=log.parent)
         end = time.monotonic() + LIMIT
@@ -64,6 +76,11 @@ def test_the_example_runs_chains_groups_and_retries(worker):
         "fetched and resized: 320/cat.jpg",
         "resized: 320/dog.jpg, 640/dog.jpg, 1280/dog.jpg",
     ]
+
+
+def test_more_countdown_tasks_than_the_prefetch_count_all_run(worker):
+    """Celery raises its prefetch count for each task that it holds until its time."""
+    assert worker.run("-c", _COUNTDOWN).split() == [f"{number}/cat.jpg" for number in range(6)]
 
 
 def test_remote_control_reaches_the_worker_and_its_answer_comes_back(worker):

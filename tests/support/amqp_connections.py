@@ -53,7 +53,9 @@ class SimulatedNode:
         self.sim = self.host.sim
         channels = self.sim.start(ChannelSup)
         served = {self.broker.vhost.name: ServedVhost(self.broker, channels)}
-        self.node = Node(users or Users.default(), self.broker.settings, served, server_properties())
+        settings = self.broker.settings
+        properties = server_properties(settings.server_product)
+        self.node = Node(users or Users.default(), settings, served, properties)
         self.connections: list[ActorRef[Any]] = []
 
     def connect(self, *, loopback: bool = True) -> SimulatedClient:

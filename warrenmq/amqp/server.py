@@ -69,7 +69,7 @@ class AmqpServer:
                 sup = broker.runtime.start(ChannelSup, name=CHANNEL_SUP)
                 undo.callback(broker.runtime.stop_actor, sup)
                 vhosts[broker.vhost.name] = ServedVhost(broker, sup)
-            node = Node(users, settings, vhosts, server_properties())
+            node = Node(users, settings, vhosts, server_properties(settings.server_product))
             self._sup = runtime.start(AmqpSup, node, name=AMQP_SUP)
             inbox_of(self._sup).on_close(self._sup_ended)
             undo.callback(runtime.stop_actor, self._sup)
