@@ -258,14 +258,14 @@ class QueueConsumers:
     # -- deliver
 
     def deliver(self) -> None:
-        """Send ready messages to whoever has room: gets first, then consumers in turn."""
+        """Send ready messages to whoever has room: consumers in turn, and what they leave to gets."""
         head = self._head
-        while self._getters and head.ready:
-            self._answer_getter()
         while (ready := head.ready) and (dealt := self._turns.deal(ready)):
             for consumer, deliveries in self._in_one(self._fetched(dealt)):
                 if consumer.outlet is not None:
                     consumer.outlet.put(deliveries)
+        while self._getters and head.ready:
+            self._answer_getter()
 
     def _fetched(self, dealt: list[tuple[Consumer, int]]) -> Iterator[tuple[Consumer, list[Fetched]]]:
         """Fetch what was dealt; less than that if some have expired or bodies were lost."""

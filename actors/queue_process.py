@@ -7,9 +7,9 @@
                      │
                      └──► what expired, is too much or was rejected ──► dead-letter exchange
 
-Everything that can arrive here stands in queue_messages.py.  A message is delivered as soon as somebody has
-room for it; its confirm waits for the sync.  Promises outlive the process: whatever way it ends, publishers
-without an answer get a nack.
+Everything that can arrive here stands in queue_messages.py.  Deliveries wait while only publishes and acks arrive, because
+many at a time are cheaper; before anything else is handled each consumer has what it has room for (assert_invariant).
+A confirm waits for the sync.  Promises outlive the process: publishers without an answer get a nack however it ends.
 """
 
 from __future__ import annotations
@@ -176,10 +176,12 @@ class QueueProcess(Server):
                     self._rows.on_disk(message.msg_ids, message.reason)
                 self._confirm(self._unconfirmed.on_disk(message.msg_ids))
             case Reject():
+                self._departures.deliver()
                 self._departures.reject(message)
             case BumpCredit():
                 self._bump(message)
             case Cancel():
+                self._departures.deliver()
                 self._departures.cancel(message)
             case GoAhead():
                 self._head.go_ahead()
@@ -193,6 +195,7 @@ class QueueProcess(Server):
     def handle_call(self, request: Any, sender: From) -> Any:
         """Answer one call; a refusal is an answer, not a crash."""
         self._take_in()
+        self._departures.deliver()
         match request:
             case Get():
                 return self._departures.get(request, sender)
@@ -229,6 +232,7 @@ class QueueProcess(Server):
     def handle_info(self, message: Any) -> None:
         """The process's own timers, and the deaths of channels."""
         self._take_in()
+        self._departures.deliver()
         match message:
             case Down() if message.ref is not None:
                 self._departures.channel_ended(message.ref)
