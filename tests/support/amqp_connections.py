@@ -82,8 +82,11 @@ class SimulatedClient:
         self._cutter = FrameCutter(0)
         self._seen = 0
         self._unread: list[tuple[int, Any]] = []
+        self.sent = 0
+        """Bytes."""
 
     def send(self, data: bytes) -> None:
+        self.sent += len(data)
         self.node.sim.cast(self.ref, Received(data))
 
     def method(self, method: Any, channel: int = 0) -> None:

@@ -129,7 +129,7 @@ class ChannelProcess(Server):
             case Writable():
                 self._consuming.notices.tell()
                 self._go_on()
-            case _ if self._writer.closing:
+            case _ if self._closing:
                 return
             case Settled():
                 self._publishing.confirms.settle(message)
@@ -146,6 +146,7 @@ class ChannelProcess(Server):
 
     def handle_call(self, request: Any, sender: From) -> Any:
         """The connection closes, or another channel asks."""
+        self._drop_unasked()
         match request:
             case StopConsuming():
                 self._consuming.stop()
@@ -162,7 +163,7 @@ class ChannelProcess(Server):
     def handle_info(self, message: Any) -> None:
         """A queue that is consumed from has ended, or time has passed."""
         match message:
-            case Down() if message.ref is not None and not self._writer.closing:
+            case Down() if message.ref is not None and not self._closing:
                 self._consuming.queue_down(message.ref, deleted=message.reason == NORMAL)
             case Tick():
                 self._tick_armed = False
@@ -170,7 +171,9 @@ class ChannelProcess(Server):
 
     def mailbox_empty(self) -> None:
         """Nothing more to do first: answer publishers, and let everything go out."""
-        self._answer_publishers()
+        self._drop_unasked()
+        if not self._closing:
+            self._answer_publishers()
         self._writer.flush()
         self._consuming.notices.tell()
 
@@ -178,6 +181,16 @@ class ChannelProcess(Server):
         """The queues find out by themselves; what is left is sent."""
         self._credit.end()
         self._writer.flush()
+
+    @property
+    def _closing(self) -> bool:
+        """Whether the channel or its connection closes: nothing but answers is sent, whatever queues say."""
+        return self._writer.closing or self._context.closing.begun
+
+    def _drop_unasked(self) -> None:
+        """Answers are written with the frames that asked for them; what waits to be written besides was not asked for."""
+        if self._context.closing.begun:
+            self._writer.discard()
 
     # -- frames
 
@@ -187,6 +200,7 @@ class ChannelProcess(Server):
             self._frames(self._unhandled.popleft())
 
     def _frames(self, message: Frames) -> None:
+        self._drop_unasked()
         frames = iter(message.frames)
         try:
             if not self._writer.closing:
@@ -250,6 +264,7 @@ class ChannelProcess(Server):
 
     def _close(self) -> None:
         """channel.close: close-ok goes out when the queues have back what was unacked."""
+        self._answer_publishers()  # of what was sent before; later answers are not sent
         self._release()
         self.cast(self._connection, ChannelClosed(self._number, self.actor_ref))
         self._writer.close_ok()

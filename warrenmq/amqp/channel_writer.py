@@ -88,9 +88,13 @@ class ChannelWriter:
         """Write what has been collected."""
         if self._parts:
             data = b"".join(self._parts)
-            self._parts.clear()
-            self._size = 0
+            self.discard()
             self._transport.write(data)
+
+    def discard(self) -> None:
+        """Forget what has been collected and not written."""
+        self._parts.clear()
+        self._size = 0
 
     def _content(self, method: bytes, raw_properties: bytes, body: bytes) -> None:
         size = len(body)

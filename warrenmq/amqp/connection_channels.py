@@ -142,7 +142,12 @@ class Channels:
             self._owner.cast(ref, Writable())
 
     def close_all(self) -> None:
-        """Have all channels give back what is unacked, and end."""
+        """Have all channels give back what is unacked, and end.
+
+        What the client sent before is answered.  Deliveries, confirms and cancels that are on their way are not sent: a queue
+        that goes with its last consumer would cancel those of other channels, which py-amqp raises out of `close`.
+        """
+        self._context.closing.begun = True
         self.flush()
         for request in (StopConsuming(), ConnectionClosing()) if len(self._refs) > 1 else (ConnectionClosing(),):
             for ref in list(self._intakes):

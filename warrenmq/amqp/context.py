@@ -9,7 +9,7 @@ A channel writes its own bytes to the transport.  Source: rabbit_reader, rabbit_
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -40,6 +40,15 @@ class User(Protocol):
         """Consume from the queue, bind to the exchange `name`."""
 
 
+class Closing:
+    """Whether a connection is being closed: set once by the connection, read by its channels, each in its own thread."""
+
+    __slots__ = ("begun",)
+
+    def __init__(self) -> None:
+        self.begun = False
+
+
 @dataclass(frozen=True, slots=True)
 class ConnectionContext:
     """The same for all channels of a connection."""
@@ -55,6 +64,8 @@ class ConnectionContext:
     """The ConnectionProcess, which also owns the connection's exclusive queues."""
     name: str
     """127.0.0.1:50000 -> 127.0.0.1:5672."""
+    closing: Closing = field(default_factory=Closing)
+    """From then on channels answer what the client sent before, and send nothing of their own accord."""
 
     def can(self, capability: str) -> bool:
         """Whether the client announced this."""
