@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pamqp import commands
 
+from warrenmq.amqp.access_methods import TICKET, AccessRequest, AccessRequestOk
 from warrenmq.amqp.errors import (
     CHANNEL_ERROR,
     COMMAND_INVALID,
@@ -55,6 +56,7 @@ class ChannelMethods:
             channel.Open: self._channel_open,
             channel.Close: lambda _method: close(),
             channel.Flow: self._flow,
+            AccessRequest: lambda _method: writer.send(AccessRequestOk, ticket=TICKET),
             basic.Ack: self._ack,
             basic.Nack: lambda method: self._reject(method, multiple=method.multiple),
             basic.Reject: lambda method: self._reject(method, multiple=False),

@@ -104,6 +104,10 @@ class ChannelPublishing:
             return
         self._send(template, bodies, queues, first)
 
+    def deliver_late(self, routed: Routed) -> None:
+        """Send a run that was routed a while ago; queues deleted since then do not count (rabbit_amqqueue:lookup)."""
+        self.deliver(routed._replace(queues=tuple(name for name in routed.queues if self._queue(name) is not None)))
+
     def _send(self, template: Template, bodies: list[bytes], queues: tuple[str, ...], first: int) -> None:
         publication = self._sender.publication(
             template.exchange, (template.routing_key, *template.more_keys), bodies, template.raw_properties,

@@ -68,7 +68,7 @@ class Transaction:
         messages, self._messages = self._messages, []
         groups, self._groups = self._groups, []
         for routed in messages:
-            self._publishing.deliver(routed)
+            self._publishing.deliver_late(routed)
         for requeue, settled in groups:
             settled.sort(key=lambda pending: pending.delivery_tag)
             if requeue is None:

@@ -26,6 +26,7 @@ from typing import Any, TypeVar
 from pamqp import commands, encode
 from pamqp.base import Frame as Method
 
+from warrenmq.amqp import access_methods
 from warrenmq.amqp.errors import COMMAND_INVALID, FRAME_ERROR, SYNTAX_ERROR, UNEXPECTED_FRAME, AmqpError
 from warrenmq.amqp.frames import BODY, HEADER, METHOD, OVERHEAD, frame
 from warrenmq.erlang.amqp_table import CLASS_BASIC, BadTable, properties_of_bytes, table_of_bytes
@@ -50,7 +51,7 @@ _SHOWN = 255
 _u8, _u16, _u32, _u64 = Struct(">B"), Struct(">H"), Struct(">I"), Struct(">Q")
 _INTEGERS = {"octet": _u8, "short": _u16, "long": _u32, "longlong": _u64}
 _HEADER = Struct(">HHQ")
-_METHODS: dict[int, type[Method]] = commands.INDEX_MAPPING
+_METHODS: dict[int, type[Method]] = commands.INDEX_MAPPING | access_methods.METHODS
 _FIELDS = {kind: tuple((name, kind.amqp_type(name)) for name in kind.__slots__) for kind in _METHODS.values()}
 
 
