@@ -112,13 +112,16 @@ def test_what_is_wrong_is_said_as_rabbitmq_says_it(payload, said):
     assert str(raised.value) == said
 
 
-def test_deep_tables_are_refused_before_they_hurt():
+def test_deep_arguments_are_read_and_written_as_they_came():
     table = b""
-    for _ in range(5_000):
+    for _ in range(18_000):
         table = b"\1aF" + len(table).to_bytes(4, "big") + table
     payload = b"\0\x32\0\x0a\0\0\1q\0" + len(table).to_bytes(4, "big") + table
+    method = decode_method(payload)
+    assert encode_method(1, method)[7:-1] == payload
+    assert decode_method(payload).arguments == method.arguments
     with pytest.raises(AmqpError, match="cannot be read"):
-        decode_method(payload)
+        decode_method(payload.replace(b"\1aF\0\0\0\0", b"\1aQ\0\0\0\0"))
 
 
 def test_arguments_know_the_types_that_they_came_with():

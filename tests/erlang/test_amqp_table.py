@@ -1,22 +1,28 @@
 """AMQP's properties and tables: bytes and Erlang records say the same, and wrong ones are BadTable."""
 
+import json
 import math
 import struct
 
+import msgpack
 import pytest
 from hypothesis import given
+from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from tests.support import golden, golden_messages
-from warrenmq.erlang import amqp_table
 from warrenmq.erlang.amqp_table import (
     PROPERTIES,
     BadTable,
     properties_of_bytes,
     properties_of_record,
+    table_of_bytes,
     table_of_term,
 )
+from warrenmq.erlang.amqp_table_writer import bytes_of_table
 from warrenmq.erlang.values import Atom
+from warrenmq.storage.plain_properties import dict_of_plain, table_of_dict
+from warrenmq.storage.typed_headers import TypedHeaders
 
 UNDEFINED = Atom("undefined")
 
@@ -124,15 +130,39 @@ def nested_term(depth):
     return term
 
 
-def test_nesting_ends_at_the_limit():
-    deepest = amqp_table.MAX_DEPTH
-    assert headers(nested_bytes(deepest)) == table_of_term(nested_term(deepest))
-    with pytest.raises(BadTable, match="nested too deeply"):
-        headers(nested_bytes(deepest + 1))
-    with pytest.raises(BadTable, match="nested too deeply"):
-        table_of_term(nested_term(deepest + 1))
-    with pytest.raises(BadTable, match="nested too deeply"):
-        headers(nested_bytes(10_000))
+def array_bytes(depth):
+    data = b""
+    for _ in range(depth - 1):
+        data = b"A" + struct.pack(">I", len(data)) + data
+    return b"\0A" + struct.pack(">I", len(data)) + data
+
+
+@pytest.mark.parametrize("depth", [1, 99, 100, 101, 102, 18_000])
+@pytest.mark.parametrize("nested", [nested_bytes, array_bytes])
+def test_nesting_of_any_depth_is_kept_and_read_as_far_as_anybody_looks(nested, depth):
+    data = nested(depth)
+    plain = table_of_bytes(data)
+    assert bytes_of_table(plain) == data
+    assert json.dumps(plain)
+    ours = dict_of_plain(plain)
+    assert table_of_dict(ours) == plain
+    assert ours == dict_of_plain(table_of_bytes(data))
+    assert TypedHeaders(msgpack.unpackb(msgpack.packb(ours.to_store()))) == ours
+
+
+@pytest.mark.parametrize("depth", [50, 99, 100, 101, 102, 18_000])
+@given(st.data())
+@hypothesis_settings(max_examples=15, deadline=None)
+def test_bytes_that_are_wrong_are_found_at_any_depth(depth, data):
+    whole = bytearray(nested_bytes(depth))
+    at = data.draw(st.integers(0, len(whole) - 1))
+    whole[at] ^= 1 << data.draw(st.integers(0, 7))
+    try:
+        plain = table_of_bytes(bytes(whole))
+    except BadTable as bad:
+        assert 0 <= bad.offset <= len(whole)  # noqa: PT017 - some are tables
+    else:
+        assert bytes_of_table(plain) == whole
 
 
 @given(st.binary(max_size=200), st.integers(0, 0xFFFF))

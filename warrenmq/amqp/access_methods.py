@@ -13,7 +13,8 @@ from pamqp.base import Frame
 class AccessRequest(Frame):
     """access.request."""
 
-    __slots__: ClassVar[list[str]] = ["realm", "exclusive", "passive", "active", "write", "read"]  # type: ignore[misc]
+    # in the order on the wire
+    __slots__: ClassVar[list[str]] = ["realm", "exclusive", "passive", "active", "write", "read"]  # noqa: RUF023
     name: ClassVar[str] = "Access.Request"
     index: ClassVar[int] = 0x001E000A
     _realm = "shortstr"
@@ -23,7 +24,7 @@ class AccessRequest(Frame):
 class AccessRequestOk(Frame):
     """access.request-ok."""
 
-    __slots__: ClassVar[list[str]] = ["ticket"]  # type: ignore[misc]
+    __slots__: ClassVar[list[str]] = ["ticket"]
     name: ClassVar[str] = "Access.RequestOk"
     index: ClassVar[int] = 0x001E000B
     _ticket = "short"

@@ -5,7 +5,7 @@ less than RabbitMQ does (names only of certain letters), check no depth, and cop
 
 | what          | pamqp                                    | here, as in RabbitMQ                                   |
 | ------------- | ---------------------------------------- | ------------------------------------------------------ |
-| table         | a dict; which integer is forgotten       | TypedHeaders: a dict that knows, at most 100 deep      |
+| table         | a dict; which integer is forgotten       | TypedHeaders: a dict that knows; bytes below depth 100 |
 | long string   | str, or bytes where it is not UTF-8      | bytes                                                  |
 | long long     | signed                                   | unsigned: delivery tags                                |
 | short string  | UnicodeDecodeError                       | 501 Malformed UTF-8 in shortstr                        |

@@ -24,9 +24,12 @@ because names may be empty or occur twice, and an array a list of [letter, value
     V       void                            None
     S       longstr                         str; {"b64": ...} if it is not UTF-8
     x       binary                          {"b64": ...}
-    F A     table, array                    list
+    F A     table, array                    list; {"b64": its contents} where it is nested MAX_DEPTH deep
 
-Wrong bytes and terms are BadTable, never another exception; nesting ends at MAX_DEPTH.
+RabbitMQ sets no limit to nesting.  What is nested deeper than anybody looks is checked here, and kept as the bytes that it
+came in, so that no reader, printer or comparison behind this needs a stack as deep as a client likes.
+
+Wrong bytes and terms are BadTable, never another exception.
 """
 
 from __future__ import annotations
@@ -41,7 +44,7 @@ from warrenmq.erlang.values import Atom
 from warrenmq.errors import CorruptFile
 
 MAX_DEPTH = 100
-"""Tables and arrays in each other.  Each takes two levels of a term's nesting."""
+"""Tables and arrays in each other that are read."""
 
 PROPERTIES = (
     ("content_type", "s"),
@@ -62,6 +65,8 @@ PROPERTIES = (
 """Of class 60, in order; the first has the highest flag.  `s` is a short string."""
 
 CLASS_BASIC = 60
+
+CONTAINERS = ("F", "A")
 
 FIXED = {
     letter: Struct(">" + layout)
@@ -218,12 +223,19 @@ class _Bytes:
 
     def inner(self) -> _Bytes:
         """The contents of a table or an array; this reader goes on behind them."""
-        size = len(self.long())
-        return _Bytes(self.data, self.at - size, self.at)
+        (size,) = _u32.unpack(self.take(_u32.size))
+        at = self.at
+        if at + size > self.end:
+            raise BadTable(at, f"{size} bytes are claimed, {self.end - at} follow")
+        self.at = at + size
+        return _Bytes(self.data, at, self.at)
 
     def value(self, letter: str, depth: int) -> Any:
-        if depth > MAX_DEPTH:
-            raise BadTable(self.at, "tables are nested too deeply")
+        if letter in CONTAINERS and depth >= MAX_DEPTH:
+            inner = self.inner()
+            contents = self.data[inner.at : inner.end]
+            inner.check(letter)
+            return blob(contents)
         if letter in FIXED:
             layout = FIXED[letter]
             raw = self.take(layout.size)
@@ -244,6 +256,24 @@ class _Bytes:
         if letter == "V":
             return None
         raise BadTable(self.at - 1, f"AMQP has no type {letter!r}")
+
+    def check(self, letter: str) -> None:
+        """Raise BadTable unless all that is left are the contents of a table or an array; of any depth, on no stack."""
+        open_ = [(self.end, letter)]
+        while open_:
+            self.end, kind = open_[-1]
+            if self.at == self.end:
+                open_.pop()
+                continue
+            if kind == "F":
+                self.take(self.take(1)[0])
+            letter = self.take(1).decode("latin-1")
+            if letter in CONTAINERS:
+                inner = self.inner()
+                open_.append((inner.end, letter))
+                self.at = inner.at
+            else:
+                self.value(letter, 0)
 
     def table(self, depth: int) -> list[Any]:
         found = []

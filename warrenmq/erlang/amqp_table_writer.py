@@ -48,6 +48,8 @@ def _value(letter: str, value: Any) -> bytes:
     match letter:
         case "S" | "x":
             return _long(_data(value))
+        case "F" | "A" if isinstance(value, dict):  # nested so deep that it was not read
+            return _long(_data(value))
         case "F":
             return _long(_table(value))
         case "A":

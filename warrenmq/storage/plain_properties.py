@@ -88,9 +88,9 @@ def _table_of_plain(table: list[Any]) -> list[Any]:
 
 
 def _value_of_plain(letter: str, value: Any) -> Any:
-    if letter == "F":
+    if letter == "F" and isinstance(value, list):
         return _table_of_plain(value)
-    if letter == "A":
+    if letter == "A" and isinstance(value, list):
         return [[each, _value_of_plain(each, inner)] for each, inner in value]
     if letter in _NUMBER and isinstance(value, dict):  # infinite, or not a number
         return _NUMBER[letter].unpack(_bytes(value))[0]
@@ -106,9 +106,9 @@ def _table_as_plain(table: list[Any]) -> list[Any]:
 
 
 def _value_as_plain(letter: str, value: Any) -> Any:
-    if letter == "F":
+    if letter == "F" and isinstance(value, list):
         return _table_as_plain(value)
-    if letter == "A":
+    if letter == "A" and isinstance(value, list):
         return [[each, _value_as_plain(each, inner)] for each, inner in value]
     if letter in _NUMBER and value - value != 0:  # JSON has no such numbers
         return _plain(_NUMBER[letter].pack(value))

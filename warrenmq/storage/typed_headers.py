@@ -20,6 +20,7 @@ A name is a str, or bytes where it is not UTF-8 (in the dict these have backslas
 | x                       | bytes                         | bytes            | bytes                                  |
 | A                       | array                         | [[letter, value]]| list                                   |
 | F                       | table                         | as above         | dict                                   |
+| A F                     | where it is 100 levels deep   | its AMQP bytes   | bytes                                  |
 
 Of a name that comes twice the dict has the last value.
 """
@@ -92,6 +93,8 @@ def _value(letter: Any, value: Any, depth: int) -> Any:
             return [_element(each, depth + 1) for each in value]
         case "F", list():
             return _table(value, depth + 1)
+        case "A" | "F", bytes():
+            return value
     if letter in INTEGERS and isinstance(value, int) and not isinstance(value, bool):
         return value
     msg = f"a typed header of type {letter!r} cannot be {type(value).__name__}"
