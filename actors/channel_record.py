@@ -161,6 +161,10 @@ class Consumer:
             self.unacked.update(zip(range(first, self.next_tag), [each.seq_id for each in fetched], strict=True))
         return first
 
+    def take_back(self, above: int) -> list[int]:
+        """Sequence ids of the unacked deliveries with tags above this one, oldest first; they are not its any more."""
+        return [self.unacked.pop(tag) for tag in [tag for tag in self.unacked if tag > above]]
+
     def taken(self, count: int) -> None:
         """Deliveries have arrived."""
         self.unsent -= count

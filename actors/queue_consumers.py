@@ -116,7 +116,7 @@ class QueueConsumers:
         consumer = self._pushed.get(request.consumer)
         if consumer is None:
             return []
-        untaken = [seq for tag in request.untaken for seq in consumer.settle(tag, multiple=False)]
+        untaken = [] if request.handed_out is None else consumer.take_back(request.handed_out)
         self._push_no_more(consumer)
         self._forget_if_done(consumer)
         return untaken

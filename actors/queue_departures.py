@@ -97,6 +97,7 @@ class QueueDepartures:
 
     def reject(self, message: Reject) -> None:
         """A consumer gives these back, or wants nobody to have them."""
+        self.deliver()  # what is ready now is not behind what comes back
         seqs = self.consumers.settle(message.consumer, message.tag, multiple=message.multiple)
         if message.requeue:
             self._put_back(seqs)
@@ -141,6 +142,7 @@ class QueueDepartures:
 
     def cancel(self, request: Cancel) -> None:
         """A consumer wants no more; what it never took comes back."""
+        self.deliver()
         self._put_back(self.consumers.cancel(request))
         self.lease.renew()
         self._consumers_left()

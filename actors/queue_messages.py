@@ -154,10 +154,12 @@ class Consume:
 
 @dataclass(slots=True)
 class Cancel:
-    """Call or cast: no more deliveries; those in `untaken` (tags) go back, the others may still be acked."""
+    """Call or cast: no more deliveries; those that were made may still be acked."""
 
     consumer: int
-    untaken: list[int]
+    handed_out: int | None = None
+    """Of an embedded consumer, which has no channel to wait in: deliveries with larger tags were never seen and go back,
+    those too that were on their way to it."""
 
 
 @dataclass(slots=True)

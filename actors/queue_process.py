@@ -56,6 +56,7 @@ from warrenmq.actors.queue_messages import (
 )
 from warrenmq.actors.queue_overflow import QueueOverflow
 from warrenmq.actors.queue_paging import QueuePaging
+from warrenmq.actors.queue_priorities import PRIORITIES
 from warrenmq.actors.queue_recovery import QueueSpec, recover
 from warrenmq.actors.queue_sync import QueueSync
 from warrenmq.actors.queue_trace import QueueTrace
@@ -78,15 +79,6 @@ FLUSH_STEP_EVERY = 512
 """Messages published between two steps of a journal flush while the mailbox does not run dry: the flush keeps pace
 without stopping the queue."""
 
-_PRIORITIES: dict[type, int] = {
-    ListConsumers: 9, SetRamDurationTarget: 8, UpdateRamDuration: 8, MsgsOnDisk: 6,
-    SyncTimeout: 6, DropExpired: 8, MaybeExpire: 8, Ack: 4, Acks: 4, BumpCredit: 4, Resume: 3, Consume: 2, Cancel: 2, Taken: 2, BumpReduceMemoryUse: 1,
-}  # fmt: skip
-"""RabbitMQ ranks consume, cancel and notify_sent at 2 only while the queue is filled faster than half as fast again as
-it is emptied (CONSUMER_BIAS_RATIO), and else at 0, when there is little that they could overtake.  Its stat (7) and
-info (9) are ranked 0 here, below everything: an application that publishes or acks and then asks how many messages there
-are counts on what it has done, and RabbitMQ's clients ask over a channel, behind their own acks."""
-
 
 class QueueProcess(Server):
     """One queue (the state record of rabbit_amqqueue_process).
@@ -105,7 +97,7 @@ class QueueProcess(Server):
     @staticmethod
     def priority(message: Any) -> int:
         """As rabbit_amqqueue_process:prioritise_*; an ack may overtake a publish, a reject may not."""
-        return _PRIORITIES.get(type(message), 0)
+        return PRIORITIES.get(type(message), 0)
 
     @staticmethod
     def undelivered(message: Any) -> None:
@@ -176,12 +168,10 @@ class QueueProcess(Server):
                     self._rows.on_disk(message.msg_ids, message.reason)
                 self._confirm(self._unconfirmed.on_disk(message.msg_ids))
             case Reject():
-                self._departures.deliver()
                 self._departures.reject(message)
             case BumpCredit():
                 self._bump(message)
             case Cancel():
-                self._departures.deliver()
                 self._departures.cancel(message)
             case GoAhead():
                 self._head.go_ahead()
@@ -194,8 +184,7 @@ class QueueProcess(Server):
 
     def handle_call(self, request: Any, sender: From) -> Any:
         """Answer one call; a refusal is an answer, not a crash."""
-        self._take_in()
-        self._departures.deliver()
+        self._catch_up()
         match request:
             case Get():
                 return self._departures.get(request, sender)
@@ -231,8 +220,7 @@ class QueueProcess(Server):
 
     def handle_info(self, message: Any) -> None:
         """The process's own timers, and the deaths of channels."""
-        self._take_in()
-        self._departures.deliver()
+        self._catch_up()
         match message:
             case Down() if message.ref is not None:
                 self._departures.channel_ended(message.ref)
@@ -261,8 +249,7 @@ class QueueProcess(Server):
 
     def mailbox_empty(self) -> None:
         """Nothing more to do first: deliver, let the stores have their mail, and make it all safe."""
-        self._take_in()
-        self._departures.deliver()
+        self._catch_up()
         if self._head.active:
             self._head.trim()
         self._paging.worked()
@@ -329,6 +316,11 @@ class QueueProcess(Server):
             intake.add(message)
         if intake.count >= BATCH:
             self._take_in()
+
+    def _catch_up(self) -> None:
+        """Have consumers hold what they have room for, as if nothing had been put off."""
+        self._take_in()
+        self._departures.deliver()
 
     def _take_in(self) -> None:
         """Let collected publishes in; before anything else is handled."""

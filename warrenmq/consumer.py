@@ -197,7 +197,7 @@ class Consumer:
 
     @property
     def handed_out(self) -> int:
-        """The tag of the last delivery that the application got; while the next batch comes perhaps less, never more."""
+        """The tag of the last delivery that the application got; read from the queue's thread perhaps less, never more."""
         return self._first_tag + self._position - 1
 
     def lapse(self, error: PreconditionFailed) -> None:
@@ -238,11 +238,10 @@ class Consumer:
         self._broker.consumers.pop(id(self), None)
         inbox_of(self._subscription.ref).forget(self._death_notice)
         try:
-            untaken = self._untaken()
-            self._broker.call_actor(self._subscription.ref, Cancel(self._subscription.consumer_id, untaken))
-            # What the queue sent before it handled the cancel comes before the reply.
-            if late := self._untaken():
-                self._broker.call_actor(self._subscription.ref, Cancel(self._subscription.consumer_id, late))
+            message = Cancel(self._subscription.consumer_id, self.handed_out)
+            self._drop_untaken()
+            self._broker.call_actor(self._subscription.ref, message)
+            self._drop_untaken()  # what the queue sent before it handled the cancel comes before the reply
         except (Error, ActorDeadError):
             pass  # a dead queue process has no consumers
         self._channel.put(CLOSED)
@@ -258,23 +257,20 @@ class Consumer:
         # A loop that was left with `break` must not keep the messages it never saw.
         if not getattr(self, "_cancelled", True) and self._broker.is_open:
             self._broker.consumers.pop(id(self), None)
-            message = Cancel(self._subscription.consumer_id, self._untaken())
-            self._broker.settle(self._subscription.ref, message)
+            self._broker.settle(self._subscription.ref, Cancel(self._subscription.consumer_id, self.handed_out))
 
-    def _untaken(self) -> list[int]:
-        """Tags of deliveries that are here and were not taken by the application."""
-        tags = list(range(self._first_tag + self._position, self._first_tag + len(self._batch)))
+    def _drop_untaken(self) -> None:
+        """Deliveries that are here go back: another thread that waits for one must not get them."""
         self._position = len(self._batch)
         while not self._channel.empty():
-            item = self._channel.get_nowait()
-            if isinstance(item, Deliveries):
-                tags += range(item.first_tag, item.first_tag + len(item.messages))
-        return tags
+            self._channel.get_nowait()
 
     def _next_batch(self, timeout: float | None) -> bool:
         if self._batch:
-            self._broker.settle(self._subscription.ref, Taken(self._subscription.consumer_id, len(self._batch)))
+            count = len(self._batch)
+            self._broker.settle(self._subscription.ref, Taken(self._subscription.consumer_id, count))
             self._batch, self._position = [], 0
+            self._first_tag += count
         while True:
             if self._cancelled:
                 return False
@@ -288,6 +284,7 @@ class Consumer:
             if item is DOWN:
                 try:
                     self._subscription = self._subscribe()
+                    self._first_tag = 1
                 except Error:  # closed, or the queue was deleted: RabbitMQ cancels the consumer
                     self._cancelled = True
             else:

@@ -118,7 +118,7 @@ class TestChannel:
 
     def cancel(self, holder: Holder) -> None:
         """basic.cancel: what it holds stays here."""
-        self._do(lambda me: me.call(holder.ref, Cancel(holder.number, []), None))
+        self._do(lambda me: me.call(holder.ref, Cancel(holder.number), None))
         holder.cancelled = True
 
     def get(self, queue: str, *, no_ack: bool = False) -> Got | None:

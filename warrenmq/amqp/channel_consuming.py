@@ -108,7 +108,7 @@ class ChannelConsuming:
         elif (consumer := self._consumers.pop(tag, None)) is not None:
             self._forget(consumer)
             with suppress(ActorDeadError):
-                self._calls.call_actor(consumer.ref, Cancel(consumer.id, []))
+                self._calls.call_actor(consumer.ref, Cancel(consumer.id))
             if (record := self._broker.vhost.queue(consumer.queue)) is not None and record.auto_delete:
                 self._calls.call_named(VHOST_PROCESS, Sync())  # the client may count on it that the queue is gone
             # What the queue had sent before is in the mailbox: the client gets it first.
@@ -197,7 +197,7 @@ class ChannelConsuming:
         """Have the queues deliver nothing more."""
         for consumer in self._consumers.values():
             with suppress(ActorDeadError):
-                self._server.call(consumer.ref, Cancel(consumer.id, []), timeout=None)
+                self._server.call(consumer.ref, Cancel(consumer.id), timeout=None)
 
     def release(self) -> None:
         """Have the queues take back what is unacked, and forget the consumers; they have when this returns."""
