@@ -13,6 +13,7 @@ from __future__ import annotations
 from threading import Lock
 from typing import TYPE_CHECKING
 
+from warrenmq import forks
 from warrenmq.errors import Nacked
 
 if TYPE_CHECKING:
@@ -20,8 +21,20 @@ if TYPE_CHECKING:
 
     from warrenmq.runtime import Runtime
 
-_registering = Lock()
-"""Held while a waiter registers: rare, and short, so one lock serves all promises."""
+
+class _Registering:
+    """Held while a waiter registers: rare, and short, so one lock serves all promises."""
+
+    def __init__(self) -> None:
+        self.lock = Lock()
+        forks.register(self)
+
+    def after_fork(self) -> None:
+        """Another thread of the parent may have held it (forks.py)."""
+        self.lock = Lock()
+
+
+_registering = _Registering()
 
 
 class Confirm:
@@ -46,10 +59,11 @@ class Confirm:
     def result(self, timeout: float | None = None) -> None:
         """Wait for the answer, `timeout` seconds at the most.
 
-        Raises Nacked, Returned or BrokerClosed when the message was not taken over, TimeoutError when the answer
-        is not there in time (it may still come).
+        Raises Nacked, Returned, Blocked or BrokerClosed when the message was not taken over, TimeoutError when the answer
+        is not there in time (it may still come), ForkedProcess in a child, which will not hear it.
         """
         if not self._settled:
+            self._runtime.check_process()
             known = self._runtime.event()
             self.add_done_callback(lambda _confirm: known.set())
             if not known.wait(timeout):
@@ -66,7 +80,9 @@ class Confirm:
         """Have `callback(confirm)` called when the answer is known: in the settling actor's thread, or here and
         now if it is known already.  It must not block, and what it raises is lost.
         """
-        with _registering:
+        if not self._settled:
+            self._runtime.check_process()
+        with _registering.lock:
             if self._callbacks is None:
                 self._callbacks = []
             self._callbacks.append(callback)

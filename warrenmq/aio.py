@@ -66,7 +66,8 @@ class Broker:
 
     async def close(self, timeout: float | None = 60.0) -> None:  # noqa: ASYNC109  # the face's own signature
         """As `warrenmq.Broker.close`."""
-        await asyncio.to_thread(self.sync.close, timeout)
+        if not self.is_forked:
+            await asyncio.to_thread(self.sync.close, timeout)
 
     async def __aenter__(self) -> Broker:
         return await self.start()
@@ -76,11 +77,17 @@ class Broker:
         await self.close()
 
     @property
+    def is_forked(self) -> bool:
+        """Whether this process is a forked child: then there is nothing to close."""
+        return self._sync is not None and self._sync.runtime.forked_from is not None
+
+    @property
     def sync(self) -> _broker.Broker:
         """The broker underneath, for calls that are not wrapped here."""
         if self._sync is None:
             msg = "the broker is not started; use `async with warrenmq.aio.open(...)` or await its start()"
             raise BrokerClosed(msg)
+        self._sync.runtime.check_process()  # here: in a forked child a worker thread may never come
         return self._sync
 
     async def declare_queue(self, name: str = "", **options: Any) -> Queue:
@@ -217,6 +224,7 @@ class Queue:
 
     async def get(self, timeout: float | None = None, *, no_ack: bool = False) -> Delivery | None:  # noqa: ASYNC109
         """As `warrenmq.broker.Queue.get`."""
+        self._broker.sync.check_open()
         if not timeout:
             return await asyncio.to_thread(self._queue.get, None, no_ack=no_ack)
         async with self.consume(1, no_ack) as consumer:
@@ -285,6 +293,7 @@ class Consumer:
 
     async def __anext__(self) -> Delivery:
         consumer, channel = await self._started()
+        self._broker.sync.runtime.check_process()
         while not self._ready:
             channel.news.clear()
             if channel.subscribe_again:
@@ -300,7 +309,7 @@ class Consumer:
 
     async def cancel(self) -> None:
         """No more deliveries; those not yet handed out go back to the queue."""
-        if self._consumer is not None:
+        if self._consumer is not None and not self._broker.is_forked:
             while self._ready:
                 self._ready.pop().nack()
             await asyncio.to_thread(self._consumer.cancel)

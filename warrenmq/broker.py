@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pykka import ActorDeadError, Timeout
 
+from warrenmq import forks
 from warrenmq.actors.alarm import RABBIT_ALARM, GetAlarms
 from warrenmq.actors.confirms import Confirm
 from warrenmq.actors.disk_monitor import RABBIT_DISK_MONITOR, SetDiskFreeLimit
@@ -129,6 +130,7 @@ class Broker(Declarations):
             self._directory.close()
             raise
         inbox_of(self._root).on_close(self._root_ended)
+        forks.register(self)
         log.info("broker open", path=path, boot=boot, queues=len(definitions.queues))
 
     # -- publish
@@ -172,6 +174,7 @@ class Broker(Declarations):
 
         Alarms, which concern all publishers alike, are in `stats`.
         """
+        self.check_open()
         return self.publishing().would_block(exchange, routing_key, properties)
 
     def tx(self) -> Transaction:
@@ -224,8 +227,14 @@ class Broker(Declarations):
         """Whether it takes calls: False once closed, or when its supervision tree gave up."""
         return not self._closing and self._down is None
 
+    def after_fork(self) -> None:
+        """See forks.py: every call raises ForkedProcess from now on."""
+        if self.runtime.forked_from is not None:
+            self._down = "it is in another process"
+
     def check_open(self) -> None:
-        """Raise BrokerClosed, with the reason, unless it is open."""
+        """Raise BrokerClosed, with the reason, unless it is open; ForkedProcess in a forked child."""
+        self.runtime.check_process()
         if self._down is not None:
             msg = f"the broker of {self.path} is down: {self._down}; close it and open the directory again"
             raise BrokerClosed(msg)
@@ -235,9 +244,9 @@ class Broker(Declarations):
 
     def close(self, timeout: float | None = 60.0) -> None:
         """Stop cleanly: outstanding confirms are waited for (`timeout` seconds), everything is on disk, consumers
-        end, the directory is free.  Closing twice is no error.
+        end, the directory is free.  Closing twice is no error.  In a forked child it does nothing.
         """
-        if self._closing:
+        if self._closing or self.runtime.forked_from is not None:
             return
         for name in self._exclusive_queues:
             with suppress(Error):

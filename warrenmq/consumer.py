@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from pykka import ActorDeadError
 
+from warrenmq import forks
 from warrenmq.actors.queue_messages import Ack, AckDeadline, Cancel, Consume, Deliveries, Reject, Taken
-from warrenmq.errors import BrokerClosed, Error, PreconditionFailed
+from warrenmq.errors import BrokerClosed, Error, ForkedProcess, PreconditionFailed
 from warrenmq.runtime.life import inbox_of
 from warrenmq.storage.properties import Properties
 from warrenmq.storage.stored_message import StoredMessage, body_of, decode
@@ -53,8 +54,8 @@ class Subscription:
         self.no_ack = no_ack
         self.settled_up_to = 0
         """The largest tag of an ack, nack or reject with multiple."""
-        self.lapsed: PreconditionFailed | None = None
-        """Why its deliveries went back to the queue, once they have (consumer_timeout)."""
+        self.lapsed: PreconditionFailed | ForkedProcess | None = None
+        """Why it is over: its deliveries went back to the queue (consumer_timeout), or belong to the parent process."""
 
     def settle(self, tag: int, message: Ack | Reject) -> None:
         """Send an ack or reject; PreconditionFailed when this delivery cannot be settled any more."""
@@ -179,6 +180,7 @@ class Consumer:
         self._cancelled = False
         self._ack_deadline = ack_deadline(broker, _Holder(self)) if ack_in_time else None
         self._subscription = self._subscribe()
+        forks.register(self)
         broker.consumers[id(self)] = self._channel
 
     def __iter__(self) -> Iterator[Delivery]:
@@ -205,6 +207,13 @@ class Consumer:
         self._subscription.lapsed = error
         self._broker.consumers.pop(id(self), None)
         self._channel.put(CLOSED)
+
+    def after_fork(self) -> None:
+        """See forks.py: nothing comes into a child."""
+        try:
+            self._broker.runtime.check_process()
+        except ForkedProcess as error:
+            self._subscription.lapsed = error
 
     def get(self, timeout: float | None = None) -> Delivery | None:
         """The next delivery; None when none came within `timeout` seconds, or when there will be no more."""

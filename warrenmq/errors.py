@@ -110,6 +110,21 @@ class BrokerClosed(Refusal):
     """The broker is closed, or was closed before it answered."""
 
 
+class ForkedProcess(BrokerClosed):
+    """The broker belongs to the process that this one was forked from."""
+
+    def __init__(self, parent: int, pid: int) -> None:
+        super().__init__(parent, pid)
+        self.parent = parent
+        self.pid = pid
+
+    def __str__(self) -> str:
+        return (
+            f"this broker runs in process {self.parent}, and process {self.pid}, which was forked from that, cannot use it; "
+            "fork before you open the directory, or let the child talk to the parent."
+        )
+
+
 class Fenced(Error):
     """A write of an actor that has been replaced: it must not reach the disk any more."""
 

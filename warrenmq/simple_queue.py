@@ -88,6 +88,7 @@ class Queue:
         The queue has no size limit, but nothing is put while a memory or disk alarm is set (docs/alarms.md): this waits,
         or raises queue.Full, at once without `block`, else after `timeout` seconds.
         """
+        self._broker.runtime.check_process()
         body = self._encode(item)
         with self._all_done:
             self._unfinished += 1
@@ -103,6 +104,7 @@ class Queue:
 
     def put_many(self, items: Iterable[Any]) -> None:
         """Add many items with one sync; all are on disk when this returns."""
+        self._broker.runtime.check_process()
         bodies = [self._encode(item) for item in items]
         with self._all_done:
             self._unfinished += len(bodies)
@@ -137,6 +139,7 @@ class Queue:
 
     def task_done(self) -> None:
         """The oldest item that this thread got is done with: it will not come again.  ValueError if there is none."""
+        self._broker.runtime.check_process()
         got = self._got()
         if not got:
             msg = "task_done() called more often than get() in this thread"
@@ -148,11 +151,13 @@ class Queue:
 
     def join(self) -> None:
         """Wait until every item that was put is task_done."""
+        self._broker.runtime.check_process()
         with self._all_done:
             self._all_done.wait_for(lambda: self._unfinished == 0)
 
     def qsize(self) -> int:
         """Items that were not yet got."""
+        self._broker.runtime.check_process()
         with self._all_done:
             return self._unfinished - self._in_hands
 
@@ -162,6 +167,7 @@ class Queue:
 
     def full(self) -> bool:
         """Whether a put would wait because an alarm is set; there is no size limit."""
+        self._broker.runtime.check_process()
         return bool(self._broker.resources.alarms.active)
 
     def close(self) -> None:

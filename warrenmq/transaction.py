@@ -52,7 +52,9 @@ class Transaction:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
                  traceback: TracebackType | None) -> None:  # fmt: skip
         self._publishing.transaction = None
-        if kind is not None:
+        if kind is None:
+            self._publishing.runtime.check_process()
+        else:
             for promise in self._promises:
                 promise.nack("the transaction was rolled back")
             return

@@ -132,3 +132,7 @@ def test_a_reference_has_what_we_read_of_it(name):
     assert hasattr(ref, name)
     assert isinstance(ref.actor_stopped, threading.Event)
     actor._actor_loop()
+
+
+def test_the_registry_has_one_lock_which_a_forked_child_replaces():
+    assert type(pykka.ActorRegistry._actor_refs_lock) is type(threading.RLock())

@@ -4,7 +4,7 @@ import pytest
 
 from tests.support.source_tree import imports, modules
 
-BASE = {"errors", "log", "settings"}
+BASE = {"errors", "log", "settings", "forks"}
 STORAGE = BASE | {"seams", "trace", "erlang", "storage"}  # AMQP's tables are read where RabbitMQ's terms are
 ACTORS = STORAGE | {"runtime", "routing", "supervision", "actors"}
 TREE = ACTORS | {"tree"}
@@ -12,15 +12,16 @@ FACE = TREE | {"face"}
 
 MAY_IMPORT = {
     "errors": set(),
+    "forks": set(),  # whatever has a thread, a lock or a descriptor tells it
     "log": set(),
     "settings": {"errors"},
     "seams": set(),  # what the seams look like, for those who are handed one
-    "trace": {"errors", "seams", "trace"},
+    "trace": {"errors", "forks", "seams", "trace"},
     "erlang": {"errors", "erlang"},  # what RabbitMQ wrote, as bytes and plain values
     "storage": STORAGE,
     "inspect": BASE | {"seams", "trace", "storage", "erlang", "inspect"},  # reads directories, knows no actor
     "routing": BASE | {"routing"},
-    "runtime": {"errors", "log", "seams", "trace", "runtime"},  # knows no RabbitMQ
+    "runtime": {"errors", "forks", "log", "seams", "trace", "runtime"},  # knows no RabbitMQ
     "supervision": {"errors", "log", "seams", "trace", "runtime", "supervision"},  # nor does this
     "actors": ACTORS,
     "tree": TREE,

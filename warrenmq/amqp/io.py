@@ -27,6 +27,7 @@ import ssl
 import threading
 from typing import TYPE_CHECKING, Any, cast
 
+from warrenmq import forks
 from warrenmq.amqp.connection_messages import Disconnected, Received
 from warrenmq.amqp.context import Writable
 from warrenmq.amqp.transport import Peer
@@ -74,6 +75,7 @@ class SocketTransport(asyncio.Protocol):
         """The descriptor to write to, while nothing waits to be sent: neither in _pending nor in asyncio's buffer."""
         # From here on, the loop's alone; others may look.
         self._socket: asyncio.Transport
+        self.descriptor = -1
         self._descriptor: int | None = None
         """None with TLS, where only asyncio knows what is to be written."""
         self._connection: ActorRef[Any] | None = None
@@ -168,10 +170,10 @@ class SocketTransport(asyncio.Protocol):
             return
         tls = self._socket.get_extra_info("ssl_object")
         self.peer = Peer(there[0], there[1], here[0], here[1], _is_loopback(there[0]), tls.version() if tls else "")
+        self.descriptor = raw.fileno()
         self._io.open[self] = None
         if not tls:
-            self._descriptor = raw.fileno()
-            self._direct = self._descriptor
+            self._descriptor = self._direct = self.descriptor
         self._accepted(self)
 
     def data_received(self, data: bytes) -> None:
@@ -291,6 +293,8 @@ class AmqpIo:
         self.loop = asyncio.new_event_loop()
         self.loop.set_exception_handler(_complain)
         self._servers: list[asyncio.Server] = []
+        self._forked = False
+        forks.register(self)
         self._thread = threading.Thread(target=self._run, name="amqp-io", daemon=True)
         try:
             self._thread.start()
@@ -298,12 +302,34 @@ class AmqpIo:
             self.loop.close()
             raise no_thread(error, self._thread.name) from error
 
+    def after_fork(self) -> None:
+        """See forks.py: without this a child would keep the port, and the connections of the parent's clients, open.
+
+        The loop and its selector are shared with the parent, so nothing of asyncio is called: each descriptor is turned
+        into one of /dev/null, which whatever owns its number may close in peace.
+        """
+        self._forked = True
+        selector = getattr(self.loop, "_selector", None)
+        listening = [each for server in self._servers for each in server.sockets]
+        connected = [each.descriptor for each in self.open]
+        own = [getattr(self.loop, name, None) for name in ("_ssock", "_csock")]
+        null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+        for each in (*listening, *own, selector):
+            if each is not None and (number := each.fileno()) >= 0:
+                os.dup2(null, number, inheritable=False)
+        for number in connected:
+            if number >= 0:
+                os.dup2(null, number, inheritable=False)
+        os.close(null)
+
     def _run(self) -> None:
         asyncio.set_event_loop(self.loop)
         self.loop.run_forever()
 
     def soon(self, what: Callable[[], object]) -> None:
-        """Run something in the loop, after all that was asked for before; nothing happens once it is closed."""
+        """Run something in the loop, after all that was asked for before; nothing happens once it is closed, or in a child."""
+        if self._forked:
+            return
         try:
             self.loop.call_soon_threadsafe(what)
         except RuntimeError:

@@ -95,8 +95,8 @@ class AmqpServer:
         return len(which_children(self._runtime, CONNECTION_SUP))
 
     def close(self, patience: float = CLOSE_OK_PATIENCE) -> None:
-        """End; the brokers stay open.  Closing twice is no error."""
-        if self._closing:
+        """End; the brokers stay open.  Closing twice is no error; in a forked child it does nothing."""
+        if self._closing or self._runtime.forked_from is not None:
             return
         self._closing = True
         self._io.stop_listening()
@@ -115,7 +115,8 @@ class AmqpServer:
             waited += _LOOK
 
     def check_open(self) -> None:
-        """Raise BrokerClosed unless it accepts connections, and its brokers are open."""
+        """Raise BrokerClosed unless it accepts connections, and its brokers are open; ForkedProcess in a forked child."""
+        self._runtime.check_process()
         if self._down is not None and not self._closing:
             msg = f"the AMQP listener is down: its supervisor gave up ({self._down})"
             raise BrokerClosed(msg)

@@ -7,6 +7,7 @@ stops what it started.  `Threads` and `Simulation` differ only in the blocking t
 
 from __future__ import annotations
 
+import os
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Hashable
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 from pykka import Actor, ActorDeadError, ActorRef, ActorRegistry
 
+from warrenmq.errors import ForkedProcess
 from warrenmq.runtime.calls import From
 from warrenmq.runtime.life import Boot, Life, inbox_of
 from warrenmq.runtime.messages import NO_PROC, SHUTDOWN, Call, CallFailed, Exit, Traced
@@ -59,6 +61,14 @@ class Runtime(ABC):
         self._incarnations: dict[str, int] = {}
         """By name, of the system that runs now."""
         self._counting = threading.Lock()
+
+    forked_from: int | None = None
+    """The process in which the actors run, in a child that was forked from it."""
+
+    def check_process(self) -> None:
+        """Raise ForkedProcess in a child that was forked: it has no actors."""
+        if self.forked_from is not None:
+            raise ForkedProcess(self.forked_from, os.getpid())
 
     # -- what a scheduler is
 
@@ -108,6 +118,7 @@ class Runtime(ABC):
 
         ResourceError when the system has no thread, memory or file descriptor for it: nothing was started.  A plain Pykka actor, too: its `on_start` takes the place of `init`.
         """
+        self.check_process()
         boot = Boot(self, name, parent, args, kwargs)
         self.actor_class(actor).start(boot=boot)
         ref, error = boot.started.get()
@@ -204,6 +215,7 @@ class Runtime(ABC):
         trace: ActorTrace | None = None,
     ) -> Any:
         """Send a request and wait for the answer; CallFailed if the server dies first, or pykka.Timeout."""
+        self.check_process()
         try:
             inbox = inbox_of(self.whereis(dest))
         except ActorDeadError as error:
@@ -245,6 +257,7 @@ class Runtime(ABC):
 
     def stop_actor(self, ref: ActorRef[Any], reason: Any = SHUTDOWN, timeout: float | None = None) -> bool:
         """Send an exit signal and wait for the end; False if it has not come in `timeout` seconds."""
+        self.check_process()
         inbox = inbox_of(ref)
         gone = self.event()
         key = inbox.on_close(lambda _reason: gone.set())

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from pykka import ActorRegistry
 
+from warrenmq import forks
 from warrenmq.runtime.base import Runtime
+from warrenmq.runtime.inbox import Inbox
 from warrenmq.runtime.shortage import no_thread
 
 if TYPE_CHECKING:
@@ -26,9 +28,16 @@ class Threads(Runtime):
 
     def __init__(self, recorder: Recorder | None = None) -> None:
         super().__init__(recorder)
+        self._pid = os.getpid()
+        forks.register(self)
         self._threads: set[threading.Thread] = set()
         self.monotonic_ns = time.monotonic_ns  # type: ignore[method-assign]  # 45 ns, a method around it 100
         self.channel = SimpleQueue  # type: ignore[method-assign]
+
+    def after_fork(self) -> None:
+        """See forks.py: the actors' threads are in the parent."""
+        self.forked_from = self._pid
+        self._threads.clear()
 
     def launch(self, ref: ActorRef[Any], label: str, loop: Callable[[], None]) -> None:
         def run() -> None:
@@ -65,7 +74,24 @@ class Threads(Runtime):
         return os.urandom(n)
 
     def shutdown(self, timeout: float | None = 5.0) -> None:
+        if self.forked_from is not None:
+            return
         super().shutdown(timeout)
         for thread in list(self._threads):
             if thread is not threading.current_thread():
                 thread.join(timeout)
+
+
+class _Registry:
+    """Pykka's table of all actors of the process, and its lock."""
+
+    def after_fork(self) -> None:
+        """Actors of ours are not in this process; another thread of the parent may have held the lock."""
+        ActorRegistry._actor_refs_lock = threading.RLock()  # noqa: SLF001 - Pykka knows of no forks
+        for ref in ActorRegistry.get_all():
+            if isinstance(ref.actor_inbox, Inbox):
+                ActorRegistry.unregister(ref)
+
+
+_REGISTRY = _Registry()
+forks.register(_REGISTRY)

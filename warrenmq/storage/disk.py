@@ -21,6 +21,7 @@ import shutil
 from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
+from warrenmq import forks
 from warrenmq.storage.fenced_disk import FencedDisk
 
 if TYPE_CHECKING:
@@ -130,6 +131,7 @@ class RealFile:
         self._fd = fd
         self._durable = durable
         self._end = os.fstat(fd).st_size
+        forks.register(self)
 
     def append(self, data: bytes) -> None:
         end = self._end
@@ -185,6 +187,11 @@ class RealFile:
     def close(self) -> None:
         fd, self._fd = self._fd, -1
         os.close(fd)
+
+    def after_fork(self) -> None:
+        """See forks.py: nothing of a child can be written, and a file that is deleted gives its blocks back."""
+        if self._fd >= 0:
+            self.close()
 
     def __del__(self) -> None:
         # An actor that was killed closes nothing; its descriptors go when nothing of it is left.

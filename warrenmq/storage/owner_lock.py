@@ -1,7 +1,8 @@
 """One owner for a data directory: the operating system's lock on a file that also says who it is.
 
 The kernel gives a lock back when its owner ends, by SIGKILL too, so there is nothing stale to judge.  It belongs to
-the open file, not to the process, so a second broker in this process is refused as well.
+the open file, not to the process, so a second broker in this process is refused as well; and a forked child, which shares the
+open file, closes it, or it would keep the lock beyond the end of its parent.
 
 Like disk.py this is a seam: it asks the operating system for the lock, the process, the host and the time.
 """
@@ -13,6 +14,7 @@ import os
 import platform
 import time
 
+from warrenmq import forks
 from warrenmq.errors import DirectoryInUse
 
 FILE_NAME = "warrenmq.owner"
@@ -26,17 +28,22 @@ class OwnerLock:
         """Take it, or raise DirectoryInUse with what its owner wrote."""
         path = os.path.join(directory, FILE_NAME)
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        forks.register(self)
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             pid, host, started = _owner(os.pread(self._fd, 4096, 0))
-            os.close(self._fd)
+            self.release()
             if isinstance(error, BlockingIOError):
                 raise DirectoryInUse(directory, pid, host, started) from None
             raise
         started = time.strftime("%Y-%m-%d %H:%M:%S %z")
         os.ftruncate(self._fd, 0)
         os.pwrite(self._fd, f"{os.getpid()}\n{platform.node()}\n{started}\n".encode(), 0)
+
+    def after_fork(self) -> None:
+        """See forks.py."""
+        self.release()
 
     def release(self) -> None:
         """Let others have the directory; may be called twice."""
@@ -55,12 +62,17 @@ class ReaderLock:
         except (FileNotFoundError, NotADirectoryError):
             self._fd = -1
             return
+        forks.register(self)
         try:
             fcntl.flock(self._fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
             pid, host, started = _owner(os.pread(self._fd, 4096, 0))
             self.release()
             raise DirectoryInUse(directory, pid, host, started) from None
+
+    def after_fork(self) -> None:
+        """See forks.py."""
+        self.release()
 
     def release(self) -> None:
         """Let owners in again; may be called twice."""

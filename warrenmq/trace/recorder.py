@@ -22,6 +22,7 @@ import struct
 from threading import Lock
 from typing import Any
 
+from warrenmq import forks
 from warrenmq.trace.block import ROW, encode_meta, encode_rows
 from warrenmq.trace.clock import Clock, SteppingClock, SystemClock
 from warrenmq.trace.events import COLUMNS, SCHEMA_VERSION, Ev
@@ -92,6 +93,7 @@ class Recorder:
         self._segment: Segment | None = self._open_segment()
         self._chunks = self._sink.slabs(self._name + SLAB_SUFFIX, self._header)
         self._slabs = Slabs(self._chunks)
+        forks.register(self)
 
     def actor(self, name: str, kind: str, parent: int = 0) -> ActorTrace:
         """Register one incarnation of an actor; `parent` is the trace id of who started it."""
@@ -135,6 +137,17 @@ class Recorder:
                 except OSError:
                     self._lossy()
             self._chunks.close(keep=self._is_lossy)
+
+    def after_fork(self) -> None:
+        """See forks.py: the maps are the parent's, too, so no row of the child may reach them."""
+        if isinstance(self._sink, MemorySink):
+            return  # nothing of it is shared
+        self._lock = Lock()
+        self._closed = True
+        for trace in self._traces.values():
+            trace.detach()
+        self._traces.clear()
+        self._slabs = Slabs(self._chunks)
 
     # for ActorTrace
 
@@ -277,7 +290,11 @@ class ActorTrace:
         if self._at:
             recorder.store(slab, self._at)
         recorder.release(self.id, slab)
-        # Whoever emits after this writes over and over into memory that nobody reads.
+        self.detach()
+
+    def detach(self) -> None:
+        """Whoever emits after this writes over and over into memory that nobody reads."""
+        self._recorder = None
         self._slab = memoryview(bytearray(_ROW_BYTES))
         self._at, self._end = 0, _ROW_BYTES
 

@@ -21,6 +21,7 @@ from typing import Any, Protocol
 
 import msgpack  # type: ignore[import-untyped]
 
+from warrenmq import forks
 from warrenmq.trace.block import encode_footer
 
 FILE_MAGIC = b"WTR1"
@@ -43,6 +44,11 @@ class OutputFile:
     def __init__(self, path: str) -> None:
         self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o644)
         self._size = 0
+        forks.register(self)
+
+    def after_fork(self) -> None:
+        """See forks.py: the file is the parent's."""
+        self.close()
 
     def append(self, data: bytes) -> None:
         view = memoryview(data)
@@ -55,7 +61,9 @@ class OutputFile:
         self._size += len(data)
 
     def close(self) -> None:
-        os.close(self._fd)
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
 
 
 class OutputBytes:

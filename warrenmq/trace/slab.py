@@ -24,6 +24,7 @@ import mmap
 import os
 from typing import Any, NamedTuple, Protocol
 
+from warrenmq import forks
 from warrenmq.trace.block import ROW
 from warrenmq.trace.segment import decode_header, encode_header
 
@@ -64,6 +65,7 @@ class ChunkFile:
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
         self._size = HEAD_BYTES
         os.write(self._fd, slab_header(header))
+        forks.register(self)
 
     def grow(self) -> memoryview:
         _allocate(self._fd, self._size, CHUNK_BYTES)
@@ -76,9 +78,15 @@ class ChunkFile:
 
     def close(self, *, keep: bool) -> None:
         # The maps go with their last reader: an actor that was killed may still be writing a row.
-        os.close(self._fd)
+        self.after_fork()
         if not keep:
             os.unlink(self._path)
+
+    def after_fork(self) -> None:
+        """Give the descriptor back, and no more: in a child the file is the parent's (forks.py)."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
 
 
 class ChunkBytes:

@@ -1,0 +1,43 @@
+"""What a forked child must not share with its parent: threads that are not there, locks, files.
+
+`os.fork` copies the memory of a process and one of its threads.  In the child the actors of every broker are gone, but the
+handles look alive, its copies of descriptors keep the parent's locks, ports and deleted files, and a mapped file is the
+parent's own.  So each thing that owns something of that kind registers here, and lets go of it in the child before anything
+else runs there: descriptors are closed, handles raise ForkedProcess.
+
+The parent notices nothing.  A program started with `exec` (subprocess) inherits nothing in the first place: all descriptors are
+closed on exec.
+"""
+
+from __future__ import annotations
+
+import os
+from itertools import count
+from typing import Protocol
+from weakref import ref
+
+
+class Forkable(Protocol):
+    """Something that must know of a fork; it is not kept alive for that."""
+
+    def after_fork(self) -> None:
+        """Called in the child: let go of what belongs to the parent.  No other thread runs, and any lock may be held for ever."""
+
+
+_registered: dict[int, ref[Forkable]] = {}
+_keys = count()
+
+
+def register(thing: Forkable) -> None:
+    """Have `thing.after_fork()` called in each child that is forked while it lives, after those that registered before."""
+    key = next(_keys)
+    _registered[key] = ref(thing, lambda _gone: _registered.pop(key, None))
+
+
+def _in_child() -> None:
+    for each in list(_registered.values()):
+        if (thing := each()) is not None:
+            thing.after_fork()
+
+
+os.register_at_fork(after_in_child=_in_child)
