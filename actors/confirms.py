@@ -14,6 +14,7 @@ from threading import Lock
 from typing import TYPE_CHECKING
 
 from warrenmq import forks
+from warrenmq.checks import seconds, wrong_type
 from warrenmq.errors import Nacked
 
 if TYPE_CHECKING:
@@ -62,6 +63,7 @@ class Confirm:
         Raises Nacked, Returned, Blocked or BrokerClosed when the message was not taken over, TimeoutError when the answer
         is not there in time (it may still come), ForkedProcess in a child, which will not hear it.
         """
+        timeout = seconds("timeout", timeout)
         if not self._settled:
             self._runtime.check_process()
             known = self._runtime.event()
@@ -80,6 +82,8 @@ class Confirm:
         """Have `callback(confirm)` called when the answer is known: in the settling actor's thread, or here and
         now if it is known already.  It must not block, and what it raises is lost.
         """
+        if not callable(callback):
+            raise wrong_type("callback", callback, "a function of one argument, the Confirm")
         if not self._settled:
             self._runtime.check_process()
         with _registering.lock:
@@ -130,5 +134,5 @@ class Confirm:
                 return
             try:
                 callback(self)
-            except Exception:  # noqa: BLE001, S110  # a publisher's mistake must not stop the queue
+            except (Exception, SystemExit):  # noqa: BLE001, S110  # a publisher's mistake must not stop the queue
                 pass

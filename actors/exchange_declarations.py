@@ -49,8 +49,8 @@ class ExchangeDeclarations:
             if binding.source in router.exchanges and self._is_there(binding.to):
                 router.bind(binding)
 
-    def declare(self, request: DeclareExchange) -> None:
-        """Have an exchange."""
+    def check_declare(self, request: DeclareExchange) -> DeclareExchange:
+        """Refuse an exchange that breaks a rule."""
         spec = request.spec
         if spec.type not in TYPES:
             msg = f"there is no exchange type {spec.type!r}; use {', '.join(TYPES)}"
@@ -60,18 +60,25 @@ class ExchangeDeclarations:
         known = self._router.exchanges.get(spec.name)
         if known is not None:
             equivalence.check_exchange(words, known, spec)
+        else:
+            check_name("exchange", spec.name)
+            check_storable(f"exchange {spec.name!r}", spec.arguments)
+            equivalence.check_alternate(words, spec.arguments)
+        return request
+
+    def declare(self, request: DeclareExchange) -> None:
+        """Have an exchange."""
+        spec = request.spec
+        if spec.name in self._router.exchanges:
             return
-        check_name("exchange", spec.name)
-        check_storable(f"exchange {spec.name!r}", spec.arguments)
-        equivalence.check_alternate(words, spec.arguments)
         if spec.durable:
             self._vhost.definitions.put_exchange(
                 ExchangeRecord(spec.name, spec.type, spec.auto_delete, spec.internal, spec.arguments)
             )
         self._router.add_exchange(spec)
 
-    def delete(self, request: DeleteExchange) -> None:
-        """Delete an exchange, and what goes with it."""
+    def check_delete(self, request: DeleteExchange) -> DeleteExchange:
+        """Refuse to delete an exchange that is not there, in use or the broker's own."""
         name = request.name
         _refuse_default(name)
         words = self._vhost.words("exchange", name)
@@ -83,13 +90,18 @@ class ExchangeDeclarations:
         if request.if_unused and self._router.bindings_of(name):
             msg = f"exchange {name!r} is in use: it has bindings"
             raise PreconditionFailed(msg, reply_text=f"{words} in use")
+        return request
+
+    def delete(self, request: DeleteExchange) -> None:
+        """Delete an exchange, and what goes with it."""
+        name = request.name
         left = self._router.left_unused(self._router.bindings_to(Destination("exchange", name)))
         gone = [*dict.fromkeys([name, *left])]
         self.write_deletion(exchanges=gone)
         self.forget(gone)
 
-    def bind(self, request: Bind) -> None:
-        """Have a binding."""
+    def check_bind(self, request: Bind) -> Bind:
+        """Refuse a binding that breaks a rule."""
         binding = request.binding
         _refuse_default_ends(binding)
         check_storable("a binding", binding.arguments, binding.routing_key)
@@ -101,20 +113,32 @@ class ExchangeDeclarations:
         if source.type == "headers":
             equivalence.check_x_match(binding.arguments)
         self._check_access(request)
+        return request
+
+    def bind(self, request: Bind) -> None:
+        """Have a binding."""
+        binding = request.binding
         if self._router.is_bound(binding):
             return
+        source = self._router.exchanges[binding.source]
         if source.durable and self._is_durable(binding.to):
             self._vhost.definitions.bind(_record(binding))
         self._router.bind(binding)
 
-    def unbind(self, request: Unbind) -> None:
-        """Do not have a binding."""
+    def check_unbind(self, request: Unbind) -> Unbind:
+        """Refuse to undo a binding of the default exchange, or of somebody else's queue."""
         binding = request.binding
         _refuse_default_ends(binding)
         check_storable("a binding", binding.arguments, binding.routing_key)
+        if self._router.is_bound(binding):
+            self._check_access(request)
+        return request
+
+    def unbind(self, request: Unbind) -> None:
+        """Do not have a binding."""
+        binding = request.binding
         if not self._router.is_bound(binding):
             return
-        self._check_access(request)
         gone = self._router.left_unused([binding])
         if any(self._router.exchanges[name].durable for name in gone):
             self.write_deletion(exchanges=gone)  # of its source, too, so the binding with it

@@ -249,11 +249,14 @@ class QueueConsumers:
 
     def _answer_getter(self) -> None:
         sender, consumer = self._getters[0]
+        sender.begin()
         fetched = self._head.fetch(1, ack_required=not consumer.no_ack)
-        if fetched:  # else it had expired, or its body was lost, and there may be another
-            del self._getters[0]
-            tag = self._take(consumer, fetched)
-            sender.reply(Got(tag, fetched[0], self._head.ready_behind()))
+        if not fetched:  # it had expired, or its body was lost, and there may be another
+            sender.park()
+            return
+        del self._getters[0]
+        tag = self._take(consumer, fetched)
+        sender.reply(Got(tag, fetched[0], self._head.ready_behind()))
 
     # -- deliver
 

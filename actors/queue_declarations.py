@@ -21,10 +21,10 @@ from pykka import ActorDeadError
 from warrenmq.actors import equivalence
 from warrenmq.actors.exchange_declarations import check_name
 from warrenmq.actors.guid import OF_QUEUE, token
-from warrenmq.actors.queue_messages import Delete, GoAhead, Refused, Stat
+from warrenmq.actors.queue_messages import Delete, GoAhead, Stat
 from warrenmq.actors.queue_recovery import QueueSpec
 from warrenmq.actors.vhost import queue_name
-from warrenmq.actors.vhost_messages import LastConsumerGone, OwnerGone, UnusedTooLong
+from warrenmq.actors.vhost_messages import DeclareQueue, LastConsumerGone, OwnerGone, UnusedTooLong
 from warrenmq.errors import Blocked, PreconditionFailed, ResourceError
 from warrenmq.storage.definition_frames import check_storable
 from warrenmq.storage.disk import is_full
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from warrenmq.actors.exchange_declarations import ExchangeDeclarations
     from warrenmq.actors.vhost import Vhost
-    from warrenmq.actors.vhost_messages import DeclareQueue, DeleteQueue
+    from warrenmq.actors.vhost_messages import DeleteQueue
     from warrenmq.runtime import Name, Server
     from warrenmq.storage.definitions import QueueRecord
     from warrenmq.storage.disk import Disk
@@ -76,8 +76,8 @@ class QueueDeclarations:
         for record in self._records():
             self._process.cast(queue_name(record.name), GoAhead())
 
-    def declare(self, request: DeclareQueue) -> str:
-        """Have a queue; returns its name."""
+    def check_declare(self, request: DeclareQueue) -> DeclareQueue:
+        """The queue as it will be declared, with its name; refuses what breaks a rule."""
         vhost, record = self._vhost, request.record
         if record.exclusive:
             record = replace(record, durable=False)
@@ -93,10 +93,17 @@ class QueueDeclarations:
                 raise vhost.locked(record.name)
             vhost.check_exclusive_access(known, request.owner)
             equivalence.check_queue(words, known, record)
+        else:
+            check_storable(f"queue {record.name!r}", record.arguments)
+            QueueArguments.of(record.arguments, record.name, vhost.name)
+        return DeclareQueue(record, request.owner)
+
+    def declare(self, request: DeclareQueue) -> str:
+        """Have a queue; returns its name."""
+        vhost, record = self._vhost, request.record
+        if vhost.queue(record.name) is not None:
             self._process.cast(queue_name(record.name), Stat())
             return record.name
-        check_storable(f"queue {record.name!r}", record.arguments)
-        QueueArguments.of(record.arguments, record.name, vhost.name)
         try:
             self._start(record)
             if record.durable:  # last: what this process cannot finish is not declared
@@ -112,10 +119,14 @@ class QueueDeclarations:
             self._watch(request.owner)
         return record.name
 
+    def check_delete(self, request: DeleteQueue) -> DeleteQueue:
+        """Refuse to delete a queue that is not there, or somebody else's."""
+        self._vhost.check_exclusive_access(self._vhost.existing_queue(request.name), request.owner)
+        return request
+
     def delete(self, request: DeleteQueue) -> int:
         """Delete a queue; returns how many ready messages went along."""
         record = self._vhost.existing_queue(request.name)
-        self._vhost.check_exclusive_access(record, request.owner)
         return self._delete(record, if_unused=request.if_unused, if_empty=request.if_empty)
 
     def may_go(self, message: LastConsumerGone | UnusedTooLong | OwnerGone) -> None:
@@ -185,8 +196,6 @@ class QueueDeclarations:
         except ActorDeadError:
             commit()
             reply = 0
-        if isinstance(reply, Refused):
-            raise reply.error
         vhost.transient_queues.pop(name, None)
         vhost.owners.pop(name, None)
         vhost.router.remove_queue(name)

@@ -11,8 +11,7 @@ from warrenmq.actors.dead_letter import DeadLetters
 from warrenmq.actors.queue_consumers import QueueConsumers
 from warrenmq.actors.queue_head import QueueHead
 from warrenmq.actors.queue_lease import QueueLease
-from warrenmq.actors.queue_messages import Ack, Acks, GetTimeout, Refused, Reject
-from warrenmq.errors import AccessRefused
+from warrenmq.actors.queue_messages import Ack, Acks, GetTimeout, Reject
 from warrenmq.runtime import NO_REPLY
 from warrenmq.trace.events import DROP_LOST
 
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     from pykka import ActorRef
 
     from warrenmq.actors.channel_record import Consumer
-    from warrenmq.actors.queue_messages import Cancel, Consume, Get
+    from warrenmq.actors.queue_messages import Cancel, Get
     from warrenmq.actors.queue_recovery import QueueSpec
     from warrenmq.actors.queue_sync import QueueSync
     from warrenmq.actors.queue_trace import QueueTrace
@@ -131,14 +130,6 @@ class QueueDepartures:
             self.head.trim()
 
     # -- who consumes
-
-    def consume(self, request: Consume) -> Refused | None:
-        """Add a consumer."""
-        try:
-            self.consumers.consume(request)
-        except AccessRefused as error:
-            return Refused(error)
-        return None
 
     def cancel(self, request: Cancel) -> None:
         """A consumer wants no more; what it never took comes back."""

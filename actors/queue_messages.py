@@ -210,15 +210,14 @@ class Delete:
     if_empty: bool
     commit: Callable[[], None]
 
-    def refusal(self, queue: str, vhost: str, consumers: int, ready: int) -> Refused | None:
-        """Why the queue stays; None when the conditions hold (AMQP's 406)."""
+    def check(self, queue: str, vhost: str, consumers: int, ready: int) -> None:
+        """PreconditionFailed unless the conditions hold (AMQP's 406)."""
         if self.if_empty and ready:
             msg = f"queue {queue!r} is not empty: it has {ready} ready messages"
-            return Refused(PreconditionFailed(msg, reply_text=f"queue '{queue}' in vhost '{vhost}' not empty"))
+            raise PreconditionFailed(msg, reply_text=f"queue '{queue}' in vhost '{vhost}' not empty")
         if self.if_unused and consumers:
             msg = f"queue {queue!r} is in use: it has consumers"
-            return Refused(PreconditionFailed(msg, reply_text=f"queue '{queue}' in vhost '{vhost}' in use"))
-        return None
+            raise PreconditionFailed(msg, reply_text=f"queue '{queue}' in vhost '{vhost}' in use")
 
 
 @dataclass(slots=True)
@@ -266,13 +265,6 @@ class Declared(NamedTuple):
 @dataclass(slots=True)
 class GoAhead:
     """Vhost -> queue: all is recovered, bindings, too; what has expired or is too much may go (the barrier's `go`)."""
-
-
-@dataclass(slots=True)
-class Refused:
-    """A reply: the call was refused with this error, and nothing changed."""
-
-    error: Exception
 
 
 @dataclass(slots=True, frozen=True)

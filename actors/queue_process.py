@@ -45,7 +45,6 @@ from warrenmq.actors.queue_messages import (
     Publish,
     Purge,
     QueueInfo,
-    Refused,
     Reject,
     Resume,
     SetRamDurationTarget,
@@ -93,6 +92,7 @@ class QueueProcess(Server):
     """
 
     receives: ClassVar[frozenset[type]] = frozenset({Ack, Acks})
+    requests = frozenset({Get, Consume, Cancel, ChannelClosed, Purge, Delete, Drain, Stat, Info, ListConsumers})
 
     @staticmethod
     def priority(message: Any) -> int:
@@ -183,13 +183,13 @@ class QueueProcess(Server):
                 raise TypeError(message)
 
     def handle_call(self, request: Any, sender: From) -> Any:
-        """Answer one call; a refusal is an answer, not a crash."""
+        """Answer one call."""
         self._catch_up()
         match request:
             case Get():
                 return self._departures.get(request, sender)
             case Consume():
-                return self._departures.consume(request)
+                return self._consumers.consume(request)
             case Cancel():
                 self._departures.cancel(request)
                 return None
@@ -215,8 +215,6 @@ class QueueProcess(Server):
                 return QueueInfo(vq.ready, vq.unacked, count, vq.memory(), owed, vq.next_seq_id)
             case ListConsumers():
                 return self._consumers.infos()
-            case _:
-                raise TypeError(request)
 
     def handle_info(self, message: Any) -> None:
         """The process's own timers, and the deaths of channels."""
@@ -375,14 +373,14 @@ class QueueProcess(Server):
 
     def _delete(self, request: Delete, sender: From) -> Any:
         name = self.spec.name
-        if (refusal := request.refusal(name, self.spec.vhost, self._consumers.count, self._vq.ready)) is not None:
-            return refusal
+        request.check(name, self.spec.vhost, self._consumers.count, self._vq.ready)
         try:
             request.commit()
         except OSError as error:
             if not is_full(error):
                 raise
-            return Refused(Blocked(f"the disk is full, so queue {name!r} was not deleted; make room and try again"))
+            msg = f"the disk is full, so queue {name!r} was not deleted; make room and try again"
+            raise Blocked(msg) from error
         ready = self._departures.purge(DROP_DELETED)
         self._vq.index.delete()
         for client in self._clients.values():

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 from warrenmq.actors.exchange_declarations import ExchangeDeclarations
 from warrenmq.actors.queue_declarations import QueueDeclarations
-from warrenmq.actors.queue_messages import Refused
 from warrenmq.actors.vhost_messages import (
     Bind,
     DeclareExchange,
@@ -25,7 +24,7 @@ from warrenmq.actors.vhost_messages import (
     Sync,
     Unbind,
 )
-from warrenmq.errors import Blocked, Error
+from warrenmq.errors import Blocked
 from warrenmq.runtime import Down, Server
 from warrenmq.runtime.shortage import shortage
 from warrenmq.storage.disk import is_full
@@ -45,20 +44,22 @@ class VhostProcess(Server):
     stores       names of the persistent and the transient store
     """
 
+    requests = frozenset({DeclareQueue, DeleteQueue, DeclareExchange, DeleteExchange, Bind, Unbind, Sync})
+
     def init(self, vhost: Vhost, queue_sup: Name, persistent_store: str, transient_store: str) -> None:
         """Recover the vhost (rabbit_vhost:recover)."""
         disk = vhost.disk.fenced(self.fence)
         stores = persistent_store, transient_store
         exchanges = ExchangeDeclarations(vhost)
         self._queues = queues = QueueDeclarations(self, vhost, exchanges, disk, queue_sup, stores)
-        self._handlers: dict[type, Callable[[Any], Any]] = {
-            DeclareQueue: queues.declare,
-            DeleteQueue: queues.delete,
-            DeclareExchange: exchanges.declare,
-            DeleteExchange: exchanges.delete,
-            Bind: exchanges.bind,
-            Unbind: exchanges.unbind,
-            Sync: lambda _: None,
+        self._handlers: dict[type, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
+            DeclareQueue: (queues.check_declare, queues.declare),
+            DeleteQueue: (queues.check_delete, queues.delete),
+            DeclareExchange: (exchanges.check_declare, exchanges.declare),
+            DeleteExchange: (exchanges.check_delete, exchanges.delete),
+            Bind: (exchanges.check_bind, exchanges.bind),
+            Unbind: (exchanges.check_unbind, exchanges.unbind),
+            Sync: (lambda sync: sync, lambda _: None),
         }
         vhost.is_up = False
         queues.recover()
@@ -66,17 +67,22 @@ class VhostProcess(Server):
         vhost.is_up = True
         queues.go_ahead()
 
+    def check_call(self, request: Any) -> Any:
+        """Refuse a declaration that breaks a rule; nothing has been changed then."""
+        check, _ = self._handlers[type(super().check_call(request))]
+        return check(request)
+
     def handle_call(self, request: Any, sender: From) -> Any:  # noqa: ARG002  # OTP's signature
-        """Answer one declaration; what it refuses comes back as Refused."""
+        """Do what one declaration says, which has been checked."""
+        _, change = self._handlers[type(request)]
         try:
-            return self._handlers[type(request)](request)
-        except Error as error:
-            return Refused(error)
+            return change(request)
         except OSError as error:
             if is_full(error):
-                return Refused(Blocked("the disk is full, so nothing was changed; make room and try again"))
+                msg = "the disk is full, so nothing was changed; make room and try again"
+                raise Blocked(msg) from error
             if (refusal := shortage(error, type(request).__name__)) is not None:
-                return Refused(refusal)
+                raise refusal from error
             raise
 
     def handle_cast(self, message: Any) -> None:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from pykka import Actor
 
+from warrenmq.checks import converted, exact, is_a, number_of_seconds, seconds, shown
+from warrenmq.errors import ArgumentTypeError, ArgumentValueError
 from warrenmq.runtime.messages import is_normal
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Mapping, Sequence
+    from collections.abc import Hashable, Sequence
 
     from warrenmq.runtime import Name
 
@@ -35,17 +38,25 @@ class ChildSpec:
     """The name it has in every incarnation."""
 
     def __post_init__(self) -> None:
-        if not (isinstance(self.actor, type) and issubclass(self.actor, Actor)):
-            msg = f"child {self.id!r}: {self.actor!r} is not a Pykka actor class"
-            raise TypeError(msg)
-        if self.restart not in RESTARTS:
-            msg = f"child {self.id!r}: restart is {self.restart!r}, but must be one of {', '.join(RESTARTS)}"
-            raise ValueError(msg)
-        if self.shutdown is not None and self.shutdown < 0:
-            msg = (
-                f"child {self.id!r}: shutdown is {self.shutdown!r}, but must be seconds, or None for no limit"
-            )
-            raise ValueError(msg)
+        child = shown(self.id)
+        if not (is_a(self.actor, type) and issubclass(self.actor, Actor)):
+            msg = f"child {child}: {shown(self.actor)} is not a Pykka actor class"
+            raise ArgumentTypeError(msg)
+        if exact(self.restart) not in RESTARTS:
+            msg = f"child {child}: restart is {shown(self.restart)}, but must be one of {', '.join(RESTARTS)}"
+            raise ArgumentValueError(msg)
+        shutdown = number_of_seconds(f"child {child}: shutdown", self.shutdown)
+        if shutdown is not None and shutdown < 0:
+            msg = f"child {child}: shutdown is {shown(self.shutdown)}, but must be seconds, or None for no limit"
+            raise ArgumentValueError(msg)
+        if not (is_a(self.args, tuple) and is_a(self.kwargs, Mapping)):
+            msg = f"child {child}: args is {shown(self.args)} and kwargs is {shown(self.kwargs)}; give a tuple and a dict"
+            raise ArgumentTypeError(msg)
+        for what, value in (("id", self.id), ("name", self.name)):
+            if converted(hash, value) is None:
+                msg = f"child {child}: {what} is {shown(value)}; give something that can be hashed, as a str"
+                raise ArgumentTypeError(msg)
+        object.__setattr__(self, "shutdown", seconds("shutdown", shutdown))
 
 
 def restarts(restart: Restart, reason: Any) -> bool:
@@ -64,6 +75,9 @@ def check_ids(specs: Sequence[ChildSpec]) -> None:
     """Each id once."""
     seen: set[Hashable] = set()
     for spec in specs:
+        if not is_a(spec, ChildSpec):
+            msg = f"a child is {shown(spec)}; give a ChildSpec"
+            raise ArgumentTypeError(msg)
         if spec.id in seen:
             raise ValueError(ID_TAKEN.format(spec.id))
         seen.add(spec.id)

@@ -5,23 +5,32 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Literal, TypeVar, get_args
 
+from warrenmq.checks import LONGEST_WAIT, exact, number_of_seconds, shown
+from warrenmq.errors import ArgumentTypeError, ArgumentValueError
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 Strategy = Literal["one_for_one", "one_for_all", "rest_for_one", "simple_one_for_one"]
 STRATEGIES = get_args(Strategy)
 
+LARGEST_INTENSITY = (1 << 31) - 1
+
 C = TypeVar("C")
 
 
 def check_strategy(strategy: str, intensity: int, period: float) -> None:
     """Refuse what cannot work, before any child is started."""
-    if strategy not in STRATEGIES:
-        msg = f"strategy is {strategy!r}, but must be one of {', '.join(STRATEGIES)}"
-        raise ValueError(msg)
-    if intensity < 0 or period <= 0:
-        msg = f"intensity is {intensity!r} in period {period!r} s, but must be 0 or more, in more than 0 s"
-        raise ValueError(msg)
+    if exact(strategy) not in STRATEGIES:
+        msg = f"strategy is {shown(strategy)}, but must be one of {', '.join(STRATEGIES)}"
+        raise ArgumentValueError(msg)
+    limit, length = exact(intensity), number_of_seconds("period", period)
+    if not isinstance(limit, int) or isinstance(limit, bool) or length is None:
+        msg = f"intensity is {shown(intensity)} in period {shown(period)} s; give a whole number, and seconds"
+        raise ArgumentTypeError(msg)
+    if not 0 <= limit <= LARGEST_INTENSITY or not 0 < length <= LONGEST_WAIT:
+        msg = f"intensity is {shown(intensity)} in period {shown(period)} s, but must be 0 or more, in more than 0 s, and neither huge"
+        raise ArgumentValueError(msg)
 
 
 def affected(strategy: Strategy, children: Sequence[C], fallen: C) -> Sequence[C]:

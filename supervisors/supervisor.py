@@ -16,7 +16,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from warrenmq.errors import ResourceError
+from warrenmq.checks import converted, is_a, shown
+from warrenmq.errors import ArgumentTypeError, ArgumentValueError, ResourceError
 from warrenmq.log import Log
 from warrenmq.runtime import Exit, Server, Stop, Threads
 from warrenmq.runtime.life import inbox_of, reason_number
@@ -83,7 +84,8 @@ class Supervisor(Server):
 
     def children(self, *args: Any) -> Iterable[ChildSpec]:
         """The children, in the order to start them in."""
-        raise NotImplementedError(args)
+        msg = f"{type(self).__name__} has no children; override `children`, or pass them (it was given {len(args)} arguments)"
+        raise ArgumentTypeError(msg)
 
     def init(self, *args: Any, **options: Any) -> None:
         specs = self._configure(*args, **options)
@@ -112,7 +114,7 @@ class Supervisor(Server):
         intensity: int | None = None,
         period: float | None = None,
     ) -> list[ChildSpec]:
-        self._strategy = strategy or self.strategy
+        self._strategy = self.strategy if strategy is None else strategy
         limit = self.intensity if intensity is None else intensity
         seconds = self.period if period is None else period
         check_strategy(self._strategy, limit, seconds)
@@ -159,19 +161,19 @@ class Supervisor(Server):
         raise NotImplementedError(request)
 
     def _child(self, id: Hashable) -> Child:
-        try:
-            return self._children[id]
-        except KeyError:
-            msg = f"no child has the id {id!r}"
-            raise ValueError(msg) from None
+        child = None if converted(hash, id) is None else self._children.get(id)
+        if child is None:
+            msg = f"no child has the id {shown(id)}"
+            raise ArgumentValueError(msg)
+        return child
 
     def _spec_of(self, request: StartChild) -> ChildSpec:
         if self._strategy != "simple_one_for_one":
-            match request.args:
-                case (ChildSpec() as spec,):
-                    return spec
+            if len(request.args) == 1 and is_a(request.args[0], ChildSpec):
+                spec: ChildSpec = request.args[0]
+                return spec
             msg = f"a {self._strategy} supervisor starts a child from a ChildSpec, and nothing else"
-            raise ValueError(msg)
+            raise ArgumentValueError(msg)
         like = self._template
         self._born += 1
         return replace(

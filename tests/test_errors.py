@@ -6,8 +6,8 @@ import pytest
 
 from warrenmq import errors
 
-PUBLIC = ["AccessRefused", "Blocked", "BrokerClosed", "CallerError", "CommandInvalid", "CorruptFile", "DirectoryInUse", "Error",
-          "Fenced", "Nacked", "NotFound", "PreconditionFailed", "Refusal", "ResourceLocked", "Returned",
+PUBLIC = ["AccessRefused", "ArgumentTypeError", "ArgumentValueError", "Blocked", "BrokerClosed", "CallerError", "CommandInvalid", "CorruptFile", "DirectoryInUse", "Error",
+          "Fenced", "Nacked", "NotFound", "PreconditionFailed", "ProcessDied", "Refusal", "ResourceLocked", "Returned",
           "SettingsError"]  # fmt: skip
 
 

@@ -12,6 +12,8 @@ from warrenmq.broker import Broker, open  # noqa: A004
 from warrenmq.consumer import Consumer, Delivery
 from warrenmq.errors import (
     AccessRefused,
+    ArgumentTypeError,
+    ArgumentValueError,
     Blocked,
     BrokerClosed,
     CommandInvalid,
@@ -22,6 +24,7 @@ from warrenmq.errors import (
     Nacked,
     NotFound,
     PreconditionFailed,
+    ProcessDied,
     ResourceError,
     ResourceLocked,
     Returned,
@@ -35,6 +38,8 @@ from warrenmq.storage.properties import Properties
 
 __all__ = [
     "AccessRefused",
+    "ArgumentTypeError",
+    "ArgumentValueError",
     "Blocked",
     "Broker",
     "BrokerClosed",
@@ -50,6 +55,7 @@ __all__ = [
     "Nacked",
     "NotFound",
     "PreconditionFailed",
+    "ProcessDied",
     "Properties",
     "Queue",
     "ResourceError",

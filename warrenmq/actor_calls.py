@@ -1,4 +1,8 @@
-"""How the face reaches the actors: finds them, waits while they are being restarted, raises what they refuse."""
+"""How the face and AMQP's channels reach the actors: they find them, and wait while they are being restarted.
+
+A request whose receiver died is sent to its successor if the receiver had not begun with it.  One that it died of, or might
+have died of, is never sent again: that is a ProcessDied for the caller, who decides (docs/runtime.md, "Whose error it is").
+"""
 
 from __future__ import annotations
 
@@ -7,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from pykka import ActorDeadError
 
-from warrenmq.actors.queue_messages import Refused
 from warrenmq.actors.vhost import queue_name
-from warrenmq.errors import BrokerClosed
+from warrenmq.errors import BrokerClosed, ProcessDied
+from warrenmq.runtime import CallFailed
 
 if TYPE_CHECKING:
     from pykka import ActorRef
@@ -56,9 +60,9 @@ class ActorCalls(ABC):
             waited += RESTART_LOOK
 
     def call_queue(self, queue: str, request: Any) -> tuple[Any, ActorRef[Any]]:
-        """Call a queue's process, and its successor if it dies before it answers; raise what it refuses.
+        """Call a queue's process, or its successor if it dies before it begins; raises what it refuses with, ProcessDied.
 
-        Returns the answer and who gave it.  For requests that may be asked twice.
+        Returns the answer and who gave it.
         """
         while True:
             ref = self.address(queue)
@@ -68,12 +72,14 @@ class ActorCalls(ABC):
                 self.check_open()
 
     def call_actor(self, ref: ActorRef[Any], request: Any) -> Any:
-        """Call one actor and raise what it refuses; ActorDeadError when it ends before it answers."""
+        """Call one actor; raises what it refuses with, ProcessDied, ActorDeadError when it ends before it begins."""
         self.check_open()
-        reply = self.runtime.call(ref, request, None, self.trace())
-        if isinstance(reply, Refused):
-            raise reply.error
-        return reply
+        try:
+            return self.runtime.call(ref, request, None, self.trace())
+        except CallFailed as failure:
+            if failure.handling:
+                raise process_died(request, failure) from failure
+            raise
 
     def call_named(self, name: str, request: Any) -> Any:
         """Call an actor of the tree; waits while it is being restarted."""
@@ -88,3 +94,12 @@ class ActorCalls(ABC):
                     raise BrokerClosed(msg) from None
             self.runtime.event().wait(RESTART_LOOK)
             waited += RESTART_LOOK
+
+
+def process_died(request: Any, failure: CallFailed) -> ProcessDied:
+    """What the caller of a request is told that its receiver died of, or with."""
+    why = failure.reason if isinstance(failure.reason, str) else type(failure.reason).__name__
+    return ProcessDied(
+        f"the process that was handling {type(request).__name__} died ({why}), so it may or may not have taken effect and "
+        "was not repeated; see the log"
+    )

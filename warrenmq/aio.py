@@ -20,10 +20,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from warrenmq import broker as _broker
+from warrenmq.arguments import Named, check_bodies
+from warrenmq.checks import seconds
 from warrenmq.consumer import DOWN
 from warrenmq.consumer import Consumer as _Consumer
 from warrenmq.errors import Blocked, BrokerClosed
-from warrenmq.handles import DEFAULT_PREFETCH
+from warrenmq.handles import DEFAULT_PREFETCH, ConsumeOptions, consume_options
 from warrenmq.handles import Queue as _Queue
 from warrenmq.storage.alarms import BlockedPublisher
 from warrenmq.trace.events import Ev
@@ -102,20 +104,20 @@ class Broker:
     async def bind(self, destination: Queue | str, source: str, routing_key: str = "",
                    arguments: Mapping[str, Any] | None = None, *, destination_type: str = "queue") -> None:  # fmt: skip
         """As `warrenmq.Broker.bind`."""
-        await asyncio.to_thread(self.sync.bind, str(destination), source, routing_key, arguments, destination_type=destination_type)
+        await asyncio.to_thread(self.sync.bind, destination, source, routing_key, arguments, destination_type=destination_type)
 
     async def unbind(self, destination: Queue | str, source: str, routing_key: str = "",
                      arguments: Mapping[str, Any] | None = None, *, destination_type: str = "queue") -> None:  # fmt: skip
         """As `warrenmq.Broker.unbind`."""
-        await asyncio.to_thread(self.sync.unbind, str(destination), source, routing_key, arguments, destination_type=destination_type)
+        await asyncio.to_thread(self.sync.unbind, destination, source, routing_key, arguments, destination_type=destination_type)
 
     async def delete_queue(self, name: Queue | str, *, if_unused: bool = False, if_empty: bool = False) -> int:
         """As `warrenmq.Broker.delete_queue`."""
-        return await asyncio.to_thread(self.sync.delete_queue, str(name), if_unused=if_unused, if_empty=if_empty)
+        return await asyncio.to_thread(self.sync.delete_queue, name, if_unused=if_unused, if_empty=if_empty)
 
     async def purge(self, name: Queue | str) -> int:
         """As `warrenmq.Broker.purge`."""
-        return await asyncio.to_thread(self.sync.purge, str(name))
+        return await asyncio.to_thread(self.sync.purge, name)
 
     async def stats(self) -> Stats:
         """As `warrenmq.Broker.stats`."""
@@ -141,6 +143,7 @@ class Broker:
     async def publish_many(self, exchange: str, routing_key: str, bodies: Iterable[bytes], *,
                            timeout: float | None = None, **options: Any) -> None:  # noqa: ASYNC109  # fmt: skip
         """Publish many in one cast, and return when all are confirmed."""
+        check_bodies(bodies)
         publish = partial(self.sync.publish_many, exchange, routing_key, list(bodies), **options)
         await self._confirmed(publish, exchange, routing_key, timeout)
 
@@ -167,7 +170,8 @@ class Broker:
         the alarm by consuming would get none.
         """
         broker, clock = self.sync, asyncio.get_running_loop().time
-        deadline = math.inf if timeout is None else clock() + timeout
+        limit = seconds("timeout", timeout)
+        deadline = math.inf if limit is None else clock() + limit
         while True:
             broker.check_open()
             if broker.resources.alarms.active and clock() < deadline:
@@ -206,7 +210,7 @@ class Broker:
                 trace.emit(Ev.ALARM_UNBLOCKED)
 
 
-class Queue:
+class Queue(Named):
     """A declared queue."""
 
     def __init__(self, broker: Broker, queue: _Queue) -> None:
@@ -225,6 +229,7 @@ class Queue:
     async def get(self, timeout: float | None = None, *, no_ack: bool = False) -> Delivery | None:  # noqa: ASYNC109
         """As `warrenmq.broker.Queue.get`."""
         self._broker.sync.check_open()
+        timeout = seconds("timeout", timeout)
         if not timeout:
             return await asyncio.to_thread(self._queue.get, None, no_ack=no_ack)
         async with self.consume(1, no_ack) as consumer:
@@ -238,7 +243,7 @@ class Queue:
         """As `warrenmq.broker.Queue.consume`: an async iterator over deliveries, and an async context manager; it
         subscribes at the first use.
         """
-        return Consumer(self._broker, self.name, prefetch, no_ack=no_ack, exclusive=exclusive, priority=priority)
+        return Consumer(self._broker, self.name, consume_options(prefetch, no_ack, exclusive, priority))
 
     def __str__(self) -> str:
         return self.name
@@ -269,22 +274,19 @@ class _WakingChannel:
 class Consumer:
     """Deliveries for `async for`; acks are ordinary methods of the delivery, they never wait."""
 
-    def __init__(self, broker: Broker, queue: str, prefetch: int, *, no_ack: bool, exclusive: bool,
-                 priority: int) -> None:  # fmt: skip
+    def __init__(self, broker: Broker, queue: str, options: ConsumeOptions) -> None:
         self._broker = broker
-        self._options = queue, prefetch, no_ack, exclusive, priority
+        self._queue, self._options = queue, options
         self._consumer: _Consumer | None = None
         self._channel: _WakingChannel | None = None
         self._ready: deque[Delivery] = deque()
 
     async def _started(self) -> tuple[_Consumer, _WakingChannel]:
         if self._consumer is None or self._channel is None:
-            queue, prefetch, no_ack, exclusive, priority = self._options
             broker = self._broker.sync
             channel = self._channel = _WakingChannel(broker.runtime.channel())
             self._consumer = await asyncio.to_thread(
-                lambda: _Consumer(broker, queue, prefetch, no_ack=no_ack, exclusive=exclusive, priority=priority,
-                                  channel=channel)
+                lambda: _Consumer(broker, self._queue, **self._options, channel=channel)
             )
         return self._consumer, self._channel
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pykka import ActorDeadError, Timeout
 
-from warrenmq import forks
+from warrenmq import arguments, forks
 from warrenmq.actors.alarm import RABBIT_ALARM, GetAlarms
 from warrenmq.actors.confirms import Confirm
 from warrenmq.actors.disk_monitor import RABBIT_DISK_MONITOR, SetDiskFreeLimit
@@ -22,15 +22,16 @@ from warrenmq.actors.msg_store_messages import Statistics
 from warrenmq.actors.queue_messages import Drain, Info
 from warrenmq.actors.vhost import Vhost, queue_name
 from warrenmq.actors.vm_memory_monitor import VM_MEMORY_MONITOR, SetVmMemoryHighWatermark
+from warrenmq.checks import SURELY_SHORT, flag, is_a, mapping, path_of, seconds, short_text, shown, text
 from warrenmq.consumer import CLOSED
 from warrenmq.declarations import Declarations
-from warrenmq.errors import BrokerClosed, Error, NotFound
+from warrenmq.errors import ArgumentTypeError, BrokerClosed, Error, NotFound, SettingsError
 from warrenmq.handles import Exchange, Queue
 from warrenmq.log import Log
 from warrenmq.publisher import Publishing
 from warrenmq.routing import Router
 from warrenmq.run_trace import RunTrace
-from warrenmq.runtime import Threads
+from warrenmq.runtime import Runtime, Threads
 from warrenmq.runtime.life import inbox_of
 from warrenmq.settings import Settings
 from warrenmq.stats import ActorStats, QueueStats, Stats, StoreStats, alarm_stats, damage_stats
@@ -55,7 +56,7 @@ if TYPE_CHECKING:
     from pykka import ActorRef
 
     from warrenmq.actors.queue_messages import Ack, Cancel, Reject, Taken
-    from warrenmq.runtime import Channel, Runtime
+    from warrenmq.runtime import Channel
     from warrenmq.storage.disk import Disk
     from warrenmq.storage.memory import Memory
     from warrenmq.storage.properties import Properties
@@ -82,12 +83,30 @@ def open(  # noqa: A001  # the promised name
     Raises DirectoryInUse when another broker has the folder, SettingsError for a bad setting, OSError when the
     folder cannot be used.  Damaged files never raise: their bad bytes go to quarantine/ and are reported.
     """
-    if settings is None:
-        settings = Settings.load()
-    elif not isinstance(settings, Settings):
-        settings = Settings.load(**settings)
-    return Broker(str(path), settings, runtime or Threads(), RealDisk(settings.durability),
-                  RealMemory(), None if trace is None else str(trace), vhost)  # fmt: skip
+    data = path_of("path", path)
+    trace_to = None if trace is None else path_of("trace", trace)
+    vhost = short_text("vhost", vhost)
+    if runtime is not None and not is_a(runtime, Runtime):
+        raise ArgumentTypeError(f"runtime is {shown(runtime)}; give a warrenmq.runtime.Threads or Simulation, or None")
+    chosen = settings if type(settings) is Settings else Settings.load(**_keywords(settings))
+    return Broker(data, chosen, runtime or Threads(), RealDisk(chosen.durability), RealMemory(), trace_to, vhost)
+
+
+def _keywords(settings: object) -> dict[str, Any]:
+    try:
+        return {text("the name of a setting", name): value for name, value in mapping("settings", settings)}
+    except ArgumentTypeError as why:
+        raise SettingsError(str(why)) from why
+
+
+def _checked(exchange: object, routing_key: object, properties: object, persistent: object = True, mandatory: object = False,
+             timeout: object = None) -> tuple[str, str, Properties | None, bool, bool, float | None]:  # fmt: skip
+    """What a publish is given besides its bodies."""
+    return (
+        arguments.name("exchange", exchange), text("routing_key", routing_key),
+        arguments.properties(properties), flag("persistent", persistent), flag("mandatory", mandatory),
+        seconds("timeout", timeout),
+    )  # fmt: skip
 
 
 class Broker(Declarations):
@@ -100,6 +119,7 @@ class Broker(Declarations):
         super().__init__()
         self.path = path
         self.settings = settings
+        self._largest = settings.max_message_size
         self.runtime = runtime
         self._directory = directory or DataDirectory.open(disk, path, settings)
         self._local = threading.local()
@@ -141,40 +161,56 @@ class Broker(Declarations):
         """Publish one message; returns at once, but waits while an alarm is set (docs/alarms.md) or a queue is so far
         behind that it grants no credit.
 
-        `body` is bytes-like.  The Confirm is settled when every queue it was routed to has it safe; one that no
+        `body` is bytes, a bytearray or a memoryview, which are copied.  The Confirm is settled when every queue it was routed to has it safe; one that no
         queue wants is confirmed at once, or with `mandatory` fails with Returned.  Headers CC and BCC of the properties (lists)
-        are more routing keys.  NotFound: no such exchange.  AccessRefused: it is internal.
+        are more routing keys.  NotFound: no such exchange.  AccessRefused: it is internal.  ArgumentTypeError,
+        ArgumentValueError: an argument is wrong; PreconditionFailed: the body is larger than max_message_size.
         Blocked: it would have waited longer than `timeout` seconds (0 = not at all); nothing was published.
         """
         if self._closing or self._down is not None:
             self.check_open()
-        if type(body) is not bytes:
-            body = bytes(body)
+        if type(body) is not bytes or len(body) > self._largest:
+            body = arguments.body(body, self._largest)
+        if (
+            type(exchange) is not str or len(exchange) > SURELY_SHORT or type(routing_key) is not str or not routing_key.isascii()
+            or properties is not None or persistent is not True or mandatory is not False or timeout is not None
+        ):  # fmt: skip
+            exchange, routing_key, properties, persistent, mandatory, timeout = _checked(
+                exchange, routing_key, properties, persistent, mandatory, timeout
+            )
         publishing = self.publishing()
         if timeout is not None or self.resources.alarms.active:
-            publishing.wait_for_turn(str(exchange), routing_key, timeout, properties)
+            publishing.wait_for_turn(exchange, routing_key, timeout, properties)
         if publishing.transaction is None:
-            return publishing.publish(str(exchange), routing_key, [body], properties, persistent, mandatory)
-        return publishing.transaction.publish(str(exchange), routing_key, [body], properties, persistent, mandatory)
+            return publishing.publish(exchange, routing_key, [body], properties, persistent, mandatory)
+        return publishing.transaction.add_publish(exchange, routing_key, [body], properties, persistent, mandatory)
 
     def publish_many(self, exchange: str | Exchange, routing_key: str, bodies: Iterable[bytes], *,
                      properties: Properties | None = None, persistent: bool = True, mandatory: bool = False,
                      timeout: float | None = None) -> Confirm:  # fmt: skip
-        """Publish many messages that differ in their bodies only: one cast to each queue, one Confirm for all."""
+        """Publish many messages that differ in their bodies only: one cast to each queue, one Confirm for all.
+
+        What `bodies` raises is raised, and nothing was published then.
+        """
         self.check_open()
+        arguments.check_bodies(bodies)
+        exchange, routing_key, properties, persistent, mandatory, timeout = _checked(
+            exchange, routing_key, properties, persistent, mandatory, timeout
+        )
         publishing = self.publishing()
         if timeout is not None or self.resources.alarms.active:
-            publishing.wait_for_turn(str(exchange), routing_key, timeout, properties)
-        bodies = [body if type(body) is bytes else bytes(body) for body in bodies]
-        to = publishing.transaction or publishing
-        return to.publish(str(exchange), routing_key, bodies, properties, persistent, mandatory)
+            publishing.wait_for_turn(exchange, routing_key, timeout, properties)
+        bodies = arguments.bodies(bodies, self._largest)
+        publish = publishing.publish if publishing.transaction is None else publishing.transaction.add_publish
+        return publish(exchange, routing_key, bodies, properties, persistent, mandatory)
 
-    def would_block(self, exchange: str, routing_key: str, properties: Properties | None = None) -> bool:
+    def would_block(self, exchange: str | Exchange, routing_key: str, properties: Properties | None = None) -> bool:
         """Whether a publish by this thread would wait, for credit or for a queue that is being restarted.
 
         Alarms, which concern all publishers alike, are in `stats`.
         """
         self.check_open()
+        exchange, routing_key, properties, *_ = _checked(exchange, routing_key, properties)
         return self.publishing().would_block(exchange, routing_key, properties)
 
     def tx(self) -> Transaction:
@@ -182,7 +218,7 @@ class Broker(Declarations):
         also waits for the confirms; on an exception none of it does (AMQP's tx).
         """
         self.check_open()
-        return Transaction(self.publishing())
+        return Transaction(self)
 
     # -- state
 
@@ -246,6 +282,7 @@ class Broker(Declarations):
         """Stop cleanly: outstanding confirms are waited for (`timeout` seconds), everything is on disk, consumers
         end, the directory is free.  Closing twice is no error.  In a forked child it does nothing.
         """
+        timeout = seconds("timeout", timeout)
         if self._closing or self.runtime.forked_from is not None:
             return
         for name in self._exclusive_queues:
@@ -314,7 +351,7 @@ class Broker(Declarations):
     def settle(self, ref: ActorRef[Any], message: Ack | Reject | Taken | Cancel) -> None:
         """Cast what a consumer has to say; a dead queue process needs no acks (its messages come again)."""
         if (transaction := self.publishing().transaction) is not None:
-            transaction.settle(ref, message)
+            transaction.add_settle(ref, message)
         else:
             self.runtime.cast(ref, message, self.trace())
 

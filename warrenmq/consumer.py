@@ -9,6 +9,7 @@ unacked comes again, marked redelivered, and acks of the old deliveries are void
 
 from __future__ import annotations
 
+import sys
 import weakref
 from queue import Empty
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,8 @@ from pykka import ActorDeadError
 
 from warrenmq import forks
 from warrenmq.actors.queue_messages import Ack, AckDeadline, Cancel, Consume, Deliveries, Reject, Taken
-from warrenmq.errors import BrokerClosed, Error, ForkedProcess, PreconditionFailed
+from warrenmq.checks import flag, seconds, whole
+from warrenmq.errors import BrokerClosed, Error, ForkedProcess, PreconditionFailed, ProcessDied
 from warrenmq.runtime.life import inbox_of
 from warrenmq.storage.properties import Properties
 from warrenmq.storage.stored_message import StoredMessage, body_of, decode
@@ -112,15 +114,17 @@ class Delivery:
 
         From any thread.  Raises PreconditionFailed when it was settled before, BrokerClosed after close.
         """
-        self._settle(Ack(self._subscription.consumer_id, self.tag, multiple), "acked")
+        self._settle(Ack(self._subscription.consumer_id, self.tag, flag("multiple", multiple)), "acked")
 
     def nack(self, requeue: bool = True, multiple: bool = False) -> None:
         """Not done with it: back to its old place in the queue, or with requeue=False away for good."""
-        self._settle(Reject(self._subscription.consumer_id, self.tag, multiple, requeue), "nacked")
+        many, back = flag("multiple", multiple), flag("requeue", requeue)
+        self._settle(Reject(self._subscription.consumer_id, self.tag, many, back), "nacked")
 
     def reject(self, requeue: bool = True) -> None:
         """As `nack` of one delivery (AMQP's older method)."""
-        self._settle(Reject(self._subscription.consumer_id, self.tag, multiple=False, requeue=requeue), "rejected")
+        back = flag("requeue", requeue)
+        self._settle(Reject(self._subscription.consumer_id, self.tag, multiple=False, requeue=back), "rejected")
 
     def _settle(self, message: Ack | Reject, how: str) -> None:
         if self._settled:
@@ -177,9 +181,10 @@ class Consumer:
         self._batch: list[Fetched] = []
         self._position = 0
         self._first_tag = 1
-        self._cancelled = False
+        self._cancelled = True  # until there is something to cancel
         self._ack_deadline = ack_deadline(broker, _Holder(self)) if ack_in_time else None
         self._subscription = self._subscribe()
+        self._cancelled = False
         forks.register(self)
         broker.consumers[id(self)] = self._channel
 
@@ -216,7 +221,12 @@ class Consumer:
             self._subscription.lapsed = error
 
     def get(self, timeout: float | None = None) -> Delivery | None:
-        """The next delivery; None when none came within `timeout` seconds, or when there will be no more."""
+        """The next delivery; None when none came within `timeout` seconds, or when there will be no more.
+
+        ProcessDied when the queue's process died while it took this consumer on again; the next call tries once more.
+        """
+        if timeout is not None:
+            timeout = seconds("timeout", timeout)
         if self._subscription.lapsed is not None:
             self._cancelled = True
             raise self._subscription.lapsed
@@ -230,6 +240,7 @@ class Consumer:
 
     def take(self, most: int, timeout: float | None = None) -> list[Delivery]:
         """Up to `most` deliveries that are there; waits for the first as `get` does."""
+        most = whole("most", most, 1, sys.maxsize)
         first = self.get(timeout)
         if first is None:
             return []
@@ -294,6 +305,9 @@ class Consumer:
                 try:
                     self._subscription = self._subscribe()
                     self._first_tag = 1
+                except ProcessDied:  # the caller decides whether to ask once more
+                    self._channel.put(DOWN)
+                    raise
                 except Error:  # closed, or the queue was deleted: RabbitMQ cancels the consumer
                     self._cancelled = True
             else:

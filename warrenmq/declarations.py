@@ -15,7 +15,10 @@ from warrenmq.actors.vhost_messages import (
     DeleteQueue,
     Unbind,
 )
-from warrenmq.errors import PreconditionFailed
+from warrenmq.arguments import Named, table
+from warrenmq.arguments import name as name_of
+from warrenmq.checks import flag, is_a, short_text, shown, text
+from warrenmq.errors import ArgumentValueError
 from warrenmq.handles import Exchange, Queue
 from warrenmq.routing import Binding, ExchangeSpec
 from warrenmq.storage.definitions import QueueRecord
@@ -50,7 +53,8 @@ class Declarations(ActorCalls):
         properties or an argument is wrong, AccessRefused for names that begin with "amq.", ResourceLocked when the queue is
         exclusive to somebody else.
         """
-        record = QueueRecord(name, durable, exclusive, auto_delete, dict(arguments or {}))
+        record = QueueRecord(short_text("name", name), flag("durable", durable), flag("exclusive", exclusive),
+                             flag("auto_delete", auto_delete), table("arguments", arguments))  # fmt: skip
         name = self.call_named(VHOST_PROCESS, DeclareQueue(record))
         if exclusive:
             self._exclusive_queues.append(name)
@@ -66,10 +70,12 @@ class Declarations(ActorCalls):
         exchange for messages that match nothing.  Raises PreconditionFailed when an exchange of this name exists with other
         properties, AccessRefused for names that begin with "amq." and are not there, CommandInvalid for another type.
         """
-        self.call_named(VHOST_PROCESS, DeclareExchange(ExchangeSpec(name, type, durable, auto_delete, internal, dict(arguments or {}))))
-        return self.exchange_handle(name)
+        spec = ExchangeSpec(short_text("name", name), short_text("type", type), flag("durable", durable),
+                            flag("auto_delete", auto_delete), flag("internal", internal), table("arguments", arguments))  # fmt: skip
+        self.call_named(VHOST_PROCESS, DeclareExchange(spec))
+        return self.exchange_handle(spec.name)
 
-    def bind(self, destination: str | Queue | Exchange, source: str | Exchange, routing_key: str = "",
+    def bind(self, destination: str | Named, source: str | Named, routing_key: str = "",
              arguments: Mapping[str, Any] | None = None, *, destination_type: str | None = None) -> None:  # fmt: skip
         """Route messages of exchange `source` to a queue or another exchange; on disk when this returns, if both are durable.
 
@@ -81,39 +87,41 @@ class Declarations(ActorCalls):
         """
         self.call_named(VHOST_PROCESS, Bind(_binding(destination, source, routing_key, arguments, destination_type)))
 
-    def unbind(self, destination: str | Queue | Exchange, source: str | Exchange, routing_key: str = "",
+    def unbind(self, destination: str | Named, source: str | Named, routing_key: str = "",
                arguments: Mapping[str, Any] | None = None, *, destination_type: str | None = None) -> None:  # fmt: skip
         """Undo a binding, all of whose particulars have to be given again; no error when there is none (AMQP)."""
         self.call_named(VHOST_PROCESS, Unbind(_binding(destination, source, routing_key, arguments, destination_type)))
 
-    def delete_queue(self, name: str | Queue, *, if_unused: bool = False, if_empty: bool = False) -> int:
+    def delete_queue(self, name: str | Named, *, if_unused: bool = False, if_empty: bool = False) -> int:
         """Delete a queue and its messages; returns how many were ready.  NotFound, PreconditionFailed."""
-        deleted = self.call_named(VHOST_PROCESS, DeleteQueue(str(name), if_unused, if_empty))
+        deleted = self.call_named(VHOST_PROCESS, DeleteQueue(name_of("name", name), flag("if_unused", if_unused), flag("if_empty", if_empty)))
         return int(deleted)
 
-    def delete_exchange(self, name: str | Exchange, *, if_unused: bool = False) -> None:
+    def delete_exchange(self, name: str | Named, *, if_unused: bool = False) -> None:
         """Delete an exchange and its bindings; its queues stay, auto-delete exchanges that led to nothing else go.
 
         NotFound, PreconditionFailed when it is used and must not be, AccessRefused for names that begin with "amq.".
         """
-        self.call_named(VHOST_PROCESS, DeleteExchange(str(name), if_unused))
+        self.call_named(VHOST_PROCESS, DeleteExchange(name_of("name", name), flag("if_unused", if_unused)))
 
-    def purge(self, name: str | Queue) -> int:
+    def purge(self, name: str | Named) -> int:
         """Drop all ready messages of a queue; returns how many.  Unacked ones stay."""
-        return int(self.call_queue(str(name), Purge())[0])
+        return int(self.call_queue(name_of("name", name), Purge())[0])
 
     def queue(self, name: str) -> Queue:
         """A queue that exists (AMQP's passive declare); NotFound when it does not."""
         self.check_open()
-        self.vhost.check_exclusive_access(self.vhost.existing_queue(name), None)
-        return self.queue_handle(name)
+        plain = name_of("name", name)
+        self.vhost.check_exclusive_access(self.vhost.existing_queue(plain), None)
+        return self.queue_handle(plain)
 
 
-def _binding(destination: str | Queue | Exchange, source: str | Exchange, routing_key: str,
+def _binding(destination: str | Named, source: str | Named, routing_key: str,
              arguments: Mapping[str, Any] | None, destination_type: str | None) -> Binding:  # fmt: skip
     if destination_type is None:
-        destination_type = "exchange" if isinstance(destination, Exchange) else "queue"
-    elif destination_type not in ("queue", "exchange"):
-        msg = f"destination_type is {destination_type!r}; use 'queue' or 'exchange'"
-        raise PreconditionFailed(msg)
-    return Binding(str(destination), str(source), routing_key, dict(arguments or {}), destination_type)
+        destination_type = "exchange" if is_a(destination, Exchange) else "queue"
+    elif text("destination_type", destination_type) not in ("queue", "exchange"):
+        msg = f"destination_type is {shown(destination_type)}; use 'queue' or 'exchange'"
+        raise ArgumentValueError(msg)
+    return Binding(name_of("destination", destination), name_of("source", source), short_text("routing_key", routing_key),
+                   table("arguments", arguments), text("destination_type", destination_type))  # fmt: skip

@@ -2,6 +2,7 @@
 
     the caller's     CallerError and its subclasses: the call was refused and nothing changed
     the broker's no  Refusal and its subclasses: the call was fine, the broker could not take the message
+    the broker's     ProcessDied: a process of it failed while it did what was asked
     a damaged file   CorruptFile: bytes that this program did not write, or wrote only in part
     a failing disk   no class of ours: the system's own OSError goes through unchanged
 
@@ -44,7 +45,15 @@ class ResourceLocked(CallerError):
 
 
 class PreconditionFailed(CallerError):
-    """The object exists with other properties, or a delivery tag is unknown (AMQP 406)."""
+    """The object exists with other properties, a delivery tag is unknown, or an argument is wrong (AMQP 406)."""
+
+
+class ArgumentTypeError(PreconditionFailed, TypeError):
+    """An argument is of a type that the call does not take."""
+
+
+class ArgumentValueError(PreconditionFailed, ValueError):
+    """An argument is of the right type, and out of range, too long, or not what it should say."""
 
 
 class CommandInvalid(CallerError):
@@ -123,6 +132,14 @@ class ForkedProcess(BrokerClosed):
             f"this broker runs in process {self.parent}, and process {self.pid}, which was forked from that, cannot use it; "
             "fork before you open the directory, or let the child talk to the parent."
         )
+
+
+class ProcessDied(Error):
+    """The process that was handling a request died: the request may or may not have taken effect.
+
+    It is not sent again by itself, because it may be what the process died of.  The process is started again, and the log
+    says why it died.
+    """
 
 
 class Fenced(Error):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 
 from warrenmq.actors.queue_messages import Get, Got, Info
+from warrenmq.arguments import Named
+from warrenmq.checks import flag, seconds, whole
 from warrenmq.consumer import Consumer, Delivery, Subscription, ack_deadline
-from warrenmq.errors import PreconditionFailed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -17,9 +18,12 @@ if TYPE_CHECKING:
     from warrenmq.storage.properties import Properties
 
 DEFAULT_PREFETCH = 250
+MOST_PREFETCH = (1 << 31) - 1
+PRIORITIES = -(1 << 31), (1 << 31) - 1
+"""Of consumers: RabbitMQ's x-priority, in the integer that most clients send it in."""
 
 
-class Exchange:
+class Exchange(Named):
     """A declared exchange."""
 
     def __init__(self, broker: Broker, name: str) -> None:
@@ -39,7 +43,7 @@ class Exchange:
         return f"<Exchange {self.name!r}>"
 
 
-class Queue:
+class Queue(Named):
     """A declared queue."""
 
     def __init__(self, broker: Broker, name: str) -> None:
@@ -66,11 +70,12 @@ class Queue:
 
         It goes back to the queue, and settling it has no effect any more, after `consumer_timeout`.
         """
-        request = Get(self._getter, no_ack, timeout or 0.0, ack_deadline=self._ack_deadline)
+        patience = seconds("timeout", timeout) or 0.0
+        request = Get(self._getter, flag("no_ack", no_ack), patience, ack_deadline=self._ack_deadline)
         reply, ref = self._broker.call_queue(self.name, request)
         if not isinstance(reply, Got):
             return None
-        subscription = Subscription(self._broker, self.name, ref, self._getter, no_ack=no_ack)
+        subscription = Subscription(self._broker, self.name, ref, self._getter, no_ack=request.no_ack)
         return Delivery(subscription, reply.tag, reply.message)
 
     def consume(self, prefetch: int = DEFAULT_PREFETCH, no_ack: bool = False, *,
@@ -81,10 +86,7 @@ class Queue:
         (AccessRefused otherwise).  One of a lower `priority` gets messages only while all above it hold as many as
         they may (x-priority).
         """
-        if prefetch < 0:
-            msg = f"prefetch is {prefetch}; use 0 for no limit, or how many deliveries may be unacked"
-            raise PreconditionFailed(msg)
-        return Consumer(self._broker, self.name, prefetch, no_ack=no_ack, exclusive=exclusive, priority=priority)
+        return Consumer(self._broker, self.name, **consume_options(prefetch, no_ack, exclusive, priority))
 
     def info(self) -> QueueInfo:
         """What the queue's process knows of itself (see QueueInfo)."""
@@ -100,3 +102,22 @@ class Queue:
 
     def __repr__(self) -> str:
         return f"<Queue {self.name!r}>"
+
+
+class ConsumeOptions(TypedDict):
+    """What a consumer is made with."""
+
+    prefetch: int
+    no_ack: bool
+    exclusive: bool
+    priority: int
+
+
+def consume_options(prefetch: object, no_ack: object, exclusive: object, priority: object) -> ConsumeOptions:
+    """The options of a consumer, checked."""
+    return {
+        "prefetch": whole("prefetch", prefetch, 0, MOST_PREFETCH),
+        "no_ack": flag("no_ack", no_ack),
+        "exclusive": flag("exclusive", exclusive),
+        "priority": whole("priority", priority, *PRIORITIES),
+    }

@@ -212,9 +212,12 @@ class Publishing(MessageSender[WaitingFlow]):
         """Send a message in this thread's name."""
         self.runtime.cast(ref, message, self.trace)
 
-    def check_exchange(self, exchange: str) -> None:
-        """NotFound when there is no such exchange, AccessRefused when it is internal."""
+    def check(self, exchange: str, properties: Properties | None) -> None:
+        """Raise what `publish` would: NotFound, AccessRefused, PreconditionFailed."""
         self._router.check_publish(exchange)
+        if properties is not None:
+            parse_expiration(properties.expiration)
+            header_routes(properties.headers)
 
     def would_block(self, exchange: str, routing_key: str, properties: Properties | None) -> bool:
         """Whether `publish` would wait: for credit, or because a queue's process is not there."""

@@ -20,11 +20,14 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Protocol
 
+from warrenmq.checks import exact, mapping, path_of, shown
 from warrenmq.errors import SettingsError
 
 ENVIRONMENT_PREFIX = "WARRENMQ_"
 MAX_SEGMENT_ENTRIES = 1 << 14
 """A position within a segment has 14 bits on disk."""
+_LARGEST = (1 << 31) - 1
+_MOST_BYTES = 1 << 62
 
 _UNITS = {"": 1, "k": 1 << 10, "kib": 1 << 10, "kb": 10**3, "m": 1 << 20, "mib": 1 << 20, "mb": 10**6,
           "g": 1 << 30, "gib": 1 << 30, "gb": 10**9}  # fmt: skip
@@ -48,7 +51,7 @@ class Integer:
     high: int
 
     def parse(self, text: str) -> int | str:
-        return int(text) if re.fullmatch(r"[+-]?\d+", text) else text
+        return int(text) if re.fullmatch(r"[+-]?\d{1,30}", text) else text
 
     def problem(self, value: object) -> str | None:
         if isinstance(value, int) and not isinstance(value, bool) and self.low <= value <= self.high:
@@ -61,10 +64,14 @@ class Size(Integer):
     """A number of bytes, in text with or without RabbitMQ's units (k and kiB are 1024, kB is 1000)."""
 
     def parse(self, text: str) -> int | str:
-        match = re.fullmatch(r"(\d+)\s*([a-zA-Z]*)", text)
+        match = re.fullmatch(r"(\d{1,30})\s*([a-zA-Z]*)", text)
         if match is None or match[2].lower() not in _UNITS:
             return text
         return int(match[1]) * _UNITS[match[2].lower()]
+
+    def read(self, value: Any) -> Any:
+        """The number of bytes that a text means, in Python as in a file; the value itself when it means none."""
+        return self.parse(value) if isinstance(value, str) else value
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,13 +82,13 @@ class Pair:
     """The second must not be larger than the first."""
 
     def parse(self, text: str) -> tuple[int, ...] | str:
-        match = re.fullmatch(r"\{?\s*(\d+)\s*,\s*(\d+)\s*\}?", text)
+        match = re.fullmatch(r"\{?\s*(\d{1,30})\s*,\s*(\d{1,30})\s*\}?", text)
         return (int(match[1]), int(match[2])) if match else text
 
     def problem(self, value: object) -> str | None:
         if isinstance(value, tuple) and [type(part) for part in value] == [int, int]:
             first, second = value
-            if first > 0 < second and (first >= second or not self.falling):
+            if 0 < first <= _LARGEST and 0 < second <= _LARGEST and (first >= second or not self.falling):
                 return None
         order = ", the second not larger than the first" if self.falling else ""
         return f"must be two positive whole numbers{order}"
@@ -114,7 +121,7 @@ class Ratio:
         return float(text) if re.fullmatch(r"\d+(\.\d+)?", text) else text
 
     def problem(self, value: object) -> str | None:
-        if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < float("inf"):
+        if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= _LARGEST:
             return None
         return "must be a number that is not negative"
 
@@ -148,7 +155,7 @@ class Share:
             form, amount = value
         if isinstance(amount, str):
             decimal = re.fullmatch(r"\d+\.\d+", amount)
-            amount = float(amount) if decimal else Size(0, 1 << 60).parse(amount)
+            amount = float(amount) if decimal else Size(0, _MOST_BYTES).parse(amount)
         if not isinstance(amount, (int, float)) or isinstance(amount, bool):
             return value
         match form:
@@ -163,7 +170,7 @@ class Share:
     def problem(self, value: object) -> str | None:
         if isinstance(value, float) and 0 <= value <= self.largest:
             return None
-        if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+        if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MOST_BYTES:
             return None
         return f"must be a share of the memory from 0.0 to {self.largest}, or bytes as 2GB or {{absolute, 2GB}}"
 
@@ -280,26 +287,31 @@ class Settings:
     """The product that AMQP clients are told in connection.start (docs/serving.md)."""
 
     def __post_init__(self) -> None:
-        for name, value in PROFILES.get(self.profile, {}).items():
+        for each in fields(self):
+            object.__setattr__(self, each.name, exact(getattr(self, each.name)))
+        for name, value in PROFILES.get(str(self.profile), {}).items():
             if getattr(self, name) is None:
                 object.__setattr__(self, name, value)
         for each in fields(self):
             value = getattr(self, each.name)
-            if isinstance(kind := each.metadata["kind"], Share):
+            if isinstance(kind := each.metadata["kind"], (Share, Size)):
                 value = kind.read(value)
                 object.__setattr__(self, each.name, value)
             if problem := each.metadata["kind"].problem(value):
-                msg = f"{each.name} = {value!r} {problem}."
+                msg = f"{each.name} = {shown(value)} {problem}."
                 raise SettingsError(msg)
 
     @classmethod
     def load(cls, *, file: str | os.PathLike[str] | None = None,
              environ: Mapping[str, str] | None = None, **keywords: Any) -> Settings:  # fmt: skip
-        """Settings of all three sources; `environ` is the process's own unless it is given."""
+        """Settings of all three sources; `environ` is the process's own unless it is given.
+
+        Raises SettingsError for what is unknown or wrong, OSError when the file cannot be read.
+        """
         texts: dict[str, str] = {}
         if file is not None:
-            texts.update(_lines(Path(file)))
-        texts.update(_variables(os.environ if environ is None else environ))
+            texts.update(_lines(Path(path_of("file", file))))
+        texts.update(_variables(os.environ if environ is None else dict(mapping("environ", environ))))
         for key in keywords:
             _kind(key, key)
         return cls(**{key: _kind(key, key).parse(text) for key, text in texts.items()} | keywords)
@@ -318,6 +330,8 @@ def _kind(key: str, shown: str, spell: Callable[[str], str] = str) -> Kind:
 
 def _variables(environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     for name, text in environ.items():
+        if not isinstance(name, str) or not isinstance(text, str):
+            raise SettingsError("environ holds something that is not text; give a dict of str to str.")
         if name.startswith(ENVIRONMENT_PREFIX):
             key = name.removeprefix(ENVIRONMENT_PREFIX).lower()
             _kind(key, name, lambda known: ENVIRONMENT_PREFIX + known.upper())

@@ -19,9 +19,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgpack  # type: ignore[import-untyped]
 
+from warrenmq.arguments import check_bodies
 from warrenmq.broker import Broker, open  # noqa: A004
+from warrenmq.checks import flag, is_a, number_of_seconds, seconds, shown, text, wrong_value
 from warrenmq.consumer import Consumer
-from warrenmq.errors import Blocked, PreconditionFailed
+from warrenmq.errors import ArgumentTypeError, ArgumentValueError, Blocked
 from warrenmq.storage.paging import MOST_AHEAD
 
 if TYPE_CHECKING:
@@ -37,22 +39,31 @@ ON_ITS_WAY = 1.0
 """Seconds that a get without blocking waits for an item that is known to be there."""
 
 
-def _bytes(item: object) -> bytes:
-    if not isinstance(item, (bytes, bytearray, memoryview)):
+def _bytes(item: object) -> object:
+    """The item itself, whose bytes are checked and copied where it is published."""
+    if not is_a(item, (bytes, bytearray, memoryview)):
         msg = f'this queue holds bytes, not {type(item).__name__}; open it with codec="json" or codec="msgpack"'
-        raise TypeError(msg)
-    return bytes(item)
+        raise ArgumentTypeError(msg)
+    return item
 
 
 def _json(item: object) -> bytes:
     return json.dumps(item, separators=(",", ":")).encode()
 
 
-CODECS: dict[str, tuple[Callable[[Any], bytes], Callable[[bytes], Any]]] = {
+CODECS: dict[str, tuple[Callable[[Any], Any], Callable[[bytes], Any]]] = {
     "bytes": (_bytes, lambda body: body),
     "json": (_json, json.loads),
     "msgpack": (msgpack.packb, msgpack.unpackb),
 }
+
+
+def _patience(block: object, timeout: object) -> float | None:
+    """Seconds that a put or get may wait, None = any; as in the standard library a timeout below 0 is an error."""
+    number = number_of_seconds("timeout", timeout)
+    if number is not None and number < 0:
+        raise wrong_value("timeout", number, "seconds from 0, or None")
+    return seconds("timeout", number) if flag("block", block) else 0.0
 
 
 class Queue:
@@ -64,10 +75,10 @@ class Queue:
 
     def __init__(self, path: str | PathLike[str], *, codec: Literal["bytes", "json", "msgpack"] = "bytes",
                  settings: Settings | Mapping[str, Any] | None = None) -> None:  # fmt: skip
-        if codec not in CODECS:
-            msg = f"there is no codec {codec!r}; use {', '.join(CODECS)}"
-            raise PreconditionFailed(msg)
-        self._encode, self._decode = CODECS[codec]
+        if (known := CODECS.get(text("codec", codec))) is None:
+            msg = f"there is no codec {shown(codec)}; use {', '.join(CODECS)}"
+            raise ArgumentValueError(msg)
+        self._encoder, self._decode = known
         self._broker: Broker = open(path, settings=settings)
         self._queue = self._broker.declare_queue(NAME)
         self._consumer = Consumer(self._broker, NAME, MOST_AHEAD, no_ack=False, exclusive=False, priority=0,
@@ -90,10 +101,11 @@ class Queue:
         """
         self._broker.runtime.check_process()
         body = self._encode(item)
+        patience = _patience(block, timeout)
         with self._all_done:
             self._unfinished += 1
         try:
-            self._publish([body], timeout if block else 0.0)
+            self._publish([body], patience)
         except BaseException:
             self._finished(1)
             raise
@@ -105,6 +117,7 @@ class Queue:
     def put_many(self, items: Iterable[Any]) -> None:
         """Add many items with one sync; all are on disk when this returns."""
         self._broker.runtime.check_process()
+        check_bodies(items)
         bodies = [self._encode(item) for item in items]
         with self._all_done:
             self._unfinished += len(bodies)
@@ -117,6 +130,7 @@ class Queue:
     def get(self, block: bool = True, timeout: float | None = None) -> Any:
         """The oldest item; waits for one, or raises queue.Empty: at once without `block`, else after `timeout` s."""
         self._broker.check_open()
+        timeout = _patience(block, timeout)
         if not self._taking.acquire(block, -1 if timeout is None or not block else timeout):
             raise queue.Empty
         try:
@@ -180,6 +194,15 @@ class Queue:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
                  traceback: TracebackType | None) -> None:  # fmt: skip
         self.close()
+
+    def _encode(self, item: object) -> Any:
+        try:
+            return self._encoder(item)
+        except ArgumentTypeError:
+            raise
+        except Exception as why:  # of the encoder, or of the item's own methods
+            msg = f"the item of type {type(item).__name__} cannot be encoded: {why}"
+            raise (ArgumentTypeError(msg) if isinstance(why, TypeError) else ArgumentValueError(msg)) from why
 
     def _publish(self, bodies: list[bytes], timeout: float | None) -> None:
         try:

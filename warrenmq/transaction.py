@@ -17,28 +17,42 @@ if TYPE_CHECKING:
 
     from pykka import ActorRef
 
-    from warrenmq.publisher import Publishing
+    from warrenmq.broker import Broker
+    from warrenmq.handles import Exchange
+    from warrenmq.storage.properties import Properties
 
 
 class Transaction:
     """What `Broker.tx` returns: a context manager that keeps its thread's publishes and acks until its end."""
 
-    def __init__(self, publishing: Publishing) -> None:
-        self._publishing = publishing
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._publishing = broker.publishing()
         self._steps: list[Callable[[], Confirm | None]] = []
         self._promises: list[Confirm] = []
         """What publishers hold; each is settled as its publish is, after the commit."""
 
-    def publish(self, *message: Any) -> Confirm:
-        """As Publishing.publish, at the commit; an exchange that is not there is refused now."""
-        exchange, *_ = message
-        self._publishing.check_exchange(exchange)
+    def publish(self, exchange: str | Exchange, routing_key: str, body: bytes, *, properties: Properties | None = None,
+                persistent: bool = True, mandatory: bool = False, timeout: float | None = None) -> Confirm:  # fmt: skip
+        """As Broker.publish inside the transaction; PreconditionFailed when this thread is not in it."""
+        if self._broker.publishing().transaction is not self:
+            msg = "this thread is not in the transaction; publish inside its `with`, in the thread that entered it"
+            raise PreconditionFailed(msg)
+        return self._broker.publish(exchange, routing_key, body, properties=properties, persistent=persistent,
+                                    mandatory=mandatory, timeout=timeout)  # fmt: skip
+
+    # -- for the broker
+
+    def add_publish(self, *message: Any) -> Confirm:
+        """As Publishing.publish, at the commit; what is wrong with the message is refused now."""
+        exchange, _, _, properties, *_ = message
+        self._publishing.check(exchange, properties)
         promise = Confirm(self._publishing.runtime)
         self._promises.append(promise)
         self._steps.append(lambda: _follow(self._publishing.publish(*message), promise))
         return promise
 
-    def settle(self, ref: ActorRef[Any], message: Any) -> None:
+    def add_settle(self, ref: ActorRef[Any], message: Any) -> None:
         """Cast an ack or reject, at the commit."""
         self._steps.append(lambda: self._publishing.cast(ref, message))
 

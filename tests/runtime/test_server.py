@@ -7,6 +7,7 @@ import pykka
 import pytest
 
 from tests.support.schedulers import LIMIT, Worker, busy, crash, do, drained, end_of, take, until
+from warrenmq.errors import NotFound
 from warrenmq.runtime import NO_REPLY, CallFailed, Server, Stop, Threads
 
 
@@ -102,6 +103,74 @@ def test_a_call_of_a_server_that_crashes_fails_at_once_with_the_cause(runtime):
     assert isinstance(failure.value.__cause__, RuntimeError)
     with pytest.raises(CallFailed):
         runtime.call(worker, "again", timeout=None)
+
+
+class Careful(Worker):
+    """Checks its requests before it handles them: functions are called with the server in either phase."""
+
+    def check_call(self, request):
+        check, handle = request
+        check(self)
+        return handle
+
+
+def nothing(_server):
+    pass
+
+
+def refuse(_server):
+    raise NotFound("it is not there")
+
+
+@pytest.mark.parametrize(
+    ("request_", "error", "lives"),
+    [
+        ((crash, nothing), RuntimeError, True),
+        ((refuse, nothing), NotFound, True),
+        ((lambda _server: {}["x"], nothing), KeyError, True),
+        ((nothing, do(refuse)), NotFound, True),
+        ((nothing, do(crash)), CallFailed, False),
+        ((nothing, lambda _server, _sender: {}["x"]), CallFailed, False),
+    ],
+)
+def test_what_a_check_raises_and_what_a_handler_refuses_is_the_callers(runtime, request_, error, lives):
+    worker = runtime.start(Careful)
+    with pytest.raises(error) as raised:
+        runtime.call(worker, request_, timeout=LIMIT)
+    assert raised.type is error
+    if lives:
+        assert runtime.call(worker, (nothing, "alive"), timeout=LIMIT) == []
+    else:
+        assert raised.value.handling
+        assert not worker.is_alive()
+
+
+def test_a_call_knows_whether_the_server_died_while_it_handled_it(runtime):
+    worker, callers = runtime.start(Worker), [runtime.start(Worker) for _ in range(3)]
+    notes = runtime.channel()
+
+    def asking(what, request):
+        def ask(server):
+            notes.put(("asks", what))
+            try:
+                server.call(worker, request, timeout=None)
+            except CallFailed as failure:
+                notes.put(("failed", what, failure.handling))
+
+        return ask
+
+    runtime.cast(callers[0], asking("parked", lambda _server, _sender: NO_REPLY))
+    take(notes, "asks")
+    until(runtime, lambda: worker.actor_inbox.length() == 0)
+    gate = busy(runtime, worker)
+    runtime.cast(callers[1], asking("handled", do(crash)))
+    take(notes, "asks")
+    until(runtime, lambda: worker.actor_inbox.length() == 1)
+    runtime.cast(callers[2], asking("in line", "too late"))
+    take(notes, "asks")
+    until(runtime, lambda: worker.actor_inbox.length() == 2)
+    gate.set()
+    assert {take(notes, "failed") for _ in callers} == {("parked", False), ("handled", True), ("in line", False)}
 
 
 def test_a_call_that_waits_in_line_fails_with_the_server(runtime):

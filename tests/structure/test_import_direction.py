@@ -4,7 +4,7 @@ import pytest
 
 from tests.support.source_tree import imports, modules
 
-BASE = {"errors", "log", "settings", "forks"}
+BASE = {"checks", "errors", "log", "settings", "forks"}
 STORAGE = BASE | {"seams", "trace", "erlang", "storage"}  # AMQP's tables are read where RabbitMQ's terms are
 ACTORS = STORAGE | {"runtime", "routing", "supervision", "actors"}
 TREE = ACTORS | {"tree"}
@@ -14,7 +14,8 @@ MAY_IMPORT = {
     "errors": set(),
     "forks": set(),  # whatever has a thread, a lock or a descriptor tells it
     "log": set(),
-    "settings": {"errors"},
+    "checks": {"errors"},  # of what callers pass
+    "settings": {"checks", "errors"},
     "seams": set(),  # what the seams look like, for those who are handed one
     "trace": {"errors", "forks", "seams", "trace"},
     "erlang": {"errors", "erlang"},  # what RabbitMQ wrote, as bytes and plain values
@@ -22,7 +23,7 @@ MAY_IMPORT = {
     "inspect": BASE | {"seams", "trace", "storage", "erlang", "inspect"},  # reads directories, knows no actor
     "routing": BASE | {"routing"},
     "runtime": {"errors", "forks", "log", "seams", "trace", "runtime"},  # knows no RabbitMQ
-    "supervision": {"errors", "log", "seams", "trace", "runtime", "supervision"},  # nor does this
+    "supervision": {"checks", "errors", "log", "seams", "trace", "runtime", "supervision"},  # nor does this
     "actors": ACTORS,
     "tree": TREE,
     "face": FACE,

@@ -20,7 +20,7 @@ from warrenmq.amqp.channel_consumers import ChannelConsumer, ConsumeParameters, 
 from warrenmq.amqp.channel_message import REPLY_TO, opened
 from warrenmq.amqp.channel_messages import Cancelled
 from warrenmq.amqp.errors import NOT_ALLOWED, NOT_IMPLEMENTED, PRECONDITION_FAILED, AmqpError
-from warrenmq.errors import Error
+from warrenmq.errors import Error, ProcessDied
 from warrenmq.storage.queue_arguments import check_boolean, check_integer
 from warrenmq.supervisors.broker_sup import VHOST_PROCESS
 
@@ -107,7 +107,7 @@ class ChannelConsuming:
             self._reply_to.cancel()
         elif (consumer := self._consumers.pop(tag, None)) is not None:
             self._forget(consumer)
-            with suppress(ActorDeadError):
+            with suppress(ActorDeadError, ProcessDied):  # a dead process has no consumers
                 self._calls.call_actor(consumer.ref, Cancel(consumer.id))
             if (record := self._broker.vhost.queue(consumer.queue)) is not None and record.auto_delete:
                 self._calls.call_named(VHOST_PROCESS, Sync())  # the client may count on it that the queue is gone

@@ -14,13 +14,14 @@ from warrenmq.amqp.errors import (
     CHANNEL_ERROR,
     COMMAND_INVALID,
     CONNECTION_FORCED,
+    INTERNAL_ERROR,
     NOT_IMPLEMENTED,
     PRECONDITION_FAILED,
     RESOURCE_ERROR,
     AmqpError,
     of_caller_error,
 )
-from warrenmq.errors import BrokerClosed, CallerError, Error, ResourceError
+from warrenmq.errors import BrokerClosed, CallerError, Error, ProcessDied, ResourceError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -161,6 +162,7 @@ def error_of(error: Error, method: tuple[int, int]) -> AmqpError:
     | ------------------------- | ---- | -------------- | ------------------------------------------ |
     | a CallerError             | its  | the channel    |                                            |
     | ResourceError             | 406  | the channel    | as for a vhost's limit of queues           |
+    | ProcessDied               | 541  | the channel    | as for a channel that crashed              |
     | Blocked: the disk is full | 506  | the connection |                                            |
     | BrokerClosed              | 320  | the connection |                                            |
     """
@@ -168,4 +170,6 @@ def error_of(error: Error, method: tuple[int, int]) -> AmqpError:
         return of_caller_error(error, method)
     if isinstance(error, ResourceError):
         return AmqpError(PRECONDITION_FAILED, str(error), *method)
+    if isinstance(error, ProcessDied):
+        return AmqpError(INTERNAL_ERROR, str(error), *method)
     return AmqpError(CONNECTION_FORCED if isinstance(error, BrokerClosed) else RESOURCE_ERROR, str(error), *method)

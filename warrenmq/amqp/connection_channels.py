@@ -20,7 +20,7 @@ from warrenmq.amqp.codec import decode_method, encode_method, ids, make, start_o
 from warrenmq.amqp.context import ConnectionClosing, ConnectionContext, Intake, StopConsuming, Writable
 from warrenmq.amqp.errors import CHANNEL_ERROR, NOT_ALLOWED, RESOURCE_ERROR, UNEXPECTED_FRAME, AmqpError
 from warrenmq.amqp.frames import METHOD, OVERHEAD
-from warrenmq.errors import ResourceError
+from warrenmq.errors import Error, ResourceError
 from warrenmq.log import Log
 from warrenmq.supervisors import start_child
 from warrenmq.supervisors.broker_sup import VHOST_PROCESS
@@ -173,3 +173,5 @@ class Channels:
                 self._owner.call(vhost_process, DeleteQueue(name, if_unused=False, if_empty=False, owner=me), PATIENCE)
             except (ActorDeadError, Timeout):
                 return  # it is being restarted, and will find the owner dead
+            except Error as error:
+                log.warning("an exclusive queue was not deleted", queue=name, error=str(error))

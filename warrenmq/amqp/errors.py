@@ -39,8 +39,10 @@ NOT_IMPLEMENTED = 540
 INTERNAL_ERROR = 541
 
 NAMES = {code: name for name, code in sorted(globals().items()) if isinstance(code, int)}
-SOFT = frozenset({CONTENT_TOO_LARGE, NO_ROUTE, NO_CONSUMERS, ACCESS_REFUSED, NOT_FOUND, RESOURCE_LOCKED, PRECONDITION_FAILED})
-"""Codes that close the channel; the others close the connection."""
+SOFT = frozenset({CONTENT_TOO_LARGE, NO_ROUTE, NO_CONSUMERS, ACCESS_REFUSED, NOT_FOUND, RESOURCE_LOCKED, PRECONDITION_FAILED,
+                  INTERNAL_ERROR})  # fmt: skip
+"""Codes that close the channel; the others close the connection.  541 closes the connection in RabbitMQ; here it is a failure
+behind one channel, and closes that (docs/architecture.md, departure 18)."""
 
 _CODES: tuple[tuple[type[CallerError], int], ...] = (
     (NotFound, NOT_FOUND),

@@ -1,6 +1,8 @@
 """From: the address that a call is answered at (gen_server's `From`).
 
-A reply may come at once, later, or from another actor; the first one counts.
+A reply may come at once, later, or from another actor; the first one counts.  It is a value (`reply`), an error to be
+raised at the caller (`refuse`), or the end of the server before it answered (`fail`), which also says whether the server
+was handling the request then: the server marks it with `begin`, and with `park` when it will answer later.
 """
 
 from __future__ import annotations
@@ -25,31 +27,44 @@ NO_REPLY = object()
 class From:
     """Where one call waits for its answer."""
 
-    __slots__ = ("_box", "t")
+    __slots__ = ("_box", "_handling", "t")
 
     def __init__(self, box: Channel) -> None:
         self._box = box
+        self._handling = False
         self.t = 0
         """The answering actor's clock at its reply; 0 when untraced."""
+
+    def begin(self) -> None:
+        """For the server: from here on the request may have an effect; it may be what the server dies of."""
+        self._handling = True
+
+    def park(self) -> None:
+        """For the server: the request waits, and has had no effect but that."""
+        self._handling = False
 
     def reply(self, value: Any) -> None:
         """Answer; from any thread."""
         self._box.put((value, None))
 
+    def refuse(self, error: Exception) -> None:
+        """Have the call raise `error`; the server lives on."""
+        self._box.put((None, error))
+
     def fail(self, reason: Any) -> None:
         """Have the call raise CallFailed(reason)."""
-        self._box.put((None, reason))
+        self._box.put((None, CallFailed(reason, handling=self._handling)))
 
     def wait(self, timeout: float | None) -> Any:
-        """For the caller: the answer, CallFailed, or pykka.Timeout after `timeout` seconds."""
+        """For the caller: the answer, what the server refused with, CallFailed, or pykka.Timeout after `timeout` seconds."""
         try:
-            value, reason = self._box.get(timeout=timeout)
+            value, error = self._box.get(timeout=timeout)
         except Empty:
             msg = f"no reply in {timeout} s"
             raise Timeout(msg) from None
-        if reason is None:
-            return value
-        raise CallFailed(reason) from (reason if isinstance(reason, BaseException) else None)
+        if error is not None:
+            raise error
+        return value
 
 
 class FutureFrom(From):
@@ -59,6 +74,7 @@ class FutureFrom(From):
 
     def __init__(self, future: Future[Any], callee: Mortal) -> None:
         self.t = 0
+        self._handling = False
         self._unanswered = [future]
         self._callee = callee
         self._key = 0
@@ -68,11 +84,12 @@ class FutureFrom(From):
         if (future := self._take()) is not None:
             future.set(value)
 
-    def fail(self, reason: Any) -> None:
+    def refuse(self, error: Exception) -> None:
         if (future := self._take()) is not None:
-            error = CallFailed(reason)
-            error.__cause__ = reason if isinstance(reason, BaseException) else None
-            future.set_exception((CallFailed, error, None))
+            future.set_exception((type(error), error, None))
+
+    def fail(self, reason: Any) -> None:
+        self.refuse(CallFailed(reason, handling=self._handling))
 
     def _take(self) -> Future[Any] | None:
         try:

@@ -31,11 +31,18 @@ class Stop(Exception):
 
 
 class CallFailed(ActorDeadError):
-    """The server died, or was dead, before it answered; `reason` is what it died of (also the cause)."""
+    """The server died, or was dead, before it answered; `reason` is what it died of (also the cause).
 
-    def __init__(self, reason: Any) -> None:
+    `handling`: it died while it handled this very request, which may have taken effect, and may be what it died of: the
+    request must not be sent again.  Any other has not been begun and may be sent to a successor.
+    """
+
+    def __init__(self, reason: Any, *, handling: bool = False) -> None:
         super().__init__(reason)
         self.reason = reason
+        self.handling = handling
+        if isinstance(reason, BaseException):
+            self.__cause__ = reason
 
 
 class Killed(BaseException):

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from pykka import ActorDeadError, ThreadingActor
 from pykka.messages import ProxyCall, ProxySetAttr
 
+from warrenmq.errors import CallerError, Refusal
 from warrenmq.runtime.calls import NO_REPLY
 from warrenmq.runtime.fence import Fence
 from warrenmq.runtime.inbox import CLOSED, Inbox, Letter, Wake
@@ -58,6 +59,8 @@ class Server(ThreadingActor):
     receives: ClassVar[frozenset[type]] = frozenset()
     """Message classes whose handlers write their own receive row, so that no RECV row is written."""
 
+    requests: ClassVar[frozenset[type] | None] = None
+    """Classes of the requests that it answers, others are refused with TypeError; None: any."""
     background: ClassVar[bool] = False
     """It only looks at things from time to time: a simulation in which nothing else goes on is at its end."""
 
@@ -89,7 +92,8 @@ class Server(ThreadingActor):
             Wake: lambda _wake: None,
         }
 
-    # -- callbacks: all run in the actor; what they raise ends it, Stop(reason) in good order
+    # -- callbacks: all run in the actor; what they raise ends it, Stop(reason) in good order, but for what `check_call`
+    # raises and a CallerError or Refusal of `handle_call`: these are the caller's (docs/runtime.md, "Whose error it is")
 
     def init(self, *args: Any, **kwargs: Any) -> None:
         """Set up the state.  What this raises is raised by `Runtime.start`, and `terminate` is not called."""
@@ -98,8 +102,23 @@ class Server(ThreadingActor):
         """Handle a message; nobody waits."""
         raise NotImplementedError(message)
 
+    def check_call(self, request: Any) -> Any:
+        """Look at a request before it is handled; returns what `handle_call` gets in its place.
+
+        It may look at the state and must not change it: whatever this raises is raised at the caller, and the actor
+        lives on.
+        """
+        if self.requests is not None and type(request) not in self.requests:
+            msg = f"{type(self).__name__} cannot be asked {type(request).__name__}; ask one of its requests"
+            raise TypeError(msg)
+        return request
+
     def handle_call(self, request: Any, sender: From) -> Any:
-        """Return the answer, or NO_REPLY and see to a later `sender.reply`."""
+        """Return the answer, or NO_REPLY and see to a later `sender.reply`.
+
+        A CallerError or a Refusal says that nothing has changed: it is raised at the caller.  Any other exception leaves
+        a state that nobody can trust, and ends the actor.
+        """
         raise NotImplementedError(request)
 
     def handle_info(self, message: Any) -> None:
@@ -232,10 +251,28 @@ class Server(ThreadingActor):
     # -- messages of the runtime
 
     def _answer(self, call: Call) -> None:
-        if (value := self.handle_call(call.request, call.sender)) is not NO_REPLY:
-            if self.trace is not None:
-                call.sender.t = self.trace.last_t
-            call.sender.reply(value)
+        sender = call.sender
+        sender.begin()
+        # Marked first, looked for second; whoever kills this actor shuts its mailbox first and looks for the mark second:
+        # a request that the caller takes for one that was not begun is not begun here.
+        if self.actor_inbox.reason is not ALIVE:
+            return
+        answer: Callable[[Any], None] = sender.reply
+        try:
+            request = self.check_call(call.request)
+        except Exception as error:  # noqa: BLE001 - the request's fault: nothing has been touched
+            value, answer = error, sender.refuse
+        else:
+            try:
+                value = self.handle_call(request, sender)
+            except (CallerError, Refusal) as error:
+                value, answer = error, sender.refuse
+        if value is NO_REPLY:
+            sender.park()
+            return
+        if self.trace is not None:
+            sender.t = self.trace.last_t
+        answer(value)
 
     def _unwrap(self, traced: Traced) -> None:
         message, trace = traced.message, self.trace

@@ -1,0 +1,155 @@
+"""A request whose receiver died while it handled it is sent once, and its caller hears so; one that was checked harms nobody."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pika
+import pika.exceptions
+import pytest
+
+import warrenmq
+from warrenmq.actors import queue_declarations
+from warrenmq.actors.queue_messages import Consume, Delete, Drain, Get, Info, ListConsumers, Purge, Stat
+from warrenmq.actors.queue_process import QueueProcess
+from warrenmq.actors.vhost import queue_name
+from warrenmq.actors.vhost_messages import (
+    Bind,
+    DeclareExchange,
+    DeclareQueue,
+    DeleteExchange,
+    DeleteQueue,
+    Sync,
+    Unbind,
+)
+from warrenmq.actors.vhost_process import VhostProcess
+from warrenmq.amqp import serve
+from warrenmq.supervisors.broker_sup import VHOST_PROCESS
+
+SETTINGS = {"durability": "os", "vhost_restart_intensity": (1000, 1)}
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[warrenmq.Broker]:
+    with warrenmq.open(tmp_path / "data", settings=SETTINGS) as made:
+        made.declare_queue("q").publish_many([b"kept"] * 3).result(10)
+        made.declare_queue("other").publish_many([b"kept"] * 3).result(10)
+        made.declare_exchange("x")
+        made.bind("q", "x", "key")
+        yield made
+
+
+@pytest.fixture
+def handled(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Counter[type], set[type]]]:
+    """How often each request was handled, and of which requests a process dies; queue "other" is left alone."""
+    counts: Counter[type] = Counter()
+    deadly: set[type] = set()
+
+    def dying(kind: type, handle: Callable[..., Any]) -> Callable[..., Any]:
+        def handle_call(self: Any, request: Any, sender: Any) -> Any:
+            if self.name != queue_name("other"):
+                counts[type(request)] += 1
+                if type(request) in deadly:
+                    msg = f"{kind.__name__} dies of {type(request).__name__}"
+                    raise RuntimeError(msg)
+            return handle(self, request, sender)
+
+        return handle_call
+
+    for kind in (QueueProcess, VhostProcess):
+        monkeypatch.setattr(kind, "handle_call", dying(kind, kind.handle_call))
+    yield counts, deadly
+    deadly.clear()
+
+
+OF_QUEUES: dict[type, Callable[[warrenmq.Broker], object]] = {
+    Get: lambda b: b.queue("q").get(timeout=5), Consume: lambda b: b.queue("q").consume(), Purge: lambda b: b.purge("q"),
+    Info: lambda b: b.queue("q").info(), Stat: lambda b: b.call_queue("q", Stat()),
+    ListConsumers: lambda b: b.call_queue("q", ListConsumers()), Drain: lambda b: b.call_queue("q", Drain()),
+}  # fmt: skip
+OF_THE_VHOST: dict[type, Callable[[warrenmq.Broker], object]] = {
+    DeclareQueue: lambda b: b.declare_queue("new"), DeleteQueue: lambda b: b.delete_queue("q"), Bind: lambda b: b.bind("q", "x", "new"),
+    Unbind: lambda b: b.unbind("q", "x", "key"), DeclareExchange: lambda b: b.declare_exchange("new"),
+    DeleteExchange: lambda b: b.delete_exchange("x"), Sync: lambda b: b.call_named(VHOST_PROCESS, Sync()),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("request_", "ask"), (OF_QUEUES | OF_THE_VHOST).items(), ids=lambda each: getattr(each, "__name__", ""))
+def test_it_is_sent_once_and_everything_goes_on(broker: warrenmq.Broker, handled: tuple[Counter[type], set[type]], request_: type,
+                                                ask: Callable[[warrenmq.Broker], object]) -> None:  # fmt: skip
+    counts, deadly = handled
+    deadly.add(request_)
+    counts.clear()
+    with pytest.raises(warrenmq.ProcessDied, match=rf"^the process that was handling {request_.__name__} died \(RuntimeError\), so it may"):
+        ask(broker)
+    assert counts[request_] == 1
+    deadly.clear()
+    ask(broker)
+    assert broker.is_open
+    assert len([broker.queue("other").get() for _ in range(3)]) == 3
+
+
+def test_what_a_check_raises_is_the_callers_and_no_restart_is_counted(broker: warrenmq.Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_args: object) -> None:
+        msg = "a mistake of ours"
+        raise RuntimeError(msg)
+
+    for _ in range(20):
+        with pytest.raises(TypeError, match="cannot be asked object"):
+            broker.call_named(VHOST_PROCESS, object())
+        with pytest.raises(TypeError, match="cannot be asked object"):
+            broker.call_queue("q", object())
+        with monkeypatch.context() as patched, pytest.raises(RuntimeError, match="a mistake of ours"):
+            patched.setattr(queue_declarations, "check_storable", fails)
+            broker.declare_queue("new")
+    assert not [actor for actor in broker.stats().actors if actor.restarts]
+    assert broker.declare_queue("new").info().ready == 0
+
+
+def test_a_get_that_waits_is_no_reason_for_a_death_and_goes_to_the_successor(broker: warrenmq.Broker) -> None:
+    queue = broker.declare_queue("empty")
+    got: list[Any] = []
+    waiting = broker.runtime.channel()
+
+    def look() -> None:
+        waiting.put(None)
+        got.append(queue.get(timeout=20))
+        waiting.put(None)
+
+    threading.Thread(target=look, daemon=True).start()
+    waiting.get(timeout=10)
+    for _ in range(3):
+        broker.runtime.kill(broker.address("empty"))
+    queue.publish(b"for the one who waits").result(10)
+    waiting.get(timeout=20)
+    assert got[0].body == b"for the one who waits"
+
+
+@pytest.mark.parametrize(("request_", "method"), [(Purge, "queue_purge"), (Get, "basic_get"), (Consume, "basic_consume"), (Delete, "queue_delete"), (Stat, "queue_declare")])  # fmt: skip
+def test_over_amqp_the_channel_is_closed_and_the_others_go_on(broker: warrenmq.Broker, handled: tuple[Counter[type], set[type]],
+                                                              request_: type, method: str) -> None:  # fmt: skip
+    counts, deadly = handled
+    if request_ is Delete:  # a call of the vhost process, which takes a dead queue for one that can be deleted
+        request_ = DeleteQueue
+    with serve(broker, port=0) as server:
+        parameters = pika.ConnectionParameters("127.0.0.1", server.port)
+        with pika.BlockingConnection(parameters) as connection:
+            channel, neighbour = connection.channel(), connection.channel()
+            deadly.add(request_)
+            counts.clear()
+            with pytest.raises(pika.exceptions.ChannelClosedByBroker) as closed:
+                if method == "basic_consume":
+                    channel.basic_consume("q", lambda *_: None)
+                elif method == "queue_declare":
+                    channel.queue_declare("q", durable=True)
+                else:
+                    getattr(channel, method)("q")
+            deadly.clear()
+            assert closed.value.reply_code == 541
+            assert "may or may not have taken effect" in closed.value.reply_text
+            assert counts[request_] == 1
+            assert neighbour.basic_get("other")[2] == b"kept"
