@@ -35,6 +35,7 @@ from warrenmq.settings import Settings
 from warrenmq.simple_queue import Queue
 from warrenmq.stats import Stats
 from warrenmq.storage.properties import Properties
+from warrenmq.version import version
 
 __all__ = [
     "AccessRefused",
@@ -64,5 +65,8 @@ __all__ = [
     "Settings",
     "SettingsError",
     "Stats",
+    "__version__",
     "open",
 ]
+
+__version__ = version()

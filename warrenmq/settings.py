@@ -303,18 +303,21 @@ class Settings:
 
     @classmethod
     def load(cls, *, file: str | os.PathLike[str] | None = None,
-             environ: Mapping[str, str] | None = None, **keywords: Any) -> Settings:  # fmt: skip
-        """Settings of all three sources; `environ` is the process's own unless it is given.
+             environ: Mapping[str, str] | None = None, texts: Mapping[str, str] | None = None,
+             **keywords: Any) -> Settings:  # fmt: skip
+        """Settings of a file, of variables, of `texts` (key and value as a person typed them) and of keywords; later ones win.
 
-        Raises SettingsError for what is unknown or wrong, OSError when the file cannot be read.
+        `environ` is the process's own unless it is given.  Raises SettingsError, which names the key as its source spells it,
+        for what is unknown or wrong, OSError when the file cannot be read.
         """
-        texts: dict[str, str] = {}
+        read: dict[str, str] = {}
         if file is not None:
-            texts.update(_lines(Path(path_of("file", file))))
-        texts.update(_variables(os.environ if environ is None else dict(mapping("environ", environ))))
+            read.update(_lines(Path(path_of("file", file))))
+        read.update(_variables(os.environ if environ is None else dict(mapping("environ", environ))))
+        read.update(texts or {})
         for key in keywords:
             _kind(key, key)
-        return cls(**{key: _kind(key, key).parse(text) for key, text in texts.items()} | keywords)
+        return cls(**{key: _kind(key, key).parse(text) for key, text in read.items()} | keywords)
 
 
 def _kind(key: str, shown: str, spell: Callable[[str], str] = str) -> Kind:
@@ -340,7 +343,12 @@ def _variables(environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
 
 def _lines(path: Path) -> Iterator[tuple[str, str]]:
     """rabbitmq.conf: `key = value`, from # on a comment, '...' around a value that needs it."""
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as why:
+        msg = f"{path} is no settings file: it is no text ({why.reason} at byte {why.start})."
+        raise SettingsError(msg) from why
+    for number, line in enumerate(text.splitlines(), 1):
         code = re.sub(r"(^|\s)#.*", "", line).strip()
         if not code:
             continue

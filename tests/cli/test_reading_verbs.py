@@ -1,11 +1,14 @@
 """`ls`, `peek`, `check` and `stats` as people use them, on a golden directory."""
 
 import json
+import os
 
 import pytest
 
+import warrenmq
 from tests.support import golden
 from tests.support.inspected import check, say, unpack_golden, unpack_variant
+from warrenmq.cli import main
 
 CASE = "c08-types-vhosts-a"
 
@@ -82,3 +85,21 @@ def test_a_time_that_is_none_is_a_usage_error(directory, capsys):
         say("ls", str(directory), "--now", "tomorrow")
     assert stop.value.code == 2
     assert "tomorrow" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("verb", ["ls", "peek", "check", "stats"])
+def test_of_a_broker_that_runs_the_next_start_is_shown_and_that_is_said(verb, tmp_path, capsys):
+    more = ["jobs"] if verb == "peek" else []
+    with warrenmq.open(tmp_path) as broker:
+        broker.declare_queue("jobs").publish(b"x").result(5)
+        for form in ([], ["--json"]):
+            assert main([verb, str(tmp_path), *more, *form]) == 0
+            out, err = capsys.readouterr()
+            [line] = err.splitlines()
+            assert f"{tmp_path} is in use by process {os.getpid()}" in line
+            assert "what the next start would give back" in line
+        assert json.loads(out)["in_use"] is True
+    assert main([verb, str(tmp_path), *more, "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    assert json.loads(out)["in_use"] is False

@@ -223,9 +223,10 @@ def kill_when_it_has_written(command: list[str], ledgers: Path, size: int) -> No
 def test_a_broker_that_is_not_there_gets_nothing_and_the_source_stays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     node = lay_out(CASE, tmp_path / "node")
     before = contents(node)
-    assert main(["recover", str(node), "--to", "amqp://127.0.0.1:1"]) == 1
-    assert "127.0.0.1:1 cannot be used" in capsys.readouterr().err
+    assert main(["recover", str(node), "--to", "amqp://127.0.0.1:1"]) == 2
+    assert "127.0.0.1:1 cannot be used: nobody listens there" in capsys.readouterr().err
     assert contents(node) == before
+    assert not (tmp_path / "node.recovered").exists()
 
 
 def test_a_ledger_of_ones_own_is_for_brokers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

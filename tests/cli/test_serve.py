@@ -1,4 +1,4 @@
-"""`warrenmq serve` and `hash_password`, as processes."""
+"""`warrenmq serve` and `hash-password`, as processes."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def test_a_port_in_use_is_refused(refused, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ("--port 70000", "70000 is no port; ports are 0 to 65535."),
+        ("--setting foo=1", "foo is not a setting"),
         ("--users NOWHERE", "the users file NOWHERE cannot be read: No such file or directory."),
         ("--users FILE", "the users file FILE cannot be used: Expecting value"),
         ("--setting heartbeat=often", "heartbeat = 'often' must be a whole number from 0 to 65535."),
@@ -174,7 +174,7 @@ def test_what_cannot_be_is_said_in_one_sentence(refused, tmp_path, monkeypatch, 
 
 
 def test_hash_password_reads_a_line():
-    done = subprocess.run(command("hash_password"), input="secret\n", capture_output=True, text=True, cwd=ROOT, check=True)
+    done = subprocess.run(command("hash-password"), input="secret\n", capture_output=True, text=True, cwd=ROOT, check=True)
     assert PasswordHash(done.stdout.strip()).matches(b"secret")
     done = subprocess.run(command("hash_password"), input="\n", capture_output=True, text=True, cwd=ROOT, check=False)
     assert done.returncode == 2

@@ -5,22 +5,27 @@ arguments, and `run(args)`, which does it and returns the exit code.  Modules wh
 are parts that verbs share.  What a verb needs besides the standard library it imports inside `run`, so that
 `warrenmq --help` costs nothing and works without Spark.
 
-Data goes to stdout, progress and complaints to stderr.  Exit codes: 0 fine, 1 a problem was found, 2 usage error.
+Data goes to stdout, progress and complaints to stderr.  Exit codes: 0 fine, 1 a problem was found, 2 the command cannot
+be carried out, 130 interrupted (_failures.py).
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib
-import os
+import logging
 import pkgutil
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, Protocol, cast
 
 import structlog
 
-from warrenmq.errors import CallerError, Error
+from warrenmq.cli._failures import IMPOSSIBLE, Failure, failure_of
+from warrenmq.cli._streams import OutputLost, standard_streams
+from warrenmq.errors import CallerError
+from warrenmq.version import version
 
 __all__ = ["main"]
 
@@ -33,29 +38,61 @@ class Verb(Protocol):
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one verb; what it raises as an error of ours becomes a sentence on stderr, without a traceback."""
-    parser = argparse.ArgumentParser(
-        prog="warrenmq", description="Durable queues with supervised actors whose every run can be replayed."
-    )
-    subparsers = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
+    """Run one verb and return the exit code; what it raises becomes a sentence on stderr, never a traceback."""
+    with standard_streams():
+        args = argparse.Namespace(verb=None)
+        try:
+            return _run(argv, args)
+        except OutputLost as lost:
+            failure = _of_output(lost)
+        except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - the one place where all errors become sentences
+            failure = failure_of(error)
+        if failure.text:
+            with suppress(OutputLost):
+                sys.stdout.flush()  # what was said before comes first
+            print(f"warrenmq {args.verb}: {failure.text}" if args.verb else f"warrenmq: {failure.text}", file=sys.stderr)
+        return failure.status
+
+
+def _run(argv: Sequence[str] | None, args: argparse.Namespace) -> int:
+    """Parse into `args`, and do it; what was said is written when this returns."""
     known = verbs()
+    try:
+        _parser(known).parse_args(argv, args)
+        if empty := [name for name, value in vars(args).items() if value == ""]:
+            raise CallerError(f"the argument {empty[0].replace('_', '-')} is empty; give it a value.")
+        structlog.configure(
+            logger_factory=structlog.PrintLoggerFactory(sys.stderr),  # stdout is for data
+            wrapper_class=structlog.make_filtering_bound_logger(logging.INFO if args.verb == "serve" else logging.WARNING),
+        )
+        status = known[args.verb].run(args)
+    except SystemExit:  # help, the version, or wrong usage
+        sys.stdout.flush()
+        raise
+    sys.stdout.flush()
+    return status
+
+
+def _of_output(lost: OutputLost) -> Failure:
+    """`warrenmq ... | head` reads as much as it wants, and nothing is wrong."""
+    return Failure(0, "") if lost.is_broken_pipe else Failure(IMPOSSIBLE, f"stdout cannot be written: {lost.reason}.")
+
+
+def _parser(known: dict[str, Verb]) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="warrenmq",
+        description="Durable queues with supervised actors whose every run can be replayed.",
+        epilog="warrenmq VERB --help says what a verb does, with an example. "
+        "Exit status: 0 all is well, 1 a problem was found, 2 the command cannot be carried out.",
+    )
+    parser.add_argument("--version", action="version", version=f"warrenmq {version()}", help="print the version and exit")
+    subparsers = parser.add_subparsers(dest="verb", metavar="VERB", title="verbs", required=True)
     for verb in known.values():
         verb.add_parser(subparsers)
-    args = parser.parse_args(argv)
-    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))  # stdout is for data
-    try:
-        return known[args.verb].run(args)
-    except Error as error:
-        print(f"warrenmq {args.verb}: {error}", file=sys.stderr)
-        return 2 if isinstance(error, CallerError) else 1
-    except BrokenPipeError:  # `warrenmq ... | head`: nobody reads on, and nothing is wrong
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
-    except KeyboardInterrupt:
-        return 130  # as a shell reports a process that SIGINT ended
+    return parser
 
 
 def verbs() -> dict[str, Verb]:
-    """The verbs by name, in alphabetical order."""
-    names = [module.name for module in pkgutil.iter_modules(__path__) if not module.name.startswith("_")]
-    return {name: cast("Verb", importlib.import_module(f"{__name__}.{name}")) for name in sorted(names)}
+    """The verbs by name, in alphabetical order: hash_password.py is hash-password."""
+    names = sorted(module.name for module in pkgutil.iter_modules(__path__) if not module.name.startswith("_"))
+    return {name.replace("_", "-"): cast("Verb", importlib.import_module(f"{__name__}.{name}")) for name in names}

@@ -22,8 +22,11 @@ from collections import deque
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pykka import ActorDeadError
+
 import warrenmq
 from warrenmq.actors.vhost import queue_name
+from warrenmq.cli._failures import IMPOSSIBLE, failure_of
 from warrenmq.supervisors.broker_sup import PERSISTENT_STORE
 
 if TYPE_CHECKING:
@@ -141,12 +144,20 @@ class Worker:
         name: Any = {"store": PERSISTENT_STORE, "gc": f"{PERSISTENT_STORE}_gc"}.get(
             victim, queue_name(victim)
         )
-        before = runtime.whereis(name)
+        before = self._standing(name)
         start = time.monotonic()
         runtime.kill(before)
-        while not runtime.is_registered(name) or runtime.whereis(name) is before:
+        while self._standing(name) is before:
             time.sleep(0.001)
         tell(killed=str(name), back_after_ms=round((time.monotonic() - start) * 1000, 1))
+
+    def _standing(self, name: Any) -> Any:
+        """The actor of this name, as soon as there is one: its supervisor may be starting it again after an earlier kill."""
+        while True:
+            try:
+                return self._broker.runtime.whereis(name)
+            except ActorDeadError:
+                time.sleep(0.001)
 
     def _consume(self, name: str) -> None:
         held: list[warrenmq.Delivery] = []
@@ -189,7 +200,11 @@ def main() -> None:
     parser.add_argument("--messages", type=int, required=True)
     parser.add_argument("--first", type=int, required=True)
     parser.add_argument("--kill", action="append", nargs=2, default=[])
-    Worker(parser.parse_args()).run()
+    try:
+        Worker(parser.parse_args()).run()
+    except (warrenmq.errors.CallerError, OSError) as why:  # the directory or the disk, not the broker
+        tell(refused=failure_of(why).text)
+        sys.exit(IMPOSSIBLE)
 
 
 if __name__ == "__main__":

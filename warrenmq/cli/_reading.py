@@ -8,11 +8,15 @@ import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TextIO
 
+from warrenmq.errors import DirectoryInUse, PreconditionFailed
+
 if TYPE_CHECKING:
     from warrenmq.inspect.inspection import Inspection
 
 
 _MOST_LINES = 20
+_END_OF_TIME = 253_402_300_800
+"""The year 10000, in seconds since 1970."""
 
 
 def add_directory(parser: Any) -> None:
@@ -20,26 +24,53 @@ def add_directory(parser: Any) -> None:
         "directory", metavar="DIR", help="a data directory of warrenmq or RabbitMQ (3.6 to 4.x), or a vhost's, queue's or store's"
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
+    add_now(parser)
+
+
+def add_now(parser: Any) -> None:
     parser.add_argument(
-        "--now", metavar="TIME", type=moment, help="the time that messages expire by: seconds since 1970 or ISO 8601"
-    )
+        "--now", metavar="TIME", type=moment,
+        help="the time that messages expire by: seconds since 1970 or ISO 8601 (default: the present)",
+    )  # fmt: skip
 
 
 def moment(text: str) -> int:
     """Microseconds since 1970."""
     try:
-        return int(float(text) * 1_000_000)
-    except (ValueError, OverflowError):
-        pass
-    try:
-        found = datetime.fromisoformat(text)
+        seconds = float(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is neither seconds nor a time like 2026-11-20T10:16:24Z") from None
-    return int((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * 1_000_000)
+        try:
+            found = datetime.fromisoformat(text)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"{text!r} is neither seconds nor a time like 2026-11-20T10:16:24Z") from None
+        seconds = (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
+    if not 0 <= seconds < _END_OF_TIME:
+        raise argparse.ArgumentTypeError(f"{text} is not between 1970 and 9999")
+    return int(seconds * 1_000_000)
 
 
 def now(args: argparse.Namespace) -> int:
     return args.now if args.now is not None else time.time_ns() // 1000
+
+
+def note_broker(inspection: Inspection) -> bool:
+    """Whether a broker runs in the directory; then stderr says what the files of one that runs can tell."""
+    from warrenmq.mend.living import node_of, refuse_living_rabbitmq
+    from warrenmq.storage.owner_lock import owner_of
+
+    node = node_of(inspection.findings.root)
+    running: Exception | None = owner_of(node)
+    if running is None:
+        try:
+            refuse_living_rabbitmq(node)
+        except PreconditionFailed as found:
+            running = found
+    if running is None:
+        return False
+    whose = f"process {running.pid} on {running.host}" if isinstance(running, DirectoryInUse) else "RabbitMQ"
+    print(f"{node} is in use by {whose}: this is what the next start would give back, from the files as they are now; "
+          "what the broker has in memory is not in it.", file=sys.stderr)  # fmt: skip
+    return True
 
 
 def complain(inspection: Inspection, problems: int = 0, stream: TextIO | None = None) -> int:

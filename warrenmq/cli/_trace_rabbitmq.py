@@ -7,14 +7,18 @@ import json
 import sys
 from typing import Any
 
+from warrenmq.cli._parsers import add_verb
+
 
 def add_task(tasks: Any) -> None:
-    task = tasks.add_parser(
-        "rabbitmq",
-        help="logs of RabbitMQ's tracing plugin",
-        description="Rates, delays, depths and the order of deliveries, of each queue in log files of rabbitmq_tracing (JSON or "
-        "text, also .gz). Several files are one trace. Exit status: 0 done, 1 a queue broke its order, 2 nothing was done.",
-    )
+    task = add_verb(
+        tasks, "rabbitmq",
+        summary="read logs of RabbitMQ's tracing plugin",
+        does="Rates, delays, depths and the order of deliveries, of each queue in log files of rabbitmq_tracing (JSON or "
+        "text, also .gz). Several files are one trace.",
+        example="warrenmq trace rabbitmq /var/tmp/rabbitmq-tracing/",
+        ends="0 done, 1 a queue broke its order, 2 nothing was done.",
+    )  # fmt: skip
     task.add_argument("logs", metavar="LOG", nargs="+", help="a log file, or a directory of *.log files")
     task.add_argument("--json", action="store_true", help="print one JSON object, with a time line of each queue")
     task.set_defaults(do=run)

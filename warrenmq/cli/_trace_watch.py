@@ -9,37 +9,38 @@ import tempfile
 import time
 from typing import Any
 
+from warrenmq.cli._parsers import add_verb
 from warrenmq.errors import CallerError
 
 
 def add_task(tasks: Any) -> None:
-    task = tasks.add_parser(
-        "watch",
-        help="check the invariants while the broker runs",
-        description="Print violations of a live trace as they come, until Ctrl-C. What is open is in flight, and never called "
-        "lost. Exit status: 0 none was found, 1 one was, 2 there is no trace or a package is missing.",
-    )
+    task = add_verb(
+        tasks, "watch",
+        summary="check the invariants while the broker runs",
+        does="Print violations of a live trace as they come, until Ctrl-C. What is open is in flight, and never called lost.",
+        example="warrenmq trace watch trace/ --engine python",
+        ends="0 none was found, 1 one was, 2 there is no trace, or Spark is not there or failed.",
+    )  # fmt: skip
     task.add_argument("trace", metavar="TRACE", nargs="+", help="a directory into which a broker writes its trace")
     task.add_argument(
         "--engine", choices=("spark", "python"), default="spark",
         help="a streaming query of Spark (default), or one plain Python process",
     )  # fmt: skip
-    task.add_argument("--master", help="where Spark runs (default: local[*], or what spark-submit says)")
+    task.add_argument("--master", metavar="URL", help="where Spark runs (default: local[*], or what spark-submit says)")
     task.add_argument(
         "--checkpoint", metavar="DIR",
         help="go on where the last watch with this directory ended; without it nothing is kept",
     )  # fmt: skip
-    task.add_argument("--until-closed", action="store_true", help="end when every run in the trace was closed")
+    task.add_argument("--until-closed", action="store_true", help="end when every run in the trace was closed, or was killed and is over")
     task.add_argument("--json", action="store_true", help="print a JSON object a line")
     task.set_defaults(do=run)
 
 
 def run(args: argparse.Namespace) -> int:
     from warrenmq.replay.watch import Watch
-    from warrenmq.trace.reader import trace_files
+    from warrenmq.trace.tail import require_live
 
-    for path in args.trace:
-        trace_files(path)  # before Spark is started
+    require_live(args.trace)  # before Spark is started
     checkpoint = args.checkpoint or tempfile.mkdtemp(prefix="warrenmq-watch-")
     try:
         taken_by = Watch(checkpoint, as_json=args.json)

@@ -6,20 +6,22 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, Any
 
-from warrenmq.cli._reading import add_directory, complain, now
+from warrenmq.cli._parsers import add_verb
+from warrenmq.cli._reading import add_directory, complain, note_broker, now
 
 if TYPE_CHECKING:
     from warrenmq.inspect.inspection import Inspection
 
 
 def add_parser(subparsers: Any) -> Any:
-    parser = subparsers.add_parser(
-        "check",
-        help="say what a directory would give back and what is wrong with it",
-        description="Look for every message of a directory, which may be in use, and write nothing. Without --json bodies "
-        "are not read, only their records' headers. "
-        "Exit status: 0 nothing is wrong, 1 something is, 2 it is no data directory.",
-    )
+    parser = add_verb(
+        subparsers, "check",
+        summary="say what a directory would give back and what is wrong with it",
+        does="Look for every message of a directory, which may be in use, and write nothing. Without --json "
+        "bodies are not read, only the headers of their records.",
+        example="warrenmq check /var/lib/rabbitmq/mnesia/rabbit@host",
+        ends="0 nothing is wrong, 1 something is, 2 it is no data directory.",
+    )  # fmt: skip
     add_directory(parser)
     return parser
 
@@ -29,8 +31,9 @@ def run(args: argparse.Namespace) -> int:
     from warrenmq.inspect.inspection import Inspection
 
     inspection = Inspection(args.directory, now(args))
+    running = note_broker(inspection)
     if args.json:
-        writer = JsonWriter(inspection, sys.stdout.write)
+        writer = JsonWriter(inspection, sys.stdout.write, broker_runs=running)
         writer.everything()
         return 1 if writer.problems else 0
     problems = _queues(inspection)

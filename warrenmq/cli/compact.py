@@ -7,14 +7,18 @@ import json
 import sys
 from typing import Any
 
+from warrenmq.cli._parsers import add_verb
+
 
 def add_parser(subparsers: Any) -> Any:
-    parser = subparsers.add_parser(
-        "compact",
-        help="rewrite message files without their garbage, while no broker runs",
-        description="Rewrite the message store's files of a RabbitMQ or warrenmq directory whose broker is stopped, with "
-        "nothing in them but messages that a queue refers to. A crash at any point loses nothing.",
-    )
+    parser = add_verb(
+        subparsers, "compact",
+        summary="rewrite message files without their garbage, while no broker runs",
+        does="Rewrite the message store's files of a RabbitMQ or warrenmq directory whose broker is stopped, "
+        "with nothing in them but messages that a queue refers to. A crash at any point loses nothing.",
+        example="warrenmq compact data/",
+        ends="0 done, 1 a file is damaged, 2 it cannot be done; then nothing was changed.",
+    )  # fmt: skip
     parser.add_argument("directory", metavar="DIR", help="a node's data directory, a vhost's or a store's")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     return parser

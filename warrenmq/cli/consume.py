@@ -10,7 +10,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from warrenmq.cli._endpoint import add_endpoint
-from warrenmq.errors import CallerError
+from warrenmq.cli._parsers import add_verb, whole
+from warrenmq.errors import CallerError, NotFound
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -34,15 +35,16 @@ if TYPE_CHECKING:
 
 
 def add_parser(subparsers: Any) -> Any:
-    parser = subparsers.add_parser(
-        "consume",
-        help="take messages out of a queue, as lines of stdout",
-        description="Write the bodies of a queue's messages to stdout, each with a line end behind it, and acknowledge what was "
-        "written. Ends when the queue is empty. What was written and not yet acknowledged when this is killed comes again. "
-        "Exit status: 0, or 2 if there is no such queue.",
-    )
-    add_endpoint(parser)
-    parser.add_argument("--count", type=int, metavar="N", help="end after N messages")
+    parser = add_verb(
+        subparsers, "consume",
+        summary="take messages out of a queue, as lines of stdout",
+        does="Write the bodies of a queue's messages to stdout, each with a line end behind it, and acknowledge what was "
+        "written. Ends when the queue is empty. What was written and not yet acknowledged when this is killed comes again.",
+        example="warrenmq consume jobs --data data/ --count 10",
+        ends="0 done, 2 there is no such queue, or it cannot be reached.",
+    )  # fmt: skip
+    add_endpoint(parser, data="it must be there")
+    parser.add_argument("--count", type=whole(0, 1 << 62), metavar="N", help="end after N messages (default: when it is empty)")
     parser.add_argument("--follow", action="store_true", help="when the queue is empty, wait for more")
     return parser
 
@@ -81,6 +83,7 @@ def _write(messages: Messages, count: int | None, *, follow: bool) -> None:
 def _of_directory(data: str, name: str, prefetch: int) -> Messages:
     import warrenmq
 
+    _require_directory(data, name)
     with warrenmq.open(data) as broker:
         queue = broker.queue(name)
         with queue.consume(prefetch) as consumer:
@@ -90,6 +93,19 @@ def _of_directory(data: str, name: str, prefetch: int) -> Messages:
                     yield delivery.body, partial(delivery.ack, multiple=True)
                 else:
                     yield Empty.FOR_CERTAIN if not queue.info().ready else Empty.PERHAPS
+
+
+def _require_directory(data: str, name: str) -> None:
+    """CallerError unless this is a data directory: opening a path that was mistyped would make one there."""
+    from warrenmq.inspect.layout import recognise
+    from warrenmq.inspect.reading import Findings
+
+    try:
+        kind = recognise(Findings(data)).kind
+    except CallerError as why:
+        raise NotFound(f"there is no queue {name!r} in {data}: {why}") from why
+    if kind != "node":
+        raise NotFound(f"there is no queue {name!r} in {data}: it is only a part of a data directory; name the whole.")
 
 
 def _of_broker(url: str, name: str, prefetch: int) -> Messages:

@@ -17,74 +17,80 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from warrenmq.errors import CallerError, Error
+from warrenmq.cli._failures import Problem
+from warrenmq.cli._parsers import add_verb, require_writable, whole
+from warrenmq.errors import CallerError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 DEFAULT_MESSAGES = 5_000
+MOST_MESSAGES = 10_000_000
+REPORT = "warrenmq-demo.html"
+"""In the working directory, where no directory for data was named."""
 
 
-class DemoFailed(Error):
+class DemoFailed(Problem):
     """The demo's broker did something that it must not."""
 
 
 def add_parser(subparsers: Any) -> None:
     """The verb and its arguments."""
-    parser = subparsers.add_parser(
-        "demo",
-        help="run the whole system on real input, kill parts of it, replay and verify its traces",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument(
-        "--data", metavar="DIR", help="data directory, fresh or of an earlier demo (default: a temporary one)"
-    )
-    parser.add_argument("--messages", type=int, default=0, metavar="N",
+    parser = add_verb(
+        subparsers, "demo",
+        summary="run the whole system on real input, kill it, and verify its traces",
+        does="Publish lines through exchanges to five queues, consume and acknowledge them, kill a queue, a store and a garbage "
+        "collector on the way, and half way through the whole system with SIGKILL; recover, finish, replay the traces and check "
+        "every invariant. Whether everything that was published was consumed is compared without the traces, too.",
+        example="warrenmq demo --input /var/log/syslog",
+        ends="0 every invariant holds and nothing was lost, 1 one does not, or something was lost, 2 the demo cannot run.",
+    )  # fmt: skip
+    parser.add_argument("--data", metavar="DIR", help="a data directory, fresh or of an earlier demo (default: a new one, which is kept)")
+    parser.add_argument("--messages", type=whole(1, MOST_MESSAGES), metavar="N",
                         help=f"publish N lines (default: all of FILE once, or {DEFAULT_MESSAGES:,} numbered lines)")  # fmt: skip
-    parser.add_argument("--input", metavar="FILE", help="publish the lines of this file")
+    parser.add_argument("--input", metavar="FILE", help="publish the lines of this file (default: numbered lines)")
     parser.add_argument(
-        "--report", metavar="FILE.html", help="where the report goes (default: DIR/report.html)"
+        "--report", metavar="FILE.html", help=f"where the report goes (default: DIR/report.html, without --data {REPORT})"
     )
-    parser.add_argument(
-        "--engine", choices=("spark", "python"), default="spark", help="who replays the traces"
-    )
-    parser.add_argument("--master", help="Spark master (default: as Spark finds it, else local[*])")
+    parser.add_argument("--engine", choices=("spark", "python"), default="spark", help="what replays the traces")
+    parser.add_argument("--master", metavar="URL", help="where Spark runs (default: local[*], or what spark-submit says)")
 
 
 def run(args: argparse.Namespace) -> int:
     """0: every invariant holds; 1: one does not, or something was lost."""
-    if args.messages < 0:
-        msg = f"--messages is {args.messages}; give the number of lines to publish"
-        raise CallerError(msg)
+    from warrenmq.replay.report import require_plotly
+
+    require_plotly()
+    if args.report or not args.data:
+        require_writable(args.report or REPORT)
     if args.engine == "spark" and importlib.util.find_spec("pyspark") is None:
         msg = "the replay needs pyspark: install warrenmq[demo], or use --engine python"
         raise CallerError(msg)
-    with tempfile.TemporaryDirectory(prefix="warrenmq-demo-") as temporary:
-        data = Path(args.data or temporary)
-        data.mkdir(parents=True, exist_ok=True)
-        return _run(args, data, Path(temporary))
+    with tempfile.TemporaryDirectory(prefix="warrenmq-demo-input-") as temporary:
+        return _run(args, Path(temporary))
 
 
-def _run(args: argparse.Namespace, data: Path, temporary: Path) -> int:
+def _run(args: argparse.Namespace, temporary: Path) -> int:
     from warrenmq.cli._demo_worker import items, read_lines  # the broker, only when it is wanted
 
     source = _input(args, temporary)
-    everything = list(items(read_lines(str(source), args.messages)))
+    everything = list(items(read_lines(str(source), args.messages or 0)))
     if not everything:
         msg = f"{source} has no lines to publish"
         raise CallerError(msg)
+    data = Path(args.data or tempfile.mkdtemp(prefix="warrenmq-demo-"))
+    data.mkdir(parents=True, exist_ok=True)
     trace = data / "trace"
-    print(
-        f"input   {args.input or 'numbered lines'}: {len(everything):,} messages (lines and bundles of lines)"
-    )
-    print(f"data    {args.data or str(data) + ' (temporary)'}; the broker's log is in it, demo.log")
+    print(f"input   {args.input or 'numbered lines'}: {len(everything):,} messages (lines and bundles)")
+    print(f"data    {data}")
+    print(f"log     {data / 'demo.log'}")
     children = Children(args, data, trace, source, temporary / "consumed", len(everything))
-    confirmed = children.first_life()
-    children.second_life(confirmed)
+    with _Progress("publishing", len(everything)) as progress:
+        children.second_life(children.first_life(progress), progress)
     lost = _lost(everything, temporary / "consumed")
     print(f"check   every message consumed: {'no, ' + lost if lost else 'yes'}")
     ok = _replay(args, trace, data)
@@ -110,17 +116,16 @@ class Children:
     ) -> None:
         self._command = [
             sys.executable, "-m", "warrenmq.cli._demo_worker", "--data", str(data), "--trace", str(trace),
-            "--input", str(source), "--messages", str(args.messages), "--consumed", str(consumed),
+            "--input", str(source), "--messages", str(args.messages or 0), "--consumed", str(consumed),
         ]  # fmt: skip
         self._total = total
         self._log = data / "demo.log"
         """What the broker processes say on stderr: their supervisors' reports of our kills."""
 
-    def first_life(self) -> int:
+    def first_life(self, progress: _Progress) -> int:
         """Until half of the input is confirmed, then SIGKILL; returns how many items were confirmed by then."""
         kills = [("0.15", "lines-1"), ("0.3", "store")]
-        with _Progress("publishing", self._total) as progress:
-            child = self._start(0, kills)
+        with self._started(0, kills) as child:
             confirmed = 0
             for told in _lines(child):
                 confirmed = told.get("confirmed", confirmed)
@@ -136,11 +141,10 @@ class Children:
         print(f"SIGKILL the whole system, after {confirmed:,} confirms")
         return confirmed
 
-    def second_life(self, confirmed: int) -> None:
+    def second_life(self, confirmed: int, progress: _Progress) -> None:
         """Recover, publish the rest, consume everything, stop cleanly."""
         kills = [("0.65", "gc"), ("0.8", "archive-a")]
-        with _Progress("publishing", self._total) as progress:
-            child = self._start(confirmed, kills)
+        with self._started(confirmed, kills) as child:
             closed = False
             for told in _lines(child):
                 if "recovered" in told:
@@ -152,12 +156,21 @@ class Children:
                 raise DemoFailed(self._ended(child))
         print("closed  cleanly, all queues empty")
 
-    def _start(self, first: int, kills: list[tuple[str, str]]) -> subprocess.Popen[str]:
+    @contextmanager
+    def _started(self, first: int, kills: list[tuple[str, str]]) -> Iterator[subprocess.Popen[str]]:
+        """One life; whatever happens here, the process does not outlive it."""
         arguments = [word for kill in kills for word in ("--kill", *kill)]
         with self._log.open("ab") as log:
-            return subprocess.Popen(
+            child = subprocess.Popen(
                 [*self._command, "--first", str(first), *arguments], stdout=subprocess.PIPE, stderr=log, text=True
             )
+        assert child.stdout is not None
+        with child.stdout:
+            try:
+                yield child
+            finally:
+                child.kill()
+                child.wait()
 
     def _ended(self, child: subprocess.Popen[str]) -> str:
         kept = self._log.read_text(errors="replace").strip().splitlines()
@@ -165,12 +178,14 @@ class Children:
         return f"the broker process ended with status {child.returncode} before its work was done{last}"
 
 
-
 def _lines(child: subprocess.Popen[str]) -> Any:
     assert child.stdout is not None
     for line in child.stdout:
         if line.endswith("\n"):
-            yield json.loads(line)
+            told = json.loads(line)
+            if "refused" in told:
+                raise CallerError(told["refused"])
+            yield told
 
 
 def _report_kill(told: dict[str, Any]) -> None:
@@ -197,7 +212,7 @@ def _replay(args: argparse.Namespace, trace: Path, data: Path) -> bool:
     report = (
         Path(args.report)
         if args.report
-        else (data / "report.html" if args.data else Path("warrenmq-demo.html"))
+        else (data / "report.html" if args.data else Path(REPORT))
     )
     write_report(result, report)
     print(f"report  {os.path.abspath(report)}")
@@ -206,11 +221,12 @@ def _replay(args: argparse.Namespace, trace: Path, data: Path) -> bool:
 
 
 class _Progress:
-    """A progress bar on a terminal; nothing elsewhere."""
+    """A progress bar on a terminal, which never goes back; nothing elsewhere."""
 
     def __init__(self, label: str, total: int) -> None:
         self._label = label
         self._total = total
+        self._done = 0
         self._update: Callable[[int], None] = lambda _done: None
         self._bar: Any = None
 
@@ -219,16 +235,17 @@ class _Progress:
             from rich.console import Console  # an extra
             from rich.progress import Progress
 
-            self._bar = Progress(console=Console(stderr=True), transient=True)
+            # Lines between go through the bar's console only where both are the same terminal.
+            self._bar = Progress(console=Console(stderr=True), transient=True, redirect_stdout=sys.stdout.isatty())
             task = self._bar.add_task(self._label, total=self._total)
             self._update = lambda done: self._bar.update(task, completed=done)
             self._bar.start()
         return self
 
     def at(self, done: int) -> None:
-        """So many of the total."""
-        if done:
-            self._update(done)
+        """So many of the total, or more."""
+        self._done = max(self._done, done)
+        self._update(self._done)
 
     def __exit__(self, *_error: object) -> None:
         if self._bar is not None:

@@ -1,4 +1,4 @@
-"""`warrenmq hash_password`: the password_hash of a password, for a users file (as rabbitmqctl hash_password)."""
+"""`warrenmq hash-password`: the password_hash of a password, for a users file (as rabbitmqctl hash_password)."""
 
 from __future__ import annotations
 
@@ -7,23 +7,31 @@ import getpass
 import sys
 from typing import Any
 
+from warrenmq.cli._parsers import add_verb
 from warrenmq.errors import CallerError
 
 
 def add_parser(subparsers: Any) -> None:
-    parser = subparsers.add_parser(
-        "hash_password",
-        help="the password_hash of a password, for serve --users",
-        description="Print the password_hash (rabbit_password_hashing_sha256) of a password that is asked for, or that comes "
-        "as a line of the standard input.",
+    parser = add_verb(
+        subparsers, "hash-password",
+        summary="print the password_hash of a password, for serve --users",
+        does="Print the password_hash (rabbit_password_hashing_sha256) of a password that is asked for, or that comes "
+        "as a line of stdin.",
+        example="warrenmq hash-password < password.txt",
+        ends="0 done, 2 the password is empty.",
+        aliases=("hash_password",),  # rabbitmqctl's spelling
+    )  # fmt: skip
+    parser.add_argument(
+        "password", metavar="PASSWORD", nargs="?", help="better left out: other users of the machine see arguments"
     )
-    parser.add_argument("password", nargs="?", help="better left out: other users of the machine see arguments")
 
 
 def run(args: argparse.Namespace) -> int:
     from warrenmq.amqp.passwords import hash_password
 
     password = args.password
+    if password is None and sys.stdin is None:
+        raise CallerError("stdin is closed; the password comes from there, or as an argument.")
     if password is None:
         password = getpass.getpass() if sys.stdin.isatty() else sys.stdin.readline().rstrip("\r\n")
     if not password:

@@ -6,16 +6,19 @@ import argparse
 import json
 from typing import Any
 
-from warrenmq.cli._reading import add_directory, complain, now
+from warrenmq.cli._parsers import add_verb
+from warrenmq.cli._reading import add_directory, complain, note_broker, now
 
 
 def add_parser(subparsers: Any) -> Any:
-    parser = subparsers.add_parser(
-        "ls",
-        help="list the queues in a directory",
-        description="List vhosts and queues with their ready messages, counted from the index files alone; the directory "
-        "may be in use. Exit status: 0 nothing is wrong, 1 a file is damaged, 2 it is no data directory.",
-    )
+    parser = add_verb(
+        subparsers, "ls",
+        summary="list the queues in a directory",
+        does="List vhosts and queues with their ready messages, counted from the index files alone. Nothing "
+        "is written, and the directory may be in use.",
+        example="warrenmq ls data/",
+        ends="0 nothing is wrong, 1 a file is damaged, 2 it is no data directory.",
+    )  # fmt: skip
     add_directory(parser)
     return parser
 
@@ -25,10 +28,11 @@ def run(args: argparse.Namespace) -> int:
     from warrenmq.inspect.summary import as_dict, list_table, queue_line
 
     inspection = Inspection(args.directory, now(args))
+    running = note_broker(inspection)
     lines = [queue_line(inspection, vhost, queue) for vhost, queue in inspection.queues()]
     if args.json:
         damaged = [each._asdict() for each in inspection.findings.damaged()]
-        print(json.dumps({"queues": [as_dict(line) for line in lines], "damaged": damaged}))
+        print(json.dumps({"queues": [as_dict(line) for line in lines], "damaged": damaged, "in_use": running}))
     else:
         print(list_table(lines) if lines else "There are no queues here.")
     return complain(inspection)

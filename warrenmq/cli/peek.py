@@ -7,7 +7,8 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any
 
-from warrenmq.cli._reading import add_directory, complain, now
+from warrenmq.cli._parsers import add_verb, whole
+from warrenmq.cli._reading import add_directory, complain, note_broker, now
 from warrenmq.errors import NotFound, PreconditionFailed
 
 if TYPE_CHECKING:
@@ -18,19 +19,21 @@ _SHOWN = 10
 
 
 def add_parser(subparsers: Any) -> Any:
-    parser = subparsers.add_parser(
-        "peek",
-        help="show the messages of a queue without taking them",
-        description="Show the first messages of a queue in the order of delivery; nothing is taken or changed. "
-        "Exit status: 0 nothing is wrong, 1 a problem was found, 2 there is no such directory or queue.",
-    )
+    parser = add_verb(
+        subparsers, "peek",
+        summary="show the messages of a queue without taking them",
+        does="Show the first messages of a queue in the order of delivery. Nothing is taken or changed, and "
+        "the directory may be in use.",
+        example="warrenmq peek data/ jobs --limit 3",
+        ends="0 nothing is wrong, 1 a problem was found, 2 there is no such directory or queue.",
+    )  # fmt: skip
     add_directory(parser)
     parser.add_argument(
         "queue", metavar="QUEUE", nargs="?", help="its name, or its folder's; not needed where DIR is the queue's folder"
     )
-    parser.add_argument("--vhost", metavar="NAME", help="where queues of several vhosts have the name")
+    parser.add_argument("--vhost", metavar="NAME", help="the virtual host, where queues of several have this name")
     parser.add_argument(
-        "--limit", metavar="N", type=int, help=f"how many messages (default: {_SHOWN}, with --json all of them)"
+        "--limit", metavar="N", type=whole(0, 1 << 62), help=f"how many messages (default: {_SHOWN}, with --json all of them)"
     )
     return parser
 
@@ -40,10 +43,11 @@ def run(args: argparse.Namespace) -> int:
     from warrenmq.inspect.inspection import Inspection
 
     inspection = Inspection(args.directory, now(args))
+    running = note_broker(inspection)
     vhost, folders = _chosen(inspection, args)
     vhost.referring = [folder.path for folder in folders]
     if args.json:
-        writer = JsonWriter(inspection, sys.stdout.write)
+        writer = JsonWriter(inspection, sys.stdout.write, broker_runs=running)
         writer.one_queue(vhost, folders, args.limit)
         return 1 if writer.problems else 0
     problems, shown = 0, 0

@@ -9,7 +9,8 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from warrenmq.cli._endpoint import add_endpoint
-from warrenmq.errors import NotFound
+from warrenmq.cli._parsers import add_verb
+from warrenmq.errors import CallerError, NotFound
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,17 +22,21 @@ WINDOW = 1000
 
 
 def add_parser(subparsers: Any) -> Any:
-    parser = subparsers.add_parser(
-        "publish",
-        help="put the lines of stdin into a queue",
-        description="Publish each line of stdin as a persistent message, without its line end, and wait until all are confirmed. "
-        "The queue is declared durable if it is not there. Exit status: 0 all are confirmed, 1 some are not, 2 usage error.",
-    )
-    add_endpoint(parser)
+    parser = add_verb(
+        subparsers, "publish",
+        summary="put the lines of stdin into a queue",
+        does="Publish each line of stdin as a persistent message, without its line end, and wait until all are confirmed. "
+        "The queue is declared durable if it is not there.",
+        example="seq 3 | warrenmq publish jobs --data data/",
+        ends="0 all are confirmed, 1 some are not, 2 the queue cannot be reached.",
+    )  # fmt: skip
+    add_endpoint(parser, data="it may be new")
     return parser
 
 
 def run(args: argparse.Namespace) -> int:
+    if sys.stdin is None:
+        raise CallerError("stdin is closed; the lines to publish come from there.")
     lines = _lines(sys.stdin.buffer)
     published = _to_broker(args.url, args.queue, lines) if args.url else _to_directory(args.data, args.queue, lines)
     print(f"{published} messages published to {args.queue}", file=sys.stderr)
@@ -39,7 +44,13 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _lines(file: BinaryIO) -> Iterator[bytes]:
-    for line in file:
+    while True:
+        try:
+            line = file.readline()
+        except OSError as why:
+            raise CallerError(f"stdin cannot be read: {why.strerror}; what was read so far is published.") from why
+        if not line:
+            return
         yield line.removesuffix(b"\n").removesuffix(b"\r")
 
 

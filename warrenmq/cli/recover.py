@@ -7,7 +7,8 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any
 
-from warrenmq.cli._reading import moment, now
+from warrenmq.cli._parsers import add_verb
+from warrenmq.cli._reading import add_now, now
 from warrenmq.errors import CallerError
 
 if TYPE_CHECKING:
@@ -15,23 +16,24 @@ if TYPE_CHECKING:
 
 
 def add_parser(subparsers: Any) -> Any:
-    parser = subparsers.add_parser(
-        "recover",
-        help="move the messages of a dead broker's directory into a data directory of warrenmq, or to a running broker",
-        description="Read a RabbitMQ (3.6 to 4.x) or warrenmq directory whose broker is dead, and move its messages into DIR, "
-        "which may be new or a data directory of warrenmq, or publish them to a running broker, RabbitMQ or `warrenmq serve`. "
-        "SOURCE is not changed. A run that is repeated gives no message twice, nor does one that was interrupted on its way "
-        "into a DIR; on its way to a running broker it may give some messages twice. Exit status: 0 everything was given "
-        "back, 1 something could not be, 2 usage error.",
-    )
+    parser = add_verb(
+        subparsers, "recover",
+        summary="move a dead broker's messages into a directory or to a running broker",
+        does="Read a RabbitMQ (3.6 to 4.x) or warrenmq directory whose broker is dead, and move its messages "
+        "into DIR, which may be new or a data directory of warrenmq, or publish them to a running "
+        "broker, RabbitMQ or `warrenmq serve`. SOURCE is not changed.\n\nA run that is repeated gives no "
+        "message twice, nor does one that was interrupted on its way into a DIR; on its way to a running "
+        "broker it may give some messages twice.",
+        example="warrenmq recover /var/lib/rabbitmq/mnesia/rabbit@host --to data/\nwarrenmq recover data/ --to "
+        "amqp://guest:guest@localhost",
+        ends="0 everything was given back, 1 something could not be, 2 it cannot be done.",
+    )  # fmt: skip
     parser.add_argument("source", metavar="SOURCE", help="a node's data directory, a vhost's or a queue's")
     parser.add_argument(
         "--to", required=True, metavar="DIR or URL", help="where the messages go; amqp://USER:PASSWORD@HOST:PORT is a running broker"
     )
     parser.add_argument("--ledger", metavar="DIR", help="with a URL: where it is kept what was moved (default: SOURCE.recovered)")
-    parser.add_argument(
-        "--now", metavar="TIME", type=moment, help="the time that messages expire by: seconds since 1970 or ISO 8601"
-    )
+    add_now(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of the summary")
     return parser
 

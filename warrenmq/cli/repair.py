@@ -7,14 +7,18 @@ import json
 import sys
 from typing import Any
 
+from warrenmq.cli._parsers import add_verb
+
 
 def add_parser(subparsers: Any) -> Any:
-    parser = subparsers.add_parser(
-        "repair",
-        help="mend a damaged directory, so that its broker starts and gives back all that is readable",
-        description="Mend a RabbitMQ or warrenmq directory whose broker is stopped. What is changed is copied to "
-        "DIR/repair-backup-N before. Exit status: 0 nothing is left to do, 1 a dry run found something to do, 2 usage error.",
-    )
+    parser = add_verb(
+        subparsers, "repair",
+        summary="mend a damaged directory, so that its broker starts again",
+        does="Mend a RabbitMQ or warrenmq directory whose broker is stopped, so that its broker starts and "
+        "gives back all that is readable. What is changed is copied to DIR/repair-backup-N before.",
+        example="warrenmq repair data/ --dry-run",
+        ends="0 nothing is left to do, 1 a dry run found something to do, 2 it cannot be done.",
+    )  # fmt: skip
     parser.add_argument("directory", metavar="DIR", help="a node's data directory, a vhost's or a queue's")
     parser.add_argument("--dry-run", action="store_true", help="say what would be done, and write nothing")
     parser.add_argument("--json", action="store_true", help="print one JSON object")

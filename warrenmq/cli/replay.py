@@ -7,16 +7,19 @@ import json
 import sys
 from typing import Any
 
+from warrenmq.cli._parsers import add_verb, require_writable
 from warrenmq.errors import CallerError
 
 
 def add_parser(subparsers: Any) -> Any:
-    parser = subparsers.add_parser(
-        "replay",
-        help="replay a trace in Spark and check the invariants",
-        description="Replay the state machines of every actor from a trace and check the invariants. "
-        "Exit status: 0 none is violated, 1 one is, 2 the trace cannot be read or a package is missing.",
-    )
+    parser = add_verb(
+        subparsers, "replay",
+        summary="replay a trace and check the invariants",
+        does="Replay the state machines of every actor from a trace, in Spark or in this process, and check "
+        "the invariants.",
+        example="warrenmq serve --data data/ --trace trace/\nwarrenmq replay trace/ --report report.html",
+        ends="0 none is violated, 1 one is, 2 the trace cannot be read, or Spark is not there or failed.",
+    )  # fmt: skip
     parser.add_argument("trace", metavar="TRACE", help="a directory of trace files, or one file")
     parser.add_argument(
         "--engine",
@@ -24,7 +27,7 @@ def add_parser(subparsers: Any) -> Any:
         default="spark",
         help="spark (default), or one plain Python process, which is quicker below some tens of millions of events",
     )
-    parser.add_argument("--master", help="where Spark runs (default: local[*], or what spark-submit says)")
+    parser.add_argument("--master", metavar="URL", help="where Spark runs (default: local[*], or what spark-submit says)")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of the table")
     parser.add_argument("--report", metavar="FILE.html", help="write a page with plots (needs plotly)")
     return parser
@@ -35,8 +38,9 @@ def run(args: argparse.Namespace) -> int:
     from warrenmq.replay.report import require_plotly
     from warrenmq.replay.summary import print_summary
 
-    if args.report:
-        require_plotly()  # before minutes of work, not after
+    if args.report:  # before minutes of work, not after
+        require_plotly()
+        require_writable(args.report)
     if args.engine == "spark" and sys.stderr.isatty():
         print("starting Spark ...", file=sys.stderr)
     try:

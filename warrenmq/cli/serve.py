@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import os
 import signal
 import threading
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
+from warrenmq.cli._parsers import add_verb, whole
 from warrenmq.errors import CallerError
-from warrenmq.settings import ENVIRONMENT_PREFIX, Settings
+from warrenmq.settings import Settings
 
 if TYPE_CHECKING:
     import ssl
@@ -21,15 +21,17 @@ _LOOK = 0.5
 
 
 def add_parser(subparsers: Any) -> None:
-    parser = subparsers.add_parser(
-        "serve",
-        help="let AMQP 0-9-1 clients use a data directory",
-        description="Open DIR, which may be new, and serve AMQP 0-9-1. Prints `ready amqp://HOST:PORT` once it accepts "
-        "connections. Ends cleanly on SIGTERM or SIGINT.",
-    )
+    parser = add_verb(
+        subparsers, "serve",
+        summary="let AMQP 0-9-1 clients use a data directory",
+        does="Open DIR, which may be new, and serve AMQP 0-9-1. Prints `ready amqp://HOST:PORT` once it accepts "
+        "connections. Ends cleanly on SIGTERM or SIGINT (Ctrl-C).",
+        example="warrenmq serve --data data/ --setting heartbeat=10",
+        ends="0 it was ended by a signal, 2 it cannot start, or its broker failed.",
+    )  # fmt: skip
     parser.add_argument("--data", required=True, metavar="DIR", help="the data directory")
-    parser.add_argument("--host", default="127.0.0.1", help="the address to listen on (default: %(default)s)")
-    parser.add_argument("--port", type=int, help=f"0 chooses a free one (default: {PORT}, {TLS_PORT} with TLS)")
+    parser.add_argument("--host", metavar="ADDRESS", default="127.0.0.1", help="the address to listen on (default: %(default)s)")
+    parser.add_argument("--port", type=whole(0, 65_535), metavar="N", help=f"the port; 0 chooses a free one (default: {PORT}, {TLS_PORT} with TLS)")
     parser.add_argument("--trace", metavar="DIR", help="write a trace of the run there")
     parser.add_argument(
         "--config", metavar="FILE", help="settings in the syntax of rabbitmq.conf"
@@ -63,9 +65,6 @@ def run(args: argparse.Namespace) -> int:
     users = Users.load(args.users) if args.users else Users.default()
     tls = _tls(args)
     port = args.port if args.port is not None else TLS_PORT if tls else PORT
-    if not 0 <= port <= 65535:
-        msg = f"{port} is no port; ports are 0 to 65535."
-        raise CallerError(msg)
     with ExitStack() as stack:
         try:
             brokers = open_vhosts(args.data, settings, users.vhosts, args.trace)
@@ -82,15 +81,15 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _settings(args: argparse.Namespace) -> Settings:
-    environ = dict(os.environ)
+    texts: dict[str, str] = {}
     for each in args.setting:
         key, equals, value = each.partition("=")
         if not equals:
             msg = f"--setting {each}: it must be KEY=VALUE."
             raise CallerError(msg)
-        environ[ENVIRONMENT_PREFIX + key.strip().upper()] = value
+        texts[key.strip()] = value.strip()
     try:
-        return Settings.load(file=args.config, environ=environ)
+        return Settings.load(file=args.config, texts=texts)
     except OSError as why:
         msg = f"the settings file {args.config} cannot be read: {why.strerror or why}."
         raise CallerError(msg) from why

@@ -6,16 +6,19 @@ import argparse
 import json
 from typing import Any
 
-from warrenmq.cli._reading import add_directory, complain, now
+from warrenmq.cli._parsers import add_verb
+from warrenmq.cli._reading import add_directory, complain, note_broker, now
 
 
 def add_parser(subparsers: Any) -> Any:
-    parser = subparsers.add_parser(
-        "stats",
-        help="say how the bytes of a directory are used",
-        description="Count files, live bytes and garbage of each store, and messages and segments of each queue, from the "
-        "files alone. Exit status: 0 nothing is wrong, 1 a file is damaged, 2 it is no data directory.",
-    )
+    parser = add_verb(
+        subparsers, "stats",
+        summary="say how the bytes of a directory are used",
+        does="Count files, live bytes and garbage of each store, and messages and segments of each queue, "
+        "from the files alone. Nothing is written, and the directory may be in use.",
+        example="warrenmq stats data/",
+        ends="0 nothing is wrong, 1 a file is damaged, 2 it is no data directory.",
+    )  # fmt: skip
     add_directory(parser)
     return parser
 
@@ -26,11 +29,13 @@ def run(args: argparse.Namespace) -> int:
     from warrenmq.inspect.summary import as_dict, queue_line, queue_table, store_table
 
     inspection = Inspection(args.directory, now(args))
+    running = note_broker(inspection)
     queues = [queue_line(inspection, vhost, queue) for vhost, queue in inspection.queues()]
     stores = [(vhost.vhost.name, summary(inspection.findings, store)) for vhost, store in inspection.stores()]
     if args.json:
         damaged = [each._asdict() for each in inspection.findings.damaged()]
-        print(json.dumps({"queues": [as_dict(each) for each in queues], "stores": [each for _, each in stores], "damaged": damaged}))
+        found = {"queues": [as_dict(each) for each in queues], "stores": [each for _, each in stores]}
+        print(json.dumps({**found, "damaged": damaged, "in_use": running}))
     else:
         for part in (store_table(stores) if stores else "", queue_table(queues) if queues else ""):
             if part:

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import Any, TextIO
 
 from warrenmq.cli import _trace_rabbitmq, _trace_watch, _trace_what_if
+from warrenmq.cli._parsers import add_verb, real, require_writable, whole
 from warrenmq.errors import CallerError
 
 _LIMITS = {"perfetto": 1_000_000, "shiviz": 2_000}
@@ -17,46 +18,52 @@ _LIMITS = {"perfetto": 1_000_000, "shiviz": 2_000}
 
 
 def add_parser(subparsers: Any) -> Any:
-    parser = subparsers.add_parser(
-        "trace",
-        help="watch a live trace, export one for other tools, compare two, or read logs of RabbitMQ's tracing plugin",
-        description="Traces in the formats of other tools, beside each other, and those of RabbitMQ's tracing plugin. "
-        "Exit status: 0 done, 2 nothing was done.",
-    )
-    tasks = parser.add_subparsers(dest="task", metavar="TASK", required=True)
+    parser = add_verb(
+        subparsers, "trace",
+        summary="watch, export or compare traces, or read those of RabbitMQ",
+        does="Work with traces: watch a live one, export one for other tools, compare two, ask what other settings would have "
+        "done, or read logs of RabbitMQ's tracing plugin. `warrenmq trace TASK --help` says more of each.",
+        example="warrenmq trace export trace/ --to perfetto -o trace.json",
+        ends="0 done, 1 a task found a problem, 2 it cannot be done.",
+    )  # fmt: skip
+    tasks = parser.add_subparsers(dest="task", metavar="TASK", title="tasks", required=True)
     _add_compare(tasks)
     _trace_watch.add_task(tasks)
     _trace_rabbitmq.add_task(tasks)
     _trace_what_if.add_task(tasks)
-    export = tasks.add_parser(
-        "export",
-        help="Perfetto, ShiViz, Parquet, or the report",
-        description="perfetto: a timeline for ui.perfetto.dev, one track an actor, arrows for casts and messages. "
+    export = add_verb(
+        tasks, "export",
+        summary="write a trace for Perfetto, ShiViz, Parquet, or as the report",
+        does="Write a trace in the format of another tool. perfetto: a timeline for ui.perfetto.dev, one track an actor, arrows for casts and messages. "
         "shiviz: a log for bestchai.bitbucket.io/shiviz with vector clocks. parquet: every row, with names, for DuckDB, "
         "pandas or Spark. html: the report of `warrenmq replay --report`.",
-    )
+        example="warrenmq trace export trace/ --to perfetto -o trace.json",
+        ends="0 done, 2 nothing was written, or not all.",
+    )  # fmt: skip
     export.add_argument("trace", metavar="TRACE", help="a directory of trace files, or one file")
-    export.add_argument("--to", required=True, choices=("perfetto", "shiviz", "parquet", "html"))
+    export.add_argument("--to", required=True, choices=("perfetto", "shiviz", "parquet", "html"), help="the format")
     export.add_argument("-o", "--output", metavar="PATH", help="a file (default: stdout), for parquet a new folder")
     export.add_argument("--actor", action="append", default=[], metavar="NAME", help="only this actor; may be repeated")
-    export.add_argument("--message", type=int, metavar="N", help="only rows about this message (column msg)")
-    export.add_argument("--from", dest="begin", type=float, default=0.0, metavar="S", help="seconds into the run")
-    export.add_argument("--until", type=float, metavar="S", help="seconds into the run")
-    export.add_argument("--limit", type=int, metavar="ROWS",
+    export.add_argument("--message", type=whole(0, (1 << 63) - 1), metavar="N", help="only rows about this message (column msg)")
+    export.add_argument("--from", dest="begin", type=real(0, 1e9), default=0.0, metavar="S", help="rows from then on, in seconds of the run")
+    export.add_argument("--until", type=real(0, 1e9), metavar="S", help="rows up to then, in seconds of the run (default: its end)")
+    export.add_argument("--limit", type=whole(1, 1 << 40), metavar="ROWS",
                         help="the most rows to write (default: 1000000 for perfetto, 2000 for shiviz)")  # fmt: skip
     export.set_defaults(do=_export)
     return parser
 
 
 def _add_compare(tasks: Any) -> None:
-    compare = tasks.add_parser(
-        "compare",
-        help="two traces beside each other",
-        description="What changed from trace A to trace B: messages, delays, waiting, syncs, bytes written, garbage collection. "
+    compare = add_verb(
+        tasks, "compare",
+        summary="show two traces beside each other",
+        does="Print what changed from trace A to trace B: messages, delays, waiting, syncs, bytes written, garbage collection. "
         "Lines whose numbers are 0 in both are left out.",
-    )
+        example="warrenmq trace compare before/ after/",
+        ends="0 done, 2 a trace cannot be read.",
+    )  # fmt: skip
     compare.add_argument("a", metavar="A", help="a directory of trace files, or one file")
-    compare.add_argument("b", metavar="B")
+    compare.add_argument("b", metavar="B", help="another")
     compare.add_argument("--json", action="store_true", help="print a list of {name, a, b, ratio}")
     compare.set_defaults(do=_compare)
 
@@ -153,6 +160,7 @@ def _report(args: argparse.Namespace) -> int:
     from warrenmq.replay.report import require_plotly
 
     require_plotly()
+    require_writable(args.output)
     write_report(replay(args.trace, engine="python", picture=True), args.output)
     return 0
 

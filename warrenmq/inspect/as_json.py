@@ -30,10 +30,12 @@ _FIRST, _NEXT = "\n ", ",\n "
 class JsonWriter:
     """Writes queues, and remembers whether anything in them is a problem."""
 
-    def __init__(self, inspection: Inspection, write: Write) -> None:
+    def __init__(self, inspection: Inspection, write: Write, *, broker_runs: bool = False) -> None:
+        """`broker_runs` is known beside the files: a broker that rests changes none."""
         self.problems = 0
         self._inspection = inspection
         self._write = write
+        self._broker_runs = broker_runs
         self._missing = 0
         self._position = 0
         self._separator = _FIRST
@@ -55,7 +57,7 @@ class JsonWriter:
         damaged = findings.damaged()
         self._judge(len(damaged))
         self._write(f'],\n"damaged": {json.dumps([each._asdict() for each in damaged])}')
-        self._write(f',\n"stores": {json.dumps(stores)},\n"in_use": {json.dumps(findings.in_use())}}}\n')
+        self._write(f',\n"stores": {json.dumps(stores)},\n"in_use": {self._in_use()}}}\n')
 
     def one_queue(self, vhost: VhostInspection, folders: list[QueueFolder], limit: int | None) -> None:
         """One object for all priorities of a queue, with its first messages only if there is a limit."""
@@ -66,8 +68,11 @@ class JsonWriter:
         rest = []
         for folder in folders:
             rest += self._messages(vhost.rows(folder, bodies=True), limit)
-        self._write(f'], "not_recovered": {json.dumps(rest)}}}\n')
+        self._write(f'], "not_recovered": {json.dumps(rest)}, "in_use": {self._in_use()}}}\n')
         self._judge(len(self._inspection.findings.damaged()))
+
+    def _in_use(self) -> str:
+        return json.dumps(self._broker_runs or self._inspection.findings.in_use())
 
     def _judge(self, damaged: int) -> None:
         """Where the directory is in use, a record may be gone before the ack of its message is in the index."""

@@ -25,8 +25,7 @@ from pyspark.sql.streaming.datasource import ReadLimit
 from warrenmq.errors import CallerError
 from warrenmq.replay.told import Batch, batches, tell
 from warrenmq.replay.watch import INTERVAL, Watch
-from warrenmq.trace.reader import trace_files
-from warrenmq.trace.tail import Place, Tail
+from warrenmq.trace.tail import Place, Tail, require_live
 
 
 @dataclass
@@ -80,8 +79,7 @@ def watch(
     until_closed: bool = False,
 ) -> None:
     """As watch.watch; the query's own checkpoint is in `checkpoint`, too."""
-    for path in paths:
-        trace_files(path)  # NotATrace
+    require_live(paths)
     if type(spark).__module__.startswith("pyspark.sql.connect"):
         raise CallerError("a watch keeps its state where it prints, so it cannot run through Spark Connect.")
     place = os.path.join(os.path.abspath(checkpoint), "spark")

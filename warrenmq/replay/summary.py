@@ -20,8 +20,10 @@ MISSING = 10
 """Actors of whom rows are missing that are printed."""
 QUEUES = 8
 """Queues whose delays are printed: the busiest."""
-_NAME = 30
-"""Letters of a queue's name."""
+WIDTH = 80
+"""Columns of a terminal, which tables fit."""
+_TIME = 7
+"""Columns of a time: 13.4 ms."""
 
 
 def print_summary(replayed: Replayed, out: TextIO | None = None) -> None:
@@ -75,20 +77,23 @@ def _queues(result: Result) -> list[str]:
     if not found:
         return []
     shown = found[:QUEUES]
-    width = max(len("queue"), *(len(_short(queue.name)) for queue in shown))
+    published = max(9, *(len(f"{queue.counts.get('published', 0):,}") for queue in shown))
+    room = WIDTH - published - len(KINDS) * (2 * _TIME + 3) - 2
+    width = max(len("queue"), *(len(_short(queue.name, room)) for queue in shown))
     lines = [
-        f"{'queue':{width}}  {'published':>11}  {'confirm p50':>11} {'p99':>8}  {'deliver p50':>11} {'p99':>8}  {'ack p50':>11} {'p99':>8}"
+        " " * (width + 2 + published) + "".join(f"  {kind.removesuffix('_ms'):>{2 * _TIME + 1}}" for kind in KINDS),
+        f"{'queue':{width}}  {'published':>{published}}" + f"  {'p50':>{_TIME}} {'p99':>{_TIME}}" * len(KINDS),
     ]
     for queue in shown:
-        times = "  ".join(f"{queue.time(kind, 'p50'):>11} {queue.time(kind, 'p99'):>8}" for kind in KINDS)
-        lines.append(f"{_short(queue.name):{width}}  {queue.counts.get('published', 0):>11,}  {times}")
+        times = "".join(f"  {queue.time(kind, 'p50'):>{_TIME}} {queue.time(kind, 'p99'):>{_TIME}}" for kind in KINDS)
+        lines.append(f"{_short(queue.name, room):{width}}  {queue.counts.get('published', 0):>{published},}{times}")
     more = [f"queues    and {len(found) - QUEUES:,} more (--json lists all)"] if len(found) > QUEUES else []
     return lines + more
 
 
-def _short(name: str) -> str:
+def _short(name: str, room: int) -> str:
     """A name of which both ends are there: that is where names differ."""
-    return name if len(name) <= _NAME else f"{name[: _NAME // 2]}…{name[-_NAME // 2 + 1 :]}"
+    return name if len(name) <= room else f"{name[: room // 2]}…{name[len(name) - (room - 1) // 2 :]}"
 
 
 def _waiting(picture: Picture | None) -> list[str]:

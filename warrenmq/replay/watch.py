@@ -24,8 +24,7 @@ from warrenmq.replay.told import Told, batches, tell
 from warrenmq.replay.world import Who
 from warrenmq.trace.catalog import Catalog
 from warrenmq.trace.index import Damage
-from warrenmq.trace.reader import trace_files
-from warrenmq.trace.tail import Place, Tail
+from warrenmq.trace.tail import Place, Tail, require_live
 
 INTERVAL = 0.5
 """Seconds between two looks."""
@@ -127,8 +126,7 @@ def watch(
     paths: list[str], taken_by: Watch, *, wait: Callable[[float], None], until_closed: bool = False
 ) -> None:
     """Look again and again, until `wait` raises or, if that is wanted, every run of the trace is closed."""
-    for path in paths:
-        trace_files(path)  # NotATrace
+    require_live(paths)
     tail = Tail(*(os.path.abspath(path) for path in paths))
     place: Place = taken_by.progress or {}
     if not isinstance(place, dict):

@@ -81,6 +81,24 @@ class ReaderLock:
             self._fd = -1
 
 
+def owner_of(directory: str) -> DirectoryInUse | None:
+    """Who has the directory open, as the error that opening it would raise; None: nobody, or that cannot be told.
+
+    The lock is tried for a moment only where the last owner may still run, so that an owner that starts meanwhile is not
+    refused because somebody looked.
+    """
+    try:
+        with open(os.path.join(directory, FILE_NAME), "rb") as file:
+            pid, host, _ = _owner(file.read(4096))
+        if host != platform.node() or os.path.exists(f"/proc/{pid}") or not os.path.exists("/proc/self"):
+            ReaderLock(directory).release()
+    except DirectoryInUse as owner:
+        return owner
+    except OSError:
+        return None
+    return None
+
+
 def _owner(record: bytes) -> tuple[int, str, str]:
     """Pid, host and time; an owner that has the lock, but has not written them yet, is unknown."""
     lines = record.decode(errors="replace").splitlines()

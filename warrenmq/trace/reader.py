@@ -78,6 +78,9 @@ def trace_files(path: str) -> list[str]:
     if not os.path.exists(path):
         msg = f"there is no trace at {path}: no such file or directory."
         raise NotATrace(msg)
+    if not os.path.isfile(path):  # to open a pipe waits for a writer, and a device may have no end
+        msg = f"{path} is no trace: it is neither a directory nor a file."
+        raise NotATrace(msg)
     return [path]
 
 

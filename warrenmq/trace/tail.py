@@ -38,6 +38,7 @@ from typing import Any, NamedTuple
 from warrenmq.trace.block import ROW, Frame, Kind, decode_columns, decode_map, next_frame, raw_columns
 from warrenmq.trace.catalog import NEVER, Chunk, Run
 from warrenmq.trace.index import ActorEntry, Damage
+from warrenmq.trace.reader import NotATrace, trace_files
 from warrenmq.trace.segment import SEGMENT_SUFFIX, decode_header
 from warrenmq.trace.slab import HEAD_BYTES, SLAB_SUFFIX, SlabContent, read_slabs
 
@@ -350,6 +351,14 @@ def _take_names(files: RunFiles, number: int, frame: Frame) -> None:
         if "kind" in meta:
             kind, name = meta["kind"]
             files.run.kinds[kind] = name
+
+
+def require_live(paths: Iterable[str]) -> None:
+    """Raise NotATrace unless each path is a directory with trace files, or a file that begins as one."""
+    for path in paths:
+        trace_files(path)
+        if not os.path.isdir(path) and _header(path) is None:
+            raise NotATrace(f"{path} is no trace: it does not begin with the header of one.")
 
 
 def _trace_files(path: str) -> list[str]:

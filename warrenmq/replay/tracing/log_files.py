@@ -13,6 +13,7 @@ from __future__ import annotations
 import gzip
 import heapq
 import os
+import stat
 import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -127,6 +128,8 @@ def _names(path: str) -> list[str]:
         return [os.path.join(path, name) for name in names]
     if not os.path.exists(path):
         raise NotATracingLog(f"there is no log at {path}: no such file or directory.")
+    if stat.S_ISCHR(os.stat(path).st_mode) and path != os.devnull:
+        raise NotATracingLog(f"{path} is no log: it is a device.")
     return [path]
 
 

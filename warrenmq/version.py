@@ -1,0 +1,23 @@
+"""The version of this package, which pyproject.toml says: the one beside the package in a checkout, else the installed one."""
+
+from __future__ import annotations
+
+import os
+import re
+from importlib import metadata
+
+
+def version() -> str:
+    """For example 0.1.0; "unknown" for a package that was copied without its metadata."""
+    checkout = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "pyproject.toml")
+    try:
+        with open(checkout, encoding="utf-8") as file:
+            said = re.search(r'^name = "warrenmq"\nversion = "([^"]+)"$', file.read(), re.MULTILINE)
+    except OSError:
+        said = None
+    if said is not None:
+        return said[1]
+    try:
+        return metadata.version("warrenmq")
+    except metadata.PackageNotFoundError:
+        return "unknown"
