@@ -10,11 +10,14 @@ blocking connection waits for each).  For one thread.
 
 from __future__ import annotations
 
+import re
+import socket
+import ssl
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from warrenmq.errors import AccessRefused, CallerError, Error, NotFound, PreconditionFailed
+from warrenmq.errors import AccessRefused, CallerError, Error, Nacked, NotFound, PreconditionFailed
 
 try:
     import pika  # type: ignore[import-untyped]
@@ -36,7 +39,7 @@ class Unreachable(Error):
     """The other broker is not there, or the connection to it broke."""
 
 
-class Refused(Error):
+class Refused(Nacked):
     """The other broker did not take messages: it said so, or nobody would have got them."""
 
 
@@ -68,6 +71,7 @@ class Remote:
         self._bytes = 0
         self._nacked = 0
         self._returned: dict[str, int] = {}
+        self._opened = False
         self._connection: Any = pika.SelectConnection(
             self.parameters,
             on_open_callback=self._woken,
@@ -79,6 +83,7 @@ class Remote:
         except Error:
             self._connection.ioloop.close()
             raise
+        self._opened = True
 
     # -- declaring
 
@@ -165,7 +170,7 @@ class Remote:
         """Run the loop until it is so; every callback stops it for a look."""
         while not until():
             if self._lost is not None:
-                raise _sentence(self._lost, self.parameters) from self._lost
+                raise _unreachable(self._lost, self.parameters, opened=self._opened) from self._lost
             if self._closed is not None:
                 closed, self._closed = self._closed, None
                 raise _refusal(closed) from closed
@@ -209,10 +214,10 @@ class Subscription:
         parameters = _parameters(url)
         try:
             self._connection = pika.BlockingConnection(parameters)
-        except pika.exceptions.AMQPError as why:
-            raise _sentence(why, parameters) from why
-        self._channel = self._connection.channel()
-        self._channel.basic_qos(prefetch_count=prefetch)
+            self._channel = self._connection.channel()
+            self._channel.basic_qos(prefetch_count=prefetch)
+        except Exception as why:  # pika lets errors of sockets, of TLS and of host names through as they are
+            raise _unreachable(why, parameters, opened=False) from why
 
     def __iter__(self) -> Iterator[tuple[bytes, Callable[[], None]] | None]:
         try:
@@ -234,7 +239,7 @@ class Subscription:
 
     def _why(self, why: BaseException) -> Error:
         closed = isinstance(why, pika.exceptions.ChannelClosed)
-        return _refusal(why) if closed else _sentence(why, self._connection.params)
+        return _refusal(why) if closed else _unreachable(why, self._connection.params, opened=True)
 
     def close(self) -> None:
         """What was not acked goes back to the queue."""
@@ -248,22 +253,70 @@ def _parameters(url: str) -> Any:
             raise ValueError("its scheme is another one")
         return pika.URLParameters(url)
     except (ValueError, TypeError, IndexError) as why:
-        raise CallerError(f"{url} is no URL of a broker, like amqp://guest:guest@localhost:5672/%2F: {why}") from why
+        shown = re.sub(r"(?<=://)[^@/]*@", "...@", url)  # a password is nobody else's business
+        raise CallerError(f"{shown} is no URL of a broker, like amqp://guest:guest@localhost:5672/%2F: {why}") from why
 
 
-def _sentence(why: BaseException, parameters: Any) -> Error:
-    """What went wrong with a connection, for somebody who knows no pika."""
-    where, cause = f"{parameters.host}:{parameters.port}", _cause(why)
-    if isinstance(cause, pika.exceptions.ConnectionClosed):
-        return Unreachable(f"{where} closed the connection: {cause.reply_code} {cause.reply_text}")
-    return Unreachable(f"{where} cannot be used: {cause if str(cause) else type(cause).__name__}")
+def _unreachable(why: BaseException, parameters: Any, *, opened: bool) -> Unreachable:
+    """What went wrong with a connection, for a person who knows no pika."""
+    host = f"[{parameters.host}]" if ":" in parameters.host else parameters.host
+    reason = reason_of(why, parameters, opened=opened)
+    return Unreachable(f"{host}:{parameters.port} cannot be used: {reason}")
 
 
-def _cause(why: Any) -> BaseException:
-    """The innermost of pika's errors around errors: the last of several attempts, and what it was caused by."""
-    inner = [*getattr(why, "exceptions", ())[-1:], *(each for each in why.args if isinstance(each, BaseException))]
-    found: BaseException = _cause(inner[0]) if inner else why
-    return found
+def reason_of(why: BaseException, parameters: Any, *, opened: bool) -> str:
+    """A sentence for what broke a connection, or kept one from being opened.
+
+    | in the chain of errors | it means |
+    | --- | --- |
+    | connection refused | nobody listens |
+    | an error of the name service, a name that no host can have | no such host |
+    | a timeout | no answer |
+    | an error of TLS | the certificate, or no TLS at all |
+    | ACCESS_REFUSED, NOT_ALLOWED | user or password, virtual host |
+    | anything else, before it is open | no AMQP |
+    """
+    chain = list(_chain(why))
+    for kinds, reason in (
+        (ConnectionRefusedError, "nobody listens there; start the broker, or correct the URL."),
+        ((socket.gaierror, UnicodeError), f"there is no host called {parameters.host!r}; correct the URL."),
+        (ssl.SSLCertVerificationError, "its certificate is not one that this machine trusts."),
+        (ssl.SSLError, "TLS failed; where the broker has no TLS on this port, the URL begins with amqp://."),
+    ):
+        if any(isinstance(each, kinds) for each in chain):
+            return reason
+    said, user = _said(chain), parameters.credentials.username
+    if any("Timeout" in f"{type(each).__name__} {said}" for each in chain):
+        return "it does not answer; is there an AMQP 0-9-1 broker on this port?"
+    if any(isinstance(each, pika.exceptions.AuthenticationError) for each in chain) or said.startswith("ACCESS_REFUSED"):
+        return f"it refuses the user {user!r}: there is none, or the password is wrong ({said})."
+    if said.startswith("NOT_ALLOWED"):
+        return f"it does not let the user {user!r} into the virtual host {parameters.virtual_host!r} ({said})."
+    if opened:
+        return f"the connection broke ({said})."
+    if any(isinstance(each, pika.exceptions.AMQPError) for each in chain):
+        return f"no AMQP 0-9-1 broker answers there{' without TLS' if parameters.ssl_options is None else ''} ({said})."
+    return f"{said}."
+
+
+def _chain(why: Any) -> Iterator[BaseException]:
+    """Pika's errors around errors, the outermost first: of several attempts the last one, and what it was caused by."""
+    yield why
+    inner = [*getattr(why, "exceptions", ())[-1:], getattr(why, "exception", None), *getattr(why, "args", ())]
+    for each in inner:
+        if isinstance(each, BaseException):
+            yield from _chain(each)
+
+
+def _said(chain: list[BaseException]) -> str:
+    """What the innermost error that says anything says; of a broker's connection.close its text."""
+    for each in reversed(chain):
+        if reply := getattr(each, "reply_text", ""):
+            return str(reply)
+        if text := " ".join(str(part) for part in each.args if not isinstance(part, BaseException)):
+            quoted = re.search(r"\(\d+\) '(.+)'$|\(['\"](.+)['\"],\)$", text)  # pika quotes what a peer said
+            return quoted[1] or quoted[2] if quoted else text
+    return type(chain[-1]).__name__
 
 
 def _refusal(why: BaseException) -> Error:

@@ -66,14 +66,16 @@ def recover_to_broker(
         stack.callback(ReaderLock(node).release)
         refuse_living_rabbitmq(node)
         inspection = Inspection(source, now_us)
-        RealDisk().mkdir(ledgers)
-        stack.callback(OwnerLock(ledgers).release)
         address = urlsplit(url)
         report = Report(source, f"{address.scheme}://{address.hostname}:{address.port or DEFAULT_PORT[address.scheme]}")
         vhosts = by_vhost(inspection)
         said = definitions_of(inspection, vhosts, report)
         names = list({**vhosts, **said})
         there = destinations(names, unquote(address.path.removeprefix("/")))
+        for vhost in names[:1]:  # nothing is made on the disk for a broker that cannot be reached
+            Remote(url, there[vhost]).close()
+        RealDisk().mkdir(ledgers)
+        stack.callback(OwnerLock(ledgers).release)
         for vhost in names:
             queues = by_name(vhosts.get(vhost, []))
             with closing(Remote(url, there[vhost])) as remote:
