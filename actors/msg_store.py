@@ -44,6 +44,7 @@ from warrenmq.storage.store_effects import Confirm, Reply, StoreStatistics
 from warrenmq.storage.store_recovery import recover, wipe
 from warrenmq.storage.store_state import MsgStoreState
 from warrenmq.storage.store_trace import tell_closed
+from warrenmq.storage.unclaimed import Unclaimed
 from warrenmq.trace.events import Trigger
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
 
     from warrenmq.runtime import From, Timer
     from warrenmq.settings import Settings
+    from warrenmq.storage.damage_found import DamageFound
     from warrenmq.storage.disk import Disk
 
 DISK_FULL_RETRY = 1.0
@@ -79,6 +81,8 @@ class MsgStore(Server):
 
     state         tables, clients, current file
     gc            its garbage collector, linked
+    damage        where to tell what is found damaged
+    unclaimed     what queues held at a clean stop and have not claimed yet
     peers         cref -> how to reach that client
     credit        what it owes its clients; blocked while the disk is full
     sync_timer    runs while confirms wait
@@ -99,11 +103,13 @@ class MsgStore(Server):
         settings: Settings,
         refs: Callable[[], Iterable[tuple[str, list[bytes]]]] | None,
         quarantine: str,
+        damage: DamageFound,
     ) -> None:
         """Recover what the directory holds, all of it, before anything else.
 
         refs     (queue, the messages it holds): called after an unclean stop; None = a transient store, whose
                  directory is wiped
+        damage   where to tell what of the files was found damaged
         """
         self._log = Log("warrenmq.store", store=kind)
         self._kind = kind
@@ -115,6 +121,9 @@ class MsgStore(Server):
             recovered = wipe(self._disk, directory)
         else:
             recovered = recover(self._disk, directory, _later(refs), quarantine, kind)
+        damage.add(recovered.damage)
+        self._damage = damage
+        self._unclaimed = Unclaimed(self._disk, directory, quarantine, kind, recovered)
         self._state = MsgStoreState(self._disk, directory, settings, recovered, self.trace)
         self._gc_name = f"{kind}_gc"
         self._gc = self.runtime.start(
@@ -212,6 +221,7 @@ class MsgStore(Server):
         client = request.client
         for cref in [c for c in self._state.clients if self._state.clients[c].owner == client.owner]:
             self._part(cref)
+        self._damage.add(self._unclaimed.claimed(client.owner, request.holds))
         present, unread = self._state.register(client, request.holds)
         self._tell_gc(unread)
         self._peers[client.cref] = _Peer(request.ref, self.monitor(request.ref), request.on_disk)

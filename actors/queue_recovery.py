@@ -1,6 +1,7 @@
 """How a queue process begins: from what its folder holds to a variable queue (rabbit_variable_queue:init).
 
-    1  the terms of a clean stop are taken: from here on every stop is a crash until the next clean one
+    1  the terms of a clean stop are taken: from here on every stop is a crash until the next clean one.  They are believed
+       only if the files of the index have the sizes that they had then
     2  the index is walked for messages whose bodies are in the store
     3  the store is told what the queue believes to hold; it drops what a dead incarnation held besides, and
        says which of these it has
@@ -11,14 +12,17 @@ A queue with priorities has all this for each of its folders, but one client of 
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
+from warrenmq.errors import CorruptFile
 from warrenmq.storage import index_versions
 from warrenmq.storage.index_recovery import Found
 from warrenmq.storage.priority_queue import PriorityQueue, PriorityRows
+from warrenmq.storage.quarantine import set_aside
 from warrenmq.storage.queue_index_protocol import Opening
-from warrenmq.storage.recovery_terms import take_terms
+from warrenmq.storage.recovery_terms import changes_since, take_terms, twins
 from warrenmq.storage.unknown_folders import clear
 from warrenmq.storage.variable_queue_memory_target import MemoryTargetQueue
 from warrenmq.storage.variable_queue_read_ahead import ReadAheadQueue
@@ -88,7 +92,7 @@ def recover(
     holds: list[bytes] = []
     for directory in spec.directories:
         if spec.durable:
-            terms.append(take_terms(disk, directory))
+            terms.append(_believable_terms(spec, disk, directory))
             holds += index_versions.store_message_ids(disk, directory, spec.settings)
         else:
             terms.append(None)
@@ -116,6 +120,25 @@ def recover(
     sinks = cast("list[ActorTrace | None]", rows or [None] * len(terms))
     each = [opened(*one) for one in zip(spec.directories, terms, sinks, strict=True)]
     return PriorityQueue([vq for vq, _ in each], trace, rows), _sum_of([found for _, found in each]), clean_stop
+
+
+def _believable_terms(spec: QueueSpec, disk: Disk, directory: str) -> Terms | None:
+    """The terms of a clean stop, if the files of the index are as it left them.
+
+    Those that are not are told, and copied to the quarantine before anything that they do not name any more is dropped.
+    """
+    terms = take_terms(disk, directory)
+    if terms is None:
+        return None
+    sizes = {name: disk.size(f"{directory}/{name}") for name in disk.listdir(directory)}
+    changes = [*changes_since(terms, sizes, lambda name: disk.read(f"{directory}/{name}"))]
+    spec.damage.add(CorruptFile(f"{directory}/{name}", offset, reason) for name, offset, reason in changes)
+    concerned = {each for change in changes for each in (change.name, *twins(change.name)) if sizes.get(each)}
+    for name in sorted(concerned):
+        data = disk.read(f"{directory}/{name}")
+        with suppress(OSError):  # there is no room for a copy; what makes no sense in it is still set aside piece by piece
+            set_aside(disk, spec.quarantine, f"{directory.rpartition('/')[2]}-{name}", data, [(0, len(data))])
+    return None if changes else terms
 
 
 def _sum_of(each: list[Found]) -> Found:

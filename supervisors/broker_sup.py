@@ -87,7 +87,8 @@ class VhostSup(Supervisor):
                 yield name, [each for folder in folders for each in store_message_ids(vhost.disk, folder, vhost.settings)]
 
         def store(name: str, refs: Any) -> ChildSpec:
-            args = (name, vhost.directory.store(name), vhost.disk, vhost.settings, refs, vhost.directory.quarantine)
+            args = (name, vhost.directory.store(name), vhost.disk, vhost.settings, refs, vhost.directory.quarantine,
+                    vhost.damage)  # fmt: skip
             return ChildSpec(name, MsgStore, args=args, name=name, shutdown=shutdown)
 
         return [

@@ -210,7 +210,7 @@ def test_copies_that_our_compaction_did_not_finish_are_no_damage():
     put(disk, 1, record(3))
     places, recovered = found(disk, 1, 2, 3, 5)
     assert places == {2: (0, 0), 1: (0, 423), 5: (0, 452), 3: (1, 0)}
-    assert recovered.damaged == 0
+    assert len(recovered.damage) == 0
     assert disk.listdir(QUARANTINE) == []
 
 
@@ -238,7 +238,7 @@ def test_the_last_file_is_written_anew_without_garbage_and_torn_tail():
     places, recovered = found(disk, 1, 2, 3)
     assert places == {1: (0, 0), 2: (0, 29)}
     assert disk.read(f"{FOLDER}/0.rdq") == record(1) + record(2)
-    assert recovered.damaged == 1
+    assert len(recovered.damage) == 1
     assert disk.read(f"{QUARANTINE}/store-0.rdq-87") == record(3)[:-2]
 
 
@@ -276,7 +276,7 @@ def test_a_file_without_a_record_of_value_does_not_stop_a_start():
     put(disk, 2, b"text " * 60)
     places, recovered = found(disk, 1)
     assert places == {}
-    assert recovered.damaged == 2
+    assert len(recovered.damage) == 2
     assert recovered.files.current == 2
 
 
@@ -287,7 +287,7 @@ def test_a_full_disk_does_not_stop_a_start_with_damage():
     disk.free_bytes = 0
     places, recovered = found(disk, 1, 2, 3)
     assert set(places) == {1, 2, 3}
-    assert recovered.damaged == 1
+    assert len(recovered.damage) == 1
 
 
 def test_what_a_crash_of_ours_left_half_done_is_deleted():

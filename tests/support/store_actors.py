@@ -11,6 +11,7 @@ from warrenmq.actors.msg_store import MsgStore
 from warrenmq.actors.msg_store_client import BumpCredit, MsgStoreClient
 from warrenmq.actors.msg_store_messages import Statistics
 from warrenmq.runtime import Server
+from warrenmq.storage.damage_found import DamageFound
 
 STORE = "msg_store_persistent"
 
@@ -77,7 +78,7 @@ class StoreHost:
         self.store = None
 
     def start(self, kind=STORE, *, keeps=True):
-        args = kind, self.folder, self.disk, self.settings, self.references if keeps else None, QUARANTINE
+        args = kind, self.folder, self.disk, self.settings, self.references if keeps else None, QUARANTINE, DamageFound()
         self.store = self.runtime.start(Watched, *args, name=kind)
         return self.store
 

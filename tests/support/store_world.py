@@ -37,7 +37,7 @@ class StoreWorld:
         """Recover from what the disk has and the queues claim; every queue registers."""
         claims = {owner: list(held.elements()) for owner, held in self.held.items()}
         recovered = recover(self.disk, FOLDER, claims.items(), QUARANTINE, "store")
-        self.damaged = recovered.damaged
+        self.damaged = len(recovered.damage)
         self.state = MsgStoreState(self.disk, FOLDER, self.settings, recovered, None)
         self.mail, self.jobs, self.crefs = deque(), deque(), {}
         self.carry_out()

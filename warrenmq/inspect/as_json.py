@@ -36,7 +36,6 @@ class JsonWriter:
         self._inspection = inspection
         self._write = write
         self._broker_runs = broker_runs
-        self._missing = 0
         self._position = 0
         self._separator = _FIRST
         self._last: tuple[str | None, str | None] | None = None
@@ -75,8 +74,7 @@ class JsonWriter:
         return json.dumps(self._broker_runs or self._inspection.findings.in_use())
 
     def _judge(self, damaged: int) -> None:
-        """Where the directory is in use, a record may be gone before the ack of its message is in the index."""
-        self.problems += damaged + (0 if self._inspection.findings.in_use() else self._missing)
+        self.problems += damaged
 
     def _begin(self, head: dict[str, Any]) -> None:
         self._write(json.dumps(head)[:-1] + ', "messages": [')
@@ -100,9 +98,7 @@ class JsonWriter:
         """Writes what is given back, returns what is not."""
         rest: list[dict[str, Any]] = []
         for row in rows:
-            if row.reason == NO_RECORD:
-                self._missing += 1
-            else:
+            if row.reason != NO_RECORD:  # that is among the damaged, unless the directory is in use
                 self.problems += not row.normal
             if row.reason is not None:
                 rest.append(not_recovered(row))

@@ -31,9 +31,9 @@ class Entry(NamedTuple):
     """Bytes of the body, as the index has it."""
     where: Where
     file: str = ""
-    """Name of the file that has the stored message, unless it is in the store."""
+    """Name of the file that has the stored message; of the index's file, when it is in the store."""
     offset: int = 0
-    """Of the record there; the stored message begins `head` bytes further on."""
+    """Of the record there; the stored message begins `head` bytes further on, unless it is in the store."""
     head: int = 0
     stored_size: int = 0
     """Bytes of the stored message."""

@@ -150,6 +150,8 @@ class _Reader:
             if self._only_zeros(at):
                 if at == 0 or not self._layout.zeros_are_normal:
                     self._note(at, f"{size - at} zero bytes up to the end of the file are no records")
+                elif size - at < self._layout.prefix_bytes:
+                    self._note(at, "a record is cut off")
                 return
             self._note(at, reason)
             at = self._resume(at + 1)

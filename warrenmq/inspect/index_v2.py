@@ -125,8 +125,9 @@ class _Segment:
             return None
         if entry.location == qi.Location.STORE:
             return Entry(
-                seq_id, entry.persistent, entry.msg_id, entry.expiry, entry.size, Where.STORE, salvaged=salvaged
-            )
+                seq_id, entry.persistent, entry.msg_id, entry.expiry, entry.size, Where.STORE, self._name, position,
+                salvaged=salvaged,
+            )  # fmt: skip
         return Entry(
             seq_id, entry.persistent, b"", entry.expiry, entry.size, Where.QUEUE_STORE,
             self._name.removesuffix(qi.EXTENSION) + qs.EXTENSION,

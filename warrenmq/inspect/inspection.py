@@ -17,6 +17,7 @@ Source: rabbit_variable_queue, rabbit_queue_index:recover; reference/classic-que
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -32,6 +33,8 @@ from warrenmq.inspect.queue import QueueIndex
 from warrenmq.inspect.reading import Findings
 from warrenmq.inspect.store import Store
 from warrenmq.inspect.terms import recovery_terms
+from warrenmq.storage.recovery_terms import FILE_NAME as TERMS
+from warrenmq.storage.store_dump import CLEAN
 from warrenmq.storage.unknown_folders import NOBODYS
 
 if TYPE_CHECKING:
@@ -102,6 +105,15 @@ class VhostInspection:
             found[kind] = Store(self._findings, path, wanted[kind])
         return found
 
+    @property
+    def believes_no_stop(self) -> bool:
+        """Whether a clean stop of ours left something behind that a start will not believe, as files have changed since."""
+        return any(
+            not store.clean and os.path.exists(f"{store.path}/{CLEAN}") for store in self.stores.values()
+        ) or any(
+            index.terms is None and os.path.exists(f"{path}/{TERMS}") for path, index in self._indexes.items()
+        )
+
     def ready(self, queue: QueueFolder) -> Iterator[Entry]:
         """What would be given back if all files were whole; looks at the index alone."""
         for entry in self._indexes[queue.path].entries():
@@ -134,6 +146,9 @@ class VhostInspection:
             return replace(row, reason=QUEUE_NOT_DURABLE if queue.durable is False else NOT_PERSISTENT, salvaged=None)
         if row.reason is None and 0 < entry.expiry <= self._now_us:
             return replace(row, reason=EXPIRED, salvaged=None)
+        if row.reason == NO_RECORD and entry.persistent:
+            reason = f"message {entry.msg_id.hex() or entry.seq_id}: no record of it is in a store or beside the index"
+            self._findings.note(f"{queue.path}/{entry.file}", entry.offset, reason, unless_in_use=True)
         return row if row.reason is None else replace(row, salvaged=None)
 
     def _from_store(self, row: Row, *, bodies: bool) -> Row:

@@ -25,16 +25,20 @@ class Findings:
 
     def __init__(self, root: str) -> None:
         self.root = root
-        self._damaged: dict[Damage, None] = {}
+        self._damaged: dict[Damage, bool] = {}
+        """What was noted -> whether it is damage only where nobody is at work."""
         self._seen: dict[str, tuple[int, int]] = {}
 
     def relative(self, path: str) -> str:
         """A path as it is reported."""
         return os.path.relpath(path, self.root)
 
-    def note(self, path: str, offset: int, reason: str) -> None:
-        """Note damage, once: files are parsed twice where their messages are listed."""
-        self._damaged[Damage(self.relative(path), offset, reason)] = None
+    def note(self, path: str, offset: int, reason: str, *, unless_in_use: bool = False) -> None:
+        """Note damage, once: files are parsed twice where their messages are listed.
+
+        `unless_in_use`: two files disagree, which is no damage while somebody writes to either.
+        """
+        self._damaged[Damage(self.relative(path), offset, reason)] = unless_in_use
 
     def open(self, path: str) -> File | None:
         """A file to read, None when it is not there; one that may not be read is noted."""
@@ -84,7 +88,12 @@ class Findings:
 
     def damaged(self) -> list[Damage]:
         """What was noted, but for files that somebody is writing to: what a writer is in the middle of is not damaged."""
-        return [each for each in self._damaged if not self.changed(self._path(each))]
+        in_use = self.in_use()
+        return [
+            each
+            for each, unless_in_use in self._damaged.items()
+            if not (unless_in_use and in_use) and not self.changed(self._path(each))
+        ]
 
     def _path(self, damage: Damage) -> str:
         return os.path.normpath(os.path.join(self.root, damage.file))

@@ -21,14 +21,20 @@ import os
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from warrenmq.erlang import ets
+from warrenmq.errors import CorruptFile
 from warrenmq.inspect.rdq_walk import Gap, Record, Trust, walk
-from warrenmq.storage.rdq import EXTENSION, HEAD, MARKER, OVERHEAD, RABBITMQ_TEMPORARY
+from warrenmq.inspect.reading import file_sizes
+from warrenmq.storage.rdq import EXTENSION, HEAD, MARKER, OVERHEAD, RABBITMQ_TEMPORARY, file_name
+from warrenmq.storage.store_dump import CLEAN, INDEX, SUMMARY, NotClean, changes_since, saved_sizes
 
 if TYPE_CHECKING:
     from warrenmq.inspect.reading import File, Findings
 
 _MOST_OFFSET = 1 << 44
-_CLEAN_STOP = ("clean.dot", "file_summary.ets", "msg_store_index.ets")
+_RABBITMQ_CLEAN = b"{"
+"""How RabbitMQ's clean.dot begins; ours begins with a checksum and a list of three, 93."""
+_CLEAN_STOP = (CLEAN, SUMMARY, INDEX)
 _TAIL = 256
 """Bytes at a message's end in which its id stands."""
 _INNER_ID = re.compile(rb"(?=m\x00\x00\x00\x10(.{16}))", re.DOTALL)
@@ -80,12 +86,14 @@ class Store:
         self._open: tuple[str, File] | None = None
         names = findings.names(path)
         self.clean = all(name in names for name in _CLEAN_STOP)
-        """It was stopped in order: RabbitMQ will use its saved index instead of a scan."""
+        """It was stopped in order: its broker will use the saved index instead of a scan."""
         files = [name for name in names if name.endswith((EXTENSION, RABBITMQ_TEMPORARY))]
         self._names = sorted(files, key=_number)
         for index, name in enumerate(self._names):
             self._walk(index, name)
         self._look_inside()
+        if self.clean and "transient" not in self.name:  # no start keeps that one
+            self._compare_with_the_stop()
 
     @property
     def name(self) -> str:
@@ -141,6 +149,25 @@ class Store:
             self._open = None
 
     # -- looking at the files
+
+    def _compare_with_the_stop(self) -> None:
+        """Note message files that are not of the sizes that a clean stop tells.
+
+        RabbitMQ may stop before it cut off what a compaction left over, so a file of its own may be longer.
+        """
+        clean, summary = (self._findings.read(f"{self.path}/{name}") or b"" for name in (CLEAN, SUMMARY))
+        rabbitmqs = clean.startswith(_RABBITMQ_CLEAN)
+        try:
+            saved = _rabbitmqs_sizes(summary) if rabbitmqs else saved_sizes(clean, summary)
+        except (NotClean, CorruptFile) as why:
+            self._findings.note(f"{self.path}/{SUMMARY}", 0, why.reason)
+            self.clean = False
+            return
+        sizes = {name: size for name, size in file_sizes(self._findings, self.path).items() if name in self._names}
+        for name, offset, reason in changes_since(saved, sizes):
+            if not rabbitmqs or sizes.get(name, -1) < saved.get(name, 0):
+                self._findings.note(f"{self.path}/{name}", offset, reason, unless_in_use=True)
+                self.clean = self.clean and rabbitmqs  # it does not look at sizes
 
     def _walk(self, index: int, name: str) -> None:
         file = self._findings.open(f"{self.path}/{name}")
@@ -211,6 +238,13 @@ class Store:
         if file is not None:
             self._open = name, file
         return file
+
+
+def _rabbitmqs_sizes(summary: bytes) -> dict[str, int]:
+    """The bytes of each message file when RabbitMQ was stopped; CorruptFile when its dump cannot be believed."""
+    if (problem := ets.problem(summary)) is not None:
+        raise CorruptFile(SUMMARY, 0, problem)
+    return {file_name(row.file): row.file_size for row in ets.file_summaries(summary)}
 
 
 def _number(name: str) -> tuple[int, str]:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from warrenmq.erlang.dets import read_recovery_terms
 from warrenmq.errors import CorruptFile
 from warrenmq.inspect.layout import RABBITMQ_TERMS
-from warrenmq.storage.recovery_terms import FILE_NAME, parse
+from warrenmq.inspect.reading import file_sizes
+from warrenmq.storage.recovery_terms import FILE_NAME, changes_since, parse
 
 if TYPE_CHECKING:
     from warrenmq.inspect.layout import QueueFolder, Vhost
@@ -31,6 +32,12 @@ def recovery_terms(findings: Findings, vhost: Vhost) -> Callable[[QueueFolder], 
     def terms(queue: QueueFolder) -> dict[str, Any] | None:
         ours = parse(findings.read(f"{queue.path}/{FILE_NAME}") or b"")
         if ours is not None:
+            sizes = file_sizes(findings, queue.path)
+            changes = [*changes_since(ours, sizes, lambda name: findings.read(f"{queue.path}/{name}") or b"")]
+            for name, offset, reason in changes:
+                findings.note(f"{queue.path}/{name}", offset, reason)
+            if changes:  # a start takes it for a crash
+                return None
             return {"next_seq_id": ours.next_seq_id, "next_deliver_seq_id": ours.next_deliver_seq_id}
         return saved.get(os.path.basename(os.path.realpath(queue.path)))
 

@@ -22,6 +22,7 @@ from warrenmq.inspect.inspection import Inspection
 from warrenmq.mend.moving import fingerprint
 from warrenmq.storage import qi
 from warrenmq.storage.journal import FILE_NAME, Journal, Replay
+from warrenmq.storage.recovery_terms import discard_terms
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -57,6 +58,7 @@ def _fingerprints(queue: str, sought: dict[int, bytes]) -> Iterable[tuple[int, b
 
 def forget(disk: Disk, queue: str, seq_ids: list[int]) -> None:
     """Ack messages in the files of a queue that nobody has open."""
+    discard_terms(disk, queue)  # they tell of files that are about to change
     names = disk.listdir(queue)
     if any(name.endswith(qi.EXTENSION) for name in names):
         seq_ids = _forget_version_2(disk, queue, names, seq_ids)

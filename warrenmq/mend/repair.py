@@ -79,7 +79,7 @@ def repair(path: str, *, dry_run: bool, disk: Disk | None = None) -> Repaired:
             done.rabbitmqs |= not ours
             trial = Changes(disk, path, "repair", dry_run=True)
             _Mender(path, number, ours).mend(trial)
-            if not trial.made:
+            if not trial.made and not (ours and part.believes_no_stop):
                 continue
             for artefact in clean_stop_files(disk, part):
                 real.remove(artefact, "it tells of a clean stop, after which files were changed; removed")

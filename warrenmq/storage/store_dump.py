@@ -6,7 +6,7 @@
 
 RabbitMQ's names, our bytes: a checksum (u32 CRC-32 of what follows, big endian), then msgpack.  A start consumes them
 before it changes anything, so a crash at any later time finds none of them and reads the files.  They are believed
-only together and only if the files are as they say: there, none beside them, and long enough.
+only together and only if the files are as they say: there, none beside them, and of the same sizes.
 
 Inside, an entry is id, references, file, offset and total size in one packed row, and an owner's references are its
 ids one behind the other: 44 and 16 bytes a message, a million of which are written and read in about a second each.
@@ -22,13 +22,14 @@ from zlib import crc32
 
 import msgpack  # type: ignore[import-untyped]
 
+from warrenmq.errors import CorruptFile
 from warrenmq.storage import rdq
 from warrenmq.storage.file_summary import FileSummary
 from warrenmq.storage.message_index import MessageIndex
 from warrenmq.storage.owner_refs import OwnerRefs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping, Sequence
 
     from warrenmq.storage.disk import Disk
 
@@ -37,13 +38,19 @@ INDEX = "msg_store_index.ets"
 CLEAN = "clean.dot"
 VERSION = 1
 
+_MESSAGE_FILES = (rdq.EXTENSION, rdq.RABBITMQ_TEMPORARY)
 _CHECKSUM = Struct(">I")
 _ENTRY = Struct(">16sIQQQ")
 _ROW = Struct(">QQQ")
 
 
 class NotClean(Exception):
-    """The dumps cannot be used: read the files."""
+    """The dumps cannot be used: read the files.  `damage` is what this tells of the store, if it tells anything."""
+
+    def __init__(self, reason: str, damage: Sequence[CorruptFile] = ()) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.damage = damage
 
 
 def save(disk: Disk, directory: str, index: MessageIndex, files: FileSummary, owners: OwnerRefs) -> None:
@@ -80,7 +87,11 @@ def _load(disk: Disk, directory: str) -> tuple[MessageIndex, FileSummary, OwnerR
     for number, valid, size in _ROW.iter_unpack(packed_rows):
         files.add(number)
         files.resize(number, valid=valid, size=size)
-    _check(disk, directory, files)
+    names = disk.listdir(directory)
+    sizes = {name: disk.size(f"{directory}/{name}") for name in names if name.endswith(_MESSAGE_FILES)}
+    saved = {rdq.file_name(number): row.file_size for number, row in files.rows.items()}
+    if changed := [CorruptFile(f"{directory}/{name}", at, reason) for name, at, reason in changes_since(saved, sizes)]:
+        raise NotClean("files are not as they were when the store was stopped", changed)
     entries = {row[0]: row[1:] for row in _ENTRY.iter_unpack(packed_entries)}
     for _, file, msg_id in sorted((entry[2], entry[1], msg_id) for msg_id, entry in entries.items()):
         files.rows[file].ids.append(msg_id)
@@ -91,13 +102,28 @@ def _load(disk: Disk, directory: str) -> tuple[MessageIndex, FileSummary, OwnerR
     return MessageIndex(entries), files, owners
 
 
-def _check(disk: Disk, directory: str, files: FileSummary) -> None:
-    names = disk.listdir(directory)
-    if rdq.file_numbers(names) != list(files.rows) or any(n.endswith(rdq.RABBITMQ_TEMPORARY) for n in names):
-        raise NotClean("there are other files than when the store was stopped")
-    for number, row in files.rows.items():
-        if disk.size(f"{directory}/{rdq.file_name(number)}") < row.file_size:
-            raise NotClean(f"{rdq.file_name(number)} is shorter than when the store was stopped")
+def saved_sizes(clean: bytes, summary: bytes) -> dict[str, int]:
+    """The bytes of each message file when the store was stopped, from two dumps; `NotClean` if they cannot be believed."""
+    try:
+        (version, checksum, _), _ = _unpack(CLEAN, clean)
+        rows, found = _unpack(SUMMARY, summary)
+        if version != VERSION or checksum != found:
+            raise NotClean("the dumps are not of the same stop")
+        return {rdq.file_name(number): size for number, _, size in _ROW.iter_unpack(rows)}
+    except (TypeError, ValueError, struct.error) as error:
+        raise NotClean("the dumps hold something else than a store's tables") from error
+
+
+def changes_since(saved: Mapping[str, int], sizes: Mapping[str, int]) -> Iterator[tuple[str, int, str]]:
+    """(name, offset, what is wrong) of each message file whose size is not the saved one, or that was not there."""
+    for name in sorted({*saved, *sizes}):
+        before, now = saved.get(name), sizes.get(name)
+        if before is None:
+            yield name, 0, "it was not there when the store was stopped in order"
+        elif now is None:
+            yield name, 0, f"it had {before} bytes when the store was stopped in order, and is gone"
+        elif now != before:
+            yield name, min(before, now), f"it had {before} bytes when the store was stopped in order, now it has {now}"
 
 
 def _split(msg_ids: bytes) -> Iterator[bytes]:
@@ -114,8 +140,12 @@ def _write(disk: Disk, path: str, content: Any) -> int:
 def _read(disk: Disk, path: str) -> tuple[Any, int]:
     if not disk.exists(path):
         raise NotClean(f"there is no {path}")
-    data = disk.read(path)
+    return _unpack(path, disk.read(path))
+
+
+def _unpack(path: str, data: bytes) -> tuple[Any, int]:
     packed = data[_CHECKSUM.size :]
     if len(data) < _CHECKSUM.size or _CHECKSUM.unpack_from(data)[0] != crc32(packed):
-        raise NotClean(f"{path} is damaged, or RabbitMQ's")
+        reason = "it is damaged: the checksum of what a clean stop left is wrong"
+        raise NotClean(reason, [CorruptFile(path, 0, reason)])
     return msgpack.unpackb(packed), crc32(packed)

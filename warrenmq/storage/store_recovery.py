@@ -23,9 +23,10 @@ The dirty way, one file after the other in ascending order:
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from warrenmq.errors import CorruptFile
 from warrenmq.log import Log
 from warrenmq.storage import rdq
 from warrenmq.storage.combine import commit, placed, prepare
@@ -52,8 +53,8 @@ class Recovered:
     files: FileSummary
     owners: OwnerRefs
     clean: bool
-    damaged: int = 0
-    """Pieces of files that were set aside."""
+    damage: list[CorruptFile] = field(default_factory=list)
+    """What was found wrong; pieces of files among it were set aside."""
 
 
 def wipe(disk: Disk, directory: str) -> Recovered:
@@ -70,25 +71,27 @@ def recover(
 ) -> Recovered:
     """Find the messages of a store.  `references` (owner, its messages) is read only after an unclean stop."""
     disk.mkdir(directory)
+    damage: list[CorruptFile] = []
     try:
         index, files, owners = load(disk, directory)
     except NotClean as reason:
+        damage += reason.damage
         if disk.listdir(directory):
             Log("warrenmq.store").info("the store was not stopped cleanly", store=kind, reason=str(reason))
     else:
-        _cut(disk, directory, files)
         return Recovered(index, files, owners, clean=True)
     owners = OwnerRefs()
     for owner, msg_ids in references:
         for msg_id in msg_ids:
             owners.add(owner, msg_id)
-    return _Reader(disk, directory, owners, quarantine, kind).run()
+    return _Reader(disk, directory, owners, quarantine, kind, damage).run()
 
 
 class _Reader:
     """One dirty start."""
 
-    def __init__(self, disk: Disk, directory: str, owners: OwnerRefs, quarantine: str, kind: str) -> None:
+    def __init__(self, disk: Disk, directory: str, owners: OwnerRefs, quarantine: str, kind: str,
+                 damage: list[CorruptFile]) -> None:  # fmt: skip
         self._disk = disk
         self._directory = directory
         self._owners = owners
@@ -97,7 +100,7 @@ class _Reader:
         self._refs = owners.counts()
         self._entries: dict[bytes, Entry] = {}
         self._files = FileSummary()
-        self._damaged = 0
+        self._damage = damage
 
     def run(self) -> Recovered:
         self._put_away()
@@ -107,13 +110,8 @@ class _Reader:
             self._read(number)
         self._rewrite_last()
         self._owners.forget({m for m in self._refs if m not in self._entries})
-        if self._damaged:
-            Log("warrenmq.store").warning(
-                "damaged bytes of the store's files were set aside",
-                store=self._kind, pieces=self._damaged, folder=self._quarantine,
-            )  # fmt: skip
         clean = False
-        return Recovered(MessageIndex(self._entries), self._files, self._owners, clean, self._damaged)
+        return Recovered(MessageIndex(self._entries), self._files, self._owners, clean, self._damage)
 
     def _put_away(self) -> None:
         disk, directory = self._disk, self._directory
@@ -164,7 +162,8 @@ class _Reader:
         for offset, length in found.damaged:
             if self._is_unfinished_copy(file, number, offset, length):
                 continue
-            self._damaged += 1
+            path = f"{self._directory}/{rdq.file_name(number)}"
+            self._damage.append(CorruptFile(path, offset, f"{length} bytes are no record; they were copied to the quarantine"))
             with suppress(OSError):  # a full disk, say: the bytes stay where they are until the file is collected
                 self._disk.mkdir(self._quarantine)
                 path = f"{self._quarantine}/{self._kind}-{rdq.file_name(number)}-{offset}"
@@ -176,7 +175,7 @@ class _Reader:
                     copy.datasync()
                 finally:
                     copy.close()
-        if self._damaged:
+        if self._damage:
             with suppress(OSError):
                 self._disk.sync_dir(self._quarantine)
 

@@ -66,7 +66,7 @@ def tell_recovered(trace: ActorTrace | None, recovered: Recovered) -> None:
     index, files = recovered.index, recovered.files
     flag = CLEAN if recovered.clean else DIRTY
     living = sum(1 for _, entry in index.items() if entry[0])
-    trace.emit(_STORE_RECOVERED, flag, a=living, b=len(files.rows), c=recovered.damaged)
+    trace.emit(_STORE_RECOVERED, flag, a=living, b=len(files.rows), c=len(recovered.damage))
     for msg_id, (refs, file, offset, total) in index.items():
         if refs:
             trace.emit(_REF_RECOVERED, 0, trace_number(msg_id), pseq=refs, a=file, b=offset, c=total)
