@@ -55,8 +55,8 @@ class Vhost:
     """It is recovered: queues may drop and dead-letter what has expired."""
 
     def __post_init__(self) -> None:
-        """Tell what was wrong with the definitions."""
-        self.damage.add(self.definitions.damage)
+        """Tell what was wrong with the files that make a virtual host."""
+        self.damage.add([*self.directory.damage, *self.definitions.damage])
 
     def sort_out_folders(self, disk: Disk) -> None:
         """Find out what folders are for that belong to no queue, before anything of the vhost runs."""

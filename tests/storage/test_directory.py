@@ -108,6 +108,13 @@ def test_a_damaged_config_is_set_aside(disk: SimulatedDisk) -> None:
     again = DataDirectory.open(disk, "/data", SETTINGS).vhost("/")
     assert again.settings == SETTINGS
     assert disk.read(f"{vhost.quarantine}/.config-0") == b"\x00\x00"
+    assert [each.path for each in again.damage] == [f"{VHOST}/.config"]
+    disk.replace(f"{VHOST}/.vhost", b"/x")
+    again = DataDirectory.open(disk, "/data", SETTINGS).vhost("/")
+    assert disk.read(f"{vhost.quarantine}/.vhost-0") == b"/x"
+    assert disk.read(f"{VHOST}/.vhost") == b"/"
+    assert [each.path for each in again.damage] == [f"{VHOST}/.vhost"]
+    assert not DataDirectory.open(disk, "/data", SETTINGS).vhost("/").damage
     assert read_segment_entry_count(disk.read(f"{VHOST}/.config")) == 2_048
 
 

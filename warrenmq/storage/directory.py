@@ -24,6 +24,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from warrenmq.errors import CorruptFile
 from warrenmq.settings import MAX_SEGMENT_ENTRIES
 from warrenmq.storage.disk import RealDisk
 from warrenmq.storage.foreign import refuse_rabbitmqs
@@ -130,6 +131,7 @@ class VhostDirectory:
     definitions  the file of its definitions
     queues       the folder of its queues' folders
     quarantine   where its damaged bytes go
+    damage       which of its own small files made no sense
     settings     the broker's, with the segment size that this vhost was made with
     """
 
@@ -143,9 +145,23 @@ class VhostDirectory:
         for depth in range(3):  # a crash may have come between making a folder and syncing its entry
             disk.sync_dir(self.path.rsplit("/", depth)[0])
         disk.sync_dir(data)
-        if not disk.exists(f"{self.path}/.vhost"):
-            disk.replace(f"{self.path}/.vhost", vhost.encode())
+        self.damage: list[CorruptFile] = []
+        self._have_name(disk)
         self.settings = self._with_own_segment_size(disk, settings)
+
+    def _have_name(self, disk: Disk) -> None:
+        path, name = f"{self.path}/.vhost", self.name.encode()
+        if disk.exists(path) and (found := disk.read(path)) != name:
+            self._note(disk, ".vhost", found, "it does not tell the name of the virtual host whose folder this is")
+            disk.replace(path, name)
+        elif not disk.exists(path):
+            disk.replace(path, name)
+
+    def _note(self, disk: Disk, name: str, data: bytes, reason: str) -> None:
+        """Tell that a small file is damaged, and keep what it was."""
+        self.damage.append(CorruptFile(f"{self.path}/{name}", 0, f"{reason}; it was written anew"))
+        if data:
+            set_aside(disk, self.quarantine, name, data, [(0, len(data))])
 
     def _with_own_segment_size(self, disk: Disk, settings: Settings) -> Settings:
         """Sequence ids are made of it, so it is fixed when the vhost is made (9063bcbd5c).
@@ -157,7 +173,7 @@ class VhostDirectory:
             config = disk.read(path)
             if (entry_count := read_segment_entry_count(config)) is not None:
                 return replace(settings, queue_index_segment_entry_count=entry_count)
-            set_aside(disk, self.quarantine, ".config", config, [(0, len(config))])
+            self._note(disk, ".config", config, "it does not tell the segment_entry_count")
         comment = "%% This file is auto-generated! Edit at your own risk!"
         term = f"{{segment_entry_count, {settings.queue_index_segment_entry_count}}}."
         disk.replace(path, f"{comment}\n{term}\n".encode())
