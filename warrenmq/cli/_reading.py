@@ -53,8 +53,8 @@ def now(args: argparse.Namespace) -> int:
     return args.now if args.now is not None else time.time_ns() // 1000
 
 
-def note_broker(inspection: Inspection) -> bool:
-    """Whether a broker runs in the directory; then stderr says what the files of one that runs can tell."""
+def note_broker(inspection: Inspection) -> None:
+    """Find out whether a broker runs in the directory; then stderr says what the files of one that runs can tell."""
     from warrenmq.mend.living import node_of, refuse_living_rabbitmq
     from warrenmq.storage.owner_lock import owner_of
 
@@ -66,11 +66,11 @@ def note_broker(inspection: Inspection) -> bool:
         except PreconditionFailed as found:
             running = found
     if running is None:
-        return False
+        return
+    inspection.findings.broker_runs = True
     whose = f"process {running.pid} on {running.host}" if isinstance(running, DirectoryInUse) else "RabbitMQ"
     print(f"{node} is in use by {whose}: this is what the next start would give back, from the files as they are now; "
           "what the broker has in memory is not in it.", file=sys.stderr)  # fmt: skip
-    return True
 
 
 def complain(inspection: Inspection, problems: int = 0, stream: TextIO | None = None) -> int:

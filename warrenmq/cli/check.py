@@ -31,9 +31,9 @@ def run(args: argparse.Namespace) -> int:
     from warrenmq.inspect.inspection import Inspection
 
     inspection = Inspection(args.directory, now(args))
-    running = note_broker(inspection)
+    note_broker(inspection)
     if args.json:
-        writer = JsonWriter(inspection, sys.stdout.write, broker_runs=running)
+        writer = JsonWriter(inspection, sys.stdout.write)
         writer.everything()
         return 1 if writer.problems else 0
     problems = _queues(inspection)

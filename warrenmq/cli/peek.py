@@ -43,11 +43,11 @@ def run(args: argparse.Namespace) -> int:
     from warrenmq.inspect.inspection import Inspection
 
     inspection = Inspection(args.directory, now(args))
-    running = note_broker(inspection)
+    note_broker(inspection)
     vhost, folders = _chosen(inspection, args)
     vhost.referring = [folder.path for folder in folders]
     if args.json:
-        writer = JsonWriter(inspection, sys.stdout.write, broker_runs=running)
+        writer = JsonWriter(inspection, sys.stdout.write)
         writer.one_queue(vhost, folders, args.limit)
         return 1 if writer.problems else 0
     problems, shown = 0, 0

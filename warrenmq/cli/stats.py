@@ -29,13 +29,13 @@ def run(args: argparse.Namespace) -> int:
     from warrenmq.inspect.summary import as_dict, queue_line, queue_table, store_table
 
     inspection = Inspection(args.directory, now(args))
-    running = note_broker(inspection)
+    note_broker(inspection)
     queues = [queue_line(inspection, vhost, queue) for vhost, queue in inspection.queues()]
     stores = [(vhost.vhost.name, summary(inspection.findings, store)) for vhost, store in inspection.stores()]
     if args.json:
         damaged = [each._asdict() for each in inspection.findings.damaged()]
         found = {"queues": [as_dict(each) for each in queues], "stores": [each for _, each in stores]}
-        print(json.dumps({**found, "damaged": damaged, "in_use": running}))
+        print(json.dumps({**found, "damaged": damaged, "in_use": inspection.findings.in_use()}))
     else:
         for part in (store_table(stores) if stores else "", queue_table(queues) if queues else ""):
             if part:

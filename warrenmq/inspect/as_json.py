@@ -30,12 +30,10 @@ _FIRST, _NEXT = "\n ", ",\n "
 class JsonWriter:
     """Writes queues, and remembers whether anything in them is a problem."""
 
-    def __init__(self, inspection: Inspection, write: Write, *, broker_runs: bool = False) -> None:
-        """`broker_runs` is known beside the files: a broker that rests changes none."""
+    def __init__(self, inspection: Inspection, write: Write) -> None:
         self.problems = 0
         self._inspection = inspection
         self._write = write
-        self._broker_runs = broker_runs
         self._position = 0
         self._separator = _FIRST
         self._last: tuple[str | None, str | None] | None = None
@@ -71,7 +69,7 @@ class JsonWriter:
         self._judge(len(self._inspection.findings.damaged()))
 
     def _in_use(self) -> str:
-        return json.dumps(self._broker_runs or self._inspection.findings.in_use())
+        return json.dumps(self._inspection.findings.in_use())
 
     def _judge(self, damaged: int) -> None:
         self.problems += damaged

@@ -28,6 +28,8 @@ class Findings:
         self._damaged: dict[Damage, bool] = {}
         """What was noted -> whether it is damage only where nobody is at work."""
         self._seen: dict[str, tuple[int, int]] = {}
+        self.broker_runs = False
+        """Known beside the files: a broker that rests changes none."""
 
     def relative(self, path: str) -> str:
         """A path as it is reported."""
@@ -83,8 +85,8 @@ class Findings:
         return seen != (status.st_size, status.st_mtime_ns)
 
     def in_use(self) -> bool:
-        """Whether any file was written to, or removed, while it was looked at."""
-        return any(self.changed(path) for path in self._seen)
+        """Whether a broker runs, or any file was written to, or removed, while it was looked at."""
+        return self.broker_runs or any(self.changed(path) for path in self._seen)
 
     def damaged(self) -> list[Damage]:
         """What was noted, but for files that somebody is writing to: what a writer is in the middle of is not damaged."""
