@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from warrenmq.errors import CallerError
-from warrenmq.replay import check, engine, read, register
+from warrenmq.replay import check, engine, incidents, read, register
 
 pytest.importorskip("pyspark")
 pytestmark = pytest.mark.spark
@@ -31,6 +31,10 @@ def test_the_data_source_gives_the_same_rows(spark, clean_trace):
     # Sums of hashes: the same rows in any order, without a sort of either side.
     content = ["count(*)", "sum(cast(xxhash64(*) as decimal(38)))"]
     assert loaded.selectExpr(*content).collect() == expected.selectExpr(*content).collect()
+
+
+def test_what_went_wrong_is_counted_as_in_the_files(rows, broken_trace):
+    assert dict(incidents(rows).collect()) == engine.replay(broken_trace).figures["incidents"]
 
 
 def test_rows_in_any_order_give_the_violations_of_the_files(rows, broken_trace):

@@ -336,6 +336,8 @@ class Model:
         elif queue.ready:
             flag = self.rng.choice((DROP_PURGED, DROP_LOST, DROP_MAXLEN, DROP_EXPIRED))
             seq = max(queue.ready) if flag in {DROP_PURGED, DROP_LOST} else min(queue.ready)
+            if flag == DROP_LOST and queue.kept[seq].durable:
+                flag = DROP_PURGED  # a loss of what was confirmed, or is yet to be, breaks C2
             expired = flag == DROP_EXPIRED
             if flag in {DROP_MAXLEN, DROP_EXPIRED}:
                 flag |= self.rng.choice((0, DEAD_LETTERED))

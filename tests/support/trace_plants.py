@@ -34,6 +34,7 @@ from warrenmq.trace.events import (
     CONFIRM_TRANSIENT,
     DEAD_LETTERED,
     DIRECT,
+    DROP_LOST,
     DROP_MAXLEN,
     DROP_PURGED,
     IN_STORE,
@@ -223,6 +224,30 @@ def a_confirmed_message_that_is_lost(runs: list[RunRows]) -> bool:
             for row in after.find(Ev.RECOVERED):
                 if row[A] in safe - touched:
                     become(row, Ev.QI_WRITE)
+                    return True
+    return False
+
+
+@plant("C2", "Q1")
+def a_confirmed_message_whose_body_is_damaged(runs: list[RunRows]) -> bool:
+    for _, queue in queues(runs):
+        safe = {row[A] for row in queue.find(Ev.CONFIRM, flag=CONFIRM_DURABLE)}
+        for row in queue.find(Ev.DROP):
+            if row[A] in safe and row[B] == 1 and flag(row) == DROP_PURGED:
+                set_flag(row, DROP_LOST)
+                return True
+    return False
+
+
+@plant("C2", "Q1")
+def a_message_confirmed_in_an_earlier_life_whose_body_is_damaged(runs: list[RunRows]) -> bool:
+    for name in ("queue/a", "queue/b"):
+        for before, after in pairwise(lives(runs, name)):
+            safe = {row[A] for row in before.find(Ev.CONFIRM, flag=CONFIRM_DURABLE)}
+            recovered = {row[A] for row in after.find(Ev.RECOVERED)}
+            for row in after.find(Ev.DROP):
+                if row[A] in safe & recovered and flag(row) == DROP_PURGED:
+                    set_flag(row, DROP_LOST)
                     return True
     return False
 

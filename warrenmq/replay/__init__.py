@@ -6,6 +6,7 @@
 
     rows = read(spark, "trace/")                    # a DataFrame with names, for questions of your own
     check(rows).show()                              # the violations, as a DataFrame
+    incidents(rows).show()                          # crashes, restarts, escalations, losses and damage, counted
     lifecycles(rows).show()                         # what became of each message in each queue
     register(spark)                                 # then spark.read.format("warrenmq-trace").load("trace/")
     read_tracing(spark, "rabbitmq-tracing/")        # the same of logs of RabbitMQ's tracing plugin
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 __all__ = [
-    "Engine", "Replayed", "SparkUnavailable", "check", "lifecycles", "read", "read_tracing", "register", "replay",
+    "Engine", "Replayed", "SparkUnavailable", "check", "incidents", "lifecycles", "read", "read_tracing", "register", "replay",
     "write_report",
 ]  # fmt: skip
 
@@ -54,6 +55,14 @@ def check(rows: DataFrame) -> DataFrame:
     from warrenmq.replay import spark_check
 
     return spark_check.check(rows)
+
+
+def incidents(rows: DataFrame) -> DataFrame:
+    """Crashes, restarts, escalations, losses and damage in what `read` gave, counted (columns: what, count)."""
+    require_pyspark()
+    from warrenmq.replay import spark_check
+
+    return spark_check.incidents(rows)
 
 
 def lifecycles(rows: DataFrame) -> DataFrame:

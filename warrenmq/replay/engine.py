@@ -16,6 +16,7 @@ from warrenmq.replay import damage
 from warrenmq.replay.causes import explain
 from warrenmq.replay.end_state import end_states
 from warrenmq.replay.evidence import Want, pick
+from warrenmq.replay.incidents import incidents
 from warrenmq.replay.links import ChainWords
 from warrenmq.replay.machines import FigureKey, Finding, Key, Machine, State, Summariser
 from warrenmq.replay.rules import RULES, all_machines
@@ -151,6 +152,7 @@ def _tell(catalog: Catalog, world: World, figures: Counter[FigureKey]) -> dict[s
         ),
         "damaged_bytes": sum(damage.size for damage in catalog.damage),
         "torn_rows": catalog.torn_rows,
+        "incidents": incidents(catalog, world, figures),
         "queues": queues,
         "stores": _stores(world),
         "state": end_states(world, figures),

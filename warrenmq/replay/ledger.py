@@ -2,16 +2,21 @@
 
 Key: (queue name, sequence id >> 12): 4,096 messages, in all incarnations of the queue, in all runs.
 
-C2 looks at two incarnations, the earlier one's end and what the later one recovered:
+C2 looks at two incarnations, the earlier one's end and what the later one recovered; and at what an incarnation found damaged
+(DROP_LOST):
 
-====================================  =============  ========
-at the end of the earlier             recovered      verdict
-====================================  =============  ========
-confirmed, persistent, not gone       no             C2: lost
-gone before its last QI_SYNC or stop  yes            C2: came back
-transient                             yes            C2: came back
-anything else                         either         fine
-====================================  =============  ========
+====================================  ==================  ========
+at the end of the earlier             in the later        verdict
+====================================  ==================  ========
+confirmed, persistent, not gone       not recovered       C2: lost
+the same                              recovered, damaged  C2: lost
+gone before its last QI_SYNC or stop  recovered           C2: came back
+transient                             recovered           C2: came back
+anything else                         either              fine
+confirmed, persistent, in the later   damaged             C2: lost
+====================================  ==================  ========
+
+How many messages were damaged, and how many confirmed ones were lost, are figures of their own (incidents.py).
 
 An incarnation that wrote nothing beyond RECOVERED, not even the QUEUE_RECOVERED behind those, died while it recovered: it
 is passed over.  Of the messages that a run holds at its clean end, and that live in the store, the ledger tells
@@ -25,9 +30,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from warrenmq.replay.incidents import DAMAGED
+from warrenmq.replay.incidents import LOST as INCIDENT_LOST
 from warrenmq.replay.life import (
     CONFIRMED,
     DURABLE,
+    LOST,
     NONE,
     READY,
     RECOVERED,
@@ -37,7 +45,7 @@ from warrenmq.replay.life import (
     UNACKED,
     Life,
 )
-from warrenmq.replay.machines import STATE, Finding, Key, Machine, Outcome
+from warrenmq.replay.machines import INCIDENT, STATE, Finding, Key, Machine, Outcome
 from warrenmq.replay.world import Landmarks, Who, World
 from warrenmq.trace.catalog import FOREVER, Chunk
 from warrenmq.trace.events import PRIORITY_SHIFT, Ev
@@ -62,6 +70,7 @@ _HELD = _bits(lambda state: state in {READY, UNACKED})
 _KNOWN = _bits(lambda state: state != NONE)
 _OWED = _bits(lambda mark: mark & (CONFIRMED | DURABLE) == CONFIRMED | DURABLE)
 _RECOVERED = _bits(lambda mark: mark & RECOVERED != 0)
+_DAMAGED = _bits(lambda mark: mark & LOST != 0)
 _TRANSIENT = _bits(lambda mark: mark & (RECOVERED | DURABLE) == 0)
 _NOTHING = bytes(SIZE)
 
@@ -141,16 +150,34 @@ class Ledger(Machine):
             outcome.figures[STATE, *who, "next", base] = base + len(life.states.rstrip(b"\0"))
 
     @staticmethod
+    def _lost(
+        name: str, who: Who, base: int, life: Life, ids: bytes, first: int, needs: tuple[Who, ...]
+    ) -> Finding:
+        said = f"{ids.count(1)} messages from {base + first} on were confirmed, and lost to damage on the disk"
+        evidence = ((*who, life.gone_at[first]),)
+        return Finding("C2", f"queue {name}", said, evidence, FOREVER, needs, (base + first,))
+
     def _compare_lives(
-        name: str, incarnations: list[Who], state: Lives, world: World, outcome: Outcome
+        self, name: str, incarnations: list[Who], state: Lives, world: World, outcome: Outcome
     ) -> None:
         """C2, from each incarnation to the next."""
         owed = settled = transient = _NOTHING
         for number, who in enumerate(incarnations):
             life = state.lives.get(who) or Life()
             recovered = _set(life.marks, _RECOVERED)
+            damaged, confirmed_here = _set(life.marks, _DAMAGED), _set(life.marks, _OWED)
+            _count(outcome, DAMAGED, damaged)
+            damaged_here, damaged_since = _and(damaged, confirmed_here), _and(damaged, _minus(owed, confirmed_here))
+            lost = _minus(owed, recovered)
+            _count(outcome, INCIDENT_LOST, lost, damaged_here, damaged_since)
+            if (first := damaged_here.find(1)) >= 0:
+                # The queue says itself, in this one life, that they were confirmed and that they are lost: nothing else counts.
+                outcome.findings.append(self._lost(name, who, state.base, life, damaged_here, first, ()))
+            if (first := damaged_since.find(1)) >= 0:
+                needs = world.namesakes(name, who[0])
+                outcome.findings.append(self._lost(name, who, state.base, life, damaged_since, first, needs))
             for text, ids in (
-                ("confirmed, and not recovered", _minus(owed, recovered)),
+                ("confirmed, and not recovered", lost),
                 ("acked or dropped, synced, and recovered again", _and(settled, recovered)),
                 ("transient, and recovered", _minus(_and(transient, recovered), settled)),
             ):
@@ -184,6 +211,11 @@ class Ledger(Machine):
                 if msg:
                     outcome.facts.append(("references", (msg >> SHIFT,), (who, msg)))
                 place = held.find(1, place + 1)
+
+
+def _count(outcome: Outcome, what: str, *sets: bytes) -> None:
+    if n := sum(ids.count(1) for ids in sets):
+        outcome.figures[INCIDENT, what] += n
 
 
 def counts_as_life(mark: Landmarks) -> bool:

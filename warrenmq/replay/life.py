@@ -39,8 +39,8 @@ NONE, READY, UNACKED, GONE = range(4)
 _STATES = ("not in the queue", "ready", "unacked", "gone")
 
 # marks, bits
-DURABLE, STORED, CONFIRMED, DELIVERED, RECOVERED, MORTAL = 1, 2, 4, 8, 16, 32
-"""MORTAL: it has a time to live."""
+DURABLE, STORED, CONFIRMED, DELIVERED, RECOVERED, MORTAL, LOST = 1, 2, 4, 8, 16, 32, 64
+"""MORTAL: it has a time to live.  LOST: it was to be delivered, and its body was damaged."""
 
 PUBLISH, CONFIRM, DELIVER, ACK = int(Ev.PUBLISH), int(Ev.CONFIRM), int(Ev.DELIVER), int(Ev.ACK)
 REQUEUE, DROP, RECOVER, EXPIRY = int(Ev.REQUEUE), int(Ev.DROP), int(Ev.RECOVERED), int(Ev.EXPIRY)
@@ -79,8 +79,10 @@ def _table(change: Callable[[int], int]) -> bytes:
 _CONFIRM_IT = _table(lambda mark: mark | CONFIRMED)
 _DELIVER_IT = _table(lambda mark: mark | DELIVERED)
 _LIMIT_IT = _table(lambda mark: mark | MORTAL)
+_LOSE_IT = _table(lambda mark: mark | LOST)
 _UNDELIVERED = bytes(mark for mark in range(256) if not mark & DELIVERED)
 _EXPIRED = frozenset({DROP << 8 | DROP_EXPIRED, DROP << 8 | DROP_EXPIRED | DEAD_LETTERED})
+LOSES = DROP << 8 | DROP_LOST
 
 
 def _int64s() -> array[int]:
@@ -137,6 +139,8 @@ class Life:
                 self.gone_at[place] = seq
                 if word in _EXPIRED:
                     self._expire(place, end, seq, t, base)
+                elif word == LOSES:
+                    marks[place] |= LOST
             if event == DELIVER:
                 if marks[place] & DELIVERED:
                     self._deliver_again(word, place, end, seq, t, base)
@@ -178,6 +182,8 @@ class Life:
             self.gone_at[place:end] = array("q", (seq,)) * n
             if word in _EXPIRED:
                 self._expire(place, end, seq, t, base)
+            elif word == LOSES:
+                self.marks[place:end] = self.marks[place:end].translate(_LOSE_IT)
         if event == PUBLISH:
             mark = (DURABLE if flag & PERSISTENT else 0) | (STORED if flag & IN_STORE else 0)
             self.marks[place:end] = bytes((mark,)) * n

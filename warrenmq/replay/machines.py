@@ -65,6 +65,9 @@ State = Any
 FigureKey = tuple[str | int, ...]
 """For instance ("queue", "jobs", "published"); figures of equal keys add up."""
 
+INCIDENT = "incident"
+"""Begins the key of a figure that counts what went wrong outside the rules (incidents.py): (INCIDENT, what)."""
+
 STATE = "state"
 """Begins the key of a figure that is part of a run's end (end_state.py): (STATE, run, actor, what ...)."""
 

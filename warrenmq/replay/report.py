@@ -16,6 +16,7 @@ from typing import Any
 from warrenmq.errors import CallerError
 from warrenmq.replay.engine import Result
 from warrenmq.replay.figures import plots
+from warrenmq.replay.incidents import incidents_line
 from warrenmq.replay.links import ChainWords
 from warrenmq.replay.machines import Finding
 from warrenmq.replay.measures import CONFIRM_DELAY
@@ -54,7 +55,7 @@ def write_report(replayed: Replayed, target: str | os.PathLike[str]) -> None:
         title="Replay of a trace",
         subtitle=_subtitle(replayed),
         body="\n".join([
-            _verdict(replayed), _tiles(replayed, picture), *_findings(replayed), *_missing(replayed.result),
+            _happened(replayed.result), _verdict(replayed), _tiles(replayed, picture), *_findings(replayed), *_missing(replayed.result),
             _rules(replayed), *_queues(replayed.result), _cards(drawn),
         ]),
         footer="Written by warrenmq replay. Times are seconds since the first row of the trace.",
@@ -68,6 +69,10 @@ def write_report(replayed: Replayed, target: str | os.PathLike[str]) -> None:
 def _subtitle(replayed: Replayed) -> str:
     engine = {"spark": "in Spark", "python": "in one Python process"}[replayed.engine]
     return f"{html.escape(os.path.abspath(replayed.path))}, replayed {engine} in {replayed.seconds:,.1f} s"
+
+
+def _happened(result: Result) -> str:
+    return f'<p class="note">{html.escape(incidents_line(result.figures["incidents"]))}</p>'
 
 
 def _verdict(replayed: Replayed) -> str:

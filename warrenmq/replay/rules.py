@@ -46,8 +46,8 @@ RULES: dict[str, Rule] = {
              "with a body in the store, after the body was synced and reported, or its write was cancelled.",
              "MS I21, 7; CQ 3.6, 10.1 (25)", ("confirms", "synced", "on_disk")),
         Rule("C2", "nothing confirmed is lost", "A confirmed persistent message is acked, dropped, recovered by the "
-             "next incarnation of its queue, or still there; what was acked and synced does not come back, and nothing "
-             "transient does.", "CQ 10.1 (8, 10, 11, 13)", ("ledger",)),
+             "next incarnation of its queue, or still there, and its body is not found damaged; what was acked and synced does not "
+             "come back, and nothing transient does.", "CQ 10.1 (8, 10, 11, 13)", ("ledger",)),
         Rule("C3", "every confirm is given", "When a queue stops cleanly, every publish that wants a confirm has it, but for those with "
              "bodies of which no store has told.", "MS I20; CQ 10.1 (12, 25)", ("confirms",)),
         Rule("Q1", "first in, first out", "Sequence ids rise; a delivery takes the smallest ready one, of the highest priority; a "

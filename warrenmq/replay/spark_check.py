@@ -28,6 +28,7 @@ _BLOCK_BITS = 14
 """Rows of one actor that go to one place: 16,384."""
 
 _COLUMNS = ("t", "seq", "msg", "peer_id", "pseq", "a", "b", "c", "who")
+INCIDENTS_DDL = "what string, count long"
 VIOLATIONS_DDL = (
     "rule string, subject string, text string, rows array<struct<run: string, actor: string, seq: long>>"
 )
@@ -49,6 +50,12 @@ def check(rows: DataFrame) -> DataFrame:
         for finding in found.violations
     ]
     return rows.sparkSession.createDataFrame(violations, VIOLATIONS_DDL)
+
+
+def incidents(rows: DataFrame) -> DataFrame:
+    """How often what went wrong, broken rule or not, as (what, count): one row for each name in incidents.py."""
+    counts: dict[str, int] = check_rows(rows).figures["incidents"]
+    return rows.sparkSession.createDataFrame(list(counts.items()), INCIDENTS_DDL)
 
 
 def check_rows(rows: DataFrame) -> Result:

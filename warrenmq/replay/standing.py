@@ -5,7 +5,8 @@ At the end of a trace a finding stands when every row that could have changed it
 
     rule   what else it looks at                              it stands when, besides
     C2     whole earlier incarnations of the queue            all of them have ended, and the one that recovered is known up to
-                                                              its QUEUE_RECOVERED; what comes later does not matter
+                                                              its QUEUE_RECOVERED; what comes later does not matter.  What a
+                                                              queue confirmed and lost in one life stands at once
     S2     was the queue that the store ignored about to      the queue went on to work, or has ended
            stop?
     S8     was the reader killed while it read?               the reader has ended
@@ -24,7 +25,7 @@ from warrenmq.trace.catalog import FOREVER
 
 def stands(finding: Finding, world: World) -> bool:
     """See the module."""
-    if finding.rule == "C2":
+    if finding.rule == "C2" and finding.needs:
         return _recovered_wrongly(finding, world)
     if finding.rule == "E1" and finding.t == FOREVER:
         return all(_has_ended(who, world) for who in finding.needs)

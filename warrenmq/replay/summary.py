@@ -7,6 +7,7 @@ from itertools import groupby
 from typing import TextIO
 
 from warrenmq.replay.engine import Result
+from warrenmq.replay.incidents import incidents_line
 from warrenmq.replay.links import ChainWords
 from warrenmq.replay.machines import Finding
 from warrenmq.replay.picture import Picture
@@ -45,7 +46,7 @@ def summary_lines(replayed: Replayed) -> list[str]:
     lines += _findings("violated", result.violations, result)
     lines += _findings("undecided", [finding for finding in result.indeterminate if finding.rows], None)
     lines += _without_rows([finding for finding in result.indeterminate if not finding.rows])
-    return [*lines, *_missing(result), *_queues(result), *_waiting(replayed.picture), verdict_line(replayed)]
+    return [*lines, *_missing(result), *_queues(result), *_waiting(replayed.picture), f"happened  {incidents_line(result.figures['incidents'])}", verdict_line(replayed)]
 
 
 def _without_rows(findings: list[Finding]) -> list[str]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from warrenmq.replay.life import CONFIRM, DELIVER, EXPIRY, NONE, PUBLISH, step_of
+from warrenmq.replay.life import CONFIRM, DELIVER, EXPIRY, LOSES, NONE, PUBLISH, step_of
 from warrenmq.replay.sieves.columns import Bools, Ints, Places, group_starts
 from warrenmq.trace.events import DEAD_LETTERED, DROP_EXPIRED, REDELIVERED, WANTS_CONFIRM, Ev
 
@@ -47,7 +47,7 @@ class Walked:
     sizes: Places
     """Where each message's entries begin, and how many there are."""
     fine: Bools
-    """From PUBLISH or RECOVERED on, every step is as it should be."""
+    """From PUBLISH or RECOVERED on, every step is as it should be, and it was not lost."""
     state: Ints
     """The last."""
     confirmed: Bools
@@ -104,6 +104,7 @@ def walk(entries: Ints, code: Ints) -> Walked:
     fine &= np.bincount(owner[confirms], minlength=len(starts)) <= 1
     fine &= (confirm < 0) | (was_published & (confirm > begins))
     fine &= _may_expire(word, owner, begins, was_published)
+    fine[owner[word == LOSES]] = False  # whether it was confirmed, earlier lives may have to say
 
     acks = np.flatnonzero(event == Ev.ACK)
     if len(delivers) and len(acks):

@@ -1,0 +1,91 @@
+"""What a broker lost breaks C2, and what went wrong is named before every verdict."""
+
+from __future__ import annotations
+
+import io
+import random
+
+import pytest
+
+from tests.support.simulated import BOTH_PROFILES, SimulatedHost
+from tests.support.trace_model import consistent_trace
+from tests.support.trace_writer import insert, spread, write_trace
+from warrenmq.replay import engine
+from warrenmq.replay.incidents import incidents_line
+from warrenmq.replay.replayed import replay
+from warrenmq.replay.summary import summary_lines
+from warrenmq.replay.told import batches, tell
+from warrenmq.replay.watch import Watch
+from warrenmq.trace.events import Ev, Reason
+from warrenmq.trace.tail import Tail
+
+MESSAGES = 40
+
+
+def damaged_between_two_runs(seed: int, profile: str, *, killed: bool) -> tuple[dict[str, bytes], int]:
+    """The trace of two runs, between which a part of each file of the store was zeroed; and how many messages were lost."""
+    host = SimulatedHost(seed, BOTH_PROFILES[profile])
+    broker = host.open()
+    jobs = broker.declare_queue("jobs")
+    jobs.publish_many([b"%d " % number + b"x" * 600 for number in range(MESSAGES)]).result(10)
+    if killed:
+        host.crash(power_cut=False)
+    else:
+        broker.close()
+    rng = random.Random(seed)
+    paths = [path for path in files(host, "/data") if path.endswith("msg_store_persistent/0.rdq")]
+    for path in paths:
+        content = bytearray(host.disk.read(path))
+        at = rng.randrange(len(content) // 2)
+        content[at : at + 1_500] = bytes(len(content[at : at + 1_500]))
+        host.disk.replace(path, bytes(content))
+    broker = host.open()
+    jobs = broker.declare_queue("jobs")
+    got = 0
+    while (message := jobs.get(0)) is not None:
+        message.ack()
+        got += 1
+    broker.close()
+    found = dict(host.sink.files()) if host.sink is not None else {}
+    host.close()
+    return found, MESSAGES - got
+
+
+def files(host: SimulatedHost, folder: str) -> list[str]:
+    paths = [f"{folder}/{name}" for name in host.disk.listdir(folder)]
+    return [each for path in paths for each in (files(host, path) if host.disk.is_dir(path) else [path])]
+
+
+@pytest.mark.parametrize("killed", [False, True])
+@pytest.mark.parametrize("profile", BOTH_PROFILES)
+def test_a_confirmed_message_that_was_lost_to_damage_breaks_c2(tmp_path, profile, killed):
+    found, lost = damaged_between_two_runs(7, profile, killed=killed)
+    assert 0 < lost < MESSAGES
+    for name, content in found.items():
+        (tmp_path / name).write_bytes(content)
+    plain = engine.replay(tmp_path)
+    replayed = replay(tmp_path, engine="python", picture=False)  # with arrays
+    for result in (plain, replayed.result):
+        assert result.verdict == "violated"
+        assert {finding.rule for finding in result.violations} == {"C2"}
+        assert result.as_dict()["incidents"]["lost_messages"] == lost
+    happened, verdict = summary_lines(replayed)[-2:]
+    assert f"{lost} confirmed messages lost" in happened
+    assert verdict.startswith("verdict violated")
+    watch, tail = Watch(str(tmp_path / "checkpoint"), to=io.StringIO()), Tail(str(tmp_path))
+    for _ in range(3):
+        place = watch.progress or {}
+        now = tail.look(place)
+        watch.take([tell(batch) for batch in batches(tail, place, now)], now)
+    assert watch.violations == len(plain.violations)
+    watch.close()
+
+
+def test_what_broke_no_rule_is_named_all_the_same():
+    runs = consistent_trace(1)
+    spread(runs)
+    before = engine.replay_memory(write_trace(runs)).figures["incidents"]["crashes"]
+    insert(runs[0], runs[0].actors[0], 1, Ev.CHILD_EXIT, Reason.CRASH)
+    result = engine.replay_memory(write_trace(runs))
+    assert (result.verdict, result.figures["incidents"]["crashes"]) == ("ok", before + 1)
+    assert incidents_line(result.figures["incidents"]).startswith(f"{before + 1} crashes and")
