@@ -140,7 +140,7 @@ class Broker(Declarations):
                                 self.ids)  # fmt: skip
             self.vhost.sort_out_folders(disk)
             if trace is not None:
-                self._trace = RunTrace(trace, runtime, boot, settings)
+                self._trace = RunTrace(trace, runtime, self._directory, vhost, boot, settings)
             runtime.count_anew()
             self._root = runtime.start(RabbitSup, self.vhost, name=RABBIT_SUP)
             self.call_named(RABBIT_ALARM, GetAlarms())  # what the monitors found at once is in force from here on

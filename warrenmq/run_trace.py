@@ -16,16 +16,34 @@ from warrenmq.trace.recorder import Recorder
 if TYPE_CHECKING:
     from warrenmq.runtime import Runtime
     from warrenmq.settings import Settings
+    from warrenmq.storage.directory import DataDirectory
     from warrenmq.trace.recorder import ActorTrace
+
+
+_BOOT_ID = "/proc/sys/kernel/random/boot_id"
+
+
+def machine_boot() -> str:
+    """The id that the kernel drew when this machine was started; "" where there is none (other systems than Linux)."""
+    try:
+        with open(_BOOT_ID, encoding="ascii") as file:
+            return file.read().strip()
+    except OSError:
+        return ""
 
 
 class RunTrace:
     """Its recorder serves all actors of a runtime; `client` may be called from any thread."""
 
-    def __init__(self, target: str | Recorder, runtime: Runtime, boot: int, settings: Settings) -> None:
+    def __init__(
+        self, target: str | Recorder, runtime: Runtime, directory: DataDirectory, vhost: str, boot: int, settings: Settings
+    ) -> None:
         if isinstance(target, str):
             run = f"{boot:06d}-{runtime.token_bytes(4).hex()}"
-            target = Recorder(target, run=run, pid=os.getpid(), boot=boot, clock=runtime)
+            target = Recorder(
+                target, run=run, pid=os.getpid(), boot=boot, directory=directory.id(runtime.token_bytes), vhost=vhost,
+                machine=machine_boot(), clock=runtime,
+            )  # fmt: skip
         self._recorder = runtime.recorder = target
         self._runtime = runtime
         self._boot = boot

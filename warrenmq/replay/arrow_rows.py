@@ -4,6 +4,7 @@
     actor_id, parent_id, peer_id, ev_id, flag_id                      the numbers behind the names
     actor_rows                                                        how many rows the actor wrote, where that is known
     epoch                                                             the wall clock when t was 0, ns since 1970
+    directory, vhost                                                  whose run it is: the data directory's id, the virtual host
 
 `actor_rows` is what makes a filtered or stored DataFrame safe to check: if fewer rows of an actor are there, what
 is missing counts as missing, and rules that need it do not convict.
@@ -28,14 +29,14 @@ _OF_CONSUMERS = pa.array(sorted(map(int, OF_CONSUMERS)), pa.int64())
 Piece = tuple[Chunk, list[memoryview]]
 """Consecutive rows of one actor: where they are from, and their columns."""
 
-_STRINGS = ("run", "actor", "kind", "ev", "flag", "peer")
+_STRINGS = ("run", "actor", "kind", "ev", "flag", "peer", "directory", "vhost")
 COLUMNS = ("run", "actor", "kind", "ev", "flag", "t", "seq", "msg", "peer", "pseq", "a", "b", "c", "actor_id", "parent_id",
-           "peer_id", "ev_id", "flag_id", "actor_rows", "epoch")  # fmt: skip
+           "peer_id", "ev_id", "flag_id", "actor_rows", "epoch", "directory", "vhost")  # fmt: skip
 TYPES = {name: "string" if name in _STRINGS else "long" for name in COLUMNS}
 DDL = ", ".join(f"{name} {kind}" for name, kind in TYPES.items())
 SCHEMA = pa.schema([(name, pa.string() if name in _STRINGS else pa.int64()) for name in COLUMNS])
 
-_FROM = {"run": (), "epoch": (), "t": ("t",), "seq": ("seq",), "msg": ("msg",), "peer": ("peer", "who"), "peer_id": ("peer",),
+_FROM = {"run": (), "epoch": (), "directory": (), "vhost": (), "t": ("t",), "seq": ("seq",), "msg": ("msg",), "peer": ("peer", "who"), "peer_id": ("peer",),
          "pseq": ("pseq",), "a": ("a",), "b": ("b",), "c": ("c",)}  # fmt: skip
 """What each column is made of; those that are not here of `who`."""
 
@@ -72,6 +73,7 @@ class Naming:
         entries = [run.actors.get(actor) for actor in ids]
         flags = flag_names(run.kinds)
         self._run = pa.scalar(run.name)
+        self._directory, self._vhost = pa.scalar(run.directory), pa.scalar(run.vhost)
         self._epoch = pa.scalar(run.wall_ns - run.mono_ns, pa.int64())
         self._names = pa.array([entry.name if entry else None for entry in entries], pa.string())
         self._kinds = pa.array([entry.kind if entry else None for entry in entries], pa.string())
@@ -99,6 +101,7 @@ class Naming:
             "c": lambda: c, "actor_id": lambda: actor, "parent_id": lambda: _look_up(self._parents, actor),
             "peer_id": lambda: peer, "ev_id": lambda: event, "flag_id": lambda: pc.bit_wise_and(word, 0xFF),
             "actor_rows": lambda: _look_up(self._rows, actor), "epoch": lambda: pa.repeat(self._epoch, rows),
+            "directory": lambda: pa.repeat(self._directory, rows), "vhost": lambda: pa.repeat(self._vhost, rows),
         }  # fmt: skip
         schema = SCHEMA if columns is COLUMNS else pa.schema([SCHEMA.field(name) for name in columns])
         return pa.RecordBatch.from_arrays([made[name]() for name in columns], schema=schema)

@@ -108,7 +108,7 @@ def store_state(who: Who, counts: Counts) -> dict[str, Any]:
 def disagreements(world: World, figures: Mapping[FigureKey, int]) -> Iterator[Finding]:
     """E1: what queues and stores said of themselves, against what their rows add up to, and what they had said before."""
     yield from _untrue(world, counts_of(figures))
-    for name in sorted({world.name(who) for who, mark in world.landmarks.items() if mark.closed is not None}):
+    for name in sorted({world.scoped(who) for who, mark in world.landmarks.items() if mark.closed is not None}):
         for before, after in pairwise(world.incarnations(name)):
             yield from _changed_while_down(world, before, after)
 

@@ -123,8 +123,18 @@ def _absorb(machine: Machine, states: dict[Key, State], key: Key, summary: Any) 
 def result(verdict: Verdict, catalog: Catalog, world: World, figures: Counter[FigureKey]) -> Result:
     """The same for every engine: findings and figures put together."""
     return Result(
-        verdict.word, verdict.violations, verdict.indeterminate, catalog, _tell(catalog, world, figures)
+        verdict.word, verdict.violations, verdict.indeterminate, catalog,
+        {"brokers": _brokers(verdict, catalog)} | _tell(catalog, world, figures),
     )
+
+
+def _brokers(verdict: Verdict, catalog: Catalog) -> list[dict[str, Any]]:
+    """Each virtual host of each data directory that wrote this trace, judged by itself."""
+    words = verdict.by_scope(catalog.runs)
+    return [
+        {"broker": scope, "verdict": word, "runs": [run.name for run in catalog.runs if run.scope == scope]}
+        for scope, word in words.items()
+    ]
 
 
 def _tell(catalog: Catalog, world: World, figures: Counter[FigureKey]) -> dict[str, Any]:

@@ -41,6 +41,7 @@ class RowAt(NamedTuple):
 class OfId(NamedTuple):
     """Rows of a queue, in all its incarnations, that speak of a sequence id."""
 
+    scope: str
     queue: str
     id: int
 
@@ -48,6 +49,7 @@ class OfId(NamedTuple):
 class OfMessage(NamedTuple):
     """Rows that name a message."""
 
+    scope: str
     msg: int
 
 
@@ -137,8 +139,10 @@ def _speaks_to(want: Want, runs: Sequence[Run], piece: Chunk) -> bool:
             return (piece.run, piece.actor) == (run, actor) and piece.seq_first <= seq < piece.seq_end
         case Near(run, actor, _, t, after):
             return (piece.run, piece.actor) == (run, actor) and (piece.t_last > t if after else piece.t_first < t)
-        case OfId(queue, _):
-            return runs[piece.run].actor_name(piece.actor) == queue
+        case OfId(scope, queue, _):
+            return runs[piece.run].scope == scope and runs[piece.run].actor_name(piece.actor) == queue
+        case OfMessage(scope, _):
+            return runs[piece.run].scope == scope
         case OfFile(run, store, _, t):
             entry = runs[piece.run].actors.get(piece.actor)
             its = piece.actor == store or (entry is not None and entry.parent == store)
@@ -152,9 +156,9 @@ def _pick(want: Want, rows: Sequence[Row]) -> Iterable[Row]:
     match want:
         case RowAt(_, _, seq):
             return [row for row in rows if row[1] == seq]
-        case OfId(_, id_):
+        case OfId(_, _, id_):
             return [row for row in rows if row[8] >> 8 & 0xFF in COVERS_IDS and row[5] <= id_ < row[5] + row[6]]
-        case OfMessage(msg):
+        case OfMessage(_, msg):
             return [row for row in rows if row[2] and row[2] <= msg < row[2] + _messages(row)]
         case Receives(_, sender, seq):
             return [row for row in rows if row[8] >> 8 & 0xFF in _RECEIVES and _receives(row, sender, seq)]

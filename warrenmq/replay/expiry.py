@@ -58,9 +58,9 @@ class Expiry(Machine):
                 end = min(lo + n, (at & -SIZE) + SIZE)
                 found.setdefault(at >> SHIFT, []).append((is_expiry, at, end, c, seq, t))
                 at = end
-        name = self.runs[piece.run].actor_name(piece.actor)
+        run = self.runs[piece.run]
         for bucket, operations in found.items():
-            yield (name, bucket), ((piece.run, piece.actor), operations)
+            yield (run.scope, run.actor_name(piece.actor), bucket), ((piece.run, piece.actor), operations)
 
     def start(self, key: Key) -> Times:  # noqa: ARG002
         return Times()
@@ -70,7 +70,7 @@ class Expiry(Machine):
         state.said.setdefault(who, []).extend(operations)
 
     def finish(self, key: Key, state: Times, world: World) -> Outcome:
-        name = str(key[0])
+        name = str(key[1])
         expiries: dict[int, int] = {}
         findings = []
         for who, operations in sorted(state.said.items()):

@@ -1,6 +1,6 @@
 """Machine of the messages of a queue, across restarts: Q1's states and what Q3 says without times (life.py), and C2.
 
-Key: (queue name, sequence id >> 12): 4,096 messages, in all incarnations of the queue, in all runs.
+Key: (scope of the run, queue name, sequence id >> 12): 4,096 messages, in all incarnations of the queue, in all runs.
 
 C2 looks at two incarnations, the earlier one's end and what the later one recovered; and at what an incarnation found damaged
 (DROP_LOST):
@@ -107,12 +107,13 @@ class Ledger(Machine):
                     entries = found[at >> SHIFT] = []
                 entries += (who & 0xFFFF, place, here, msg + at - lo, seq, t)
                 at += here
-        name = self.runs[piece.run].actor_name(piece.actor)
+        run = self.runs[piece.run]
+        name = run.scope, run.actor_name(piece.actor)
         for bucket, entries in found.items():
-            yield (name, bucket), ((piece.run, piece.actor), entries)
+            yield (*name, bucket), ((piece.run, piece.actor), entries)
 
     def start(self, key: Key) -> Lives:
-        return Lives(int(key[1]) << SHIFT)
+        return Lives(int(key[2]) << SHIFT)
 
     def absorb(self, state: Lives, summary: Entries) -> None:
         who, entries = summary
@@ -122,22 +123,23 @@ class Ledger(Machine):
         life.take(entries, state.base)
 
     def finish(self, key: Key, state: Lives, world: World) -> Outcome:
-        name = str(key[0])
+        scope, name = str(key[0]), str(key[1])
+        title = world.title((scope, name))
         outcome = Outcome()
         for who, life in state.lives.items():
             for rule, text, id_, seq, t in life.problems:
                 outcome.findings.append(Finding(rule, f"queue {name}", text, ((*who, seq),), t, (who,), (id_,)))
             for event, n in life.counts.items():
-                outcome.figures["queue", name, COUNTED[Ev(event)]] += n
+                outcome.figures["queue", title, COUNTED[Ev(event)]] += n
             for what, delays in (
                 ("confirm", life.confirm_delays), ("deliver", life.deliver_delays), ("ack", life.ack_delays)
             ):  # fmt: skip
                 for delay, n in Counter(map(delay_class, delays)).items():
-                    outcome.figures["delay", name, what, delay] += n
+                    outcome.figures["delay", title, what, delay] += n
             self._tell_state(who, state.base, life, outcome)
-        incarnations = [who for who in world.incarnations(name) if counts_as_life(world.landmark(who))]
+        incarnations = [who for who in world.incarnations((scope, name)) if counts_as_life(world.landmark(who))]
         self._compare_lives(name, incarnations, state, world, outcome)
-        self._tell_holdings(incarnations, state, world, outcome)
+        self._tell_holdings(scope, incarnations, state, world, outcome)
         return outcome
 
     @staticmethod
@@ -197,7 +199,7 @@ class Ledger(Machine):
             transient = _or(_minus(transient, known), _and(known, _set(life.marks, _TRANSIENT)))
 
     @staticmethod
-    def _tell_holdings(incarnations: list[Who], state: Lives, world: World, outcome: Outcome) -> None:
+    def _tell_holdings(scope: str, incarnations: list[Who], state: Lives, world: World, outcome: Outcome) -> None:
         """What the last incarnation of each clean run holds of the persistent store."""
         for number, who in enumerate(incarnations):
             is_last = number + 1 == len(incarnations) or incarnations[number + 1][0] != who[0]
@@ -209,7 +211,7 @@ class Ledger(Machine):
             while place >= 0:
                 msg = _message_at(place, lives)
                 if msg:
-                    outcome.facts.append(("references", (msg >> SHIFT,), (who, msg)))
+                    outcome.facts.append(("references", (scope, msg >> SHIFT), (who, msg)))
                 place = held.find(1, place + 1)
 
 

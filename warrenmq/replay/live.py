@@ -29,7 +29,7 @@ from warrenmq.replay.machines import STATE, FigureKey, Finding, Key, Machine
 from warrenmq.replay.rules import all_machines
 from warrenmq.replay.standing import stands
 from warrenmq.replay.told import Said, Told
-from warrenmq.replay.world import Landmarks, Who, World
+from warrenmq.replay.world import Landmarks, Name, Who, World
 from warrenmq.trace.catalog import FOREVER, NEVER, Catalog, Chunk, Coverage, Run
 from warrenmq.trace.events import Ev
 from warrenmq.trace.index import Damage
@@ -78,9 +78,9 @@ class Live:
         for who, coverage, marks in store.all_about("actor "):
             self.coverage[who], self.landmarks[who] = coverage, marks
         self._machines = {machine.name: machine for machine in all_machines(self.runs)}
-        self._ledgers: dict[str, set[Key]] = {}
+        self._ledgers: dict[Name, set[Key]] = {}
         for key in store.keys("ledger"):
-            self._ledgers.setdefault(str(key[0]), set()).add(key)
+            self._ledgers.setdefault(_queue_of(key), set()).add(key)
 
     @property
     def catalog(self) -> Catalog:
@@ -172,7 +172,8 @@ class Live:
         for who, _, mark in marks:
             self.landmarks.setdefault(who, Landmarks()).merge(mark)
             if mark.recovered is not None:
-                name = self.runs[who[0]].actor_name(who[1])
+                run = self.runs[who[0]]
+                name = run.scope, run.actor_name(who[1])
                 woken |= {("ledger", key) for key in self._ledgers.get(name, ())}
         return woken
 
@@ -196,7 +197,7 @@ class Live:
             return False
         last = _wall(run, place["t"])
         return run.closed or any(
-            later.node == run.node
+            (later.directory, later.node) == (run.directory, run.node)
             and later.start is not None
             and _boot(later) > _boot(run)
             and _wall(later, later.start[0]) > last
@@ -217,7 +218,7 @@ class Live:
         for (name, key), state in touched.items():
             self.store.keep(name, key, state)
             if name == "ledger":
-                self._ledgers.setdefault(str(key[0]), set()).add(key)
+                self._ledgers.setdefault(_queue_of(key), set()).add(key)
         return set(touched)
 
     def _state(self, machine: Machine, key: Key) -> Any:
@@ -288,6 +289,10 @@ class Live:
         self.store.put("places", self._places)
         self.store.put("ended", self._ended)
         self.store.put("pending", self._pending)
+
+
+def _queue_of(key: Key) -> Name:
+    return str(key[0]), str(key[1])
 
 
 def _wall(run: Run, t: int) -> int:

@@ -30,15 +30,16 @@ several actors sorts by t when it finishes, or keeps a state in which their orde
     names        run, name of the actor                  R2
     confirms     run, queue actor                        C1 (index side), C3; chunks fold into a window of open messages
     fifo         run, queue actor                        Q1 Q2 (order); chunks fold into runs of sequence ids
-    expiry       queue name, sequence id >> 12           Q3
-    ledger       queue name, sequence id >> 12           Q1 (states), C2, Q3 (no time to live), E1 (queues)
+    expiry       scope, queue name, sequence id >> 12    Q3
+    ledger       scope, queue name, sequence id >> 12    Q1 (states), C2, Q3 (no time to live), E1 (queues)
     synced       run, store actor                        C1 (store side); chunks fold into the unsynced records
     on_disk      run, msg >> 12                          C1 (store to queue)
-    references   msg >> 12                               S1 S2 (stage 2: takes the ledger's facts), E1 (stores)
+    references   scope, msg >> 12                        S1 S2 (stage 2: takes the ledger's facts), E1 (stores)
     files        run, store actor, file                  S3 S4 S5 S6 S7 S8, E1 (files)
     garbage      run, store actor                        S9
     waits        run, actor                              W1
 
+A scope is a virtual host of a data directory (Run.scope): what two brokers say of a queue of one name is never put together.
 E1 is decided where all figures are (end_state.py): what queues and stores said of themselves against the sums of the parts.
 
 Keys are tuples of ints and strings, summaries and states are built of ints, strings, bytes, lists, dicts and arrays:

@@ -153,8 +153,9 @@ class References(Machine):
                 entries = found[msg >> SHIFT] = []
             word = who & 0xFFFF
             entries += (word, msg, peer, a, c, pseq if word >> 8 == _RECOVERED else b, seq, t)
+        scope = self.runs[piece.run].scope
         for bucket, entries in found.items():
-            yield (bucket,), ((piece.run, piece.actor), entries)
+            yield (scope, bucket), ((piece.run, piece.actor), entries)
 
     def start(self, key: Key) -> Messages:  # noqa: ARG002
         return Messages()

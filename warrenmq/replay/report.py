@@ -82,8 +82,10 @@ def _verdict(replayed: Replayed) -> str:
         "violated": f"{_count(len(violations), 'violation')}.",
         "indeterminate": "No violation, but part of the trace is missing.",
     }[replayed.verdict]
+    told = replayed.result.figures["brokers"]
+    each = "".join(f"<br><span>{html.escape(one['broker'])}: {one['verdict']}</span>" for one in told if len(told) > 1)
     more = f" <span>{_count(len(undecided), 'case')} could not be decided.</span>" if undecided else ""
-    return f'<p class="verdict {replayed.verdict}">{text}{more}</p>'
+    return f'<p class="verdict {replayed.verdict}">{text}{more}{each}</p>'
 
 
 def _count(n: int, noun: str) -> str:

@@ -27,6 +27,7 @@ PIECE_ROWS = 1024
 _BLOCK_BITS = 14
 """Rows of one actor that go to one place: 16,384."""
 
+_WHOSE = ("directory", "vhost")
 _COLUMNS = ("t", "seq", "msg", "peer_id", "pseq", "a", "b", "c", "who")
 INCIDENTS_DDL = "what string, count long"
 VIOLATIONS_DDL = (
@@ -60,8 +61,10 @@ def incidents(rows: DataFrame) -> DataFrame:
 
 def check_rows(rows: DataFrame) -> Result:
     """The same with what is indeterminate, and the figures."""
+    # rows that were stored before there were such columns have one broker
+    whose = [name if name in rows.columns else f"'' as {name}" for name in _WHOSE]
     needed = rows.selectExpr(
-        "run", "actor", "kind", "parent_id", "actor_rows", "t", "seq", "msg", "peer_id", "pseq", "a", "b", "c",
+        *whose, "run", "actor", "kind", "parent_id", "actor_rows", "t", "seq", "msg", "peer_id", "pseq", "a", "b", "c",
         "shiftleft(actor_id, 16) | shiftleft(ev_id, 8) | flag_id as who", "actor_id",
     )  # fmt: skip
     together = (
@@ -93,7 +96,7 @@ def _pieces(batches: Batches) -> Iterator[tuple[dict[str, Any], list[memoryview]
                 piece = batch.slice(begin, at - begin)
                 same = {
                     name: piece.column(name)[0].as_py()
-                    for name in ("run", "actor", "kind", "parent_id", "actor_rows")
+                    for name in ("run", "actor", "kind", "parent_id", "actor_rows", *_WHOSE)
                 }
                 yield same, [_int64s(piece.column(name)) for name in _COLUMNS]
                 begin = at
@@ -130,7 +133,7 @@ def _catalog(rows: DataFrame) -> Catalog:
         if name not in files:
             header = {
                 "run": name, "node": "", "pid": 0, "boot": 0, "wall_ns": 0, "mono_ns": 0, "v": SCHEMA_VERSION, "n": 1,
-                "events": {}, "filtered": True,
+                "events": {}, "filtered": True, "directory": same["directory"], "vhost": same["vhost"],
             }  # fmt: skip
             files[name] = FileIndex(name, header)
         file, frame = files[name], FrameEntry(*entry)

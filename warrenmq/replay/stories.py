@@ -76,6 +76,10 @@ class Story:
         return self.last[8] >> 16
 
     @property
+    def scope(self) -> str:
+        return self.runs[self.run].scope
+
+    @property
     def name(self) -> str:
         return self.runs[self.run].actor_name(self.actor)
 
@@ -85,7 +89,7 @@ class Story:
 
     def of_id(self, id_: int) -> list[Placed]:
         """What this queue's earlier rows say of a sequence id."""
-        return [placed for placed in self.known.rows(OfId(self.name, id_)) if self.is_before(placed)]
+        return [placed for placed in self.known.rows(OfId(self.scope, self.name, id_)) if self.is_before(placed)]
 
     def sent(self, placed: Placed) -> list[Link]:
         """The SEND of a receive."""
@@ -147,7 +151,7 @@ def _confirm_of_queue(story: Story, id_: int) -> Chain:
         why = "FILE_SYNC: no sync covers the record before the CONFIRM"
         chain += _in_store(story, msg, story.actor, why)
         told = [
-            placed for placed in story.known.rows(OfMessage(msg)) if _event(placed) == Ev.ON_DISK and story.is_before(placed)
+            placed for placed in story.known.rows(OfMessage(story.scope, msg)) if _event(placed) == Ev.ON_DISK and story.is_before(placed)
             and placed[1][8] >> 16 == story.actor
         ]  # fmt: skip
         why = "ON_DISK: the queue was not told, before the CONFIRM, that the body is safe"
@@ -163,7 +167,7 @@ def _owed(story: Story) -> Chain:
 
 def _in_store(story: Story, msg: int, client: int, why: str) -> Chain:
     """What a store did with a client's message, and the sync that covers it; `why` says what is wrong without one."""
-    rows = [placed for placed in story.known.rows(OfMessage(msg)) if story.is_before(placed) and placed[0] == story.run]
+    rows = [placed for placed in story.known.rows(OfMessage(story.scope, msg)) if story.is_before(placed) and placed[0] == story.run]
     write = next((placed for placed in rows if _event(placed) == Ev.STORE_WRITE and placed[1][3] in {client, 0}), None)
     chain = _links(each for each in (write,) if each is not None)
     append = next((placed for placed in reversed(rows) if _event(placed) == Ev.APPEND), None)
@@ -182,7 +186,7 @@ def _in_store(story: Story, msg: int, client: int, why: str) -> Chain:
 def _survived(story: Story) -> Chain:
     """A message from its publish over the end of a queue process to the next one's recovery."""
     id_ = story.finding.about[0]
-    rows = [placed for placed in story.known.rows(OfId(story.name, id_)) if story.is_before(placed)]
+    rows = [placed for placed in story.known.rows(OfId(story.scope, story.name, id_)) if story.is_before(placed)]
     here = [placed for placed in rows if placed[0] == story.run and placed[1][8] >> 16 == story.actor]
     before = rows[: len(rows) - len(here)]
     chain = [link for placed in before[:1] if _event(placed) == Ev.PUBLISH for link in story.sent(placed)]
@@ -223,7 +227,7 @@ _COUNTS = frozenset({Ev.STORE_WRITE, Ev.STORE_REMOVE, Ev.REF_RECOVERED, Ev.REF_D
 
 def _counted(story: Story) -> Chain:
     msg = story.finding.about[0]
-    rows = [placed for placed in story.known.rows(OfMessage(msg)) if story.is_before(placed)]
+    rows = [placed for placed in story.known.rows(OfMessage(story.scope, msg)) if story.is_before(placed)]
     counts = [
         placed for placed in rows if _event(placed) in _COUNTS and placed[1][8] >> 16 == story.actor and placed[0] == story.run
     ]

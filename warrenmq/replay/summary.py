@@ -46,7 +46,15 @@ def summary_lines(replayed: Replayed) -> list[str]:
     lines += _findings("violated", result.violations, result)
     lines += _findings("undecided", [finding for finding in result.indeterminate if finding.rows], None)
     lines += _without_rows([finding for finding in result.indeterminate if not finding.rows])
-    return [*lines, *_missing(result), *_queues(result), *_waiting(replayed.picture), f"happened  {incidents_line(result.figures['incidents'])}", verdict_line(replayed)]
+    return [*lines, *_missing(result), *_queues(result), *_brokers(result), *_waiting(replayed.picture), f"happened  {incidents_line(result.figures['incidents'])}", verdict_line(replayed)]
+
+
+def _brokers(result: Result) -> list[str]:
+    """The verdict of each, where the trace is of several."""
+    told = result.figures["brokers"]
+    if len(told) == 1:
+        return []
+    return [f"broker    {each['broker']}: {each['verdict']} ({len(each['runs']):,} runs)" for each in told]
 
 
 def _without_rows(findings: list[Finding]) -> list[str]:

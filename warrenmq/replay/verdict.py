@@ -7,7 +7,7 @@ rows is indeterminate for that actor, whether or not something was found: never 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from warrenmq.replay.actors import broken_chains
@@ -15,7 +15,7 @@ from warrenmq.replay.end_state import disagreements
 from warrenmq.replay.machines import FigureKey, Finding, Machine
 from warrenmq.replay.rules import RULES
 from warrenmq.replay.world import Who, World
-from warrenmq.trace.catalog import FOREVER, STRANGER, Catalog, Coverage
+from warrenmq.trace.catalog import FOREVER, STRANGER, Catalog, Coverage, Run
 
 
 @dataclass(slots=True)
@@ -32,6 +32,15 @@ class Verdict:
             return "violated"
         return "indeterminate" if self.indeterminate else "ok"
 
+    def by_scope(self, runs: Sequence[Run]) -> dict[str, str]:
+        """The word for each broker of the trace; that of all is the worst of these."""
+        found = {run.scope: Verdict() for run in runs}
+        for finding in self.violations:
+            found[_scope(finding, runs)].violations.append(finding)
+        for finding in self.indeterminate:
+            found[_scope(finding, runs)].indeterminate.append(finding)
+        return {scope: verdict.word for scope, verdict in found.items()}
+
 
 def judge(
     findings: Iterable[Finding], figures: Mapping[FigureKey, int], machines: Iterable[Machine], catalog: Catalog,
@@ -44,6 +53,11 @@ def judge(
         (verdict.violations if stands else verdict.indeterminate).append(finding)
     verdict.indeterminate += _undecided(machines, catalog, world)
     return verdict
+
+
+def _scope(finding: Finding, runs: Sequence[Run]) -> str:
+    who = finding.rows[0] if finding.rows else finding.needs[0]
+    return runs[who[0]].scope
 
 
 def _place(finding: Finding) -> tuple[str, str, int, str]:

@@ -17,6 +17,8 @@ from warrenmq.trace.index import Row
 
 Who = tuple[int, int]
 """An actor of a trace: (index of its run, trace id)."""
+Name = tuple[str, str]
+"""What all incarnations of an actor have in common: (scope of their runs, name)."""
 
 _DELETED = int(Ev.DROP) << 8 | DROP_DELETED
 _WHO = itemgetter(8)
@@ -135,7 +137,8 @@ class World:
     runs: Sequence[Run]
     coverage: dict[Who, Coverage]
     landmarks: dict[Who, Landmarks] = field(default_factory=dict)
-    _queues: dict[str, list[Who]] = field(default_factory=dict)
+    _queues: dict[Name, list[Who]] = field(default_factory=dict)
+    _several: bool | None = None
     _clean: dict[int, bool] = field(default_factory=dict)
     _lasts: dict[tuple[int, str], int] = field(default_factory=dict)
 
@@ -145,6 +148,17 @@ class World:
 
     def name(self, who: Who) -> str:
         return self.runs[who[0]].actor_name(who[1])
+
+    def scoped(self, who: Who) -> Name:
+        run = self.runs[who[0]]
+        return run.scope, run.actor_name(who[1])
+
+    def title(self, name: Name) -> str:
+        """The name as people read it: with whose it is, where the trace is of several brokers."""
+        scope, plain = name
+        if self._several is None:
+            self._several = len({run.scope for run in self.runs}) > 1
+        return f"{plain} ({scope})" if self._several else plain
 
     def known_until(self, who: Who) -> int:
         """Every row of this actor up to this t is in the trace."""
@@ -160,12 +174,12 @@ class World:
     def landmark(self, who: Who) -> Landmarks:
         return self.landmarks.get(who) or Landmarks()
 
-    def incarnations(self, name: str) -> list[Who]:
+    def incarnations(self, name: Name) -> list[Who]:
         """All queue processes of this name, in the order of their lives."""
         if not self._queues:
             for who, mark in sorted(self.landmarks.items()):
                 if mark.recovered is not None or Ev.PUBLISH in mark.events:
-                    self._queues.setdefault(self.name(who), []).append(who)
+                    self._queues.setdefault(self.scoped(who), []).append(who)
         return self._queues.get(name, [])
 
     def was_leaving(self, who: Who, t: int) -> bool:
@@ -194,19 +208,24 @@ class World:
         return self._clean[run]
 
     def incomplete(self, run: int) -> tuple[Who, ...]:
-        """Actors of this and earlier runs of whom rows are missing."""
+        """Actors of this and earlier runs of the same scope of whom rows are missing."""
+        earlier = {number for number, _ in self._earlier(run)}
         return tuple(
-            who for who, coverage in self.coverage.items() if who[0] <= run and not coverage.complete
+            who for who, coverage in self.coverage.items() if who[0] in earlier and not coverage.complete
         )
 
     def namesakes(self, name: str, run: int) -> tuple[Who, ...]:
-        """Every actor of this name in this and earlier runs, whether or not there are rows of it, or even its name."""
+        """Every actor of this name in this and earlier runs of the same scope, whether or not there are rows of it, or even its
+        name.
+        """
+        earlier = self._earlier(run)
         return tuple(
-            (number, actor)
-            for number, its in enumerate(self.runs[: run + 1])
-            for actor, entry in its.actors.items()
-            if entry.name == name
-        ) + tuple((number, STRANGER) for number in range(run + 1) if (number, STRANGER) in self.coverage)
+            (number, actor) for number, its in earlier for actor, entry in its.actors.items() if entry.name == name
+        ) + tuple((number, STRANGER) for number, _ in earlier if (number, STRANGER) in self.coverage)
+
+    def _earlier(self, run: int) -> list[tuple[int, Run]]:
+        scope = self.runs[run].scope
+        return [(number, its) for number, its in enumerate(self.runs[: run + 1]) if its.scope == scope]
 
     def started_by(self, who: Who) -> tuple[Who, ...]:
         """The actors that this one started."""

@@ -2,6 +2,7 @@
 
     warrenmq.owner                              who has it open (owner_lock.py)
     rabbit_serial                               how often it was opened
+    warrenmq.id                                 what its traces call it
     msg_stores/vhosts/<V>/.vhost                the vhost's name
                           .config               its segment_entry_count
                           definitions.log       what is declared (definitions.py)
@@ -20,7 +21,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -39,6 +40,7 @@ VHOSTS = "msg_stores/vhosts"
 QUEUE_NAME = ".queue_name"
 """In a durable queue's folder: whose it is."""
 _DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+_ID_NAME = "warrenmq.id"
 _BEYOND_ANY_BOOT = 1 << 20
 """Where counting goes on when the serial cannot be read: boot numbers must not come again."""
 
@@ -117,6 +119,18 @@ class DataDirectory:
             boot = int(match[1]) + 1 if match else _BEYOND_ANY_BOOT
         self._disk.replace(path, f"{boot}.\n".encode())
         return boot
+
+    def id(self, token_bytes: Callable[[int], bytes]) -> str:
+        """What no other directory is called: drawn once and kept, so that traces know whose they are.
+
+        A directory that has none, or a damaged one, gets one now; one that is copied takes its id along.
+        """
+        path = f"{self.path}/{_ID_NAME}"
+        if self._disk.exists(path) and (match := re.fullmatch(rb"([0-9a-f]{32})\s*", self._disk.read(path))):
+            return match[1].decode()
+        drawn = token_bytes(16).hex()
+        self._disk.replace(path, f"{drawn}\n".encode())
+        return drawn
 
     def close(self) -> None:
         """Let others have the directory."""

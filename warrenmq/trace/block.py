@@ -35,7 +35,10 @@ import msgpack  # type: ignore[import-untyped]
 from warrenmq.trace.events import COLUMNS
 
 ROW = struct.Struct(f"<{len(COLUMNS)}q")
-"""One row, as it stands in a slab; `who` is its last word."""
+"""One row; `who` is its last word."""
+
+CHECK_BYTES = 2
+"""The last bytes of a row are its check, in a slab only (slab.py): `who` is what remains."""
 
 FRAME = struct.Struct("<4sBBHIIIqqqq")
 MAGIC = b"WTRB"
@@ -45,6 +48,7 @@ MAX_PAYLOAD = 1 << 28
 
 _SHUFFLED_ZLIB = 2
 _PLANES = 8
+_STARTS = [(name, i * _PLANES) for i, name in enumerate(COLUMNS)]
 
 
 class Kind(IntEnum):
@@ -89,18 +93,20 @@ def _frame(
     return FRAME.pack(MAGIC, kind, codec, 0, len(payload), crc, *rest) + payload
 
 
-def encode_rows(raw: bytes) -> bytes:
-    """The ROWS frame of consecutive rows of one actor, given as they stand in a slab (at least one)."""
+def encode_rows(raw: bytes, *, checked: bool = False) -> bytes:
+    """The ROWS frame of consecutive rows of one actor (at least one); `checked` as they stand in a slab, with their checks."""
     n = len(raw) // ROW.size
+    zeros = bytes(n)
     columns: dict[str, bytes] = {}
-    for i, name in enumerate(COLUMNS):
-        start = i * _PLANES
-        column = b"".join([raw[byte :: ROW.size] for byte in range(start, start + _PLANES)])
-        planes = -(-len(column.rstrip(b"\0")) // n)
+    width = ROW.size - CHECK_BYTES if checked else ROW.size
+    for name, start in _STARTS:
+        planes = [raw[byte :: ROW.size] for byte in range(start, min(start + _PLANES, width))]
+        while planes and planes[-1] == zeros:
+            planes.pop()
         if planes:
-            columns[name] = column[: planes * n]
+            columns[name] = b"".join(planes)
     t_first, seq_first, *_ = ROW.unpack_from(raw, 0)
-    t_last, *_, who = ROW.unpack_from(raw, (n - 1) * ROW.size)
+    t_last, *_, who = ROW.unpack(raw[-ROW.size : len(raw) - ROW.size + width] + bytes(ROW.size - width))
     payload = zlib.compress(msgpack.packb(columns), 1)
     return _frame(Kind.ROWS, _SHUFFLED_ZLIB, payload, n, who, seq_first, t_first, t_last)
 

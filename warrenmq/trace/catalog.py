@@ -16,7 +16,7 @@ spoken before it, so whatever is decided by rows up to then stands, and the rest
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -24,6 +24,8 @@ from typing import Any, NamedTuple
 from warrenmq.trace.block import ROW, raw_columns
 from warrenmq.trace.events import SCHEMA_VERSION, Ev
 from warrenmq.trace.index import BROKER, ActorEntry, Damage, FileIndex, Row, run_starts
+from warrenmq.trace.run_order import find_lost_pages, find_missing_runs
+from warrenmq.trace.slab import Progress
 
 FOREVER = (1 << 63) - 1
 NEVER = -(1 << 63)
@@ -71,6 +73,13 @@ class Run:
     wall_ns: int
     mono_ns: int
     version: int
+    directory: str = ""
+    """The id of its data directory; "" = not said, by an old trace."""
+    vhost: str = ""
+    machine: str = ""
+    """The machine's boot; another one means that the machine was down since."""
+    branch: int = 0
+    """Above 0: a boot number of its directory came before, so the directory was copied, or restored from a copy."""
     actors: dict[int, ActorEntry] = field(default_factory=dict)
     kinds: dict[int, str] = field(default_factory=dict)
     events: dict[int, str] = field(default_factory=dict)
@@ -84,6 +93,23 @@ class Run:
     """The disk refused rows."""
     has_strangers: bool = False
     """Parts are missing that may have named actors, or the run before it is."""
+
+    @classmethod
+    def of(cls, header: Mapping[str, Any]) -> Run:
+        """The run that a file's header tells of."""
+        told = (header[key] for key in ("run", "node", "pid", "boot", "wall_ns", "mono_ns", "v"))
+        return cls(*told, *(header.get(key, "") for key in ("directory", "vhost", "machine")))
+
+    @property
+    def scope(self) -> str:
+        """Whose run it is: names, messages and sequence ids mean the same only in runs of one virtual host of one directory."""
+        host = "" if self.vhost in {"", "/"} else f", virtual host {self.vhost}"
+        copy = f", copy {self.branch + 1}" if self.branch else ""
+        return f"{self._whose}{host}{copy}"
+
+    @property
+    def _whose(self) -> str:
+        return f"directory {self.directory[:12]}" if self.directory else f"node {self.node}"
 
     @property
     def is_newer(self) -> bool:
@@ -168,26 +194,18 @@ def build_catalog(indexes: Iterable[FileIndex]) -> Catalog:
     gathered = [(_run(files), files) for files in (_without_copies(files, copies) for files in groups.values())]
     left_out = {name for name, _ in copies}
     damage = [found for found in damage if found.file not in left_out]
-    gathered.sort(key=lambda pair: (pair[0].boot, pair[0].wall_ns, pair[0].name, pair[0].pid))
+    gathered.sort(
+        key=lambda pair: (pair[0].directory, pair[0].node, pair[0].boot, pair[0].wall_ns, pair[0].name, pair[0].pid)
+    )
     catalog = Catalog([run for run, _ in gathered], [], {}, damage, 0, [], names, copies)
-    _find_missing_runs(catalog.runs)
+    find_missing_runs(catalog.runs)
+    find_lost_pages(catalog.runs)
     for number, (run, files) in enumerate(gathered):
         catalog.torn_rows += sum(file.torn_rows for file in files)
         chunks = _chunks(number, files)
         catalog.chunks += chunks
         _cover(catalog, number, run, chunks)
     return catalog
-
-
-def _find_missing_runs(runs: list[Run]) -> None:
-    """Boots of a node that are not there, between others that are; a boot that is not known could be any."""
-    boots = {(run.node, run.boot) for run in runs}
-    first: dict[str, int] = {}
-    for run in runs:
-        earliest = first.setdefault(run.node, run.boot)
-        unknown = not run.boot and len(runs) > 1
-        if unknown or (run.boot > earliest and (run.node, run.boot - 1) not in boots):
-            run.has_strangers = True
 
 
 def _without_copies(files: list[FileIndex], copies: list[tuple[str, str]]) -> list[FileIndex]:
@@ -236,7 +254,7 @@ def _run(files: list[FileIndex]) -> Run:
     segments = _segments(files)
     slabs = [file for file in files if file.slabs is not None]
     header: dict[str, Any] = (segments or slabs)[0].header or {}
-    run = Run(*(header[key] for key in ("run", "node", "pid", "boot", "wall_ns", "mono_ns", "v")))
+    run = Run.of(header)
     run.version = max((file.header or {})["v"] for file in files)
     for file in segments:
         run.actors |= file.actors
@@ -261,10 +279,19 @@ def _run(files: list[FileIndex]) -> Run:
     )
     numbered = [_file_number(file) for file in segments] == list(range(1, len(segments) + 1))
     ended = run.closed or (last is None and bool(slabs) and bool(segments))
-    run.whole = numbered and ended and not damaged and not run.lossy
+    cut = any(file.progress is not None and not _reaches(segments, file.progress) for file in slabs)
+    run.whole = numbered and ended and not damaged and not run.lossy and not cut
     # rows that were filtered name their actors themselves
     run.has_strangers = not run.whole and not header.get("filtered", False)
     return run
+
+
+def _reaches(segments: list[FileIndex], written: Progress) -> bool:
+    """Whether the segment files hold as much as had been written when the slab file said so."""
+    last = segments[-1] if segments else None
+    if last is None or _file_number(last) != written.segment:
+        return last is not None and _file_number(last) > written.segment
+    return last.size >= written.size and sum(frame.rows for frame in last.frames) >= written.rows
 
 
 def _chunks(run: int, files: list[FileIndex]) -> list[Chunk]:

@@ -6,13 +6,14 @@ to one place (catalog.py).  It never raises on damage: what it could not read is
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from warrenmq.trace.block import Frame, Kind, decode_columns, decode_map, next_frame
+from warrenmq.trace.block import ROW, Frame, Kind, decode_columns, decode_map, next_frame
 from warrenmq.trace.events import Ev
 from warrenmq.trace.segment import decode_header
-from warrenmq.trace.slab import SLAB_SUFFIX, read_slabs
+from warrenmq.trace.slab import SLAB_SUFFIX, Progress, read_slabs
 
 Row = tuple[int, int, int, int, int, int, int, int, int]
 """t, seq, msg, peer, pseq, a, b, c, who."""
@@ -70,6 +71,8 @@ class FileIndex:
     """Of a slab file: the rows themselves, by actor."""
     torn_rows: int = 0
     lossy: bool = False
+    progress: Progress | None = None
+    """Of a slab file: how far the segment files were written, at least."""
 
 
 _NEEDED = frozenset({"v", "run", "node", "pid", "boot", "wall_ns", "mono_ns", "n", "events", "actors", "kinds"})
@@ -86,8 +89,22 @@ def _index_slabs(name: str, data: memoryview) -> FileIndex:
     if content is None:
         return FileIndex(name, None, len(data), damage=[Damage(name, 0, len(data), at_end=True)])
     return FileIndex(
-        name, content.header, len(data), slabs=content.rows, torn_rows=content.torn, lossy=content.lossy
-    )
+        name, content.header, len(data), slabs=content.rows, torn_rows=content.torn, lossy=content.lossy,
+        damage=[Damage(name, at, size, at_end=False) for at, size in _stretches(content.bad)], progress=content.progress,
+    )  # fmt: skip
+
+
+def _stretches(places: list[int]) -> Iterator[tuple[int, int]]:
+    """(offset, bytes) of rows that follow each other."""
+    begin = end = 0
+    for at in places:
+        if at != end:
+            if end:
+                yield begin, end - begin
+            begin = at
+        end = at + ROW.size
+    if end:
+        yield begin, end - begin
 
 
 def _index_segment(name: str, data: memoryview) -> FileIndex:

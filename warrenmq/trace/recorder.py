@@ -8,7 +8,7 @@ application's thread that the ActorTrace was made for).  `close` of an ActorTrac
 was killed and may still be running is never closed by anybody else, its rows wait in the slab.  Everything of a Recorder
 may be called from any thread.  `Recorder.close` comes when the actors have ended; rows emitted after it go nowhere.
 
-Cost.  One row is one struct.pack_into (0.1 us) and the clock (0.05 us); 1,024 rows are encoded together.  Callers keep
+Cost.  One row is one struct.pack_into (0.1 us), its check (0.1 us) and the clock (0.05 us); 1,024 rows are encoded together.  Callers keep
 event numbers as plain ints (`_SEND = int(Ev.SEND)`): looking up an enum's member costs as much as the packing.
 
 A trace never stops its broker: when the disk is full the frame is dropped and counted in `lost`, and the
@@ -26,9 +26,10 @@ from warrenmq import forks
 from warrenmq.trace.block import ROW, encode_meta, encode_rows
 from warrenmq.trace.clock import Clock, SteppingClock, SystemClock
 from warrenmq.trace.events import COLUMNS, SCHEMA_VERSION, Ev
+from warrenmq.trace.row_check import SLAB_ROW, mix, row_check
 from warrenmq.trace.segment import SEGMENT_SUFFIX, Segment
 from warrenmq.trace.sink import DirectorySink, MemorySink, Sink
-from warrenmq.trace.slab import SIZES, SLAB_SUFFIX, Slabs
+from warrenmq.trace.slab import EMPTY_CHUNK, SIZES, SLAB_FORMAT, SLAB_SUFFIX, Slabs
 
 SEGMENT_BYTES = 16 << 20
 """A segment file that has reached this is finished: one row of Spark's `binaryFile`."""
@@ -53,10 +54,16 @@ class Recorder:
         node: str = "warrenmq",
         pid: int = 0,
         boot: int = 0,
+        directory: str = "",
+        vhost: str = "",
+        machine: str = "",
         clock: Clock | None = None,
         segment_bytes: int = SEGMENT_BYTES,
     ) -> None:
-        """`run` must be unique in the directory; `boot` is the boot number of the data directory (RUN_START).
+        """`run` must be unique in the trace's directory.
+
+        `boot` is the boot number of the data directory (RUN_START), `directory` its id, `vhost` the virtual host that is served,
+        `machine` the id of this boot of the machine: by these a reader knows which runs follow each other.
 
         A MemorySink is for simulation: there each row's t is above that of all rows before it.
         """
@@ -82,8 +89,12 @@ class Recorder:
             "node": node,
             "pid": pid,
             "boot": boot,
+            "directory": directory,
+            "vhost": vhost,
+            "machine": machine,
             "wall_ns": clock.wall_ns(),
             "mono_ns": clock.monotonic_ns(),
+            "slab": SLAB_FORMAT,
             "n": 0,
             "columns": list(COLUMNS),
             "events": {int(event): event.name for event in Ev},
@@ -92,6 +103,7 @@ class Recorder:
         }
         self._segment: Segment | None = self._open_segment()
         self._chunks = self._sink.slabs(self._name + SLAB_SUFFIX, self._header)
+        self._chunks.written(self._header["n"], self._segment.size, self._segment.rows)
         self._slabs = Slabs(self._chunks)
         forks.register(self)
 
@@ -152,16 +164,16 @@ class Recorder:
     # for ActorTrace
 
     def store(self, slab: memoryview, used: int) -> None:
-        """Move the first `used` bytes of a slab into the segment file, and zero them."""
+        """Move the first `used` bytes of a slab into the segment file, and empty their places."""
         raw = bytes(slab[:used])
-        frame = encode_rows(raw)
+        frame = encode_rows(raw, checked=True)
         rows = used // ROW.size
         with self._lock:
             if not self._append(frame, rows):
                 self.lost += rows
                 self._lossy()
         # Only now: killed before this line, the rows are in both places, never in none.
-        slab[:used] = bytes(used)
+        slab[:used] = EMPTY_CHUNK[:used]
 
     def larger(self, slab: memoryview) -> memoryview:
         """A slab of the next size in exchange for an empty one, if there is room."""
@@ -193,7 +205,7 @@ class Recorder:
         except OSError:
             # A full disk: this actor's rows live in plain memory until they make a frame.
             self._lossy()
-            return memoryview(bytearray(rows * ROW.size))
+            return memoryview(bytearray(EMPTY_CHUNK[: rows * ROW.size]))
 
     def _lossy(self) -> None:
         """From now on the last rows of any actor may be missing: say so where it needs no new block on disk."""
@@ -213,6 +225,7 @@ class Recorder:
             if self._segment is None:
                 self._segment = self._open_segment()
             self._segment.append(frame, rows)
+            self._chunks.written(self._header["n"], self._segment.size, self._segment.rows)
         except OSError:
             return False
         if self._segment.size >= self._segment_bytes:
@@ -231,7 +244,7 @@ class Recorder:
 class ActorTrace:
     """What one incarnation of one actor says.  Lock-free: it belongs to its owner's thread."""
 
-    __slots__ = ("_at", "_end", "_now", "_recorder", "_seq", "_since", "_slab", "_who", "id", "last_t")
+    __slots__ = ("_at", "_end", "_now", "_recorder", "_seq", "_since", "_slab", "id", "last_t")
 
     def __init__(self, recorder: Recorder, actor: int, slab: memoryview) -> None:
         self.id = actor
@@ -240,7 +253,6 @@ class ActorTrace:
         self._recorder: Recorder | None = recorder
         self._since = recorder.now()
         self._now = recorder.now
-        self._who = actor << 16
         self._seq = 0
         self._slab = slab
         self._at = 0
@@ -256,7 +268,8 @@ class ActorTrace:
         a: int = 0,
         b: int = 0,
         c: int = 0,
-        _pack_into: Any = ROW.pack_into,
+        _pack_into: Any = SLAB_ROW.pack_into,
+        _mix: Any = mix,
     ) -> int:
         """Write one row; returns its seq."""
         t = self._now()
@@ -265,12 +278,15 @@ class ActorTrace:
         self.last_t = t
         self._seq = seq = self._seq + 1
         at = self._at
-        who = self._who | event << 8 | flag
+        me = self.id
         try:
-            _pack_into(self._slab, at, t, seq, msg, peer, pseq, a, b, c, who)
+            # row_check, written out: a call would cost as much again
+            check = _mix((t, seq, msg, peer, pseq, a, b, c, flag, event, me)) & 0xFFFF
+            _pack_into(self._slab, at, t, seq, msg, peer, pseq, a, b, c, flag, event, me, check)
         except struct.error:
             # Unsigned 64-bit numbers are taken too, as the same bits.
-            _pack_into(self._slab, at, t, seq, *map(_signed, (msg, peer, pseq, a, b, c)), who)
+            row = (t, seq, *map(_signed, (msg, peer, pseq, a, b, c)), flag, event, me)
+            _pack_into(self._slab, at, *row, row_check(row))
         self._at = at = at + _ROW_BYTES
         if at == self._end:
             self._full()

@@ -2,7 +2,7 @@
 
     file = "WTR1" u32 length u32 crc32 header frame* [footer frame]        name: {run}-{node}-{pid}-{n:06d}.wtr
 
-    header = msgpack {v, lib, run, node, pid, boot, wall_ns, mono_ns, n, columns, events {id: name},
+    header = msgpack {v, lib, run, node, pid, boot, directory, vhost, machine, wall_ns, mono_ns, n, columns, events {id: name},
                       actors {id: [name, kind, parent]}, kinds {id: name}}
 
 The header repeats the tables of actors and message kinds known when the file began, so each file can be read alone;
@@ -104,15 +104,15 @@ class Segment:
         self._output = output
         self.size = len(head)
         self._frames = 0
-        self._rows = 0
+        self.rows = 0
 
     def append(self, frame: bytes, rows: int) -> None:
         self._output.append(frame)
         self.size += len(frame)
         self._frames += 1
-        self._rows += rows
+        self.rows += rows
 
     def finish(self, *, closed: bool) -> None:
         """Write the footer and close; `closed` when no file of the run follows."""
-        self._output.append(encode_footer(self._frames, self._rows, closed=closed))
+        self._output.append(encode_footer(self._frames, self.rows, closed=closed))
         self._output.close()

@@ -3,15 +3,28 @@
 A slab is a run of rows in a file that is mapped into memory, written by one actor without any lock.  The kernel owns
 the pages, so the rows survive SIGKILL; only the loss of the machine loses them.  One file a run:
 
-    |0                    |4096                                                     name: {run}-{node}-{pid}.slab
-    +---------------------+------------+------------+------------+ ...
-    | header of a segment | row (72 B) | row        | row        |
-    +---------------------+------------+------------+------------+ ...
+    |0                              |4032       |4095  |4096                              name: {run}-{node}-{pid}.slab
+    +-------------------------------+-----------+------+------------+------------+ ...
+    | header of a segment, "slab" 2 | progress  |lossy | row (72 B) | row        |
+    +-------------------------------+-----------+------+------------+------------+ ...
 
-The whole file after the first page is an array of rows; which slab a row is in does not matter to the reader, since
-`who` and `seq` say whose it is.  `who` is written last: a row whose `who` is 0 is empty, or torn if anything else in it
-is not 0.  A slab is zeroed after its rows went into a segment; killed in between, the rows are in both, and the
-reader takes those of the segment.
+The whole file after the first page is an array of places for rows; which slab a row is in does not matter to the reader, since
+`who` and `seq` say whose it is.  The upper 16 bits of `who` are a check of the row (row_check.py).  A place without a row has
+a `who` of its own, so that none is all zeros: a page of zeros was never written, or lost.
+
+    as an empty place      no row
+    right check            a row
+    columns, `who` 0       being written when the process died; behind it is nothing but empty places
+    0, then a row's end    being emptied when the process died; before it is nothing but empty places
+    any other              a row, or an empty place, that was changed since, or never came to the disk
+
+Of those that were being written or emptied there is one in the file at most, since whoever copies holds the GIL.
+
+A slab is emptied after its rows went into a segment; killed in between, the rows are in both, and the reader takes those of the
+segment.  `progress` says how much of which segment file was written by then, and how many chunks have their empty places: what
+is not there was lost.  Where anything of this was changed or lost, no actor's last row is known to be its last (`lossy`).
+
+Older slab files have no "slab" in their header, no check, no progress, and zeros where there is no row.
 
 Slabs come in three sizes.  An actor begins with a small one and gets the next size when it fills one quickly, until
 `LARGE_BUDGET` is used: 5,000 idle queues cost 5,000 x 1,152 bytes.  The file grows by chunks whose blocks
@@ -22,10 +35,14 @@ from __future__ import annotations
 
 import mmap
 import os
-from typing import Any, NamedTuple, Protocol
+import struct
+import zlib
+from abc import ABC, abstractmethod
+from typing import Any, NamedTuple
 
 from warrenmq import forks
-from warrenmq.trace.block import ROW
+from warrenmq.trace.block import CHECK_BYTES, ROW
+from warrenmq.trace.row_check import SLAB_ROW, row_check
 from warrenmq.trace.segment import decode_header, encode_header
 
 SLAB_SUFFIX = ".slab"
@@ -33,6 +50,15 @@ SIZES = (16, 128, 1024)
 """Rows of the three sizes; each divides the next."""
 
 HEAD_BYTES = 4096
+SLAB_FORMAT = 2
+EMPTY_ROW = SLAB_ROW.pack(*[0] * 11, 0xEEEE)
+"""A place without a row: all is 0 but the check."""
+_WHO_AT = ROW.size - 8
+
+_PROGRESS = struct.Struct("<4sIQQII")
+"""Magic, number of the segment file, its bytes, its rows, chunks; the crc of what precedes."""
+_PROGRESS_MAGIC = b"WTRP"
+_PROGRESS_AT = HEAD_BYTES - 64
 _LOSSY_AT = HEAD_BYTES - 1
 """This byte is 1 when the disk refused rows: then no actor's last row is known to be its last."""
 
@@ -40,41 +66,82 @@ CHUNK_ROWS = 16384
 CHUNK_BYTES = CHUNK_ROWS * ROW.size
 """1,179,648: a multiple of the page and of 1,024 rows."""
 
+EMPTY_CHUNK = memoryview(EMPTY_ROW * CHUNK_ROWS)
+
 LARGE_BUDGET = 32 << 20
 """Bytes of slabs above the smallest size, all actors together."""
 
 
-class Chunks(Protocol):
+SHORT_HEADER = ("v", "run", "node", "pid", "boot", "wall_ns", "mono_ns", "directory", "vhost", "machine", "slab")
+"""What the first page has of a segment's header."""
+
+
+class Progress(NamedTuple):
+    """How far a run's files were written, at least."""
+
+    segment: int
+    size: int
+    rows: int
+    chunks: int
+
+
+class Chunks(ABC):
     """What slabs are cut from."""
 
+    def __init__(self) -> None:
+        self._progress = Progress(0, 0, 0, 0)
+
     def grow(self) -> memoryview:
-        """CHUNK_BYTES more, all zeros."""
+        """CHUNK_BYTES more, all empty places."""
+        chunk = self._grow()
+        self._note(self._progress._replace(chunks=self._progress.chunks + 1))
+        return chunk
+
+    def written(self, segment: int, size: int, rows: int) -> None:
+        """So many bytes and rows of a segment file are written."""
+        self._note(self._progress._replace(segment=segment, size=size, rows=rows))
 
     def mark_lossy(self) -> None:
         """Rows were dropped: say so to the reader."""
+        self._write(_LOSSY_AT, b"\1")
 
+    def _note(self, progress: Progress) -> None:
+        self._progress = progress
+        bare = _PROGRESS.pack(_PROGRESS_MAGIC, *progress, 0)
+        self._write(_PROGRESS_AT, bare[:-4] + zlib.crc32(bare[:-4]).to_bytes(4, "little"))
+
+    @abstractmethod
+    def _grow(self) -> memoryview: ...
+
+    @abstractmethod
+    def _write(self, offset: int, data: bytes) -> None:
+        """Into the first page."""
+
+    @abstractmethod
     def close(self, *, keep: bool) -> None:
         """The run ended.  Every row is in a segment, so the file can go, unless it has a loss to tell of."""
 
 
-class ChunkFile:
+class ChunkFile(Chunks):
     """Chunks of a real file."""
 
     def __init__(self, path: str, header: dict[str, Any]) -> None:
+        super().__init__()
         self._path = path
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
         self._size = HEAD_BYTES
         os.write(self._fd, slab_header(header))
         forks.register(self)
 
-    def grow(self) -> memoryview:
+    def _grow(self) -> memoryview:
         _allocate(self._fd, self._size, CHUNK_BYTES)
         chunk = mmap.mmap(self._fd, CHUNK_BYTES, offset=self._size)
+        chunk[:] = EMPTY_CHUNK
         self._size += CHUNK_BYTES
         return memoryview(chunk)
 
-    def mark_lossy(self) -> None:
-        os.pwrite(self._fd, b"\1", _LOSSY_AT)
+    def _write(self, offset: int, data: bytes) -> None:
+        os.pwrite(self._fd, data, offset)
 
     def close(self, *, keep: bool) -> None:
         # The maps go with their last reader: an actor that was killed may still be writing a row.
@@ -89,24 +156,25 @@ class ChunkFile:
             self._fd = -1
 
 
-class ChunkBytes:
+class ChunkBytes(Chunks):
     """Chunks in memory, for simulation."""
 
     def __init__(self, header: dict[str, Any]) -> None:
+        super().__init__()
         self._header = bytearray(slab_header(header))
         self._chunks: list[bytearray] = []
         self.gone = False
 
-    def grow(self) -> memoryview:
-        self._chunks.append(bytearray(CHUNK_BYTES))
+    def _grow(self) -> memoryview:
+        self._chunks.append(bytearray(EMPTY_CHUNK))
         return memoryview(self._chunks[-1])
 
     def content(self) -> bytes:
         """The file as a reader would find it."""
         return bytes(self._header) + b"".join(self._chunks)
 
-    def mark_lossy(self) -> None:
-        self._header[_LOSSY_AT] = 1
+    def _write(self, offset: int, data: bytes) -> None:
+        self._header[offset : offset + len(data)] = data
 
     def close(self, *, keep: bool) -> None:
         self.gone = not keep
@@ -123,7 +191,7 @@ def _allocate(fd: int, start: int, size: int) -> None:
 def slab_header(header: dict[str, Any]) -> bytes:
     """The first page."""
     encoded = encode_header(
-        {key: header[key] for key in ("v", "run", "node", "pid", "boot", "wall_ns", "mono_ns")}
+        {key: header[key] for key in SHORT_HEADER if key in header}
     )
     return encoded.ljust(HEAD_BYTES, b"\0")
 
@@ -133,11 +201,16 @@ class SlabContent(NamedTuple):
 
     header: dict[str, Any]
     rows: dict[int, bytes]
-    """Whole rows of each actor, in the order of seq, as they stood."""
+    """Whole rows of each actor, in the order of seq, without their checks."""
     torn: int
     """Rows that were being written when the process died."""
+    bad: list[int]
+    """Offsets of places that were changed or lost."""
     lossy: bool
-    """Rows were dropped, or the file was cut short."""
+    """Rows were dropped, the file was cut short, or something in it is bad."""
+    marked: bool
+    """The recorder said so itself."""
+    progress: Progress | None = None
 
 
 def read_slabs(data: memoryview) -> SlabContent | None:
@@ -145,25 +218,83 @@ def read_slabs(data: memoryview) -> SlabContent | None:
     head = decode_header(data[:HEAD_BYTES])
     if head is None or len(data) < HEAD_BYTES:
         return None
+    header, body = head[0], bytes(data[HEAD_BYTES:])
+    marked = bool(data[_LOSSY_AT])
+    if header.get("slab") != SLAB_FORMAT:
+        rows, torn = _unchecked_rows(body)
+        marked = marked or len(body) % CHUNK_BYTES != 0
+        return SlabContent(header, rows, torn, [], lossy=marked, marked=marked)
+    progress = _read_progress(data)
+    chunks = progress.chunks if progress is not None else -(-len(body) // CHUNK_BYTES)
+    rows, odd, bad = _checked_rows(body, chunks * CHUNK_BYTES)
+    if len(odd) > 1:
+        bad, odd = sorted([*bad, *odd]), []
+    cut = len(body) < chunks * CHUNK_BYTES or (progress is None and bool(body))
+    return SlabContent(header, rows, len(odd), bad, marked or cut or bool(bad), marked, progress)
+
+
+def _read_progress(data: memoryview) -> Progress | None:
+    """None when it was damaged, or the process died before it wrote any."""
+    magic, *progress, crc = _PROGRESS.unpack_from(data, _PROGRESS_AT)
+    whole = data[_PROGRESS_AT : _PROGRESS_AT + _PROGRESS.size - 4]
+    return Progress(*progress) if magic == _PROGRESS_MAGIC and zlib.crc32(whole) == crc else None
+
+
+def _blocks(body: bytes, unused: bytes) -> list[int]:
+    """Where smallest slabs begin that are not like an unused one."""
+    size = SIZES[0] * ROW.size
+    return [at for at in range(0, len(body) - size + 1, size) if body[at : at + size] != unused]
+
+
+def _checked_rows(body: bytes, until: int) -> tuple[dict[int, bytes], list[int], list[int]]:
+    """Rows of each actor; places that one who writes may have left; places that are bad.  Behind `until` nothing need be there."""
+    rows: dict[int, dict[int, bytes]] = {}
+    odd: list[int] = []
+    bad: list[int] = []
+    for begin in _blocks(body, EMPTY_ROW * SIZES[0]):
+        places = [body[at : at + ROW.size] for at in range(begin, begin + SIZES[0] * ROW.size, ROW.size)]
+        for number, place in enumerate(places):
+            if place == EMPTY_ROW:
+                continue
+            *row, check = SLAB_ROW.unpack(place)
+            if row[-1] and check == row_check(tuple(row)):
+                rows.setdefault(row[-1], {})[row[1]] = place[:-CHECK_BYTES] + bytes(CHECK_BYTES)
+            elif begin < until:
+                at = HEAD_BYTES + begin + number * ROW.size
+                (odd if _is_half_written(places, number) or _is_half_emptied(places, number) else bad).append(at)
+    return _joined(rows), odd, bad
+
+
+def _is_half_written(places: list[bytes], number: int) -> bool:
+    """Zeros first, then the columns from t on, `who` last; behind it no row is written yet."""
+    place = places[number]
+    return any(place[:_WHO_AT]) and not any(place[_WHO_AT:]) and all(each == EMPTY_ROW for each in places[number + 1 : number + 2])
+
+
+def _is_half_emptied(places: list[bytes], number: int) -> bool:
+    """As an empty place from its beginning on, as a row to its end; what was before it is empty."""
+    place = places[number]
+    return not any(place[:8]) and any(place[_WHO_AT:]) and all(each == EMPTY_ROW for each in places[:number][-1:])
+
+
+def _unchecked_rows(body: bytes) -> tuple[dict[int, bytes], int]:
+    """Rows of each actor, and how many were being written, of an older file."""
     rows: dict[int, dict[int, bytes]] = {}
     torn = 0
-    body = bytes(data[HEAD_BYTES:])
-    smallest = SIZES[0] * ROW.size
-    unused = bytes(smallest)
-    for begin in range(0, len(body), smallest):
-        slab = body[begin : begin + smallest]
-        if slab == unused:
-            continue
+    for begin in _blocks(body + bytes(-len(body) % (SIZES[0] * ROW.size)), bytes(SIZES[0] * ROW.size)):
+        slab = body[begin : begin + SIZES[0] * ROW.size]
         for at in range(0, len(slab) - ROW.size + 1, ROW.size):
             raw = slab[at : at + ROW.size]
             _, seq, *_, who = ROW.unpack(raw)
             if who:
                 rows.setdefault(who >> 16, {})[seq] = raw
-            elif raw != unused[: ROW.size]:
+            elif raw.count(0) != ROW.size:
                 torn += 1
-    joined = {actor: b"".join(found[seq] for seq in sorted(found)) for actor, found in sorted(rows.items())}
-    cut = len(body) % CHUNK_BYTES != 0
-    return SlabContent(head[0], joined, torn, lossy=cut or bool(data[_LOSSY_AT]))
+    return _joined(rows), torn
+
+
+def _joined(rows: dict[int, dict[int, bytes]]) -> dict[int, bytes]:
+    return {actor: b"".join(found[seq] for seq in sorted(found)) for actor, found in sorted(rows.items())}
 
 
 class Slabs:
@@ -175,7 +306,7 @@ class Slabs:
         self._large = 0
 
     def take(self, rows: int) -> memoryview:
-        """A slab of zeros of one of SIZES; OSError when the file cannot grow."""
+        """A slab of empty places, of one of SIZES; OSError when the file cannot grow."""
         slab = self._cut(rows)
         if rows > SIZES[0]:
             self._large += len(slab)
@@ -185,7 +316,7 @@ class Slabs:
         return self._large + rows * ROW.size <= LARGE_BUDGET
 
     def give_back(self, slab: memoryview) -> None:
-        """The slab is all zeros again and its owner will not write any more."""
+        """The slab has empty places alone again, and its owner will not write any more."""
         rows = len(slab) // ROW.size
         self._free[rows].append(slab)
         if rows > SIZES[0]:

@@ -39,6 +39,7 @@ from warrenmq.trace.block import ROW, Frame, Kind, decode_columns, decode_map, n
 from warrenmq.trace.catalog import NEVER, Chunk, Run
 from warrenmq.trace.index import ActorEntry, Damage
 from warrenmq.trace.reader import NotATrace, trace_files
+from warrenmq.trace.run_order import branch_of
 from warrenmq.trace.segment import SEGMENT_SUFFIX, decode_header
 from warrenmq.trace.slab import HEAD_BYTES, SLAB_SUFFIX, SlabContent, read_slabs
 
@@ -121,7 +122,8 @@ class Tail:
             key = f"{header['run']}-{header['node']}-{header['pid']}"
             files = self.runs.get(key)
             if files is None:
-                run = Run(*(header[each] for each in ("run", "node", "pid", "boot", "wall_ns", "mono_ns", "v")))
+                run = Run.of(header)
+                run.branch = branch_of(run, [files.run for files in self.runs.values()])
                 files = self.runs[key] = RunFiles(run)
             if name.endswith(SLAB_SUFFIX):
                 files.slab = name
@@ -137,7 +139,8 @@ class Tail:
         one, two = _slab_content(files.slab), _slab_content(files.slab)
         if one is None or two is None:  # the run was closed: all is in its segments
             return {}
-        files.lossy = files.lossy or two.lossy
+        # a place that both looks found bad is; others were being written
+        files.lossy = files.lossy or two.marked or not set(one.bad).isdisjoint(two.bad)
         return {actor: _steady(rows, two.rows.get(actor, b"")) for actor, rows in one.rows.items()}
 
     def _run(self, files: RunFiles, start: Place, slab: dict[int, bytes]) -> Place:

@@ -27,7 +27,7 @@ from warrenmq.replay.sieves.columns import Bools, Ints, Places, Rows, Unit, code
 from warrenmq.replay.sieves.delays import LONGEST, class_numbers, class_of
 from warrenmq.replay.sieves.sieve import SUSPECT, Leftover, Sieve
 from warrenmq.replay.sieves.steps import ACTOR, ID, MSG, SEQ, WIDTH, WORD, T, Walked, walk
-from warrenmq.replay.world import Who, World
+from warrenmq.replay.world import Name, Who, World
 from warrenmq.trace.events import IN_STORE, PERSISTENT, PRIORITY_SHIFT, Ev
 
 _LONGEST_ROW = 1 << 20
@@ -66,13 +66,14 @@ class LedgerSieve(Sieve):
             yield self._key(unit.run, actor, bucket), (np.array([unit.run], np.int64), *parts)
 
     def _key(self, run: int, actor: int, bucket: int) -> Key:
-        return (self.runs[run].actor_name(actor), bucket)
+        return (self.runs[run].scope, self.runs[run].actor_name(actor), bucket)
 
     def concerned(self, rows: Rows, keys: Collection[Key], run: int) -> Bools:
         found = np.zeros(len(rows), np.bool_)
         buckets: dict[str, list[int]] = {}
-        for name, bucket in keys:
-            buckets.setdefault(str(name), []).append(int(bucket))
+        for scope, name, bucket in keys:
+            if scope == self.runs[run].scope:
+                buckets.setdefault(str(name), []).append(int(bucket))
         for actor in np.unique(rows.actor).tolist():
             wanted = np.sort(np.array(buckets.get(self.runs[run].actor_name(actor), []), np.int64))
             if len(wanted):
@@ -81,7 +82,8 @@ class LedgerSieve(Sieve):
         return found
 
     def settle(self, key: Key, leftovers: Sequence[Leftover], facts: Sequence[Any], world: World) -> Outcome | None:  # noqa: ARG002
-        name, bucket = str(key[0]), int(key[1])
+        name, bucket = (str(key[0]), str(key[1])), int(key[2])
+        title = world.title(name)
         entries, ranges = (
             np.concatenate([each[part].reshape(-1, width) for each in leftovers]) for part, width in ((1, WIDTH), (2, 3))
         )
@@ -103,13 +105,13 @@ class LedgerSieve(Sieve):
         self._tell_state(who, bucket << SHIFT, walked, ranges, outcome)
         counted = np.concatenate([each[3].reshape(-1, 2) for each in leftovers])
         for event, n in _sums(counted).items():
-            outcome.figures["queue", name, COUNTED[Ev(event)]] = n
+            outcome.figures["queue", title, COUNTED[Ev(event)]] = n
             if event == Ev.RECOVERED:
                 outcome.figures[STATE, *who, "recovered"] = n
         found = [each[4].reshape(-1, 2) for each in leftovers]
         for number, n in _sums(np.concatenate([*found, _in_classes(delays)])).items():
             which, kind = number >> _WHICH, number & (1 << _WHICH) - 1
-            outcome.figures["delay", name, _DELAYS[which], class_of(kind)] = n
+            outcome.figures["delay", title, _DELAYS[which], class_of(kind)] = n
         return outcome
 
     @staticmethod
@@ -121,7 +123,7 @@ class LedgerSieve(Sieve):
             outcome.figures[STATE, *who, "next", base] = max(tops)
 
     @staticmethod
-    def _tell_holdings(name: str, who: Who, walked: Walked, world: World, outcome: Outcome) -> bool:
+    def _tell_holdings(name: Name, who: Who, walked: Walked, world: World, outcome: Outcome) -> bool:
         """Tell `references` what is there at the clean end; False if a later incarnation may have it."""
         incarnations = [each for each in world.incarnations(name) if counts_as_life(world.landmark(each))]
         if who not in incarnations:
@@ -132,7 +134,7 @@ class LedgerSieve(Sieve):
             begun = walked.entries[walked.begins[walked.state != GONE]]
             word = begun[:, WORD]
             stored = (word >> 8 == Ev.PUBLISH) & (word & PERSISTENT != 0) & (word & IN_STORE != 0)
-            outcome.facts += [("references", (msg >> SHIFT,), (who, msg)) for msg in begun[stored, MSG].tolist()]
+            outcome.facts += [("references", (name[0], msg >> SHIFT), (who, msg)) for msg in begun[stored, MSG].tolist()]
         return True
 
 

@@ -62,15 +62,17 @@ class ReferencesSieve(Sieve):
         suspects = np.unique(rows.msg[wrong] >> SHIFT).tolist()
         overs = dict(groups(over[:, 0] >> SHIFT))
         lefts = dict(groups(left[:, 1] >> SHIFT))
+        scope = self.runs[unit.run].scope
         for bucket in sorted({*overs, *lefts}.difference(suspects)):
             its = left[lefts.get(bucket, slice(0))]
             began = over[overs.get(bucket, slice(0))]
-            yield (bucket,), (its.reshape(-1), began.reshape(-1), np.array([unit.run], np.int64))
+            yield (scope, bucket), (its.reshape(-1), began.reshape(-1), np.array([unit.run], np.int64))
         for bucket in suspects:
-            yield (bucket,), SUSPECT
+            yield (scope, bucket), SUSPECT
 
-    def concerned(self, rows: Rows, keys: Collection[Key], run: int) -> Bools:  # noqa: ARG002
-        found: Bools = np.isin(rows.msg >> SHIFT, [int(key[0]) for key in keys])
+    def concerned(self, rows: Rows, keys: Collection[Key], run: int) -> Bools:
+        scope = self.runs[run].scope
+        found: Bools = np.isin(rows.msg >> SHIFT, [int(bucket) for whose, bucket in keys if whose == scope])
         return found
 
     def settle(self, key: Key, leftovers: Sequence[Leftover], facts: Sequence[Held], world: World) -> Outcome | None:  # noqa: ARG002

@@ -1,0 +1,81 @@
+"""A slab file knows its rows, its empty places, what a kill leaves, and everything else as damage."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from warrenmq.trace.block import ROW
+from warrenmq.trace.recorder import Recorder
+from warrenmq.trace.row_check import SLAB_ROW, mix, mixed, row_check
+from warrenmq.trace.sink import MemorySink
+from warrenmq.trace.slab import EMPTY_ROW, HEAD_BYTES, read_slabs
+
+int64s = st.integers(-(1 << 63), (1 << 63) - 1)
+
+
+def slab(rows: int = 5) -> bytearray:
+    sink = MemorySink()
+    recorder = Recorder(sink, run="1", boot=1)
+    for actor in (recorder.actor("one", "k"), recorder.actor("two", "k")):
+        for number in range(rows):
+            actor.emit(1 + number, number, 1 << 40, a=-1, b=number)
+    return bytearray(sink.files()["1-warrenmq-0.slab"])
+
+
+def place(number: int) -> slice:
+    return slice(HEAD_BYTES + number * ROW.size, HEAD_BYTES + (number + 1) * ROW.size)
+
+
+@given(st.tuples(*[int64s] * 8, st.integers(0, 255), st.integers(0, 255), st.integers(1, 1 << 32)))
+def test_the_check_is_the_same_in_every_python(row):
+    assert mixed(row) == mix(row)
+
+
+@given(st.integers(0, 9), st.integers(0, ROW.size * 8 - 1))
+def test_a_flipped_bit_is_known(number, bit):
+    data = slab()
+    begin = place(number if number < 5 else 11 + number).start  # the second actor's slab begins 16 places on
+    data[begin + bit // 8] ^= 1 << bit % 8
+    found = read_slabs(memoryview(data))
+    assert found.lossy
+    assert len(found.bad) + found.torn == 1
+    assert sum(map(len, found.rows.values())) == 9 * ROW.size
+
+
+def test_any_zeros_are_known():
+    whole = slab(40)
+    assert not read_slabs(memoryview(whole)).lossy
+    rng = random.Random(1)
+    for _ in range(50):
+        data = bytearray(whole)
+        begin = rng.randrange(HEAD_BYTES // 512, len(data) // 512) * 512
+        size = rng.choice((512, 4096))
+        data[begin : begin + size] = bytes(len(data[begin : begin + size]))
+        assert read_slabs(memoryview(data)).lossy
+
+
+@pytest.mark.parametrize("columns", range(1, 9))
+def test_a_row_that_was_being_written_is_none_and_takes_nothing_along(columns):
+    data = slab()
+    row = SLAB_ROW.pack(*range(7, 15), 1, 1, 1, row_check((*range(7, 15), 1, 1, 1)))
+    data[place(5)] = row[: 8 * columns].ljust(ROW.size, b"\0")
+    found = read_slabs(memoryview(data))
+    assert (found.lossy, found.torn, found.bad) == (False, 1, [])
+
+
+@pytest.mark.parametrize("words", range(1, 9))
+def test_a_slab_that_was_being_emptied_has_lost_nothing(words):
+    data = slab()
+    data[place(0)] = EMPTY_ROW
+    data[place(1)] = EMPTY_ROW[: 8 * words] + bytes(data[place(1)])[8 * words :]
+    found = read_slabs(memoryview(data))
+    assert (found.lossy, found.torn, found.bad) == (False, 1, [])
+
+
+def test_a_file_without_its_last_chunk_is_known():
+    data = slab()
+    assert read_slabs(memoryview(data[:HEAD_BYTES])).lossy
