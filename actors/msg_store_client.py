@@ -99,6 +99,11 @@ class MsgStoreClient:
         """The store has more to do than it likes: send less."""
         return self._credit.blocked
 
+    @property
+    def disk_full(self) -> bool:
+        """The store has no room for what it was given."""
+        return self._tables.disk_full
+
     def handle_bump(self, credit: int) -> None:
         """The store's BumpCredit has arrived."""
         self._credit.handle_bump(_STORE, credit)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias, cast
 
+from warrenmq.actors.queue_sync import OVERHEAD
 from warrenmq.errors import Blocked
 from warrenmq.runtime import CreditFlow, CreditSpec
 from warrenmq.storage.priority_queue import PriorityQueue
@@ -107,6 +108,13 @@ class QueueIntake:
         # Only now: until somebody else owes the answers, a crash has to find them here.
         self._arrived, self.count = [], 0
         return durable
+
+    def size(self) -> int:
+        """Bytes of what was collected, bodies and what goes with them."""
+        return sum(
+            sum(map(len, publication.bodies)) + len(publication.bodies) * (len(publication.head) + OVERHEAD)
+            for publication in (message.publication for message in self._arrived)
+        )
 
     def refuse(self) -> None:
         """The disk is full: give what was collected back, as if it had never been sent."""

@@ -20,6 +20,7 @@ from warrenmq.actors.ack_timeout import CheckAcks
 from warrenmq.actors.message_sender import Flow
 from warrenmq.actors.msg_store_client import BumpCredit, MsgStoreClient
 from warrenmq.actors.queue_departures import QueueDepartures
+from warrenmq.actors.queue_drain import LookAtDrain, QueueDrain, unwritten
 from warrenmq.actors.queue_intake import BATCH, QueueIntake
 from warrenmq.actors.queue_messages import (
     DELETED,
@@ -61,7 +62,7 @@ from warrenmq.actors.queue_sync import QueueSync
 from warrenmq.actors.queue_trace import QueueTrace
 from warrenmq.errors import Blocked
 from warrenmq.log import Log
-from warrenmq.runtime import NO_REPLY, CreditSpec, Down, From, Server, Stop
+from warrenmq.runtime import CreditSpec, Down, From, Server, Stop
 from warrenmq.runtime.messages import NORMAL
 from warrenmq.storage.disk import is_full
 from warrenmq.storage.recovery_terms import save_terms
@@ -111,8 +112,8 @@ class QueueProcess(Server):
         self.spec = spec
         self.log = Log("warrenmq.queue", queue=spec.name)
         self._unconfirmed = Unconfirmed()
-        self._draining: list[From] = []
         self._safety = QueueSync(self, spec.settings, self.log)
+        self._drain = QueueDrain(self, self._unconfirmed, self._safety)
         self._since_flush_step = 0
         self._recover()
         self.actor_inbox.on_close(self._nack_all)
@@ -130,6 +131,7 @@ class QueueProcess(Server):
         self._vq, found, clean = recover(
             spec, disk, self._persistent, self._transient, self.runtime.monotonic_ns, self.trace
         )
+        self._safety.watch(disk, spec.directories[0], (self._persistent, self._transient))
         self._paging = QueuePaging(self, self._vq)
         self._rows = None if self.trace is None else QueueTrace(self.trace)
         self._departures = QueueDepartures(self, spec, self._vq, self._rows, self._safety, self.log)
@@ -201,10 +203,7 @@ class QueueProcess(Server):
             case Delete():
                 return self._delete(request, sender)
             case Drain():
-                if not self._unconfirmed:
-                    return None
-                self._draining.append(sender)
-                return NO_REPLY
+                return self._drain.asked(sender)
             case Stat():
                 self._lease.renew()
                 return Declared(self._vq.ready, self._consumers.count)
@@ -234,6 +233,8 @@ class QueueProcess(Server):
             case GetTimeout():
                 if self._consumers.stop_waiting(message.sender):
                     message.sender.reply(None)
+            case LookAtDrain():
+                self._drain.look()
             case CheckAcks():
                 self._departures.lapse()
             case DropExpired():
@@ -263,14 +264,18 @@ class QueueProcess(Server):
 
     def terminate(self, reason: Any) -> None:
         """A clean stop leaves everything on disk and says so; anything else leaves the files to recovery."""
-        if reason != "shutdown" or self._safety.disk_full:
+        if reason != "shutdown":
             return
         try:
-            self._stop_cleanly()
+            if not self._safety.is_full:
+                self._stop_cleanly()
+                return
         except OSError as error:
             if not is_full(error):
                 raise
-            self.log.warning("the disk is full: the next start has to recover this queue", error=str(error))
+        told = unwritten(self.spec.name, self._unconfirmed.messages())
+        self.log.warning(told)
+        self.spec.unwritten(told)
 
     def _stop_cleanly(self) -> None:
         self._take_in()
@@ -328,7 +333,7 @@ class QueueProcess(Server):
         self._since_flush_step += intake.count
         if self._head.active:
             self._departures.deliver()  # what consumers can take does not count as too much
-        if self._safety.disk_full:
+        if not self._safety.takes(intake.size):
             intake.refuse()
         elif intake.take_in():
             if self._unconfirmed.wait_for_sync:
@@ -359,8 +364,7 @@ class QueueProcess(Server):
             self._rows.confirmed(complete)
         for _, _, _, promise in complete:
             promise.confirm()
-        while self._draining and not self._unconfirmed:
-            self._draining.pop().reply(None)
+        self._drain.settled()
 
     def _bump(self, message: BumpCredit) -> None:
         client = self._clients[message.store]

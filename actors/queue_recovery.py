@@ -71,6 +71,8 @@ class QueueSpec:
     ids: MessageIds
     address: Callable[[str], ActorRef[Any]]
     """Finds another queue's process."""
+    unwritten: Callable[[str], object]
+    """Called at the end with a sentence that tells what a full disk kept from being written."""
     is_up: Callable[[], bool]
     """Whether the vhost is recovered; if not, a GoAhead follows."""
     unused_too_long: Callable[[], object]

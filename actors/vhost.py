@@ -51,6 +51,8 @@ class Vhost:
     kept_folders: list[str] = field(default_factory=list)
     """Folders with messages of which no file tells the queue: what they refer to in the stores stays."""
     damage: DamageFound = field(default_factory=DamageFound)
+    unwritten: list[str] = field(default_factory=list)
+    """What could not be written when the broker was closed on a full disk, a sentence for each queue."""
     is_up: bool = False
     """It is recovered: queues may drop and dead-letter what has expired."""
 

@@ -66,10 +66,9 @@ class Broker:
         self._sync = await asyncio.to_thread(self._start)
         return self
 
-    async def close(self, timeout: float | None = 60.0) -> None:  # noqa: ASYNC109  # the face's own signature
+    async def close(self, timeout: float | None = 60.0) -> tuple[str, ...]:  # noqa: ASYNC109  # the face's own signature
         """As `warrenmq.Broker.close`."""
-        if not self.is_forked:
-            await asyncio.to_thread(self.sync.close, timeout)
+        return () if self.is_forked else await asyncio.to_thread(self.sync.close, timeout)
 
     async def __aenter__(self) -> Broker:
         return await self.start()

@@ -278,13 +278,16 @@ class Broker(Declarations):
             msg = f"the broker of {self.path} is closed"
             raise BrokerClosed(msg)
 
-    def close(self, timeout: float | None = 60.0) -> None:
+    def close(self, timeout: float | None = 60.0) -> tuple[str, ...]:
         """Stop cleanly: outstanding confirms are waited for (`timeout` seconds), everything is on disk, consumers
         end, the directory is free.  Closing twice is no error.  In a forked child it does nothing.
+
+        Returns what could not be written because the disk is full, a sentence for each queue (they are in the log, too), after a
+        few seconds at the most; publishers of these messages get Nacked.  Empty after a clean stop.
         """
         timeout = seconds("timeout", timeout)
         if self._closing or self.runtime.forked_from is not None:
-            return
+            return ()
         for name in self._exclusive_queues:
             with suppress(Error):
                 self.delete_queue(name)
@@ -301,6 +304,7 @@ class Broker(Declarations):
         self.vhost.definitions.close()
         self._directory.close()
         log.info("broker closed", path=self.path, clean=clean)
+        return tuple(self.vhost.unwritten)
 
     def _drain(self, timeout: float | None) -> None:
         for name in list(self.vhost.router.queues):

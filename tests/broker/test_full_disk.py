@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
 import warrenmq
+from tests.support.limits import LIMIT
 from tests.support.simulated import BOTH_PROFILES, SimulatedHost
 from warrenmq.broker import Broker
 from warrenmq.settings import Settings
@@ -207,3 +211,66 @@ def test_exchanges_and_bindings_that_cannot_be_written_are_not_in_effect(host: S
     host.disk.free_bytes = None
     broker.publish("x", "", b"still bound", mandatory=True).result()
     assert bodies(broker, "q") == [b"still bound"]
+
+
+@pytest.mark.parametrize("size", [20, 900])
+def test_whatever_the_size_of_a_body_it_is_refused_at_once_and_a_close_tells_what_is_not_written(host: SimulatedHost, size: int) -> None:
+    broker = host.open()
+    queue = broker.declare_queue("q")
+    queue.publish(b"confirmed").result(10)
+    host.disk.free_bytes = 0
+    taken = queue.publish_many([b"t" * size] * 3)
+    host.sleep(0.1)
+    for _ in range(3):
+        with pytest.raises(warrenmq.Blocked, match="disk is full"):
+            queue.publish(b"r" * size).result(1)
+        with pytest.raises(warrenmq.Blocked, match="disk is full"), broker.tx():
+            queue.publish(b"r" * size)
+    began = host.sim.monotonic_ns()
+    (told,) = broker.close()
+    assert host.sim.monotonic_ns() - began < 10e9
+    assert "3 messages of queue 'q'" in told
+    with pytest.raises(warrenmq.Nacked):
+        taken.result(0)
+    host.crash(power_cut=False)
+    host.disk.free_bytes = None
+    assert bodies(host.open(), "q") == [b"confirmed"]
+
+
+@pytest.mark.parametrize("profile", ["classic", "modern"])
+@pytest.mark.parametrize("size", [20, 5_000])
+def test_a_real_full_disk_refuses_takes_again_when_there_is_room_and_loses_nothing(tmp_path: Path, profile: str, size: int) -> None:
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", tmp_path], check=False, capture_output=True).returncode:
+        pytest.skip("this needs the right to mount a file system")
+    try:
+        filler = tmp_path / "filler"
+        with warrenmq.open(tmp_path / "data", settings={"profile": profile, "disk_free_limit": 0}) as broker:
+            queue = broker.declare_queue("q")
+            queue.publish(b"first").result(LIMIT)
+            with suppress(OSError), filler.open("wb", buffering=0) as file:
+                while True:
+                    file.write(bytes(4096))
+            for _ in range(5):
+                with pytest.raises(warrenmq.Blocked, match="disk is full"):
+                    queue.publish(bytes(size)).result(LIMIT)
+                with pytest.raises(warrenmq.Blocked, match="disk is full"), broker.tx():
+                    queue.publish(bytes(size))
+            filler.unlink()
+            confirms = [queue.publish(b"%d " % number + bytes(size)) for number in range(1_000)]  # until it is full again
+            taken = [number for number, confirm in enumerate(confirms) if _answer(confirm) is None]
+        subprocess.run(["mount", "-o", "remount,size=64m", tmp_path], check=True)
+        with warrenmq.open(tmp_path / "data", settings={"profile": profile}) as broker:
+            found = bodies(broker, "q")
+        assert found[0] == b"first"
+        assert [int(body.split()[0]) for body in found[1:]] == taken
+    finally:
+        subprocess.run(["umount", "-l", tmp_path], check=True)
+
+
+def _answer(confirm: warrenmq.Confirm) -> Exception | None:
+    """None for a message that is safe; every publisher has an answer soon, whatever it is."""
+    try:
+        confirm.result(LIMIT)
+    except warrenmq.Blocked as blocked:
+        return blocked
+    return None

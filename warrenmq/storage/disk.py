@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 _datasync = getattr(os, "fdatasync", os.fsync)  # macOS has only fsync
 _sync_file_range = getattr(ctypes.CDLL(None), "sync_file_range", None)  # Linux only
 _SYNC_FILE_RANGE_WRITE = 2
+_FOR_BLOCKS = 256 << 10
+"""Bytes of free space that are left for blocks which are not full and for what the file system itself needs."""
 
 
 def is_full(error: OSError) -> bool:
@@ -118,6 +120,9 @@ class Disk(Protocol):
 
     def free_space(self, path: str) -> int:
         """Bytes that may still be written below this folder."""
+
+    def room(self, path: str) -> int:
+        """Bytes of messages that are sure to fit below this folder: less than what is free, as files are made of blocks."""
 
     def fenced(self, fence: Fence) -> Disk:
         """The same disk, but refusing every write once the fence is cut."""
@@ -280,6 +285,9 @@ class RealDisk:
     def free_space(self, path: str) -> int:
         stat = os.statvfs(path)
         return stat.f_bavail * stat.f_frsize
+
+    def room(self, path: str) -> int:
+        return max(0, self.free_space(path) - _FOR_BLOCKS)
 
     def fenced(self, fence: Fence) -> Disk:
         return FencedDisk(self, fence)

@@ -62,6 +62,7 @@ class FencedDisk:
         self.read = disk.read
         self.sync_dir = disk.sync_dir
         self.free_space = disk.free_space
+        self.room = disk.room
         self._disk = disk
         self._fence = fence
         self._guard = fence.guard

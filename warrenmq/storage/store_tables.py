@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 
 class StoreTables:
-    """The five tables that the store and its clients both touch."""
+    """The five tables that the store and its clients both touch, and whether it has room for more."""
 
-    __slots__ = ("cache", "files", "flying", "handles", "index")
+    __slots__ = ("cache", "disk_full", "files", "flying", "handles", "index")
 
     def __init__(
         self, disk: Disk, directory: str, settings: Settings, index: MessageIndex, files: FileSummary
@@ -34,6 +34,8 @@ class StoreTables:
         self.flying = FlyingTable()
         self.cache = CurFileCache()
         self.handles = FileHandles(disk, directory, settings.file_handles_high_watermark)
+        self.disk_full = False
+        """Writes wait for room; written by the store alone, clients look at it before they take messages in."""
 
 
 @dataclass(slots=True)

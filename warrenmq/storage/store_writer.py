@@ -72,12 +72,15 @@ class StoreWriter:
         self._trace = trace
         self._waiting: dict[bytes, Client] = {}
         self.file = CurrentFile(disk, directory, tables.files.current, trace)
-        self.disk_full = False
-        """The last attempt to write found no space."""
         self._full = 0
         """Why the current file takes no more records (a flag of ROLL); 0 = it does."""
         self.left: list[int] = []
         """Files that were rolled over and that nobody has looked at since."""
+
+    @property
+    def disk_full(self) -> bool:
+        """The last attempt to write found no space."""
+        return self._tables.disk_full
 
     # appending
 
@@ -108,9 +111,9 @@ class StoreWriter:
         except OSError as error:
             if not is_full(error):
                 raise
-            self.disk_full = True
+            self._tables.disk_full = True
             return False
-        self.disk_full = False
+        self._tables.disk_full = False
         return True
 
     def retry(self) -> bool:
@@ -137,7 +140,7 @@ class StoreWriter:
         except OSError as error:
             if not is_full(error):
                 raise
-            self.disk_full = True
+            self._tables.disk_full = True
             return False
         self._full = 0
         old.close()

@@ -78,6 +78,12 @@ class Unconfirmed:
     def __bool__(self) -> bool:
         return bool(self._unsynced or self._bodies)
 
+    def messages(self) -> int:
+        """How many messages have no answer yet."""
+        in_parts = {*self._bodies.values(), *(each for each in self._unsynced if isinstance(each, _Parts))}
+        whole = sum(each[1] for each in self._unsynced if not isinstance(each, _Parts))
+        return whole + sum(parts.publication[1] for parts in in_parts)
+
     @property
     def wait_for_sync(self) -> bool:
         """Whether an index sync would bring anybody nearer to an answer."""
