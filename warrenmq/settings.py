@@ -276,7 +276,7 @@ class Settings:
     handshake_timeout: int = _setting(10_000, Integer(100, _HOUR))
     """A connection that is not open by then is dropped."""
     max_message_size: int = _setting(134_217_728, Size(0, 536_870_912))
-    """Bytes of the largest message that AMQP clients may publish."""
+    """Bytes of the largest message that may be published."""
     consumer_timeout: int = _setting(1_800_000, Integer(0, 366 * 24 * _HOUR))
     """A channel is closed when a delivery waits longer than this for its ack; 0: never."""
     channel_tick_interval: int = _setting(60_000, Integer(100, 24 * _HOUR))
@@ -313,8 +313,8 @@ class Settings:
         read: dict[str, str] = {}
         if file is not None:
             read.update(_lines(Path(path_of("file", file))))
-        read.update(_variables(os.environ if environ is None else dict(mapping("environ", environ))))
-        read.update(texts or {})
+        read.update(_variables(os.environ if environ is None else _texts("environ", environ)))
+        read.update(_texts("texts", texts))
         for key in keywords:
             _kind(key, key)
         return cls(**{key: _kind(key, key).parse(text) for key, text in read.items()} | keywords)
@@ -331,10 +331,20 @@ def _kind(key: str, shown: str, spell: Callable[[str], str] = str) -> Kind:
     raise SettingsError(msg)
 
 
+def _texts(what: str, value: object) -> dict[str, str]:
+    """A mapping of text to text that a caller passes; None is an empty one."""
+    found = {}
+    for name, text in mapping(what, value):
+        key, meant = exact(name), exact(text)
+        if not isinstance(key, str) or not isinstance(meant, str):
+            msg = f"{what} holds {shown(key)} = {shown(meant)}; give a dict of str to str."
+            raise SettingsError(msg)
+        found[key] = meant
+    return found
+
+
 def _variables(environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     for name, text in environ.items():
-        if not isinstance(name, str) or not isinstance(text, str):
-            raise SettingsError("environ holds something that is not text; give a dict of str to str.")
         if name.startswith(ENVIRONMENT_PREFIX):
             key = name.removeprefix(ENVIRONMENT_PREFIX).lower()
             _kind(key, name, lambda known: ENVIRONMENT_PREFIX + known.upper())
