@@ -145,6 +145,8 @@ def test_whatever_cannot_start_for_a_while_the_rest_goes_on_and_all_comes_back(s
                             broker.queue(f"q{number}")
                     except warrenmq.BrokerClosed:  # the vhost has waited for threads itself, and too long for a caller
                         pass
+                    except warrenmq.ProcessDied:  # a store was killed, and the vhost was about to go with it
+                        pass
                 case 1:
                     victim = draw.choice(["queue:" + name for name in confirmed] + ["msg_store_persistent"] * (number % 5 == 0))
                     if host.sim.is_registered(victim):
