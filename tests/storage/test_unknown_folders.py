@@ -11,7 +11,7 @@ from warrenmq.settings import Settings
 from warrenmq.storage.definitions import Definitions, QueueRecord, queue_frame
 from warrenmq.storage.directory import DataDirectory, VhostDirectory, queue_folder
 from warrenmq.storage.journal import Journal
-from warrenmq.storage.queue_folders import QueueName, keep_definition, records_of, told_by
+from warrenmq.storage.queue_folders import QueueName, keep_definition, records_of, told_by, told_together
 from warrenmq.storage.sim_disk import SimulatedDisk
 from warrenmq.storage.unknown_folders import SortedOut, clear, sort_out
 
@@ -115,6 +115,15 @@ def test_the_priorities_of_a_queue_are_as_many_as_its_folders() -> None:
     kept = QueueRecord("p", arguments={"x-max-priority": 5, "x-max-length": 1})
     assert records_of([*names[:3], names[0]._replace(record=kept)])[0] == kept
     assert records_of([names[0]._replace(record=kept), *names[1:3]])[0] == kept
+
+
+def test_a_priority_whose_folder_tells_nothing_is_told_by_another_one() -> None:
+    folders = {queue_folder("/", "p", each): (b"VHOST: /\nQUEUE: p\0%c\n" % each, None) for each in range(3)}
+    expected = {folder: QueueName("/", "p", each) for each, folder in enumerate(folders)}
+    stranger = {queue_folder("/", "p"): (None, None), queue_folder("/", "q", 1): (b"", None)}
+    for folder in folders:
+        assert told_together("/", {**folders, folder: (b"\0", None), **stranger}) == expected
+    assert told_together("/", {**dict.fromkeys(folders, (None, None)), **stranger}) == {}
 
 
 def test_a_folder_is_told_by_its_own_name_s_hash_only() -> None:

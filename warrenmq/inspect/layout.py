@@ -40,6 +40,7 @@ from warrenmq.storage.queue_folders import (
     parse,
     records_of,
     told_by,
+    told_together,
 )
 from warrenmq.storage.unknown_folders import DECLARED_AGAIN, FOLDER_GONE
 
@@ -191,6 +192,7 @@ def _vhost(findings: Findings, path: str, node: str) -> Vhost:
     found.queues = [_queue(findings, each, found.name, list(dict.fromkeys(known))) for each in folders]
     if found.ours:
         whole = definitions is not None and not damaged
+        _name_undeclared(findings, found, declared)
         found.queues = [each for each in found.queues if _is_kept(findings, found, each, declared, whole=whole)]
         for name in queues.keys() - {each.name for each in found.queues}:
             findings.note(f"{path}/definitions.log", 0, FOLDER_GONE.format(name))
@@ -248,6 +250,19 @@ def _queue(findings: Findings, path: str, vhost: str | None, known: list[tuple[s
     return QueueFolder(path, name.vhost, name.name, name.priority, version)
 
 
+def _name_undeclared(findings: Findings, vhost: Vhost, declared: Declared) -> None:
+    """Have folders of ours whose queue is not declared named as a start names them."""
+    unknown = {os.path.basename(os.path.realpath(each.path)): each for each in vhost.queues if each.name not in declared.queues}
+    files = {
+        folder: (findings.read(f"{queue.path}/{QUEUE_NAME}"), findings.read(f"{queue.path}/{DEFINITION}"))
+        for folder, queue in unknown.items()
+    }
+    for folder, name in told_together(vhost.name or "/", files).items():
+        queue = unknown[folder]
+        queue.undeclared = name
+        queue.vhost, queue.name, queue.priority = name[:3]
+
+
 def _is_kept(findings: Findings, vhost: Vhost, queue: QueueFolder, declared: Declared, *, whole: bool) -> bool:
     """Whether a start keeps a folder of ours; fills in what is declared, and notes a queue that is declared again."""
     folder = os.path.basename(os.path.realpath(queue.path))
@@ -255,8 +270,7 @@ def _is_kept(findings: Findings, vhost: Vhost, queue: QueueFolder, declared: Dec
     if record is not None:
         queue.durable, queue.arguments = record.durable, record.arguments
         return True
-    text, definition = (findings.read(f"{queue.path}/{name}") for name in (QUEUE_NAME, DEFINITION))
-    told = told_by(folder, vhost.name or "/", text, definition)
+    told = queue.undeclared
     if told is None:
         return not (whole and folder in folders_of(vhost.name or "/", declared.gone))
     sizes = file_sizes(findings, queue.path)
@@ -264,7 +278,7 @@ def _is_kept(findings: Findings, vhost: Vhost, queue: QueueFolder, declared: Dec
     if fate is Fate.REMOVED:
         return False
     (again,) = records_of([told])
-    queue.durable, queue.arguments, queue.undeclared = True, again.arguments, told
+    queue.durable, queue.arguments = True, again.arguments
     if not whole or not never_used(sizes):
         findings.note(f"{vhost.path}/definitions.log", 0, DECLARED_AGAIN.format(again.name))
     return True

@@ -1,6 +1,7 @@
 """Folders of queues: whose they are, and what becomes of one whose queue is not declared.
 
-A folder tells its queue when one of these files names a queue, and the folder's own name is the hash of that:
+A folder tells its queue when one of these files names a queue, and the folder's own name is the hash of that, or when it is
+the hash of another priority of a queue that such a folder tells:
 
     .queue_name    VHOST: /
                    QUEUE: orders       a priority queue has a folder a priority; its name then ends in 00 and the priority
@@ -85,6 +86,21 @@ def told_by(folder: str, vhost: str, text: bytes | None, definition: bytes | Non
         for priority in (None, 0):
             if queue_folder(vhost, name, priority) == folder:
                 return (found or QueueName(vhost, name, priority))._replace(record=record)
+    return found
+
+
+def told_together(vhost: str, files: Mapping[str, tuple[bytes | None, bytes | None]]) -> dict[str, QueueName]:
+    """The queues that folders of a vhost tell: their own names -> (`.queue_name`, `.definition`) of each.
+
+    A folder that does not may belong to a priority of a queue that another one tells.
+    """
+    found = {folder: name for folder, texts in files.items() if (name := told_by(folder, vhost, *texts)) is not None}
+    if len(found) < len(files):
+        for queue in {each.name for each in found.values() if each.priority is not None}:
+            for priority in range(MAX_PRIORITY + 1):
+                folder = queue_folder(vhost, queue, priority)
+                if folder in files:
+                    found.setdefault(folder, QueueName(vhost, queue, priority))
     return found
 
 

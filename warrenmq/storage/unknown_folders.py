@@ -5,7 +5,7 @@ queue_folders.py has the table of what becomes of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -23,7 +23,7 @@ from warrenmq.storage.queue_folders import (
     never_used,
     only_a_name,
     records_of,
-    told_by,
+    told_together,
 )
 
 if TYPE_CHECKING:
@@ -56,15 +56,17 @@ def sort_out(disk: Disk, directory: VhostDirectory, definitions: Definitions, kn
     """
     found, again, used = SortedOut(), list[QueueName](), set[str]()
     whole, gone, deleted_folders = definitions.whole, definitions.gone, set[str]()
-    for path in directory.queue_folders(disk, known):
+    unknown = {path.rpartition("/")[2]: path for path in directory.queue_folders(disk, known)}
+    told = told_together(directory.name, {folder: _naming_files(disk, path) for folder, path in unknown.items()})
+    for folder, path in unknown.items():
         sizes = {name: disk.size(f"{path}/{name}") for name in disk.listdir(path)}
-        name = _name_of(disk, path, directory.name, sizes)
+        name = told.get(folder)
         if name is not None:
             fate = fate_of_named(deleted=name.name in gone, only_a_name=only_a_name(sizes), log_is_whole=whole)
         else:
             there = contents(disk, path, directory.settings)
             deleted_folders = deleted_folders or folders_of(directory.name, gone)
-            deleted = path.rpartition("/")[2] in deleted_folders
+            deleted = folder in deleted_folders
             fate = fate_of_nameless(
                 deleted=deleted, persistent=there.persistent, damaged=there.damaged, log_is_whole=whole
             )
@@ -105,9 +107,9 @@ def clear(disk: Disk, path: str, quarantine: str, settings: Settings) -> list[Co
     return [CorruptFile(path, 0, _BEFORE_A_TRANSIENT)]
 
 
-def _name_of(disk: Disk, path: str, vhost: str, names: Iterable[str]) -> QueueName | None:
-    text, definition = (disk.read(f"{path}/{each}") if each in names else None for each in (QUEUE_NAME, DEFINITION))
-    return told_by(path.rpartition("/")[2], vhost, text, definition)
+def _naming_files(disk: Disk, path: str) -> tuple[bytes | None, bytes | None]:
+    text, definition = f"{path}/{QUEUE_NAME}", f"{path}/{DEFINITION}"
+    return disk.read(text) if disk.exists(text) else None, disk.read(definition) if disk.exists(definition) else None
 
 
 def _set_aside(disk: Disk, path: str, quarantine: str) -> None:
