@@ -1,5 +1,6 @@
 """AMQP's properties and tables: bytes and Erlang records say the same, and wrong ones are BadTable."""
 
+import base64
 import json
 import math
 import struct
@@ -11,14 +12,14 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from tests.support import golden, golden_messages
+from warrenmq.erlang import amqp_table
 from warrenmq.erlang.amqp_table import (
     PROPERTIES,
     BadTable,
     properties_of_bytes,
-    properties_of_record,
     table_of_bytes,
-    table_of_term,
 )
+from warrenmq.erlang.amqp_table_terms import properties_of_record, table_of_term
 from warrenmq.erlang.amqp_table_writer import bytes_of_table
 from warrenmq.erlang.values import Atom
 from warrenmq.storage.plain_properties import dict_of_plain, table_of_dict
@@ -148,6 +149,35 @@ def test_nesting_of_any_depth_is_kept_and_read_as_far_as_anybody_looks(nested, d
     assert table_of_dict(ours) == plain
     assert ours == dict_of_plain(table_of_bytes(data))
     assert TypedHeaders(msgpack.unpackb(msgpack.packb(ours.to_store()))) == ours
+
+
+@pytest.mark.parametrize("depth", [1, 99, 100, 101, 102, 18_000])
+def test_terms_of_any_depth_say_what_their_bytes_say(depth):
+    assert table_of_term(nested_term(depth)) == table_of_bytes(nested_bytes(depth))
+
+
+inner_tables = st.recursive(
+    st.sampled_from([(kind, value) for _, _, term, _ in KINDS if term is not None for kind, value in [term] if kind != "table"]),
+    lambda inner: st.lists(inner, max_size=3).map(lambda each: ("table", [(b"k", Atom(kind), value) for kind, value in each]))
+    | st.lists(inner, max_size=3).map(lambda each: ("array", [(Atom(kind), value) for kind, value in each])),
+    max_leaves=12,
+)
+
+
+@given(inner_tables)
+@hypothesis_settings(max_examples=60, deadline=None)
+def test_what_is_kept_as_bytes_is_what_would_have_been_read(value):
+    kind, term = value
+    entries = [(b"k", Atom(kind), term)]
+    read = table_of_term(entries)
+    deep = entries
+    for _ in range(amqp_table.MAX_DEPTH):
+        deep = [(b"", Atom("table"), deep)]
+    plain = table_of_term(deep)
+    for _ in range(amqp_table.MAX_DEPTH):
+        ((_, letter, plain),) = plain
+        assert letter == "F"
+    assert table_of_bytes(base64.b64decode(plain["b64"])) == read
 
 
 @pytest.mark.parametrize("depth", [50, 99, 100, 101, 102, 18_000])

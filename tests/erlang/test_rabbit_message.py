@@ -1,11 +1,14 @@
 """The message records of 2.x to 3.12: every shape, fragments, padding, and names that are no text."""
 
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.erlang_terms import basic_message, encode
 from warrenmq.erlang import rabbit_message
+from warrenmq.erlang.amqp_table import table_of_bytes
 from warrenmq.erlang.term import BadTerm
 from warrenmq.erlang.values import Atom
 
@@ -83,3 +86,30 @@ def test_a_body_that_is_no_list_of_bytes_is_refused():
     tag, exchange, keys, content, *rest = basic_message("", [], NO_PROPERTIES, b"")
     with pytest.raises(BadTerm, match="its body is not a list of fragments"):
         decode((tag, exchange, keys, (*content[:5], [5]), *rest))
+
+
+def nested(depth):
+    """{<<>>, table, [...]}, in each other so many times, as bytes: encoding terms takes a stack."""
+    one = b"h\3m\0\0\0\0" + encode(Atom("table"))[1:]
+    return b"l\0\0\0\1" + (one + b"l\0\0\0\1") * (depth - 1) + one + b"j" + b"j" * depth
+
+
+@pytest.mark.parametrize("depth", [1, 50, 126, 127, 18_000])
+def test_headers_that_the_broker_changed_may_be_nested_as_deep_as_a_frame_has_room_for(depth):
+    record = (Atom("P_basic"), *[Atom("undefined")] * 2, Atom("headers"), *[Atom("undefined")] * 11)
+    term = encode(basic_message("", ["key"], record, b"body"))
+    message = rabbit_message.decode(term.replace(encode(Atom("headers"))[1:], nested(depth)))
+    table = b""
+    for _ in range(depth):
+        table = b"\0F" + len(table).to_bytes(4, "big") + table
+    assert message.body == b"body"
+    assert message.properties == {"headers": table_of_bytes(table)}
+    assert json.dumps(message.properties)
+
+
+@pytest.mark.parametrize("hostile", [b"h\1" * 60_000 + b"a\1", b"l\0\0\0\1" * 60_000 + b"a\1" + b"j" * 60_000, b"t\0\0\0\1" * 60_000])
+def test_terms_that_are_nested_elsewhere_are_refused_and_not_printed_compared_or_hashed(hostile):
+    term = encode((Atom("basic_message"), Atom("here"), [b"key"], Atom("and here"), bytes(16), Atom("true")))
+    for place in ("here", "and here"):
+        with pytest.raises(BadTerm):
+            rabbit_message.decode(term.replace(encode(Atom(place))[1:], hostile))

@@ -1,13 +1,13 @@
-"""AMQP 0-9-1's basic properties and field tables, in both forms that RabbitMQ stores.
+"""AMQP 0-9-1's basic properties and field tables, and their bytes; their Erlang terms are read by amqp_table_terms.py.
 
-As bytes, as the publisher sent them (AMQP 0-9-1, section 4.2.5.5 and class 60):
+RabbitMQ stores them as the publisher sent them (AMQP 0-9-1, section 4.2.5.5 and class 60):
 
     flags:16 | the values whose flags are set, in the order of PROPERTIES
     table    size:32 | (name: short string | letter | value)*
     array    size:32 | (letter | value)*
 
-As Erlang terms, where the broker changed them: a `P_basic` record with `{Name, Type, Value}` for a table's
-entries and `{Type, Value}` for an array's (rabbit_framing, rabbit_binary_parser).
+or, where the broker changed them, as Erlang terms: a `P_basic` record with `{Name, Type, Value}` for a table's entries and
+`{Type, Value}` for an array's (rabbit_framing, rabbit_binary_parser).
 
 Both become the same plain values: properties are a dict of those that are set; a table is a list of [name, letter, value],
 because names may be empty or occur twice, and an array a list of [letter, value].
@@ -35,12 +35,10 @@ Wrong bytes and terms are BadTable, never another exception.
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Callable
 from math import isfinite
 from struct import Struct
 from typing import Any
 
-from warrenmq.erlang.values import Atom
 from warrenmq.errors import CorruptFile
 
 MAX_DEPTH = 100
@@ -71,11 +69,6 @@ CONTAINERS = ("F", "A")
 FIXED = {
     letter: Struct(">" + layout)
     for letter, layout in zip("bBsuIilLfdT", "bBhHiIqQfdQ", strict=True)
-}  # fmt: skip
-_LETTER = {
-    "byte": "b", "unsignedbyte": "B", "short": "s", "unsignedshort": "u", "signedint": "I", "unsignedint": "i",
-    "long": "l", "float": "f", "double": "d", "decimal": "D", "timestamp": "T", "bool": "t", "void": "V",
-    "longstr": "S", "binary": "x", "table": "F", "array": "A",
 }  # fmt: skip
 _u16, _decimal, _u32, _f64 = Struct(">H"), Struct(">BI"), Struct(">I"), Struct(">d")
 
@@ -117,88 +110,6 @@ def properties_of_bytes(data: bytes) -> dict[str, Any]:
 def table_of_bytes(data: bytes) -> list[Any]:
     """What a field table without its size says."""
     return _Bytes(data, 0, len(data)).table(0)
-
-
-def properties_of_record(record: tuple[Any, ...]) -> dict[str, Any]:
-    """What a `P_basic` record says; `undefined` fields are not set."""
-    if len(record) != 1 + len(PROPERTIES) or record[0] != "P_basic":
-        raise BadTable(0, "it is not a P_basic record of 14 properties")
-    found: dict[str, Any] = {}
-    for (name, kind), value in zip(PROPERTIES, record[1:], strict=True):
-        if value != "undefined" or not isinstance(value, Atom):
-            found[name] = _record_value(name, kind, value)
-    return found
-
-
-def table_of_term(entries: Any, depth: int = 0) -> list[Any]:
-    """[{Name, Type, Value}] in the notation above."""
-    if not isinstance(entries, list) or not all(
-        isinstance(each, tuple) and len(each) == 3 and isinstance(each[0], bytes) for each in entries
-    ):
-        raise BadTable(0, "a table is not a list of name, type and value")
-    return [[text(name), *_typed(kind, value, depth)] for name, kind, value in entries]
-
-
-def _record_value(name: str, kind: str, value: Any) -> Any:
-    if kind == "F":
-        return table_of_term(value)
-    if kind == "s" and isinstance(value, bytes):
-        return text(value)
-    if kind != "s" and isinstance(value, int):
-        return value
-    raise BadTable(0, f"property {name} has a value of another type")
-
-
-def _array_of_term(entries: Any, depth: int) -> list[Any]:
-    if not isinstance(entries, list) or not all(isinstance(each, tuple) and len(each) == 2 for each in entries):
-        raise BadTable(0, "an array is not a list of type and value")
-    return [list(_typed(kind, value, depth)) for kind, value in entries]
-
-
-def _typed(type: Any, value: Any, depth: int) -> tuple[str, Any]:
-    """(letter, value) of an Erlang type and value."""
-    letter = _LETTER.get(type) if isinstance(type, Atom) else None
-    if letter is None:
-        raise BadTable(0, f"AMQP has no type {str(type)[:40]!r}")
-    if depth >= MAX_DEPTH:
-        raise BadTable(0, "tables are nested too deeply")
-    if letter == "F":
-        return letter, table_of_term(value, depth + 1)
-    if letter == "A":
-        return letter, _array_of_term(value, depth + 1)
-    for kind, convert in _OF_TERM[letter]:
-        if isinstance(value, kind):
-            return letter, convert(value)
-    raise BadTable(0, f"a value of type {type} is something else")
-
-
-def _boolean(value: Atom) -> bool:
-    if value not in {"true", "false"}:
-        raise BadTable(0, f"a bool is {str(value)[:40]!r}")
-    return value == "true"
-
-
-def _scaled(value: tuple[Any, ...]) -> list[int]:
-    if len(value) != 2 or not all(isinstance(each, int) for each in value):
-        raise BadTable(0, "a decimal is not a scale and a number")
-    return list(value)
-
-
-def _nothing(value: Atom) -> None:
-    if value != "undefined":
-        raise BadTable(0, f"a void is {str(value)[:40]!r}")
-
-
-_OF_TERM: dict[str, list[tuple[type, Callable[[Any], Any]]]] = {
-    **{letter: [(int, int)] for letter in "bBsuIilT"},
-    "f": [(float, float), (int, float)],
-    "d": [(float, float), (int, float)],
-    "D": [(tuple, _scaled)],
-    "t": [(Atom, _boolean)],
-    "V": [(Atom, _nothing)],
-    "S": [(bytes, text)],
-    "x": [(bytes, blob)],
-}
 
 
 class _Bytes:

@@ -22,7 +22,7 @@ def bytes_of_properties(plain: dict[str, Any]) -> bytes:
         for place, (name, kind) in enumerate(PROPERTIES):
             if (value := plain.get(name)) is not None:
                 flags |= 0x8000 >> place
-                parts.append(_short(value) if kind == "s" else _value(kind, value))
+                parts.append(bytes_of_name(value) if kind == "s" else bytes_of_value(kind, value))
     except (struct.error, TypeError) as why:
         msg = f"property {name} cannot be {value!r:.80}: {why}"
         raise ValueError(msg) from why
@@ -39,10 +39,11 @@ def bytes_of_table(plain: list[Any]) -> bytes:
 
 
 def _table(plain: list[Any]) -> bytes:
-    return b"".join(_short(name) + letter.encode() + _value(letter, value) for name, letter, value in plain)
+    return b"".join(bytes_of_name(name) + letter.encode() + bytes_of_value(letter, value) for name, letter, value in plain)
 
 
-def _value(letter: str, value: Any) -> bytes:
+def bytes_of_value(letter: str, value: Any) -> bytes:
+    """A value of this type, without its letter."""
     if letter in FIXED:
         return _data(value) if isinstance(value, dict) else FIXED[letter].pack(value)
     match letter:
@@ -53,7 +54,7 @@ def _value(letter: str, value: Any) -> bytes:
         case "F":
             return _long(_table(value))
         case "A":
-            return _long(b"".join(kind.encode() + _value(kind, each) for kind, each in value))
+            return _long(b"".join(kind.encode() + bytes_of_value(kind, each) for kind, each in value))
         case "t":
             return b"\1" if value else b"\0"
         case "D":
@@ -68,7 +69,8 @@ def _data(value: str | dict[str, str]) -> bytes:
     return b64decode(value["b64"]) if isinstance(value, dict) else value.encode()
 
 
-def _short(value: str | dict[str, str]) -> bytes:
+def bytes_of_name(value: str | dict[str, str]) -> bytes:
+    """A short string."""
     data = _data(value)
     return struct.pack(">B", len(data)) + data
 

@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from warrenmq.erlang import mnesia
-from warrenmq.erlang.amqp_table import BadTable, table_of_term
+from warrenmq.erlang.amqp_table import BadTable
+from warrenmq.erlang.amqp_table_terms import table_of_term
 from warrenmq.erlang.message_parts import name as text
 
 TABLES = ("rabbit_durable_queue", "rabbit_durable_exchange", "rabbit_durable_route", "rabbit_vhost")

@@ -21,9 +21,10 @@ from typing import Any, Literal
 
 from warrenmq.erlang import amqp10
 from warrenmq.erlang.amqp10_properties import SHORT, legacy_properties
-from warrenmq.erlang.amqp_table import table_of_term, text
+from warrenmq.erlang.amqp_table import text
+from warrenmq.erlang.amqp_table_terms import table_of_term
 from warrenmq.erlang.message_parts import NotAMessage, RabbitMessage, content, name, routing_keys
-from warrenmq.erlang.values import Atom
+from warrenmq.erlang.values import Atom, shown
 
 _PERSISTENT = 2
 _AMQP10 = "amqp-1.0"
@@ -35,7 +36,7 @@ def container(protocol: Any, stored: Any, annotations: dict[Any, Any]) -> Rabbit
     """The message, or NotAMessage or BadTable."""
     read = _PROTOCOLS.get(protocol) if isinstance(protocol, Atom) else None
     if read is None:
-        msg = f"its protocol {str(protocol)[:40]!r} is unknown"
+        msg = f"its protocol {shown(protocol)!r} is unknown"
         raise NotAMessage(msg)
     properties, how, fragments = read(stored)
     exchange = _get(annotations, "x", "exchange")
@@ -140,7 +141,7 @@ def _amqp(stored: Any) -> _Parts:
             pass
         case _:
             shape = stored[0] if isinstance(stored, tuple) and stored else stored
-            msg = f"its AMQP 1.0 sections are kept as {str(shape)[:40]!r}, of which only v1 is known"
+            msg = f"its AMQP 1.0 sections are kept as {shown(shape)!r}, of which only v1 is known"
             raise NotAMessage(msg)
     if not 0 <= body_at <= len(bare):
         raise NotAMessage("its body begins behind its end")

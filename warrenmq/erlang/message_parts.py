@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from warrenmq.erlang.amqp_table import CLASS_BASIC, properties_of_bytes, properties_of_record
+from warrenmq.erlang.amqp_table import CLASS_BASIC, properties_of_bytes
+from warrenmq.erlang.amqp_table_terms import properties_of_record
+from warrenmq.erlang.values import shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +36,7 @@ def content(record: Any) -> tuple[dict[str, Any], Literal["record"] | None, list
     match record:
         case ("content", class_id, decoded, encoded, *_, fragments) if len(record) in {5, 6}:
             if class_id != CLASS_BASIC:
-                why = f"its content is of class {str(class_id)[:40]}, not of class basic"
+                why = f"its content is of class {shown(class_id)}, not of class basic"
                 raise NotAMessage(why)
             if not isinstance(fragments, list) or not all(isinstance(each, bytes) for each in fragments):
                 raise NotAMessage("its body is not a list of fragments")

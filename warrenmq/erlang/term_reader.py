@@ -19,6 +19,8 @@ MAX_ELEMENTS = 1_000_000
 MAX_INTEGER = 1024
 """Bytes of an integer.  RabbitMQ stores 8; Python refuses to print more than 1785."""
 
+_MAX_KEY = 512
+"""Bytes of a key that is a container: hashing takes a stack as deep as it is nested."""
 _MAX_ATOM = 255
 _FLOAT_TEXT = 31
 _FLOAT = re.compile(rb"\s*[+-]?\d{1,9}\.\d{1,25}(e[+-]?\d{1,3})?\Z", re.ASCII)
@@ -179,6 +181,8 @@ def _map(reader: Reader, opened: _Open) -> dict[Any, Any]:
     items, marks = opened.items, opened.marks
     for i in range(0, len(items), 2):
         key = items[i]
+        if isinstance(key, tuple | list | dict) and marks[i + 1] - marks[i] > _MAX_KEY:
+            raise Bad(marks[i], f"a map has a key of more than {_MAX_KEY} bytes")
         try:
             hash(key)
         except TypeError:  # a list or a map, or something with one inside

@@ -38,3 +38,8 @@ class ImproperList:
 
     items: list[Any]
     tail: Any
+
+
+def shown(term: Any) -> str:
+    """A term for a message: at most 40 characters; what can be nested deeper than printing goes is only named."""
+    return type(term).__name__ if isinstance(term, (tuple, list, dict, ImproperList)) else str(term)[:40]
