@@ -181,3 +181,8 @@ class Consumer:
         seqs = [unacked.pop(each) for each in range(self._lowest, end) if each in unacked]
         self._lowest = max(self._lowest, end)
         return seqs
+
+    @property
+    def has_room(self) -> bool:
+        """Whether a message could be pushed to it now, as far as its queue knows."""
+        return not self.channel.is_blocked and self.credit(1) > 0

@@ -49,7 +49,7 @@ _CYCLES_TOLD = 100
 class DeadLetters:
     """The way out for what nobody consumed; it belongs to the queue process.
 
-    `gone` is told what has left the queue: (sequence ids, DROP_* flag, of expired ones the time).
+    `gone` is told what has left the queue's front: (sequence ids, DROP_* flag, of expired ones the time).
     """
 
     def __init__(self, process: Server, spec: QueueSpec, vq: BackingQueue, log: Log,
@@ -81,13 +81,12 @@ class DeadLetters:
             self._send_on(fetched, reason)
             self._gone(self._vq.ack([message.seq_id for message in fetched]), flag | DEAD_LETTERED, now)
 
-    def reject(self, seqs: list[int]) -> None:
-        """These were delivered, and rejected."""
+    def reject(self, seqs: list[int]) -> tuple[list[int], int]:
+        """These were delivered, and rejected; returns those that left the queue, and the flag of their DROP rows."""
         if self.exchange is None:
-            self._gone(self._vq.ack(seqs), DROP_REJECTED, 0)
-        else:
-            self._send_on(self._vq.unacked_messages(seqs), REJECTED)
-            self._gone(self._vq.ack(seqs), DROP_REJECTED | DEAD_LETTERED, 0)
+            return self._vq.ack(seqs), DROP_REJECTED
+        self._send_on(self._vq.unacked_messages(seqs), REJECTED)
+        return self._vq.ack(seqs), DROP_REJECTED | DEAD_LETTERED
 
     def copy(self, stored: bytes, reason: str) -> None:
         """Send the copy of a message that is in no queue; `stored` is what a queue would have stored."""

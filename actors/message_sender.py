@@ -21,7 +21,7 @@ from warrenmq.storage.stored_message import encode_head, encode_raw_head
 from warrenmq.trace.events import Ev
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from pykka import ActorRef
 
@@ -136,7 +136,12 @@ class MessageSender(Generic[F]):
         size = len(head) - len(plain)
         return Publication(self._ids.prefix, first, head, size, bodies, persistent, expiration, priority)
 
-    def send(self, queues: Iterable[str], publication: Publication, confirm: Promise) -> None:
+    def unrouted(self, messages: int) -> None:
+        """Tell the trace that so many messages were routed to no queue."""
+        if self.trace is not None:
+            self.trace.emit(Ev.UNROUTED, b=messages)
+
+    def send(self, queues: Collection[str], publication: Publication, confirm: Promise) -> None:
         """Cast a publication to each of these queues, all of which owe `confirm` an answer.
 
         A publish that meets a dead mailbox comes back through QueueProcess.undelivered, which nacks.
@@ -156,7 +161,7 @@ class MessageSender(Generic[F]):
                 flow.send(Publish(publication, confirm, flow))
             else:
                 inbox_id = flow.inbox.trace_id
-                row = trace.emit(_SEND, self._kind, publication.first_id, inbox_id, 0, 0, count)
+                row = trace.emit(_SEND, self._kind, publication.first_id, inbox_id, 0, 0, count, len(queues))
                 if not flow.send(Publish(publication, confirm, flow, trace.id, row, trace.last_t)):
                     trace.emit(_UNDELIVERED, self._kind, pseq=row)
 

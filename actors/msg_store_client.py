@@ -240,9 +240,8 @@ class MsgStoreClient:
 
     def _body(self, record: bytes, mark: int, msg_id: bytes, file: int, offset: int) -> bytes | None:
         if (trace := self._server.trace) is not None:
-            store = self.store_trace_id if self._tables.files.in_place else 0
-            number = trace_number(msg_id)
-            trace.emit(_READ, DIRECT, number, store, mark if store else 0, a=file, b=offset, c=len(record))
+            mark = mark if self._tables.files.in_place else 0
+            trace.emit(_READ, DIRECT, trace_number(msg_id), self.store_trace_id, mark, a=file, b=offset, c=len(record))
         try:
             return body_of(record, msg_id, self._tables.handles.path(file), offset)
         except CorruptFile as error:

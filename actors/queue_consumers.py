@@ -21,6 +21,7 @@ from warrenmq.actors.channel_record import ChannelRecord, Consumer
 from warrenmq.actors.consumer_turns import ConsumerTurns
 from warrenmq.actors.queue_messages import ConsumerInfo, Deliveries, Got
 from warrenmq.errors import AccessRefused
+from warrenmq.trace.events import CHANNEL_ENDED, CONSUMER_CANCELLED, CONSUMER_LAPSED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from warrenmq.actors.limiter import Limiter
     from warrenmq.actors.queue_head import QueueHead
     from warrenmq.actors.queue_messages import Cancel, Consume, Get
+    from warrenmq.actors.queue_trace import QueueTrace
     from warrenmq.runtime import From, Server
     from warrenmq.storage.queue_message import Fetched
 
@@ -41,12 +43,13 @@ class QueueConsumers:
     """
 
     def __init__(self, queue: str, process: Server, head: QueueHead,
-                 noted: Callable[[Consumer, list[Fetched], int], None], *,
+                 noted: Callable[[Consumer, list[Fetched], int], None], *, rows: QueueTrace | None,
                  single_active: bool, in_use: str) -> None:  # fmt: skip
         self._queue = queue
         self._process = process
         self._head = head
         self._noted = noted
+        self._rows = rows
         self._single_active = single_active
         self._in_use = in_use
         """What RabbitMQ says when an exclusive consumer is in the way."""
@@ -102,39 +105,45 @@ class QueueConsumers:
             msg = f"queue {self._queue!r} {problem}"
             raise AccessRefused(msg, reply_text=self._in_use)
         consumer = Consumer.consuming(request, self._channel(request.channel, request.limiter))
+        if self._rows is not None:
+            self._rows.consumer_added(consumer)
         self._members[consumer.id] = self._pushed[consumer.id] = consumer
         if not self._single_active:
             self._turns.add(consumer)
         elif self._active is None:
             self._activate(consumer)
 
-    def cancel(self, request: Cancel) -> list[int]:
-        """Push nothing more to a consumer; returns the sequence ids that it never took, which go back.
+    def cancel(self, request: Cancel) -> dict[int, int]:
+        """Push nothing more to a consumer; returns the sequence ids that it never took, which go back, with its number.
 
         It is kept while it holds unacked messages.
         """
         consumer = self._pushed.get(request.consumer)
         if consumer is None:
-            return []
+            return {}
+        if (rows := self._rows) is not None:
+            rows.consumer_gone(consumer, CONSUMER_CANCELLED, request.handed_out)
         untaken = [] if request.handed_out is None else consumer.take_back(request.handed_out)
         self._push_no_more(consumer)
         self._forget_if_done(consumer)
-        return untaken
+        return dict.fromkeys(untaken, consumer.id)
 
-    def close_channel(self, ref: ActorRef[Any]) -> tuple[list[int], bool]:
-        """A channel has ended: returns the sequence ids that it held, and whether it had consumers."""
+    def close_channel(self, ref: ActorRef[Any]) -> tuple[dict[int, int], bool]:
+        """A channel has ended: returns the sequence ids that it held, with the consumer of each, and whether it had consumers."""
         channel = self._channels.pop(ref, None)
         if channel is None:
-            return [], False
+            return {}, False
         if channel.monitor is not None:
             self._process.demonitor(channel.monitor)
         self._getters = [each for each in self._getters if each[1].channel is not channel]
         before = len(self._pushed)
         for consumer in channel.members.values():
+            if self._rows is not None and (consumer.outlet is not None or consumer.unacked):
+                self._rows.consumer_gone(consumer, CHANNEL_ENDED, 0)
             self._members.pop(consumer.id)
             if consumer.outlet is not None:
                 self._push_no_more(consumer)
-        held = sorted(seq for consumer in channel.members.values() for seq in consumer.unacked.values())
+        held = {seq: consumer.id for consumer in channel.members.values() for seq in consumer.unacked.values()}
         return held, len(self._pushed) < before
 
     def _channel(self, ref: ActorRef[Any] | None, limiter: Limiter | None) -> ChannelRecord:
@@ -184,13 +193,13 @@ class QueueConsumers:
         self._room(consumer)
         return seqs
 
-    def settle_each(self, consumer_id: int, tags: list[int]) -> list[int]:
-        """The same for several tags."""
+    def settle_each(self, consumer_id: int, tags: list[int]) -> dict[int, int]:
+        """The same for several tags, each with the one that named it: sequence id -> tag."""
         consumer = self._members.get(consumer_id)
         if consumer is None:
-            return []
+            return {}
         pop = consumer.unacked.pop
-        seqs = [seq for tag in tags if (seq := pop(tag, None)) is not None]
+        seqs = {seq: tag for tag in tags if (seq := pop(tag, None)) is not None}
         self._room(consumer)
         return seqs
 
@@ -200,22 +209,27 @@ class QueueConsumers:
             channel.suspended = False
             self._unblock(channel)
 
-    def lapse(self) -> tuple[list[int], bool]:
-        """Take back what was not acked in time: returns the sequence ids, and whether a consumer was cancelled for it."""
-        held: list[int] = []
+    def lapse(self) -> tuple[dict[int, int], bool]:
+        """Take back what was not acked in time: returns the sequence ids, with the consumer of each, and whether one was
+        cancelled for it.
+        """
+        held: dict[int, int] = {}
         cancelled = False
         for consumer, late in self._ack_timeouts.look(list(self._members.values())):
             deadline = consumer.ack_deadline
             if deadline is None or deadline.holder is None:
-                held += [seq for tag in late for seq in consumer.settle(tag, multiple=False)]
+                seqs = [seq for tag in late for seq in consumer.settle(tag, multiple=False)]
             else:
-                held += consumer.settle(consumer.next_tag, multiple=True)
+                if self._rows is not None:
+                    self._rows.consumer_gone(consumer, CONSUMER_LAPSED, 0)
+                seqs = consumer.settle(consumer.next_tag, multiple=True)
                 if consumer.outlet is not None:
                     self._push_no_more(consumer)
                     cancelled = True
                 deadline.holder.lapsed(too_late(self._queue, deadline))
+            held |= dict.fromkeys(seqs, consumer.id)
             self._forget_if_done(consumer)
-        return sorted(held), cancelled
+        return held, cancelled
 
     def _room(self, consumer: Consumer) -> None:
         if consumer.outlet is None:
@@ -226,6 +240,11 @@ class QueueConsumers:
     def _unblock(self, channel: ChannelRecord) -> None:
         if not channel.is_blocked:
             channel.blocked = self._turns.unblock(channel.blocked)
+
+    def with_room(self) -> int:
+        """Consumers that a message could be pushed to now, and gets that wait for one; more than none wait in vain."""
+        pushed = self._pushed.values() if self._active is None else (self._active,)
+        return len(self._getters) + sum(consumer.has_room for consumer in pushed)
 
     # -- basic.get
 

@@ -16,6 +16,8 @@ from warrenmq.runtime import NO_REPLY
 from warrenmq.trace.events import DROP_LOST
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pykka import ActorRef
 
     from warrenmq.actors.channel_record import Consumer
@@ -48,7 +50,7 @@ class QueueDepartures:
         self.letters = DeadLetters(process, spec, vq, log, self._gone)
         self.head = QueueHead(process, spec.arguments, vq, self.letters, go_ahead=spec.is_up())
         self.consumers = QueueConsumers(
-            spec.name, process, self.head, self._noted, single_active=spec.arguments.single_active_consumer,
+            spec.name, process, self.head, self._noted, rows=rows, single_active=spec.arguments.single_active_consumer,
             in_use=f"queue '{spec.name}' in vhost '{spec.vhost}' in exclusive use",
         )  # fmt: skip
         self.lease = QueueLease(process, spec.arguments.expires, lambda: self.consumers.count, spec.unused_too_long)
@@ -59,6 +61,11 @@ class QueueDepartures:
         """Send ready messages to whoever has room."""
         self.consumers.deliver()
         self.tell_lost()
+
+    def rest(self) -> None:
+        """Everything was delivered that could be: tell the trace of what is ready all the same."""
+        if self._rows is not None and (ready := self._vq.ready):
+            self._rows.rests(ready, self.consumers.with_room(), self.consumers.count)
 
     def tell_lost(self) -> None:
         """Messages whose bodies were damaged left the queue before those behind them."""
@@ -86,22 +93,31 @@ class QueueDepartures:
     def ack(self, message: Ack | Acks, sender: int, pseq: int) -> None:
         """Consumers are done with these; `sender` and `pseq` say where the trace has the ack."""
         if isinstance(message, Acks):
-            seqs = self.consumers.settle_each(message.consumer, message.tags)
+            tags = self.consumers.settle_each(message.consumer, message.tags)
+            acked = self._vq.ack(tags)
+            if self._rows is not None:
+                self._rows.acked_each(acked, message.consumer, tags, sender, pseq)
         else:
-            seqs = self.consumers.settle(message.consumer, message.tag, multiple=message.multiple)
-        acked = self._vq.ack(seqs)
+            acked = self._vq.ack(self.consumers.settle(message.consumer, message.tag, multiple=message.multiple))
+            if self._rows is not None:
+                self._rows.acked(acked, message, sender, pseq)
         self._safety.unsynced = True
-        if self._rows is not None:
-            self._rows.acked(acked, sender, pseq)
 
     def reject(self, message: Reject) -> None:
         """A consumer gives these back, or wants nobody to have them."""
         self.deliver()  # what is ready now is not behind what comes back
         seqs = self.consumers.settle(message.consumer, message.tag, multiple=message.multiple)
         if message.requeue:
-            self._put_back(seqs)
-        else:
-            self.letters.reject(seqs)
+            back = self._vq.requeue(seqs)
+            if self._rows is not None:
+                self._rows.requeued(back, message)
+            if self.head.active:
+                self.head.trim()
+            return
+        gone, flag = self.letters.reject(seqs)
+        self._safety.unsynced = True
+        if self._rows is not None:
+            self._rows.rejected(gone, flag, message)
 
     def purge(self, flag: int) -> int:
         """Drop every ready message; returns how many."""
@@ -122,10 +138,11 @@ class QueueDepartures:
         self.tell_lost()
         self.drop(seqs, flag, now)
 
-    def _put_back(self, seqs: list[int]) -> None:
-        back = self._vq.requeue(seqs)
+    def _put_back(self, held: Mapping[int, int]) -> None:
+        """Messages of consumers that are gone: sequence id -> consumer."""
+        back = self._vq.requeue(held)
         if self._rows is not None:
-            self._rows.requeued(back)
+            self._rows.returned(back, held)
         if self.head.active:
             self.head.trim()
 

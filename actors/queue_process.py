@@ -143,7 +143,7 @@ class QueueProcess(Server):
         self._intake = QueueIntake(spec.name, durable=spec.durable, vq=self._vq, head=self._head,
                                    unconfirmed=self._unconfirmed, rows=self._rows, credit=credit)  # fmt: skip
         if self._rows is not None:
-            self._rows.recovered(found, self._vq.index.live_runs(), clean=clean)
+            self._rows.recovered(found, self._vq.index.live_runs(), spec.arguments, clean=clean)
         spec.damage.add(found.damage)
         if found.count or found.dropped or found.quarantined:
             what = {"messages": found.count, "dropped": found.dropped, "quarantined": found.quarantined}
@@ -251,6 +251,7 @@ class QueueProcess(Server):
         self._catch_up()
         if self._head.active:
             self._head.trim()
+        self._departures.rest()
         self._paging.worked()
         self._persistent.send()
         self._transient.send()

@@ -318,6 +318,7 @@ class Consumer:
     def _subscribe(self) -> Subscription:
         consumer_id = self._broker.next_consumer_id()
         channel = self._channel
+        self._first_tag = 1
         request = Consume(consumer_id, channel, self._prefetch, self._no_ack, self._exclusive, priority=self._priority,
                           ack_deadline=self._ack_deadline)  # fmt: skip
         _, ref = self._broker.call_queue(self.queue, request)

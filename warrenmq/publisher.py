@@ -176,7 +176,7 @@ class Publishing(MessageSender[WaitingFlow]):
             return self._publish_with_properties(exchange, routing_key, bodies, properties, persistent, mandatory)
         queues = self._router.route(exchange, routing_key)
         if not queues or not bodies:
-            return self._unroutable(exchange, routing_key, failed=mandatory and not queues)
+            return self._unroutable(exchange, routing_key, len(bodies), failed=mandatory and not queues)
         confirm = Confirm(self.runtime, len(queues))
         self.send(queues, self.publication(exchange, (routing_key,), bodies, None, persistent=persistent), confirm)
         return confirm
@@ -188,7 +188,7 @@ class Publishing(MessageSender[WaitingFlow]):
         cc, bcc = header_routes(headers)
         queues = self._router.route(exchange, routing_key, headers, cc + bcc)
         if not queues or not bodies:
-            return self._unroutable(exchange, routing_key, failed=mandatory and not queues)
+            return self._unroutable(exchange, routing_key, len(bodies), failed=mandatory and not queues)
         if headers and "BCC" in headers:  # which nobody who gets the message may see
             properties = replace(properties, headers={name: each for name, each in headers.items() if name != "BCC"})
         publication = self.publication(
@@ -199,8 +199,10 @@ class Publishing(MessageSender[WaitingFlow]):
         self.send(queues, publication, confirm)
         return confirm
 
-    def _unroutable(self, exchange: str, routing_key: str, *, failed: bool) -> Confirm:
+    def _unroutable(self, exchange: str, routing_key: str, messages: int, *, failed: bool) -> Confirm:
         """The answer to a publish that no queue gets."""
+        if messages:
+            self.unrouted(messages)
         confirm = Confirm(self.runtime)
         if failed:
             confirm.fail(Returned(exchange, routing_key))

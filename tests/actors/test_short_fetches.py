@@ -69,7 +69,7 @@ def test_nobody_is_taken_for_full_of_messages_that_were_gone(
     messages: list[bool], wished: list[tuple[int, bool, str | None, int]], limit: int
 ) -> None:
     process: Any = Process()
-    consumers = QueueConsumers("q", process, cast("Any", Head(messages)), lambda *_: None, single_active=False, in_use="")
+    consumers = QueueConsumers("q", process, cast("Any", Head(messages)), lambda *_: None, rows=None, single_active=False, in_use="")
     limiters = {channel: Limiter(process, cast("Any", channel)) for channel in ("one", "two")}
     for limiter in limiters.values():
         limiter.limit(limit, process)

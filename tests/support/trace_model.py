@@ -14,9 +14,12 @@ from tests.support.trace_writer import Actor, RunRows
 from warrenmq.storage.compact import plan
 from warrenmq.trace.events import (
     BY_SERVER,
+    CHANNEL_ENDED,
     CLEAN,
     CONFIRM_DURABLE,
     CONFIRM_TRANSIENT,
+    CONSUMER_CANCELLED,
+    CONSUMER_LAPSED,
     CREDIT_GAVE_UP,
     CREDIT_GRANTED,
     CREDIT_PEER_DOWN,
@@ -29,13 +32,23 @@ from warrenmq.trace.events import (
     DROP_MAXLEN,
     DROP_PURGED,
     DROP_REJECTED,
+    EXCLUSIVE,
     FROM_CACHE,
     GET,
     IGNORED,
     IN_STORE,
+    LIMITED,
+    MULTIPLE,
     NO_ACK,
+    OF_CHANNEL,
+    OF_CONSUMERS_TO_COME,
+    OVERFLOW_DROP_HEAD,
+    OVERFLOW_REJECT,
+    OVERFLOW_REJECT_DLX,
     PERSISTENT,
     REDELIVERED,
+    RETURNED,
+    SINGLE_ACTIVE,
     WANTS_CONFIRM,
     WRITTEN,
     Decision,
@@ -43,9 +56,11 @@ from warrenmq.trace.events import (
     Reason,
     Trigger,
 )
+from warrenmq.trace.settled import settled_by
 
 LIMIT = 6_000
 BUFFER = 1_500
+_QUEUE_LIMITS = (OVERFLOW_DROP_HEAD, OVERFLOW_REJECT, OVERFLOW_REJECT_DLX, OVERFLOW_REJECT | SINGLE_ACTIVE)
 KIND = 1
 """Flag of SEND and RECV rows."""
 
@@ -66,6 +81,16 @@ class Kept:
 
 
 @dataclass
+class Consumer:
+    """One that is there, or a getter."""
+
+    id: int
+    next_tag: int = 1
+    held: dict[int, int] = field(default_factory=dict)
+    """Delivery tag -> sequence id."""
+
+
+@dataclass
 class Queue:
     """A queue over all its incarnations."""
 
@@ -78,6 +103,10 @@ class Queue:
     acks_to_sync: list[int] = field(default_factory=list)
     held_up: bool = False
     """It has no credit towards the store."""
+    consumer: Consumer = field(default_factory=lambda: Consumer(0))
+    getter: Consumer = field(default_factory=lambda: Consumer(0))
+    holders: dict[int, tuple[Consumer, int]] = field(default_factory=dict)
+    """Sequence id -> who holds it, and the delivery tag; former consumers too."""
 
 
 @dataclass
@@ -113,6 +142,10 @@ class Model:
         self.rng = random.Random(seed)
         self.waits = random.Random(f"waits {seed}")
         """Decides who waits: whoever does is none of the others' business."""
+        self.consuming = random.Random(f"consumers {seed}")
+        """Decides who consumes, and how it settles."""
+        self.consumers_change = True
+        self.last_consumer = 0
         self.t = 1000
         self.runs: list[RunRows] = []
         self.queues = [Queue("queue/a"), Queue("queue/b")]
@@ -172,6 +205,7 @@ class Model:
     def step(self) -> None:
         queue = self.rng.choice(self.queues)
         self.hold_up(queue)
+        self.consumers(queue)
         choices = (
             (self.publish, 6), (self.deliver, 6), (self.ack, 5), (self.requeue, 1), (self.drop, 1),
             (self.sync_queue, 3), (self.crash_queue, 1 if self.restarts < 2 else 0),
@@ -218,6 +252,69 @@ class Model:
         queue.held_up = False
         self.wait(queue.actor, Ev.CREDIT_UNBLOCKED, CREDIT_GRANTED, self.store.actor.id)
 
+    # consumers
+
+    def new_consumer(self) -> Consumer:
+        self.last_consumer += 1
+        return Consumer(self.last_consumer)
+
+    def start_consumers(self, queue: Queue) -> None:
+        """Of a new queue process."""
+        queue.consumer, queue.getter, queue.holders = self.new_consumer(), self.new_consumer(), {}
+        self.add_consumer(queue)
+        if self.consuming.random() < 0.3:
+            self.told(queue.actor, Ev.QUEUE_LIMITS, self.consuming.choice(_QUEUE_LIMITS), a=100, b=-1)
+
+    def add_consumer(self, queue: Queue) -> None:
+        self.told(queue.actor, Ev.CONSUMER_ADDED, self.consuming.choice((0, NO_ACK, EXCLUSIVE, LIMITED)), peer=queue.consumer.id, a=10)
+
+    def told(self, actor: Actor | None, what: int, flag: int = 0, **columns: int) -> int:
+        """A row about consumers."""
+        self.t += self.consuming.randrange(1, 50)
+        return self.row(actor, what, flag, **columns)
+
+    def consumers(self, queue: Queue) -> None:
+        """A consumer goes and another one comes; a channel speaks of its limit; the queue comes to rest."""
+        chance = self.consuming.random()
+        if chance < 0.04 and self.consumers_change:
+            former = queue.consumer
+            taken = self.consuming.choice((-1, 0, former.next_tag - 2))
+            flag = CONSUMER_CANCELLED if taken else self.consuming.choice((CHANNEL_ENDED, CONSUMER_LAPSED))
+            if not taken and queue.getter.held:
+                self.told(queue.actor, Ev.CONSUMER_GONE, CHANNEL_ENDED, peer=queue.getter.id, a=0, b=len(queue.getter.held))
+            self.told(queue.actor, Ev.CONSUMER_GONE, flag, peer=former.id, a=taken, b=len(former.held))
+            if not taken:
+                self.give_back(queue, queue.getter, 0)
+                queue.getter = self.new_consumer()
+            if taken >= 0:
+                self.give_back(queue, former, taken)
+            queue.consumer = self.new_consumer()
+            self.add_consumer(queue)
+        elif chance < 0.10:
+            self.told(queue.actor, Ev.QUEUE_RESTS, a=len(queue.ready), b=0 if queue.ready else 1, c=1)
+        elif chance < 0.13:
+            self.told(self.client, Ev.CHANNEL_LIMIT, self.consuming.choice((OF_CHANNEL, OF_CONSUMERS_TO_COME)), a=10)
+            self.told(self.client, Ev.UNROUTED, b=1)
+
+    def give_back(self, queue: Queue, former: Consumer, taken: int) -> None:
+        """What a consumer that is gone had not taken."""
+        for tag in [tag for tag in former.held if tag > taken]:
+            seq = former.held.pop(tag)
+            del queue.holders[seq]
+            self.told(queue.actor, Ev.REQUEUE, RETURNED, a=seq, b=1, c=settled_by(former.id, 0))
+            queue.unacked.discard(seq)
+            queue.ready.add(seq)
+
+    def named(self, queue: Queue, seq: int) -> tuple[list[int], bool, int]:
+        """How a client settles a message: (it and what goes with it, whether multiple is asked, who and which tag)."""
+        consumer, tag = queue.holders[seq]
+        multiple = self.consuming.random() < 0.2
+        tags = [each for each in consumer.held if each < tag] if multiple else []
+        seqs = sorted(consumer.held.pop(each) for each in [*tags, tag])
+        for each in seqs:
+            del queue.holders[each]
+        return seqs, multiple, settled_by(consumer.id, tag)
+
     # queues
 
     def start_queue(self, queue: Queue, *, clean: bool = False) -> None:
@@ -230,13 +327,15 @@ class Model:
             if not alive or not kept.durable or not kept.indexed or (kept.in_store and not kept.body_safe):
                 del queue.kept[seq]
             else:
-                queue.kept[seq] = Kept(kept.msg, True, kept.in_store, True, kept.body_safe, confirmed=True)
+                again = kept.delivered or not clean
+                queue.kept[seq] = Kept(kept.msg, True, kept.in_store, True, kept.body_safe, confirmed=True, delivered=again)
         queue.ready, queue.unacked = set(queue.kept), set()
         for seq in sorted(queue.kept):
             self.emit(queue.actor, Ev.RECOVERED, a=seq, b=1)
         self.emit(
             queue.actor, Ev.QUEUE_RECOVERED, CLEAN if clean else DIRTY, a=len(queue.kept), b=queue.next, c=0
         )
+        self.start_consumers(queue)
         for msg, owners in sorted(self.store.owners.items()):
             if queue.name in owners and msg not in {kept.msg for kept in queue.kept.values()}:
                 owners.discard(queue.name)
@@ -296,7 +395,12 @@ class Model:
             no_ack = self.rng.random() < 0.1
             get = self.rng.random() < 0.3
             flags = (REDELIVERED if kept.delivered else 0) | (NO_ACK if no_ack else 0) | (GET if get else 0)
-            self.emit(queue.actor, Ev.DELIVER, flags, peer=7, a=seq, b=1, c=seq + 1)
+            consumer = queue.getter if get else queue.consumer
+            self.emit(queue.actor, Ev.DELIVER, flags, peer=consumer.id, a=seq, b=1, c=consumer.next_tag)
+            if not no_ack:
+                consumer.held[consumer.next_tag] = seq
+                queue.holders[seq] = consumer, consumer.next_tag
+            consumer.next_tag += 1
             kept.delivered = True
             queue.ready.discard(seq)
             if no_ack:
@@ -317,22 +421,31 @@ class Model:
         if queue.unacked:
             seq = self.rng.choice(sorted(queue.unacked))
             sent = self.emit(self.client, Ev.SEND, KIND, peer=queue.actor.id)
-            self.emit(queue.actor, Ev.ACK, peer=self.client.id, pseq=sent, a=seq, b=1)
-            self.gone(queue, seq)
+            seqs, multiple, by = self.named(queue, seq)
+            for each in seqs:
+                self.emit(queue.actor, Ev.ACK, MULTIPLE if multiple else 0, peer=self.client.id, pseq=sent, a=each, b=1, c=by)
+                sent = 0
+            for each in seqs:
+                self.gone(queue, each)
 
     def requeue(self, queue: Queue) -> None:
         if queue.unacked:
             seq = self.rng.choice(sorted(queue.unacked))
-            self.emit(queue.actor, Ev.REQUEUE, a=seq, b=1)
-            queue.unacked.discard(seq)
-            queue.ready.add(seq)
+            seqs, multiple, by = self.named(queue, seq)
+            for each in seqs:
+                self.emit(queue.actor, Ev.REQUEUE, MULTIPLE if multiple else 0, a=each, b=1, c=by)
+                queue.unacked.discard(each)
+                queue.ready.add(each)
 
     def drop(self, queue: Queue) -> None:
         if queue.unacked and self.rng.random() < 0.5:
             seq = self.rng.choice(sorted(queue.unacked))
             flag = self.rng.choice((DROP_REJECTED, DROP_REJECTED | DEAD_LETTERED))
-            self.emit(queue.actor, Ev.DROP, flag, a=seq, b=1)
-            self.gone(queue, seq)
+            seqs, multiple, by = self.named(queue, seq)
+            for each in seqs:
+                self.emit(queue.actor, Ev.DROP, flag, pseq=int(multiple), a=each, b=1, c=by)
+            for each in seqs:
+                self.gone(queue, each)
         elif queue.ready:
             flag = self.rng.choice((DROP_PURGED, DROP_LOST, DROP_MAXLEN, DROP_EXPIRED))
             seq = max(queue.ready) if flag in {DROP_PURGED, DROP_LOST} else min(queue.ready)
@@ -623,9 +736,11 @@ class Model:
         self.emit(store.collector, Ev.COMPACT_DONE, a=file, b=todo.size, c=copied)
         self.emit(store.actor, Ev.UNLOCK, a=file)
         threshold, store.mark = store.mark + 1, store.mark + 2
-        self.emit(reader.actor, Ev.READ, DIRECT, peer=store.actor.id, pseq=threshold, a=file)
+        read = {"msg": ids[todo.moves[0].source] if todo.moves else ids[records[0][0]], "a": file}
+        read["b"] = store.place[read["msg"]][1]
+        self.emit(reader.actor, Ev.READ, DIRECT, peer=store.actor.id, pseq=threshold, **read)
         self.emit(store.collector, Ev.TRUNCATE, pseq=threshold, a=file, b=todo.size, c=store.ends[file] - todo.size)
-        self.emit(reader.actor, Ev.READ, DIRECT, peer=store.actor.id, pseq=threshold + 1, a=file)
+        self.emit(reader.actor, Ev.READ, DIRECT, peer=store.actor.id, pseq=threshold + 1, **read)
         store.ends[file] = todo.size
         self.tell_file(file)
 

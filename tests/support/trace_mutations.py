@@ -84,7 +84,7 @@ def _mutate(what: str, run: RunRows, actor: Actor, row: Row, rng: random.Random)
             change_places(run, actor, index)
         case "flag":
             others = [each for each in _FLAGS[event(row)] if each != flag(row)]
-            set_flag(row, rng.choice(sorted(others)))
+            set_flag(row, rng.choice(sorted(others) or [0]))
         case _:
             row[COLUMN[what]] += 1
     return True

@@ -25,6 +25,7 @@ from tests.support.trace_writer import Actor, RunRows, write_trace
 from warrenmq.trace.block import encode_footer, encode_rows
 from warrenmq.trace.events import COLUMNS, DIRECT, REGISTRY, SCHEMA_VERSION, Ev, Trigger
 from warrenmq.trace.segment import encode_header
+from warrenmq.trace.settled import CONSUMER_SHIFT
 
 PIECE = 1024
 STEPS = 300
@@ -38,6 +39,7 @@ _OF_FILES = frozenset({
     Ev.APPEND, Ev.FILE_WRITE, Ev.FILE_SYNC, Ev.LOCK, Ev.UNLOCK, Ev.FILE_DELETE, Ev.FILE_STATE, Ev.GC_MOVE, Ev.COMPACT_START,
     Ev.COMPACT_MOVE, Ev.COMPACT_DONE, Ev.TRUNCATE, Ev.GC_START, Ev.GC_DONE, Ev.ROLL,
 })  # fmt: skip
+_SETTLES = frozenset({Ev.ACK, Ev.REQUEUE, Ev.DROP})
 _OF_TWO_FILES = frozenset({Ev.GC_START, Ev.GC_DONE, Ev.ROLL})
 _FILE_IN_PSEQ = frozenset({Ev.STORE_WRITE, Ev.STORE_REMOVE, Ev.REF_DROPPED})
 
@@ -49,6 +51,7 @@ class Periodic(Model):
         super().__init__(seed)
         self.queues = [Queue(f"queue/{number:02d}") for number in range(queues)]
         self.restarts = 2  # no queue crashes any more
+        self.consumers_change = False
 
     def begin_run(self) -> None:
         self.run(0, kill=True)
@@ -95,6 +98,7 @@ class Periodic(Model):
         """What grows from one rest to the next."""
         return {
             "t": self.t, "msg": self.next_msg, "file": self.store.current, "mark": self.store.mark,
+            "tags": {each.id: each.next_tag for queue in self.queues for each in (queue.consumer, queue.getter)},
             "next": {queue.actor.id: queue.next for queue in self.queues if queue.actor is not None},
             "rows": {actor.id: actor.last for actor in self.runs[-1].actors},
         }  # fmt: skip
@@ -113,6 +117,7 @@ def _growth(rows: Sequence[Sequence[int]], before: dict[str, Any], after: dict[s
     grown = {name: after[name] - before[name] for name in ("t", "msg", "file", "mark")}
     more_rows = {actor: after["rows"][actor] - before["rows"][actor] for actor in after["rows"]}
     more_seqs = {actor: after["next"][actor] - before["next"][actor] for actor in after["next"]}
+    more_tags = {consumer: after["tags"][consumer] - before["tags"][consumer] for consumer in after["tags"]}
     growth = np.zeros((len(rows), len(COLUMNS)), dtype=np.int64)
     for number, row in enumerate(rows):
         actor, event, flag = row[WHO] >> 16, row[WHO] >> 8 & 0xFF, row[WHO] & 0xFF
@@ -125,7 +130,9 @@ def _growth(rows: Sequence[Sequence[int]], before: dict[str, Any], after: dict[s
         if event in _OF_SEQS:
             line[A] = more_seqs[actor]
         if event == Ev.DELIVER:
-            line[C] = more_seqs[actor]
+            line[C] = more_tags[row[PEER]]
+        if event in _SETTLES and row[C] >> CONSUMER_SHIFT:
+            line[C] = more_tags[row[C] >> CONSUMER_SHIFT]
         if event == Ev.QUEUE_CLOSED:
             line[B] = more_seqs[actor]
         direct = event == Ev.READ and flag == DIRECT

@@ -29,17 +29,22 @@ from tests.support.trace_writer import (
     set_flag,
     spread,
 )
+from warrenmq.replay.confirms import OVERDUE
 from warrenmq.trace.events import (
+    CLEAN,
     CONFIRM_DURABLE,
     CONFIRM_TRANSIENT,
     DEAD_LETTERED,
     DIRECT,
+    DIRTY,
     DROP_LOST,
     DROP_MAXLEN,
     DROP_PURGED,
     IN_STORE,
+    MULTIPLE,
     PERSISTENT,
     REDELIVERED,
+    RETURNED,
     ROLL_FOR_LARGE,
     ROLL_GARBAGE,
     ROLL_LARGE,
@@ -49,6 +54,7 @@ from warrenmq.trace.events import (
     Reason,
     Trigger,
 )
+from warrenmq.trace.settled import CONSUMER_SHIFT
 
 Plant = Callable[[list[RunRows]], bool]
 PLANTS: list[tuple[str, Plant, frozenset[str]]] = []
@@ -282,7 +288,7 @@ def a_transient_message_that_comes_back(runs: list[RunRows]) -> bool:
     return False
 
 
-@plant("C3")
+@plant("C3", "C4")
 def a_confirm_that_is_never_given(runs: list[RunRows]) -> bool:
     for _, queue in queues(runs):
         if queue.find(Ev.QUEUE_CLOSED):
@@ -329,6 +335,136 @@ def a_delivery_of_what_is_unacked(runs: list[RunRows]) -> bool:
         for row in queue.find(Ev.DELIVER, flag=0):
             insert(run, queue, row[SEQ], Ev.DELIVER, REDELIVERED, a=row[A], b=1)
             return True
+    return False
+
+
+@plant("Q4")
+def a_message_of_before_a_crash_without_its_flag(runs: list[RunRows]) -> bool:
+    for _, queue in queues(runs):
+        if queue.find(Ev.QUEUE_RECOVERED, flag=DIRTY):
+            seen: set[int] = set()
+            recovered = {row[A] for row in queue.find(Ev.RECOVERED)}
+            for row in queue.find(Ev.DELIVER):
+                if row[A] in recovered - seen and row[WHO] & REDELIVERED:
+                    row[WHO] &= ~REDELIVERED
+                    return True
+                seen.add(row[A])
+    return False
+
+
+@plant("Q4")
+def a_message_delivered_before_a_clean_stop_without_its_flag(runs: list[RunRows]) -> bool:
+    for _, queue in queues(runs):
+        if queue.find(Ev.QUEUE_RECOVERED, flag=CLEAN):
+            seen: set[int] = set()
+            recovered = {row[A] for row in queue.find(Ev.RECOVERED)}
+            for row in queue.find(Ev.DELIVER):
+                if row[A] in recovered - seen and row[WHO] & REDELIVERED:
+                    row[WHO] &= ~REDELIVERED
+                    return True
+                seen.add(row[A])
+    return False
+
+
+@plant("Q5")
+def a_message_that_is_stuck(runs: list[RunRows]) -> bool:
+    for _, queue in queues(runs):
+        for row in queue.find(Ev.QUEUE_RESTS, b=0):
+            row[B] = 1
+            return True
+    return False
+
+
+@plant("A1")
+def an_ack_of_another_tag(runs: list[RunRows]) -> bool:
+    for _, queue in queues(runs):
+        for row in queue.find(Ev.ACK, flag=0):
+            row[C] += 1
+            return True
+    return False
+
+
+@plant("A1")
+def an_ack_of_what_another_consumer_has(runs: list[RunRows]) -> bool:
+    for _, queue in queues(runs):
+        for row in queue.find(Ev.ACK, flag=MULTIPLE):
+            row[C] += 1 << CONSUMER_SHIFT
+            return True
+    return False
+
+
+@plant("A1")
+def a_reject_of_more_than_was_delivered_up_to_the_tag(runs: list[RunRows]) -> bool:
+    for _, queue in queues(runs):
+        for row in queue.find(Ev.DROP, pseq=1):
+            if len(queue.find(Ev.DROP, c=row[C])) == 1:
+                row[C] -= 1
+                return True
+    return False
+
+
+@plant("A2")
+def an_ack_of_one_tag_that_settles_more(runs: list[RunRows]) -> bool:
+    for _, queue in queues(runs):
+        for one, two in pairwise(queue.rows):
+            if event(one) == event(two) == Ev.ACK and one[C] == two[C] and one[PSEQ]:
+                for row in queue.find(Ev.ACK, c=one[C]):
+                    set_flag(row, 0)
+                return True
+    return False
+
+
+@plant("A3")
+def a_message_that_a_cancelled_consumer_never_took_and_kept(runs: list[RunRows]) -> bool:
+    for _, queue in queues(runs):
+        for row in queue.find(Ev.REQUEUE, flag=RETURNED):
+            of_it = {Ev.DELIVER, Ev.ACK, Ev.DROP, Ev.REQUEUE}
+            later = [other for other in queue.rows if other[SEQ] > row[SEQ]]
+            goes_on = any(event(other) == Ev.QI_SYNC for other in later)
+            if goes_on and not any(event(other) in of_it and other[A] == row[A] for other in later):
+                become(row, Ev.QI_WRITE)
+                return True
+    return False
+
+
+@plant("A3", "A1")
+def a_delivery_to_a_consumer_that_is_gone(runs: list[RunRows]) -> bool:
+    for _, queue in queues(runs):
+        for gone in queue.find(Ev.CONSUMER_GONE):
+            for row in queue.find(Ev.DELIVER):
+                if row[SEQ] > gone[SEQ]:
+                    row[PEER] = gone[PEER]
+                    return True
+    return False
+
+
+@plant("D1")
+def a_direct_read_beside_the_record(runs: list[RunRows]) -> bool:
+    for _, queue in queues(runs):
+        for row in queue.find(Ev.READ, flag=DIRECT):
+            row[B] += 1
+            return True
+    return False
+
+
+@plant("D1")
+def a_direct_read_of_another_file(runs: list[RunRows]) -> bool:
+    for _, queue in queues(runs):
+        for row in queue.find(Ev.READ, flag=DIRECT):
+            row[A] += 1
+            return True
+    return False
+
+
+@plant("C4")
+def a_confirm_that_is_overdue(runs: list[RunRows]) -> bool:
+    """Of a queue that does not stop cleanly, so that it is not C3."""
+    for _, queue in queues(runs):
+        if not queue.find(Ev.QUEUE_CLOSED):
+            for row in queue.find(Ev.CONFIRM, flag=CONFIRM_DURABLE):
+                if sum(sync[SEQ] > row[SEQ] for sync in queue.find(Ev.QI_SYNC)) > OVERDUE:
+                    become(row, Ev.QI_WRITE)
+                    return True
     return False
 
 
@@ -506,7 +642,7 @@ def a_file_cut_below_its_live_records(runs: list[RunRows]) -> bool:
     return False
 
 
-@plant("S5")
+@plant("S5", "D1")
 def a_record_moved_onto_its_own_old_place(runs: list[RunRows]) -> bool:
     for run in runs:
         for collector in run.of("MsgStoreGC"):

@@ -23,6 +23,7 @@ from warrenmq.amqp.errors import NOT_ALLOWED, NOT_IMPLEMENTED, PRECONDITION_FAIL
 from warrenmq.errors import Error, ProcessDied
 from warrenmq.storage.queue_arguments import check_boolean, check_integer
 from warrenmq.supervisors.broker_sup import VHOST_PROCESS
+from warrenmq.trace.events import OF_CHANNEL, OF_CONSUMERS_TO_COME, Ev
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -184,6 +185,9 @@ class ChannelConsuming:
         """basic.qos: of consumers to come, or of the whole channel."""
         if method.prefetch_size:
             raise AmqpError(NOT_IMPLEMENTED, f"prefetch_size!=0 ({method.prefetch_size})")
+        if (trace := self._server.trace) is not None:
+            flag = OF_CHANNEL if method.global_ else OF_CONSUMERS_TO_COME
+            trace.emit(Ev.CHANNEL_LIMIT, flag, a=method.prefetch_count)
         if method.global_:
             self._limiter.limit(method.prefetch_count, self._server)
         else:

@@ -93,6 +93,7 @@ class ChannelPublishing:
         """Send a run to its queues."""
         template, bodies, queues, first = routed
         if not queues:
+            self._sender.unrouted(len(bodies))
             if template.mandatory:
                 self._writer.returned(template.envelope, bodies)
             if first:

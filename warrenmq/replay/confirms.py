@@ -14,6 +14,8 @@ persistent          transient                                           C1
 not published       any                                                 C1
 embedded            none before QUEUE_CLOSED                            C3
 in the store        none before QUEUE_CLOSED, though ON_DISK came       C3
+wants a confirm     none before the second QI_SYNC after the last of    C4
+                    what it waits for
 ==================  ==================================================  ========
 
 A stop does not wait for the store's sync: of a body that no store reported, and of those that were published together with it, the
@@ -30,7 +32,6 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import chain
 from typing import ClassVar
 
 from warrenmq.replay.machines import Finding, Key, Machine, Outcome
@@ -55,14 +56,20 @@ _PUBLISH, _CONFIRM, _ON_DISK, _QI_SYNC = int(Ev.PUBLISH), int(Ev.CONFIRM), int(E
 _CONTINUES = 1 << 8
 """Beside the flags of a PUBLISH that is no receive: some bodies of the publish before it lie elsewhere, and these are the rest."""
 
+OVERDUE = 2
+"""A confirm that waits for nothing is given with the sync, or the ON_DISK, that it waited for last; when so many syncs have followed,
+it is overdue."""
+_REASON = 2
+"""Bits of a reason; above them stands how many syncs there had been."""
+
 Block = list[int]
-"""[lo, hi, message of lo, flags of PUBLISH]; an answered block has lo == hi."""
+"""[lo, hi, message of lo, flags of PUBLISH, syncs before it, its seq]; an answered block has lo == hi."""
 
 Confirm = tuple[int, int, int, int, int, int]
 """(lo, hi, message of lo, flag, seq, t)."""
 
-Early = tuple[Confirm, bool, dict[int, int]]
-"""A confirm of older messages, `synced_before` at its time, and what the store had said of them."""
+Early = tuple[Confirm, int, dict[int, int]]
+"""A confirm of older messages, how many syncs of its piece came before it, and what the store had said of them."""
 
 
 @dataclass(slots=True)
@@ -78,22 +85,22 @@ class Window:
     """One past the last id published here."""
     synced: int = 0
     """Everything below was published here before a sync."""
-    synced_before: bool = False
-    """There was a sync: whatever was published before this window is synced."""
+    syncs: int = 0
+    """How many there were: with the first, whatever was published before this window is synced."""
     on_disk: dict[int, int] = field(default_factory=dict)
-    """Messages in the store: WRITTEN or IGNORED, 0 while the store has said nothing."""
+    """Messages in the store: what `told` makes of WRITTEN or IGNORED, 0 while the store has said nothing."""
     heard: dict[int, int] = field(default_factory=dict)
     """What the store said of messages older than this window, since the last of `early`."""
     early: list[Early] = field(default_factory=list)
     problems: list[tuple[str, int, int, int]] = field(default_factory=list)
     """(text, sequence id, seq, t)"""
 
-    def publish(self, lo: int, hi: int, msg: int, flags: int) -> None:
+    def publish(self, lo: int, hi: int, msg: int, flags: int, seq: int) -> None:
         if self.start < 0:
             self.start = lo
         self.next = hi
         if flags & WANTS_CONFIRM:
-            self.blocks.append([lo, hi, msg, flags])
+            self.blocks.append([lo, hi, msg, flags, self.syncs, seq])
             if not flags & IN_STORE:
                 return
             if hi - lo == 1:
@@ -103,19 +110,13 @@ class Window:
 
     def sync(self) -> None:
         self.synced = self.next
-        self.synced_before = True
-
-    def hear(self, msg: int, reason: int) -> None:
-        if msg in self.on_disk:
-            self.on_disk[msg] = reason
-        else:
-            self.heard[msg] = reason
+        self.syncs += 1
 
     def confirm(self, lo: int, hi: int, msg: int, flag: int, seq: int, t: int) -> None:
         """Answer [lo, hi); what is older than this window is left for the window before."""
         if self.start < 0 or lo < self.start:
             older = hi if self.start < 0 else min(hi, self.start)
-            self.early.append(((lo, older, msg, flag, seq, t), self.synced_before, self.heard))
+            self.early.append(((lo, older, msg, flag, seq, t), self.syncs, self.heard))
             self.heard = {}
             if older == hi:
                 return
@@ -136,7 +137,7 @@ class Window:
                 continue
             self._answer(block, lo, end, flag, seq, t)
             if lo > block[0]:
-                rest = [end, block[1], block[2] + end - block[0], block[3]]
+                rest = [end, block[1], block[2] + end - block[0], *block[3:]]
                 block[1] = lo
                 if rest[0] < rest[1]:
                     blocks.insert(i + 1, rest)
@@ -156,7 +157,7 @@ class Window:
         if block[1] - block[0] != 1 or flag != CONFIRM_DURABLE or lo >= self.synced:
             return False
         if block[3] & IN_STORE:
-            if self.on_disk.get(block[2]) != WRITTEN:
+            if _reason(self.on_disk.get(block[2], 0)) != WRITTEN:
                 return False
             del self.on_disk[block[2]]
         return True
@@ -175,57 +176,71 @@ class Window:
             return
         msg = block[2] + lo - block[0]
         for id_ in range(lo, hi):
-            reason = self.on_disk.pop(msg, 0)
+            reason = _reason(self.on_disk.pop(msg, 0))
             if not reason:
                 self.problems.append((f"confirmed {id_} before the store said that its body is safe", id_, seq, t))
             elif reason != IGNORED and id_ >= self.synced:
                 self.problems.append((f"confirmed {id_} before the index was synced", id_, seq, t))
             msg += 1
 
-    def owed(self) -> Iterator[int]:
-        """Sequence ids that want a confirm, and lack nothing but that, if the index has been synced.
+    def owed(self) -> Iterator[list[Block]]:
+        """Blocks that want a confirm, and lack nothing but that, if the index has been synced.
 
         What was published together is confirmed together, when all its bodies are safe.
         """
         together: list[Block] = []
-        for block in [*self.blocks[self.head :], [0, 0, 0, 0]]:
+        for block in [*self.blocks[self.head :], [0, 0, 0, 0, 0, 0]]:
             if not block[3] & _CONTINUES:
-                if all(map(self._is_safe, together)):
-                    yield from chain.from_iterable(range(lo, hi) for lo, hi, _, _ in together)
+                if together and all(map(self._is_safe, together)):
+                    yield together
                 together = []
             together.append(block)
 
+    def overdue(self) -> Iterator[Block]:
+        """Of these the first of each that has waited for OVERDUE syncs more than it had to."""
+        for together in self.owed():
+            told = [self.on_disk[msg + place] >> _REASON for lo, hi, msg, flags, _, _ in together if flags & IN_STORE for place in range(hi - lo)]
+            if self.syncs - max([together[-1][4] + 1, *told]) >= OVERDUE and together[0][0] < together[0][1]:
+                yield together[0]
+
     def _is_safe(self, block: Block) -> bool:
-        lo, hi, msg, flags = block
+        lo, hi, msg, flags, *_ = block
         return not flags & IN_STORE or all(map(self.on_disk.get, range(msg, msg + hi - lo)))
 
     def extend(self, later: Window) -> None:
         """Fold the window of the next piece in."""
-        for confirm, synced_before, said in later.early:
-            if synced_before:
+        before = self.syncs
+        for confirm, syncs, said in later.early:
+            if syncs:
                 self.synced = self.next
-            self._take_in(said)
+            self._take_in(said, before)
             self.confirm(*confirm)
-        if later.synced_before:
+        if later.syncs:
             self.synced = self.next
         if later.start >= 0:
             if self.start < 0:
                 self.start = later.start
             self.next = later.next
             self.synced = max(self.synced, later.synced)
-            self.blocks += later.blocks[later.head :]
-        self._take_in(later.heard)
-        self.on_disk |= later.on_disk
+            self.blocks += [[*block[:4], block[4] + before, block[5]] for block in later.blocks[later.head :]]
+        self._take_in(later.heard, before)
+        self.on_disk |= {msg: reason and reason + (before << _REASON) for msg, reason in later.on_disk.items()}
         self.problems += later.problems
+        self.syncs += later.syncs
 
-    def _take_in(self, heard: dict[int, int]) -> None:
+    def _take_in(self, heard: dict[int, int], before: int) -> None:
         for msg, reason in heard.items():
             if msg in self.on_disk:
-                self.on_disk[msg] = reason
+                self.on_disk[msg] = reason + (before << _REASON)
 
 
 def _low(block: Block) -> int:
     return block[0]
+
+
+def _reason(told: int) -> int:
+    """WRITTEN or IGNORED of what the store said, 0 if it has not."""
+    return told & (1 << _REASON) - 1
 
 
 class Windows:
@@ -234,7 +249,8 @@ class Windows:
     def __init__(self, start: int = -1) -> None:
         """`start` = 0 for the first piece: there is nothing older."""
         self._start = start
-        self._synced = False
+        self._syncs = 0
+        self.last_sync_t = 0
         self._heard: dict[int, int] = {}
         """What the store said of messages older than this: nobody knows of which priority."""
         self.windows: dict[int, Window] = {}
@@ -245,12 +261,13 @@ class Windows:
         window = self.windows.get(priority)
         if window is None:
             first = self._start if self._start < 0 else priority << PRIORITY_SHIFT
-            window = Window(start=first, synced_before=self._synced, heard=dict(self._heard))
+            window = Window(start=first, syncs=self._syncs, heard=dict(self._heard))
             self.windows[priority] = window
         return window
 
     def hear(self, msg: int, reason: int) -> None:
         """The store told of a body; it knows no priorities."""
+        reason |= self._syncs << _REASON
         for window in self.windows.values():
             if msg in window.on_disk:
                 window.on_disk[msg] = reason
@@ -259,19 +276,22 @@ class Windows:
         for window in self.windows.values():
             window.heard[msg] = reason
 
-    def sync(self) -> None:
+    def sync(self, t: int) -> None:
         """A sync is of all of them."""
-        self._synced = True
+        self._syncs += 1
+        self.last_sync_t = t
         for window in self.windows.values():
             window.sync()
 
     def extend(self, later: Windows) -> None:
         """Fold those of the next piece in."""
-        untouched = Window(synced_before=later._synced, heard=later._heard)
+        before = self._syncs
+        untouched = Window(syncs=later._syncs, heard=later._heard)
         for priority in sorted({*self.windows, *later.windows}):
             self.of(priority << PRIORITY_SHIFT).extend(later.windows.get(priority, untouched))
-        self._synced |= later._synced
-        self._heard |= later._heard
+        self._syncs += later._syncs
+        self.last_sync_t = later.last_sync_t or self.last_sync_t
+        self._heard |= {msg: reason + (before << _REASON) for msg, reason in later._heard.items()}
 
 
 class Confirms(Machine):
@@ -285,13 +305,13 @@ class Confirms(Machine):
         for t, seq, msg, _, pseq, lo, n, _, who in rows:
             event = who >> 8 & 0xFF
             if event == _PUBLISH:
-                windows.of(lo).publish(lo, lo + n, msg, who & 0xFF if pseq else who & 0xFF | _CONTINUES)
+                windows.of(lo).publish(lo, lo + n, msg, who & 0xFF if pseq else who & 0xFF | _CONTINUES, seq)
             elif event == _ON_DISK:
                 windows.hear(msg, who & 0xFF)
             elif event == _CONFIRM:
                 windows.of(lo).confirm(lo, lo + n, msg, who & 0xFF, seq, t)
             elif event == _QI_SYNC:
-                windows.sync()
+                windows.sync(t)
         yield (piece.run, piece.actor), windows
 
     def start(self, key: Key) -> Windows:  # noqa: ARG002
@@ -312,9 +332,16 @@ class Confirms(Machine):
             ]
         )
         closed = world.landmark(who).closed
-        owed = [] if closed is None else [id_ for window in windows for id_ in window.owed()]
+        owed = [
+            id_ for window in windows for together in window.owed() for lo, hi, *_ in together for id_ in range(lo, hi)
+        ]
         if closed is not None and owed:
             t, seq, *_ = closed
             text = f"it stopped and owed {len(owed)} confirms, from {min(owed)} on"
             outcome.findings.append(Finding("C3", subject, text, ((*who, seq),), t, (who,), (min(owed),)))
+        overdue = min((block for window in windows for block in window.overdue()), default=None)
+        if overdue is not None:
+            text = f"{overdue[0]} has no confirm, and lacked nothing for it {OVERDUE} syncs ago"
+            rows = ((*who, overdue[5]),)
+            outcome.findings.append(Finding("C4", subject, text, rows, state.last_sync_t, (who,), (overdue[0],)))
         return outcome

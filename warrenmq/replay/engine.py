@@ -18,7 +18,7 @@ from warrenmq.replay.end_state import end_states
 from warrenmq.replay.evidence import Want, pick
 from warrenmq.replay.incidents import incidents
 from warrenmq.replay.links import ChainWords
-from warrenmq.replay.machines import FigureKey, Finding, Key, Machine, State, Summariser
+from warrenmq.replay.machines import JUDGED, FigureKey, Finding, Key, Machine, State, Summariser
 from warrenmq.replay.rules import RULES, all_machines
 from warrenmq.replay.stories import Chain
 from warrenmq.replay.verdict import Verdict, judge
@@ -157,6 +157,7 @@ def _tell(catalog: Catalog, world: World, figures: Counter[FigureKey]) -> dict[s
         "events": sum(coverage.rows for coverage in catalog.coverage.values()),
         "events_of": _events_of(world),
         "messages": messages,
+        "judged": {str(key[1]): n for key, n in sorted(figures.items(), key=str) if key[0] == JUDGED},
         "missing_rows": sum(
             last - first + 1 for coverage in catalog.coverage.values() for first, last in coverage.missing
         ),

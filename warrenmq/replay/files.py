@@ -70,7 +70,7 @@ class Files(Machine):
             t, seq, msg, peer, pseq, a, b, c, who = row
             word = who & 0xFFFF
             if word >> 8 == _READ:
-                if word == _READ_DIRECTLY and peer:
+                if word == _READ_DIRECTLY and pseq:
                     found.setdefault((peer, a), []).extend((t, seq, actor, word << 1, msg, pseq, b, c))
                 continue
             store = collector_of if word >> 8 in COLLECTORS else actor

@@ -18,6 +18,9 @@ confirmed, persistent, in the later   damaged             C2: lost
 
 How many messages were damaged, and how many confirmed ones were lost, are figures of their own (incidents.py).
 
+Q4 looks at what an incarnation recovered and delivers for the first time: it may have been delivered before, and must be flagged as
+redelivered, if an earlier one did deliver it, or if a recovery since its PUBLISH was DIRTY, after which nobody knows.
+
 An incarnation that wrote nothing beyond RECOVERED, not even the QUEUE_RECOVERED behind those, died while it recovered: it
 is passed over.  Of the messages that a run holds at its clean end, and that live in the store, the ledger tells
 `references` (a fact each).
@@ -34,6 +37,7 @@ from warrenmq.replay.incidents import DAMAGED
 from warrenmq.replay.incidents import LOST as INCIDENT_LOST
 from warrenmq.replay.life import (
     CONFIRMED,
+    DELIVERED,
     DURABLE,
     LOST,
     NONE,
@@ -45,10 +49,10 @@ from warrenmq.replay.life import (
     UNACKED,
     Life,
 )
-from warrenmq.replay.machines import INCIDENT, STATE, Finding, Key, Machine, Outcome
+from warrenmq.replay.machines import INCIDENT, JUDGED, STATE, Finding, Key, Machine, Outcome
 from warrenmq.replay.world import Landmarks, Who, World
 from warrenmq.trace.catalog import FOREVER, Chunk
-from warrenmq.trace.events import PRIORITY_SHIFT, Ev
+from warrenmq.trace.events import DIRTY, PRIORITY_SHIFT, Ev
 from warrenmq.trace.index import Row
 
 COUNTED = {
@@ -71,6 +75,7 @@ _KNOWN = _bits(lambda state: state != NONE)
 _OWED = _bits(lambda mark: mark & (CONFIRMED | DURABLE) == CONFIRMED | DURABLE)
 _RECOVERED = _bits(lambda mark: mark & RECOVERED != 0)
 _DAMAGED = _bits(lambda mark: mark & LOST != 0)
+_DELIVERED = _bits(lambda mark: mark & DELIVERED != 0)
 _TRANSIENT = _bits(lambda mark: mark & (RECOVERED | DURABLE) == 0)
 _NOTHING = bytes(SIZE)
 
@@ -139,6 +144,7 @@ class Ledger(Machine):
             self._tell_state(who, state.base, life, outcome)
         incarnations = [who for who in world.incarnations((scope, name)) if counts_as_life(world.landmark(who))]
         self._compare_lives(name, incarnations, state, world, outcome)
+        self._compare_flags(name, incarnations, state, world, outcome)
         self._tell_holdings(scope, incarnations, state, world, outcome)
         return outcome
 
@@ -197,6 +203,24 @@ class Ledger(Machine):
             known = _set(life.states, _KNOWN)
             settled = _or(_minus(settled, known), _settled(life, world.landmark(who)))
             transient = _or(_minus(transient, known), _and(known, _set(life.marks, _TRANSIENT)))
+
+    @staticmethod
+    def _compare_flags(name: str, incarnations: list[Who], state: Lives, world: World, outcome: Outcome) -> None:
+        """Q4, over all incarnations."""
+        before = _NOTHING
+        for who in incarnations:
+            life = state.lives.get(who) or Life()
+            row = world.landmark(who).recovered
+            recovered, delivered = _set(life.marks, _RECOVERED), _set(life.marks, _DELIVERED)
+            before = recovered if row is not None and row[8] & 0xFF == DIRTY else _and(before, recovered)
+            outcome.figures[JUDGED, "Q4"] += _and(before, delivered).count(1)
+            for place, (seq, t) in life.unflagged.items():
+                if before[place]:
+                    id_ = state.base + place
+                    text = f"delivered {id_} without the redelivered flag, which may have been delivered before the restart"
+                    needs = world.namesakes(name, who[0])
+                    outcome.findings.append(Finding("Q4", f"queue {name}", text, ((*who, seq),), t, needs, (id_,)))
+            before = _or(before, delivered)
 
     @staticmethod
     def _tell_holdings(scope: str, incarnations: list[Who], state: Lives, world: World, outcome: Outcome) -> None:

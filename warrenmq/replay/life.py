@@ -26,9 +26,11 @@ from warrenmq.trace.events import (
     DROP_PURGED,
     DROP_REJECTED,
     IN_STORE,
+    MULTIPLE,
     NO_ACK,
     PERSISTENT,
     REDELIVERED,
+    RETURNED,
     Ev,
 )
 
@@ -48,8 +50,8 @@ REQUEUE, DROP, RECOVER, EXPIRY = int(Ev.REQUEUE), int(Ev.DROP), int(Ev.RECOVERED
 _STEPS: dict[int, tuple[int, int]] = {
     **{PUBLISH << 8 | flag: (NONE, READY) for flag in range(8)},
     **{DELIVER << 8 | flag: (READY, GONE if flag & NO_ACK else UNACKED) for flag in range(8)},
-    ACK << 8: (UNACKED, GONE),
-    REQUEUE << 8: (UNACKED, READY),
+    **{ACK << 8 | flag: (UNACKED, GONE) for flag in (0, MULTIPLE)},
+    **{REQUEUE << 8 | flag: (UNACKED, READY) for flag in (0, MULTIPLE, RETURNED)},
     DROP << 8 | DROP_REJECTED: (UNACKED, GONE),
     DROP << 8 | DROP_PURGED: (READY, GONE),
     DROP << 8 | DROP_LOST: (READY, GONE),
@@ -113,6 +115,8 @@ class Life:
     """From publish to the first delivery."""
     ack_delays: array[int] = field(default_factory=_int64s)
     """From the last delivery to the ack."""
+    unflagged: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """Recovered, and delivered for the first time without the redelivered flag: place -> (seq, t) of the DELIVER."""
 
     def take(self, entries: list[int], base: int) -> None:
         """Rows, flat (event << 8 | flag, place, n, message of the first, seq, t); `base` is the id of place 0."""
@@ -147,6 +151,8 @@ class Life:
                 else:
                     if word & REDELIVERED:
                         self._deliver_first(place, end, seq, t, base)
+                    elif marks[place] & RECOVERED:
+                        self.unflagged[place] = seq, t
                     marks[place] |= DELIVERED
                     if published[place]:
                         self.deliver_delays.append(t - published[place])
@@ -193,6 +199,8 @@ class Life:
             marks = self.marks[place:end]
             if flag & REDELIVERED:
                 self._deliver_first(place, end, seq, t, base)
+            else:
+                self.unflagged |= {place + at: (seq, t) for at, mark in enumerate(marks) if mark & (RECOVERED | DELIVERED) == RECOVERED}
             if marks.translate(None, _UNDELIVERED):
                 self._deliver_again(word, place, end, seq, t, base)
             else:

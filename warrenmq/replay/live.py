@@ -44,7 +44,7 @@ class Words(Protocol):
 
 
 _OF_RUNS = frozenset(
-    {"chain", "mail", "supervisor", "names", "confirms", "fifo", "synced", "on_disk", "files", "garbage", "waits"}
+    {"chain", "mail", "supervisor", "names", "confirms", "fifo", "synced", "on_disk", "files", "garbage", "waits", "settles", "rests", "places"}
 )
 """Machines whose keys begin with the number of a run."""
 

@@ -28,16 +28,19 @@ several actors sorts by t when it finishes, or keeps a state in which their orde
     mail         run, sender, seq >> 12 of the SEND      T2 T4
     supervisor   run, actor                              R1
     names        run, name of the actor                  R2
-    confirms     run, queue actor                        C1 (index side), C3; chunks fold into a window of open messages
+    confirms     run, queue actor                        C1 (index side), C3, C4; chunks fold into a window of open messages
     fifo         run, queue actor                        Q1 Q2 (order); chunks fold into runs of sequence ids
     expiry       scope, queue name, sequence id >> 12    Q3
-    ledger       scope, queue name, sequence id >> 12    Q1 (states), C2, Q3 (no time to live), E1 (queues)
+    ledger       scope, queue name, sequence id >> 12    Q1 (states), C2, Q3 (no time to live), Q4, E1 (queues)
     synced       run, store actor                        C1 (store side); chunks fold into the unsynced records
     on_disk      run, msg >> 12                          C1 (store to queue)
     references   scope, msg >> 12                        S1 S2 (stage 2: takes the ledger's facts), E1 (stores)
     files        run, store actor, file                  S3 S4 S5 S6 S7 S8, E1 (files)
     garbage      run, store actor                        S9
     waits        run, actor                              W1
+    settles      run, queue actor                        A1 A2 A3
+    rests        run, queue actor                        Q5
+    places       run, msg >> 12                          D1
 
 A scope is a virtual host of a data directory (Run.scope): what two brokers say of a queue of one name is never put together.
 E1 is decided where all figures are (end_state.py): what queues and stores said of themselves against the sums of the parts.
@@ -68,7 +71,8 @@ FigureKey = tuple[str | int, ...]
 
 INCIDENT = "incident"
 """Begins the key of a figure that counts what went wrong outside the rules (incidents.py): (INCIDENT, what)."""
-
+JUDGED = "judged"
+"""Begins the key of a figure that says how often a rule could have been broken: (JUDGED, rule)."""
 STATE = "state"
 """Begins the key of a figure that is part of a run's end (end_state.py): (STATE, run, actor, what ...)."""
 

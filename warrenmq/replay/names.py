@@ -19,12 +19,14 @@ _ENUMS: dict[Ev, type[IntEnum]] = {
 _BITS: dict[Ev, dict[int, str]] = {
     Ev.PUBLISH: {e.PERSISTENT: "PERSISTENT", e.WANTS_CONFIRM: "WANTS_CONFIRM", e.IN_STORE: "IN_STORE"},
     Ev.DELIVER: {e.REDELIVERED: "REDELIVERED", e.NO_ACK: "NO_ACK", e.GET: "GET"},
+    Ev.CONSUMER_ADDED: {e.NO_ACK: "NO_ACK", e.EXCLUSIVE: "EXCLUSIVE", e.LIMITED: "LIMITED"},
 }
 
 _RECOVERY = {e.CLEAN: "CLEAN", e.DIRTY: "DIRTY"}
 _STORED = {e.WRITTEN: "WRITTEN", e.IGNORED: "IGNORED"}
 _STATES: dict[int, str] = {state: state.name for state in e.State}
 _ALARMS = {e.ALARM_MEMORY: "MEMORY", e.ALARM_DISK: "DISK"}
+_OVERFLOWS = {e.OVERFLOW_DROP_HEAD: "DROP_HEAD", e.OVERFLOW_REJECT: "REJECT", e.OVERFLOW_REJECT_DLX: "REJECT_DLX"}
 _VALUES: dict[Ev, dict[int, str]] = {
     Ev.CONFIRM: {e.CONFIRM_DURABLE: "DURABLE", e.CONFIRM_TRANSIENT: "TRANSIENT", e.CONFIRM_NACK: "NACK"},
     Ev.DROP: {
@@ -38,6 +40,11 @@ _VALUES: dict[Ev, dict[int, str]] = {
         e.DROP_EXPIRED | e.DEAD_LETTERED: "EXPIRED, DEAD_LETTERED",
         e.DROP_MAXLEN | e.DEAD_LETTERED: "MAXLEN, DEAD_LETTERED",
     },
+    Ev.ACK: {e.MULTIPLE: "MULTIPLE"},
+    Ev.REQUEUE: {e.MULTIPLE: "MULTIPLE", e.RETURNED: "RETURNED"},
+    Ev.CONSUMER_GONE: {e.CONSUMER_CANCELLED: "CANCELLED", e.CHANNEL_ENDED: "CHANNEL_ENDED", e.CONSUMER_LAPSED: "LAPSED"},
+    Ev.QUEUE_LIMITS: _OVERFLOWS | {flag | e.SINGLE_ACTIVE: f"{name}, SINGLE_ACTIVE" for flag, name in _OVERFLOWS.items()},
+    Ev.CHANNEL_LIMIT: {e.OF_CHANNEL: "OF_CHANNEL", e.OF_CONSUMERS_TO_COME: "OF_CONSUMERS_TO_COME"},
     Ev.QUEUE_RECOVERED: _RECOVERY,
     Ev.STORE_RECOVERED: _RECOVERY,
     Ev.STORE_CONFIRM: _STORED,
@@ -61,5 +68,6 @@ def flag_names(kinds: Mapping[int, str]) -> dict[tuple[int, int], str]:
     found |= {(int(event), flag): name for event, values in _VALUES.items() for flag, name in values.items()}
     for event, bits in _BITS.items():
         for flag in range(1, sum(bits) + 1):
-            found[int(event), flag] = "|".join(name for bit, name in bits.items() if flag & bit)
+            if not flag & ~sum(bits):
+                found[int(event), flag] = "|".join(name for bit, name in bits.items() if flag & bit)
     return found

@@ -31,7 +31,7 @@ class RuleCounts(NamedTuple):
     name: str
     text: str
     checked: int
-    """Rows that its machines read."""
+    """Rows that its machines read, or cases, of those rules that count them; 0 = the rule was not exercised, and says nothing."""
     violated: int
     indeterminate: int
 
@@ -60,7 +60,8 @@ class Replayed:
         read = {machine.name: machine.events for machine in all_machines(self.result.catalog.runs)}
         return [
             RuleCounts(
-                rule.id, rule.name, rule.text, self._rows([read[name] for name in rule.machines]),
+                rule.id, rule.name, rule.text,
+                self.result.figures["judged"].get(rule.id, 0) if rule.counts_itself else self._rows([read[name] for name in rule.machines]),
                 violated[rule.id], undecided[rule.id],
             )
             for rule in RULES.values()

@@ -19,7 +19,10 @@ from warrenmq.replay.ledger import Ledger
 from warrenmq.replay.machines import Machine
 from warrenmq.replay.mail import Mail
 from warrenmq.replay.on_disk import OnDisk, Synced
+from warrenmq.replay.places import DirectReads
 from warrenmq.replay.references import References
+from warrenmq.replay.rests import Rests
+from warrenmq.replay.settles import Settles
 from warrenmq.replay.waits import Waits
 from warrenmq.trace.catalog import Run
 
@@ -32,7 +35,8 @@ class Rule(NamedTuple):
     text: str
     source: str
     machines: tuple[str, ...]
-
+    counts_itself: bool = False
+    """Its machine says how often it could have been broken (JUDGED): not every row that the machine reads is a case."""
 
 RULES: dict[str, Rule] = {
     rule.id: rule
@@ -50,6 +54,8 @@ RULES: dict[str, Rule] = {
              "come back, and nothing transient does.", "CQ 10.1 (8, 10, 11, 13)", ("ledger",)),
         Rule("C3", "every confirm is given", "When a queue stops cleanly, every publish that wants a confirm has it, but for those with "
              "bodies of which no store has told.", "MS I20; CQ 10.1 (12, 25)", ("confirms",)),
+        Rule("C4", "no confirm is overdue", "A durable confirm is given before the second sync of the index after the one that it waited "
+             "for, and after its body was reported safe.", "CQ 10.1 (26)", ("confirms",)),
         Rule("Q1", "first in, first out", "Sequence ids rise; a delivery takes the smallest ready one, of the highest priority; a "
              "message is acked or requeued only while it is unacked, and is flagged redelivered if, and only if, it was "
              "delivered before.",
@@ -58,6 +64,16 @@ RULES: dict[str, Rule] = {
              "smallest ready sequence id, of the highest priority.", "CQ 4.2, 4.3, 4.7", ("fifo",)),
         Rule("Q3", "nothing expires too soon", "A message that is dropped because it has expired had a time to live, which was "
              "over by then, whatever the broker has been through since.", "CQ 4.2, 4.3", ("expiry", "ledger")),
+        Rule("Q4", "redelivered after a restart", "A message that was recovered is flagged redelivered when it is delivered for the first "
+             "time, if an earlier incarnation of its queue had delivered it, or if the queue was not stopped cleanly.",
+             "CQ 3.8, 10.1 (3)", ("ledger",), counts_itself=True),
+        Rule("Q5", "nothing ready is stuck", "When a queue has nothing else to do, no message is ready that a consumer or a waiting get "
+             "with room could have.", "CQ 4.4, 10.1 (6)", ("rests",), counts_itself=True),
+        Rule("A1", "an ack is of its own delivery", "What a client acks, rejects or requeues under a delivery tag is the message that was "
+             "delivered under it to that consumer; with multiple, what was delivered up to it.", "CQ 5.4", ("settles",), counts_itself=True),
+        Rule("A2", "multiple only where asked", "An ack or reject of one tag settles one message.", "CQ 5.4", ("settles",), counts_itself=True),
+        Rule("A3", "what a consumer leaves comes back", "When a consumer is cancelled, what it had not taken is requeued at once, and when "
+             "its channel ends, whatever it held; it gets nothing more.", "CQ 4.4, 10.1 (5)", ("settles",), counts_itself=True),
         Rule("S1", "reference counts", "A reference count moves by one, is never negative, and at a clean end equals "
              "the number of queues that hold the message.", "MS I3, I28; CQ 10.1 (27)", ("references",)),
         Rule("S2", "flying decisions", "The store's decision on a write or remove is the one that the flying counter's "
@@ -77,6 +93,8 @@ RULES: dict[str, Rule] = {
              "began before the records had their new places.", "MS 8.7, I25", ("files",)),
         Rule("S9", "no garbage is left", "A store in which nothing happened for a minute before its clean end is not mostly "
              "garbage.", "MS 8.1, 8.6; 15.2 (38)", ("garbage",)),
+        Rule("D1", "direct reads find their record", "A body that a queue reads by itself is read where its store, or that store's "
+             "collector, had told that its record is.", "MS 10, I8", ("places",), counts_itself=True),
         Rule("E1", "state as it was told", "After recovery and at a clean stop a queue has as many messages, a store as many "
              "messages, references and files, and each file the size, that the rows add up to; and a recovery from a clean stop finds what "
              "the stop had left: no more messages and the same next sequence id in a queue, as many messages and files in a store.",
@@ -98,6 +116,6 @@ def all_machines(runs: Sequence[Run]) -> list[Machine]:
         machine(runs)
         for machine in (
             Chain, Mail, Supervisor, Names, Confirms, Fifo, Expiry, Ledger, Synced, OnDisk, References, Files,
-            Garbage, Waits,
+            Garbage, Waits, Settles, Rests, DirectReads,
         )
     ]  # fmt: skip

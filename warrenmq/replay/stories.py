@@ -5,8 +5,13 @@ A chain goes from causes to the evidence, at most LONGEST rows.  What each rule'
     T1 T2 T4     the rows themselves; a SEND with everything that says it received it
     C1           SEND, PUBLISH, QI_SYNC, and of a body in the store STORE_WRITE, APPEND, FILE_SYNC, STORE_CONFIRM, ON_DISK,
                  then the CONFIRM: what of these is not there, or comes too late, is named as missing
+    C4           SEND, PUBLISH, QI_SYNC, the last of what the confirm waited for, and the CONFIRM that is missing
+    A1 A2 A3     the life of the message up to the row that settled it, and that of its consumer
+    D1           what stores said of the message
     C3           SEND, PUBLISH, what the store did with a body, and the CONFIRM that is missing; then the stop
     C2           the message's life in its queue, the end of the one incarnation and what the other one recovered
+    Q4           the message's life over the restart
+    Q5           the last consumer that was added, and the last delivery
     Q1 Q2        the life of the message, and what made the other one ready that should have gone first
     Q3           PUBLISH, EXPIRY, DROP
     S1 S2        what the store did with the message
@@ -311,8 +316,47 @@ def _waited(story: Story) -> Chain:
     return [*_links(placed for placed in seen if placed is not None), Link(story.run, None, f"{begins.name}: no wait had begun")]
 
 
+def _overdue(story: Story) -> Chain:
+    """The publish, the sync after it, the last word of the store, and no confirm."""
+    id_ = story.finding.about[0]
+    run, row = story.evidence[0]
+    synced = story.known.row(Near(run, story.actor, int(Ev.QI_SYNC), row[0], after=True))
+    told = [placed for placed in story.known.rows(OfMessage(story.scope, row[2] + id_ - row[5])) if _event(placed) == Ev.ON_DISK and placed[0] == run]
+    after = [placed for placed in [synced, *told[-1:]] if placed is not None]
+    missing = Link(run, None, f"CONFIRM of {id_}: nothing was missing for it")
+    return [*story.sent(story.evidence[0]), Link(run, row), *_links(sorted(after, key=lambda placed: placed[1][0])), missing]
+
+
+def _settled(story: Story) -> Chain:
+    """The last delivery of the message, what became of it, and what is known of its consumer."""
+    id_ = story.finding.about[0]
+    life = [placed for placed in story.known.rows(OfId(story.scope, story.name, id_)) if placed[0] == story.run and placed[1][8] >> 16 == story.actor]
+    added = story.near(Ev.CONSUMER_ADDED, story.last[0], after=False)
+    rows = [*([added] if added is not None else []), *[placed for placed in life if story.is_before(placed)][-4:]]
+    missing = []
+    if story.event == Ev.CONSUMER_GONE:
+        missing = [Link(story.run, None, f"REQUEUE of {id_}: its consumer is gone")]
+    return [*_links(sorted(rows, key=lambda placed: placed[1][0])), *story.sent((story.run, story.last)), *missing]
+
+
+def _stuck(story: Story) -> Chain:
+    """Somebody who could have had the message."""
+    seen = [story.near(event, story.last[0], after=False) for event in (Ev.CONSUMER_ADDED, Ev.DELIVER, Ev.PUBLISH)]
+    rows = sorted((placed for placed in seen if placed is not None), key=lambda placed: placed[1][0])
+    return [*_links(rows), Link(story.run, None, "DELIVER: a consumer or a waiting get had room")]
+
+
+def _told_of(story: Story) -> Chain:
+    """Where the message's record was."""
+    places = {Ev.APPEND, Ev.REF_RECOVERED, Ev.GC_MOVE, Ev.COMPACT_MOVE, Ev.STORE_REMOVE}
+    rows = [placed for placed in story.known.rows(OfMessage(story.scope, story.finding.about[0])) if _event(placed) in places and placed[0] == story.run]
+    rows = [placed for placed in rows if story.is_before(placed)]
+    return _links(rows[-4:]) or [Link(story.run, None, "APPEND: no store had a record of this message")]
+
+
 STORIES: dict[str, Callable[[Story], Chain]] = {
     "T1": _nothing, "T2": _mail, "T4": _mail, "C1": _confirmed, "C2": _survived, "C3": _owed, "Q1": _in_queue, "Q2": _in_queue,
     "Q3": _expired, "S1": _counted, "S2": _counted, **dict.fromkeys(_DECIDES, _file), "S9": _quiet, "E1": _ended, "R1": _restarts,
-    "R2": _incarnations, "W1": _waited,
+    "R2": _incarnations, "W1": _waited, "C4": _overdue, "Q4": _survived, "Q5": _stuck, "A1": _settled, "A2": _settled, "A3": _settled,
+    "D1": _told_of,
 }  # fmt: skip

@@ -138,8 +138,10 @@ def _findings(title: str, findings: list[Finding], explained: Result | None) -> 
 def verdict_line(replayed: Replayed) -> str:
     """For instance "verdict ok: 15 invariants hold for 1,024 messages in 9,101 events"."""
     figures, result = replayed.result.figures, replayed.result
+    exercised = sum(rule.checked > 0 for rule in replayed.rules)
+    others = len(replayed.rules) - exercised
     said = {
-        "ok": f"{len(replayed.rules)} invariants hold",
+        "ok": f"{exercised} invariants hold" + (f" ({others} were not exercised)" if others else ""),
         "violated": f"{len(result.violations):,} violations of {len({each.rule for each in result.violations})} invariants",
         "indeterminate": f"no violation, but rows are missing: {len(result.indeterminate):,} cases are undecided",
     }[replayed.verdict]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from warrenmq.storage.queue_message import Fetched
     from warrenmq.storage.unconfirmed import Publication
@@ -23,6 +23,34 @@ def runs(seqs: Iterable[int]) -> Iterator[tuple[int, int]]:
         first, count = seq, 1
     if count:
         yield first, count
+
+
+def tagged_runs(seqs: Iterable[int], tags: Mapping[int, int]) -> Iterator[tuple[int, int, int]]:
+    """(first, count, tag of the first) of each run of consecutive numbers with consecutive tags."""
+    first = count = tag = 0
+    for seq in seqs:
+        if count and seq == first + count and tags[seq] == tag + count:
+            count += 1
+            continue
+        if count:
+            yield first, count, tag
+        first, count, tag = seq, 1, tags[seq]
+    if count:
+        yield first, count, tag
+
+
+def owned_runs(owners: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int, int]]:
+    """(first, count, owner) of each run of consecutive numbers of one owner, from pairs (number, owner)."""
+    first = count = owner = 0
+    for seq, its in owners:
+        if count and seq == first + count and its == owner:
+            count += 1
+            continue
+        if count:
+            yield first, count, owner
+        first, count, owner = seq, 1, its
+    if count:
+        yield first, count, owner
 
 
 def delivery_runs(fetched: Sequence[Fetched]) -> Iterator[tuple[int, int, bool]]:

@@ -94,10 +94,10 @@ class StoreWriter:
             file = self.file
         self.wait_for_sync(client, msg_id)  # not before: leaving a file confirms all who wait
         offset = file.append(msg_id, body)
+        if self._trace is not None:  # first: once the index has it, a queue may read it and say so
+            self._trace.emit(_APPEND, 0, trace_number(msg_id), a=file.number, b=offset, c=total)
         self._tables.index.insert(msg_id, (1, file.number, offset, total))
         files.appended(msg_id, total)
-        if self._trace is not None:
-            self._trace.emit(_APPEND, 0, trace_number(msg_id), a=file.number, b=offset, c=total)
         if offset + total >= self._limit or alone:
             self._full = ROLL_FULL if offset + total >= self._limit else ROLL_LARGE
             self._roll_over(self._full)

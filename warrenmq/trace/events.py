@@ -23,6 +23,8 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import NamedTuple
 
+from warrenmq.trace.settled import SETTLED
+
 SCHEMA_VERSION = 1
 PRIORITY_SHIFT = 48
 """A sequence id's bits from here on are the priority, in queues that have any; within one ids count from 0."""
@@ -62,6 +64,8 @@ class Ev(IntEnum):
     PAGE_IN = 35
     RAM_TARGET = 36
     EXPIRY = 37
+    CONSUMER_ADDED = 38
+    CONSUMER_GONE = 39
     # message store
     STORE_WRITE = 40
     APPEND = 41
@@ -88,6 +92,12 @@ class Ev(IntEnum):
     COMPACT_MOVE = 64
     COMPACT_DONE = 65
     TRUNCATE = 66
+    # queue process, what its numbers above leave no room for
+    QUEUE_LIMITS = 100
+    QUEUE_RESTS = 101
+    # who publishes, and channels
+    UNROUTED = 110
+    CHANNEL_LIMIT = 111
     # alarms
     ALARM_SET = 80
     ALARM_CLEAR = 81
@@ -169,6 +179,29 @@ REDELIVERED = 1
 NO_ACK = 2
 GET = 4
 
+# flags of ACK and REQUEUE
+MULTIPLE = 1
+"""The client settled everything up to its tag; without it, the tags that the row tells one by one."""
+RETURNED = 2
+"""Of REQUEUE: the consumer is gone, and left it untaken or unacked: nobody asked."""
+
+# flags of CONSUMER_ADDED (bits, beside NO_ACK)
+EXCLUSIVE = 8
+LIMITED = 16
+"""It shares a limit with all consumers of its channel (basic.qos with global=true), whether or not one is set."""
+
+# flags of CONSUMER_GONE
+CONSUMER_CANCELLED, CHANNEL_ENDED, CONSUMER_LAPSED = 1, 2, 3
+"""The last: it did not ack in time (consumer_timeout)."""
+
+# flags of QUEUE_LIMITS
+OVERFLOW_DROP_HEAD, OVERFLOW_REJECT, OVERFLOW_REJECT_DLX = 1, 2, 3
+SINGLE_ACTIVE = 16
+"""Added to these: one consumer at a time is active."""
+
+# flags of CHANNEL_LIMIT: for all its consumers together, or for each that is added from now on
+OF_CHANNEL, OF_CONSUMERS_TO_COME = 1, 2
+
 # flags of DROP
 DROP_REJECTED = 1
 DROP_PURGED = 2
@@ -241,7 +274,8 @@ REGISTRY: dict[Ev, Meaning] = {
     Ev.ACTOR_START: Meaning("the actor's init has returned", a="incarnation of this name in this run, from 1; of an actor without a name 1"),
     Ev.ACTOR_STOP: Meaning("the actor's last row", flag="Reason"),
     Ev.SEND: Meaning("a message was put in a mailbox", flag="message kind", msg="first message",
-                     peer="receiver (0 = unknown yet)", a="first sequence id or 0", b="messages in it"),
+                     peer="receiver (0 = unknown yet)", a="first sequence id or 0", b="messages in it",
+                     c="of a publish to how many queues it was routed, 0 = not said"),
     Ev.RECV: Meaning("a message was taken from the mailbox", flag="message kind", peer="sender", pseq="its SEND"),
     Ev.UNDELIVERED: Meaning("a message met a dead actor and came back to its sender",
                             flag="message kind", peer="sender; 0 = the actor that says so", pseq="the SEND"),
@@ -262,11 +296,26 @@ REGISTRY: dict[Ev, Meaning] = {
     Ev.CONFIRM: Meaning("the publisher is told", flag="CONFIRM_*", msg="first message", **_SEQS),
     Ev.DELIVER: Meaning("messages left for a consumer", flag="REDELIVERED | NO_ACK | GET", peer=CONSUMER,
                         c="delivery tag of the first", **_SEQS),
-    Ev.ACK: Meaning("the consumer is done with messages; is also a receive when pseq > 0", peer="who acked",
-                    pseq="its SEND", **_SEQS),
-    Ev.REQUEUE: Meaning("unacked messages went back to their old positions", **_SEQS),
+    Ev.ACK: Meaning("the consumer is done with messages; is also a receive when pseq > 0", flag="MULTIPLE",
+                    peer="who acked", pseq="its SEND", c=SETTLED, **_SEQS),
+    Ev.REQUEUE: Meaning("unacked messages went back to their old positions", flag="MULTIPLE or RETURNED", c=SETTLED, **_SEQS),
     Ev.DROP: Meaning("messages left the queue unconsumed", flag="DROP_*, DEAD_LETTERED",
-                     c="DROP_EXPIRED: the queue's wall clock, microseconds since 1970", **_SEQS),
+                     pseq="DROP_REJECTED: 1 = the client rejected everything up to its tag",
+                     c="DROP_EXPIRED: the queue's wall clock, microseconds since 1970; DROP_REJECTED: " + SETTLED, **_SEQS),
+    Ev.CONSUMER_ADDED: Meaning("messages are pushed to a consumer from now on", flag="NO_ACK | EXCLUSIVE | LIMITED", peer=CONSUMER,
+                               pseq="trace id of its channel, 0 = it is the application's", a="prefetch count, 0 = no limit",
+                               b="priority"),
+    Ev.CONSUMER_GONE: Meaning("a consumer was cancelled, or did not ack in time, or its channel has ended (of getters, too, that hold messages); REQUEUE rows "
+                              "follow of what it gives back", flag="CONSUMER_CANCELLED, CHANNEL_ENDED or CONSUMER_LAPSED", peer=CONSUMER,
+                              a="the last delivery tag that was taken, later ones go back; -1 = a cancelled one keeps all",
+                              b="messages that it held unacked"),
+    Ev.QUEUE_LIMITS: Meaning("a queue that has limits, or a single active consumer, is up", flag="OVERFLOW_*, SINGLE_ACTIVE",
+                             a="max-length, -1 = none", b="max-length-bytes, -1 = none"),
+    Ev.QUEUE_RESTS: Meaning("the mailbox is empty, everything was delivered that could be, and messages are ready; told at most once a "
+                            "second, but always when b > 0", a="ready messages", b="consumers and waiting gets that have room",
+                            c="consumers"),
+    Ev.UNROUTED: Meaning("a publish was routed to no queue", b="messages in it"),
+    Ev.CHANNEL_LIMIT: Meaning("basic.qos", flag="OF_CHANNEL or OF_CONSUMERS_TO_COME", a="prefetch count, 0 = no limit"),
     Ev.EXPIRY: Meaning("messages that were just published have a time to live",
                        c="when they expire, microseconds since 1970", **_SEQS),
     Ev.QI_FLUSH: Meaning("journal entries moved to segment files", a="segments", b="bytes", c="1 = journal restarted"),
@@ -304,8 +353,8 @@ REGISTRY: dict[Ev, Meaning] = {
     Ev.UNLOCK: Meaning("a file came back from it", a="file"),
     Ev.DEFER: Meaning("an operation on a locked file waits", flag="DEFER_*", msg="the message", a="file"),
     Ev.READ: Meaning("a body was read", flag="FROM_CACHE, DIRECT or BY_SERVER", msg="the message", a="file",
-                     b="offset", c="bytes", peer="of a DIRECT read of a file that is compacted in place: the store",
-                     pseq="and the reader's mark; marks rise with each read that begins"),
+                     b="offset", c="bytes", peer="of a DIRECT read: the store",
+                     pseq="and of a file that is compacted in place the reader's mark; marks rise with each read that begins"),
     Ev.FILE_DELETE: Meaning("a file with no valid data was deleted", a="file", b="bytes"),
     Ev.FILE_STATE: Meaning("a file's row of the summary, told after recovery, after each combine and truncation, and "
                            "at the end",

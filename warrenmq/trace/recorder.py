@@ -292,6 +292,10 @@ class ActorTrace:
             self._full()
         return seq
 
+    def now(self) -> int:
+        """The clock that rows are stamped with, ns."""
+        return self._now()
+
     def observe(self, t: int) -> None:
         """A message whose SEND has this t was taken: the rows that follow are after it."""
         if t > self.last_t:  # noqa: PLR1730 - max() costs three times as much, on every message

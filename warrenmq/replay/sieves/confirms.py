@@ -109,6 +109,8 @@ class ConfirmsSieve(Sieve):
         who = int(key[0]), int(key[1])
         if len(left.published) and world.landmark(who).closed is not None and np.any(_owed(left)):
             return None
+        if len(left.published) and len(left.syncs) and np.any(_owed(left) & (left.published[:, 3] < left.syncs[-1])):
+            return None  # C4
         return Outcome()
 
 

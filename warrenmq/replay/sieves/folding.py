@@ -69,7 +69,7 @@ def fold_files(runs: Sequence[Run], piece: Chunk, rows: Rows) -> Iterator[tuple[
     last_went = (word == files.REMOVED) | (event == Ev.REF_DROPPED)
     of_record = (last_went & (rows.b == 0)) | ((word == files.REVIVED) & (rows.b == 1))
     of_two = np.isin(event, list(files.OF_TWO))
-    read = (word == int(Ev.READ) << 8 | DIRECT) & (rows.peer != 0)
+    read = (word == int(Ev.READ) << 8 | DIRECT) & (rows.pseq != 0)
     of_one = np.isin(event, list(files.OF_ONE))
     first = np.flatnonzero(of_record | of_two | of_one | read)
     second = np.flatnonzero(of_two & (rows.a != rows.b))

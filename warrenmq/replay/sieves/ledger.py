@@ -22,13 +22,13 @@ import numpy as np
 
 from warrenmq.replay.ledger import COUNTED, Ledger, counts_as_life
 from warrenmq.replay.life import GONE, READY, SHIFT, UNACKED
-from warrenmq.replay.machines import STATE, Key, Machine, Outcome
+from warrenmq.replay.machines import JUDGED, STATE, Key, Machine, Outcome
 from warrenmq.replay.sieves.columns import Bools, Ints, Places, Rows, Unit, codes, expand, groups, touches
 from warrenmq.replay.sieves.delays import LONGEST, class_numbers, class_of
 from warrenmq.replay.sieves.sieve import SUSPECT, Leftover, Sieve
 from warrenmq.replay.sieves.steps import ACTOR, ID, MSG, SEQ, WIDTH, WORD, T, Walked, walk
 from warrenmq.replay.world import Name, Who, World
-from warrenmq.trace.events import IN_STORE, PERSISTENT, PRIORITY_SHIFT, Ev
+from warrenmq.trace.events import DIRTY, IN_STORE, PERSISTENT, PRIORITY_SHIFT, REDELIVERED, Ev
 
 _LONGEST_ROW = 1 << 20
 """Messages in one row that are looked at one by one."""
@@ -54,7 +54,8 @@ class LedgerSieve(Sieve):
         (code,) = codes((entries[:, ACTOR],), (entries[:, ID],))
         walked = walk(entries, code)
         delays, measurable = _delays(walked)
-        over = walked.fine & (walked.state == GONE) & walked.confirmed & measurable
+        published = walked.entries[walked.begins, WORD] >> 8 == Ev.PUBLISH  # of others, earlier incarnations matter
+        over = walked.fine & (walked.state == GONE) & walked.confirmed & measurable & published
         heads = walked.entries[walked.starts]
         tables = (
             walked.entries[~np.repeat(over, walked.sizes)],
@@ -100,6 +101,8 @@ class LedgerSieve(Sieve):
             return None
         held = heads[walked.state != GONE]
         outcome = Outcome()
+        if not self._tell_flags(who, walked, world, outcome):
+            return None
         if len(held) and not self._tell_holdings(name, who, walked, world, outcome):
             return None
         self._tell_state(who, bucket << SHIFT, walked, ranges, outcome)
@@ -113,6 +116,18 @@ class LedgerSieve(Sieve):
             which, kind = number >> _WHICH, number & (1 << _WHICH) - 1
             outcome.figures["delay", title, _DELAYS[which], class_of(kind)] = n
         return outcome
+
+    @staticmethod
+    def _tell_flags(who: Who, walked: Walked, world: World, outcome: Outcome) -> bool:
+        """Q4 of the first incarnation that these ids are known from; False if a flag is missing."""
+        outcome.figures[JUDGED, "Q4"] = 0
+        row = world.landmark(who).recovered
+        if row is not None and row[8] & 0xFF == DIRTY:
+            recovered = (walked.entries[walked.begins, WORD] >> 8 == Ev.RECOVERED) & (walked.delivery >= 0)
+            flags = walked.entries[walked.delivery[recovered], WORD]
+            outcome.figures[JUDGED, "Q4"] = int(np.count_nonzero(recovered))
+            return bool(np.all(flags & REDELIVERED))
+        return True
 
     @staticmethod
     def _tell_state(who: Who, base: int, walked: Walked, ranges: Ints, outcome: Outcome) -> None:

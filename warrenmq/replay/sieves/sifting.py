@@ -16,13 +16,15 @@ from warrenmq.replay.sieves.landmarks import landmarks_of
 from warrenmq.replay.sieves.ledger import LedgerSieve
 from warrenmq.replay.sieves.mail import MailSieve
 from warrenmq.replay.sieves.on_disk import OnDiskSieve
+from warrenmq.replay.sieves.places import PlacesSieve
 from warrenmq.replay.sieves.references import ReferencesSieve
+from warrenmq.replay.sieves.settles import SettlesSieve
 from warrenmq.replay.sieves.sieve import Sieve
 from warrenmq.replay.sieves.waits import WaitsSieve
 from warrenmq.replay.world import Landmarks
 from warrenmq.trace.catalog import Chunk, Run
 
-_SIEVES = (MailSieve, ConfirmsSieve, LedgerSieve, OnDiskSieve, ReferencesSieve, WaitsSieve)
+_SIEVES = (MailSieve, ConfirmsSieve, LedgerSieve, OnDiskSieve, ReferencesSieve, WaitsSieve, SettlesSieve, PlacesSieve)
 
 Place = tuple[str, Key]
 """A machine, and one of its keys."""
