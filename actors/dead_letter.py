@@ -81,12 +81,18 @@ class DeadLetters:
             self._send_on(fetched, reason)
             self._gone(self._vq.ack([message.seq_id for message in fetched]), flag | DEAD_LETTERED, now)
 
-    def reject(self, seqs: list[int]) -> tuple[list[int], int]:
-        """These were delivered, and rejected; returns those that left the queue, and the flag of their DROP rows."""
+    def reject(self, seqs: list[int]) -> list[tuple[list[int], int]]:
+        """These were delivered, and rejected; returns those that left the queue, with the flags of their DROP rows.
+
+        A message whose body cannot be read a second time leaves as well, and goes nowhere.
+        """
         if self.exchange is None:
-            return self._vq.ack(seqs), DROP_REJECTED
-        self._send_on(self._vq.unacked_messages(seqs), REJECTED)
-        return self._vq.ack(seqs), DROP_REJECTED | DEAD_LETTERED
+            return [(self._vq.ack(seqs), DROP_REJECTED)]
+        fetched = self._vq.unacked_messages(seqs)
+        self._send_on(fetched, REJECTED)
+        whole = {message.seq_id for message in fetched}
+        damaged = [seq for seq in seqs if seq not in whole]
+        return [(self._vq.ack(whole), DROP_REJECTED | DEAD_LETTERED), (self._vq.ack(damaged), DROP_REJECTED)]
 
     def copy(self, stored: bytes, reason: str) -> None:
         """Send the copy of a message that is in no queue; `stored` is what a queue would have stored."""

@@ -39,6 +39,7 @@ from warrenmq.log import Log
 from warrenmq.runtime import NO_REPLY, CreditFlow, CreditSpec, Down, Server
 from warrenmq.runtime.messages import is_normal
 from warrenmq.storage.gc_plan import CHECK_INTERVAL
+from warrenmq.storage.store_damage import StoreDamage
 from warrenmq.storage.store_dump import save
 from warrenmq.storage.store_effects import Confirm, Reply, StoreStatistics
 from warrenmq.storage.store_recovery import recover, wipe
@@ -124,7 +125,8 @@ class MsgStore(Server):
         damage.add(recovered.damage)
         self._damage = damage
         self._unclaimed = Unclaimed(self._disk, directory, quarantine, kind, recovered)
-        self._state = MsgStoreState(self._disk, directory, settings, recovered, self.trace)
+        reads = StoreDamage(self._disk, directory, quarantine, kind, damage)
+        self._state = MsgStoreState(self._disk, directory, settings, recovered, self.trace, reads)
         self._gc_name = f"{kind}_gc"
         self._gc = self.runtime.start(
             MsgStoreGc,

@@ -29,10 +29,7 @@ from warrenmq.actors.msg_store_messages import (
     Removes,
     Writes,
 )
-from warrenmq.errors import CorruptFile
-from warrenmq.log import Log
 from warrenmq.runtime import CallFailed, CreditFlow
-from warrenmq.storage.rdq import body_of
 from warrenmq.storage.store_tables import Client, trace_number
 from warrenmq.trace.events import DIRECT, FROM_CACHE, Ev
 
@@ -73,7 +70,6 @@ class MsgStoreClient:
         self._on_disk = on_disk
         self._writes: Batch = []
         self._removes: dict[bytes, None] = {}
-        self._log = Log("warrenmq.store")
 
     def register(self, holds: Sequence[bytes]) -> set[bytes]:
         """Begin: tell the store what the queue believes to hold (a message twice if it is in it twice).
@@ -242,11 +238,7 @@ class MsgStoreClient:
         if (trace := self._server.trace) is not None:
             mark = mark if self._tables.files.in_place else 0
             trace.emit(_READ, DIRECT, trace_number(msg_id), self.store_trace_id, mark, a=file, b=offset, c=len(record))
-        try:
-            return body_of(record, msg_id, self._tables.handles.path(file), offset)
-        except CorruptFile as error:
-            self._log.error("a message in the store is damaged", error=str(error))
-            return None
+        return self._tables.damage.body_of(record, msg_id, file, offset)
 
     def _leave(self, file: int) -> None:
         if self._tables.files.end_read(file, self._cref):

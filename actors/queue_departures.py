@@ -11,7 +11,7 @@ from warrenmq.actors.dead_letter import DeadLetters
 from warrenmq.actors.queue_consumers import QueueConsumers
 from warrenmq.actors.queue_head import QueueHead
 from warrenmq.actors.queue_lease import QueueLease
-from warrenmq.actors.queue_messages import Ack, Acks, GetTimeout, Reject
+from warrenmq.actors.queue_messages import Ack, Acks, GetTimeout, QueueInfo, Reject
 from warrenmq.runtime import NO_REPLY
 from warrenmq.trace.events import DROP_LOST
 
@@ -38,6 +38,7 @@ class QueueDepartures:
     letters     where those go that nobody consumed
     head        which of them leave by themselves
     lease       how long the queue may be unused
+    lost        how many messages were found damaged, at recovery or later
     """
 
     def __init__(self, process: Server, spec: QueueSpec, vq: BackingQueue, rows: QueueTrace | None,
@@ -47,6 +48,7 @@ class QueueDepartures:
         self._vq = vq
         self._rows = rows
         self._safety = safety
+        self.lost = 0
         self.letters = DeadLetters(process, spec, vq, log, self._gone)
         self.head = QueueHead(process, spec.arguments, vq, self.letters, go_ahead=spec.is_up())
         self.consumers = QueueConsumers(
@@ -54,6 +56,11 @@ class QueueDepartures:
             in_use=f"queue '{spec.name}' in vhost '{spec.vhost}' in exclusive use",
         )  # fmt: skip
         self.lease = QueueLease(process, spec.arguments.expires, lambda: self.consumers.count, spec.unused_too_long)
+
+    def info(self, *, unconfirmed: bool) -> QueueInfo:
+        """What the queue knows of itself."""
+        vq = self._vq
+        return QueueInfo(vq.ready, vq.unacked, self.consumers.count, vq.memory(), unconfirmed, vq.next_seq_id, self.lost)
 
     # -- deliver
 
@@ -69,8 +76,14 @@ class QueueDepartures:
 
     def tell_lost(self) -> None:
         """Messages whose bodies were damaged left the queue before those behind them."""
-        if lost := self._vq.take_lost():
+        if lost := self.take_lost():
             self.drop(lost, DROP_LOST)
+
+    def take_lost(self) -> list[int]:
+        """Sequence ids of messages that were found damaged since the last time; counts them."""
+        lost = self._vq.take_lost()
+        self.lost += len(lost)
+        return lost
 
     def get(self, request: Get, sender: From) -> Any:
         """Answer a get now, or when a message comes, or when its time is over."""
@@ -114,10 +127,11 @@ class QueueDepartures:
             if self.head.active:
                 self.head.trim()
             return
-        gone, flag = self.letters.reject(seqs)
+        rejected = self.letters.reject(seqs)
         self._safety.unsynced = True
         if self._rows is not None:
-            self._rows.rejected(gone, flag, message)
+            for gone, flag in rejected:
+                self._rows.rejected(gone, flag, message)
 
     def purge(self, flag: int) -> int:
         """Drop every ready message; returns how many."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from warrenmq.errors import PreconditionFailed
+from warrenmq.runtime.messages import NORMAL
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -22,6 +23,12 @@ if TYPE_CHECKING:
 
 DELETED = "the queue was deleted before the message was safe"
 """Why a message is nacked; to a channel it is a confirm, as in RabbitMQ: nobody can lose it any more."""
+ENDED = "the queue process ended before the message was safe; publish it again"
+
+
+def why_ended(reason: object) -> str:
+    """What publishers without an answer are told of a queue process that ended for this reason."""
+    return DELETED if reason == NORMAL else ENDED
 
 
 class Publisher:
@@ -279,6 +286,8 @@ class QueueInfo:
     unconfirmed: bool
     next_seq_id: int
     """What the next message gets."""
+    damaged: int
+    """Messages that were found damaged and set aside, at recovery or later."""
 
 
 @dataclass(slots=True)

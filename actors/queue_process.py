@@ -23,7 +23,6 @@ from warrenmq.actors.queue_departures import QueueDepartures
 from warrenmq.actors.queue_drain import LookAtDrain, QueueDrain, unwritten
 from warrenmq.actors.queue_intake import BATCH, QueueIntake
 from warrenmq.actors.queue_messages import (
-    DELETED,
     Ack,
     Acks,
     BumpReduceMemoryUse,
@@ -45,7 +44,6 @@ from warrenmq.actors.queue_messages import (
     MsgsOnDisk,
     Publish,
     Purge,
-    QueueInfo,
     Reject,
     Resume,
     SetRamDurationTarget,
@@ -53,17 +51,17 @@ from warrenmq.actors.queue_messages import (
     SyncTimeout,
     Taken,
     UpdateRamDuration,
+    why_ended,
 )
 from warrenmq.actors.queue_overflow import QueueOverflow
 from warrenmq.actors.queue_paging import QueuePaging
 from warrenmq.actors.queue_priorities import PRIORITIES
-from warrenmq.actors.queue_recovery import QueueSpec, recover
+from warrenmq.actors.queue_recovery import QueueSpec, recover, tell_found
 from warrenmq.actors.queue_sync import QueueSync
 from warrenmq.actors.queue_trace import QueueTrace
 from warrenmq.errors import Blocked
 from warrenmq.log import Log
 from warrenmq.runtime import CreditSpec, Down, From, Server, Stop
-from warrenmq.runtime.messages import NORMAL
 from warrenmq.storage.disk import is_full
 from warrenmq.storage.recovery_terms import save_terms
 from warrenmq.storage.unconfirmed import Unconfirmed
@@ -74,7 +72,6 @@ if TYPE_CHECKING:
 
     from warrenmq.storage.unconfirmed import Publication as Owed
 
-ENDED = "the queue process ended before the message was safe; publish it again"
 FLUSH_STEP_EVERY = 512
 """Messages published between two steps of a journal flush while the mailbox does not run dry: the flush keeps pace
 without stopping the queue."""
@@ -105,7 +102,7 @@ class QueueProcess(Server):
         """A publish that nobody will handle gets its nack."""
         if isinstance(message, Publish):
             flow = message.publisher
-            message.confirm.nack(_why_ended(flow.inbox.reason if isinstance(flow, Flow) else None))
+            message.confirm.nack(why_ended(flow.inbox.reason if isinstance(flow, Flow) else None))
 
     def init(self, spec: QueueSpec) -> None:
         """Recover what the directory holds (all of it, before the first message is handled)."""
@@ -142,12 +139,10 @@ class QueueProcess(Server):
         credit = CreditSpec(*spec.settings.credit_flow_default_credit)
         self._intake = QueueIntake(spec.name, durable=spec.durable, vq=self._vq, head=self._head,
                                    unconfirmed=self._unconfirmed, rows=self._rows, credit=credit)  # fmt: skip
+        lost = self._departures.take_lost()
         if self._rows is not None:
-            self._rows.recovered(found, self._vq.index.live_runs(), spec.arguments, clean=clean)
-        spec.damage.add(found.damage)
-        if found.count or found.dropped or found.quarantined:
-            what = {"messages": found.count, "dropped": found.dropped, "quarantined": found.quarantined}
-            self.log.info("queue recovered", clean=clean, **what)
+            self._rows.recovered(found, self._vq.index.live_runs(), lost, spec.arguments, clean=clean)
+        tell_found(spec, self.log, found, clean=clean)
         self._head.trim()
 
     # -- what arrives
@@ -210,8 +205,7 @@ class QueueProcess(Server):
             case Info():
                 self._persistent.send()  # so that a store that is asked next has what led to this answer
                 self._transient.send()
-                vq, count, owed = self._vq, self._consumers.count, bool(self._unconfirmed)
-                return QueueInfo(vq.ready, vq.unacked, count, vq.memory(), owed, vq.next_seq_id)
+                return self._departures.info(unconfirmed=bool(self._unconfirmed))
             case ListConsumers():
                 return self._consumers.infos()
 
@@ -300,7 +294,7 @@ class QueueProcess(Server):
 
     def _nack_all(self, reason: object) -> None:
         """The process is dead: called in the thread that found it so."""
-        why = _why_ended(reason)
+        why = why_ended(reason)
         self._unconfirmed.nack_all(why)
         self._intake.nack_all(why)
         if self._overflow is not None:
@@ -392,8 +386,3 @@ class QueueProcess(Server):
             client.delete()
         sender.reply(ready)
         raise Stop("normal")
-
-
-def _why_ended(reason: object) -> str:
-    """What publishers without an answer are told of a process that ended for this reason."""
-    return DELETED if reason == NORMAL else ENDED

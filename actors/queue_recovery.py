@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from warrenmq.actors.message_sender import MessageIds
     from warrenmq.actors.msg_store_client import MsgStoreClient
+    from warrenmq.log import Log
     from warrenmq.routing import Router
     from warrenmq.settings import Settings
     from warrenmq.storage.backing_queue import BackingQueue
@@ -107,11 +108,11 @@ def recover(
 
     def opened(directory: str, clean: Terms | None, sink: ActorTrace | None) -> tuple[VariableQueue, Found]:
         index, found = index_versions.recover(
-            Opening(disk, directory, settings, present.__contains__, spec.quarantine, clean, sink)
+            Opening(disk, directory, settings, present.__contains__, spec.quarantine, clean, sink, spec.damage)
         )
         vq = _BEHAVIOURS[settings.queue_paging](index, persistent, transient, settings, clock, sink)
         next_deliver = found.next_seq_id if clean is None else clean.next_deliver_seq_id
-        vq.recovered(found.low, found.count, found.next_seq_id, next_deliver)
+        vq.recovered(found.low, found.count, found.next_seq_id, next_deliver, found.lost)
         return vq, found
 
     clean_stop = None not in terms
@@ -141,6 +142,14 @@ def _believable_terms(spec: QueueSpec, disk: Disk, directory: str) -> Terms | No
         with suppress(OSError):  # there is no room for a copy; what makes no sense in it is still set aside piece by piece
             set_aside(disk, spec.quarantine, f"{directory.rpartition('/')[2]}-{name}", data, [(0, len(data))])
     return None if changes else terms
+
+
+def tell_found(spec: QueueSpec, log: Log, found: Found, *, clean: bool) -> None:
+    """Tell people what a recovery found."""
+    spec.damage.add(found.damage)
+    if found.count or found.dropped or found.quarantined:
+        what = {"messages": found.count, "dropped": found.dropped, "quarantined": found.quarantined}
+        log.info("queue recovered", clean=clean, **what)
 
 
 def _sum_of(each: list[Found]) -> Found:

@@ -12,6 +12,7 @@ from warrenmq.trace.events import (
     CONFIRM_TRANSIENT,
     CREDIT_GRANTED,
     DIRTY,
+    DROP_LOST,
     EXCLUSIVE,
     GET,
     IGNORED,
@@ -62,19 +63,25 @@ class QueueTrace:
         self._rested = -_REST_INTERVAL
         """When a QUEUE_RESTS row was written last."""
 
-    def recovered(self, found: Found, live: Iterable[tuple[int, int]], arguments: QueueArguments, *, clean: bool) -> None:
-        """What the directory held; `live` are the runs of messages.  And the queue's limits, if it has any.
+    def recovered(
+        self, found: Found, live: Iterable[tuple[int, int]], lost: Sequence[int], arguments: QueueArguments, *, clean: bool
+    ) -> None:
+        """What the directory held; `live` are the runs of messages, `lost` are damaged ones beside them.  And the queue's
+        limits, if it has any.
 
-        QUEUE_RECOVERED comes last: a reader that meets it knows that the runs are all there.
+        QUEUE_RECOVERED comes last: a reader that meets it knows that the runs are all there.  A damaged message counts
+        as recovered, and as dropped right behind that.
         """
-        for first, count in live:
+        recovered = [*live, *runs(sorted(lost))]
+        for first, count in recovered:
             self._trace.emit(Ev.RECOVERED, a=first, b=count)
-        flag = CLEAN if clean else DIRTY
-        self._trace.emit(Ev.QUEUE_RECOVERED, flag, a=found.count, b=found.next_seq_id, c=found.dropped)
+        total, dropped = sum(count for _, count in recovered), found.dropped - len(found.lost)
+        self._trace.emit(Ev.QUEUE_RECOVERED, CLEAN if clean else DIRTY, a=total, b=found.next_seq_id, c=dropped)
         length, size = arguments.max_length, arguments.max_length_bytes
         if (length, size) != (None, None) or arguments.single_active_consumer:
             flag = _OVERFLOWS[arguments.overflow] | (SINGLE_ACTIVE if arguments.single_active_consumer else 0)
             self._trace.emit(Ev.QUEUE_LIMITS, flag, a=-1 if length is None else length, b=-1 if size is None else size)
+        self.dropped(sorted(lost), DROP_LOST)
 
     def received(self, sender: int, pseq: int) -> None:
         """A message that led to no row of its own."""
@@ -119,9 +126,6 @@ class QueueTrace:
             self.received(sender, pseq)
         flag = MULTIPLE if asked.multiple else 0
         by = settled_by(asked.consumer, asked.tag)
-        if len(seqs) == 1:  # by far the commonest
-            self._trace.emit(_ACK, flag, 0, sender, pseq, seqs[0], 1, by)
-            return
         for first, count in runs(seqs):
             self._trace.emit(_ACK, flag, 0, sender, pseq, first, count, by)
             pseq = 0

@@ -28,11 +28,14 @@ class QueueStats:
     in_memory: int
     """Ready messages that are in memory; the others are on disk only."""
     memory: QueueMemory
+    damaged: int
+    """Messages that were found damaged since the queue was opened, and set aside in `quarantine/`."""
 
     @classmethod
     def of(cls, name: str, info: QueueInfo, *, durable: bool) -> QueueStats:
         """From what the queue's process says of itself."""
-        return cls(name, durable, info.ready, info.unacked, info.consumers, info.memory.in_memory, info.memory)
+        in_memory = info.memory.in_memory
+        return cls(name, durable, info.ready, info.unacked, info.consumers, in_memory, info.memory, info.damaged)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +60,15 @@ class StoreStats:
     references: int
     current_file: int
     files: tuple[FileStats, ...]
+    damaged: int
+    """Messages and other pieces of files that were found damaged since the store was opened, and set aside in
+    `quarantine/`."""
 
     @classmethod
     def of(cls, name: str, info: StoreStatistics) -> StoreStats:
         """From what the store says of itself."""
         files = tuple(FileStats(*row) for row in info.files)
-        return cls(name, info.messages, info.references, info.current_file, files)
+        return cls(name, info.messages, info.references, info.current_file, files, info.damaged)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +112,7 @@ def alarm_stats(resources: Resources) -> tuple[AlarmStats, ...]:
 
 @dataclass(frozen=True, slots=True)
 class DamageStats:
-    """A place at which a start since the broker was opened found damage, or something that it does not understand."""
+    """A place at which a start, or a read, since the broker was opened found damage, or something that it does not understand."""
 
     file: str
     """Relative to the data directory."""

@@ -155,7 +155,7 @@ def test_a_directory_goes_from_one_collector_to_the_other_and_back(host) -> None
 @pytest.fixture
 def large(monkeypatch):
     monkeypatch.setattr("warrenmq.storage.store_writer.LARGE_MESSAGE", 3000)
-    return b"L" * 3000
+    return b"\x83" * 3000
 
 
 def write_large(host, queue, number, body):

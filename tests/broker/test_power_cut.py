@@ -56,6 +56,7 @@ class Life:
         self.declared: list[str] = []
         self.bound: list[str] = []
         self.number = 0
+        self.bodies: dict[int, bytes] = {}
         self.waiting: list[tuple[int, warrenmq.Confirm]] = []
 
     def run(self) -> None:
@@ -81,6 +82,7 @@ class Life:
         self.number += 1
         to = self.random.choice((*QUEUES, "both"))
         body = b"%d " % self.number + b"." * self.random.choice(SIZES)
+        self.bodies[self.number] = body
         self.ledger.published(self.number, QUEUES if to == "both" else (to,))
         confirm = broker.publish("both", "", body) if to == "both" else broker.publish("", to, body)
         self.waiting.append((self.number, confirm))
@@ -111,7 +113,7 @@ class Life:
                 delivery.nack()
 
     def after_the_cut(self) -> None:
-        """Open again: everything promised is there, and the trace has no violation."""
+        """Open again: everything promised is there, as it was published, and the trace has no violation."""
         self.note_confirms()
         broker = self.host.open()
         references, messages = 0, set()
@@ -124,6 +126,7 @@ class Life:
             bodies = [delivery.body for delivery in iter(queue.get, None)]
             numbers = [int(body.split()[0]) for body in bodies]
             self.ledger.check(name, numbers)
+            assert bodies == [self.bodies[number] for number in numbers]
             large = [number for number, body in zip(numbers, bodies, strict=True) if len(body) >= LARGE]
             references += len(large)
             messages.update(large)

@@ -8,7 +8,17 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.support.store import FOLDER, QUARANTINE, SMALL, body_of, check_tables, msg_id, new_disk, record
+from tests.support.store import (
+    FOLDER,
+    QUARANTINE,
+    SMALL,
+    body_of,
+    check_tables,
+    msg_id,
+    new_disk,
+    reads,
+    record,
+)
 from tests.support.store_actors import LIMIT, StoreHost, Watched
 from warrenmq.actors.msg_store_messages import ClientDelete
 from warrenmq.settings import Settings
@@ -26,7 +36,7 @@ def start_on(disk, *claims):
     """A dirty start of a store whose queues (owner, numbers) believe to hold these; its state, checked."""
     references = [(owner, [msg_id(n) for n in numbers]) for owner, numbers in claims]
     recovered = recover(disk, FOLDER, references, QUARANTINE, "store")
-    state = MsgStoreState(disk, FOLDER, SMALL, recovered, None)
+    state = MsgStoreState(disk, FOLDER, SMALL, recovered, None, reads(disk))
     check_tables(state, disk)
     return state
 

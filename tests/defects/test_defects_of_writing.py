@@ -174,7 +174,7 @@ def test_a_file_that_was_emptied_while_it_was_current_goes_with_its_end(host):
     host.write(queue, 1, 2)
     host.confirmed(queue, 1, 2)
     host.disk.free_bytes = 100
-    host.ask(queue, lambda q: [q.client.write(msg_id(3), b"L" * 10_000), q.client.send()])
+    host.ask(queue, lambda q: [q.client.write(msg_id(3), b"\x83" * 10_000), q.client.send()])
     host.until(lambda: host.statistics().disk_full)
     host.remove(queue, 1, 2, 3)
     host.statistics()
@@ -192,7 +192,7 @@ def test_a_large_message_is_not_confirmed_by_the_sync_of_the_file_before_it(runt
     host.write(queue, 1)
     host.confirmed(queue, 1)
     host.disk.free_bytes = 100
-    host.ask(queue, lambda q: [q.client.write(msg_id(3), b"L" * 3_000), q.client.send()])
+    host.ask(queue, lambda q: [q.client.write(msg_id(3), b"\x83" * 3_000), q.client.send()])
     host.until(lambda: host.statistics().disk_full)
     assert host.confirms(queue) == [1]
     host.disk.free_bytes = None
@@ -208,7 +208,7 @@ def test_a_file_that_was_emptied_while_it_was_current_goes_when_a_large_message_
     host.write(queue, 1, 2)
     host.confirmed(queue, 1, 2)
     host.remove(queue, 1, 2)
-    host.ask(queue, lambda q: [q.client.write(msg_id(3), b"L" * 3_000), q.client.send()])
+    host.ask(queue, lambda q: [q.client.write(msg_id(3), b"\x83" * 3_000), q.client.send()])
     host.confirmed(queue, 3)
     host.until(lambda: host.disk.listdir(FOLDER) == ["1.rdq", "2.rdq"])
     host.at_rest(queue)

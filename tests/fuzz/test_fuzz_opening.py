@@ -5,28 +5,33 @@ How long this runs: tests/support/fuzzing.py.
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.damage import Damage, Files, apply, damages, untouched
 from tests.support.fuzzing import examples, no_hanging
-from tests.support.message_places import Place, undamaged
+from tests.support.message_places import Message, Place, undamaged
 from tests.support.own_directories import (
     QUEUES,
     STOPS,
     VHOST,
     Directory,
     directory,
+    given_back,
     given_back_twice,
     put,
     sha256,
 )
 from tests.support.simulated import EVERY_KIND, SimulatedHost
 from warrenmq.settings import Settings
+from warrenmq.storage.directory import vhost_folder
 
 ENOUGH = 20_000
 """Disk operations after which opening a few dozen small files has to be done."""
+QUARANTINE = f"/data/quarantine/{vhost_folder('/')}"
 DEFINITIONS = f"{VHOST}/definitions.log"
 kinds = st.sampled_from(EVERY_KIND)
 
@@ -48,9 +53,11 @@ def check(made: Directory, damaged: list[Damage], settings: Settings) -> None:
         found = found_in(files, settings)
     if untouched(made.files, files, Place(DEFINITIONS, 0, len(made.files[DEFINITIONS]))):
         assert found.keys() == set(QUEUES)
-    for name, given_back in found.items():
+    published = {sha for bodies in made.bodies.values() for sha in bodies}
+    for name, shas in found.items():
+        assert published.issuperset(shas), "a message was delivered that nobody had published"
         whole = [message.sha256 for message in undamaged(made.queues[name], made.files, files)]
-        rest = iter(given_back)
+        rest = iter(shas)
         missing = [sha for sha in whole if sha not in rest]  # a subsequence: this keeps the order
         assert missing == [], f"{len(missing)} of {len(whole)} whole messages of {name} are not given back, or not in order"
 
@@ -85,3 +92,43 @@ def test_one_damaged_place_costs_what_it_hit(
     indexes = {path: bytes_ for path, bytes_ in made.files.items() if path in made.edges}
     kinds = ("cut", "flip", "zero", "noise")
     check(made, data.draw(damages(indexes, made.edges, most=1, kinds=kinds)), settings)
+
+
+STORED = re.compile(rb"\x95\xd7\x02", re.DOTALL)
+
+
+def stored_in(files: Files, message: Message) -> list[Place]:
+    """Where the message itself stands, with its checksum, without the record around it."""
+    return [
+        Place(path, start + found.start(), end - 1)
+        for path, start, end in message.places
+        if (found := STORED.search(files[path][start:end])) is not None
+    ]
+
+
+@pytest.mark.parametrize("stop", ["closed", "killed"])
+@examples(60)
+@given(data=st.data(), made_with=kinds, settings=kinds)
+def test_a_flipped_bit_in_a_stored_message_costs_this_message_and_is_told(
+    stop: str, data: st.DataObject, made_with: Settings, settings: Settings
+) -> None:
+    """Exchange, routing keys, properties, body, checksum: whatever it hits, nothing altered is delivered."""
+    made = directory(made_with, stop)
+    name = data.draw(st.sampled_from(QUEUES))
+    message = data.draw(st.sampled_from(made.queues[name].messages))
+    path, start, end = data.draw(st.sampled_from(stored_in(made.files, message)))
+    hit = Damage("flip", path, data.draw(st.integers(start, end - 1)), other=1 << data.draw(st.integers(0, 7)))
+    damaged = apply(made.files, [hit])
+    host = SimulatedHost(seed=1, settings=settings, traced=True)
+    try:
+        put(host, damaged)
+        found = {queue: [sha256(body) for body in bodies] for queue, bodies in given_back(host, ENOUGH).items()}
+        assert host.disk.listdir(QUARANTINE)
+        host.check_trace()
+    finally:
+        host.close()
+    for queue, had in made.queues.items():
+        lost = {each.sha256 for each in had.messages} - set(found[queue])
+        assert set(found[queue]) <= set(made.bodies[queue])  # an acked one may come back with the marks behind it
+        assert lost <= {message.sha256}
+    assert message.sha256 not in found[name] or len(stored_in(made.files, message)) > 1

@@ -129,7 +129,7 @@ def test_a_few_compactions_leave_less_garbage_than_records(records) -> None:
 
 # on the disk
 
-BODIES = {n: n.to_bytes(2, "big") * (30 + 211 * n % 400 if n < 40 else 500) for n in range(60)}
+BODIES = {n: b"\x83" + n.to_bytes(2, "big") * (30 + 211 * n % 400 if n < 40 else 500) for n in range(60)}
 """The last twenty are of one size: a copy of one ends exactly where another one had its marker."""
 
 

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from tests.support import index_kit as kit
 from warrenmq.storage import segment_parser
+from warrenmq.storage.index_record import record_problem
 from warrenmq.storage.index_recovery import messages
 from warrenmq.storage.journal import Replay
 from warrenmq.storage.segment import Segment
@@ -40,7 +41,8 @@ def opened(segment: bytes, journal: bytes) -> tuple[dict[int, bytes], int, dict[
     disk = kit.disk()
     kit.put_file(disk, "0.idx", segment)
     kit.put_file(disk, "journal.jif", journal)
-    listed = {seq: record for seq, record, persistent in messages(disk, kit.DIRECTORY, 16) if persistent}
+    read = messages(disk, kit.DIRECTORY, 16)
+    listed = {seq: record for seq, record, persistent in read if persistent and record_problem(record, seq) is None}
     index, found = kit.recover(disk, kit.settings(16))
     live = kit.everything(index)
     assert live == listed

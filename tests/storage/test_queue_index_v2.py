@@ -327,7 +327,7 @@ def test_a_damaged_body_is_left_out_when_it_is_read_and_the_messages_behind_it_a
     assert index.take_lost() == [0]
     assert index.take_lost() == []
     assert (index.unacked, seqs(index.read(0, 4))) == (3, [1, 2, 3])
-    assert disk.listdir(kit.QUARANTINE) == ["Q-0.qi-64"]
+    assert disk.listdir(kit.QUARANTINE) == ["Q-0.qs-64"]
     trusting = v2(classic_queue_store_v2_check_crc32=False)
     index, found = kit.recover(disk, trusting)
     assert found.count == 4

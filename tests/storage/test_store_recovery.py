@@ -6,7 +6,7 @@ import errno
 
 import pytest
 
-from tests.support.store import FOLDER, QUARANTINE, SMALL, check_tables, msg_id, new_disk, record
+from tests.support.store import FOLDER, QUARANTINE, SMALL, check_tables, msg_id, new_disk, reads, record
 from tests.support.store_world import StoreWorld
 from warrenmq.storage import rdq, store_dump
 from warrenmq.storage.file_summary import FileSummary
@@ -29,7 +29,7 @@ def put(disk, number, *parts):
 def found(disk, *wanted):
     """What a dirty start finds of these messages: number -> (file, offset)."""
     recovered = recover(disk, FOLDER, [("q", [msg_id(n) for n in wanted])], QUARANTINE, "store")
-    check_tables(MsgStoreState(disk, FOLDER, SMALL, recovered, None), disk)
+    check_tables(MsgStoreState(disk, FOLDER, SMALL, recovered, None, reads(disk)), disk)
     return {int.from_bytes(m[8:], "big"): entry[1:3] for m, entry in recovered.index.items()}, recovered
 
 
@@ -164,7 +164,7 @@ def test_the_first_of_two_copies_counts_and_the_other_file_can_go():
     assert [row.valid_total_size for row in recovered.files.rows.values()] == [58, 0, 29]
 
 
-GOOD = record(1, b"x" * 600 + b"y" * 600)
+GOOD = record(1, b"\x83" + b"x" * 599 + b"y" * 600)
 HOLE = bytes(40)
 HALF = [GOOD[:at] + bytes(n) + GOOD[at + n :] for at, n in ((40, 500), (24, 1), (600, len(GOOD) - 601))]
 OLD = GOOD[:40] + b"garbage" * 100 + GOOD[740:]
@@ -206,7 +206,7 @@ def test_the_last_file_is_written_anew_with_the_good_copy():
 def test_copies_that_our_compaction_did_not_finish_are_no_damage():
     """They have no marker yet, and the originals are where they were."""
     disk = new_disk()
-    put(disk, 0, record(2), record(5, b"a" * 300)[:-1] + b"\0", record(1)[:-1] + b"\0", HOLE, record(1), record(5, b"a" * 300))
+    put(disk, 0, record(2), record(5, b"\x83" * 300)[:-1] + b"\0", record(1)[:-1] + b"\0", HOLE, record(1), record(5, b"\x83" * 300))
     put(disk, 1, record(3))
     places, recovered = found(disk, 1, 2, 3, 5)
     assert places == {2: (0, 0), 1: (0, 423), 5: (0, 452), 3: (1, 0)}
@@ -309,7 +309,7 @@ def test_a_wiped_store_has_nothing():
 
 # what RabbitMQ leaves when it is killed in a combine (reference, section 8.5): left = A x C x D, right = E x F
 
-A, C, D, E, F, X, Y = (record(n, b"body %d" % n) for n in range(7))
+A, C, D, E, F, X, Y = (record(n, b"\x83ody %d" % n) for n in range(7))
 ZEROS = bytes(200)
 EVERY_ONE = {0, 1, 2, 3, 4}
 
@@ -335,7 +335,7 @@ def test_a_combine_of_rabbitmq_that_was_cut_off_loses_nothing(left, temporary, r
     disk = new_disk()
     put(disk, 0, left)
     put(disk, 1, right)
-    put(disk, 2, record(9, b"nine"))
+    put(disk, 2, record(9, b"\x83ine"))
     if temporary is not None:
         disk.replace(f"{FOLDER}/0.rdt", temporary)
     places, recovered = found(disk, *EVERY_ONE, 9)

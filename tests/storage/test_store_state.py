@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.store import FOLDER, SMALL, body_of, msg_id, new_disk, record
+from tests.support.store import FOLDER, SMALL, body_of, msg_id, new_disk, reads, record
 from tests.support.store_world import StoreWorld
 from warrenmq.settings import Settings
 from warrenmq.storage.combine import placed, runs
@@ -38,7 +38,7 @@ class Bench:
     def __init__(self, settings=SMALL, trace=None):
         self.disk = new_disk()
         recovered = wipe(self.disk, FOLDER)
-        self.state = MsgStoreState(self.disk, FOLDER, settings, recovered, trace)
+        self.state = MsgStoreState(self.disk, FOLDER, settings, recovered, trace, reads(self.disk))
         self.operations = []
         self.disk.before_op = lambda op, path: self.operations.append((op, path.rpartition("/")[2]))
         for trace_id, owner in ((7, "q"), (8, "p")):

@@ -12,7 +12,18 @@ from hypothesis import strategies as st
 
 from warrenmq.errors import CorruptFile, PreconditionFailed
 from warrenmq.storage.properties import Properties
-from warrenmq.storage.stored_message import body_of, decode, encode, encode_head, encode_raw_head
+from warrenmq.storage.stored_message import (
+    bin_header,
+    body_of,
+    body_size,
+    decode,
+    encode,
+    encode_head,
+    encode_raw_head,
+    head_of,
+    problem_of,
+    seal,
+)
 
 TIMES = st.datetimes(timezones=st.just(UTC), min_value=datetime(1970, 1, 1), max_value=datetime(9999, 1, 1))  # noqa: DTZ001
 VALUES = st.recursive(
@@ -144,3 +155,44 @@ def test_properties_of_an_amqp_client_are_stored_as_they_came():
 def test_properties_of_an_amqp_client_that_make_no_sense_are_damage():
     with pytest.raises(CorruptFile, match="properties make no sense"):
         decode(encode(encode_raw_head("", ["q"], b"\xff\xff"), b"body"))
+
+
+SEALED = st.builds(
+    lambda exchange, keys, properties, body, bound: (seal(encode_head(exchange, keys, properties), body, bound), bound, body),
+    st.text(max_size=20), st.lists(st.text(max_size=20), min_size=1, max_size=3), PROPERTIES, st.binary(max_size=300),
+    st.integers(0, 2**64),
+)  # fmt: skip
+
+
+@given(SEALED)
+def test_a_sealed_message_is_msgpack_with_the_body_last_and_decodes_like_one_without_a_checksum(
+    sealed: tuple[bytes, int, bytes],
+) -> None:
+    stored, bound, body = sealed
+    version, exchange, keys, _, last = msgpack.unpackb(stored, timestamp=3)
+    assert (version.code, len(version.data)) == (2, 8)
+    message = decode(stored)
+    assert (message.exchange, message.routing_keys, message.body, last) == (exchange, keys, body, body)
+    assert body_of(stored, len(body)) == body
+    assert body_size(stored, 999) == len(body)
+    assert problem_of(stored, bound, len(body)) is None
+    before_body = stored[: len(stored) - len(body) - len(bin_header(len(body)))]
+    assert encode(head_of(before_body), body) == encode(encode_head(exchange, keys, message.properties), body)
+
+
+@given(SEALED, st.data())
+def test_no_changed_bytes_and_no_other_place_pass_for_a_sealed_message(
+    sealed: tuple[bytes, int, bytes], data: st.DataObject
+) -> None:
+    stored, bound, body = sealed
+    at = data.draw(st.integers(0, len(stored) - 1))
+    for place in {0, 1, 2, at}:
+        for change in range(1, 256):
+            changed = stored[:place] + bytes((stored[place] ^ change,)) + stored[place + 1 :]
+            assert problem_of(changed, bound) is not None
+    assert problem_of(stored[:at], bound) is not None
+    assert problem_of(stored + b"\0", bound) is not None
+    assert problem_of(stored, bound ^ 1 << data.draw(st.integers(0, 31))) is not None
+    assert problem_of(stored, bound, len(body) + 1) is not None
+    zeros = stored[:at] + bytes(len(stored) - at)
+    assert zeros == stored or problem_of(zeros, bound) is not None

@@ -14,9 +14,9 @@ from warrenmq.settings import Settings
 from warrenmq.storage import index_versions, paging, variable_queue, variable_queue_memory_target
 from warrenmq.storage.queue_index import QueueIndex
 from warrenmq.storage.queue_index_protocol import Opening
-from warrenmq.storage.queue_message import Publication, bin_header, embeds
+from warrenmq.storage.queue_message import Publication, embeds
 from warrenmq.storage.sim_disk import SimulatedDisk
-from warrenmq.storage.stored_message import body_of, encode_head
+from warrenmq.storage.stored_message import body_of, encode_head, seal
 from warrenmq.storage.variable_queue_memory_target import MemoryTargetQueue
 from warrenmq.storage.variable_queue_read_ahead import ReadAheadQueue
 from warrenmq.trace.events import Trigger
@@ -52,8 +52,8 @@ def test_the_embed_rule(body: int, properties: int, limit: int, embedded: bool) 
 def test_a_head_a_header_and_a_body_are_the_stored_message(size: int) -> None:
     import msgpack  # type: ignore[import-untyped]
 
-    stored = HEAD + bin_header(size) + bytes(size)
-    assert msgpack.unpackb(stored) == [1, "", ["q"], None, bytes(size)]
+    stored = seal(HEAD, bytes(size), 7)
+    assert msgpack.unpackb(stored)[1:] == ["", ["q"], None, bytes(size)]
     assert body_of(stored, size) == bytes(size)
 
 

@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING
 
 from warrenmq.settings import Settings
 from warrenmq.storage import rdq
+from warrenmq.storage.damage_found import DamageFound
 from warrenmq.storage.gc_jobs import Truncate
 from warrenmq.storage.sim_disk import SimulatedDisk
+from warrenmq.storage.store_damage import StoreDamage
+from warrenmq.storage.stored_message import bound_to, encode_head, seal
 
 if TYPE_CHECKING:
     from warrenmq.storage.disk import Disk
@@ -23,7 +26,7 @@ def msg_id(number: int) -> bytes:
     return b"testing!" + number.to_bytes(8, "big")
 
 
-def record(number: int, body: bytes = b"body") -> bytes:
+def record(number: int, body: bytes = b"\x83ody") -> bytes:
     """A whole record."""
     return rdq.head(msg_id(number), len(body)) + body + rdq.MARKER
 
@@ -35,9 +38,23 @@ def new_disk(seed: int = 0) -> SimulatedDisk:
     return disk
 
 
+HEAD = encode_head("", ["q"], None)
+
+
+def sealed(number: int, size: int) -> bytes:
+    """A stored message of `size` bytes that has its checksum in the record of message `number`."""
+    less = next(less for less in range(16, 32) if len(seal(HEAD, bytes(size - less), 0)) == size)
+    return seal(HEAD, (number.to_bytes(4, "big") * size)[: size - less], bound_to(msg_id(number)))
+
+
+def reads(disk: Disk) -> StoreDamage:
+    """Where a store's state tells what it finds damaged."""
+    return StoreDamage(disk, FOLDER, QUARANTINE, "store", DamageFound())
+
+
 def body_of(number: int) -> bytes:
     """What message `number` holds: its size depends on it, and most do not fit four times into a small file."""
-    return number.to_bytes(4, "big") * (50 + 97 * number % 500)
+    return sealed(number, 4 * (50 + 97 * number % 500))
 
 
 SMALL = Settings(msg_store_file_size_limit=4096, msg_store_write_buffer=4096, msg_store_gc="combine")

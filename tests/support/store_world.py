@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 
-from tests.support.store import FOLDER, QUARANTINE, SMALL, body_of, check_at_rest, msg_id
+from tests.support.store import FOLDER, QUARANTINE, SMALL, body_of, check_at_rest, msg_id, reads
 from warrenmq.storage import combine, compact
 from warrenmq.storage.gc_jobs import Combine, Compact, Delete, Phase, Truncate
 from warrenmq.storage.rdq import file_name
@@ -38,7 +38,7 @@ class StoreWorld:
         claims = {owner: list(held.elements()) for owner, held in self.held.items()}
         recovered = recover(self.disk, FOLDER, claims.items(), QUARANTINE, "store")
         self.damaged = len(recovered.damage)
-        self.state = MsgStoreState(self.disk, FOLDER, self.settings, recovered, None)
+        self.state = MsgStoreState(self.disk, FOLDER, self.settings, recovered, None, reads(self.disk))
         self.mail, self.jobs, self.crefs = deque(), deque(), {}
         self.carry_out()
         for owner in self.owners:

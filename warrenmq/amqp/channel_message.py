@@ -17,8 +17,7 @@ from warrenmq.amqp.errors import PRECONDITION_FAILED, AmqpError, of_caller_error
 from warrenmq.errors import CallerError, CorruptFile
 from warrenmq.log import Log
 from warrenmq.routing.message_options import header_routes, parse_expiration
-from warrenmq.storage.queue_message import bin_header
-from warrenmq.storage.stored_message import decode
+from warrenmq.storage.stored_message import bin_header, decode, head_of
 from warrenmq.storage.typed_headers import TypedHeaders
 
 if TYPE_CHECKING:
@@ -58,7 +57,7 @@ def opened(fetched: Fetched) -> tuple[Envelope, bytes]:
     payload, size = fetched.payload, fetched.size
     body_at = len(payload) - size
     body = payload[body_at:]
-    head = payload[0 if fetched.in_store else _RECORD_HEADER : body_at - len(bin_header(size))]
+    head = head_of(payload[0 if fetched.in_store else _RECORD_HEADER : body_at - len(bin_header(size))])
     return (_envelope if len(head) <= _WORTH_REMEMBERING else _decode_envelope)(head), body
 
 

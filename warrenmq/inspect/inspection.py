@@ -35,6 +35,7 @@ from warrenmq.inspect.store import Store
 from warrenmq.inspect.terms import recovery_terms
 from warrenmq.storage.recovery_terms import FILE_NAME as TERMS
 from warrenmq.storage.store_dump import CLEAN
+from warrenmq.storage.stored_message import bound_to
 from warrenmq.storage.unknown_folders import NOBODYS
 
 if TYPE_CHECKING:
@@ -166,7 +167,7 @@ class VhostInspection:
                 continue
             path = f"{store.path}/{place.file}"
             try:
-                found = message.decode(stored, path, place.offset)
+                found = message.decode(stored, path, place.offset, bound_to(entry.msg_id))
             except CorruptFile as why:
                 self._findings.note(path, place.offset, f"message {entry.msg_id.hex()}: {why.reason}")
                 reason = f"{UNREADABLE}: {why.reason}"
@@ -189,7 +190,9 @@ class VhostInspection:
         try:
             if in_qs and (problem := index_v2.checksum_problem(file, entry, stored)) is not None:
                 raise CorruptFile(file.path, entry.offset, problem)
-            found = message.decode(stored, file.path, entry.offset, zero_padded=in_qs)
+            found = message.decode(
+                stored, file.path, entry.offset, entry.seq_id, entry.size, zero_padded=in_qs
+            )
         except CorruptFile as why:
             file.note(entry.offset, why.reason)
             return replace(row, reason=f"{UNREADABLE}: {why.reason}")

@@ -27,6 +27,7 @@ from warrenmq.inspect import message
 from warrenmq.inspect.rdq_walk import Gap, Record, Trust, walk
 from warrenmq.mend.changes import pieces_of
 from warrenmq.storage.rdq import EXTENSION, HEAD, MARKER, RABBITMQ_TEMPORARY
+from warrenmq.storage.stored_message import bound_to
 
 if TYPE_CHECKING:
     from collections.abc import Container, Mapping
@@ -121,7 +122,7 @@ class StoreFiles:
         if msg_id in self._wanted:
             stored = file.pread(found.total - HEAD.size - len(MARKER), found.offset + HEAD.size)
             try:
-                message.decode(stored, file.path, found.offset)
+                message.decode(stored, file.path, found.offset, bound_to(msg_id))
             except CorruptFile:
                 return None
         elif mended:

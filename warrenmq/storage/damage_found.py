@@ -1,4 +1,4 @@
-"""What starts found damaged since a directory was opened, for the log and for `Broker.stats`."""
+"""What was found damaged since a directory was opened, for the log and for `Broker.stats`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MOST = 1_000
 
 
 class DamageFound:
-    """A list that the processes of a vhost append to, each when it recovers what is its own.
+    """A list that the processes of a vhost append to, each when it recovers or reads what is its own.
 
     Any thread may add: appending to a list is atomic.
     """

@@ -9,7 +9,8 @@ All numbers are big-endian.  `expiry` is in microseconds since 1970, 0 = none; `
 is the length of the stored message that follows (stored_message.py), 0 = the message is in a message store.
 Journal and segment put a prefix of their own before it and nothing after it.
 
-There is no checksum.  What can be checked is whether the three lengths agree with the stored message.
+The header has no checksum.  A stored message of ours has one of its own, with its body's size in it, and is bound by it to
+its sequence id; of others it can be checked whether the three lengths agree with the stored message.
 
 Source: rabbit_queue_index, reference/classic-queue.md 1.2-1.4.
 """
@@ -19,7 +20,7 @@ from __future__ import annotations
 from functools import lru_cache
 from struct import Struct
 
-from warrenmq.storage.stored_message import ERLANG_TERM, bin_header
+from warrenmq.storage.stored_message import ERLANG_TERM, bin_header, problem_of
 
 HEADER = Struct(">16sQII")
 HEADER_BYTES = HEADER.size
@@ -57,3 +58,17 @@ def lengths_agree(data: bytes, start: int, stop: int, size: int) -> bool:
     header = _bin_header(size)
     place = stop - size - len(header)
     return place > start and data.startswith(header, place)
+
+
+def message_problem(stored: bytes, seq_id: int, size: int) -> str | None:
+    """Why this is not the message with the sequence id whose body has `size` bytes; None if it is, as far as can be known."""
+    if not lengths_agree(stored, 0, len(stored), size):
+        return "a body is shorter or longer than its entry says"
+    return problem_of(stored, seq_id, size)
+
+
+def record_problem(record: bytes, seq_id: int) -> str | None:
+    """`message_problem` of a record; None as well if its message is in a store."""
+    if len(record) == HEADER_BYTES:
+        return None
+    return message_problem(record[HEADER_BYTES:], seq_id, body_size(record))

@@ -4,6 +4,7 @@ Whatever the bytes, nothing here raises: parts of a file that make no sense are 
 cut out of a segment file (the journal is begun anew by the flush that follows).  Every message is looked at:
 
     persistent, and embedded or in the store      kept
+    persistent, embedded, without its checksum    dropped, told as damage
     persistent, but the store does not have it    dropped
     transient                                     dropped
 
@@ -23,10 +24,10 @@ from typing import TYPE_CHECKING
 from warrenmq.errors import CorruptFile
 from warrenmq.storage import segment_parser
 from warrenmq.storage.index_merge import journal_minus_segment, segment_plus_journal
-from warrenmq.storage.index_record import ID_BYTES, body_size, embedded
+from warrenmq.storage.index_record import ID_BYTES, body_size, embedded, record_problem
 from warrenmq.storage.journal import FILE_NAME, TEMPORARY, Replay
 from warrenmq.storage.quarantine import set_aside
-from warrenmq.storage.segment import EXTENSION, Facts, Segment
+from warrenmq.storage.segment import EXTENSION, MARK, MARK_BYTES, Facts, Segment, pack_prefix
 from warrenmq.storage.torn import Damage
 
 if TYPE_CHECKING:
@@ -46,6 +47,8 @@ class Found:
     """Above every sequence id that the files name."""
     dropped: int = 0
     """Messages that were transient, not in the store, or damaged when they were to be converted."""
+    lost: list[int] = field(default_factory=list)
+    """Sequence ids of those among the dropped whose bytes are in the queue's own files, but damaged."""
     damage: list[CorruptFile] = field(default_factory=list)
     """Where bytes made no sense."""
 
@@ -123,14 +126,23 @@ class Recovery:
             self.next_seq_id, number * self._entry_count + max(file.published, default=-1) + 1
         )
         kept, dropped = set[int](), set[int]()
+        without_checksum: dict[int, str] = {}
+        base = number * self._entry_count
         effective = segment_plus_journal(file, journal)
         for relative, record in effective.published.items():
-            persistent = relative not in effective.transient
-            if persistent and (embedded(record) or self._contains(record[:ID_BYTES])):
+            if relative in effective.transient:
+                dropped.add(relative)
+            elif (problem := record_problem(record, base + relative)) is not None:
+                dropped.add(relative)
+                without_checksum[relative] = problem
+            elif embedded(record) or self._contains(record[:ID_BYTES]):
                 kept.add(relative)
                 self.found.bytes += body_size(record)
             else:
                 dropped.add(relative)
+        if without_checksum:
+            self.found.lost += [base + relative for relative in sorted(without_checksum)]
+            self._set_aside_records(number, file, journal, without_checksum)
         if kept and not self.found.count:
             self.found.low = number * self._entry_count + min(kept)
         self.found.count += len(kept)
@@ -159,12 +171,41 @@ class Recovery:
         path = segment_path(self._directory, number)
         data = _read(self._disk, path)
         facts, damage = segment_parser.parse(data, self._entry_count)
+        damage = sorted([*damage, *self._torn(number, data, facts, journal)])
         self._set_aside(f"{number}{EXTENSION}", data, damage)
         if damage or facts.published.keys() & journal.published.keys() or facts.acked & journal.acked:
             starts = [0, *(each.offset + each.length for each in damage)]
             ends = [*(each.offset for each in damage), len(data)]
             self._disk.replace(path, b"".join(data[a:b] for a, b in zip(starts, ends, strict=True)))
         return facts
+
+    def _torn(self, number: int, data: bytes, facts: Facts, journal: Facts) -> Iterator[Damage]:
+        """Records of a segment file that are damaged while the journal's are not; takes them out of `facts`."""
+        base = number * self._entry_count
+        for relative in facts.published.keys() & journal.published.keys():
+            record, other = facts.published[relative], journal.published[relative]
+            if record == other or record_problem(other, base + relative) is not None:
+                continue
+            if (problem := record_problem(record, base + relative)) is not None:
+                start = data.find(record) - MARK_BYTES
+                end = start + MARK_BYTES + len(record)
+                if data.startswith(pack_prefix(MARK | relative), end):
+                    end += MARK_BYTES
+                yield Damage(start, end - start, problem)
+                del facts.published[relative]
+                facts.transient.discard(relative)
+                facts.delivered.discard(relative)
+
+    def _set_aside_records(self, number: int, file: Facts, journal: Facts, problems: dict[int, str]) -> None:
+        """Copy records that do not have their checksum; the files keep them, with an ack."""
+        for name, facts in ((f"{number}{EXTENSION}", file), (FILE_NAME, journal)):
+            data = b""
+            damage: list[Damage] = []
+            for relative in [each for each in problems if each in facts.published]:
+                data = data or _read(self._disk, f"{self._directory}/{name}")
+                record = facts.published[relative]
+                damage.append(Damage(data.find(record), len(record), problems[relative]))
+            self._set_aside(name, data, sorted(damage))
 
     def _set_aside(self, name: str, data: bytes, damage: list[Damage]) -> None:
         """Copy the damaged bytes of one file to one file in the quarantine."""

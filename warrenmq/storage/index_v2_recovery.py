@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 
 from warrenmq.errors import CorruptFile
 from warrenmq.storage import qi, qs
-from warrenmq.storage.index_record import HEADER, ID_BYTES, lengths_agree
+from warrenmq.storage.index_record import HEADER, ID_BYTES, message_problem
 from warrenmq.storage.index_recovery import Found
 from warrenmq.storage.quarantine import set_aside
 from warrenmq.storage.queue_store import QueueStore
@@ -70,7 +70,7 @@ def messages(disk: Disk, directory: str, settings: Settings) -> Iterator[tuple[i
             if entry.location == qi.Location.QUEUE_STORE:
                 msg_id = bytes(ID_BYTES)
                 (data,) = store.read_many(number, [(entry.offset, entry.stored_size)])
-                if isinstance(data, str) or not lengths_agree(data, 0, len(data), entry.size):
+                if isinstance(data, str) or message_problem(data, number * entry_count + relative, entry.size):
                     continue
                 body = data
             record = HEADER.pack(msg_id, entry.expiry, entry.size, len(body)) + body
@@ -202,6 +202,7 @@ class RecoveryV2:
         without = self._without_body(number, bodies)
         kept += [each for each in bodies if each[0] not in without]
         dropped += without
+        self.found.lost += [base + relative for relative in sorted(without)]
         if entries:
             self._highest = max(self._highest, base + entries[-1][0])
         self._count(base, kept, len(dropped))
@@ -226,7 +227,7 @@ class RecoveryV2:
         """The positions of entries whose bodies are not there, or not whole."""
         if not entries:
             return set()
-        path = self._path(number, qs.EXTENSION)
+        path, base = self._path(number, qs.EXTENSION), number * self.entry_count
         problems: dict[int, Damage] = {}
         if self._clean:
             end = self._disk.size(path) if self._disk.exists(path) else 0
@@ -240,8 +241,8 @@ class RecoveryV2:
                 length = qs.ENTRY_HEADER_BYTES + entry.stored_size
                 if isinstance(body, str):
                     problems[relative] = Damage(entry.offset, length, body)
-                elif not lengths_agree(body, 0, len(body), entry.size):
-                    problems[relative] = Damage(entry.offset, length, "a body is shorter or longer than its entry says")
+                elif (problem := message_problem(body, base + relative, entry.size)) is not None:
+                    problems[relative] = Damage(entry.offset, length, problem)
         if problems:
             data = self._disk.read(path) if self._disk.exists(path) else b""
             self._set_aside(number, qs.EXTENSION, data, list(problems.values()))

@@ -83,6 +83,7 @@ def recover(opening: Opening) -> tuple[Index, Found]:
         opening = replace(opening, terms=index.terminate(next_seq_id=before.next_seq_id, next_deliver_seq_id=0))
     index, found = _open(version, opening)
     found.dropped += before.dropped
+    found.lost += before.lost
     found.damage += before.damage
     return index, found
 
@@ -102,6 +103,7 @@ def _open(version: int, opening: Opening) -> tuple[Index, Found]:
     index.next_seq_id = found.next_seq_id = max(index.next_seq_id, there.next_seq_id)
     found.low = next((first for first, _ in index.live_runs()), found.next_seq_id)
     found.dropped += there.dropped
+    found.lost += there.lost
     found.damage += there.damage
     return index, found
 
@@ -114,7 +116,9 @@ def _move(source: Index, target: Index, found: Found) -> None:
         end = start + MOVED_TOGETHER
         there = {seq_id for seq_id, _, _ in target.read(start, end)} if interrupted else set[int]()
         here = source.read(start, end)
-        found.dropped += len(source.take_lost())
+        lost = source.take_lost()
+        found.dropped += len(lost)
+        found.lost += lost
         for first, records, persistent in _batches([each for each in here if each[0] not in there]):
             target.publish_many(first, records, persistent)
             found.count += len(records)

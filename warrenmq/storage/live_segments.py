@@ -26,6 +26,7 @@ class LiveSegments(Generic[Segment]):
         self.segment_entry_count = segment_entry_count
         self.next_seq_id = 0
         self._segments: dict[int, Segment] = {}
+        self._lost: list[int] = []
 
     def next_live(self, seq_id: int) -> int:
         """`seq_id`, or where the next segment with a live message begins; `next_seq_id` when there is none.
@@ -37,6 +38,11 @@ class LiveSegments(Generic[Segment]):
             return seq_id
         later = [each for each, segment in self._segments.items() if each > number and segment.unacked]
         return min(later) * self.segment_entry_count if later else self.next_seq_id
+
+    def take_lost(self) -> list[int]:
+        """Sequence ids of messages that reads found damaged, since the last time."""
+        lost, self._lost = self._lost, []
+        return lost
 
     @property
     def unacked(self) -> int:

@@ -8,23 +8,51 @@ They lie in the quarantine of their vhost:
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from warrenmq.errors import CorruptFile
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from warrenmq.storage.damage_found import DamageFound
     from warrenmq.storage.disk import Disk
+    from warrenmq.storage.torn import Damage
 
 
 def set_aside(disk: Disk, quarantine: str, name: str, data: bytes, pieces: Sequence[tuple[int, int]]) -> None:
     """Copy the pieces (offset, length) of `data`; a recovery that was cut short may do so again."""
     damaged = b"".join(data[offset : offset + length] for offset, length in pieces)
-    first = path = f"{quarantine}/{name}-{pieces[0][0]}"
+    keep(disk, quarantine, f"{name}-{pieces[0][0]}", damaged)
+
+
+def keep(disk: Disk, quarantine: str, name: str, damaged: bytes) -> None:
+    """Put these bytes into the quarantine, unless they are there."""
+    path = f"{quarantine}/{name}"
     copy = 1
     while disk.exists(path):
         if disk.read(path) == damaged:
             return
         copy += 1
-        path = f"{first}.{copy}"
+        path = f"{quarantine}/{name}.{copy}"
     disk.mkdir(quarantine)
     disk.replace(path, damaged)
+
+
+def set_aside_lost(
+    disk: Disk, quarantine: str, directory: str, lost: Iterable[tuple[str, Damage]], found: DamageFound
+) -> None:
+    """Copy and tell the damaged bytes of messages that a queue's folder had: (name of the file, where in it).
+
+    A disk that is too full for the copies keeps nobody from going on: the bytes are in the file until that is deleted.
+    """
+    by_file: dict[str, list[Damage]] = {}
+    for name, damage in lost:
+        by_file.setdefault(name, []).append(damage)
+    for name, all_damage in by_file.items():
+        path = f"{directory}/{name}"
+        with suppress(OSError):
+            pieces = [each[:2] for each in sorted(all_damage)]
+            set_aside(disk, quarantine, f"{directory.rpartition('/')[2]}-{name}", disk.read(path), pieces)
+        found.add(CorruptFile(path, each.offset, each.reason) for each in all_damage)

@@ -24,15 +24,19 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from warrenmq.storage import segment_parser
+from warrenmq.storage.index_record import record_problem
 from warrenmq.storage.index_recovery import Found, Recovery, segment_path
 from warrenmq.storage.journal import WRITE_BUFFER, Journal
 from warrenmq.storage.live_segments import LiveSegments
+from warrenmq.storage.quarantine import set_aside_lost
 from warrenmq.storage.recovery_terms import Terms
-from warrenmq.storage.segment import Segment, append_some, next_boundary, split
+from warrenmq.storage.segment import EXTENSION, Segment, append_some, next_boundary, split
+from warrenmq.storage.torn import Damage
 from warrenmq.trace.events import Ev, Trigger
 
 if TYPE_CHECKING:
     from warrenmq.settings import Settings
+    from warrenmq.storage.damage_found import DamageFound
     from warrenmq.storage.disk import Disk
     from warrenmq.storage.queue_index_protocol import Opening
     from warrenmq.trace.recorder import ActorTrace
@@ -70,12 +74,15 @@ class QueueIndex(LiveSegments[Segment]):
     """
 
     def __init__(
-        self, disk: Disk, directory: str, settings: Settings, trace: ActorTrace | None = None
-    ) -> None:
+        self, disk: Disk, directory: str, settings: Settings, quarantine: str, damage: DamageFound,
+        trace: ActorTrace | None,
+    ) -> None:  # fmt: skip
         """Use `recover`: it makes the directory, and finds what is in it."""
         super().__init__(settings.queue_index_segment_entry_count)
         self._disk = disk
         self._directory = directory
+        self._quarantine = quarantine
+        self._damage = damage
         self._max_journal_entries = settings.queue_index_max_journal_entries
         self._trace = trace
         self._journal = Journal(disk, directory)
@@ -94,7 +101,7 @@ class QueueIndex(LiveSegments[Segment]):
         entry_count, terms = settings.queue_index_segment_entry_count, opening.terms
         recovery = Recovery(disk, directory, entry_count, opening.contains, opening.quarantine)
         found = recovery.found
-        index = cls(disk, directory, settings, opening.trace)
+        index = cls(disk, directory, settings, opening.quarantine, opening.damage, opening.trace)
         index._segments = recovery.segments
         index.dirty_count = recovery.journal_actions
         found.next_seq_id = recovery.high if terms is None else max(terms.next_seq_id, recovery.next_seq_id)
@@ -172,20 +179,37 @@ class QueueIndex(LiveSegments[Segment]):
         first, last = start // self.segment_entry_count, -(-end // self.segment_entry_count)
         for number in self._live(first, last):
             base = number * self.segment_entry_count
-            records, transient = self._load(self._segments[number])
+            segment = self._segments[number]
+            records, transient = self._load(segment)
             near = range(max(start - base, 0), min(end - base, self.segment_entry_count))
+            if segment.on_disk:
+                in_memory = segment.published
+                damaged = [
+                    (base + each, records.pop(each), problem)
+                    for each in near
+                    if each in records and each not in in_memory
+                    and (problem := record_problem(records[each], base + each)) is not None
+                ]  # fmt: skip
+                if damaged:
+                    self._lose(number, damaged)
             found += [(base + each, records[each], each not in transient) for each in near if each in records]
         return found
+
+    def _lose(self, number: int, damaged: list[tuple[int, bytes, str]]) -> None:
+        """Messages (sequence id, record, what is wrong with it) cannot be read any more: go on without them."""
+        name = f"{number}{EXTENSION}"
+        data = self._disk.read(f"{self._directory}/{name}")
+        pieces = [(name, Damage(data.find(record), len(record), problem)) for _, record, problem in damaged]
+        set_aside_lost(self._disk, self._quarantine, self._directory, pieces, self._damage)
+        lost = [seq_id for seq_id, _, _ in damaged]
+        self._lost += lost
+        self.ack(lost)
 
     def tune_read(self, start: int, end: int) -> int:
         """Where a read from `start` had better end: a segment's file is parsed whole, so all of it, not far beyond."""
         segment = self._segments.get(start // self.segment_entry_count)
         whole = start + MOST_AT_ONCE if segment is not None and segment.on_disk else end
         return min(whole, next_boundary(start, self.segment_entry_count))
-
-    def take_lost(self) -> list[int]:
-        """None: there is no checksum, and a recovery has looked at every byte."""
-        return []
 
     def _load(self, segment: Segment) -> tuple[dict[int, bytes], set[int]]:
         """A segment's live records, and which of them are transient: the file and memory together."""

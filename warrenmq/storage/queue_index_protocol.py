@@ -8,8 +8,10 @@ message that is not in a store; traces name it by its queue and sequence id.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
+
+from warrenmq.storage.damage_found import DamageFound
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -34,6 +36,8 @@ class Opening:
     terms: Terms | None = None
     """Those of a clean stop, if there was one."""
     trace: ActorTrace | None = None
+    damage: DamageFound = field(default_factory=DamageFound)
+    """Where to tell what reads find damaged."""
 
 
 class Index(Protocol):

@@ -27,13 +27,11 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from warrenmq.errors import CorruptFile
-from warrenmq.log import Log
 from warrenmq.storage import qi
 from warrenmq.storage.index_v2_recovery import RecoveryV2
 from warrenmq.storage.live_segments import LiveSegments
 from warrenmq.storage.qi_writer import SegmentV2, by_segment, newest_that_fit
-from warrenmq.storage.quarantine import set_aside
+from warrenmq.storage.quarantine import set_aside_lost
 from warrenmq.storage.recovery_terms import Terms
 from warrenmq.storage.runs import runs
 from warrenmq.storage.segment import split, tune_read
@@ -42,12 +40,13 @@ from warrenmq.trace.events import Ev, Trigger
 
 if TYPE_CHECKING:
     from warrenmq.settings import Settings
+    from warrenmq.storage.damage_found import DamageFound
     from warrenmq.storage.disk import Disk
     from warrenmq.storage.index_recovery import Found
     from warrenmq.storage.queue_index_protocol import Opening
+    from warrenmq.storage.torn import Damage
     from warrenmq.trace.recorder import ActorTrace
 
-_log = Log("warrenmq.queue")
 
 
 class QueueIndexV2(LiveSegments[SegmentV2]):
@@ -61,7 +60,7 @@ class QueueIndexV2(LiveSegments[SegmentV2]):
     """
 
     def __init__(
-        self, disk: Disk, directory: str, settings: Settings, quarantine: str, entry_count: int,
+        self, disk: Disk, directory: str, settings: Settings, quarantine: str, damage: DamageFound, entry_count: int,
         trace: ActorTrace | None,
     ) -> None:  # fmt: skip
         """Use `recover`: it makes the directory, and finds what is in it."""
@@ -69,6 +68,7 @@ class QueueIndexV2(LiveSegments[SegmentV2]):
         self._disk = disk
         self._directory = directory
         self._quarantine = quarantine
+        self._damage = damage
         self._trace = trace
         self._max_cache = settings.classic_queue_store_v2_max_cache_size
         check_crc = settings.classic_queue_store_v2_check_crc32
@@ -83,7 +83,6 @@ class QueueIndexV2(LiveSegments[SegmentV2]):
         self._cache: dict[int, bytes] = {}
         self._done: dict[int, None] = {}
         """Segments to delete, unless somebody publishes to them before."""
-        self._lost: list[int] = []
         self._unsynced_bytes = self._unsynced_records = 0
         self._write_failed = False
 
@@ -94,7 +93,9 @@ class QueueIndexV2(LiveSegments[SegmentV2]):
         disk.mkdir(directory)
         recovery = RecoveryV2(opening)
         found = recovery.found
-        index = cls(disk, directory, settings, opening.quarantine, recovery.entry_count, opening.trace)
+        index = cls(
+            disk, directory, settings, opening.quarantine, opening.damage, recovery.entry_count, opening.trace
+        )
         index._segments = {
             number: SegmentV2(number, unacked, on_disk=True) for number, unacked in recovery.segments.items()
         }
@@ -189,26 +190,14 @@ class QueueIndexV2(LiveSegments[SegmentV2]):
             messages, lost = self._files.read(number, start, end, skip)
             found = messages | found
             if lost:
-                self._lose(number, lost)
+                self._lose(lost)
         return [found[seq_id] for seq_id in sorted(found)]
 
-    def _lose(self, number: int, lost: dict[int, str]) -> None:
-        """Messages cannot be read any more: keep their entries, and go on without them."""
-        path = self._files.entries_path(number)
-        places = [qi.HEADER_BYTES + qi.ENTRY_BYTES * (seq_id % self.segment_entry_count) for seq_id in lost]
-        name = f"{self._directory.rpartition('/')[2]}-{number}{qi.EXTENSION}"
-        with suppress(OSError):  # a full disk is no reason to stop here
-            pieces = [(place, qi.ENTRY_BYTES) for place in places]
-            set_aside(self._disk, self._quarantine, name, self._disk.read(path), pieces)
-        for place, reason in zip(places, lost.values(), strict=True):
-            _log.error("a message was lost", why=str(CorruptFile(path, place, reason)))
+    def _lose(self, lost: dict[int, tuple[str, Damage]]) -> None:
+        """Messages cannot be read any more: keep their bytes, and go on without them."""
+        set_aside_lost(self._disk, self._quarantine, self._directory, lost.values(), self._damage)
         self._lost += lost
         self.ack(list(lost))
-
-    def take_lost(self) -> list[int]:
-        """Sequence ids of messages that reads found damaged, since the last time."""
-        lost, self._lost = self._lost, []
-        return lost
 
     def tune_read(self, start: int, end: int) -> int:
         """Where a read that would go from `start` to `end` had better end."""

@@ -24,6 +24,9 @@ from dataclasses import dataclass
 from itertools import repeat
 from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from zlib import crc32
+
+from warrenmq.storage.stored_message import FRONT, MASK, SEALED, bound_to, sealed_head
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -44,7 +47,8 @@ _HEADER = Struct(">8sQQII")
 NOT_EMBEDDED = bytes(4)
 """The embedded size of a record whose body is apart."""
 EMBEDDED_SIZE_AT = 28
-_BIN8, _BIN16, _BIN32 = Struct(">BB").pack, Struct(">BH").pack, Struct(">BI").pack
+_EMBEDDED = Struct(">8sQQII3sII")
+"""_HEADER, and FRONT of the message behind it."""
 
 
 @dataclass(slots=True)
@@ -94,42 +98,37 @@ def embeds(body_size: int, properties_size: int, limit: int) -> bool:
     return body_size + properties_size < limit
 
 
-def bin_header(size: int) -> bytes:
-    """msgpack's header of a byte string of `size` bytes: what stands between a stored message's head and body."""
-    if size < 1 << 8:
-        return _BIN8(0xC4, size)
-    if size < 1 << 16:
-        return _BIN16(0xC5, size)
-    return _BIN32(0xC6, size)
-
-
-def records_of(publications: Sequence[Publication], embed_below: int, expiries: Sequence[int] | None = None,
-               ) -> tuple[list[bytes], dict[int, bytes]]:  # fmt: skip
+def records_of(publications: Sequence[Publication], first_seq_id: int, embed_below: int,
+               expiries: Sequence[int] | None = None) -> tuple[list[bytes], dict[int, bytes]]:  # fmt: skip
     """Index records of publications, and by position the stored messages that are not embedded in them.
 
-    `expiries` has a time for each publication.
+    The messages get consecutive sequence ids from `first_seq_id`.  `expiries` has a time for each publication.
     """
-    pack, join = _HEADER.pack, b"".join
+    join, crc = b"".join, crc32
     records: list[bytes] = []
     append = records.append
     stored: dict[int, bytes] = {}
     last_head, last_size = b"", -1
-    head_and_bin = b""
-    embedded = 0
+    rest, so_far, embedded = b"", 0, 0
+    seq_id = first_seq_id
     for publication, expiry in zip(publications, repeat(0) if expiries is None else expiries):  # noqa: B905
         prefix, msg, head = publication.id_prefix, publication.first_id, publication.head
         for body in publication.bodies:
             size = len(body)
             if size != last_size or head is not last_head:
                 last_head, last_size = head, size
-                head_and_bin = head + bin_header(size)
+                rest, so_far = sealed_head(head, size)
                 embed = embeds(size, publication.properties_size, embed_below)
-                embedded = len(head_and_bin) + size if embed else 0
+                embedded = FRONT.size + len(rest) + size if embed else 0
             if embedded:
-                append(join((pack(prefix, msg, expiry, size, embedded), head_and_bin, body)))
+                checksum = (crc(body, so_far) ^ seq_id) & MASK
+                append(join((_EMBEDDED.pack(prefix, msg, expiry, size, embedded, SEALED, checksum, size), rest, body)))
             else:
-                stored[len(records)] = head_and_bin + body
-                append(pack(prefix, msg, expiry, size, 0))
+                record = _HEADER.pack(prefix, msg, expiry, size, 0)
+                front = FRONT.pack(SEALED, crc(body, so_far) ^ bound_to(record[:16]), size)
+                stored[len(records)] = join((front, rest, body))
+                append(record)
+            seq_id += 1
             msg += 1
     return records, stored
 

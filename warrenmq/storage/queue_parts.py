@@ -6,11 +6,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from warrenmq.storage.index_record import body_size
+from warrenmq.storage.runs import runs
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from warrenmq.storage.queue_index_protocol import Index
+    from warrenmq.trace.events import Ev, State
+    from warrenmq.trace.recorder import ActorTrace
 
 
 class Store(Protocol):
@@ -47,6 +50,27 @@ class QueueMemory:
     def in_memory(self) -> int:
         """Ready messages that are in memory, with or without their body."""
         return self.alpha + self.beta + self.gamma
+
+
+class PagingRows:
+    """Which messages changed their state, until the trace is told: after a publish, when it has been told of that."""
+
+    def __init__(self, trace: ActorTrace | None) -> None:
+        self._trace = trace
+        self._untold: list[tuple[Ev, State, State, list[tuple[int, int]]]] = []
+
+    def note(self, event: Ev, seqs: Iterable[int], state: State, before: State) -> None:
+        """These messages, in ascending order, changed from one state to another."""
+        if self._trace is not None:
+            self._untold.append((event, state, before, list(runs(seqs))))
+
+    def tell(self) -> None:
+        """Tell the trace."""
+        if self._untold and self._trace is not None:
+            for event, state, before, all_runs in self._untold:
+                for first, count in all_runs:
+                    self._trace.emit(event, state, a=first, b=count, c=before)
+            self._untold.clear()
 
 
 def body_bytes(index: Index) -> int:

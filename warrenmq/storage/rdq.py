@@ -8,8 +8,8 @@ A file `N.rdq` is a run of records, written by its store only, read by anyone:
     +---------------+-------------------------------+--------- ... ---+----+
 
 `size` counts id and body: 16 + len(body).  A record takes size + 9 bytes, its `total_size`, which is what all
-tables count in.  Nothing checks the body but its last byte: a write that was torn leaves something else than FF
-there, or no byte at all.
+tables count in.  In RabbitMQ nothing checks the body but its last byte: a write that was torn leaves something else
+than FF there, or no byte at all.  Bodies of ours have a checksum, which is bound to the message id (stored_message.py).
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from __future__ import annotations
 from struct import Struct
 
 from warrenmq.errors import CorruptFile
+from warrenmq.storage.stored_message import bound_to, problem_of
 
 HEAD = Struct(">Q16s")
 MARKER = b"\xff"
@@ -48,7 +49,10 @@ def body_of(record: bytes, msg_id: bytes, path: str, offset: int) -> bytes:
         raise CorruptFile(path, offset, f"message {found.hex()} stands where {msg_id.hex()} should be")
     if size != len(record) - 9 or record[-1] != MARKER[0]:
         raise CorruptFile(path, offset, f"the record of message {msg_id.hex()} is not whole")
-    return record[HEAD.size : -1]
+    body = record[HEAD.size : -1]
+    if (problem := problem_of(body, bound_to(msg_id))) is not None:
+        raise CorruptFile(path, offset, f"message {msg_id.hex()}: {problem}")
+    return body
 
 
 def file_name(number: int) -> str:

@@ -16,11 +16,12 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from warrenmq.storage import qi, qs
-from warrenmq.storage.index_record import HEADER, HEADER_BYTES, ID_BYTES, lengths_agree
+from warrenmq.storage.index_record import HEADER, HEADER_BYTES, ID_BYTES, message_problem
 from warrenmq.storage.index_v2_recovery import UNSYNCED
 from warrenmq.storage.qi_files import QiFiles
 from warrenmq.storage.qi_writer import SegmentV2, adjacent, pack_entries
 from warrenmq.storage.queue_store import QueueStore
+from warrenmq.storage.torn import Damage
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,8 +38,8 @@ class OnDisk(NamedTuple):
 
     messages: dict[int, tuple[int, bytes, bool]]
     """Sequence id -> (sequence id, record, persistent)."""
-    lost: dict[int, str]
-    """Sequence id -> why it cannot be read."""
+    lost: dict[int, tuple[str, Damage]]
+    """Sequence id -> name of the file, and where and why it cannot be read there."""
 
 
 class SegmentFiles:
@@ -89,8 +90,11 @@ class SegmentFiles:
         base = number * self._entry_count
         first = start - base
         entries, damage = qi.parse_entries(self._entries.read(number, first, end - start), first)
-        lost = {base + (each.offset - qi.HEADER_BYTES) // qi.ENTRY_BYTES: each.reason for each in damage}
-        lost = {seq_id: reason for seq_id, reason in lost.items() if seq_id not in known}
+        lost: dict[int, tuple[str, Damage]] = {}
+        for each in damage:
+            seq_id = base + (each.offset - qi.HEADER_BYTES) // qi.ENTRY_BYTES
+            if seq_id not in known:
+                lost[seq_id] = f"{number}{qi.EXTENSION}", each
         pack = HEADER.pack
         messages: dict[int, tuple[int, bytes, bool]] = {}
         wanted: list[tuple[int, qi.Entry]] = []
@@ -103,11 +107,11 @@ class SegmentFiles:
                 messages[seq_id] = seq_id, pack(entry.msg_id, entry.expiry, entry.size, 0), entry.persistent
         bodies = self._bodies.read_many(number, [(entry.offset, entry.stored_size) for _, entry in wanted])
         for (seq_id, entry), body in zip(wanted, bodies, strict=True):
-            if isinstance(body, str):
-                lost[seq_id] = body
-            elif not lengths_agree(body, 0, len(body), entry.size):
-                lost[seq_id] = "a body is shorter or longer than its entry says"
-            else:
+            problem = body if isinstance(body, str) else message_problem(body, seq_id, entry.size)
+            if problem is not None:
+                damaged = Damage(entry.offset, qs.ENTRY_HEADER_BYTES + entry.stored_size, problem)
+                lost[seq_id] = f"{number}{qs.EXTENSION}", damaged
+            elif isinstance(body, bytes):
                 record = pack(NO_ID, entry.expiry, entry.size, len(body)) + body
                 messages[seq_id] = seq_id, record, entry.persistent
         return OnDisk(messages, lost)

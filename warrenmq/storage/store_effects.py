@@ -39,6 +39,8 @@ class StoreStatistics:
     files: tuple[tuple[int, int, int, bool, int], ...]
     """(file, file_size, valid_total_size, locked, clients that read it), ascending."""
     disk_full: bool
+    damaged: int
+    """Messages and other pieces of files that were set aside."""
 
     @classmethod
     def of(cls, tables: StoreTables, *, disk_full: bool) -> StoreStatistics:
@@ -54,6 +56,7 @@ class StoreStatistics:
                 for number, row in files.rows.items()
             ),
             disk_full=disk_full,
+            damaged=tables.damage.count,
         )
 
 

@@ -8,8 +8,9 @@ The dirty way, one file after the other in ascending order:
 
 1. What a crash left half done is put away: a temporary file of ours is never the only copy of anything and is deleted;
    one of RabbitMQ's may be, so it becomes a file of its own, and what it holds is found like everything else.
-2. Each record whose message is referenced and has no place yet is that message's place.  Two copies are compared
-   (`second_is_better`): the collectors of RabbitMQ leave copies that a power cut tore, but for their head and marker, in
+2. Each record whose message is referenced and has no place yet is that message's place, unless it does not have its
+   checksum; then, and when there is no other copy, the message is damaged and lost.  Two copies without a checksum are
+   compared (`second_is_better`): the collectors of RabbitMQ leave copies that a power cut tore, but for their head and marker, in
    front of the good one (defect 39).  (RabbitMQ reads the files in parallel, and two of them may claim one message:
    defect 36.)
 3. Bytes that are no record are copied to the quarantine, but for copies that our own compaction did not finish.
@@ -35,6 +36,7 @@ from warrenmq.storage.file_summary import FileSummary
 from warrenmq.storage.message_index import MessageIndex
 from warrenmq.storage.owner_refs import OwnerRefs
 from warrenmq.storage.rdq_scan import BLOCK, Scan, scan
+from warrenmq.storage.store_damage import keep_record
 from warrenmq.storage.store_dump import CLEAN, INDEX, SUMMARY, NotClean, load
 
 if TYPE_CHECKING:
@@ -101,6 +103,8 @@ class _Reader:
         self._entries: dict[bytes, Entry] = {}
         self._files = FileSummary()
         self._damage = damage
+        self._bad: dict[bytes, tuple[int, bytes, CorruptFile]] = {}
+        """Messages of which a copy is damaged: its file, its bytes, and what is wrong with it."""
 
     def run(self) -> Recovered:
         self._put_away()
@@ -108,6 +112,7 @@ class _Reader:
         for number in numbers:
             self._files.add(number)
             self._read(number)
+        self._set_aside_damaged()
         self._rewrite_last()
         self._owners.forget({m for m in self._refs if m not in self._entries})
         clean = False
@@ -144,11 +149,17 @@ class _Reader:
     def _claim(self, file: File, number: int, record: Record) -> None:
         """Make it the place of its message, unless there is a better one."""
         msg_id, offset, total = record
+        data = file.pread(total, offset)
+        try:
+            rdq.body_of(data, msg_id, f"{self._directory}/{rdq.file_name(number)}", offset)
+        except CorruptFile as error:
+            self._bad[msg_id] = number, data, error
+            return
         claimed = self._entries.get(msg_id)
         if claimed is not None:
             _, where, place, length = claimed
             other = file if where == number else self._disk.open_read(f"{self._directory}/{rdq.file_name(where)}")
-            better = second_is_better(other.pread(length, place), file.pread(total, offset))
+            better = second_is_better(other.pread(length, place), data)
             if other is not file:
                 other.close()
             if not better:
@@ -178,6 +189,13 @@ class _Reader:
         if self._damage:
             with suppress(OSError):
                 self._disk.sync_dir(self._quarantine)
+
+    def _set_aside_damaged(self) -> None:
+        """Tell the messages that have no whole copy, and keep the bytes of one that is not whole."""
+        for msg_id, (number, record, error) in self._bad.items():
+            if msg_id not in self._entries:
+                self._damage.append(error)
+                keep_record(self._disk, self._quarantine, self._kind, number, error.offset, record)
 
     def _is_unfinished_copy(self, file: File, number: int, offset: int, length: int) -> bool:
         """Whether damage begins with the head of a message that has its place further behind in the same file.

@@ -18,12 +18,9 @@ from __future__ import annotations
 from collections import Counter, deque
 from typing import TYPE_CHECKING, Any
 
-from warrenmq.errors import CorruptFile
-from warrenmq.log import Log
 from warrenmq.storage.flying import processes_remove, processes_write
 from warrenmq.storage.gc_jobs import Phase
 from warrenmq.storage.gc_plan import is_mostly_garbage
-from warrenmq.storage.rdq import body_of
 from warrenmq.storage.store_actions import (
     Mask,
     Place,
@@ -49,6 +46,7 @@ if TYPE_CHECKING:
     from warrenmq.storage.flying import Seen
     from warrenmq.storage.gc_jobs import Job
     from warrenmq.storage.message_index import Entry
+    from warrenmq.storage.store_damage import StoreDamage
     from warrenmq.storage.store_effects import Effect
     from warrenmq.storage.store_gc import Deferred
     from warrenmq.storage.store_recovery import Recovered
@@ -62,11 +60,13 @@ class MsgStoreState:
     """The tables, the clients, and what is under way.  Belongs to the store's process."""
 
     def __init__(
-        self, disk: Disk, directory: str, settings: Settings, recovered: Recovered, trace: ActorTrace | None
-    ) -> None:
-        """Take over what recovery found."""
+        self, disk: Disk, directory: str, settings: Settings, recovered: Recovered, trace: ActorTrace | None,
+        damage: StoreDamage,
+    ) -> None:  # fmt: skip
+        """Take over what recovery found; `damage` is what reads from now on find damaged."""
+        damage.at_recovery = len(recovered.damage)
         recovered.files.in_place = settings.msg_store_gc == "compact"
-        self.tables = StoreTables(disk, directory, settings, recovered.index, recovered.files)
+        self.tables = StoreTables(disk, directory, settings, recovered.index, recovered.files, damage)
         self.owners = recovered.owners
         self.clients: dict[bytes, Client] = {}
         self.effects: list[Effect] = []
@@ -77,7 +77,6 @@ class MsgStoreState:
         self._appended_to = Place(-1, 0)
         """Where the next record would have gone when the interval of garbage collection began."""
         self._trace = trace
-        self._log = Log("warrenmq.store")
         tell_recovered(trace, recovered)
         for file in list(self.tables.files.rows):
             self._left_file(file)
@@ -335,11 +334,7 @@ class MsgStoreState:
             record = self.tables.handles.pread(file, total, offset)
         if self._trace is not None:
             self._trace.emit(_READ, BY_SERVER, trace_number(msg_id), a=file, b=offset, c=total)
-        try:
-            return body_of(record, msg_id, self.tables.handles.path(file), offset)
-        except CorruptFile as error:
-            self._log.error("a message in the store is damaged", error=str(error))
-            return None
+        return self.tables.damage.body_of(record, msg_id, file, offset)
 
     # what happens by itself
 

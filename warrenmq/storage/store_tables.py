@@ -19,16 +19,19 @@ if TYPE_CHECKING:
     from warrenmq.storage.file_summary import FileSummary
     from warrenmq.storage.message_index import MessageIndex
     from warrenmq.storage.store_actions import Place
+    from warrenmq.storage.store_damage import StoreDamage
 
 
 class StoreTables:
-    """The five tables that the store and its clients both touch, and whether it has room for more."""
+    """The tables that the store and its clients both touch, and whether it has room for more."""
 
-    __slots__ = ("cache", "disk_full", "files", "flying", "handles", "index")
+    __slots__ = ("cache", "damage", "disk_full", "files", "flying", "handles", "index")
 
     def __init__(
-        self, disk: Disk, directory: str, settings: Settings, index: MessageIndex, files: FileSummary
-    ) -> None:
+        self, disk: Disk, directory: str, settings: Settings, index: MessageIndex, files: FileSummary,
+        damage: StoreDamage,
+    ) -> None:  # fmt: skip
+        self.damage = damage
         self.index = index
         self.files = files
         self.flying = FlyingTable()

@@ -37,10 +37,9 @@ from warrenmq.storage.queue_message import (
     in_memory,
     records_of,
 )  # fmt: skip
-from warrenmq.storage.queue_parts import body_bytes
+from warrenmq.storage.queue_parts import PagingRows, body_bytes
 from warrenmq.storage.rates import Rates
-from warrenmq.storage.runs import runs
-from warrenmq.trace.events import Ev, State
+from warrenmq.storage.stored_message import body_size as size_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -90,13 +89,16 @@ class VariableQueue(ABC):
         """Ready again after a delivery: redelivered when they leave; looked up, never walked."""
         self._lost: list[int] = []
         """Messages left out of a fetch since `take_lost`."""
-        self._untold: list[tuple[Ev, State, State, list[tuple[int, int]]]] = []
-        """Changes of state that the trace has not been told."""
+        rows = PagingRows(trace)
+        self._paged, self.tell_paged = rows.note, rows.tell
         self.must_reduce_again = False
         """`reduce_memory_use` had more to do than it may at once; it waits for a message to oneself."""
 
-    def recovered(self, low: int, count: int, next_seq_id: int, next_deliver_seq_id: int) -> None:
-        """Take over what the index found: everything is on disk."""
+    def recovered(
+        self, low: int, count: int, next_seq_id: int, next_deliver_seq_id: int, lost: Sequence[int] = ()
+    ) -> None:
+        """Take over what the index found: everything is on disk.  `lost` is what it found damaged."""
+        self._lost += lost
         self.next_seq_id = self._transient_threshold = next_seq_id
         self._delivered_below = self.next_deliver_seq_id = next_deliver_seq_id
         if count:
@@ -137,7 +139,7 @@ class VariableQueue(ABC):
         whose bodies went to the store: their confirms wait for it.
         """
         first = self.next_seq_id
-        records, stored = records_of(publications, self._embed_below, expiries)
+        records, stored = records_of(publications, first, self._embed_below, expiries)
         self.next_seq_id = first + len(records)
         if persistent:
             self._write(first, records, stored, persistent=True)
@@ -207,15 +209,15 @@ class VariableQueue(ABC):
         fetched: list[Fetched] = []
         lost: list[int] = []
         for seq, record, flags, stored in taken:
-            payload = record
+            payload, size = record, int.from_bytes(record[24:28], "big")
             if apart := bool(flags & APART):
                 body = stored if stored is not None else bodies.get(record[:16])
                 if body is None:
                     lost.append(seq)
                     continue
-                payload = body
+                payload, size = body, size_of(body, size)
             redelivered = seq < below or seq in requeued
-            fetched.append(Fetched(seq, payload, int.from_bytes(record[24:28], "big"), redelivered, apart))
+            fetched.append(Fetched(seq, payload, size, redelivered, apart))
         return fetched, lost
 
     def _read_bodies(self, messages: Sequence[Message]) -> dict[bytes, bytes]:
@@ -382,18 +384,3 @@ class VariableQueue(ABC):
 
     def _operated(self, count: int) -> None:
         """So many messages were published, fetched, acked or requeued."""
-
-    # -- trace
-
-    def _paged(self, event: Ev, seqs: Iterable[int], state: State, before: State) -> None:
-        """Note which messages changed their state."""
-        if self._trace is not None:
-            self._untold.append((event, state, before, list(runs(seqs))))
-
-    def tell_paged(self) -> None:
-        """Tell the trace which messages changed their state; after a publish, when it has been told of that."""
-        if self._untold and self._trace is not None:
-            for event, state, before, all_runs in self._untold:
-                for first, count in all_runs:
-                    self._trace.emit(event, state, a=first, b=count, c=before)
-            self._untold.clear()
