@@ -203,6 +203,8 @@ class QueueProcess(Server):
                 self._lease.renew()
                 return Declared(self._vq.ready, self._consumers.count)
             case Info():
+                if self._vq.to_remove and not self._safety.disk_full:
+                    self._sync(Trigger.READ)
                 self._persistent.send()  # so that a store that is asked next has what led to this answer
                 self._transient.send()
                 return self._departures.info(unconfirmed=bool(self._unconfirmed))
@@ -253,6 +255,9 @@ class QueueProcess(Server):
         if self._unconfirmed.wait_for_sync and not safety.disk_full:
             self._sync(Trigger.MAILBOX_EMPTY)
         else:
+            if safety.disk_full or not self._vq.index.needs_sync:
+                self._vq.index_synced()  # on a full disk what is acked makes room, though its ack has to wait for it
+                self._persistent.send()
             safety.idle()
         if self._vq.index.flushing and not safety.disk_full and safety.guarded(self._vq.index.flush_step):
             self.send_after(0, GoOn())  # back here when whatever came meanwhile has been handled
@@ -282,6 +287,7 @@ class QueueProcess(Server):
         else:
             vq.index.sync(Trigger.CLOSE)
             self._confirm(self._unconfirmed.index_synced())
+            vq.index_synced()
             self._persistent.terminate()
             messages = vq.ready + vq.unacked
             for directory, terms in zip(self.spec.directories, vq.terminate(), strict=True):
@@ -351,6 +357,8 @@ class QueueProcess(Server):
     def _sync(self, trigger: Trigger) -> None:
         if self._safety.run(lambda: self._vq.index.sync(trigger)):
             self._confirm(self._unconfirmed.index_synced())
+            self._vq.index_synced()
+            self._persistent.send()
 
     def _confirm(self, complete: Sequence[Owed]) -> None:
         if not complete:

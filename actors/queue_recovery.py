@@ -2,7 +2,7 @@
 
     1  the terms of a clean stop are taken: from here on every stop is a crash until the next clean one.  They are believed
        only if the files of the index have the sizes that they had then
-    2  the index is walked for messages whose bodies are in the store
+    2  the index is walked for messages whose bodies are in the store, after a crash when its files have been synced
     3  the store is told what the queue believes to hold; it drops what a dead incarnation held besides, and
        says which of these it has
     4  the index is opened, which converts it from the other version if need be; messages without a body are acked
@@ -96,6 +96,8 @@ def recover(
     for directory in spec.directories:
         if spec.durable:
             terms.append(_believable_terms(spec, disk, directory))
+            if terms[-1] is None:
+                index_versions.make_acks_safe(disk, directory)
             holds += index_versions.store_message_ids(disk, directory, spec.settings)
         else:
             terms.append(None)

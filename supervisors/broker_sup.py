@@ -36,7 +36,7 @@ from warrenmq.actors.msg_store import MsgStore
 from warrenmq.actors.queue_process import QueueProcess
 from warrenmq.actors.vhost_process import VhostProcess
 from warrenmq.actors.vm_memory_monitor import VM_MEMORY_MONITOR, VmMemoryMonitor
-from warrenmq.storage.index_versions import store_message_ids
+from warrenmq.storage.index_versions import make_acks_safe, store_message_ids
 from warrenmq.supervisors.child_spec import ChildSpec
 from warrenmq.supervisors.supervisor import Supervisor
 
@@ -84,6 +84,8 @@ class VhostSup(Supervisor):
             owners = [(name, vhost.folders(record)) for name, record in vhost.definitions.queues.items()]
             owners += [(f"folder {folder}", (folder,)) for folder in vhost.kept_folders]  # no queue is called like a path
             for name, folders in owners:
+                for folder in folders:
+                    make_acks_safe(vhost.disk, folder)
                 yield name, [each for folder in folders for each in store_message_ids(vhost.disk, folder, vhost.settings)]
 
         def store(name: str, refs: Any) -> ChildSpec:

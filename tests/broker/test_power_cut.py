@@ -15,8 +15,13 @@ import pytest
 
 import warrenmq
 from tests.support.ledger import Ledger
+from tests.support.own_directories import VHOST, folder_of
 from tests.support.simulated import BOTH_PROFILES, SimulatedHost
+from warrenmq.errors import CorruptFile
 from warrenmq.replay.engine import replay_memory
+from warrenmq.storage.index_versions import store_message_ids
+from warrenmq.storage.rdq import body_of
+from warrenmq.storage.rdq_scan import scan
 from warrenmq.storage.sim_disk import PowerCut
 
 QUEUES = ("a", "b")
@@ -57,6 +62,8 @@ class Life:
         self.bound: list[str] = []
         self.number = 0
         self.bodies: dict[int, bytes] = {}
+        self.confirmed: set[int] = set()
+        """Every message that ever was, acked ones too."""
         self.waiting: list[tuple[int, warrenmq.Confirm]] = []
 
     def run(self) -> None:
@@ -97,6 +104,7 @@ class Life:
         for number, confirm in self.waiting:
             if confirm.done() and confirm.exception() is None:
                 self.ledger.confirmed(number)
+                self.confirmed.add(number)
         self.waiting.clear()
 
     def consume(self, broker: warrenmq.Broker, name: str) -> None:
@@ -115,6 +123,8 @@ class Life:
     def after_the_cut(self) -> None:
         """Open again: everything promised is there, as it was published, and the trace has no violation."""
         self.note_confirms()
+        overwritten = self.without_bodies() & self.confirmed
+        assert not overwritten, f"an ack was lost, and the message that comes back is not in the store: {overwritten}"
         broker = self.host.open()
         references, messages = 0, set()
         for name in QUEUES:
@@ -137,6 +147,21 @@ class Life:
         assert self.host.sink is not None
         verdict = replay_memory(self.host.sink.files())
         assert verdict.verdict == "ok", "\n".join(map(str, [*verdict.violations, *verdict.indeterminate]))
+
+    def without_bodies(self) -> set[int]:
+        """Messages that some queue's index names, and of which the store has no whole record."""
+        disk, named = self.host.disk, set[bytes]()
+        for name in QUEUES:
+            named.update(store_message_ids(disk, folder_of(name), self.host.settings))
+        store = f"{VHOST}/msg_store_persistent"
+        for name in disk.listdir(store):
+            file = disk.open_read(f"{store}/{name}")
+            for msg_id, offset, total in scan(file, named).records:
+                with suppress(CorruptFile):
+                    body_of(file.pread(total, offset), msg_id, name, offset)
+                    named.discard(msg_id)
+        # the only thread that publishes numbers its messages from 0 in each boot, of which this is the first
+        return {1 + int.from_bytes(msg_id[8:], "big") % (1 << 40) for msg_id in named}
 
     def ask_for_bindings(self, broker: warrenmq.Broker) -> None:
         """A fan-out reaches every queue whose bind had returned."""

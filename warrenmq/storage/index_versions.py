@@ -57,6 +57,23 @@ def files_of(disk: Disk, directory: str, version: int) -> list[str]:
     return [name for name in names if name.endswith((qi.EXTENSION, qs.EXTENSION))]
 
 
+def make_acks_safe(disk: Disk, directory: str) -> None:
+    """After a crash, before a store is told what the queue holds: sync what can be read.
+
+    A message whose ack can be read is not claimed any more, so the store may overwrite it; a power cut must not bring
+    its entry back then.
+    """
+    names = [name for version in (1, 2) for name in files_of(disk, directory, version) if not name.endswith(qs.EXTENSION)]
+    for name in names:
+        file = disk.open(f"{directory}/{name}")
+        try:
+            file.datasync()
+        finally:
+            file.close()
+    if names:
+        disk.sync_dir(directory)
+
+
 def store_message_ids(disk: Disk, directory: str, settings: Settings) -> list[bytes]:
     """Ids of the messages that a store must keep for this queue, whichever version its files are of.
 

@@ -72,6 +72,11 @@ class PriorityIndex:
         """See Index."""
         return any(index.flushing for index in self._indexes)
 
+    @property
+    def needs_sync(self) -> bool:
+        """See Index."""
+        return any(index.needs_sync for index in self._indexes)
+
     def begin_flush(self) -> None:
         """See Index."""
         for index in self._indexes:
@@ -231,6 +236,16 @@ class PriorityQueue:
             for priority, seqs in self._by_priority(seq_ids)
             for seq in _outside(priority, self._queues[priority].requeue(seqs))
         ]
+
+    @property
+    def to_remove(self) -> list[bytes]:
+        """See VariableQueue."""
+        return [msg_id for queue in self._queues for msg_id in queue.to_remove]
+
+    def index_synced(self) -> None:
+        """See VariableQueue."""
+        for queue in self._queues:
+            queue.index_synced()
 
     def drop_transient_pending(self) -> None:
         """See VariableQueue."""

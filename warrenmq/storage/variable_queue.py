@@ -14,7 +14,9 @@ Rules for maintainers
 1. A ready message is in one place, a delivered one is pending and nowhere else.
 2. A persistent message has an index entry, and its body is in that entry or in the store.  A transient one has
    both only when it was paged out.
-3. Nothing here blocks, syncs or sends; the index and the two stores are passed in, and the queue process
+3. A reference to the persistent store is given up when its ack is safe (`index_synced`): after a power cut an index that
+   lost the ack would name a record that the store may have overwritten.  (RabbitMQ gives it up at once.)
+4. Nothing here blocks, syncs or sends; the index and the two stores are passed in, and the queue process
    decides when they write.
 """
 
@@ -87,6 +89,8 @@ class VariableQueue(ABC):
         """Transient messages below were published before this process began: they are gone."""
         self._requeued: set[int] = set()
         """Ready again after a delivery: redelivered when they leave; looked up, never walked."""
+        self.to_remove: list[bytes] = []
+        """Messages in the persistent store that are done with, but their acks are not safe yet."""
         self._lost: list[int] = []
         """Messages left out of a fetch since `take_lost`."""
         rows = PagingRows(trace)
@@ -337,7 +341,16 @@ class VariableQueue(ABC):
         for persistent in (PERSISTENT, 0):
             wanted = IN_STORE | persistent
             if ids := [message[1][:16] for message in messages if message[2] & (IN_STORE | PERSISTENT) == wanted]:
-                self._store(persistent).remove(ids)
+                if persistent:
+                    self.to_remove += ids
+                else:
+                    self._transient_store.remove(ids)
+
+    def index_synced(self) -> None:
+        """All acks are safe: give up the references that waited for it."""
+        if self.to_remove:
+            ids, self.to_remove = self.to_remove, []
+            self._persistent_store.remove(ids)
 
     # -- memory; a behaviour that does not page leaves these as they are
     has_ram_duration: ClassVar[bool] = False
