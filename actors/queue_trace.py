@@ -126,6 +126,9 @@ class QueueTrace:
             self.received(sender, pseq)
         flag = MULTIPLE if asked.multiple else 0
         by = settled_by(asked.consumer, asked.tag)
+        if len(seqs) == 1:  # by far the commonest
+            self._trace.emit(_ACK, flag, 0, sender, pseq, seqs[0], 1, by)
+            return
         for first, count in runs(seqs):
             self._trace.emit(_ACK, flag, 0, sender, pseq, first, count, by)
             pseq = 0

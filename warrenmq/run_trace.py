@@ -11,6 +11,7 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 from warrenmq.trace.events import Ev
+from warrenmq.trace.machine import machine_boot
 from warrenmq.trace.recorder import Recorder
 
 if TYPE_CHECKING:
@@ -18,18 +19,6 @@ if TYPE_CHECKING:
     from warrenmq.settings import Settings
     from warrenmq.storage.directory import DataDirectory
     from warrenmq.trace.recorder import ActorTrace
-
-
-_BOOT_ID = "/proc/sys/kernel/random/boot_id"
-
-
-def machine_boot() -> str:
-    """The id that the kernel drew when this machine was started; "" where there is none (other systems than Linux)."""
-    try:
-        with open(_BOOT_ID, encoding="ascii") as file:
-            return file.read().strip()
-    except OSError:
-        return ""
 
 
 class RunTrace:

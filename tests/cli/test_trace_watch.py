@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
 import pytest
 
 import warrenmq
 from tests.support.limits import LIMIT
 from tests.support.live_trace import grow
+from tests.support.source_tree import ROOT
 from tests.support.trace_plants import PLANTS
 from tests.support.trace_union import planted
 from warrenmq.cli import main
@@ -89,3 +92,19 @@ def test_a_checkpoint_that_is_none_is_refused(broken, tmp_path, capsys):
     status, said = watched(capsys, broken, "--checkpoint", str(tmp_path))
     assert status == 2
     assert "cannot be used" in said.err
+
+
+def test_a_watch_ends_when_the_only_run_was_killed(tmp_path, capsys):
+    paths = f"{str(tmp_path / 'data')!r}, trace={str(tmp_path / 'trace')!r}"
+    code = f"import os, warrenmq; b = warrenmq.open({paths}); b.declare_queue('q').publish(b'x').result(5); os.kill(os.getpid(), 9)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == -9
+    status, said = watched(capsys, str(tmp_path / "trace"))
+    assert status == 0
+    assert "0 violations" in said.err
+
+
+def test_a_watch_ends_when_a_killed_run_was_followed_by_one_that_was_closed(tmp_path, capsys):
+    test_a_watch_ends_when_the_only_run_was_killed(tmp_path, capsys)
+    with warrenmq.open(tmp_path / "data", trace=tmp_path / "trace") as broker:
+        assert broker.queue("q").get(5).body == b"x"
+    assert watched(capsys, str(tmp_path / "trace"))[0] == 0

@@ -38,7 +38,7 @@ def add_task(tasks: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from warrenmq.replay.watch import Watch
-    from warrenmq.trace.tail import require_live
+    from warrenmq.trace.reader import require_live
 
     require_live(args.trace)  # before Spark is started
     checkpoint = args.checkpoint or tempfile.mkdtemp(prefix="warrenmq-watch-")

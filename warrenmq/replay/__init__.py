@@ -17,6 +17,7 @@ Both engines drive the same state machines and must agree.  Importing this packa
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from warrenmq.replay.java import SparkUnavailable
@@ -33,12 +34,12 @@ __all__ = [
 ]  # fmt: skip
 
 
-def read(spark: SparkSession, *paths: str | os.PathLike[str]) -> DataFrame:
-    """The rows of traces, with names (columns: spark_frames.py); NotATrace when there are none."""
+def read(spark: SparkSession, *paths: str | os.PathLike[str], columns: Sequence[str] | None = None) -> DataFrame:
+    """The rows of traces, with names (docs/replay.md), or some of their columns; NotATrace when there are none."""
     require_pyspark()
     from warrenmq.replay import spark_frames
 
-    return spark_frames.read(spark, *paths)
+    return spark_frames.read(spark, *paths, columns=columns)
 
 
 def read_tracing(spark: SparkSession, *paths: str | os.PathLike[str]) -> DataFrame:

@@ -33,6 +33,7 @@ from warrenmq.replay.world import Landmarks, Name, Who, World
 from warrenmq.trace.catalog import FOREVER, NEVER, Catalog, Chunk, Coverage, Run
 from warrenmq.trace.events import Ev
 from warrenmq.trace.index import Damage
+from warrenmq.trace.machine import has_ended
 
 
 class Words(Protocol):
@@ -192,11 +193,19 @@ class Live:
 
     def _is_over(self, number: int) -> bool:
         """Nothing will come of this run any more."""
-        run, place = self.runs[number], self._places[number]
-        if place["lossy"]:
-            return False
-        last = _wall(run, place["t"])
-        return run.closed or any(
+        return not self._places[number]["lossy"] and (self.runs[number].closed or self._was_followed(number))
+
+    def are_over(self) -> bool:
+        """Every run was closed, or was killed: the next boot of its directory has begun, or its process has ended."""
+        return bool(self.runs) and all(
+            run.closed or self._was_followed(number) or has_ended(run.machine, run.pid) for number, run in enumerate(self.runs)
+        )
+
+    def _was_followed(self, number: int) -> bool:
+        """The next boot of its directory has begun after the last row of a run."""
+        run = self.runs[number]
+        last = _wall(run, self._places[number]["t"])
+        return any(
             (later.directory, later.node) == (run.directory, run.node)
             and later.start is not None
             and _boot(later) > _boot(run)

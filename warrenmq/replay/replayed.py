@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from warrenmq.replay import engine as python_engine
-from warrenmq.replay.engine import Result
+from warrenmq.replay.engine import Result, finding_as_dict
 from warrenmq.replay.histories import draw
 from warrenmq.replay.measures import measure_trace
 from warrenmq.replay.picture import Picture
@@ -36,6 +36,23 @@ class RuleCounts(NamedTuple):
     indeterminate: int
 
 
+class RowName(NamedTuple):
+    """Which row of a trace: the actor's number of it."""
+
+    run: str
+    actor: str
+    seq: int
+
+
+class Violation(NamedTuple):
+    """An invariant that does not hold, where, and the rows that show it: the columns of `warrenmq.replay.check`."""
+
+    rule: str
+    subject: str
+    text: str
+    rows: list[RowName]
+
+
 @dataclass(frozen=True)
 class Replayed:
     """What a replay found, and what it saw on the way."""
@@ -51,6 +68,14 @@ class Replayed:
     def verdict(self) -> str:
         """ok, violated or indeterminate."""
         return self.result.verdict
+
+    @property
+    def violations(self) -> list[Violation]:
+        """What breaks an invariant, as `check` gives it, in the order of `result.violations`."""
+        return [
+            Violation(finding["rule"], finding["subject"], finding["text"], [RowName(**row) for row in finding["rows"]])
+            for finding in (finding_as_dict(each, self.result.catalog) for each in self.result.violations)
+        ]
 
     @property
     def rules(self) -> list[RuleCounts]:
@@ -116,13 +141,17 @@ def _engine() -> Callable[[Trace], Result]:
 def _in_spark(path: str, master: str | None, picture: bool) -> tuple[Result, Picture | None]:
     with spark_session(master=master, short=_is_short(path)) as spark:
         from warrenmq.replay import spark_engine, spark_measures, spark_source
+        from warrenmq.replay.spark_failures import told_in_a_sentence
+        from warrenmq.replay.spark_partitions import ROWS_OF_KEYS, partitions
 
-        trace = spark_source.look(spark, path)
-        result = spark_engine.replay_look(spark, trace)
-        if not picture:
-            return result, None
-        rows = spark_source.load_rows(spark, trace)
-        return result, draw(spark_measures.measure_rows(rows), trace.catalog)
+        with told_in_a_sentence():
+            trace = spark_source.look(spark, path)
+            result = spark_engine.replay_look(spark, trace)
+            if not picture:
+                return result, None
+            rows = spark_source.load_rows(spark, trace)
+            number = partitions(sum(chunk.rows for chunk in trace.catalog.chunks), ROWS_OF_KEYS)
+            return result, draw(spark_measures.measure_rows(rows, number), trace.catalog)
 
 
 def _is_short(path: str) -> bool:

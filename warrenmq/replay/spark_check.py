@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
@@ -18,6 +19,8 @@ from pyspark.sql import functions as sf
 from warrenmq.replay.arrow_rows import Piece
 from warrenmq.replay.engine import Result
 from warrenmq.replay.spark_engine import conclude
+from warrenmq.replay.spark_failures import told_in_a_sentence
+from warrenmq.replay.spark_partitions import ROWS_OF_PIECES, partitions
 from warrenmq.replay.spark_source import Batches
 from warrenmq.trace.catalog import Catalog, Chunk, build_catalog
 from warrenmq.trace.events import SCHEMA_VERSION, Ev
@@ -37,7 +40,8 @@ VIOLATIONS_DDL = (
 
 def check(rows: DataFrame) -> DataFrame:
     """The violations; no row = every invariant holds as far as the rows tell."""
-    found = check_rows(rows)
+    with told_in_a_sentence():
+        found = check_rows(rows)
     violations = [
         (
             finding.rule,
@@ -50,7 +54,7 @@ def check(rows: DataFrame) -> DataFrame:
         )
         for finding in found.violations
     ]
-    return rows.sparkSession.createDataFrame(violations, VIOLATIONS_DDL)
+    return rows.sparkSession.createDataFrame(violations, VIOLATIONS_DDL).coalesce(1)
 
 
 def incidents(rows: DataFrame) -> DataFrame:
@@ -67,17 +71,21 @@ def check_rows(rows: DataFrame) -> Result:
         *whose, "run", "actor", "kind", "parent_id", "actor_rows", "t", "seq", "msg", "peer_id", "pseq", "a", "b", "c",
         "shiftleft(actor_id, 16) | shiftleft(ev_id, 8) | flag_id as who", "actor_id",
     )  # fmt: skip
-    together = (
-        needed.repartition("run", "actor_id", sf.expr(f"shiftright(seq, {_BLOCK_BITS})"))
-        .sortWithinPartitions("run", "actor_id", "seq")
-        .cache()
-    )
-    try:
+    with ExitStack() as kept:
+        needed = _kept(needed, kept)  # it is counted, and then sent: what it comes from is asked once
+        number = partitions(needed.count(), ROWS_OF_PIECES)
+        block = sf.expr(f"shiftright(seq, {_BLOCK_BITS})")
+        sent = needed.repartition(number, "run", "actor_id", block).sortWithinPartitions("run", "actor_id", "seq")
+        together = _kept(sent, kept)
         catalog = _catalog(together)
         numbers = {run.name: number for number, run in enumerate(catalog.runs)}
         return conclude(catalog, lambda job, ddl: together.mapInArrow(job(partial(_unpack, numbers)), ddl))
-    finally:
-        together.unpersist()
+
+
+def _kept(rows: DataFrame, until: ExitStack) -> DataFrame:
+    cached = rows.cache()
+    until.callback(cached.unpersist)
+    return cached
 
 
 def _pieces(batches: Batches) -> Iterator[tuple[dict[str, Any], list[memoryview]]]:

@@ -38,6 +38,7 @@ from warrenmq.replay.machines import FigureKey, Finding, Machine, Outcome
 from warrenmq.replay.rules import all_machines
 from warrenmq.replay.sieves.columns import units_of
 from warrenmq.replay.sieves.sifting import Place, SecondLook, Sifter, sieves_and_machines
+from warrenmq.replay.spark_partitions import ROWS_OF_KEYS, partitions
 from warrenmq.replay.spark_source import Batches, Look, Pieces, look, map_pieces
 from warrenmq.replay.verdict import judge
 from warrenmq.replay.world import Landmarks, World
@@ -209,6 +210,7 @@ def conclude(catalog: Catalog, over_pieces: Callable[[Job, str], DataFrame]) -> 
     machines = all_machines(catalog.runs)
     # The same rows twice are more than a sieve can judge.
     workers = machines if catalog.overlaps else sieves_and_machines(catalog.runs)
+    number = partitions(sum(chunk.rows for chunk in catalog.chunks), ROWS_OF_KEYS)
     found = Found()
     kept: list[DataFrame] = []
     """What keys said that are facts to others, stage by stage."""
@@ -216,14 +218,14 @@ def conclude(catalog: Catalog, over_pieces: Callable[[Job, str], DataFrame]) -> 
     try:
         _landmarks(summaries, world)
         for stage in sorted({machine.stage for machine in machines}):
-            told = _stage([summaries, *kept], [each for each in workers if each.stage == stage], world).persist(StorageLevel.DISK_ONLY)
+            told = _stage([summaries, *kept], [each for each in workers if each.stage == stage], world, number).persist(StorageLevel.DISK_ONLY)
             kept.append(told)
             looked = _collect(told)
             found.add(looked)
             if looked.suspects:
                 again = over_pieces(partial(LookAgain, workers, looked.suspects, catalog.files), SUMMARIES_DDL)
                 facts = [_of(each, looked.suspects) for each in kept[:-1]]
-                kept.append(_stage([again, *facts], [each for each in machines if each.stage == stage], world).persist(StorageLevel.DISK_ONLY))
+                kept.append(_stage([again, *facts], [each for each in machines if each.stage == stage], world, number).persist(StorageLevel.DISK_ONLY))
                 found.add(_collect(kept[-1]))
         verdict = judge(found.findings, found.figures, machines, catalog, world)
         return result(verdict, catalog, world, found.figures)
@@ -243,13 +245,14 @@ def _landmarks(summaries: DataFrame, world: World) -> None:
             world.landmarks[who].merge(marks)
 
 
-def _stage(summaries: Sequence[DataFrame], machines: Sequence[Machine], world: World) -> DataFrame:
+def _stage(summaries: Sequence[DataFrame], machines: Sequence[Machine], world: World, number: int) -> DataFrame:
+    """What these machines conclude, in so many partitions."""
     mine = sf.col("machine").isin([machine.name for machine in machines])
     # Filtered one by one: Spark flattens a union of unions, and would then not find what was kept.
     first, *others = (each.where(mine) for each in summaries)
     return (
         reduce(DataFrame.union, others, first)
-        .repartition("machine", "key")
+        .repartition(number, "machine", "key")
         .sortWithinPartitions("machine", "key", "run", "actor", "seq", "nth", "summary")
         .mapInArrow(Conclude(machines, world), SUMMARIES_DDL)
     )

@@ -26,20 +26,22 @@ from warrenmq.replay.measures import (
     Timed,
     delays,
 )
+from warrenmq.replay.spark_partitions import shuffled_into
 from warrenmq.trace.events import Decision, Ev
 
 CHUNK_BITS = 16
 _DELAYS_DDL = "delays string"
 
 
-def measure_rows(rows: DataFrame) -> Measures:
-    """All five tables of rows as spark_source.load_rows gives them."""
+def measure_rows(rows: DataFrame, number: int = 1) -> Measures:
+    """All five tables of rows as spark_source.load_rows gives them; what is shuffled has so many partitions."""
     measures = Measures()
-    _tallies(rows, measures)
-    _rare(rows, measures)
-    _bodies(rows, measures)
-    _levels(rows, measures)
-    _delays(rows, measures)
+    with shuffled_into(rows.sparkSession, number):
+        _tallies(rows, measures)
+        _rare(rows, measures)
+        _bodies(rows, measures)
+        _levels(rows, measures)
+        _delays(rows, measures, number)
     return measures
 
 
@@ -129,12 +131,12 @@ def _is(*events: int) -> Column:
     return sf.col("event").isin([int(event) for event in events])
 
 
-def _delays(rows: DataFrame, measures: Measures) -> None:
+def _delays(rows: DataFrame, measures: Measures, number: int) -> None:
     chunk = sf.explode(sf.expr(f"sequence(shiftright(a, {CHUNK_BITS}), shiftright(a + b - 1, {CHUNK_BITS}))"))
     found = (
         rows.where(sf.col("event").isin(sorted(map(int, TIMED))) & (sf.col("b") > 0))
         .select("run", "actor", chunk.alias("chunk"), "seq", "event", "flag", "t", "a", "b")
-        .repartition("run", "actor", "chunk")
+        .repartition(number, "run", "actor", "chunk")
         .sortWithinPartitions("run", "actor", "chunk", "seq")
         .mapInArrow(_chunk_delays, _DELAYS_DDL)
     )

@@ -36,7 +36,7 @@ _SHORT_RUN = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _ELSEWHERE = ("PYSPARK_GATEWAY_PORT", "SPARK_REMOTE", "DATABRICKS_RUNTIME_VERSION")
 
 _LOG4J = """\
-rootLogger.level = error
+rootLogger.level = fatal
 rootLogger.appenderRef.stderr.ref = stderr
 appender.stderr.type = Console
 appender.stderr.name = stderr
@@ -44,9 +44,10 @@ appender.stderr.target = SYSTEM_ERR
 appender.stderr.layout.type = PatternLayout
 appender.stderr.layout.pattern = spark: %m%n
 logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
-logger.gateway.level = error
+logger.gateway.level = fatal
 """
-# The gateway's level is named because Spark prints a line about it whenever it differs from the root's.
+# Errors come as exceptions, which are told in a sentence; below them Spark logs a stack trace for each attempt of each task, and
+# for each accumulator that a task reports when the session has ended.  The gateway's level is named because Spark prints a line about it whenever it differs from the root's.
 
 
 def require_pyspark() -> None:

@@ -24,6 +24,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from warrenmq.replay.arrow_rows import BATCH_ROWS, Piece
+from warrenmq.replay.spark_partitions import ROWS_OF_PIECES, partitions
 from warrenmq.trace.block import Kind, decode_columns, next_frame, raw_columns
 from warrenmq.trace.catalog import Catalog, Chunk, build_catalog
 from warrenmq.trace.index import FileIndex, index_file
@@ -43,7 +44,7 @@ BLOCKS_DDL = "run int, file string, offset long, place int, frames binary"
 _BLOCKS = pa.schema([
     ("run", pa.int32()), ("file", pa.string()), ("offset", pa.int64()), ("place", pa.int32()), ("frames", pa.binary()),
 ])  # fmt: skip
-BLOCK_ROWS = 1 << 19
+BLOCK_ROWS = ROWS_OF_PIECES
 """Rows of a block, which is a task: some 3 MB, and a unit (sieves/columns.py)."""
 Batches = Iterable[pa.RecordBatch]
 Pieces = Callable[[Batches], Iterator[Piece]]
@@ -87,6 +88,8 @@ def map_pieces(
     slabs = [pickle.dumps(chunk) for chunk in trace.catalog.chunks if chunk.raw]
     if slabs:
         sent = spark.createDataFrame(pa.table({"piece": pa.array(slabs, pa.binary())}))
+        rows = sum(chunk.rows for chunk in trace.catalog.chunks if chunk.raw)
+        sent = sent.coalesce(partitions(rows, ROWS_OF_PIECES))  # else as many as the cluster has cores
         mapped = mapped.union(sent.mapInArrow(job(slab_pieces), ddl))
     return mapped
 

@@ -25,7 +25,8 @@ from pyspark.sql.streaming.datasource import ReadLimit
 from warrenmq.errors import CallerError
 from warrenmq.replay.told import Batch, batches, tell
 from warrenmq.replay.watch import INTERVAL, Watch
-from warrenmq.trace.tail import Place, Tail, require_live
+from warrenmq.trace.reader import require_live
+from warrenmq.trace.tail import Place, Tail
 
 
 @dataclass

@@ -141,7 +141,7 @@ def verdict_line(replayed: Replayed) -> str:
     exercised = sum(rule.checked > 0 for rule in replayed.rules)
     others = len(replayed.rules) - exercised
     said = {
-        "ok": f"{exercised} invariants hold" + (f" ({others} were not exercised)" if others else ""),
+        "ok": f"{exercised} invariants hold" + (f" ({others} not exercised)" if others else ""),
         "violated": f"{len(result.violations):,} violations of {len({each.rule for each in result.violations})} invariants",
         "indeterminate": f"no violation, but rows are missing: {len(result.indeterminate):,} cases are undecided",
     }[replayed.verdict]

@@ -24,7 +24,8 @@ from warrenmq.replay.told import Told, batches, tell
 from warrenmq.replay.world import Who
 from warrenmq.trace.catalog import Catalog
 from warrenmq.trace.index import Damage
-from warrenmq.trace.tail import Place, Tail, require_live
+from warrenmq.trace.reader import require_live
+from warrenmq.trace.tail import Place, Tail
 
 INTERVAL = 0.5
 """Seconds between two looks."""
@@ -97,8 +98,8 @@ class Watch:
 
     @property
     def closed(self) -> bool:
-        """Every run of the trace has been closed."""
-        return bool(self._live.runs) and all(run.closed for run in self._live.runs)
+        """Every run of the trace was closed, or was killed and is over."""
+        return self._live.are_over()
 
     def summary(self) -> str:
         """One line for the end: what is open is in flight, and never lost."""
@@ -125,7 +126,7 @@ class Watch:
 def watch(
     paths: list[str], taken_by: Watch, *, wait: Callable[[float], None], until_closed: bool = False
 ) -> None:
-    """Look again and again, until `wait` raises or, if that is wanted, every run of the trace is closed."""
+    """Look again and again, until `wait` raises or, if that is wanted, every run of the trace is over."""
     require_live(paths)
     tail = Tail(*(os.path.abspath(path) for path in paths))
     place: Place = taken_by.progress or {}

@@ -11,17 +11,17 @@ from __future__ import annotations
 
 import mmap
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from warrenmq.errors import CallerError
 from warrenmq.trace.block import decode_columns, frame_at, raw_columns
 from warrenmq.trace.catalog import Catalog, Chunk, build_catalog
 from warrenmq.trace.index import Row, index_file, rows_of
-from warrenmq.trace.segment import SEGMENT_SUFFIX
-from warrenmq.trace.slab import SLAB_SUFFIX
+from warrenmq.trace.segment import SEGMENT_SUFFIX, decode_header
+from warrenmq.trace.slab import HEAD_BYTES, SLAB_SUFFIX
 
 
 class NotATrace(CallerError):
@@ -82,6 +82,33 @@ def trace_files(path: str) -> list[str]:
         msg = f"{path} is no trace: it is neither a directory nor a file."
         raise NotATrace(msg)
     return [path]
+
+
+def require_live(paths: Iterable[str]) -> None:
+    """Raise NotATrace unless each path is a directory with trace files, or a file that begins as one."""
+    for path in paths:
+        trace_files(path)
+        if not os.path.isdir(path):
+            require_header([path])
+
+
+def require_header(names: Iterable[str]) -> None:
+    """Raise NotATrace unless one of these files begins as a trace."""
+    names = list(names)
+    if all(header_of(name) is None for name in names):
+        raise NotATrace(f"{', '.join(names)}: no file there begins with a whole header of a trace.")
+
+
+def header_of(name: str) -> dict[str, Any] | None:
+    """What the header of a trace file says; None if it begins with none, or is gone."""
+    try:
+        with open(name, "rb") as file:
+            # Headers repeat the names of all actors, so they may be long: try a little first.
+            data = file.read(HEAD_BYTES)
+            head = decode_header(memoryview(data)) or decode_header(memoryview(data + file.read()))
+    except FileNotFoundError:
+        return None
+    return head[0] if head is not None else None
 
 
 def open_trace(*paths: str | os.PathLike[str]) -> Trace:

@@ -38,10 +38,10 @@ from typing import Any, NamedTuple
 from warrenmq.trace.block import ROW, Frame, Kind, decode_columns, decode_map, next_frame, raw_columns
 from warrenmq.trace.catalog import NEVER, Chunk, Run
 from warrenmq.trace.index import ActorEntry, Damage
-from warrenmq.trace.reader import NotATrace, trace_files
+from warrenmq.trace.reader import header_of
 from warrenmq.trace.run_order import branch_of
 from warrenmq.trace.segment import SEGMENT_SUFFIX, decode_header
-from warrenmq.trace.slab import HEAD_BYTES, SLAB_SUFFIX, SlabContent, read_slabs
+from warrenmq.trace.slab import SLAB_SUFFIX, SlabContent, read_slabs
 
 Place = dict[str, Any]
 """How far a trace was read; see the module."""
@@ -115,7 +115,7 @@ class Tail:
         fresh: list[tuple[tuple[int, str, int], str, dict[str, Any]]] = []
         for path in self._paths:
             for name in _trace_files(path):
-                if name not in self._seen and (header := _header(name)) is not None:
+                if name not in self._seen and (header := header_of(name)) is not None:
                     self._seen.add(name)
                     fresh.append(((header["wall_ns"], header["run"], header.get("n", 0)), name, header))
         for _, name, header in sorted(fresh, key=lambda each: each[:2]):
@@ -356,14 +356,6 @@ def _take_names(files: RunFiles, number: int, frame: Frame) -> None:
             files.run.kinds[kind] = name
 
 
-def require_live(paths: Iterable[str]) -> None:
-    """Raise NotATrace unless each path is a directory with trace files, or a file that begins as one."""
-    for path in paths:
-        trace_files(path)
-        if not os.path.isdir(path) and _header(path) is None:
-            raise NotATrace(f"{path} is no trace: it does not begin with the header of one.")
-
-
 def _trace_files(path: str) -> list[str]:
     """Files of a directory that may be empty still: the broker has not begun."""
     if not os.path.isdir(path):
@@ -371,17 +363,6 @@ def _trace_files(path: str) -> list[str]:
     return [
         os.path.join(path, name) for name in sorted(os.listdir(path)) if name.endswith((SEGMENT_SUFFIX, SLAB_SUFFIX))
     ]
-
-
-def _header(name: str) -> dict[str, Any] | None:
-    try:
-        with open(name, "rb") as file:
-            # Headers repeat the names of all actors, so they may be long: try a little first.
-            data = file.read(HEAD_BYTES)
-            head = decode_header(memoryview(data)) or decode_header(memoryview(data + file.read()))
-    except FileNotFoundError:
-        return None
-    return head[0] if head is not None else None
 
 
 def _slab_content(name: str) -> SlabContent | None:

@@ -1,0 +1,124 @@
+"""Whatever the user's session is set to, and whatever its workers lack: few tasks, the settings as they were, one sentence."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.support.source_tree import ROOT
+from warrenmq.errors import CallerError
+from warrenmq.replay import check, engine, read
+
+pytest.importorskip("pyspark")
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+def default_session(spark):
+    """Spark's own defaults for a cluster, and nothing that repairs them."""
+    chosen = {"spark.sql.shuffle.partitions": "200", "spark.sql.adaptive.enabled": "false"}
+    before = {name: spark.conf.get(name) for name in chosen}
+    for name, value in chosen.items():
+        spark.conf.set(name, value)
+    yield spark
+    assert {name: spark.conf.get(name) for name in chosen} == chosen
+    for name, value in before.items():
+        spark.conf.set(name, value)
+
+
+def tasks_of(spark, does):
+    """What it gives, and how many tasks it took."""
+    spark.sparkContext.setJobGroup("counted", "")
+    try:
+        given = does()
+    finally:
+        tracker = spark.sparkContext.statusTracker()
+        stages = {stage for job in tracker.getJobIdsForGroup("counted") for stage in tracker.getJobInfo(job).stageIds}
+        spark.sparkContext.setLocalProperty("spark.jobGroup.id", None)
+    found = [tracker.getStageInfo(stage) for stage in stages]
+    return given, sum(stage.numCompletedTasks for stage in found if stage is not None)
+
+
+def test_a_small_trace_takes_few_tasks_in_any_session(default_session, clean_trace):
+    from warrenmq.replay.spark_engine import replay
+    from warrenmq.replay.spark_measures import measure_rows
+    from warrenmq.replay.spark_source import load_rows, look
+
+    spark = default_session
+    expected = engine.replay(clean_trace).violations
+    rows = read(spark, clean_trace).repartition(7).cache()
+    rows.count()
+    found, tasks = tasks_of(spark, lambda: check(rows).collect())
+    rows.unpersist()
+    assert len(found) == len(expected)
+    assert tasks < 80
+    files = len(look(spark, clean_trace).sizes)
+    result, tasks = tasks_of(spark, lambda: replay(spark, clean_trace))
+    assert result.violations == expected
+    assert tasks < 40 + 8 * files
+    _, tasks = tasks_of(spark, lambda: measure_rows(load_rows(spark, look(spark, clean_trace))))
+    assert tasks < 20 + 12 * files
+
+
+def test_what_read_gives_is_what_spark_reads(spark, clean_trace):
+    from warrenmq.replay.spark_frames import read_through_spark
+
+    content = ["count(*)", "sum(cast(xxhash64(*) as decimal(38)))"]
+    assert read(spark, clean_trace).selectExpr(*content).collect() == read_through_spark(spark, clean_trace).selectExpr(*content).collect()
+
+
+def test_read_takes_filters_and_columns_to_the_blocks(spark, clean_trace, capsys):
+    late = read(spark, clean_trace).where("t < 0 and ev = 'SEND'")
+    late.explain()
+    assert "PushedFilters: []" not in capsys.readouterr().out
+    assert late.count() == 0
+    narrow = read(spark, clean_trace, columns=["seq", "ev"])
+    assert narrow.columns == ["seq", "ev"]
+    assert narrow.count() == read(spark, clean_trace).count()
+    with pytest.raises(CallerError, match="no column 'nope'"):
+        read(spark, clean_trace, columns=["nope"])
+
+
+@pytest.mark.parametrize(
+    ("said", "sentence"),
+    [
+        ("Traceback ...\nModuleNotFoundError: No module named 'warrenmq'\n at org...", "has no package 'warrenmq'"),
+        ("ModuleNotFoundError: No module named 'warrenmq.replay'", "has no package 'warrenmq'"),
+        ("[PYTHON_VERSION_MISMATCH] Python in worker has different version: 3.9 than that in driver: 3.11", "run Python 3.9"),
+        ("[PYTHON_VERSION_MISMATCH] something new", "another version of Python"),
+        ('java.io.IOException: Cannot run program "python9": error=2, No such file', "cannot start 'python9'"),
+        ("[UNRESOLVED_COLUMN] A column `run` cannot be resolved.\n at line 1", "Spark failed: [UNRESOLVED_COLUMN]"),
+        ("", "does not say why"),
+    ],
+)
+def test_a_failure_of_spark_is_a_sentence(said, sentence):
+    from warrenmq.replay.spark_failures import sentence_of
+
+    found = sentence_of(said)
+    assert sentence in found
+    assert "\n" not in found
+
+
+def test_rows_that_are_no_rows_of_a_trace_are_refused_in_a_sentence(spark):
+    from warrenmq.replay.spark_failures import SparkFailed
+
+    with pytest.raises(SparkFailed, match="UNRESOLVED_COLUMN") as raised:
+        check(spark.range(3))
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("python", [sys._base_executable, "/nowhere/python"])
+def test_workers_with_another_python_are_one_sentence(clean_trace, python):
+    import os
+
+    done = subprocess.run(
+        [sys.executable, "-m", "warrenmq", "replay", clean_trace, "--master", "local[1]"],
+        env=os.environ | {"PYSPARK_PYTHON": python, "PYTHONPATH": ROOT}, capture_output=True, text=True, check=False, cwd=ROOT,
+    )  # fmt: skip
+    assert done.returncode == 2
+    [line] = [line for line in done.stderr.splitlines() if not line.startswith("WARNING: ")]  # the JVM's own
+    assert line.startswith("warrenmq replay: ")
+    assert "PYSPARK_PYTHON" in line

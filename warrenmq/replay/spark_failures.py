@@ -1,0 +1,54 @@
+"""Spark's failures in a sentence: a stack trace of a worker says it too, some hundred lines further down.
+
+| in what Spark says | sentence |
+| --- | --- |
+| No module named 'x' | the workers' Python lacks a package |
+| PYTHON_VERSION_MISMATCH, or another version of pickle or bytecode | the workers run another Python |
+| Cannot run program "x" | the workers have no such Python |
+| anything else | its first line |
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
+
+from warrenmq.errors import Error
+
+_REMEDY = "set PYSPARK_PYTHON (or spark.pyspark.python) to a Python that has it on every worker."
+_VERSIONS = re.compile(r"Python in worker has different version:? \(?(\d+)[., ]+(\d+)|different version (\d+)\.(\d+) than")
+
+
+class SparkFailed(Error):
+    """Spark could not do what was asked; the error behind it is in `__context__`."""
+
+
+@contextmanager
+def told_in_a_sentence() -> Iterator[None]:
+    """Raise SparkFailed for what Spark raises inside."""
+    try:
+        yield
+    except (PySparkException, Py4JError) as why:
+        raise SparkFailed(sentence_of(str(why))) from None
+
+
+def sentence_of(said: str) -> str:
+    """The table above."""
+    ours = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    if missing := re.search(r"No module named '?([\w.]+)", said):
+        package = missing[1].split(".")[0]
+        return f"the Python of Spark's workers has no package {package!r}: install it there, or {_REMEDY}"
+    if found := _VERSIONS.search(said):
+        theirs = ".".join(part for part in found.groups() if part)
+        return f"Spark's workers run Python {theirs}, this process {ours}: {_REMEDY.replace('has it', f'is {ours}')}"
+    if any(sign in said for sign in ("PYTHON_VERSION_MISMATCH", "bad magic number", "unknown opcode", "unsupported pickle protocol")):
+        return f"Spark's workers run another version of Python than this process ({ours}): {_REMEDY.replace('has it', f'is {ours}')}"
+    if program := re.search(r'Cannot run program "([^"]+)"', said):
+        return f"Spark's workers cannot start {program[1]!r} as their Python: {_REMEDY.replace('that has it', 'that is there')}"
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    return f"Spark failed: {lines[0] if lines else 'it does not say why'}"
