@@ -90,6 +90,8 @@ def test_read_takes_filters_and_columns_to_the_blocks(spark, clean_trace, capsys
         ("[PYTHON_VERSION_MISMATCH] something new", "another version of Python"),
         ('java.io.IOException: Cannot run program "python9": error=2, No such file', "cannot start 'python9'"),
         ("[UNRESOLVED_COLUMN] A column `run` cannot be resolved.\n at line 1", "Spark failed: [UNRESOLVED_COLUMN]"),
+        ("An error occurred while calling o1.x.\n: java.lang.X: odd\n\tat a.b", "Spark failed: java.lang.X: odd"),
+        ("An error occurred while calling o1.x.\n: java.lang.X: All masters are unresponsive\n\tat a.b", "master does not answer"),
         ("", "does not say why"),
     ],
 )

@@ -7,6 +7,7 @@ import ast
 import pytest
 
 from tests.support.source_tree import modules
+from warrenmq.errors import CallerError
 from warrenmq.replay import SparkUnavailable
 from warrenmq.replay import spark_session as module
 
@@ -63,6 +64,19 @@ def test_a_cluster_is_not_told_what_suits_this_machine(builder):
     with module.spark_session(master="spark://far.away:7077"):
         assert builder.masters == ["spark://far.away:7077"]
         assert not any(name.startswith(("spark.driver.host", "spark.executorEnv")) for name in builder.conf)
+
+
+@pytest.mark.parametrize("master", ["nonsense", "local[", "http://h:1", "spark://", " "])
+def test_what_is_no_master_is_refused_before_spark_is_started(builder, master):
+    with pytest.raises(CallerError, match="is no master of Spark"), module.spark_session(master=master):
+        pass
+    assert builder.masters == []
+
+
+@pytest.mark.parametrize("master", ["local", "local[2]", "local[*]", "local[4, 2]", "local-cluster[2,1,1024]", "spark://h:7077", "yarn", "k8s://https://h:6443"])
+def test_every_kind_of_master_is_taken(builder, master):
+    with module.spark_session(master=master):
+        assert builder.masters == [master]
 
 
 def test_a_long_run_is_compiled_in_full(builder):

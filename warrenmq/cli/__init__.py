@@ -57,6 +57,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(argv: Sequence[str] | None, args: argparse.Namespace) -> int:
     """Parse into `args`, and do it; what was said is written when this returns."""
     known = verbs()
+    if not logging.getLogger().handlers:  # else what libraries log, as an interrupted py4j its stack, goes to stderr
+        logging.getLogger().addHandler(logging.NullHandler())
     try:
         _parser(known).parse_args(argv, args)
         if empty := [name for name, value in vars(args).items() if value == ""]:

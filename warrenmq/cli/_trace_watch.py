@@ -71,10 +71,13 @@ def _in_this_process(args: argparse.Namespace, _checkpoint: str, taken_by: Any) 
 
 def _in_spark(args: argparse.Namespace, checkpoint: str, taken_by: Any) -> None:
     from warrenmq.replay import SparkUnavailable
-    from warrenmq.replay.spark_session import spark_session
+    from warrenmq.replay.spark_session import require_pyspark, spark_session
 
     try:
-        with spark_session(master=args.master, short=True) as spark:
+        require_pyspark()
+        from warrenmq.replay.spark_failures import told_in_a_sentence
+
+        with told_in_a_sentence(), spark_session(master=args.master, short=True) as spark:
             from warrenmq.replay.spark_watch import watch
 
             watch(spark, args.trace, checkpoint, taken_by, wait=time.sleep, until_closed=args.until_closed)

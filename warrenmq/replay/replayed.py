@@ -15,7 +15,7 @@ from warrenmq.replay.histories import draw
 from warrenmq.replay.measures import measure_trace
 from warrenmq.replay.picture import Picture
 from warrenmq.replay.rules import RULES, all_machines
-from warrenmq.replay.spark_session import spark_session
+from warrenmq.replay.spark_session import require_pyspark, spark_session
 from warrenmq.trace.events import Ev
 from warrenmq.trace.reader import Trace, open_trace, trace_files
 
@@ -139,19 +139,19 @@ def _engine() -> Callable[[Trace], Result]:
 
 
 def _in_spark(path: str, master: str | None, picture: bool) -> tuple[Result, Picture | None]:
-    with spark_session(master=master, short=_is_short(path)) as spark:
-        from warrenmq.replay import spark_engine, spark_measures, spark_source
-        from warrenmq.replay.spark_failures import told_in_a_sentence
-        from warrenmq.replay.spark_partitions import ROWS_OF_KEYS, partitions
+    require_pyspark()
+    from warrenmq.replay import spark_engine, spark_measures, spark_source
+    from warrenmq.replay.spark_failures import told_in_a_sentence
+    from warrenmq.replay.spark_partitions import ROWS_OF_KEYS, partitions
 
-        with told_in_a_sentence():
-            trace = spark_source.look(spark, path)
-            result = spark_engine.replay_look(spark, trace)
-            if not picture:
-                return result, None
-            rows = spark_source.load_rows(spark, trace)
-            number = partitions(sum(chunk.rows for chunk in trace.catalog.chunks), ROWS_OF_KEYS)
-            return result, draw(spark_measures.measure_rows(rows, number), trace.catalog)
+    with told_in_a_sentence(), spark_session(master=master, short=_is_short(path)) as spark:
+        trace = spark_source.look(spark, path)
+        result = spark_engine.replay_look(spark, trace)
+        if not picture:
+            return result, None
+        rows = spark_source.load_rows(spark, trace)
+        number = partitions(sum(chunk.rows for chunk in trace.catalog.chunks), ROWS_OF_KEYS)
+        return result, draw(spark_measures.measure_rows(rows, number), trace.catalog)
 
 
 def _is_short(path: str) -> bool:

@@ -5,6 +5,7 @@
 | No module named 'x' | the workers' Python lacks a package |
 | PYTHON_VERSION_MISMATCH, or another version of pickle or bytecode | the workers run another Python |
 | Cannot run program "x" | the workers have no such Python |
+| All masters are unresponsive | the master is not there |
 | anything else | its first line |
 """
 
@@ -50,5 +51,7 @@ def sentence_of(said: str) -> str:
         return f"Spark's workers run another version of Python than this process ({ours}): {_REMEDY.replace('has it', f'is {ours}')}"
     if program := re.search(r'Cannot run program "([^"]+)"', said):
         return f"Spark's workers cannot start {program[1]!r} as their Python: {_REMEDY.replace('that has it', 'that is there')}"
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    if any(sign in said for sign in ("masters are unresponsive", "_taskScheduler()")):  # the latter is how 4.x comes to say it
+        return "Spark's master does not answer; start it, or correct its address."
+    lines = [line.strip(" :") for line in said.splitlines() if line.strip() and not line.startswith("An error occurred while calling")]
     return f"Spark failed: {lines[0] if lines else 'it does not say why'}"

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -22,6 +23,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from warrenmq.errors import CallerError
 from warrenmq.replay.java import SparkUnavailable, ensure_java
 
 if TYPE_CHECKING:
@@ -33,6 +35,7 @@ SHUFFLE_PARTITIONS = max(4, 2 * (os.cpu_count() or 1))
 """Of a local run; Spark's own 200 are its commonest slowdown."""
 
 _SHORT_RUN = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+_MASTER = re.compile(r"(local(-cluster)?(\[[\w*, ]+\])?|yarn)$|(spark|k8s)://.")
 _ELSEWHERE = ("PYSPARK_GATEWAY_PORT", "SPARK_REMOTE", "DATABRICKS_RUNTIME_VERSION")
 
 _LOG4J = """\
@@ -85,8 +88,10 @@ def spark_session(
         finally:
             spark.stop()
         return
-    ensure_java()
     master = master or "local[*]"
+    if not _MASTER.match(master):  # Spark's launcher would say so, with a stack trace
+        raise CallerError(f"{master!r} is no master of Spark; they are like local[*], spark://HOST:7077, yarn and k8s://HOST:PORT.")
+    ensure_java()
     scratch = Path(tempfile.mkdtemp(prefix="warrenmq-spark-"))
     try:
         conf = _driver_conf(scratch, short=short, memory=memory)
