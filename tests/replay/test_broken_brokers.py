@@ -124,9 +124,9 @@ def _forgets_confirms(original: Callable) -> Callable:
 
 
 def _flags_nothing(original: Callable) -> Callable:
-    def recovered(self, low, count, next_seq_id, next_deliver_seq_id):
+    def recovered(self, low, count, next_seq_id, next_deliver_seq_id, lost):
         del next_deliver_seq_id
-        original(self, low, count, next_seq_id, 0)
+        original(self, low, count, next_seq_id, 0, lost)
 
     return recovered
 
