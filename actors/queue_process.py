@@ -334,7 +334,7 @@ class QueueProcess(Server):
         self._since_flush_step += intake.count
         if self._head.active:
             self._departures.deliver()  # what consumers can take does not count as too much
-        if not self._safety.takes(intake.size):
+        if not self._safety.takes(intake.size, owes_confirms=bool(self._unconfirmed)):
             intake.refuse()
         elif intake.take_in():
             if self._unconfirmed.wait_for_sync:

@@ -40,6 +40,7 @@ class QueueSync:
     unsynced   what nobody waits for was written, but not synced: the slow timer does it
     disk_full  the last write failed with ENOSPC: publishes are refused until one succeeds
     refusing   publishes were refused the last time
+    unwritten  bytes taken in since the queue owed no confirm, while room is short: they may not be in the files yet
     stores     the ends of the message stores, which may have no room, either
     """
 
@@ -49,6 +50,7 @@ class QueueSync:
         self.unsynced = self.disk_full = self.refusing = False
         self._stores: tuple[MsgStoreClient, ...] = ()
         self._looks_saved = 0
+        self._unwritten = 0
         self._sync_timer: Timer | None = None
         self._idle_timer: Timer | None = None
         self._sync_interval = settings.msg_store_sync_interval / 1000
@@ -65,12 +67,21 @@ class QueueSync:
         """Whether something that was taken in cannot be written."""
         return self.disk_full or any(store.disk_full for store in self._stores)
 
-    def takes(self, size: Callable[[], int]) -> bool:
-        """Whether publishes may be taken in; `size` tells how many bytes they are."""
+    def takes(self, size: Callable[[], int], *, owes_confirms: bool) -> bool:
+        """Whether publishes may be taken in; `size` tells how many bytes they are.
+
+        A store writes later than its queue takes in, so free space alone would let in a burst many times over.  As long as
+        the queue owes confirms, what it took in counts as unwritten: some of it twice, which refuses sooner but never later.
+        """
         if self._looks_saved and not self.refusing and not self.is_full:
             self._looks_saved -= 1
             return True
-        refusing = self.is_full or not self._has_room(size())
+        if not owes_confirms:
+            self._unwritten = 0
+        more = size()
+        refusing = self.is_full or not self._has_room(self._unwritten + more)
+        if not refusing:
+            self._unwritten += more
         if refusing is not self.refusing:
             self.refusing = refusing
             if refusing:

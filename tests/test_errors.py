@@ -7,7 +7,7 @@ import pytest
 from warrenmq import errors
 
 PUBLIC = ["AccessRefused", "ArgumentTypeError", "ArgumentValueError", "Blocked", "BrokerClosed", "CallerError", "CommandInvalid", "CorruptFile", "DirectoryInUse", "Error",
-          "Fenced", "Nacked", "NotFound", "PreconditionFailed", "ProcessDied", "Refusal", "ResourceLocked", "Returned",
+          "Fenced", "ForkedProcess", "Nacked", "NotFound", "PreconditionFailed", "ProcessDied", "Refusal", "ResourceError", "ResourceLocked", "Returned",
           "SettingsError"]  # fmt: skip
 
 
