@@ -130,7 +130,8 @@ def test_the_terminal_shows_the_busiest_queues_and_counts_the_others(tmp_path):
     assert "queues    and 2 more (--json lists all)" in lines
     shortened = [line.split()[0] for line in lines if "aaa" in line and line[0].isdigit()]
     assert shortened
-    assert all(len(name) == 30 and "…" in name and name.endswith("az") for name in shortened)
+    assert all(len(name) < 30 and "…" in name and name.endswith("az") for name in shortened)
+    assert all(len(line) <= 80 for line in lines if "aaa" in line)
 
 
 def test_a_queue_may_be_called_anything(tmp_path):
@@ -164,7 +165,7 @@ def test_the_last_line_is_the_verdict(clean_trace, broken_trace, tmp_path):
     for path, word in ((clean_trace, "ok"), (broken_trace, "violated"), (indeterminate, "indeterminate")):
         lines = summary_lines(replay(path, engine="python", picture=False))
         assert lines[-1].startswith(f"verdict {word}: ")
-        assert len(lines) < 200
+        assert len(lines) < 400
 
 
 def test_exit_codes_say_violated_or_not(clean_trace, broken_trace, tmp_path, capsys):
