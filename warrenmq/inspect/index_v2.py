@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from warrenmq.inspect.entries import Entry, Where
 from warrenmq.storage import qi, qs
+from warrenmq.storage.stored_message import SEALED
 
 if TYPE_CHECKING:
     from warrenmq.inspect.reading import File, Findings
@@ -153,6 +154,8 @@ def body_problem(bodies: File, entry: Entry) -> str | None:
 
 
 def checksum_problem(bodies: File, entry: Entry, stored: bytes) -> str | None:
-    """Whether a stored message has the checksum of its entry's header."""
+    """Whether a stored message has the checksum of its entry's header, unless it has a better one of its own."""
+    if stored.startswith(SEALED):
+        return None
     _, has_crc, crc, _ = qs.ENTRY_HEADER.unpack(bodies.pread(entry.head, entry.offset))
     return "its body does not have its checksum" if has_crc and not qs.crc_matches(stored, crc) else None

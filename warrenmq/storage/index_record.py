@@ -20,7 +20,7 @@ from __future__ import annotations
 from functools import lru_cache
 from struct import Struct
 
-from warrenmq.storage.stored_message import ERLANG_TERM, bin_header, problem_of
+from warrenmq.storage.stored_message import ERLANG_TERM, SEALED, bin_header, problem_of
 
 HEADER = Struct(">16sQII")
 HEADER_BYTES = HEADER.size
@@ -62,7 +62,7 @@ def lengths_agree(data: bytes, start: int, stop: int, size: int) -> bool:
 
 def message_problem(stored: bytes, seq_id: int, size: int) -> str | None:
     """Why this is not the message with the sequence id whose body has `size` bytes; None if it is, as far as can be known."""
-    if not lengths_agree(stored, 0, len(stored), size):
+    if not stored.startswith(SEALED) and not lengths_agree(stored, 0, len(stored), size):
         return "a body is shorter or longer than its entry says"
     return problem_of(stored, seq_id, size)
 

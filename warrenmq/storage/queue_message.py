@@ -51,6 +51,10 @@ _EMBEDDED = Struct(">8sQQII3sII")
 """_HEADER, and FRONT of the message behind it."""
 
 
+_sealed: tuple[bytes, int, bytes, int] = (b"", -1, b"", 0)
+"""The last head, size, and what sealed_head made of them: messages that are published one by one are often alike."""
+
+
 @dataclass(slots=True)
 class Publication:
     """Messages published together: one exchange, routing key and properties, many bodies."""
@@ -111,13 +115,16 @@ def records_of(publications: Sequence[Publication], first_seq_id: int, embed_bel
     last_head, last_size = b"", -1
     rest, so_far, embedded = b"", 0, 0
     seq_id = first_seq_id
+    sealed = _sealed
     for publication, expiry in zip(publications, repeat(0) if expiries is None else expiries):  # noqa: B905
         prefix, msg, head = publication.id_prefix, publication.first_id, publication.head
         for body in publication.bodies:
             size = len(body)
             if size != last_size or head is not last_head:
                 last_head, last_size = head, size
-                rest, so_far = sealed_head(head, size)
+                if sealed[0] is not head or sealed[1] != size:
+                    sealed = head, size, *sealed_head(head, size)
+                _, _, rest, so_far = sealed
                 embed = embeds(size, publication.properties_size, embed_below)
                 embedded = FRONT.size + len(rest) + size if embed else 0
             if embedded:
@@ -130,7 +137,13 @@ def records_of(publications: Sequence[Publication], first_seq_id: int, embed_bel
                 append(record)
             seq_id += 1
             msg += 1
+    _remember(sealed)
     return records, stored
+
+
+def _remember(sealed: tuple[bytes, int, bytes, int]) -> None:
+    global _sealed  # noqa: PLW0603  # of any thread: one name bound to one tuple
+    _sealed = sealed
 
 
 def messages_of(first: int, records: Sequence[bytes], stored: dict[int, bytes], flags: int) -> list[Message]:
