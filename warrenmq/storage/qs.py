@@ -17,6 +17,7 @@ body file.
 
 RabbitMQ from 3.12 on pads data with zeros behind the term when it had estimated its size too high, and computes the crc
 without the padding; its own reader then finds a mismatch.  Here the size is exact, and a reader tries both.
+A message that has a checksum of its own (stored_message.py) is compared with that, which is longer, and not with this one.
 
 Source: rabbit_classic_queue_store_v2, reference/classic-queue.md 2.4.
 """
