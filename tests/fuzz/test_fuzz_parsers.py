@@ -76,7 +76,7 @@ PARSERS: dict[str, tuple[Callable[[bytes], Any], Callable[[], list[bytes]]]] = {
     "term": (term.decode, terms),
     "rabbit_message": (rabbit_message.decode, terms),
     "rabbit_message, padded": (lambda data: rabbit_message.decode(data, zero_padded=True), terms),
-    "message of either kind": (lambda data: message.decode(data, "", 0), lambda: [*terms(), *ours()]),
+    "message of either kind": (lambda data: message.decode(data, "", 0, 0), lambda: [*terms(), *ours()]),
     "stored_message": (stored_message.decode, lambda: [*ours()]),
     "extent": (all_starts, lambda: [*terms(), *ours()]),
     "properties": (amqp_table.properties_of_bytes, lambda: [b"\x10\x00\x02", *terms()]),
