@@ -50,7 +50,7 @@ def handed_out_before(marks: list[tuple[int, int]], moment: int) -> int:
 
 
 def too_late(queue: str, deadline: AckDeadline) -> PreconditionFailed:
-    """What the application is told."""
+    """The error message for the application."""
     timeout = round(deadline.seconds * 1000)
     msg = (
         f"the consumer of queue {queue!r} was cancelled and its unacked messages went back to the queue, because a delivery "

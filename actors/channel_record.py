@@ -184,5 +184,5 @@ class Consumer:
 
     @property
     def has_room(self) -> bool:
-        """Whether a message could be pushed to it now, as far as its queue knows."""
+        """True if a message could be pushed to it now, as far as its queue knows."""
         return not self.channel.is_blocked and self.credit(1) > 0

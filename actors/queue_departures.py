@@ -58,7 +58,7 @@ class QueueDepartures:
         self.lease = QueueLease(process, spec.arguments.expires, lambda: self.consumers.count, spec.unused_too_long)
 
     def info(self, *, unconfirmed: bool) -> QueueInfo:
-        """What the queue knows of itself."""
+        """The figures of the queue (see QueueInfo)."""
         vq = self._vq
         return QueueInfo(vq.ready, vq.unacked, self.consumers.count, vq.memory(), unconfirmed, vq.next_seq_id, self.lost)
 

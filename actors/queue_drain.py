@@ -25,7 +25,7 @@ class LookAtDrain:
 
 
 def unwritten(queue: str, messages: int) -> str:
-    """What a full disk kept from being written when the broker was closed; `messages` have no confirm.
+    """Messages that a full disk kept from being written when the broker was closed; `messages` have no confirm.
 
     >>> unwritten("q", 0)
     "the disk is full: the state of queue 'q' was not written; nothing confirmed is lost, and the next start recovers it"

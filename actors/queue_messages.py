@@ -27,7 +27,7 @@ ENDED = "the queue process ended before the message was safe; publish it again"
 
 
 def why_ended(reason: object) -> str:
-    """What publishers without an answer are told of a queue process that ended for this reason."""
+    """The nack text for publishers of a queue process that ended for this reason."""
     return DELETED if reason == NORMAL else ENDED
 
 

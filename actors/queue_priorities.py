@@ -1,4 +1,4 @@
-"""What overtakes what in a queue's mailbox (rabbit_amqqueue_process: prioritise_call, prioritise_cast, prioritise_info)."""
+"""Priorities of messages in a queue's mailbox (rabbit_amqqueue_process: prioritise_call, prioritise_cast, prioritise_info)."""
 
 from __future__ import annotations
 
