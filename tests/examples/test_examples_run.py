@@ -66,7 +66,7 @@ LESSONS = {
         r"\|queue:pictures +\|CONFIRM +\|DURABLE ",
         r"\|pictures\| +\d+\| +false\| +acked\| +2001\|",
         r"^acked before the crash, and there again: [1-9]\d*; confirmed and lost: 0$",
-        r"\|queue:pictures\| *(TIMER|MAILBOX_EMPTY)\| +\d+\| +\d+\|",
+        r"\|queue:pictures\| +TIMER\| +\d+\| +\d+\|",
         r"\|IGNORE\| +[1-9]",
         r"\|pictures\| +2000\|",
         r"^violations: 0$",
