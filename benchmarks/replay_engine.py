@@ -20,7 +20,7 @@ from functools import partial
 from typing import Any
 
 from benchmarks import replay_sql
-from warrenmq.replay.engine import Result
+from warrenmq.replay.drive.engine import Result
 
 COUNTED = ("published", "confirmed", "acked")
 """Of each queue; what engines must agree upon."""
@@ -31,14 +31,14 @@ Replay = Callable[[str], Found]
 
 @contextmanager
 def python(_cores: int) -> Iterator[Replay]:
-    from warrenmq.replay.engine import replay
+    from warrenmq.replay.drive.engine import replay
 
     yield lambda trace: _found(replay(trace))
 
 
 @contextmanager
 def sieves(_cores: int) -> Iterator[Replay]:
-    from warrenmq.replay.sieves.replay import replay_sifted
+    from warrenmq.replay.drive.array_engine import replay_sifted
     from warrenmq.trace.reader import open_trace
 
     def replay(path: str) -> Found:
@@ -50,8 +50,8 @@ def sieves(_cores: int) -> Iterator[Replay]:
 
 @contextmanager
 def spark(cores: int) -> Iterator[Replay]:
-    from warrenmq.replay.spark_engine import replay
-    from warrenmq.replay.spark_session import spark_session
+    from warrenmq.replay.spark.engine import replay
+    from warrenmq.replay.spark.session import spark_session
 
     with spark_session(master=f"local[{cores}]", short=True) as session:  # as `warrenmq replay` does up to 1 GiB of trace
         yield lambda trace: _found(replay(session, trace))

@@ -22,10 +22,10 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import warrenmq
-from warrenmq.actors.vhost import queue_name
+from warrenmq.actors.vhost.vhost import queue_name
 from warrenmq.replay import check, lifecycles, read, replay, write_report
-from warrenmq.replay.spark_session import spark_session
-from warrenmq.replay.summary import print_summary
+from warrenmq.replay.report.summary import print_summary
+from warrenmq.replay.spark.session import spark_session
 from warrenmq.runtime import Simulation
 
 logging.disable(logging.CRITICAL)  # the crash below is on purpose

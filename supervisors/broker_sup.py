@@ -29,22 +29,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from warrenmq.actors.alarm import RABBIT_ALARM, RabbitAlarm
-from warrenmq.actors.disk_monitor import RABBIT_DISK_MONITOR, DiskMonitor
-from warrenmq.actors.memory_monitor import RABBIT_MEMORY_MONITOR, MemoryMonitor
-from warrenmq.actors.msg_store import MsgStore
-from warrenmq.actors.queue_process import QueueProcess
-from warrenmq.actors.vhost_process import VhostProcess
-from warrenmq.actors.vm_memory_monitor import VM_MEMORY_MONITOR, VmMemoryMonitor
-from warrenmq.storage.index_versions import make_acks_safe, store_message_ids
+from warrenmq.actors.node.alarm import RABBIT_ALARM, RabbitAlarm
+from warrenmq.actors.node.disk_monitor import RABBIT_DISK_MONITOR, DiskMonitor
+from warrenmq.actors.node.memory_monitor import RABBIT_MEMORY_MONITOR, MemoryMonitor
+from warrenmq.actors.node.vm_memory_monitor import VM_MEMORY_MONITOR, VmMemoryMonitor
+from warrenmq.actors.queue.process import QueueProcess
+from warrenmq.actors.store.process import MsgStore
+from warrenmq.actors.vhost.process import VhostProcess
+from warrenmq.queue_index.versions import make_acks_safe, store_message_ids
 from warrenmq.supervisors.child_spec import ChildSpec
 from warrenmq.supervisors.supervisor import Supervisor
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from warrenmq.actors.vhost import Vhost
-    from warrenmq.storage.resources import Resources
+    from warrenmq.actors.vhost.vhost import Vhost
+    from warrenmq.node.resources import Resources
 
 TRANSIENT_STORE = "msg_store_transient"
 PERSISTENT_STORE = "msg_store_persistent"

@@ -7,9 +7,12 @@
             delivery.ack()
 """
 
-from warrenmq.actors.confirms import Confirm
-from warrenmq.broker import Broker, open  # noqa: A004
-from warrenmq.consumer import Consumer, Delivery
+from warrenmq.actors.sending.confirms import Confirm
+from warrenmq.broker.broker import Broker, open  # noqa: A004
+from warrenmq.broker.consumer import Consumer, Delivery
+from warrenmq.broker.handles import Exchange
+from warrenmq.broker.simple_queue import Queue
+from warrenmq.broker.stats import Stats
 from warrenmq.errors import (
     AccessRefused,
     ArgumentTypeError,
@@ -30,11 +33,8 @@ from warrenmq.errors import (
     Returned,
     SettingsError,
 )
-from warrenmq.handles import Exchange
+from warrenmq.message.properties import Properties
 from warrenmq.settings import Settings
-from warrenmq.simple_queue import Queue
-from warrenmq.stats import Stats
-from warrenmq.storage.properties import Properties
 from warrenmq.version import version
 
 __all__ = [

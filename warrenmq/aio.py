@@ -19,15 +19,15 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from warrenmq import broker as _broker
-from warrenmq.arguments import Named, check_bodies
+from warrenmq.broker import broker as _broker
+from warrenmq.broker.arguments import Named, check_bodies
+from warrenmq.broker.consumer import DOWN
+from warrenmq.broker.consumer import Consumer as _Consumer
+from warrenmq.broker.handles import DEFAULT_PREFETCH, ConsumeOptions, consume_options
+from warrenmq.broker.handles import Queue as _Queue
 from warrenmq.checks import seconds
-from warrenmq.consumer import DOWN
-from warrenmq.consumer import Consumer as _Consumer
 from warrenmq.errors import Blocked, BrokerClosed
-from warrenmq.handles import DEFAULT_PREFETCH, ConsumeOptions, consume_options
-from warrenmq.handles import Queue as _Queue
-from warrenmq.storage.alarms import BlockedPublisher
+from warrenmq.node.alarms import BlockedPublisher
 from warrenmq.trace.events import Ev
 
 if TYPE_CHECKING:
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
     from os import PathLike
     from types import TracebackType
 
-    from warrenmq.actors.confirms import Confirm
-    from warrenmq.consumer import Delivery
+    from warrenmq.actors.sending.confirms import Confirm
+    from warrenmq.broker.consumer import Delivery
+    from warrenmq.broker.stats import Stats
     from warrenmq.runtime import Channel
     from warrenmq.settings import Settings
-    from warrenmq.stats import Stats
 
 
 def open(path: str | PathLike[str], *, settings: Settings | Mapping[str, Any] | None = None,  # noqa: A001
@@ -226,7 +226,7 @@ class Queue(Named):
         await self._broker.publish_many("", self.name, bodies, **options)
 
     async def get(self, timeout: float | None = None, *, no_ack: bool = False) -> Delivery | None:  # noqa: ASYNC109
-        """As `warrenmq.broker.Queue.get`."""
+        """As `warrenmq.broker.broker.Queue.get`."""
         self._broker.sync.check_open()
         timeout = seconds("timeout", timeout)
         if not timeout:
@@ -239,7 +239,7 @@ class Queue(Named):
 
     def consume(self, prefetch: int = DEFAULT_PREFETCH, no_ack: bool = False, *,
                 exclusive: bool = False, priority: int = 0) -> Consumer:  # fmt: skip
-        """As `warrenmq.broker.Queue.consume`: an async iterator over deliveries, and an async context manager; it
+        """As `warrenmq.broker.broker.Queue.consume`: an async iterator over deliveries, and an async context manager; it
         subscribes at the first use.
         """
         return Consumer(self._broker, self.name, consume_options(prefetch, no_ack, exclusive, priority))

@@ -2,7 +2,7 @@
 
 A wrong type is an ArgumentTypeError, a wrong value an ArgumentValueError.  What is returned is of one of Python's own types:
 an instance of a subclass becomes a plain str, int or float, whatever it overrides, so that none of the application's code
-runs in an actor's thread.  warrenmq/arguments.py has the checks of messages and tables.
+runs in an actor's thread.  warrenmq/broker/arguments.py has the checks of messages and tables.
 """
 
 from __future__ import annotations

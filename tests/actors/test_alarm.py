@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from warrenmq.actors.alarm import ClearAlarm, GetAlarms, RabbitAlarm, Register, ResourceAlert, SetAlarm
+from warrenmq.actors.node.alarm import ClearAlarm, GetAlarms, RabbitAlarm, Register, ResourceAlert, SetAlarm
+from warrenmq.node.alarms import Alarms
 from warrenmq.runtime import Server, Simulation
-from warrenmq.storage.alarms import Alarms
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from warrenmq.actors.confirms import Confirm
+from warrenmq.actors.sending.confirms import Confirm
 from warrenmq.errors import Nacked
 from warrenmq.runtime import Threads
 

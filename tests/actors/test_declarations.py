@@ -13,12 +13,12 @@ from pykka import ActorRef
 import warrenmq
 from tests.support.power import power_fails_at
 from tests.support.simulated import SimulatedHost
-from warrenmq.actors.vhost_messages import Bind, DeclareQueue, DeleteQueue, Unbind
-from warrenmq.broker import Broker
+from warrenmq.actors.vhost.messages import Bind, DeclareQueue, DeleteQueue, Unbind
+from warrenmq.broker.broker import Broker
+from warrenmq.directory.definitions import QueueRecord
 from warrenmq.errors import CommandInvalid
 from warrenmq.routing import Binding
 from warrenmq.runtime import Server
-from warrenmq.storage.definitions import QueueRecord
 from warrenmq.supervisors.broker_sup import VHOST_PROCESS
 
 

@@ -10,16 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warrenmq.actors.equivalence import (
+from warrenmq.actors.vhost.equivalence import (
     QUEUE_ARGUMENTS,
     check_alternate,
     check_exchange,
     check_queue,
     check_x_match,
 )
+from warrenmq.directory.definitions import QueueRecord
 from warrenmq.errors import PreconditionFailed
 from warrenmq.routing import ExchangeSpec
-from warrenmq.storage.definitions import QueueRecord
 
 QUEUE = "queue 'q' in vhost '/'"
 EXCHANGE = "exchange 'x' in vhost '/'"

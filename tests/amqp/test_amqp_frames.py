@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from pamqp import commands
 from pamqp import frame as pamqp_frame
 
-from warrenmq.amqp.errors import FRAME_ERROR, UNEXPECTED_FRAME, AmqpError
-from warrenmq.amqp.frames import (
+from warrenmq.amqp.wire.errors import FRAME_ERROR, UNEXPECTED_FRAME, AmqpError
+from warrenmq.amqp.wire.frames import (
     BODY,
     HEADER,
     HEARTBEAT,

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warrenmq.actors.queue_messages import DELETED
-from warrenmq.amqp.channel_confirms import ChannelConfirm, Confirms, coalesce
-from warrenmq.amqp.channel_messages import Settled
+from warrenmq.actors.queue.messages import DELETED
+from warrenmq.amqp.channel.confirms import ChannelConfirm, Confirms, coalesce
+from warrenmq.amqp.channel.messages import Settled
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pamqp import body, commands, frame, header
 
-from warrenmq.amqp.channel_content import ContentAssembler
-from warrenmq.amqp.codec import decode_method, decode_properties
-from warrenmq.amqp.errors import AmqpError
-from warrenmq.amqp.frames import Frame, FrameCutter
+from warrenmq.amqp.channel.content import ContentAssembler
+from warrenmq.amqp.wire.codec import decode_method, decode_properties
+from warrenmq.amqp.wire.errors import AmqpError
+from warrenmq.amqp.wire.frames import Frame, FrameCutter
 
 
 class Kept:

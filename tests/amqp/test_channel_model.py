@@ -24,7 +24,7 @@ from pamqp.commands import Channel as ChannelClass
 
 from tests.support.amqp_channels import Channel, Client, Message
 from tests.support.simulated import EVERY_KIND, SimulatedHost
-from warrenmq.amqp.channel_process import ChannelProcess
+from warrenmq.amqp.channel.process import ChannelProcess
 from warrenmq.settings import Settings
 
 QUEUES = ("q", "r")

@@ -9,9 +9,9 @@ from pamqp.commands import Basic, Channel, Confirm, Exchange, Queue, Tx
 
 from tests.support.amqp_channels import Client, Message, NamedUser
 from tests.support.simulated import SimulatedHost
-from warrenmq.amqp.context import ChannelBlocked, ConnectionClosing, Writable
-from warrenmq.broker import Broker
-from warrenmq.storage.properties import Properties
+from warrenmq.amqp.channel.context import ChannelBlocked, ConnectionClosing, Writable
+from warrenmq.broker.broker import Broker
+from warrenmq.message.properties import Properties
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warrenmq.amqp.channel_unacked import Unacked
-from warrenmq.amqp.errors import AmqpError
+from warrenmq.amqp.channel.unacked import Unacked
+from warrenmq.amqp.wire.errors import AmqpError
 
 UNKNOWN = "unknown"
 

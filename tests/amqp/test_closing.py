@@ -15,8 +15,8 @@ from pamqp import frame as pamqp_frame
 from pamqp.commands import Basic, Channel, Confirm, Connection, Queue
 
 from tests.support.amqp_connections import SimulatedNode
-from warrenmq.amqp.channel_process import ChannelProcess
-from warrenmq.amqp.connection_channels import Channels
+from warrenmq.amqp.channel.process import ChannelProcess
+from warrenmq.amqp.connection.channels import Channels
 
 CHANNELS = (1, 2, 3)
 

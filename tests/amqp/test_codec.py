@@ -9,7 +9,7 @@ from pamqp import commands
 from pamqp import frame as pamqp_frame
 from pamqp.header import ContentHeader
 
-from warrenmq.amqp.codec import (
+from warrenmq.amqp.wire.codec import (
     DeliverTemplate,
     decode_header,
     decode_method,
@@ -21,10 +21,10 @@ from warrenmq.amqp.codec import (
     make,
     raw_properties,
 )
-from warrenmq.amqp.errors import AmqpError
-from warrenmq.amqp.frames import FrameCutter, frame
-from warrenmq.storage.properties import Properties
-from warrenmq.storage.typed_headers import TypedHeaders
+from warrenmq.amqp.wire.errors import AmqpError
+from warrenmq.amqp.wire.frames import FrameCutter, frame
+from warrenmq.message.properties import Properties
+from warrenmq.message.typed_headers import TypedHeaders
 
 names = st.text(max_size=40)
 VALUES = {

@@ -14,14 +14,14 @@ from pamqp.commands import Basic, Channel, Confirm, Connection, Queue
 
 from tests.support.amqp_connections import EVERYTHING, SimulatedClient, SimulatedNode
 from tests.support.held_up import WAITS, said
-from warrenmq.actors.alarm import RABBIT_ALARM
-from warrenmq.amqp.channel_methods import ChannelMethods
-from warrenmq.amqp.connection_messages import ForceClose
-from warrenmq.amqp.frames import HEARTBEAT_FRAME
-from warrenmq.amqp.handshake import PROTOCOL_HEADER
-from warrenmq.amqp.passwords import hash_password
-from warrenmq.amqp.server_properties import server_properties
-from warrenmq.amqp.users import Users
+from warrenmq.actors.node.alarm import RABBIT_ALARM
+from warrenmq.amqp.access.passwords import hash_password
+from warrenmq.amqp.access.users import Users
+from warrenmq.amqp.channel.methods import ChannelMethods
+from warrenmq.amqp.connection.handshake import PROTOCOL_HEADER
+from warrenmq.amqp.connection.messages import ForceClose
+from warrenmq.amqp.connection.server_properties import server_properties
+from warrenmq.amqp.wire.frames import HEARTBEAT_FRAME
 from warrenmq.trace.events import Ev
 
 

@@ -1,6 +1,6 @@
 """Whether a heartbeat is due, and whether the peer is gone."""
 
-from warrenmq.amqp.heartbeat import ReceiverMonitor, SenderMonitor
+from warrenmq.amqp.net.heartbeat import ReceiverMonitor, SenderMonitor
 
 
 def test_a_sender_sends_only_when_nothing_else_was_sent():

@@ -9,7 +9,7 @@ from pamqp import commands
 
 from tests.support.amqp_channels import Client, method_of
 from tests.support.simulated import SimulatedHost
-from warrenmq.amqp.context import ChannelFailed
+from warrenmq.amqp.channel.context import ChannelFailed
 
 
 def _nested(depth: int) -> bytes:

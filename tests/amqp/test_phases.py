@@ -3,8 +3,9 @@
 import pytest
 from pamqp.commands import Connection
 
-from warrenmq.amqp.codec import make
-from warrenmq.amqp.errors import (
+from warrenmq.amqp.connection.phases import LOOSE, Phase, after_error, check_tuning, judge
+from warrenmq.amqp.wire.codec import make
+from warrenmq.amqp.wire.errors import (
     ACCESS_REFUSED,
     CHANNEL_ERROR,
     FRAME_ERROR,
@@ -12,7 +13,6 @@ from warrenmq.amqp.errors import (
     NOT_ALLOWED,
     AmqpError,
 )
-from warrenmq.amqp.phases import LOOSE, Phase, after_error, check_tuning, judge
 from warrenmq.settings import Settings
 
 METHODS = [each for each in vars(Connection).values() if isinstance(each, type)]

@@ -21,13 +21,15 @@ from pamqp.commands import Basic, Connection, Queue
 import warrenmq
 from tests.support.amqp_sockets import RawClient
 from tests.support.limits import LIMIT
-from warrenmq.amqp import AmqpServer, connection_channels, io, serve
-from warrenmq.amqp.channel_credit import ChannelFlow
-from warrenmq.amqp.channel_process import ChannelProcess
-from warrenmq.amqp.context import ConnectionContext
-from warrenmq.amqp.users import AuthenticatedUser
+from warrenmq.amqp import AmqpServer, serve
+from warrenmq.amqp.access.users import AuthenticatedUser
+from warrenmq.amqp.channel.context import ConnectionContext
+from warrenmq.amqp.channel.credit import ChannelFlow
+from warrenmq.amqp.channel.process import ChannelProcess
+from warrenmq.amqp.connection import channels as connection_channels
+from warrenmq.amqp.net import io
+from warrenmq.broker.handles import Queue as QueueHandle
 from warrenmq.errors import BrokerClosed, CallerError
-from warrenmq.handles import Queue as QueueHandle
 
 
 def eventually(condition: Callable[[], bool], seconds: float = LIMIT) -> bool:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warrenmq.amqp.throttle import FLOW, Throttle
+from warrenmq.amqp.connection.throttle import FLOW, Throttle
 
 CONTENT = "content"
 STEPS = {

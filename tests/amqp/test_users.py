@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from warrenmq.amqp.auth import credentials
-from warrenmq.amqp.errors import AmqpError
-from warrenmq.amqp.passwords import ALGORITHMS, PasswordHash, hash_password
-from warrenmq.amqp.users import Users
+from warrenmq.amqp.access.auth import credentials
+from warrenmq.amqp.access.passwords import ALGORITHMS, PasswordHash, hash_password
+from warrenmq.amqp.access.users import Users
+from warrenmq.amqp.wire.errors import AmqpError
 from warrenmq.errors import SettingsError
 
 

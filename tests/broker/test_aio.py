@@ -8,7 +8,7 @@ import pytest
 import warrenmq
 from tests.support.limits import LIMIT
 from warrenmq import aio
-from warrenmq.actors.vhost import queue_name
+from warrenmq.actors.vhost.vhost import queue_name
 
 
 def test_publish_consume_and_restart(tmp_path: Path) -> None:

@@ -21,10 +21,11 @@ import pytest
 
 import warrenmq
 from tests.support.odd_arguments import HUGE_TABLES, Boom, odd_values
-from warrenmq import aio, handles
+from warrenmq import aio
+from warrenmq.broker import handles
+from warrenmq.message.properties import Properties
 from warrenmq.runtime import Server, Threads
 from warrenmq.settings import Settings
-from warrenmq.storage.properties import Properties
 from warrenmq.supervisors import (
     ChildSpec,
     Supervisor,

@@ -14,17 +14,17 @@ import warrenmq
 from tests.support.limits import LIMIT
 from tests.support.lives import digest
 from tests.support.simulated import SMALL, SimulatedHost
+from warrenmq.node.alarms import Source
 from warrenmq.runtime import Deadlock
-from warrenmq.storage.alarms import Source
-from warrenmq.storage.sim_disk import PLENTY
+from warrenmq.testing.disk import PLENTY
 from warrenmq.trace.events import ALARM_DISK, ALARM_MEMORY, Ev
 from warrenmq.trace.reader import open_memory
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from warrenmq.broker import Broker
-    from warrenmq.handles import Queue
+    from warrenmq.broker.broker import Broker
+    from warrenmq.broker.handles import Queue
 
 TOTAL = 10_000
 SETTINGS = replace(SMALL, disk_free_limit=20_000)

@@ -24,11 +24,11 @@ from tests.support.inspected import check
 from tests.support.own_directories import VHOST, files_of, folder_of, put
 from tests.support.read_directories import write
 from tests.support.simulated import BOTH_PROFILES, SimulatedHost
+from warrenmq.broker.stats import DamageStats
+from warrenmq.directory.definition_frames import frames
+from warrenmq.directory.definitions import Declared
 from warrenmq.mend.repair import repair
-from warrenmq.stats import DamageStats
-from warrenmq.storage.definition_frames import frames
-from warrenmq.storage.definitions import Declared
-from warrenmq.storage.properties import Properties
+from warrenmq.message.properties import Properties
 
 LOG = f"{VHOST}/definitions.log"
 ENDS = ("closed", "killed", "deleting")

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from tests.support.damage import Files, Place
 from tests.support.own_directories import QUEUES, VHOST, files_of, folder_of, given_back_twice, put
 from tests.support.simulated import SMALL_CLASSIC, SimulatedHost
-from warrenmq.storage.directory import vhost_folder
-from warrenmq.storage.index_recovery import messages
+from warrenmq.directory.layout import vhost_folder
+from warrenmq.queue_index.v1.recovery import messages
 
 STORE = f"{VHOST}/msg_store_persistent"
 QUARANTINE = f"/data/quarantine/{vhost_folder('/')}"

@@ -9,10 +9,10 @@ import pytest
 import warrenmq
 from tests.support.own_directories import VHOST, files_of
 from tests.support.simulated import EVERY_KIND, SimulatedHost
-from warrenmq.replay.engine import replay_memory
+from warrenmq.directory.layout import vhost_folder
+from warrenmq.message.properties import Properties
+from warrenmq.replay.drive.engine import replay_memory
 from warrenmq.settings import Settings
-from warrenmq.storage.directory import vhost_folder
-from warrenmq.storage.properties import Properties
 
 QUARANTINE = f"/data/quarantine/{vhost_folder('/')}"
 BODIES = [b"%d " % number + b"x" * (30, 700)[number % 2] for number in range(12)]

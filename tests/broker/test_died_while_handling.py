@@ -13,11 +13,10 @@ import pika.exceptions
 import pytest
 
 import warrenmq
-from warrenmq.actors import queue_declarations
-from warrenmq.actors.queue_messages import Consume, Delete, Drain, Get, Info, ListConsumers, Purge, Stat
-from warrenmq.actors.queue_process import QueueProcess
-from warrenmq.actors.vhost import queue_name
-from warrenmq.actors.vhost_messages import (
+from warrenmq.actors.queue.messages import Consume, Delete, Drain, Get, Info, ListConsumers, Purge, Stat
+from warrenmq.actors.queue.process import QueueProcess
+from warrenmq.actors.vhost import queue_declarations
+from warrenmq.actors.vhost.messages import (
     Bind,
     DeclareExchange,
     DeclareQueue,
@@ -26,7 +25,8 @@ from warrenmq.actors.vhost_messages import (
     Sync,
     Unbind,
 )
-from warrenmq.actors.vhost_process import VhostProcess
+from warrenmq.actors.vhost.process import VhostProcess
+from warrenmq.actors.vhost.vhost import queue_name
 from warrenmq.amqp import serve
 from warrenmq.supervisors.broker_sup import VHOST_PROCESS
 

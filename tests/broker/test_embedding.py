@@ -9,8 +9,8 @@ import pytest
 import warrenmq
 from tests.support.limits import LIMIT
 from tests.support.schedulers import until
-from warrenmq.actors.vhost import queue_name
-from warrenmq.storage.queue_index_v2 import QueueIndexV2
+from warrenmq.actors.vhost.vhost import queue_name
+from warrenmq.queue_index.v2.index import QueueIndexV2
 
 
 @pytest.fixture
@@ -19,7 +19,7 @@ def broker(tmp_path: Path) -> Iterator[warrenmq.Broker]:
         yield made
 
 
-def drain(queue: warrenmq.broker.Queue) -> list[bytes]:
+def drain(queue: warrenmq.broker.broker.Queue) -> list[bytes]:
     got = []
     while (delivery := queue.get()) is not None:
         got.append(delivery.body)

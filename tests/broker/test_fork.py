@@ -21,7 +21,7 @@ from tests.support.limits import LIMIT
 from tests.support.source_tree import ROOT
 from warrenmq import aio
 from warrenmq.amqp import serve
-from warrenmq.replay.engine import replay
+from warrenmq.replay.drive.engine import replay
 from warrenmq.runtime import Server
 
 

@@ -12,7 +12,7 @@ import pytest
 import warrenmq
 from tests.support.limits import LIMIT
 from tests.support.simulated import BOTH_PROFILES, SimulatedHost
-from warrenmq.broker import Broker
+from warrenmq.broker.broker import Broker
 from warrenmq.settings import Settings
 
 LARGE = b"L" * 900

@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 
 from tests.support.simulated import SMALL, SimulatedHost
-from warrenmq.broker import Broker
-from warrenmq.replay.engine import replay_memory
+from warrenmq.backing_queue.parts import QueueMemory
+from warrenmq.broker.broker import Broker
+from warrenmq.replay.drive.engine import replay_memory
 from warrenmq.settings import Settings
-from warrenmq.storage.queue_parts import QueueMemory
 
 PLENTY = replace(SMALL, queue_ram_bytes=1 << 40, msg_store_credit_disc_bound=(20, 10))
 """Only the memory monitor has queues page."""

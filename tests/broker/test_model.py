@@ -17,8 +17,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 import warrenmq
 from tests.support.simulated import EVERY_KIND, SimulatedHost
-from warrenmq.actors.confirms import Confirm
-from warrenmq.actors.vhost import queue_name
+from warrenmq.actors.sending.confirms import Confirm
+from warrenmq.actors.vhost.vhost import queue_name
 from warrenmq.settings import Settings
 
 QUEUES = ("a", "b")

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 import warrenmq
 from tests.support.simulated import SMALL, SimulatedHost
-from warrenmq.actors.ack_timeout import handed_out_before
-from warrenmq.broker import Broker, Queue
+from warrenmq.actors.queue.ack_timeout import handed_out_before
+from warrenmq.broker.broker import Broker, Queue
 
 STEPS = st.sampled_from([
     "publish", "publish large", "publish many", "tx", "rollback", "get", "get no_ack", "ack", "ack multiple", "nack", "reject", "drop",
@@ -26,7 +26,7 @@ class Ledger:
     def __init__(self, broker: Broker, queue: Queue) -> None:
         self.broker, self.queue = broker, queue
         self.ready = 0
-        self.held: list[warrenmq.broker.Delivery] = []  # type: ignore[name-defined]
+        self.held: list[warrenmq.broker.broker.Delivery] = []  # type: ignore[name-defined]
 
     def step(self, name: str) -> None:
         queue = self.queue

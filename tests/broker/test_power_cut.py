@@ -18,11 +18,11 @@ from tests.support.ledger import Ledger
 from tests.support.own_directories import VHOST, folder_of
 from tests.support.simulated import BOTH_PROFILES, SimulatedHost
 from warrenmq.errors import CorruptFile
-from warrenmq.replay.engine import replay_memory
-from warrenmq.storage.index_versions import store_message_ids
-from warrenmq.storage.rdq import body_of
-from warrenmq.storage.rdq_scan import scan
-from warrenmq.storage.sim_disk import PowerCut
+from warrenmq.message_store.rdq import body_of
+from warrenmq.message_store.rdq_scan import scan
+from warrenmq.queue_index.versions import store_message_ids
+from warrenmq.replay.drive.engine import replay_memory
+from warrenmq.testing.disk import PowerCut
 
 QUEUES = ("a", "b")
 SIZES = (10, 40, 300, 900, 1500)

@@ -11,9 +11,9 @@ import pytest
 import warrenmq
 from tests.support.simulated import EVERY_KIND, SimulatedHost
 from warrenmq import Properties
-from warrenmq.actors.vhost import queue_name
-from warrenmq.broker import Broker
-from warrenmq.handles import Queue
+from warrenmq.actors.vhost.vhost import queue_name
+from warrenmq.broker.broker import Broker
+from warrenmq.broker.handles import Queue
 
 LARGE = b"L" * 900
 

@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.lives import long_life, short_life, trace_of
 from tests.support.simulated import BOTH_PROFILES, SimulatedHost
-from warrenmq.replay.engine import replay_memory
+from warrenmq.replay.drive.engine import replay_memory
 from warrenmq.settings import Settings
 from warrenmq.trace.events import Ev
 from warrenmq.trace.reader import open_memory

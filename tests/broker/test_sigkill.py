@@ -15,7 +15,7 @@ import pytest
 import warrenmq
 from tests.support.ledger import Ledger
 from tests.support.sigkill_victim import QUEUES, SETTINGS, number_of
-from warrenmq.replay.engine import replay
+from warrenmq.replay.drive.engine import replay
 
 ROOT = Path(__file__).parents[2]
 DECLARING = """

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support.simulated import EVERY_KIND, SimulatedHost
+from warrenmq.queue.unconfirmed import UNANSWERED
 from warrenmq.settings import Settings
-from warrenmq.storage.unconfirmed import UNANSWERED
 
 
 @pytest.fixture(params=EVERY_KIND, ids=lambda kind: f"v{kind.queue_version}-{kind.msg_store_gc}-{kind.queue_paging}")

@@ -18,7 +18,7 @@ from tests.support.directories import bodies, contents, lay_out
 from tests.support.golden import files, manifest
 from tests.support.source_tree import ROOT
 from warrenmq.cli import main
-from warrenmq.storage.properties import Properties
+from warrenmq.message.properties import Properties
 
 CASE = "c03-v1-sigkill-a"
 

@@ -19,7 +19,7 @@ import pytest
 import warrenmq
 from tests.support.limits import LIMIT
 from tests.support.source_tree import ROOT
-from warrenmq.amqp.passwords import PasswordHash, hash_password
+from warrenmq.amqp.access.passwords import PasswordHash, hash_password
 from warrenmq.cli import main
 
 

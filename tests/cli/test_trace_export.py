@@ -10,8 +10,8 @@ from tests.support.held_up import stuck_queue
 from tests.support.limits import LIMIT
 from tests.support.simulated import SimulatedHost
 from warrenmq.cli import main
-from warrenmq.replay.exports.described import Describer
-from warrenmq.replay.exports.selection import Selection, select_rows
+from warrenmq.replay.export.described import Describer
+from warrenmq.replay.export.selection import Selection, select_rows
 from warrenmq.trace.events import OF_CONSUMERS, REGISTRY, Ev
 from warrenmq.trace.reader import open_trace
 

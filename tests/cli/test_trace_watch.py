@@ -19,7 +19,7 @@ from warrenmq.cli import main
 
 @pytest.fixture(autouse=True)
 def _no_pause(monkeypatch):
-    monkeypatch.setattr("warrenmq.replay.watch.INTERVAL", 0)
+    monkeypatch.setattr("warrenmq.replay.drive.watch.INTERVAL", 0)
 
 
 @pytest.fixture
@@ -77,7 +77,7 @@ def test_what_is_no_trace_is_one_sentence(tmp_path, capsys):
 
 
 def test_two_watches_cannot_share_a_checkpoint(broken, tmp_path, capsys):
-    from warrenmq.replay.watch import Watch
+    from warrenmq.replay.drive.watch import Watch
 
     taken_by = Watch(str(tmp_path / "checkpoint"))
     taken_by.take([], {})

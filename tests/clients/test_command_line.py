@@ -13,7 +13,7 @@ import warrenmq  # noqa: E402
 from tests.support.directories import contents, expected, lay_out  # noqa: E402
 from tests.support.golden import manifest  # noqa: E402
 from warrenmq.cli import main  # noqa: E402
-from warrenmq.storage.properties import Properties  # noqa: E402
+from warrenmq.message.properties import Properties  # noqa: E402
 
 CASE = "c03-v1-sigkill-a"
 

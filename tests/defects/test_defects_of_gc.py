@@ -11,11 +11,11 @@ import pytest
 from tests.support.power import power_fails_at
 from tests.support.store import FOLDER, QUARANTINE, SMALL, body_of, msg_id, new_disk, record
 from tests.support.store_actors import LIMIT, STORE, StoreHost, Watched
+from warrenmq.directory.torn import SECTOR
+from warrenmq.message_store import compact, rdq_scan
+from warrenmq.message_store.gc_plan import CHECK_INTERVAL
+from warrenmq.message_store.recovery import recover
 from warrenmq.runtime import Simulation
-from warrenmq.storage import compact, rdq_scan
-from warrenmq.storage.gc_plan import CHECK_INTERVAL
-from warrenmq.storage.store_recovery import recover
-from warrenmq.storage.torn import SECTOR
 
 
 def test_a_collector_that_hangs_keeps_no_store_from_stopping(logs):
@@ -52,7 +52,7 @@ def test_a_collector_that_hangs_keeps_no_store_from_stopping(logs):
 @pytest.fixture
 def idle_host(host, monkeypatch):
     """A store whose clock runs fast."""
-    monkeypatch.setattr("warrenmq.actors.msg_store.CHECK_INTERVAL", 0.01)
+    monkeypatch.setattr("warrenmq.actors.store.process.CHECK_INTERVAL", 0.01)
     return host
 
 

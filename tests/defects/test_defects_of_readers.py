@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.store import FOLDER, body_of, msg_id, new_disk
 from tests.support.store_actors import LIMIT, STORE, StoreHost, Watched
-from warrenmq.actors.msg_store_messages import NoReaders
+from warrenmq.actors.store.messages import NoReaders
 from warrenmq.runtime import Simulation, Threads
 
 

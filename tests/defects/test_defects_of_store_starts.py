@@ -20,11 +20,12 @@ from tests.support.store import (
     record,
 )
 from tests.support.store_actors import LIMIT, StoreHost, Watched
-from warrenmq.actors.msg_store_messages import ClientDelete
+from warrenmq.actors.store.messages import ClientDelete
+from warrenmq.message_store import dump as store_dump
+from warrenmq.message_store import rdq
+from warrenmq.message_store.recovery import recover
+from warrenmq.message_store.state import MsgStoreState
 from warrenmq.settings import Settings
-from warrenmq.storage import rdq, store_dump
-from warrenmq.storage.store_recovery import recover
-from warrenmq.storage.store_state import MsgStoreState
 from warrenmq.supervisors.broker_sup import PERSISTENT_STORE, TRANSIENT_STORE, QueueSup, VhostSup
 
 
@@ -133,7 +134,7 @@ def test_a_message_twice_in_a_file_counts_once():
 
 def test_what_is_copied_is_told_by_its_place_and_not_by_its_id_alone(runtime, monkeypatch):
     """A message was written anew while its file was locked, and that combine failed: the old copy is garbage."""
-    monkeypatch.setattr("warrenmq.actors.msg_store.JOB_RETRY", 0.01)
+    monkeypatch.setattr("warrenmq.actors.store.process.JOB_RETRY", 0.01)
     host = StoreHost(runtime, new_disk())
     host.start()
     queue, other = host.queue("q"), host.queue("p")

@@ -10,10 +10,10 @@ import pytest
 
 from tests.support import index_kit as kit
 from tests.support.power import power_fails_at
-from warrenmq.storage import journal, segment_parser
-from warrenmq.storage.index_recovery import store_message_ids
-from warrenmq.storage.queue_index import QueueIndex
-from warrenmq.storage.recovery_terms import Terms, save_terms, take_terms
+from warrenmq.directory.recovery_terms import Terms, save_terms, take_terms
+from warrenmq.queue_index.v1 import journal, segment_parser
+from warrenmq.queue_index.v1.index import QueueIndex
+from warrenmq.queue_index.v1.recovery import store_message_ids
 from warrenmq.trace.events import Trigger
 
 

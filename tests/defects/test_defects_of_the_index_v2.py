@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from tests.support import index_kit as kit
-from warrenmq.storage import index_versions, qi, qs
-from warrenmq.storage.index_record import pack
-from warrenmq.storage.queue_store import QueueStore
-from warrenmq.storage.stored_message import encode
+from warrenmq.message.stored import encode
+from warrenmq.queue_index import versions as index_versions
+from warrenmq.queue_index.record import pack
+from warrenmq.queue_index.v2 import qi, qs
+from warrenmq.queue_index.v2.store import QueueStore
 from warrenmq.trace.events import Trigger
 
 SETTINGS = kit.settings(4, version=2)

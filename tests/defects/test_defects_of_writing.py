@@ -6,9 +6,9 @@ import pytest
 
 from tests.support.store import FOLDER, SMALL_IN_PLACE, body_of, msg_id, new_disk, record
 from tests.support.store_actors import LIMIT, StoreHost, Watched
+from warrenmq.message_store.file_summary import FileSummary
+from warrenmq.message_store.message_index import MessageIndex
 from warrenmq.settings import Settings
-from warrenmq.storage.file_summary import FileSummary
-from warrenmq.storage.message_index import MessageIndex
 
 
 def cache():
@@ -185,7 +185,7 @@ def test_a_file_that_was_emptied_while_it_was_current_goes_with_its_end(host):
 
 def test_a_large_message_is_not_confirmed_by_the_sync_of_the_file_before_it(runtime, monkeypatch):
     """It has a file of its own, for which there is no room: nobody may be told that it is safe."""
-    monkeypatch.setattr("warrenmq.storage.store_writer.LARGE_MESSAGE", 2_000)
+    monkeypatch.setattr("warrenmq.message_store.writer.LARGE_MESSAGE", 2_000)
     host = StoreHost(runtime, new_disk(), SMALL_IN_PLACE)
     host.start()
     queue = host.queue("q")
@@ -201,7 +201,7 @@ def test_a_large_message_is_not_confirmed_by_the_sync_of_the_file_before_it(runt
 
 
 def test_a_file_that_was_emptied_while_it_was_current_goes_when_a_large_message_ends_it(runtime, monkeypatch):
-    monkeypatch.setattr("warrenmq.storage.store_writer.LARGE_MESSAGE", 2_000)
+    monkeypatch.setattr("warrenmq.message_store.writer.LARGE_MESSAGE", 2_000)
     host = StoreHost(runtime, new_disk(), SMALL_IN_PLACE)
     host.start()
     queue = host.queue("q")

@@ -22,8 +22,8 @@ from warrenmq.erlang.amqp_table import (
 from warrenmq.erlang.amqp_table_terms import properties_of_record, table_of_term
 from warrenmq.erlang.amqp_table_writer import bytes_of_table
 from warrenmq.erlang.values import Atom
-from warrenmq.storage.plain_properties import dict_of_plain, table_of_dict
-from warrenmq.storage.typed_headers import TypedHeaders
+from warrenmq.message.plain_properties import dict_of_plain, table_of_dict
+from warrenmq.message.typed_headers import TypedHeaders
 
 UNDEFINED = Atom("undefined")
 

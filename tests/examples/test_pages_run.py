@@ -127,7 +127,7 @@ def test_pieces_that_need_spark_run_in_one_session(trace, tmp_path):
         shutil.copytree(trace, tmp_path / name)
     lay_out_logs(tmp_path)
     lines = [
-        "from warrenmq.replay.spark_session import spark_session",
+        "from warrenmq.replay.spark.session import spark_session",
         "with spark_session(short=True) as spark:",
     ]
     for name in WITH_SPARK:

@@ -26,8 +26,8 @@ from tests.support.own_directories import (
     sha256,
 )
 from tests.support.simulated import EVERY_KIND, SimulatedHost
+from warrenmq.directory.layout import vhost_folder
 from warrenmq.settings import Settings
-from warrenmq.storage.directory import vhost_folder
 
 ENOUGH = 20_000
 """Disk operations after which opening a few dozen small files has to be done."""

@@ -18,6 +18,8 @@ from tests.support.damage import OF_BYTES, apply, damages
 from tests.support.fuzzing import examples, no_hanging
 from tests.support.own_directories import directory
 from tests.support.simulated import EVERY_KIND
+from warrenmq.directory.definitions import Declared
+from warrenmq.directory.layout import read_segment_entry_count
 from warrenmq.erlang import (
     amqp10,
     amqp_table,
@@ -32,11 +34,12 @@ from warrenmq.erlang import (
 )
 from warrenmq.errors import CorruptFile
 from warrenmq.inspect import extent, message, queue_names
-from warrenmq.storage import qi, qs, queue_folders, segment_parser, stored_message
-from warrenmq.storage.definitions import Declared
-from warrenmq.storage.directory import read_segment_entry_count
-from warrenmq.storage.journal import Replay
-from warrenmq.storage.properties import Properties
+from warrenmq.message import stored as stored_message
+from warrenmq.message.properties import Properties
+from warrenmq.queue_index.v1 import segment_parser
+from warrenmq.queue_index.v1.journal import Replay
+from warrenmq.queue_index.v2 import qi, qs
+from warrenmq.vhost import queue_folders
 
 OWN = [made.files for kind in EVERY_KIND for made in [directory(kind, "closed"), directory(kind, "killed")]]
 MNESIA = golden.files("c11-full-mnesia-a")

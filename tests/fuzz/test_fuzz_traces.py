@@ -16,7 +16,7 @@ import pytest
 from tests.support.fuzzing import TIMES
 from tests.support.trace_damage import DAMAGE
 from tests.support.trace_sources import Files, simulated, threaded
-from warrenmq.replay.engine import replay_memory
+from warrenmq.replay.drive.engine import replay_memory
 from warrenmq.trace.reader import NotATrace
 
 TRIES = 34

@@ -17,10 +17,10 @@ from warrenmq.inspect import index_v1
 from warrenmq.inspect.entries import SegmentFacts
 from warrenmq.inspect.index_v1 import JournalFormat, SegmentFormat
 from warrenmq.inspect.rdq_walk import Record, walk
-from warrenmq.storage.journal import Replay
-from warrenmq.storage.rdq_scan import scan
-from warrenmq.storage.segment_parser import parse
-from warrenmq.storage.stored_message import encode, encode_head
+from warrenmq.message.stored import encode, encode_head
+from warrenmq.message_store.rdq_scan import scan
+from warrenmq.queue_index.v1.journal import Replay
+from warrenmq.queue_index.v1.segment_parser import parse
 
 MANY = examples(300)
 SIZES = (0, 1, 40, 300, 300, 800, 4000, 20, 2000, 600, 77, 30)
@@ -107,7 +107,7 @@ def test_a_copied_block_costs_a_stores_file_nothing_but_what_it_covers(
 
 
 class Scanned:
-    """A file in memory, as storage/disk.py has them."""
+    """A file in memory, as seams/disk.py has them."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data

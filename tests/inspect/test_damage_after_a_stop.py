@@ -20,9 +20,9 @@ from tests.support.message_places import undamaged
 from tests.support.own_directories import QUEUES, Directory, directory, files_of, put, sha256
 from tests.support.read_directories import write
 from tests.support.simulated import EVERY_KIND, SimulatedHost
+from warrenmq.broker.stats import DamageStats
 from warrenmq.mend.repair import repair
 from warrenmq.settings import Settings
-from warrenmq.stats import DamageStats
 
 kinds = st.sampled_from(EVERY_KIND)
 OF_MESSAGES = (".rdq", ".jif", ".idx", ".qi", ".qs")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from warrenmq.directory.definitions import ExchangeRecord, QueueRecord
 from warrenmq.errors import AccessRefused, NotFound, PreconditionFailed
 from warrenmq.mend.definitions import Bound, Definitions, declare
-from warrenmq.storage.definitions import ExchangeRecord, QueueRecord
 
 ODD = {"x-odd": 1}
 

@@ -19,8 +19,8 @@ from warrenmq.inspect.rdq_walk import Record, Trust, walk
 from warrenmq.inspect.reading import Findings
 from warrenmq.mend.changes import BACKUP
 from warrenmq.mend.repair import repair
-from warrenmq.storage import segment_parser
-from warrenmq.storage.journal import Replay
+from warrenmq.queue_index.v1 import segment_parser
+from warrenmq.queue_index.v1.journal import Replay
 
 C09 = "c09-torn-v1-a"
 VARIANTS = [each["name"] for each in json.loads((ROOT / C09 / "variants.json").read_text())["variants"]]

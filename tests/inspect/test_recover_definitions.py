@@ -17,7 +17,7 @@ from warrenmq.erlang import definitions as mnesia
 from warrenmq.mend.definitions import KHEPRI, NOWHERE
 from warrenmq.mend.moving import milliseconds_left
 from warrenmq.mend.recover import Report, recover
-from warrenmq.storage.plain_properties import dict_of_plain
+from warrenmq.message.plain_properties import dict_of_plain
 
 CASE = "c11-full-mnesia-a"
 NOW_US = manifest(CASE)["ended_us"]

@@ -12,12 +12,12 @@ from collections.abc import Callable
 import pytest
 
 from tests.support.simulated import EVERY_KIND, SMALL, SimulatedHost
-from warrenmq.actors.channel_record import Consumer
-from warrenmq.actors.msg_store_client import MsgStoreClient
-from warrenmq.actors.queue_consumers import QueueConsumers
-from warrenmq.actors.queue_process import QueueProcess
-from warrenmq.replay.engine import Result, replay_memory
-from warrenmq.storage.variable_queue import VariableQueue
+from warrenmq.actors.queue.consumers import QueueConsumers
+from warrenmq.actors.queue.process import QueueProcess
+from warrenmq.actors.store.client import MsgStoreClient
+from warrenmq.backing_queue.variable_queue import VariableQueue
+from warrenmq.queue.channel_record import Consumer
+from warrenmq.replay.drive.engine import Result, replay_memory
 
 BODIES = (b"small", b"L" * 700)
 NEW_RULES = ("A1", "A2", "A3", "C4", "D1", "Q4", "Q5")

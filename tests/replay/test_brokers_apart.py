@@ -6,11 +6,11 @@ import io
 import shutil
 
 import warrenmq
-from warrenmq.replay import engine
+from warrenmq.replay.drive import engine
+from warrenmq.replay.drive.told import batches, tell
+from warrenmq.replay.drive.watch import Watch
 from warrenmq.replay.replayed import replay
-from warrenmq.replay.summary import summary_lines
-from warrenmq.replay.told import batches, tell
-from warrenmq.replay.watch import Watch
+from warrenmq.replay.report.summary import summary_lines
 from warrenmq.trace.catalog import Run
 from warrenmq.trace.reader import open_trace
 from warrenmq.trace.run_order import find_lost_pages

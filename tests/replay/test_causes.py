@@ -14,9 +14,9 @@ from tests.support.trace_plants import (
 )
 from tests.support.trace_union import planted
 from tests.support.trace_writer import write_trace
-from warrenmq.replay.engine import Result, replay_memory
-from warrenmq.replay.links import ChainWords
-from warrenmq.replay.stories import LONGEST, Chain
+from warrenmq.replay.drive.engine import Result, replay_memory
+from warrenmq.replay.explain.links import ChainWords
+from warrenmq.replay.explain.stories import LONGEST, Chain
 from warrenmq.trace.events import Ev
 
 

@@ -9,7 +9,7 @@ from tests.support.simulated import BOTH_PROFILES, SimulatedHost
 from tests.support.trace_model import consistent_trace
 from tests.support.trace_plants import a_queue_that_begins_again_with_other_ids
 from tests.support.trace_writer import A, Actor, B, C, RunRows, become, event, flag, set_flag, write_trace
-from warrenmq.replay.engine import replay_memory
+from warrenmq.replay.drive.engine import replay_memory
 from warrenmq.trace.events import CLEAN, DIRTY, IN_STORE, Ev
 from warrenmq.trace.reader import open_memory
 

@@ -16,9 +16,9 @@ from tests.support.trace_model import consistent_trace
 from tests.support.trace_plants import PLANTS
 from tests.support.trace_union import planted
 from tests.support.trace_writer import write_trace
-from warrenmq.replay.engine import replay_memory
-from warrenmq.replay.names import flag_names
-from warrenmq.replay.rules import all_machines
+from warrenmq.replay.drive.engine import replay_memory
+from warrenmq.replay.explain.names import flag_names
+from warrenmq.replay.rules.registry import all_machines
 from warrenmq.trace.events import CONFIRM_NACK, IN_STORE, PERSISTENT, WANTS_CONFIRM, Decision, Ev, Trigger
 from warrenmq.trace.reader import open_memory
 

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from tests.support.trace_model import consistent_trace
 from tests.support.trace_writer import A, B, RunRows, event, write_trace
-from warrenmq.replay.engine import percentiles, replay, replay_memory
-from warrenmq.replay.fifo import Ranges
-from warrenmq.replay.ledger import delay_class
+from warrenmq.replay.drive.engine import percentiles, replay, replay_memory
+from warrenmq.replay.rules.fifo import Ranges
+from warrenmq.replay.rules.ledger import delay_class
 from warrenmq.trace.events import Decision, Ev
 
 

@@ -10,12 +10,12 @@ import pytest
 from tests.support.simulated import BOTH_PROFILES, SimulatedHost
 from tests.support.trace_model import consistent_trace
 from tests.support.trace_writer import insert, spread, write_trace
-from warrenmq.replay import engine
-from warrenmq.replay.incidents import incidents_line
+from warrenmq.replay.drive import engine
+from warrenmq.replay.drive.incidents import incidents_line
+from warrenmq.replay.drive.told import batches, tell
+from warrenmq.replay.drive.watch import Watch
 from warrenmq.replay.replayed import replay
-from warrenmq.replay.summary import summary_lines
-from warrenmq.replay.told import batches, tell
-from warrenmq.replay.watch import Watch
+from warrenmq.replay.report.summary import summary_lines
 from warrenmq.trace.events import Ev, Reason
 from warrenmq.trace.tail import Tail
 

@@ -16,8 +16,8 @@ import pytest
 
 from tests.support.trace_mutations import mutated, mutations
 from tests.support.trace_writer import write_trace
-from warrenmq.replay.engine import replay_memory
-from warrenmq.replay.rules import RULES
+from warrenmq.replay.drive.engine import replay_memory
+from warrenmq.replay.rules.registry import RULES
 from warrenmq.trace.events import Ev
 
 PAGE = Path(__file__).parents[2] / "docs" / "kill-matrix.md"

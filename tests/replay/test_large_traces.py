@@ -3,7 +3,7 @@
 import pytest
 
 from tests.support.trace_periods import write_large
-from warrenmq.replay.engine import replay
+from warrenmq.replay.drive.engine import replay
 
 
 @pytest.mark.parametrize("seed", range(4))

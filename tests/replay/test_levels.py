@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warrenmq.replay.levels import CHANGING, FALLS, RISES, SLICE_NS, Kind, Span, spans, step
+from warrenmq.replay.drive.levels import CHANGING, FALLS, RISES, SLICE_NS, Kind, Span, spans, step
 from warrenmq.trace.events import Ev
 
 ME, OTHER, STORE = 7, 8, 9

@@ -16,7 +16,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tests.support.trace_writer import Actor, RunRows, write_trace
-from warrenmq.replay.engine import replay_memory
+from warrenmq.replay.drive.engine import replay_memory
 from warrenmq.trace.events import (
     DIRTY,
     DROP_MAXLEN,

@@ -12,8 +12,8 @@ from tests.support.trace_model import consistent_trace
 from tests.support.trace_plants import PLANTS, Plant
 from tests.support.trace_union import planted
 from tests.support.trace_writer import write_trace
-from warrenmq.replay.engine import Result, replay_memory
-from warrenmq.replay.rules import RULES, all_machines
+from warrenmq.replay.drive.engine import Result, replay_memory
+from warrenmq.replay.rules.registry import RULES, all_machines
 from warrenmq.trace.events import Ev
 
 

@@ -11,9 +11,9 @@ from tests.support.trace_mutations import jumbled, mutated, mutations
 from tests.support.trace_plants import PLANTS
 from tests.support.trace_union import every_plant, side_by_side, with_a_gap
 from tests.support.trace_writer import write_trace
-from warrenmq.replay.engine import Result, replay_trace
-from warrenmq.replay.sieves import columns
-from warrenmq.replay.sieves import replay as sieves
+from warrenmq.replay.drive import array_engine as sieves
+from warrenmq.replay.drive import columns
+from warrenmq.replay.drive.engine import Result, replay_trace
 from warrenmq.trace.reader import open_memory
 
 STEPS = 40

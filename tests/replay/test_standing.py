@@ -6,14 +6,14 @@ from array import array
 
 import pytest
 
-from warrenmq.replay.finished import retire
-from warrenmq.replay.ledger import Lives
-from warrenmq.replay.life import GONE, READY, SIZE, Life
-from warrenmq.replay.machines import Finding
-from warrenmq.replay.mail import Bucket
-from warrenmq.replay.on_disk import Meeting
-from warrenmq.replay.standing import stands
-from warrenmq.replay.world import Landmarks, World
+from warrenmq.replay.drive.finished import retire
+from warrenmq.replay.drive.machines import Finding
+from warrenmq.replay.drive.standing import stands
+from warrenmq.replay.drive.world import Landmarks, World
+from warrenmq.replay.rules.ledger import Lives
+from warrenmq.replay.rules.life import GONE, READY, SIZE, Life
+from warrenmq.replay.rules.mail import Bucket
+from warrenmq.replay.rules.on_disk import Meeting
 from warrenmq.trace.catalog import FOREVER, Coverage
 
 ONE, TWO = (0, 1), (0, 2)

@@ -9,8 +9,8 @@ from tests.support.limits import LIMIT
 from tests.support.trace_model import consistent_trace
 from tests.support.trace_writer import write_trace
 from warrenmq.cli import main
-from warrenmq.replay.measures import Measures, measure_trace
-from warrenmq.replay.totals import Change, changes, totals
+from warrenmq.replay.report.measures import Measures, measure_trace
+from warrenmq.replay.report.totals import Change, changes, totals
 from warrenmq.trace.reader import open_memory, open_trace
 
 SMALL, LARGE = 40, 10

@@ -11,13 +11,13 @@ import warrenmq
 from tests.support.held_up import CLIENT, QUEUE, hand_made, stuck_queue
 from tests.support.simulated import SimulatedHost
 from tests.support.trace_writer import Actor, write_trace
-from warrenmq.actors.queue_messages import Ack
-from warrenmq.replay.histories import draw
-from warrenmq.replay.levels import Kind
-from warrenmq.replay.measures import Measures, measure_trace
-from warrenmq.replay.totals import waiting_totals
-from warrenmq.replay.waiting import AN_ALARM, courses
-from warrenmq.replay.waiting_figures import mailboxes, senders, waiting
+from warrenmq.actors.queue.messages import Ack
+from warrenmq.replay.drive.levels import Kind
+from warrenmq.replay.report.histories import draw
+from warrenmq.replay.report.measures import Measures, measure_trace
+from warrenmq.replay.report.totals import waiting_totals
+from warrenmq.replay.report.waiting import AN_ALARM, courses
+from warrenmq.replay.report.waiting_figures import mailboxes, senders, waiting
 from warrenmq.runtime.life import inbox_of
 from warrenmq.trace.catalog import Catalog
 from warrenmq.trace.events import Ev, Reason

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.support.trace_writer import Actor, RunRows, write_trace
-from warrenmq.replay.engine import replay_memory
+from warrenmq.replay.drive.engine import replay_memory
 from warrenmq.trace.events import CREDIT_GRANTED, Ev, Reason
 
 BROKER, THREAD, OTHER, QUEUE, NEXT = 1, 2, 3, 4, 5
@@ -69,8 +69,8 @@ def test_the_table_of_who_waits(actor, rows, expected):
 @pytest.mark.parametrize(("actor", "rows", "expected"), CASES)
 def test_the_sieve_leaves_to_the_machine_what_is_wrong(monkeypatch, actor, rows, expected):
     pytest.importorskip("numpy")
-    from warrenmq.replay.sieves import columns
-    from warrenmq.replay.sieves.replay import replay_sifted
+    from warrenmq.replay.drive import columns
+    from warrenmq.replay.drive.array_engine import replay_sifted
     from warrenmq.trace.reader import open_memory
 
     for unit_rows in (1, 100):

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warrenmq.replay.wanted import Wanted
+from warrenmq.replay.explain.wanted import Wanted
 from warrenmq.trace.catalog import Chunk
 
 OPERATORS = {"<": int.__lt__, "<=": int.__le__, ">": int.__gt__, ">=": int.__ge__, "=": int.__eq__}

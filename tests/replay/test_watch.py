@@ -11,9 +11,9 @@ from tests.support.live_trace import grow
 from tests.support.trace_model import consistent_trace
 from tests.support.trace_plants import PLANTS
 from tests.support.trace_union import planted, side_by_side, with_a_gap
-from warrenmq.replay import engine
-from warrenmq.replay.told import batches, tell
-from warrenmq.replay.watch import Watch, watch
+from warrenmq.replay.drive import engine
+from warrenmq.replay.drive.told import batches, tell
+from warrenmq.replay.drive.watch import Watch, watch
 from warrenmq.trace.tail import Tail
 
 

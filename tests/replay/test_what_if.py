@@ -11,11 +11,11 @@ from tests.support.limits import LIMIT
 from tests.support.trace_model import consistent_trace
 from tests.support.trace_writer import write_trace
 from warrenmq.cli import main
-from warrenmq.replay.measures import Row, delay_class, measure_trace
-from warrenmq.replay.totals import totals
-from warrenmq.replay.what_if import MODEL, RECORDED, REPLAYED, Question, _Walk, what_if
-from warrenmq.replay.what_if_store import CHECK_INTERVAL, Store
-from warrenmq.replay.what_if_syncs import SyncRows, with_interval
+from warrenmq.replay.report.measures import Row, delay_class, measure_trace
+from warrenmq.replay.report.totals import totals
+from warrenmq.replay.what_if.store import CHECK_INTERVAL, Store
+from warrenmq.replay.what_if.syncs import SyncRows, with_interval
+from warrenmq.replay.what_if.what_if import MODEL, RECORDED, REPLAYED, Question, _Walk, what_if
 from warrenmq.settings import Settings
 from warrenmq.trace.events import Decision, Ev, Trigger
 from warrenmq.trace.reader import open_memory, open_trace

@@ -18,8 +18,8 @@ from tests.support.simulated import EVERY_KIND, SimulatedHost
 from tests.support.trace_model import consistent_trace
 from tests.support.trace_plants import PLANTS
 from tests.support.trace_writer import RunRows, write_trace
-from warrenmq.broker import Broker
-from warrenmq.replay.engine import Result, replay_memory
+from warrenmq.broker.broker import Broker
+from warrenmq.replay.drive.engine import Result, replay_memory
 from warrenmq.trace.block import next_frame
 from warrenmq.trace.reader import NotATrace
 from warrenmq.trace.recorder import Recorder

@@ -15,8 +15,9 @@ from tests.support.trace_union import every_plant, side_by_side, with_a_gap, wri
 @pytest.fixture(scope="session")
 def spark():
     pytest.importorskip("pyspark")
-    from warrenmq.replay import SparkUnavailable, java
-    from warrenmq.replay.spark_session import spark_session
+    from warrenmq.replay import SparkUnavailable
+    from warrenmq.replay.spark import java
+    from warrenmq.replay.spark.session import spark_session
 
     before = {name: os.environ.get(name) for name in ("JAVA_HOME", "PYSPARK_PYTHON")}
     with pytest.MonkeyPatch.context() as patch, ExitStack() as opened:

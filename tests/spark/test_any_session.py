@@ -9,7 +9,8 @@ import pytest
 
 from tests.support.source_tree import ROOT
 from warrenmq.errors import CallerError
-from warrenmq.replay import check, engine, read
+from warrenmq.replay import check, read
+from warrenmq.replay.drive import engine
 
 pytest.importorskip("pyspark")
 pytestmark = pytest.mark.spark
@@ -42,9 +43,9 @@ def tasks_of(spark, does):
 
 
 def test_a_small_trace_takes_few_tasks_in_any_session(default_session, clean_trace):
-    from warrenmq.replay.spark_engine import replay
-    from warrenmq.replay.spark_measures import measure_rows
-    from warrenmq.replay.spark_source import load_rows, look
+    from warrenmq.replay.spark.engine import replay
+    from warrenmq.replay.spark.measures import measure_rows
+    from warrenmq.replay.spark.source import load_rows, look
 
     spark = default_session
     expected = engine.replay(clean_trace).violations
@@ -63,7 +64,7 @@ def test_a_small_trace_takes_few_tasks_in_any_session(default_session, clean_tra
 
 
 def test_what_read_gives_is_what_spark_reads(spark, clean_trace):
-    from warrenmq.replay.spark_frames import read_through_spark
+    from warrenmq.replay.spark.frames import read_through_spark
 
     content = ["count(*)", "sum(cast(xxhash64(*) as decimal(38)))"]
     assert read(spark, clean_trace).selectExpr(*content).collect() == read_through_spark(spark, clean_trace).selectExpr(*content).collect()
@@ -96,7 +97,7 @@ def test_read_takes_filters_and_columns_to_the_blocks(spark, clean_trace, capsys
     ],
 )
 def test_a_failure_of_spark_is_a_sentence(said, sentence):
-    from warrenmq.replay.spark_failures import sentence_of
+    from warrenmq.replay.spark.failures import sentence_of
 
     found = sentence_of(said)
     assert sentence in found
@@ -104,7 +105,7 @@ def test_a_failure_of_spark_is_a_sentence(said, sentence):
 
 
 def test_rows_that_are_no_rows_of_a_trace_are_refused_in_a_sentence(spark):
-    from warrenmq.replay.spark_failures import SparkFailed
+    from warrenmq.replay.spark.failures import SparkFailed
 
     with pytest.raises(SparkFailed, match="UNRESOLVED_COLUMN") as raised:
         check(spark.range(3))

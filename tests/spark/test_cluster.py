@@ -21,8 +21,9 @@ import pytest
 from tests.support.limits import LIMIT
 from tests.support.trace_model import consistent_trace
 from tests.support.trace_union import side_by_side, write_directory
-from warrenmq.replay import SparkUnavailable, engine
-from warrenmq.replay.java import ensure_java
+from warrenmq.replay import SparkUnavailable
+from warrenmq.replay.drive import engine
+from warrenmq.replay.spark.java import ensure_java
 
 pytest.importorskip("pyspark")
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -33,7 +34,7 @@ QUESTIONS = """
 import json, sys
 from pyspark.sql import functions as sf
 from warrenmq.replay import lifecycles, read, register
-from warrenmq.replay.spark_session import spark_session
+from warrenmq.replay.spark.session import spark_session
 
 with spark_session(master=sys.argv[2], short=True, memory="512m", partitions=2) as spark:
     register(spark)

@@ -8,7 +8,8 @@ import pytest
 
 from tests.support.trace_model import consistent_trace
 from tests.support.trace_union import side_by_side, write_directory
-from warrenmq.replay import engine, read, register
+from warrenmq.replay import read, register
+from warrenmq.replay.drive import engine
 from warrenmq.trace.events import Ev
 from warrenmq.trace.recorder import Recorder
 
@@ -44,8 +45,8 @@ def test_several_paths_are_one_trace(spark, source, two, clean_trace):
 
 
 def test_blocks_that_cannot_hold_what_is_asked_for_are_not_read(source, clean_trace):
-    from warrenmq.replay.arrow_rows import COLUMNS
-    from warrenmq.replay.spark_datasource import TraceReader
+    from warrenmq.replay.spark.arrow_rows import COLUMNS
+    from warrenmq.replay.spark.datasource import TraceReader
 
     rows = source().load(clean_trace)
     middle = rows.selectExpr("percentile(t, 0.5)").collect()[0][0]

@@ -9,8 +9,9 @@ from tests.support.trace_model import consistent_trace
 from tests.support.trace_plants import PLANTS
 from tests.support.trace_union import write_directory
 from tests.support.trace_writer import write_trace
-from warrenmq.replay import engine, replay
-from warrenmq.replay.levels import Kind
+from warrenmq.replay import replay
+from warrenmq.replay.drive import engine
+from warrenmq.replay.drive.levels import Kind
 from warrenmq.trace.segment import decode_header, encode_header
 
 pytest.importorskip("pyspark")
@@ -41,9 +42,9 @@ def test_they_agree_on_every_planted_violation_and_on_missing_rows(spark, broken
 
 
 def test_they_measure_the_same(spark, clean_trace):
-    from warrenmq.replay.measures import measure_trace
-    from warrenmq.replay.spark_measures import measure_rows
-    from warrenmq.replay.spark_source import load_rows, look
+    from warrenmq.replay.report.measures import measure_trace
+    from warrenmq.replay.spark.measures import measure_rows
+    from warrenmq.replay.spark.source import load_rows, look
     from warrenmq.trace.reader import open_trace
 
     ours = measure_rows(load_rows(spark, look(spark, clean_trace)))
@@ -58,9 +59,9 @@ def test_they_measure_the_same(spark, clean_trace):
 
 
 def test_they_agree_on_who_waited(spark, tmp_path):
-    from warrenmq.replay.measures import measure_trace
-    from warrenmq.replay.spark_measures import measure_rows
-    from warrenmq.replay.spark_source import load_rows, look
+    from warrenmq.replay.report.measures import measure_trace
+    from warrenmq.replay.spark.measures import measure_rows
+    from warrenmq.replay.spark.source import load_rows, look
     from warrenmq.trace.reader import open_trace
 
     folder = write_directory(tmp_path / "trace", hand_made())

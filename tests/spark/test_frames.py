@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from warrenmq.errors import CallerError
-from warrenmq.replay import check, engine, incidents, read, register
+from warrenmq.replay import check, read, register
+from warrenmq.replay.drive import engine, incidents
 
 pytest.importorskip("pyspark")
 pytestmark = pytest.mark.spark
@@ -47,7 +48,7 @@ def test_rows_in_any_order_give_the_violations_of_the_files(rows, broken_trace):
 
 
 def test_a_filter_takes_rows_away_and_never_makes_a_violation(spark, clean_trace):
-    from warrenmq.replay.spark_check import check_rows
+    from warrenmq.replay.spark.check import check_rows
 
     part = check_rows(read(spark, clean_trace).where("ev <> 'SEND' and seq < 60"))
     assert part.violations == []

@@ -8,7 +8,7 @@ import subprocess
 import pytest
 
 from warrenmq.replay import SparkUnavailable
-from warrenmq.replay.java import ensure_java, java_version
+from warrenmq.replay.spark.java import ensure_java, java_version
 
 FULL = "java.base java.sql jdk.incubator.vector"
 
@@ -43,7 +43,7 @@ def machine(monkeypatch, tmp_path):
         if wheel is None:
             monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
         else:
-            monkeypatch.setattr("warrenmq.replay.java._candidates", lambda: found)
+            monkeypatch.setattr("warrenmq.replay.spark.java._candidates", lambda: found)
 
     return build
 

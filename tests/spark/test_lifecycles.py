@@ -13,11 +13,12 @@ import warrenmq
 from tests.support.limits import LIMIT
 from tests.support.trace_model import consistent_trace
 from tests.support.trace_union import side_by_side, write_directory
-from warrenmq.actors.vhost import queue_name
-from warrenmq.replay import engine, lifecycles, read, read_tracing
-from warrenmq.replay.ledger import delay_class
-from warrenmq.replay.tracing.lifecycles import lifecycles as tracing_lives
-from warrenmq.replay.tracing.log_files import open_logs
+from warrenmq.actors.vhost.vhost import queue_name
+from warrenmq.rabbit_logs.lifecycles import lifecycles as tracing_lives
+from warrenmq.rabbit_logs.log_files import open_logs
+from warrenmq.replay import lifecycles, read, read_tracing
+from warrenmq.replay.drive import engine
+from warrenmq.replay.rules.ledger import delay_class
 
 pytest.importorskip("pyspark")
 pytestmark = pytest.mark.spark
@@ -97,7 +98,7 @@ def test_there_is_a_row_for_each_message_in_each_incarnation(lives):
 
 
 def test_a_real_run_with_a_killed_queue_and_large_batches(spark, tmp_path, monkeypatch):
-    from warrenmq.replay import spark_lifecycles
+    from warrenmq.replay.spark import lifecycles as spark_lifecycles
 
     monkeypatch.setattr(spark_lifecycles, "STEP", 7)
     with warrenmq.open(tmp_path / "data", trace=tmp_path / "trace") as broker:
@@ -141,7 +142,7 @@ def holes(runs, rng):
 
 
 def test_where_rows_are_missing_nothing_is_guessed(spark, tmp_path, monkeypatch):
-    from warrenmq.replay import spark_lifecycles
+    from warrenmq.replay.spark import lifecycles as spark_lifecycles
 
     monkeypatch.setattr(spark_lifecycles, "BLOCK_BITS", 3)
     runs = side_by_side([consistent_trace(seed) for seed in range(4)])

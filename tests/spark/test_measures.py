@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warrenmq.replay.levels import SLICE_NS
-from warrenmq.replay.measures import (
+from warrenmq.replay.drive.levels import SLICE_NS
+from warrenmq.replay.report.measures import (
     CONFIRM_DELAY,
     CONSUMER_DELAY,
     WAIT_DELAY,
@@ -18,7 +18,7 @@ from warrenmq.replay.measures import (
     delay_class,
     delays,
 )
-from warrenmq.replay.series import percentile, round_up
+from warrenmq.replay.report.series import percentile, round_up
 from warrenmq.trace.events import CONFIRM_DURABLE, CONFIRM_NACK, REDELIVERED, Decision, Ev
 
 NEW, AGAIN = 0, REDELIVERED

@@ -12,10 +12,11 @@ from tests.support.trace_model import consistent_trace
 from tests.support.trace_union import side_by_side, write_directory
 from warrenmq.cli import main
 from warrenmq.errors import CallerError
-from warrenmq.replay import replay, report, write_report
-from warrenmq.replay.figures import plots
-from warrenmq.replay.plots import short_time
-from warrenmq.replay.summary import summary_lines
+from warrenmq.replay import replay, write_report
+from warrenmq.replay.report import report
+from warrenmq.replay.report.figures import plots
+from warrenmq.replay.report.plots import short_time
+from warrenmq.replay.report.summary import summary_lines
 
 
 class Page(html.parser.HTMLParser):
@@ -184,7 +185,7 @@ def test_json_is_one_object(broken_trace, capsys):
 
 
 def test_without_pyspark_the_other_engine_is_named(monkeypatch, clean_trace, capsys):
-    from warrenmq.replay import spark_session
+    from warrenmq.replay.spark import session as spark_session
 
     monkeypatch.setattr(spark_session.importlib.util, "find_spec", lambda _name: None)
     assert main(["replay", clean_trace]) == 2

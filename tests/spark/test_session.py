@@ -9,7 +9,7 @@ import pytest
 from tests.support.source_tree import modules
 from warrenmq.errors import CallerError
 from warrenmq.replay import SparkUnavailable
-from warrenmq.replay import spark_session as module
+from warrenmq.replay.spark import session as module
 
 pytest.importorskip("pyspark")
 
@@ -124,7 +124,7 @@ def test_only_the_public_dataframe_api_is_used(name):
     assert not used & FORBIDDEN
 
 
-OF_ARROW = {"warrenmq.replay.arrow_rows", "warrenmq.replay.exports.parquet"}
+OF_ARROW = {"warrenmq.replay.spark.arrow_rows", "warrenmq.replay.export.parquet"}
 """Rows as Arrow batches, and Parquet, which is written without Spark."""
 
 

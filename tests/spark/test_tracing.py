@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from tests.support.tracing_logs import json_log, published, received, text_log
+from warrenmq.rabbit_logs.lifecycles import lifecycles
+from warrenmq.rabbit_logs.log_files import open_logs
 from warrenmq.replay import read_tracing
-from warrenmq.replay.tracing.lifecycles import lifecycles
-from warrenmq.replay.tracing.log_files import open_logs
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "rabbitmq-tracing-3.10"
 T = 1_700_000_000_000_000
@@ -44,7 +44,7 @@ def test_real_logs_have_the_same_lives(spark, name):
 
 
 def test_a_log_in_many_parts_and_several_logs_have_the_same_lives(spark, tmp_path, monkeypatch):
-    from warrenmq.replay import spark_tracing
+    from warrenmq.rabbit_logs import spark as spark_tracing
 
     monkeypatch.setattr(spark_tracing, "PART", 1_000)
     records = []

@@ -12,8 +12,8 @@ from tests.support.trace_model import consistent_trace
 from tests.support.trace_plants import PLANTS
 from tests.support.trace_union import planted, side_by_side
 from warrenmq.errors import CallerError
-from warrenmq.replay import engine
-from warrenmq.replay.watch import Watch
+from warrenmq.replay.drive import engine
+from warrenmq.replay.drive.watch import Watch
 
 pytest.importorskip("pyspark")
 pytestmark = pytest.mark.spark
@@ -36,7 +36,7 @@ def runs():
 
 
 def test_it_prints_what_a_replay_finds_once_over_restarts(spark, tmp_path, runs):
-    from warrenmq.replay.spark_watch import watch
+    from warrenmq.replay.spark.watch import watch
 
     trace, checkpoint, printed = tmp_path / "trace", str(tmp_path / "checkpoint"), io.StringIO()
     steps = grow(trace, runs, 2)
@@ -71,7 +71,7 @@ def test_it_prints_what_a_replay_finds_once_over_restarts(spark, tmp_path, runs)
 
 
 def test_half_a_checkpoint_is_refused(spark, tmp_path, runs):
-    from warrenmq.replay.spark_watch import watch
+    from warrenmq.replay.spark.watch import watch
 
     for _ in grow(tmp_path / "trace", runs[:1], 1):
         pass

@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.documents import text_of
 from tests.support.source_tree import ROOT
-from warrenmq.replay.rules import RULES
+from warrenmq.replay.rules.registry import RULES
 
 PAGE = text_of("docs/invariants.md")
 LISTS = {"MS": 28, "CQ": 31}

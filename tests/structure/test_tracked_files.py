@@ -55,10 +55,3 @@ def test_no_file_is_large():
 
 def exists(name):
     return os.path.lexists(os.path.join(ROOT, name))
-
-
-@tracked
-def test_names_of_test_files_are_unique():
-    """They are imported by path and reported by name."""
-    names = [os.path.basename(name) for name in tracked_files() if re.match(r"tests/.*test_\w+\.py$", name)]
-    assert sorted(names) == sorted(set(names))

@@ -9,8 +9,7 @@ from typing import Any
 from pamqp import body, commands, frame, header
 from pykka import ActorRef
 
-from warrenmq.amqp.channel_process import ChannelProcess
-from warrenmq.amqp.context import (
+from warrenmq.amqp.channel.context import (
     ChannelBlocked,
     ChannelClosed,
     ChannelFailed,
@@ -18,9 +17,10 @@ from warrenmq.amqp.context import (
     ConnectionContext,
     Intake,
 )
-from warrenmq.amqp.frames import Frame, FrameCutter
-from warrenmq.amqp.transport import Peer
-from warrenmq.broker import Broker
+from warrenmq.amqp.channel.process import ChannelProcess
+from warrenmq.amqp.net.transport import Peer
+from warrenmq.amqp.wire.frames import Frame, FrameCutter
+from warrenmq.broker.broker import Broker
 from warrenmq.runtime import Server
 
 PATIENCE = 60.0

@@ -10,17 +10,17 @@ from pykka import ActorRef
 
 from tests.support.amqp_channels import KeptTransport
 from tests.support.simulated import SimulatedHost
+from warrenmq.amqp.access.users import Users
 from warrenmq.amqp.amqp_sup import ChannelSup
-from warrenmq.amqp.codec import make
-from warrenmq.amqp.connection_messages import Disconnected, Received
-from warrenmq.amqp.connection_process import ConnectionProcess
-from warrenmq.amqp.frames import FrameCutter
-from warrenmq.amqp.handshake import PROTOCOL_HEADER
+from warrenmq.amqp.connection.handshake import PROTOCOL_HEADER
+from warrenmq.amqp.connection.messages import Disconnected, Received
+from warrenmq.amqp.connection.process import ConnectionProcess
+from warrenmq.amqp.connection.server_properties import server_properties
+from warrenmq.amqp.net.transport import Peer
 from warrenmq.amqp.node import Node, ServedVhost
-from warrenmq.amqp.server_properties import server_properties
-from warrenmq.amqp.transport import Peer
-from warrenmq.amqp.users import Users
-from warrenmq.broker import Broker
+from warrenmq.amqp.wire.codec import make
+from warrenmq.amqp.wire.frames import FrameCutter
+from warrenmq.broker.broker import Broker
 
 EVERYTHING = {
     "capabilities": dict.fromkeys(

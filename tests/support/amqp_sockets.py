@@ -10,9 +10,9 @@ from pamqp import frame
 from pamqp.commands import Channel, Connection
 
 from tests.support.limits import LIMIT
-from warrenmq.amqp.codec import decode_method, make
-from warrenmq.amqp.frames import METHOD, Frame, FrameCutter
-from warrenmq.amqp.handshake import PROTOCOL_HEADER
+from warrenmq.amqp.connection.handshake import PROTOCOL_HEADER
+from warrenmq.amqp.wire.codec import decode_method, make
+from warrenmq.amqp.wire.frames import METHOD, Frame, FrameCutter
 
 
 class RawClient:

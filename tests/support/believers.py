@@ -11,9 +11,9 @@ from collections import Counter
 
 from tests.support.store import SMALL, body_of, check_at_rest, msg_id, new_disk
 from tests.support.store_actors import STORE, StoreHost, StoreQueue, Watched
-from warrenmq.replay.engine import replay_memory
+from warrenmq.message_store.gc_plan import CHECK_INTERVAL
+from warrenmq.replay.drive.engine import replay_memory
 from warrenmq.runtime import Simulation
-from warrenmq.storage.gc_plan import CHECK_INTERVAL
 from warrenmq.trace.recorder import Recorder
 from warrenmq.trace.sink import MemorySink
 

@@ -12,8 +12,7 @@ from typing import Any
 
 from pykka import ActorDeadError, ActorRef
 
-from warrenmq.actors.limiter import Limiter
-from warrenmq.actors.queue_messages import (
+from warrenmq.actors.queue.messages import (
     Acks,
     Cancel,
     ChannelClosed,
@@ -24,10 +23,11 @@ from warrenmq.actors.queue_messages import (
     Reject,
     Taken,
 )
-from warrenmq.broker import Broker
+from warrenmq.broker.broker import Broker
+from warrenmq.message.queue_message import Fetched
+from warrenmq.message.stored import body_of
+from warrenmq.queue.limiter import Limiter
 from warrenmq.runtime import Runtime, Server
-from warrenmq.storage.queue_message import Fetched
-from warrenmq.storage.stored_message import body_of
 
 
 class ChannelActor(Server):

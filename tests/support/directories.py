@@ -9,7 +9,7 @@ from typing import Any
 import warrenmq
 from tests.support.golden import files, manifest
 from warrenmq.inspect.inspection import Inspection
-from warrenmq.storage.plain_properties import properties_as_plain
+from warrenmq.message.plain_properties import properties_as_plain
 
 
 def lay_out(case: str, where: Path, damaged: dict[str, bytes | None] | None = None) -> Path:

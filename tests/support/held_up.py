@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 from tests.support.simulated import SimulatedHost
 from tests.support.trace_writer import Actor, RunRows
-from warrenmq.broker import Broker
-from warrenmq.handles import Queue
+from warrenmq.broker.broker import Broker
+from warrenmq.broker.handles import Queue
 from warrenmq.trace.events import CREDIT_GRANTED, Ev, Reason
 from warrenmq.trace.reader import open_memory
 

@@ -8,17 +8,20 @@ from typing import Any
 
 import pytest
 
+from warrenmq.directory.recovery_terms import Terms
+from warrenmq.directory.torn import SECTOR
+from warrenmq.message.stored import encode, encode_head
+from warrenmq.queue_index import versions as index_versions
+from warrenmq.queue_index.protocol import Opening
+from warrenmq.queue_index.record import ID_BYTES, embedded, pack
+from warrenmq.queue_index.v1 import index as queue_index
+from warrenmq.queue_index.v1 import journal
+from warrenmq.queue_index.v1.recovery import Found
+from warrenmq.queue_index.v1.segment import Segment
+from warrenmq.queue_index.v2.segment_files import NO_ID
 from warrenmq.settings import Settings
-from warrenmq.storage import index_versions, journal, queue_index, sim_disk
-from warrenmq.storage.index_record import ID_BYTES, embedded, pack
-from warrenmq.storage.index_recovery import Found
-from warrenmq.storage.queue_index_protocol import Opening
-from warrenmq.storage.recovery_terms import Terms
-from warrenmq.storage.segment import Segment
-from warrenmq.storage.segment_files import NO_ID
-from warrenmq.storage.sim_disk import SimulatedDisk
-from warrenmq.storage.stored_message import encode, encode_head
-from warrenmq.storage.torn import SECTOR
+from warrenmq.testing import disk as sim_disk
+from warrenmq.testing.disk import SimulatedDisk
 
 DIRECTORY = "/data/queues/Q"
 QUARANTINE = "/data/quarantine"

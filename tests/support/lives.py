@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable
 
 from tests.support.simulated import SMALL, SimulatedHost
-from warrenmq.actors.vhost import queue_name
+from warrenmq.actors.vhost.vhost import queue_name
 from warrenmq.errors import Nacked
 from warrenmq.settings import Settings
 

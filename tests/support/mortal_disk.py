@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from warrenmq.storage.disk import RealDisk
+from warrenmq.seams.disk import RealDisk
 
 
 class Cut(BaseException):

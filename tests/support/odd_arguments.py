@@ -13,7 +13,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any, NoReturn
 
-from warrenmq.storage.properties import Properties
+from warrenmq.message.properties import Properties
 
 
 class Boom(Exception):

@@ -17,9 +17,10 @@ import warrenmq
 from tests.support.damage import Files, Place
 from tests.support.message_places import Message, Queue, in_stores, in_version_1, in_version_2
 from tests.support.simulated import SimulatedHost
+from warrenmq.directory.layout import queue_folder, vhost_folder
+from warrenmq.queue_index.v1 import recovery as index_recovery
+from warrenmq.queue_index.v2 import recovery as index_v2_recovery
 from warrenmq.settings import Settings
-from warrenmq.storage import index_recovery, index_v2_recovery
-from warrenmq.storage.directory import queue_folder, vhost_folder
 
 QUEUES = ("a", "b")
 VHOST = f"/data/msg_stores/vhosts/{vhost_folder('/')}"

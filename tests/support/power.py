@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from warrenmq.storage.sim_disk import PowerCut, SimulatedDisk
+from warrenmq.testing.disk import PowerCut, SimulatedDisk
 
 
 class Outage:

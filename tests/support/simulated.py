@@ -9,12 +9,12 @@ from dataclasses import replace
 from itertools import product
 from typing import Any
 
-from warrenmq.broker import Broker
-from warrenmq.replay.engine import replay_memory
+from warrenmq.broker.broker import Broker
+from warrenmq.replay.drive.engine import replay_memory
 from warrenmq.runtime import Simulation
+from warrenmq.seams.memory import SimulatedMemory
 from warrenmq.settings import Settings
-from warrenmq.storage.memory import SimulatedMemory
-from warrenmq.storage.sim_disk import SimulatedDisk
+from warrenmq.testing.disk import SimulatedDisk
 from warrenmq.trace.recorder import Recorder
 from warrenmq.trace.sink import MemorySink
 

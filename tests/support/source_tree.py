@@ -25,7 +25,7 @@ class Module(NamedTuple):
 
 
 class Import(NamedTuple):
-    """One name that a module imports: `warrenmq.storage.disk`, or `warrenmq.storage.disk.Disk` of a from-import."""
+    """One name that a module imports: `warrenmq.seams.disk`, or `warrenmq.seams.disk.Disk` of a from-import."""
 
     name: str
     line: int

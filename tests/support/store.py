@@ -5,17 +5,17 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING
 
+from warrenmq.directory.damage_found import DamageFound
+from warrenmq.message.stored import bound_to, encode_head, seal
+from warrenmq.message_store import rdq
+from warrenmq.message_store.damage import StoreDamage
+from warrenmq.message_store.gc_jobs import Truncate
 from warrenmq.settings import Settings
-from warrenmq.storage import rdq
-from warrenmq.storage.damage_found import DamageFound
-from warrenmq.storage.gc_jobs import Truncate
-from warrenmq.storage.sim_disk import SimulatedDisk
-from warrenmq.storage.store_damage import StoreDamage
-from warrenmq.storage.stored_message import bound_to, encode_head, seal
+from warrenmq.testing.disk import SimulatedDisk
 
 if TYPE_CHECKING:
-    from warrenmq.storage.disk import Disk
-    from warrenmq.storage.store_state import MsgStoreState
+    from warrenmq.message_store.state import MsgStoreState
+    from warrenmq.seams.disk import Disk
 
 FOLDER = "/store"
 QUARANTINE = "/quarantine"

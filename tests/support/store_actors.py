@@ -6,12 +6,12 @@ from collections import Counter
 
 from tests.support.limits import LIMIT
 from tests.support.store import FOLDER, QUARANTINE, SMALL, body_of, check_at_rest, msg_id
-from warrenmq.actors import msg_store
-from warrenmq.actors.msg_store import MsgStore
-from warrenmq.actors.msg_store_client import BumpCredit, MsgStoreClient
-from warrenmq.actors.msg_store_messages import Statistics
+from warrenmq.actors.store import process as msg_store
+from warrenmq.actors.store.client import BumpCredit, MsgStoreClient
+from warrenmq.actors.store.messages import Statistics
+from warrenmq.actors.store.process import MsgStore
+from warrenmq.directory.damage_found import DamageFound
 from warrenmq.runtime import Server
-from warrenmq.storage.damage_found import DamageFound
 
 STORE = "msg_store_persistent"
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections import Counter, deque
 
 from tests.support.store import FOLDER, QUARANTINE, SMALL, body_of, check_at_rest, msg_id, reads
-from warrenmq.storage import combine, compact
-from warrenmq.storage.gc_jobs import Combine, Compact, Delete, Phase, Truncate
-from warrenmq.storage.rdq import file_name
-from warrenmq.storage.store_dump import save
-from warrenmq.storage.store_effects import Confirm, Reply
-from warrenmq.storage.store_recovery import recover
-from warrenmq.storage.store_state import MsgStoreState
-from warrenmq.storage.store_tables import Client
+from warrenmq.message_store import combine, compact
+from warrenmq.message_store.dump import save
+from warrenmq.message_store.effects import Confirm, Reply
+from warrenmq.message_store.gc_jobs import Combine, Compact, Delete, Phase, Truncate
+from warrenmq.message_store.rdq import file_name
+from warrenmq.message_store.recovery import recover
+from warrenmq.message_store.state import MsgStoreState
+from warrenmq.message_store.tables import Client
 from warrenmq.trace.events import Trigger
 
 
@@ -131,7 +131,7 @@ class StoreWorld:
         self.carry_out()
 
     def carry_out(self):
-        """As actors/msg_store.py."""
+        """As actors/store/process.py."""
         while self.state.effects:
             effects = self.state.effects[:]
             self.state.effects.clear()
@@ -149,7 +149,7 @@ class StoreWorld:
                         self.jobs.append(job)
 
     def run_job(self):
-        """As actors/msg_store_gc.py."""
+        """As actors/store/collector.py."""
         job = self.jobs.popleft()
         path = f"{FOLDER}/{file_name(job.files[0])}"
         job.phase = Phase.RUNNING

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from tests.support.trace_writer import Actor, RunRows
-from warrenmq.storage.compact import plan
+from warrenmq.message_store.compact import plan
 from warrenmq.trace.events import (
     BY_SERVER,
     CHANNEL_ENDED,

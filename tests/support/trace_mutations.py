@@ -38,7 +38,7 @@ from tests.support.trace_writer import (
     set_flag,
     spread,
 )
-from warrenmq.replay.names import flag_names
+from warrenmq.replay.explain.names import flag_names
 from warrenmq.trace.events import REGISTRY, Ev
 
 COLUMN = {"msg": MSG, "peer": PEER, "pseq": PSEQ, "a": A, "b": B, "c": C}

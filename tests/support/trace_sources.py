@@ -14,11 +14,11 @@ from pathlib import Path
 
 from tests.support.simulated import EVERY_KIND, SimulatedHost
 from tests.support.source_tree import ROOT
-from warrenmq.broker import Broker
+from warrenmq.broker.broker import Broker
 from warrenmq.runtime import Threads
+from warrenmq.seams.disk import RealDisk
+from warrenmq.seams.memory import RealMemory
 from warrenmq.settings import Settings
-from warrenmq.storage.disk import RealDisk
-from warrenmq.storage.memory import RealMemory
 from warrenmq.trace.recorder import Recorder
 from warrenmq.trace.slab import SLAB_SUFFIX
 

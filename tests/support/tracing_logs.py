@@ -6,7 +6,7 @@ import base64
 import json
 from datetime import UTC, datetime
 
-from warrenmq.replay.tracing.record import Record
+from warrenmq.rabbit_logs.record import Record
 
 LINE = b"=" * 80
 

@@ -20,10 +20,10 @@ from typing import Any
 from pamqp.commands import Basic, Channel, Connection, Queue
 
 from tests.support.amqp_sockets import RawClient
-from warrenmq.amqp.codec import decode_header, decode_method, encode_header, encode_method, make
-from warrenmq.amqp.frames import BODY, HEADER, METHOD, Frame, FrameCutter
-from warrenmq.amqp.frames import frame as raw_frame
-from warrenmq.amqp.handshake import PROTOCOL_HEADER
+from warrenmq.amqp.connection.handshake import PROTOCOL_HEADER
+from warrenmq.amqp.wire.codec import decode_header, decode_method, encode_header, encode_method, make
+from warrenmq.amqp.wire.frames import BODY, HEADER, METHOD, Frame, FrameCutter
+from warrenmq.amqp.wire.frames import frame as raw_frame
 from warrenmq.erlang.amqp_table import properties_of_bytes
 
 CLIENT = {"capabilities": {"consumer_cancel_notify": True, "authentication_failure_close": True}}

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from pamqp.commands import Basic, Channel, Confirm, Connection, Queue, Tx
 
 from tests.support.transcripts import Transcript, identity, published
-from warrenmq.amqp.access_methods import AccessRequest
-from warrenmq.amqp.codec import decode_table, make
+from warrenmq.amqp.channel.access_methods import AccessRequest
+from warrenmq.amqp.wire.codec import decode_table, make
 
 Program = Callable[[Transcript], None]
 

@@ -8,8 +8,8 @@ RabbitMQ's rabbit_networking, rabbit_reader and rabbit_channel.  The actors live
 broker itself does without pamqp.
 """
 
+from warrenmq.amqp.access.users import Users
 from warrenmq.amqp.server import AmqpServer, serve
-from warrenmq.amqp.users import Users
 from warrenmq.amqp.vhosts import open_vhosts
 
 __all__ = ["AmqpServer", "Users", "open_vhosts", "serve"]

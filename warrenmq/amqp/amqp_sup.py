@@ -17,8 +17,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from warrenmq.amqp.channel_process import ChannelProcess
-from warrenmq.amqp.connection_process import ConnectionProcess
+from warrenmq.amqp.channel.process import ChannelProcess
+from warrenmq.amqp.connection.process import ConnectionProcess
 from warrenmq.errors import ResourceError
 from warrenmq.log import Log
 from warrenmq.runtime import Server
@@ -27,7 +27,7 @@ from warrenmq.supervisors import ChildSpec, Supervisor, start_child
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from warrenmq.amqp.io import SocketTransport
+    from warrenmq.amqp.net.io import SocketTransport
     from warrenmq.amqp.node import Node
 
 AMQP_SUP = "amqp_sup"

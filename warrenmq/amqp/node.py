@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pykka import ActorRef
 
-    from warrenmq.amqp.users import Users
-    from warrenmq.broker import Broker
+    from warrenmq.amqp.access.users import Users
+    from warrenmq.broker.broker import Broker
     from warrenmq.settings import Settings
 
 

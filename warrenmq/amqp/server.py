@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from pykka import ActorDeadError
 
+from warrenmq.amqp.access.users import Users
 from warrenmq.amqp.amqp_sup import (
     AMQP_SUP,
     CHANNEL_SUP,
@@ -25,12 +26,11 @@ from warrenmq.amqp.amqp_sup import (
     AmqpSup,
     ChannelSup,
 )
-from warrenmq.amqp.connection_messages import ForceClose
-from warrenmq.amqp.io import READ_LIMIT, AmqpIo, SocketTransport
+from warrenmq.amqp.connection.messages import ForceClose
+from warrenmq.amqp.connection.server_properties import server_properties
+from warrenmq.amqp.net.io import READ_LIMIT, AmqpIo, SocketTransport
 from warrenmq.amqp.node import Node, ServedVhost
-from warrenmq.amqp.server_properties import server_properties
-from warrenmq.amqp.users import Users
-from warrenmq.broker import Broker
+from warrenmq.broker.broker import Broker
 from warrenmq.errors import BrokerClosed, CallerError
 from warrenmq.log import Log
 from warrenmq.runtime.life import inbox_of

@@ -10,12 +10,12 @@ from __future__ import annotations
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from warrenmq.broker import Broker
+from warrenmq.broker.broker import Broker
+from warrenmq.directory.layout import DataDirectory
 from warrenmq.errors import CallerError
 from warrenmq.runtime import Threads
-from warrenmq.storage.directory import DataDirectory
-from warrenmq.storage.disk import RealDisk
-from warrenmq.storage.memory import RealMemory
+from warrenmq.seams.disk import RealDisk
+from warrenmq.seams.memory import RealMemory
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from warrenmq.bench.measures import Numbers, Scale
-    from warrenmq.broker import Broker
+    from warrenmq.broker.broker import Broker
 
 SMALL, LARGE = 1_024, 16_384
 LARGE_EVERY = 4

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 from pykka import ActorDeadError
 
 import warrenmq
-from warrenmq.actors.vhost import queue_name
+from warrenmq.actors.vhost.vhost import queue_name
 from warrenmq.cli._failures import IMPOSSIBLE, failure_of
 from warrenmq.supervisors.broker_sup import PERSISTENT_STORE
 

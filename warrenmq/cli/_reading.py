@@ -55,8 +55,8 @@ def now(args: argparse.Namespace) -> int:
 
 def note_broker(inspection: Inspection) -> None:
     """Find out whether a broker runs in the directory; then stderr says what the files of one that runs can tell."""
+    from warrenmq.directory.owner_lock import owner_of
     from warrenmq.mend.living import node_of, refuse_living_rabbitmq
-    from warrenmq.storage.owner_lock import owner_of
 
     node = node_of(inspection.findings.root)
     running: Exception | None = owner_of(node)

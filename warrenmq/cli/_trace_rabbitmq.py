@@ -25,9 +25,9 @@ def add_task(tasks: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from warrenmq.replay.tracing.log_files import open_logs
-    from warrenmq.replay.tracing.order import VIOLATED
-    from warrenmq.replay.tracing.summary import as_dict, count, lines
+    from warrenmq.rabbit_logs.log_files import open_logs
+    from warrenmq.rabbit_logs.order import VIOLATED
+    from warrenmq.rabbit_logs.summary import as_dict, count, lines
 
     logs = open_logs(*args.logs)
     traffic = count(logs)

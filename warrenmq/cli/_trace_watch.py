@@ -37,7 +37,7 @@ def add_task(tasks: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from warrenmq.replay.watch import Watch
+    from warrenmq.replay.drive.watch import Watch
     from warrenmq.trace.reader import require_live
 
     require_live(args.trace)  # before Spark is started
@@ -64,21 +64,21 @@ def _watch(args: argparse.Namespace, checkpoint: str, taken_by: Any) -> None:
 
 
 def _in_this_process(args: argparse.Namespace, _checkpoint: str, taken_by: Any) -> None:
-    from warrenmq.replay.watch import watch
+    from warrenmq.replay.drive.watch import watch
 
     watch(args.trace, taken_by, wait=time.sleep, until_closed=args.until_closed)
 
 
 def _in_spark(args: argparse.Namespace, checkpoint: str, taken_by: Any) -> None:
     from warrenmq.replay import SparkUnavailable
-    from warrenmq.replay.spark_session import require_pyspark, spark_session
+    from warrenmq.replay.spark.session import require_pyspark, spark_session
 
     try:
         require_pyspark()
-        from warrenmq.replay.spark_failures import told_in_a_sentence
+        from warrenmq.replay.spark.failures import told_in_a_sentence
 
         with told_in_a_sentence(), spark_session(master=args.master, short=True) as spark:
-            from warrenmq.replay.spark_watch import watch
+            from warrenmq.replay.spark.watch import watch
 
             watch(spark, args.trace, checkpoint, taken_by, wait=time.sleep, until_closed=args.until_closed)
     except SparkUnavailable as unavailable:

@@ -32,7 +32,7 @@ def add_task(tasks: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from warrenmq.inspect.tables import number, table
-    from warrenmq.replay.what_if import Question, what_if
+    from warrenmq.replay.what_if.what_if import Question, what_if
     from warrenmq.trace.reader import open_trace
 
     question = Question(args.sync_interval, args.gc_threshold, not args.no_flying, args.was_sync_interval)

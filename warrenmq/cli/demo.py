@@ -62,7 +62,7 @@ def add_parser(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """0: every invariant holds; 1: one does not, or something was lost."""
-    from warrenmq.replay.report import require_plotly
+    from warrenmq.replay.report.report import require_plotly
 
     require_plotly()
     if args.report or not args.data:
@@ -206,7 +206,7 @@ def _lost(everything: list[tuple[str, str, bytes]], consumed: Path) -> str:
 
 def _replay(args: argparse.Namespace, trace: Path, data: Path) -> bool:
     from warrenmq.replay import replay, write_report  # loads Spark
-    from warrenmq.replay.summary import print_summary
+    from warrenmq.replay.report.summary import print_summary
 
     result = replay(str(trace), engine=args.engine, master=args.master)
     report = (

@@ -27,7 +27,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from warrenmq.amqp.passwords import hash_password
+    from warrenmq.amqp.access.passwords import hash_password
 
     password = args.password
     if password is None and sys.stdin is None:

@@ -15,7 +15,7 @@ from warrenmq.errors import CallerError, NotFound
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from warrenmq.actors.confirms import Confirm
+    from warrenmq.actors.sending.confirms import Confirm
 
 WINDOW = 1000
 """Messages that may be unconfirmed."""

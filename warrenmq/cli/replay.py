@@ -35,8 +35,8 @@ def add_parser(subparsers: Any) -> Any:
 
 def run(args: argparse.Namespace) -> int:
     from warrenmq.replay import SparkUnavailable, replay, write_report
-    from warrenmq.replay.report import require_plotly
-    from warrenmq.replay.summary import print_summary
+    from warrenmq.replay.report.report import require_plotly
+    from warrenmq.replay.report.summary import print_summary
 
     if args.report:  # before minutes of work, not after
         require_plotly()

@@ -75,8 +75,8 @@ def run(args: argparse.Namespace) -> int:
 
 def _compare(args: argparse.Namespace) -> int:
     from warrenmq.inspect.tables import number, table
-    from warrenmq.replay.measures import measure_trace
-    from warrenmq.replay.totals import changes, totals, waiting_totals
+    from warrenmq.replay.report.measures import measure_trace
+    from warrenmq.replay.report.totals import changes, totals, waiting_totals
     from warrenmq.trace.reader import open_trace
 
     numbers = []
@@ -105,9 +105,9 @@ def _export(args: argparse.Namespace) -> int:
 
 
 def _rows(args: argparse.Namespace) -> int:
-    from warrenmq.replay.exports.perfetto import write_perfetto
-    from warrenmq.replay.exports.selection import Selection, select_rows
-    from warrenmq.replay.exports.shiviz import write_shiviz
+    from warrenmq.replay.export.perfetto import write_perfetto
+    from warrenmq.replay.export.selection import Selection, select_rows
+    from warrenmq.replay.export.shiviz import write_shiviz
     from warrenmq.trace.reader import open_trace
 
     limit = _LIMITS[args.to] if args.limit is None else args.limit
@@ -146,7 +146,7 @@ def _parquet(args: argparse.Namespace) -> int:
     from warrenmq.trace.reader import open_trace
 
     try:
-        from warrenmq.replay.exports.parquet import write_parquet
+        from warrenmq.replay.export.parquet import write_parquet
     except ImportError as missing:
         raise CallerError("Parquet needs pyarrow: pip install 'warrenmq[spark]'.") from missing
     with open_trace(args.trace) as trace:
@@ -157,7 +157,7 @@ def _parquet(args: argparse.Namespace) -> int:
 
 def _report(args: argparse.Namespace) -> int:
     from warrenmq.replay import replay, write_report
-    from warrenmq.replay.report import require_plotly
+    from warrenmq.replay.report.report import require_plotly
 
     require_plotly()
     require_writable(args.output)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgpack  # type: ignore[import-untyped]
 
-from warrenmq.storage.stored_message import ERLANG_TERM
+from warrenmq.message.stored import ERLANG_TERM
 
 WARREN_MESSAGE = 0x95
 FIRST_BYTES = bytes([ERLANG_TERM, WARREN_MESSAGE])

@@ -1,6 +1,6 @@
 """Reading an index of version 1, journal.jif and N.idx, without changing or refusing anything.
 
-The formats are in storage/journal.py and storage/segment.py.  What a broker's own recovery may leave out, this
+The formats are in queue_index/v1/journal.py and queue_index/v1/segment.py.  What a broker's own recovery may leave out, this
 reads: queues of before 3.10 (whose publishes have no deliver mark behind them), records behind damaged bytes, and
 a record whose embedded size is wrong, as long as the embedded message itself tells where it ends.  Files are
 read by windows, and bodies stay where they are.
@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING
 
 from warrenmq.inspect.entries import Entry, SegmentFacts, Where
 from warrenmq.inspect.extent import FIRST_BYTES, WARREN_MESSAGE, stored_end
-from warrenmq.storage.index_record import lengths_agree
+from warrenmq.queue_index.record import lengths_agree
 
 if TYPE_CHECKING:
     from warrenmq.inspect.reading import File

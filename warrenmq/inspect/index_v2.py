@@ -1,6 +1,6 @@
 """Reading an index of version 2, N.qi and N.qs, without changing or refusing anything.
 
-The formats are in storage/qi.py and storage/qs.py.  RabbitMQ deletes a segment whose header is damaged, and crashes over
+The formats are in queue_index/v2/qi.py and queue_index/v2/qs.py.  RabbitMQ deletes a segment whose header is damaged, and crashes over
 a torn last entry; here a header is only needed to count sequence ids, and a torn entry is read as far as it goes:
 what is missing of it, N.qs tells (its bodies say how long they are).
 
@@ -13,8 +13,8 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from warrenmq.inspect.entries import Entry, Where
-from warrenmq.storage import qi, qs
-from warrenmq.storage.stored_message import SEALED
+from warrenmq.message.stored import SEALED
+from warrenmq.queue_index.v2 import qi, qs
 
 if TYPE_CHECKING:
     from warrenmq.inspect.reading import File, Findings

@@ -25,6 +25,7 @@ from functools import cached_property
 from os.path import basename
 from typing import TYPE_CHECKING
 
+from warrenmq.directory.recovery_terms import FILE_NAME as TERMS
 from warrenmq.errors import CorruptFile
 from warrenmq.inspect import index_v2, message
 from warrenmq.inspect.entries import Entry, Where
@@ -33,10 +34,9 @@ from warrenmq.inspect.queue import QueueIndex
 from warrenmq.inspect.reading import Findings
 from warrenmq.inspect.store import Store
 from warrenmq.inspect.terms import recovery_terms
-from warrenmq.storage.recovery_terms import FILE_NAME as TERMS
-from warrenmq.storage.store_dump import CLEAN
-from warrenmq.storage.stored_message import bound_to
-from warrenmq.storage.unknown_folders import NOBODYS
+from warrenmq.message.stored import bound_to
+from warrenmq.message_store.dump import CLEAN
+from warrenmq.vhost.unknown_folders import NOBODYS
 
 if TYPE_CHECKING:
     from warrenmq.inspect.message import Message

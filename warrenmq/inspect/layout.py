@@ -16,20 +16,20 @@ import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from warrenmq.errors import CallerError
-from warrenmq.inspect import queue_names
-from warrenmq.inspect.reading import file_sizes
-from warrenmq.settings import Settings
-from warrenmq.storage.definitions import Declared
-from warrenmq.storage.directory import (
+from warrenmq.directory.definitions import Declared
+from warrenmq.directory.layout import (
     QUEUE_NAME,
     VHOSTS,
     queue_folder,
     read_segment_entry_count,
     vhost_folder,
 )
-from warrenmq.storage.owner_lock import FILE_NAME as OWNER
-from warrenmq.storage.queue_folders import (
+from warrenmq.directory.owner_lock import FILE_NAME as OWNER
+from warrenmq.errors import CallerError
+from warrenmq.inspect import queue_names
+from warrenmq.inspect.reading import file_sizes
+from warrenmq.settings import Settings
+from warrenmq.vhost.queue_folders import (
     DEFINITION,
     Fate,
     QueueName,
@@ -42,7 +42,7 @@ from warrenmq.storage.queue_folders import (
     told_by,
     told_together,
 )
-from warrenmq.storage.unknown_folders import DECLARED_AGAIN, FOLDER_GONE
+from warrenmq.vhost.unknown_folders import DECLARED_AGAIN, FOLDER_GONE
 
 if TYPE_CHECKING:
     from warrenmq.inspect.reading import Findings

@@ -10,9 +10,9 @@ from typing import Any
 
 from warrenmq.erlang import rabbit_message
 from warrenmq.errors import CorruptFile
-from warrenmq.storage import stored_message
-from warrenmq.storage.plain_properties import properties_as_plain
-from warrenmq.storage.stored_message import ERLANG_TERM
+from warrenmq.message import stored as stored_message
+from warrenmq.message.plain_properties import properties_as_plain
+from warrenmq.message.stored import ERLANG_TERM
 
 
 @dataclass(frozen=True, slots=True)

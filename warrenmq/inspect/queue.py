@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 from warrenmq.inspect import index_v1, index_v2
 from warrenmq.inspect.entries import Entry, SegmentFacts
 from warrenmq.inspect.index_v1 import JournalFormat, SegmentFormat
-from warrenmq.storage import qi, qs
-from warrenmq.storage.journal import FILE_NAME as JOURNAL
-from warrenmq.storage.segment import EXTENSION as SEGMENT
+from warrenmq.queue_index.v1.journal import FILE_NAME as JOURNAL
+from warrenmq.queue_index.v1.segment import EXTENSION as SEGMENT
+from warrenmq.queue_index.v2 import qi, qs
 
 if TYPE_CHECKING:
     from warrenmq.inspect.layout import QueueFolder

@@ -1,6 +1,6 @@
 """Whose folder is it: queues' folders are named by a hash, so names are found in files and tried.
 
-A queue's `.queue_name` (from 3.7 on) tells vhost and name, and ours have a `.definition` besides (storage/queue_folders.py).
+A queue's `.queue_name` (from 3.7 on) tells vhost and name, and ours have a `.definition` besides (vhost/queue_folders.py).
 
 Where these are missing or damaged, the names that the node knows are hashed until one fits: what definitions.log declares
 (ours), or the queue records in Mnesia's tables (RabbitMQ's), found by their bytes, which also tell whether a queue is
@@ -17,8 +17,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from warrenmq.storage.directory import queue_folder, queue_folder_of_3_6
-from warrenmq.storage.queue_folders import QueueName
+from warrenmq.directory.layout import queue_folder, queue_folder_of_3_6
+from warrenmq.vhost.queue_folders import QueueName
 
 _PRIORITIES = 256
 _RESOURCE = re.compile(

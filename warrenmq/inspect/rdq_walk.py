@@ -27,7 +27,7 @@ from collections.abc import Container, Iterator
 from enum import IntEnum
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from warrenmq.storage.rdq import HEAD, ID_SIZE, MARKER
+from warrenmq.message_store.rdq import HEAD, ID_SIZE, MARKER
 
 if TYPE_CHECKING:
     from warrenmq.inspect.reading import File

@@ -25,8 +25,8 @@ from warrenmq.erlang import ets
 from warrenmq.errors import CorruptFile
 from warrenmq.inspect.rdq_walk import Gap, Record, Trust, walk
 from warrenmq.inspect.reading import file_sizes
-from warrenmq.storage.rdq import EXTENSION, HEAD, MARKER, OVERHEAD, RABBITMQ_TEMPORARY, file_name
-from warrenmq.storage.store_dump import CLEAN, INDEX, SUMMARY, NotClean, changes_since, saved_sizes
+from warrenmq.message_store.dump import CLEAN, INDEX, SUMMARY, NotClean, changes_since, saved_sizes
+from warrenmq.message_store.rdq import EXTENSION, HEAD, MARKER, OVERHEAD, RABBITMQ_TEMPORARY, file_name
 
 if TYPE_CHECKING:
     from warrenmq.inspect.reading import File, Findings

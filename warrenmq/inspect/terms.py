@@ -6,11 +6,11 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from warrenmq.directory.recovery_terms import FILE_NAME, changes_since, parse
 from warrenmq.erlang.dets import read_recovery_terms
 from warrenmq.errors import CorruptFile
 from warrenmq.inspect.layout import RABBITMQ_TERMS
 from warrenmq.inspect.reading import file_sizes
-from warrenmq.storage.recovery_terms import FILE_NAME, changes_since, parse
 
 if TYPE_CHECKING:
     from warrenmq.inspect.layout import QueueFolder, Vhost

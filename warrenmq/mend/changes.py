@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from warrenmq.storage.disk import Disk
+    from warrenmq.seams.disk import Disk
 
 TEMPORARY = ".mending"
 """The end of a name of a file that is not finished: the next run removes it, no broker looks at it."""

@@ -20,25 +20,25 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
+from warrenmq.directory.owner_lock import FILE_NAME as OWNER
+from warrenmq.directory.owner_lock import OwnerLock, ReaderLock
 from warrenmq.errors import PreconditionFailed
 from warrenmq.inspect.inspection import Inspection
 from warrenmq.inspect.layout import PERSISTENT
 from warrenmq.inspect.rdq_walk import Record, walk
 from warrenmq.mend.changes import Changes, pieces_of
 from warrenmq.mend.living import node_of, refuse_living_rabbitmq
-from warrenmq.storage.combine import runs
-from warrenmq.storage.disk import RealDisk
-from warrenmq.storage.owner_lock import FILE_NAME as OWNER
-from warrenmq.storage.owner_lock import OwnerLock, ReaderLock
-from warrenmq.storage.rdq import EXTENSION, RABBITMQ_TEMPORARY
-from warrenmq.storage.store_dump import CLEAN, INDEX, SUMMARY
+from warrenmq.message_store.combine import runs
+from warrenmq.message_store.dump import CLEAN, INDEX, SUMMARY
+from warrenmq.message_store.rdq import EXTENSION, RABBITMQ_TEMPORARY
+from warrenmq.seams.disk import RealDisk
 
 if TYPE_CHECKING:
     from warrenmq.inspect.inspection import VhostInspection
     from warrenmq.inspect.reading import Findings
     from warrenmq.inspect.store import Store
-    from warrenmq.storage.disk import Disk
-    from warrenmq.storage.gc_jobs import Survivor
+    from warrenmq.message_store.gc_jobs import Survivor
+    from warrenmq.seams.disk import Disk
 
 
 class StoreSize(NamedTuple):

@@ -17,12 +17,12 @@ import os
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from warrenmq.directory.definitions import Declared, ExchangeRecord, QueueRecord
 from warrenmq.erlang import definitions as mnesia
 from warrenmq.errors import AccessRefused, CallerError, NotFound, PreconditionFailed
 from warrenmq.mend.living import node_of
-from warrenmq.storage.definitions import Declared, ExchangeRecord, QueueRecord
-from warrenmq.storage.plain_properties import dict_of_plain, name_of_rabbit
-from warrenmq.storage.queue_folders import records_of
+from warrenmq.message.plain_properties import dict_of_plain, name_of_rabbit
+from warrenmq.vhost.queue_folders import records_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -18,17 +18,17 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from warrenmq.directory.recovery_terms import discard_terms
 from warrenmq.inspect.inspection import Inspection
 from warrenmq.mend.moving import fingerprint
-from warrenmq.storage import qi
-from warrenmq.storage.journal import FILE_NAME, Journal, Replay
-from warrenmq.storage.recovery_terms import discard_terms
+from warrenmq.queue_index.v1.journal import FILE_NAME, Journal, Replay
+from warrenmq.queue_index.v2 import qi
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from warrenmq.mend.ledger import Ledger
-    from warrenmq.storage.disk import Disk
+    from warrenmq.seams.disk import Disk
 
 
 def settle(disk: Disk, ledger: Ledger, queue: str) -> None:

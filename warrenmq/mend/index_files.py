@@ -23,10 +23,10 @@ from typing import TYPE_CHECKING
 from warrenmq.inspect import index_v1, index_v2
 from warrenmq.inspect.entries import Entry, SegmentFacts, Where
 from warrenmq.mend.changes import pieces_of
-from warrenmq.storage import qi, qs
-from warrenmq.storage.index_record import HEADER
-from warrenmq.storage.journal import FILE_NAME as JOURNAL
-from warrenmq.storage.segment import EXTENSION, MARK, PERSISTENT, PUBLISH
+from warrenmq.queue_index.record import HEADER
+from warrenmq.queue_index.v1.journal import FILE_NAME as JOURNAL
+from warrenmq.queue_index.v1.segment import EXTENSION, MARK, PERSISTENT, PUBLISH
+from warrenmq.queue_index.v2 import qi, qs
 
 if TYPE_CHECKING:
     from collections.abc import Container

@@ -28,7 +28,7 @@ import msgpack  # type: ignore[import-untyped]
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from warrenmq.storage.disk import Disk
+    from warrenmq.seams.disk import Disk
 
 KEY_BYTES = 24
 FINGERPRINT_BYTES = 16

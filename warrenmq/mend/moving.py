@@ -16,17 +16,17 @@ from functools import lru_cache
 from hashlib import blake2b
 from typing import TYPE_CHECKING, NamedTuple
 
-from warrenmq.deposit import Deposit, Moved
+from warrenmq.broker.migration import Deposit, Moved
 from warrenmq.errors import PreconditionFailed
 from warrenmq.mend.ledger import key
-from warrenmq.storage.plain_properties import name_of_rabbit, properties_of_plain
-from warrenmq.storage.stored_message import encode_head
+from warrenmq.message.plain_properties import name_of_rabbit, properties_of_plain
+from warrenmq.message.stored import encode_head
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from warrenmq.actors.confirms import Confirm
-    from warrenmq.broker import Broker
+    from warrenmq.actors.sending.confirms import Confirm
+    from warrenmq.broker.broker import Broker
     from warrenmq.inspect.inspection import Row
     from warrenmq.inspect.message import Message
     from warrenmq.mend.ledger import Ledger

@@ -19,7 +19,11 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from warrenmq.broker import open as open_broker
+from warrenmq.broker.broker import open as open_broker
+from warrenmq.directory.definitions import QueueRecord
+from warrenmq.directory.layout import VHOSTS, queue_folder, vhost_folder
+from warrenmq.directory.owner_lock import FILE_NAME as OWNER
+from warrenmq.directory.owner_lock import OwnerLock, ReaderLock
 from warrenmq.errors import PreconditionFailed
 from warrenmq.inspect.inspection import NORMAL, Inspection
 from warrenmq.mend.definitions import Definitions, declare, have_queue, of_vhost
@@ -28,16 +32,12 @@ from warrenmq.mend.ledger import Ledger
 from warrenmq.mend.living import node_of, refuse_living_rabbitmq
 from warrenmq.mend.moving import Outcome, move
 from warrenmq.mend.redelivery import mark
-from warrenmq.storage.definitions import QueueRecord
-from warrenmq.storage.directory import VHOSTS, queue_folder, vhost_folder
-from warrenmq.storage.disk import RealDisk
-from warrenmq.storage.owner_lock import FILE_NAME as OWNER
-from warrenmq.storage.owner_lock import OwnerLock, ReaderLock
+from warrenmq.seams.disk import RealDisk
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container
 
-    from warrenmq.broker import Broker
+    from warrenmq.broker.broker import Broker
     from warrenmq.inspect.inspection import VhostInspection
     from warrenmq.inspect.layout import QueueFolder
     from warrenmq.inspect.reading import Damage

@@ -1,6 +1,6 @@
 """That messages had been delivered before they were moved, said to the broker that gives them out.
 
-A queue leaves with its terms up to which sequence id its messages may have been delivered (storage/recovery_terms.py),
+A queue leaves with its terms up to which sequence id its messages may have been delivered (directory/recovery_terms.py),
 which is all that it can say: in front of a message that was, every other one counts as delivered, too.
 """
 
@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from warrenmq.storage.recovery_terms import FILE_NAME, parse, save_terms
+from warrenmq.directory.recovery_terms import FILE_NAME, parse, save_terms
 
 if TYPE_CHECKING:
-    from warrenmq.storage.disk import Disk
+    from warrenmq.seams.disk import Disk
 
 
 def mark(disk: Disk, folder: str, below: int) -> bool:

@@ -23,6 +23,11 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from warrenmq.directory.definitions import Declared, snapshot
+from warrenmq.directory.layout import QUEUE_NAME
+from warrenmq.directory.owner_lock import FILE_NAME as OWNER
+from warrenmq.directory.owner_lock import OwnerLock, ReaderLock
+from warrenmq.directory.recovery_terms import FILE_NAME as TERMS
 from warrenmq.inspect.entries import Where
 from warrenmq.inspect.inspection import UNREADABLE, Inspection
 from warrenmq.inspect.layout import RABBITMQ_TERMS, TRANSIENT
@@ -31,15 +36,10 @@ from warrenmq.mend.changes import Changes
 from warrenmq.mend.index_files import Version1, Version2
 from warrenmq.mend.living import node_of, refuse_living_rabbitmq
 from warrenmq.mend.store_files import StoreFiles
-from warrenmq.storage.definitions import Declared, snapshot
-from warrenmq.storage.directory import QUEUE_NAME
-from warrenmq.storage.disk import RealDisk
-from warrenmq.storage.foreign import is_rabbitmqs
-from warrenmq.storage.owner_lock import FILE_NAME as OWNER
-from warrenmq.storage.owner_lock import OwnerLock, ReaderLock
-from warrenmq.storage.queue_folders import parse, records_of
-from warrenmq.storage.recovery_terms import FILE_NAME as TERMS
-from warrenmq.storage.store_dump import CLEAN, INDEX, SUMMARY
+from warrenmq.message_store.dump import CLEAN, INDEX, SUMMARY
+from warrenmq.seams.disk import RealDisk
+from warrenmq.vhost.foreign import is_rabbitmqs
+from warrenmq.vhost.queue_folders import parse, records_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from warrenmq.inspect.layout import QueueFolder
     from warrenmq.inspect.reading import Damage
     from warrenmq.mend.changes import Change
-    from warrenmq.storage.disk import Disk
+    from warrenmq.seams.disk import Disk
 
 
 @dataclass

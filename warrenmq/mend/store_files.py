@@ -26,8 +26,8 @@ from warrenmq.errors import CorruptFile
 from warrenmq.inspect import message
 from warrenmq.inspect.rdq_walk import Gap, Record, Trust, walk
 from warrenmq.mend.changes import pieces_of
-from warrenmq.storage.rdq import EXTENSION, HEAD, MARKER, RABBITMQ_TEMPORARY
-from warrenmq.storage.stored_message import bound_to
+from warrenmq.message.stored import bound_to
+from warrenmq.message_store.rdq import EXTENSION, HEAD, MARKER, RABBITMQ_TEMPORARY
 
 if TYPE_CHECKING:
     from collections.abc import Container, Mapping

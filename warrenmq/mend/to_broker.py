@@ -29,6 +29,9 @@ from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
+from warrenmq.directory.definitions import QueueRecord
+from warrenmq.directory.layout import vhost_folder
+from warrenmq.directory.owner_lock import OwnerLock, ReaderLock
 from warrenmq.erlang.amqp_table_writer import bytes_of_properties
 from warrenmq.errors import CallerError
 from warrenmq.inspect.inspection import Inspection
@@ -38,10 +41,7 @@ from warrenmq.mend.living import node_of, refuse_living_rabbitmq
 from warrenmq.mend.moving import BATCH, BATCH_BYTES, Candidate, candidates
 from warrenmq.mend.recover import QueueReport, Report, by_name, by_vhost, definitions_of
 from warrenmq.remote import Remote
-from warrenmq.storage.definitions import QueueRecord
-from warrenmq.storage.directory import vhost_folder
-from warrenmq.storage.disk import RealDisk
-from warrenmq.storage.owner_lock import OwnerLock, ReaderLock
+from warrenmq.seams.disk import RealDisk
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -20,10 +20,10 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from warrenmq.replay.java import SparkUnavailable
 from warrenmq.replay.replayed import Engine, Replayed, replay
-from warrenmq.replay.report import write_report
-from warrenmq.replay.spark_session import require_pyspark
+from warrenmq.replay.report.report import write_report
+from warrenmq.replay.spark.java import SparkUnavailable
+from warrenmq.replay.spark.session import require_pyspark
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -37,15 +37,15 @@ __all__ = [
 def read(spark: SparkSession, *paths: str | os.PathLike[str], columns: Sequence[str] | None = None) -> DataFrame:
     """The rows of traces, with names (docs/replay.md), or some of their columns; NotATrace when there are none."""
     require_pyspark()
-    from warrenmq.replay import spark_frames
+    from warrenmq.replay.spark import frames as spark_frames
 
     return spark_frames.read(spark, *paths, columns=columns)
 
 
 def read_tracing(spark: SparkSession, *paths: str | os.PathLike[str]) -> DataFrame:
-    """What became of each message, from logs of RabbitMQ's tracing plugin (columns: spark_tracing.py)."""
+    """What became of each message, from logs of RabbitMQ's tracing plugin (columns: rabbit_logs/spark.py)."""
     require_pyspark()
-    from warrenmq.replay import spark_tracing
+    from warrenmq.rabbit_logs import spark as spark_tracing
 
     return spark_tracing.read_tracing(spark, *paths)
 
@@ -53,7 +53,7 @@ def read_tracing(spark: SparkSession, *paths: str | os.PathLike[str]) -> DataFra
 def check(rows: DataFrame) -> DataFrame:
     """The violations in what `read` gave, or in a part of it; empty = every invariant holds as far as rows tell."""
     require_pyspark()
-    from warrenmq.replay import spark_check
+    from warrenmq.replay.spark import check as spark_check
 
     return spark_check.check(rows)
 
@@ -61,7 +61,7 @@ def check(rows: DataFrame) -> DataFrame:
 def incidents(rows: DataFrame) -> DataFrame:
     """Crashes, restarts, escalations, losses and damage in what `read` gave, counted (columns: what, count)."""
     require_pyspark()
-    from warrenmq.replay import spark_check
+    from warrenmq.replay.spark import check as spark_check
 
     return spark_check.incidents(rows)
 
@@ -69,7 +69,7 @@ def incidents(rows: DataFrame) -> DataFrame:
 def lifecycles(rows: DataFrame) -> DataFrame:
     """What became of each message in each incarnation of a queue, from what `read` gave (columns: docs/replay.md)."""
     require_pyspark()
-    from warrenmq.replay import spark_lifecycles
+    from warrenmq.replay.spark import lifecycles as spark_lifecycles
 
     return spark_lifecycles.lifecycles(rows)
 
@@ -77,6 +77,6 @@ def lifecycles(rows: DataFrame) -> DataFrame:
 def register(spark: SparkSession) -> None:
     """Make `spark.read.format("warrenmq-trace")` known to a session."""
     require_pyspark()
-    from warrenmq.replay import spark_frames
+    from warrenmq.replay.spark import frames as spark_frames
 
     spark_frames.register(spark)

@@ -9,13 +9,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
-from warrenmq.replay import engine as python_engine
-from warrenmq.replay.engine import Result, finding_as_dict
-from warrenmq.replay.histories import draw
-from warrenmq.replay.measures import measure_trace
-from warrenmq.replay.picture import Picture
-from warrenmq.replay.rules import RULES, all_machines
-from warrenmq.replay.spark_session import require_pyspark, spark_session
+from warrenmq.replay.drive import engine as python_engine
+from warrenmq.replay.drive.engine import Result, finding_as_dict
+from warrenmq.replay.report.histories import draw
+from warrenmq.replay.report.measures import measure_trace
+from warrenmq.replay.report.picture import Picture
+from warrenmq.replay.rules.registry import RULES, all_machines
+from warrenmq.replay.spark.session import require_pyspark, spark_session
 from warrenmq.trace.events import Ev
 from warrenmq.trace.reader import Trace, open_trace, trace_files
 
@@ -132,7 +132,7 @@ def _in_this_process(path: str, _master: str | None, picture: bool) -> tuple[Res
 def _engine() -> Callable[[Trace], Result]:
     """With numpy the same result comes sooner."""
     try:
-        from warrenmq.replay.sieves.replay import replay_sifted
+        from warrenmq.replay.drive.array_engine import replay_sifted
     except ImportError:
         return python_engine.replay_trace
     return replay_sifted
@@ -140,9 +140,11 @@ def _engine() -> Callable[[Trace], Result]:
 
 def _in_spark(path: str, master: str | None, picture: bool) -> tuple[Result, Picture | None]:
     require_pyspark()
-    from warrenmq.replay import spark_engine, spark_measures, spark_source
-    from warrenmq.replay.spark_failures import told_in_a_sentence
-    from warrenmq.replay.spark_partitions import ROWS_OF_KEYS, partitions
+    from warrenmq.replay.spark import engine as spark_engine
+    from warrenmq.replay.spark import measures as spark_measures
+    from warrenmq.replay.spark import source as spark_source
+    from warrenmq.replay.spark.failures import told_in_a_sentence
+    from warrenmq.replay.spark.partitions import ROWS_OF_KEYS, partitions
 
     with told_in_a_sentence(), spark_session(master=master, short=_is_short(path)) as spark:
         trace = spark_source.look(spark, path)

@@ -1,0 +1,108 @@
+"""The process that sets and clears alarms (rabbit_alarm): tells the table, the trace, people, and who registered.
+
+The monitors ask it to set or clear; asking twice changes nothing, so a monitor asks again at its next look if this
+process was just being restarted.  Publishers of this program wait at the table (node/alarms.py); a process that wants
+to know, as that of a connection does for connection.blocked, registers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from warrenmq.log import Log
+from warrenmq.node.alarms import Alarm, Alarms, Source
+from warrenmq.runtime import Down, Server
+from warrenmq.trace.events import ALARM_DISK, ALARM_MEMORY, Ev
+
+if TYPE_CHECKING:
+    from pykka import ActorRef
+
+    from warrenmq.runtime import From
+
+RABBIT_ALARM = "rabbit_alarm"
+_FLAGS: dict[Source, int] = {"memory": ALARM_MEMORY, "disk": ALARM_DISK}
+
+log = Log("warrenmq.alarm")
+
+
+@dataclass(slots=True)
+class SetAlarm:
+    """Monitor -> rabbit_alarm: there is too little."""
+
+    source: Source
+    measured: int
+    limit: int
+
+
+@dataclass(slots=True)
+class ClearAlarm:
+    """Monitor -> rabbit_alarm: there is enough again."""
+
+    source: Source
+    measured: int
+    limit: int
+
+
+@dataclass(slots=True)
+class Register:
+    """Call: have `who` told of every change from now on; the reply is the alarms that are set."""
+
+    who: ActorRef[Any]
+
+
+@dataclass(slots=True)
+class GetAlarms:
+    """Call: the alarms that are set, once all that was asked before has been done."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceAlert:
+    """rabbit_alarm -> who registered: an alarm changed."""
+
+    source: Source
+    is_set: bool
+    any_set: bool
+    """Publishers are blocked, by this alarm or by the other."""
+
+
+class RabbitAlarm(Server):
+    """rabbit_alarm; its state is who registered (alertees), the alarms are in the table."""
+
+    background = True
+
+    def init(self, alarms: Alarms) -> None:
+        """The table is as the last incarnation left it."""
+        self._alarms = alarms
+        self._alertees: dict[int, ActorRef[Any]] = {}
+
+    def handle_cast(self, message: Any) -> None:
+        """A monitor's wish."""
+        match message:
+            case SetAlarm(source, measured, limit):
+                if self._alarms.set(Alarm(source, measured, limit, self.runtime.wall_ns())):
+                    log.warning("resource limit alarm set: publishers are blocked until it clears",
+                                source=source, measured=measured, limit=limit)  # fmt: skip
+                    self._tell(Ev.ALARM_SET, source, measured, limit)
+            case ClearAlarm(source, measured, limit):
+                if self._alarms.clear(source):
+                    log.warning("resource limit alarm cleared", source=source, measured=measured, limit=limit)
+                    self._tell(Ev.ALARM_CLEAR, source, measured, limit)
+
+    def handle_call(self, request: Any, sender: From) -> tuple[Alarm, ...]:  # noqa: ARG002  # OTP's signature
+        """Register, or GetAlarms."""
+        if isinstance(request, Register):
+            self._alertees[self.monitor(request.who)] = request.who
+        return self._alarms.active
+
+    def handle_info(self, message: Any) -> None:
+        """Who is dead need not be told."""
+        if isinstance(message, Down):
+            self._alertees.pop(message.monitor, None)
+
+    def _tell(self, event: Ev, source: Source, measured: int, limit: int) -> None:
+        if self.trace is not None:
+            self.trace.emit(event, _FLAGS[source], a=measured, b=limit)
+        alert = ResourceAlert(source, event is Ev.ALARM_SET, bool(self._alarms.active))
+        for alertee in list(self._alertees.values()):
+            self.cast(alertee, alert)

@@ -1,0 +1,93 @@
+"""consumer_timeout for the embedded face: deliveries that an application holds for too long (rabbit_channel's tick).
+
+RabbitMQ's channel looks at its oldest unacked delivery every channel_tick_interval; one that is older than
+consumer_timeout closes the channel with 406, its messages go back to their queues and its consumers are gone.  The
+embedded face has no channels, so here the queue looks, at each of its embedded consumers: an overdue one is cancelled, all
+that it holds goes back, and its iterator raises PreconditionFailed.  A message that was fetched with `get` and not settled
+goes back alone.  (Consumers of AMQP clients are their channel's business.)
+
+Unlike in RabbitMQ the time counts from when the application was handed the message.  What waits in this process for the
+application to ask for it is not late: a consumer with a prefetch of 250 that works on each message for ten seconds is alive.
+
+No delivery is stamped with a time: at each look the queue notes which tags had been handed out by then.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from warrenmq.errors import PreconditionFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from warrenmq.actors.queue.messages import AckDeadline
+    from warrenmq.queue.channel_record import Consumer
+    from warrenmq.runtime import Server
+
+
+@dataclass(slots=True)
+class CheckAcks:
+    """Info: time to look for deliveries that have waited too long for their acks."""
+
+
+def handed_out_before(marks: list[tuple[int, int]], moment: int) -> int:
+    """The largest tag that had been handed out at `moment` (ns); forgets older marks, which say less.
+
+    `marks` are pairs (when, largest tag handed out by then), oldest first.
+
+    | marks                   | moment | tag | left                    |
+    | ----------------------- | ------ | --- | ----------------------- |
+    | none                    | 5      | 0   | none                    |
+    | (10, 3)                 | 5      | 0   | (10, 3)                 |
+    | (10, 3) (20, 7)         | 10     | 3   | (10, 3) (20, 7)         |
+    | (10, 3) (20, 7) (30, 9) | 25     | 7   | (20, 7) (30, 9)         |
+    """
+    while len(marks) > 1 and marks[1][0] <= moment:
+        del marks[0]
+    return marks[0][1] if marks and marks[0][0] <= moment else 0
+
+
+def too_late(queue: str, deadline: AckDeadline) -> PreconditionFailed:
+    """The error message for the application."""
+    timeout = round(deadline.seconds * 1000)
+    msg = (
+        f"the consumer of queue {queue!r} was cancelled and its unacked messages went back to the queue, because a delivery "
+        f"was not acked within consumer_timeout ({timeout:,} ms); consume again, and ack sooner or raise consumer_timeout"
+    )
+    return PreconditionFailed(msg, reply_text=f"delivery acknowledgement timed out. Timeout value used: {timeout} ms")
+
+
+class AckTimeouts:
+    """The look of one queue process at its embedded consumers; without unacked deliveries there is none."""
+
+    def __init__(self, process: Server) -> None:
+        self._process = process
+        self._armed = False
+
+    def arm(self, deadline: AckDeadline) -> None:
+        """A consumer with a deadline holds unacked messages: see to the next look."""
+        if not self._armed:
+            self._armed = True
+            self._process.send_after(min(deadline.look_every, deadline.seconds / 2), CheckAcks())
+
+    def look(self, consumers: Iterable[Consumer]) -> list[tuple[Consumer, list[int]]]:
+        """CheckAcks came: the consumers that are too late, each with the tags that are."""
+        self._armed = False
+        now = self._process.runtime.monotonic_ns()
+        found = []
+        for consumer in consumers:
+            deadline = consumer.ack_deadline
+            if deadline is None or not consumer.unacked:
+                consumer.marks.clear()
+                continue
+            late_up_to = handed_out_before(consumer.marks, now - round(deadline.seconds * 1e9))
+            late = [tag for tag in consumer.unacked if tag <= late_up_to] if late_up_to else []
+            if late:
+                found.append((consumer, late))
+            if len(late) < len(consumer.unacked):
+                handed_out = consumer.next_tag - 1 if deadline.holder is None else deadline.holder.handed_out()
+                consumer.marks.append((now, handed_out))
+                self.arm(deadline)
+        return found

@@ -1,0 +1,327 @@
+"""Who consumes from a queue, who gets the next message, and who holds which (rabbit_queue_consumers).
+
+Messages go to consumers in turn (consumer_turns.py), as far as there is room (channel_record.py).  Delivery tags are
+per consumer, from 1; an ack names a tag, or with `multiple` everything up to a tag.
+
+basic.get is a consumer, too, the getter: nothing is pushed to it, it asks for one message at a time, and may wait.
+
+With a single active consumer the others wait: when it goes, the one of the highest priority that has waited longest
+is the next.  Nobody takes its place while it is there, and what it holds stays with it.
+
+A channel that ends gives back everything that its consumers and getters hold; a consumer that is cancelled keeps it.
+"""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+from warrenmq.actors.queue.ack_timeout import AckTimeouts, too_late
+from warrenmq.actors.queue.messages import ConsumerInfo, Deliveries, Got
+from warrenmq.errors import AccessRefused
+from warrenmq.queue.channel_record import ChannelRecord, Consumer
+from warrenmq.queue.consumer_turns import ConsumerTurns
+from warrenmq.trace.events import CHANNEL_ENDED, CONSUMER_CANCELLED, CONSUMER_LAPSED
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pykka import ActorRef
+
+    from warrenmq.actors.queue.head import QueueHead
+    from warrenmq.actors.queue.messages import Cancel, Consume, Get
+    from warrenmq.actors.queue.trace import QueueTrace
+    from warrenmq.message.queue_message import Fetched
+    from warrenmq.queue.limiter import Limiter
+    from warrenmq.runtime import From, Server
+
+
+class QueueConsumers:
+    """All consumers of one queue; it belongs to the queue process.
+
+    `noted` is told of every delivery before it leaves: (consumer, messages, first tag).
+    """
+
+    def __init__(self, queue: str, process: Server, head: QueueHead,
+                 noted: Callable[[Consumer, list[Fetched], int], None], *, rows: QueueTrace | None,
+                 single_active: bool, in_use: str) -> None:  # fmt: skip
+        self._queue = queue
+        self._process = process
+        self._head = head
+        self._noted = noted
+        self._rows = rows
+        self._single_active = single_active
+        self._in_use = in_use
+        """What RabbitMQ says when an exclusive consumer is in the way."""
+        self._channels: dict[ActorRef[Any], ChannelRecord] = {}
+        self._members: dict[int, Consumer] = {}
+        """Consumers and getters, and former ones that still hold messages, by id."""
+        self._pushed: dict[int, Consumer] = {}
+        """Those that messages are pushed to, oldest first."""
+        self._turns = ConsumerTurns()
+        self._active: Consumer | None = None
+        """The single active consumer."""
+        self._getters: list[tuple[From, Consumer]] = []
+        """Gets that wait for a message, oldest first."""
+        self._ack_timeouts = AckTimeouts(process)
+
+    @property
+    def count(self) -> int:
+        """Consumers that messages are pushed to."""
+        return len(self._pushed)
+
+    def infos(self) -> list[ConsumerInfo]:
+        """What can be said of them, oldest first."""
+        return [
+            ConsumerInfo(
+                consumer.channel.ref, consumer.tag, not consumer.no_ack, consumer.prefetch, consumer.exclusive,
+                consumer.priority, self._active in (None, consumer), consumer.arguments,
+            )
+            for consumer in self._pushed.values()
+        ]  # fmt: skip
+
+    # -- who consumes
+
+    def consume(self, request: Consume) -> None:
+        """Add a consumer; AccessRefused where exclusiveness forbids it.
+
+        =========================  =======  =========
+        there are                  shared   exclusive
+        =========================  =======  =========
+        none                       added    added
+        shared ones                added    refused
+        an exclusive one           refused  refused
+        single active: any, none   added    refused
+        =========================  =======  =========
+        """
+        problem = None
+        if request.exclusive and self._single_active:
+            problem = "has a single active consumer: none can be exclusive"
+        elif any(consumer.exclusive for consumer in self._pushed.values()):
+            problem = "has an exclusive consumer"
+        elif request.exclusive and self._pushed:
+            problem = "has consumers: an exclusive one cannot join them"
+        if problem is not None:
+            msg = f"queue {self._queue!r} {problem}"
+            raise AccessRefused(msg, reply_text=self._in_use)
+        consumer = Consumer.consuming(request, self._channel(request.channel, request.limiter))
+        if self._rows is not None:
+            self._rows.consumer_added(consumer)
+        self._members[consumer.id] = self._pushed[consumer.id] = consumer
+        if not self._single_active:
+            self._turns.add(consumer)
+        elif self._active is None:
+            self._activate(consumer)
+
+    def cancel(self, request: Cancel) -> dict[int, int]:
+        """Push nothing more to a consumer; returns the sequence ids that it never took, which go back, with its number.
+
+        It is kept while it holds unacked messages.
+        """
+        consumer = self._pushed.get(request.consumer)
+        if consumer is None:
+            return {}
+        if (rows := self._rows) is not None:
+            rows.consumer_gone(consumer, CONSUMER_CANCELLED, request.handed_out)
+        untaken = [] if request.handed_out is None else consumer.take_back(request.handed_out)
+        self._push_no_more(consumer)
+        self._forget_if_done(consumer)
+        return dict.fromkeys(untaken, consumer.id)
+
+    def close_channel(self, ref: ActorRef[Any]) -> tuple[dict[int, int], bool]:
+        """A channel has ended: returns the sequence ids that it held, with the consumer of each, and whether it had consumers."""
+        channel = self._channels.pop(ref, None)
+        if channel is None:
+            return {}, False
+        if channel.monitor is not None:
+            self._process.demonitor(channel.monitor)
+        self._getters = [each for each in self._getters if each[1].channel is not channel]
+        before = len(self._pushed)
+        for consumer in channel.members.values():
+            if self._rows is not None and (consumer.outlet is not None or consumer.unacked):
+                self._rows.consumer_gone(consumer, CHANNEL_ENDED, 0)
+            self._members.pop(consumer.id)
+            if consumer.outlet is not None:
+                self._push_no_more(consumer)
+        held = {seq: consumer.id for consumer in channel.members.values() for seq in consumer.unacked.values()}
+        return held, len(self._pushed) < before
+
+    def _channel(self, ref: ActorRef[Any] | None, limiter: Limiter | None) -> ChannelRecord:
+        if ref is None:
+            return ChannelRecord(self._process, None, None)
+        channel = self._channels.get(ref)
+        if channel is None:
+            channel = self._channels[ref] = ChannelRecord(self._process, ref, limiter)
+        channel.limiter = channel.limiter or limiter  # a get brings none
+        return channel
+
+    def _activate(self, consumer: Consumer) -> None:
+        self._active = consumer
+        self._turns.add(consumer)
+
+    def _push_no_more(self, consumer: Consumer) -> None:
+        consumer.outlet = None
+        del self._pushed[consumer.id]
+        self._turns.remove(consumer)
+        if consumer is self._active:
+            self._active = None
+            if self._pushed:  # the first of those with the highest priority
+                self._activate(max(self._pushed.values(), key=lambda each: each.priority))
+
+    def _forget_if_done(self, consumer: Consumer) -> None:
+        """A former consumer or getter that holds nothing, and of which its channel will tell nothing more."""
+        if consumer.outlet is None and not consumer.unacked and (not consumer.unsent or consumer.channel.ref is None):
+            if any(waiting is consumer for _, waiting in self._getters):
+                return
+            self._members.pop(consumer.id, None)
+            consumer.channel.members.pop(consumer.id, None)
+
+    # -- what they say
+
+    def taken(self, consumer_id: int, count: int) -> None:
+        """Deliveries have arrived: there is room for as many."""
+        if (consumer := self._members.get(consumer_id)) is not None:
+            consumer.taken(count)
+            self._room(consumer)
+
+    def settle(self, consumer_id: int, tag: int, *, multiple: bool) -> list[int]:
+        """The sequence ids that an ack or reject names; none for consumers and tags that are not known."""
+        consumer = self._members.get(consumer_id)
+        if consumer is None:
+            return []
+        seqs = consumer.settle(tag, multiple=multiple)
+        self._room(consumer)
+        return seqs
+
+    def settle_each(self, consumer_id: int, tags: list[int]) -> dict[int, int]:
+        """The same for several tags, each with the one that named it: sequence id -> tag."""
+        consumer = self._members.get(consumer_id)
+        if consumer is None:
+            return {}
+        pop = consumer.unacked.pop
+        seqs = {seq: tag for tag in tags if (seq := pop(tag, None)) is not None}
+        self._room(consumer)
+        return seqs
+
+    def resume(self, ref: ActorRef[Any]) -> None:
+        """A channel's limiter may have room."""
+        if (channel := self._channels.get(ref)) is not None:
+            channel.suspended = False
+            self._unblock(channel)
+
+    def lapse(self) -> tuple[dict[int, int], bool]:
+        """Take back what was not acked in time: returns the sequence ids, with the consumer of each, and whether one was
+        cancelled for it.
+        """
+        held: dict[int, int] = {}
+        cancelled = False
+        for consumer, late in self._ack_timeouts.look(list(self._members.values())):
+            deadline = consumer.ack_deadline
+            if deadline is None or deadline.holder is None:
+                seqs = [seq for tag in late for seq in consumer.settle(tag, multiple=False)]
+            else:
+                if self._rows is not None:
+                    self._rows.consumer_gone(consumer, CONSUMER_LAPSED, 0)
+                seqs = consumer.settle(consumer.next_tag, multiple=True)
+                if consumer.outlet is not None:
+                    self._push_no_more(consumer)
+                    cancelled = True
+                deadline.holder.lapsed(too_late(self._queue, deadline))
+            held |= dict.fromkeys(seqs, consumer.id)
+            self._forget_if_done(consumer)
+        return held, cancelled
+
+    def _room(self, consumer: Consumer) -> None:
+        if consumer.outlet is None:
+            self._forget_if_done(consumer)
+        if consumer.channel.blocked:
+            self._unblock(consumer.channel)
+
+    def _unblock(self, channel: ChannelRecord) -> None:
+        if not channel.is_blocked:
+            channel.blocked = self._turns.unblock(channel.blocked)
+
+    def with_room(self) -> int:
+        """Consumers that a message could be pushed to now, and gets that wait for one; more than none wait in vain."""
+        pushed = self._pushed.values() if self._active is None else (self._active,)
+        return len(self._getters) + sum(consumer.has_room for consumer in pushed)
+
+    # -- basic.get
+
+    def get(self, request: Get, sender: From) -> bool:
+        """Answer a get now if there is a message; otherwise it waits, and False is returned."""
+        consumer = self._members.get(request.consumer)
+        if consumer is None:
+            channel = self._channel(request.channel, None)
+            consumer = self._members[request.consumer] = Consumer(request.consumer, channel, no_ack=request.no_ack)
+        consumer.no_ack = request.no_ack
+        consumer.ack_deadline = request.ack_deadline
+        self._getters.append((sender, consumer))
+        self.deliver()
+        return all(waiting is not sender for waiting, _ in self._getters)
+
+    def stop_waiting(self, sender: From) -> bool:
+        """Forget a get that waits; False if it has its message."""
+        before = len(self._getters)
+        self._getters = [each for each in self._getters if each[0] is not sender]
+        return len(self._getters) < before
+
+    def _answer_getter(self) -> None:
+        sender, consumer = self._getters[0]
+        sender.begin()
+        fetched = self._head.fetch(1, ack_required=not consumer.no_ack)
+        if not fetched:  # it had expired, or its body was lost, and there may be another
+            sender.park()
+            return
+        del self._getters[0]
+        tag = self._take(consumer, fetched)
+        sender.reply(Got(tag, fetched[0], self._head.ready_behind()))
+
+    # -- deliver
+
+    def deliver(self) -> None:
+        """Send ready messages to whoever has room: consumers in turn, and what they leave to gets."""
+        head = self._head
+        while (ready := head.ready) and (dealt := self._turns.deal(ready)):
+            for consumer, deliveries in self._in_one(self._fetched(dealt)):
+                if consumer.outlet is not None:
+                    consumer.outlet.put(deliveries)
+        while self._getters and head.ready:
+            self._answer_getter()
+
+    def _fetched(self, dealt: list[tuple[Consumer, int]]) -> Iterator[tuple[Consumer, list[Fetched]]]:
+        """Fetch what was dealt; less than that if some have expired or bodies were lost."""
+        for no_ack, hands in groupby(dealt, key=lambda hand: hand[0].no_ack):
+            alike = list(hands)
+            messages = self._head.fetch(sum(count for _, count in alike), ack_required=not no_ack)
+            at = 0
+            for consumer, count in alike:
+                hand = messages[at : at + count]
+                at += count
+                consumer.claimed -= len(hand)
+                if len(hand) < count:
+                    consumer.give_back(count - len(hand))
+                    self._unblock(consumer.channel)  # it may have been found full of what it did not get
+                if hand:
+                    yield consumer, hand
+
+    def _in_one(self, hands: Iterator[tuple[Consumer, list[Fetched]]]) -> list[tuple[Consumer, Deliveries]]:
+        """What each consumer gets, in as few pieces as leave the order in every channel that of the queue."""
+        pieces: list[tuple[Consumer, Deliveries]] = []
+        last: dict[ChannelRecord, tuple[Consumer, Deliveries]] = {}
+        for consumer, hand in hands:
+            first_tag = self._take(consumer, hand)
+            before = last.get(consumer.channel)
+            if before is not None and before[0] is consumer:
+                before[1].messages.extend(hand)
+                continue
+            piece = last[consumer.channel] = consumer, Deliveries(first_tag, hand)
+            pieces.append(piece)
+        return pieces
+
+    def _take(self, consumer: Consumer, fetched: list[Fetched]) -> int:
+        first_tag = consumer.take(fetched)
+        if consumer.ack_deadline is not None and not consumer.no_ack:
+            self._ack_timeouts.arm(consumer.ack_deadline)
+        self._noted(consumer, fetched, first_tag)
+        return first_tag

@@ -1,0 +1,156 @@
+"""The front of a queue, where messages are fetched, expire, and are dropped from a queue that is too long.
+
+    publish         what consumers do not take at once: drop-head while it is too much, then what has expired
+    fetch           what has expired first: nobody gets that
+    requeue         as publish, but before consumers are asked
+    DropExpired     the timer: the head's time is over
+
+A message expires only at the front: behind one that has not expired it waits.  With priorities the front is that of the
+highest one that has messages.  Expiry is a point in (wall clock) time, which is stored with the message, so it goes
+on while the broker is down.  While a vhost is being recovered nothing is dropped: dead letters need their bindings (GoAhead).
+
+Source: rabbit_amqqueue_process (fetch, requeue_and_run, maybe_drop_head, drop_expired_msgs); reference/classic-queue.md, 4.3.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from warrenmq.actors.queue.dead_letter import AT_ONCE, EXPIRED, MAXLEN
+from warrenmq.actors.queue.messages import DropExpired
+from warrenmq.message.queue_message import expiry_of
+from warrenmq.queue.limits import (
+    Limits,
+    expired,
+    expiries,
+    fresh,
+    sizes_of,
+    surplus,
+    timer_delay,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from warrenmq.actors.queue.dead_letter import DeadLetters
+    from warrenmq.backing_queue.protocol import BackingQueue
+    from warrenmq.message.queue_message import Fetched, Publication
+    from warrenmq.queue.arguments import QueueArguments
+    from warrenmq.runtime import Server, Timer
+
+
+class QueueHead:
+    """See the module; it belongs to the queue process.
+
+    active    whether anything here can have to leave by itself; a queue that has no such thing is never asked
+    ttl       x-message-ttl
+    """
+
+    def __init__(self, process: Server, arguments: QueueArguments, vq: BackingQueue, letters: DeadLetters, *,
+                 go_ahead: bool) -> None:  # fmt: skip
+        self._process = process
+        self._vq = vq
+        self._letters = letters
+        self._wall_ns = process.runtime.wall_ns
+        self.ttl = arguments.message_ttl
+        drops = arguments.overflow == "drop-head"
+        self._limits = Limits(arguments.max_length, arguments.max_length_bytes) if drops else Limits(None, None)
+        self._always = self.ttl is not None or self._limits != (None, None)
+        if arguments.max_length_bytes is not None:
+            vq.count_bytes()
+        self._may_expire = vq.ready > 0  # what was recovered may
+        self._arrived: int | None = None
+        """When the messages came that consumers have not been asked to take yet."""
+        self._timer: Timer | None = None
+        self._timer_expiry = 0
+        self._go_ahead = go_ahead
+        self.active = self._always or self._may_expire
+
+    # -- what consumers take
+
+    @property
+    def ready(self) -> int:
+        """Messages that could be delivered, if they have not expired."""
+        return self._vq.ready
+
+    def fetch(self, most: int, *, ack_required: bool) -> list[Fetched]:
+        """Take up to `most` messages from the front, fewer when one among them has expired; those at the front go."""
+        if self._may_expire and self._go_ahead:
+            now = self._now() if self._arrived is None else self._arrived - 1  # a consumer may take what lives 0 ms
+            self._drop_expired(now)
+            most = fresh(islice(self._vq.front(), most), now)
+            if not most:
+                return []
+        return self._vq.fetch(most, ack_required=ack_required)
+
+    def ready_behind(self) -> int:
+        """Messages that remain after a fetch, without what has expired at the front now."""
+        if self._may_expire and self._go_ahead:
+            self._drop_expired(self._now())
+        return self._vq.ready
+
+    # -- what comes in
+
+    def expiries(self, publications: Sequence[Publication]) -> list[int]:
+        """When messages that arrive now expire, a time for each publication."""
+        now = self._arrived = self._now()
+        found = expiries(self.ttl, [publication.expiration for publication in publications], now)
+        if any(found):
+            self._may_expire = self.active = True
+        return found
+
+    def trim(self) -> None:
+        """Have those go that must, and the timer wait for the next one; consumers have what they could take."""
+        self._arrived = None
+        if not self._go_ahead:
+            return
+        vq = self._vq
+        now = self._now()
+        self._drop_expired(now)
+        while too_many := self._surplus():
+            front = islice(vq.front(), AT_ONCE)
+            # as one message at a time would go: what comes to the front and has expired is not too much
+            self._letters.drop_head(min(too_many, fresh(front, now) if self._may_expire else AT_ONCE), MAXLEN)
+            self._drop_expired(now)
+        if not self._may_expire:
+            return
+        if head := vq.front():
+            self._ensure_timer(expiry_of(head[0]), now)
+        elif not vq.unacked:
+            self._may_expire = False
+            self.active = self._always
+
+    def timer_came(self) -> None:
+        """DropExpired came."""
+        self._timer = None
+        self.trim()
+
+    def go_ahead(self) -> None:
+        """The vhost is up."""
+        self._go_ahead = True
+        self.trim()
+
+    def _surplus(self) -> int:
+        vq = self._vq
+        if self._limits == (None, None) or not vq.ready:
+            return 0
+        sizes = () if vq.ready_bytes is None else sizes_of(vq.front())
+        return surplus(self._limits, vq.ready, vq.ready_bytes or 0, sizes)
+
+    def _drop_expired(self, now: int) -> None:
+        while self._may_expire and (count := expired(islice(self._vq.front(), AT_ONCE), now)):
+            self._letters.drop_head(count, EXPIRED, now)
+
+    def _ensure_timer(self, expiry: int, now: int) -> None:
+        delay = timer_delay(expiry, now, None if self._timer is None else self._timer_expiry)
+        if delay is None:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._process.send_after(delay / 1_000, DropExpired())
+        self._timer_expiry = expiry
+
+    def _now(self) -> int:
+        """Microseconds since 1970."""
+        return self._wall_ns() // 1_000

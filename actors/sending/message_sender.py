@@ -1,0 +1,175 @@
+"""One sender's way to the queues: message ids, encoded heads, and a Flow to each queue process (rabbit_queue_type:deliver).
+
+Who publishes has a MessageSender of its own: a thread of the application (warrenmq/broker/publisher.py), a channel of an AMQP
+client, a queue that dead-letters.  So nothing on the way of a message takes a lock.
+
+A Flow is one end of RabbitMQ's credit flow (credit_flow, `credit_flow_default_credit`): the sender may be
+`initial` messages ahead of the queue, which grants more as it handles them.  It counts with two numbers that
+only grow, one written by the sender's thread and one by the queue's, so neither needs a lock.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from pykka import ActorDeadError
+
+from warrenmq.actors.queue.messages import Publish, Publisher
+from warrenmq.message.queue_message import Publication
+from warrenmq.message.stored import encode_head, encode_raw_head
+from warrenmq.runtime.life import inbox_of
+from warrenmq.trace.events import Ev
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Sequence
+
+    from pykka import ActorRef
+
+    from warrenmq.message.properties import Properties
+    from warrenmq.queue.unconfirmed import Promise
+    from warrenmq.runtime import Lock, Runtime
+    from warrenmq.trace.recorder import ActorTrace
+
+_SEND, _UNDELIVERED = int(Ev.SEND), int(Ev.UNDELIVERED)
+
+ID_BLOCK = 1 << 14
+"""Message ids that a sender takes at a time."""
+HEADS = 256
+"""Encoded heads that a sender keeps; one with more routing keys than this encodes anew."""
+NO_QUEUE = "the queue that the message was routed to is gone, or is being restarted; publish it again"
+
+
+class Flow(Publisher):
+    """A sender's credit towards one incarnation of a queue process; it counts, and never waits."""
+
+    __slots__ = ("_granted", "_initial", "_sent", "inbox", "ref", "runtime", "send")
+
+    def __init__(self, runtime: Runtime, ref: ActorRef[Any], initial: int) -> None:
+        self.runtime = runtime
+        self.ref = ref
+        self.inbox = inbox_of(ref)
+        self.send: Callable[[Publish], bool] = self.inbox.send
+        """Put a message in the queue's mailbox; False when nobody will take it."""
+        self._initial = initial
+        self._sent = 0
+        """Messages sent; written by the sender's thread."""
+        self._granted = 0
+        """Credit received; written by the queue's thread."""
+
+    def bump(self, credit: int) -> None:
+        """The queue handled messages; called in its thread."""
+        self._granted += credit
+
+    @property
+    def credit(self) -> int:
+        """Messages that may be sent now; negative after a large batch."""
+        return self._initial + self._granted - self._sent
+
+    def spend(self, count: int) -> None:
+        """So many messages are about to be sent."""
+        self._sent += count
+
+
+F = TypeVar("F", bound=Flow)
+
+
+class MessageIds:
+    """Blocks of message ids for the senders of one broker.
+
+    An id is 16 bytes: eight that are this boot's own, and a number whose upper part is the directory's boot
+    serial (rabbit_serial), so that the number alone is unique in the directory; traces use it.
+    """
+
+    def __init__(self, runtime: Runtime, boot: int, lock: Lock) -> None:
+        self.prefix = runtime.token_bytes(8)
+        self._next = boot << 40
+        self._lock = lock
+
+    def take(self, count: int) -> int:
+        """The first of `count` consecutive numbers."""
+        with self._lock:
+            first = self._next
+            self._next += count
+        return first
+
+
+class MessageSender(Generic[F]):
+    """See the top of this module."""
+
+    def __init__(self, runtime: Runtime, ids: MessageIds, flow: Callable[[Runtime, ActorRef[Any], int], F],
+                 initial_credit: int, trace: ActorTrace | None, address: Callable[[str], ActorRef[Any]]) -> None:  # fmt: skip
+        """`address` finds a queue's process by the queue's name, or raises ActorDeadError; `flow` is the kind of Flow
+        that this sender counts with.
+        """
+        self.runtime = runtime
+        self.trace = trace
+        self.address = address
+        self.flows: dict[str, F] = {}
+        self._new_flow = flow
+        self._ids = ids
+        self._initial_credit = initial_credit
+        self._kind = 0 if runtime.recorder is None else runtime.recorder.kind(Publish)
+        self._heads: dict[tuple[str, tuple[str, ...]], bytes] = {}
+        self._next_id = self._id_end = 0
+
+    def publication(self, exchange: str, routing_keys: tuple[str, ...], bodies: Sequence[bytes],
+                    properties: Properties | bytes | None, *, persistent: bool,
+                    expiration: int | None = None, priority: int = 0) -> Publication:  # fmt: skip
+        """What the queues are sent: one object for all of them.
+
+        `properties` are bytes where an AMQP client sent them, which have been checked then; `expiration` (milliseconds)
+        and `priority` are what they say.  PreconditionFailed for properties that cannot be stored.
+        """
+        plain = self._heads.get((exchange, routing_keys))
+        if plain is None:
+            plain = encode_head(exchange, [*routing_keys], None)
+            if len(self._heads) >= HEADS:
+                self._heads.clear()
+            self._heads[exchange, routing_keys] = plain
+        if properties is None:
+            head = plain
+        elif isinstance(properties, bytes):
+            head = encode_raw_head(exchange, [*routing_keys], properties)
+        else:
+            head = encode_head(exchange, [*routing_keys], properties)
+        first = self._take_ids(len(bodies))
+        size = len(head) - len(plain)
+        return Publication(self._ids.prefix, first, head, size, bodies, persistent, expiration, priority)
+
+    def unrouted(self, messages: int) -> None:
+        """Tell the trace that so many messages were routed to no queue."""
+        if self.trace is not None:
+            self.trace.emit(Ev.UNROUTED, b=messages)
+
+    def send(self, queues: Collection[str], publication: Publication, confirm: Promise) -> None:
+        """Cast a publication to each of these queues, all of which owe `confirm` an answer.
+
+        A publish that meets a dead mailbox comes back through QueueProcess.undelivered, which nacks.
+        """
+        count = len(publication.bodies)
+        for queue in queues:
+            flow = self.flows.get(queue)
+            if flow is None or flow.ref.actor_stopped.is_set():
+                try:
+                    ref = self.address(queue)
+                except ActorDeadError:
+                    confirm.nack(NO_QUEUE)
+                    continue
+                flow = self.flows[queue] = self._new_flow(self.runtime, ref, self._initial_credit)
+            flow.spend(count)
+            if (trace := self.trace) is None:
+                flow.send(Publish(publication, confirm, flow))
+            else:
+                inbox_id = flow.inbox.trace_id
+                row = trace.emit(_SEND, self._kind, publication.first_id, inbox_id, 0, 0, count, len(queues))
+                if not flow.send(Publish(publication, confirm, flow, trace.id, row, trace.last_t)):
+                    trace.emit(_UNDELIVERED, self._kind, pseq=row)
+
+    def _take_ids(self, count: int) -> int:
+        first = self._next_id
+        if self._id_end - first < count:
+            block = max(ID_BLOCK, count)
+            first = self._ids.take(block)
+            self._id_end = first + block
+        self._next_id = first + count
+        return first

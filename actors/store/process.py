@@ -1,0 +1,331 @@
+"""The message store's process (rabbit_msg_store): bodies that are too large for a queue's own files.
+
+    queue ──Writes, Removes──► store ──Combine, Compact, Truncate, Delete──► GC
+      ▲  └──Read (call)─────────►│  ◄──JobDone───────────────────────────────┘
+      └──on_disk, BumpCredit─────┘
+
+Two of these run, persistent and transient.  It receives, has the state (message_store/state.py) decide, and sends
+what that leaves behind.  What can arrive stands in actors/store/messages.py.
+
+When it syncs: confirms that wait are given when the mailbox is empty, and after 25 ms at the latest.  Confirms that
+arrive together share one sync, and the more there is to do, the more arrive together.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from warrenmq.actors.store.collector import MsgStoreGc
+from warrenmq.actors.store.messages import (
+    BumpCredit,
+    ClientDelete,
+    ClientDying,
+    ClientTerminate,
+    Interval,
+    JobDone,
+    NoReaders,
+    Read,
+    Register,
+    Registered,
+    Removes,
+    RetryJob,
+    RetryWrite,
+    Statistics,
+    SyncTimeout,
+    Writes,
+)
+from warrenmq.log import Log
+from warrenmq.message_store.damage import StoreDamage
+from warrenmq.message_store.dump import save
+from warrenmq.message_store.effects import Confirm, Reply, StoreStatistics
+from warrenmq.message_store.gc_plan import CHECK_INTERVAL
+from warrenmq.message_store.recovery import recover, wipe
+from warrenmq.message_store.state import MsgStoreState
+from warrenmq.message_store.trace import tell_closed
+from warrenmq.message_store.unclaimed import Unclaimed
+from warrenmq.runtime import NO_REPLY, CreditFlow, CreditSpec, Down, Server
+from warrenmq.runtime.messages import is_normal
+from warrenmq.trace.events import Trigger
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Iterable
+
+    from pykka import ActorRef
+
+    from warrenmq.directory.damage_found import DamageFound
+    from warrenmq.runtime import From, Timer
+    from warrenmq.seams.disk import Disk
+    from warrenmq.settings import Settings
+
+DISK_FULL_RETRY = 1.0
+"""Seconds between attempts to write while the disk is full."""
+JOB_RETRY = 30.0
+"""Seconds until the collector is tried again when the disk was too full for it."""
+GC_STOP_MARGIN = 60.0
+"""Seconds of the store's own shutdown timeout that are kept for its dumps when it waits for its collector."""
+_PRIORITIES = {JobDone: 8, SyncTimeout: 8, ClientDying: 7, Read: 2}
+_DISK = "disk"
+
+
+@dataclass(slots=True)
+class _Peer:
+    """How to reach a client."""
+
+    ref: ActorRef[Any]
+    monitor: int
+    on_disk: Callable[[list[bytes], str], object] | None
+
+
+class MsgStore(Server):
+    """One store (the record msstate; the rest of it is in MsgStoreState).
+
+    state         tables, clients, current file
+    gc            its garbage collector, linked
+    damage        where to tell what is found damaged
+    unclaimed     what queues held at a clean stop and have not claimed yet
+    peers         cref -> how to reach that client
+    credit        what it owes its clients; blocked while the disk is full
+    sync_timer    runs while confirms wait
+    retry_timer   runs while the disk is full; gc_timer while it is too full for the collector
+    interval      runs while there may be garbage to look for
+    """
+
+    @staticmethod
+    def priority(message: Any) -> int:
+        """As rabbit_msg_store:prioritise_*."""
+        return _PRIORITIES.get(type(message), 0)
+
+    def init(
+        self,
+        kind: str,
+        directory: str,
+        disk: Disk,
+        settings: Settings,
+        refs: Callable[[], Iterable[tuple[str, list[bytes]]]] | None,
+        quarantine: str,
+        damage: DamageFound,
+    ) -> None:
+        """Recover what the directory holds, all of it, before anything else.
+
+        refs     (queue, the messages it holds): called after an unclean stop; None = a transient store, whose
+                 directory is wiped
+        damage   where to tell what of the files was found damaged
+        """
+        self._log = Log("warrenmq.store", store=kind)
+        self._kind = kind
+        self._disk = disk.fenced(self.fence)
+        self._directory = directory
+        self._keeps = refs is not None
+        self._settings = settings
+        if refs is None:
+            recovered = wipe(self._disk, directory)
+        else:
+            recovered = recover(self._disk, directory, _later(refs), quarantine, kind)
+        damage.add(recovered.damage)
+        self._damage = damage
+        self._unclaimed = Unclaimed(self._disk, directory, quarantine, kind, recovered)
+        reads = StoreDamage(self._disk, directory, quarantine, kind, damage)
+        self._state = MsgStoreState(self._disk, directory, settings, recovered, self.trace, reads)
+        self._gc_name = f"{kind}_gc"
+        self._gc = self.runtime.start(
+            MsgStoreGc,
+            self.actor_ref,
+            self._disk,
+            directory,
+            recovered.files,
+            name=self._gc_name,
+            parent=self.actor_ref,
+        )
+        self._peers: dict[bytes, _Peer] = {}
+        self._credit_spec = CreditSpec(*settings.msg_store_credit_disc_bound)
+        self._credit = CreditFlow(self._credit_spec)
+        self._sync_interval = settings.msg_store_sync_interval / 1000
+        self._sync_timer: Timer | None = None
+        self._retry_timer: Timer | None = None
+        self._gc_timer: Timer | None = None
+        self._interval: Timer | None = None
+        self._carry_out()
+
+    # what arrives
+
+    def handle_cast(self, message: Any) -> None:
+        """One message (see actors/store/messages.py)."""
+        state = self._state
+        match message:
+            case Writes():
+                self._grant(message.cref, len(message.batch))
+                state.write(message.cref, message.batch)
+            case Removes():
+                state.remove(message.cref, message.msg_ids)
+            case JobDone():
+                state.completed(message.job)
+            case ClientDying():
+                state.dying(message.cref)
+            case ClientDelete():
+                self._tell_gc(state.delete(message.cref))
+                self._part(message.cref)
+            case _:
+                raise TypeError(f"a message store does not understand {message!r}")
+        self._carry_out()
+
+    def handle_call(self, request: Any, sender: From) -> Any:
+        """One request (see actors/store/messages.py)."""
+        reply: Any = None
+        match request:
+            case Read():
+                self._state.read(request.msg_id, sender)
+                reply = NO_REPLY
+            case Register():
+                reply = self._register(request)
+            case ClientTerminate():
+                self._tell_gc(self._state.forget(request.cref))
+                self._part(request.cref)
+            case Statistics():
+                reply = StoreStatistics.of(self._state.tables, disk_full=self._state.writer.disk_full)
+            case _:
+                raise TypeError(f"a message store does not understand {request!r}")
+        self._carry_out()
+        return reply
+
+    def handle_info(self, message: Any) -> None:
+        """Its own timers, and the death of a client."""
+        match message:
+            case SyncTimeout():
+                self._sync_timer = None
+                if self._state.writer.confirms_wait and not self._state.writer.disk_full:
+                    self._state.writer.sync(Trigger.TIMER)
+            case RetryWrite():
+                self._retry_timer = None
+                self._state.retry()
+            case RetryJob():
+                self._gc_timer = None
+                self._state.resume_gc()
+            case Interval():
+                self._interval = None
+                self._state.interval_ended()
+            case Down():
+                for cref in [c for c, peer in self._peers.items() if peer.monitor == message.monitor]:
+                    self._tell_gc(self._state.forget(cref))
+                    self._part(cref)
+        self._carry_out()
+
+    def mailbox_empty(self) -> None:
+        """Nothing more to do first: give the confirms that wait."""
+        writer = self._state.writer
+        if writer.confirms_wait and not writer.disk_full:
+            writer.sync(Trigger.MAILBOX_EMPTY)
+            self._carry_out()
+
+    # clients
+
+    def _register(self, request: Register) -> Registered:
+        client = request.client
+        for cref in [c for c in self._state.clients if self._state.clients[c].owner == client.owner]:
+            self._part(cref)
+        self._damage.add(self._unclaimed.claimed(client.owner, request.holds))
+        present, unread = self._state.register(client, request.holds)
+        self._tell_gc(unread)
+        self._peers[client.cref] = _Peer(request.ref, self.monitor(request.ref), request.on_disk)
+        trace_id = 0 if self.trace is None else self.trace.id
+        return Registered(present, self._state.tables, self._gc_name, self._credit_spec, trace_id)
+
+    def _part(self, cref: bytes) -> None:
+        """The client is gone."""
+        peer = self._peers.pop(cref, None)
+        if peer is not None:
+            self.demonitor(peer.monitor)
+        self._credit.peer_down(cref)
+
+    def _grant(self, cref: bytes, count: int) -> None:
+        if cref in self._peers and (credit := self._credit.ack(cref, count)):
+            self._bump(cref, credit)
+
+    def _bump(self, cref: Hashable, credit: int) -> None:
+        peer = self._peers.get(cref)  # type: ignore[call-overload]
+        if peer is not None:
+            self.cast(peer.ref, BumpCredit(self._kind, credit))
+
+    def _tell_gc(self, files: list[int]) -> None:
+        for file in files:
+            self.cast(self._gc, NoReaders(file))
+
+    # what the state left to be done
+
+    def _carry_out(self) -> None:
+        if self._state.effects:
+            self._tell_others()
+        self._set_timers()
+
+    def _tell_others(self) -> None:
+        for effect in self._state.effects:
+            if isinstance(effect, Confirm):
+                peer = self._peers.get(effect.client.cref)
+                if peer is not None and peer.on_disk is not None:
+                    peer.on_disk(effect.msg_ids, effect.reason)
+            elif isinstance(effect, Reply):
+                effect.sender.reply(effect.body)
+            else:
+                self.cast(self._gc, effect)
+        self._state.effects.clear()
+
+    def _set_timers(self) -> None:
+        writer = self._state.writer
+        if writer.confirms_wait is (self._sync_timer is None):
+            if self._sync_timer is None:
+                self._sync_timer = self.send_after(self._sync_interval, SyncTimeout())
+            else:
+                self._sync_timer.cancel()
+                self._sync_timer = None
+        if writer.disk_full:
+            self._wait_for_space()
+        elif self._credit.blocked:
+            self._log.info("there is room on the disk again")
+            for cref, credit in self._credit.unblock(_DISK):
+                self._bump(cref, credit)
+        if self._state.gc.paused and self._gc_timer is None:
+            self._gc_timer = self.send_after(JOB_RETRY, RetryJob())
+        if self._interval is None and self._state.gc.wants_a_look:
+            self._interval = self.send_after(CHECK_INTERVAL, Interval())
+            self._state.interval_begins()
+
+    def _wait_for_space(self) -> None:
+        if not self._credit.blocked:
+            self._credit.block(_DISK)
+            free = self._disk.free_space(self._directory)
+            self._log.warning("the disk is full: writes wait until there is room", free_bytes=free)
+        if self._retry_timer is None:
+            self._retry_timer = self.send_after(DISK_FULL_RETRY, RetryWrite())
+
+    # the end
+
+    def terminate(self, reason: Any) -> None:
+        """After a clean stop the next start need not read the files; after a crash it must."""
+        try:
+            timeout = max(self._settings.msg_store_shutdown_timeout / 1000 - GC_STOP_MARGIN, 5.0)
+            if not self.runtime.stop_actor(self._gc, timeout=timeout):
+                self.runtime.kill(self._gc)
+            if self._keeps and is_normal(reason):
+                self._save()
+        finally:
+            self._state.tables.handles.close()
+            # the collector writes through this fence too: a successor has the files to itself
+            self.fence.cut_off()
+
+    def _save(self) -> None:
+        state = self._state
+        settled = state.settle()
+        if not (state.writer.close() and settled):
+            self._log.warning("the store stops with work undone: the next start reads its files")
+            return
+        self._tell_others()
+        tell_closed(self.trace, state.tables.index, state.tables.files)
+        try:
+            save(self._disk, self._directory, state.tables.index, state.tables.files, state.owners)
+        except OSError as error:
+            self._log.warning("the next start reads the store's files: no dump was written", error=str(error))
+
+
+def _later(refs: Callable[[], Iterable[tuple[str, list[bytes]]]]) -> Iterable[tuple[str, list[bytes]]]:
+    """What `refs` returns, asked for only when it is needed."""
+    yield from refs()

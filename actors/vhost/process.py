@@ -1,0 +1,97 @@
+"""The process of the virtual host (rabbit_vhost_process): what is declared, and bringing it up.
+
+It starts last in the tree.  Its init is the recovery of the vhost: durable exchanges, queues and bindings are
+read from the definitions, one queue process is started for each queue, and folders that belong to no queue are
+removed.  Afterwards it answers declarations one at a time, so two declares of one name cannot cross.
+
+A declaration of something durable is on disk before it is answered (a real RabbitMQ lost queues that were killed
+within two seconds of their declare).  Transient things live in the tables alone, which outlive this process, but not the
+broker.  What is asked of it stands in actors/vhost/messages.py, the rules in queue_declarations.py and exchange_declarations.py.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from warrenmq.actors.vhost.exchange_declarations import ExchangeDeclarations
+from warrenmq.actors.vhost.messages import (
+    Bind,
+    DeclareExchange,
+    DeclareQueue,
+    DeleteExchange,
+    DeleteQueue,
+    Sync,
+    Unbind,
+)
+from warrenmq.actors.vhost.queue_declarations import QueueDeclarations
+from warrenmq.errors import Blocked
+from warrenmq.runtime import Down, Server
+from warrenmq.runtime.shortage import shortage
+from warrenmq.seams.disk import is_full
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from warrenmq.actors.vhost.vhost import Vhost
+    from warrenmq.runtime import From, Name
+
+
+class VhostProcess(Server):
+    """rabbit_vhost_process: no state of its own but where the tables are.
+
+    vhost        the tables and the directory
+    queue_sup    name of the supervisor of the queue processes
+    stores       names of the persistent and the transient store
+    """
+
+    requests = frozenset({DeclareQueue, DeleteQueue, DeclareExchange, DeleteExchange, Bind, Unbind, Sync})
+
+    def init(self, vhost: Vhost, queue_sup: Name, persistent_store: str, transient_store: str) -> None:
+        """Recover the vhost (rabbit_vhost:recover)."""
+        disk = vhost.disk.fenced(self.fence)
+        stores = persistent_store, transient_store
+        exchanges = ExchangeDeclarations(vhost)
+        self._queues = queues = QueueDeclarations(self, vhost, exchanges, disk, queue_sup, stores)
+        self._handlers: dict[type, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
+            DeclareQueue: (queues.check_declare, queues.declare),
+            DeleteQueue: (queues.check_delete, queues.delete),
+            DeclareExchange: (exchanges.check_declare, exchanges.declare),
+            DeleteExchange: (exchanges.check_delete, exchanges.delete),
+            Bind: (exchanges.check_bind, exchanges.bind),
+            Unbind: (exchanges.check_unbind, exchanges.unbind),
+            Sync: (lambda sync: sync, lambda _: None),
+        }
+        vhost.is_up = False
+        queues.recover()
+        exchanges.recover()
+        vhost.is_up = True
+        queues.go_ahead()
+
+    def check_call(self, request: Any) -> Any:
+        """Refuse a declaration that breaks a rule; nothing has been changed then."""
+        check, _ = self._handlers[type(super().check_call(request))]
+        return check(request)
+
+    def handle_call(self, request: Any, sender: From) -> Any:  # noqa: ARG002  # OTP's signature
+        """Do what one declaration says, which has been checked."""
+        _, change = self._handlers[type(request)]
+        try:
+            return change(request)
+        except OSError as error:
+            if is_full(error):
+                msg = "the disk is full, so nothing was changed; make room and try again"
+                raise Blocked(msg) from error
+            if (refusal := shortage(error, type(request).__name__)) is not None:
+                raise refusal from error
+            raise
+
+    def handle_cast(self, message: Any) -> None:
+        """A queue may go."""
+        self._queues.may_go(message)
+
+    def handle_info(self, message: Any) -> None:
+        """A connection that has exclusive queues died, or a queue could not go before."""
+        if isinstance(message, Down):
+            self._queues.monitored_died(message.monitor)
+        else:
+            self._queues.may_go(message)

@@ -1,0 +1,208 @@
+"""Declaring and deleting queues (rabbit_amqqueue, rabbit_channel's queue methods, rabbit_queue_collector).
+
+    what is asked for    refused when
+    declare              the name begins with "amq." (403); the queue is there and somebody else's, or exclusive where it was
+                         not, or the other way round (405); it is there and different, or an argument is wrong (406)
+    delete               it is somebody else's (405); if_unused and it has consumers, if_empty and it has messages (406); it
+                         is not there (404, which RabbitMQ passes over)
+
+A queue declared without a name gets one of the broker's.  An exclusive queue is not durable, and goes when the
+connection does that declared it, which is monitored for that.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from pykka import ActorDeadError
+
+from warrenmq.actors.queue.messages import Delete, GoAhead, Stat
+from warrenmq.actors.queue.recovery import QueueSpec
+from warrenmq.actors.sending.guid import OF_QUEUE, token
+from warrenmq.actors.vhost import equivalence
+from warrenmq.actors.vhost.exchange_declarations import check_name
+from warrenmq.actors.vhost.messages import DeclareQueue, LastConsumerGone, OwnerGone, UnusedTooLong
+from warrenmq.actors.vhost.vhost import queue_name
+from warrenmq.directory.definition_frames import check_storable
+from warrenmq.errors import Blocked, PreconditionFailed, ResourceError
+from warrenmq.queue.arguments import QueueArguments
+from warrenmq.seams.disk import is_full
+from warrenmq.supervisors import start_child
+from warrenmq.vhost.queue_folders import keep_definition
+
+if TYPE_CHECKING:
+    from pykka import ActorRef
+
+    from warrenmq.actors.vhost.exchange_declarations import ExchangeDeclarations
+    from warrenmq.actors.vhost.messages import DeleteQueue
+    from warrenmq.actors.vhost.vhost import Vhost
+    from warrenmq.directory.definitions import QueueRecord
+    from warrenmq.runtime import Name, Server
+    from warrenmq.seams.disk import Disk
+
+DELETE_AGAIN = 1.0
+"""Seconds until another try where the disk was full."""
+
+
+class QueueDeclarations:
+    """The queues of a vhost; belongs to the vhost process."""
+
+    def __init__(self, process: Server, vhost: Vhost, exchanges: ExchangeDeclarations, disk: Disk, queue_sup: Name,
+                 stores: tuple[str, str]) -> None:  # fmt: skip
+        """`stores` are the names of the persistent and the transient one."""
+        self._process = process
+        self._vhost = vhost
+        self._exchanges = exchanges
+        self._disk = disk
+        self._queue_sup = queue_sup
+        self._stores = stores
+        self._monitors: dict[int, ActorRef[Any]] = {}
+        """Monitor -> a connection that has exclusive queues."""
+
+    def recover(self) -> None:
+        """Start a process for each queue, when it is clear what folders are for that belong to none."""
+        vhost = self._vhost
+        vhost.sort_out_folders(self._disk)
+        for record in self._records():
+            self._start(record)
+            vhost.router.add_queue(record.name)
+        for owner in dict.fromkeys(vhost.owners.values()):
+            self._watch(owner)
+
+    def go_ahead(self) -> None:
+        """Bindings are recovered, too: what has expired may go."""
+        for record in self._records():
+            self._process.cast(queue_name(record.name), GoAhead())
+
+    def check_declare(self, request: DeclareQueue) -> DeclareQueue:
+        """The queue as it will be declared, with its name; refuses what breaks a rule."""
+        vhost, record = self._vhost, request.record
+        if record.exclusive:
+            record = replace(record, durable=False)
+        if record.name:
+            if not record.name.startswith(OF_QUEUE):  # a channel makes such a name itself: permissions depend on it
+                check_name("queue", record.name)
+        else:
+            record = replace(record, name=OF_QUEUE + token(self._process.runtime))
+        words = vhost.words("queue", record.name)
+        known = vhost.queue(record.name)
+        if known is not None:
+            if known.exclusive is not record.exclusive:
+                raise vhost.locked(record.name)
+            vhost.check_exclusive_access(known, request.owner)
+            equivalence.check_queue(words, known, record)
+        else:
+            check_storable(f"queue {record.name!r}", record.arguments)
+            QueueArguments.of(record.arguments, record.name, vhost.name)
+        return DeclareQueue(record, request.owner)
+
+    def declare(self, request: DeclareQueue) -> str:
+        """Have a queue; returns its name."""
+        vhost, record = self._vhost, request.record
+        if vhost.queue(record.name) is not None:
+            self._process.cast(queue_name(record.name), Stat())
+            return record.name
+        try:
+            self._start(record)
+            if record.durable:  # last: what this process cannot finish is not declared
+                vhost.definitions.put_queue(record)
+        except (OSError, ResourceError):
+            self._undo_start(record)
+            raise
+        if not record.durable:
+            vhost.transient_queues[record.name] = record
+        vhost.router.add_queue(record.name)
+        if record.exclusive and request.owner is not None:
+            vhost.owners[record.name] = request.owner
+            self._watch(request.owner)
+        return record.name
+
+    def check_delete(self, request: DeleteQueue) -> DeleteQueue:
+        """Refuse to delete a queue that is not there, or somebody else's."""
+        self._vhost.check_exclusive_access(self._vhost.existing_queue(request.name), request.owner)
+        return request
+
+    def delete(self, request: DeleteQueue) -> int:
+        """Delete a queue; returns how many ready messages went along."""
+        record = self._vhost.existing_queue(request.name)
+        return self._delete(record, if_unused=request.if_unused, if_empty=request.if_empty)
+
+    def may_go(self, message: LastConsumerGone | UnusedTooLong | OwnerGone) -> None:
+        """Delete a queue that nobody asked to delete; not while somebody consumes from it, unless its owner is gone."""
+        record = self._vhost.queue(message.name)
+        if record is None or (isinstance(message, LastConsumerGone) and not record.auto_delete):
+            return
+        try:
+            self._delete(record, if_unused=not isinstance(message, OwnerGone), if_empty=False)
+        except PreconditionFailed:
+            pass
+        except (Blocked, OSError) as why:
+            if isinstance(why, OSError) and not is_full(why):
+                raise
+            self._process.send_after(DELETE_AGAIN, message)  # an auto-delete exchange goes with it, which is written
+
+    def monitored_died(self, monitor: int) -> None:
+        """A connection ended: its exclusive queues go (rabbit_queue_collector)."""
+        owner = self._monitors.pop(monitor, None)
+        for name in [name for name, each in self._vhost.owners.items() if each is owner]:
+            self.may_go(OwnerGone(name))
+
+    def _records(self) -> list[QueueRecord]:
+        return [*self._vhost.definitions.queues.values(), *self._vhost.transient_queues.values()]
+
+    def _watch(self, owner: ActorRef[Any]) -> None:
+        if owner not in self._monitors.values():
+            self._monitors[self._process.monitor(owner)] = owner
+
+    def _start(self, record: QueueRecord) -> None:
+        vhost, mine, runtime = self._vhost, self._process.name, self._process.runtime
+        arguments = QueueArguments.of(record.arguments, record.name, vhost.name)
+        settings = vhost.settings
+        if arguments.queue_version is not None:
+            settings = replace(settings, queue_version=arguments.queue_version)
+        if record.durable:
+            vhost.directory.make_queue(self._disk, record.name, arguments.max_priority, settings.queue_version)
+            keep_definition(self._disk, vhost.folders(record)[0], record)
+        auto_delete = (lambda: runtime.cast(mine, LastConsumerGone(record.name))) if record.auto_delete else None
+        spec = QueueSpec(
+            record.name, vhost.name, vhost.folders(record),
+            vhost.directory.quarantine, vhost.damage, record.durable, *self._stores, settings=settings, disk=vhost.disk,
+            arguments=arguments, router=vhost.router, ids=vhost.ids,
+            address=lambda name: runtime.whereis(queue_name(name)), is_up=lambda: vhost.is_up, unwritten=vhost.unwritten.append,
+            unused_too_long=lambda: runtime.cast(mine, UnusedTooLong(record.name)), last_consumer_gone=auto_delete,
+        )  # fmt: skip
+        start_child(runtime, self._queue_sup, spec, name=queue_name(record.name))
+
+    def _undo_start(self, record: QueueRecord) -> None:
+        """There was no room, or no thread, for a queue of which nobody has heard yet."""
+        with suppress(ActorDeadError):
+            delete = Delete(if_unused=False, if_empty=False, commit=lambda: None)
+            self._process.call(queue_name(record.name), delete, timeout=None)
+        self._remove_folders(record)
+
+    def _delete(self, record: QueueRecord, *, if_unused: bool, if_empty: bool) -> int:
+        vhost, name = self._vhost, record.name
+        gone = self._exchanges.left_without(name)
+
+        def commit() -> None:
+            # Run by the queue process when its conditions hold, before the files go: a crash in between leaves a
+            # folder without a queue, which the next start removes, and never a queue without its messages.
+            self._exchanges.write_deletion(queues=[name], exchanges=gone)
+
+        try:
+            reply = self._process.call(queue_name(name), Delete(if_unused, if_empty, commit), timeout=None)
+        except ActorDeadError:
+            commit()
+            reply = 0
+        vhost.transient_queues.pop(name, None)
+        vhost.owners.pop(name, None)
+        vhost.router.remove_queue(name)
+        self._exchanges.forget(gone)
+        self._remove_folders(record)
+        return int(reply)
+
+    def _remove_folders(self, record: QueueRecord) -> None:
+        for folder in self._vhost.folders(record):
+            self._disk.rmtree(folder)

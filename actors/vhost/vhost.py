@@ -1,0 +1,108 @@
+"""The tables of a virtual host: what is declared, shared by its processes and the face.
+
+They outlive the processes of the vhost as ETS tables and Mnesia do.  One process changes them (actors/vhost/process.py), others
+look names up.  An exclusive queue belongs to a connection of an AMQP client, or to the embedded face, whose connections
+have no process: its owner is None.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from warrenmq.directory.damage_found import DamageFound
+from warrenmq.errors import NotFound, ResourceLocked
+from warrenmq.queue.arguments import QueueArguments
+from warrenmq.vhost.unknown_folders import sort_out
+
+if TYPE_CHECKING:
+    from pykka import ActorRef
+
+    from warrenmq.actors.sending.message_sender import MessageIds
+    from warrenmq.directory.definitions import Definitions, QueueRecord
+    from warrenmq.directory.layout import VhostDirectory
+    from warrenmq.node.resources import Resources
+    from warrenmq.routing import Router
+    from warrenmq.runtime import Name
+    from warrenmq.seams.disk import Disk
+    from warrenmq.settings import Settings
+
+
+def queue_name(name: str) -> Name:
+    """The registered name of a queue's process."""
+    return f"queue:{name}"
+
+
+@dataclass(slots=True)
+class Vhost:
+    """What is known of one virtual host."""
+
+    name: str
+    directory: VhostDirectory
+    disk: Disk
+    settings: Settings
+    definitions: Definitions
+    router: Router
+    resources: Resources
+    ids: MessageIds
+    transient_queues: dict[str, QueueRecord] = field(default_factory=dict)
+    owners: dict[str, ActorRef[Any]] = field(default_factory=dict)
+    """Exclusive queue -> the connection that it belongs to; those of the face are not here."""
+    kept_folders: list[str] = field(default_factory=list)
+    """Folders with messages of which no file tells the queue: what they refer to in the stores stays."""
+    damage: DamageFound = field(default_factory=DamageFound)
+    unwritten: list[str] = field(default_factory=list)
+    """What could not be written when the broker was closed on a full disk, a sentence for each queue."""
+    is_up: bool = False
+    """It is recovered: queues may drop and dead-letter what has expired."""
+
+    def __post_init__(self) -> None:
+        """Tell what was wrong with the files that make a virtual host."""
+        self.damage.add([*self.directory.damage, *self.definitions.damage])
+
+    def sort_out_folders(self, disk: Disk) -> None:
+        """Find out what folders are for that belong to no queue, before anything of the vhost runs."""
+        records = [*self.definitions.queues.values(), *self.transient_queues.values()]
+        known = {folder: record for record in records for folder in self.folders(record)}
+        found = sort_out(disk, self.directory, self.definitions, known)
+        self.definitions.settle(found.declared_again)
+        self.kept_folders = found.kept
+        self.damage.add(found.damage)
+
+    def folders(self, record: QueueRecord) -> tuple[str, ...]:
+        """The paths of a queue's folders: one, or one for each priority from 0."""
+        arguments = QueueArguments.of(record.arguments, record.name, self.name)
+        return self.directory.folders(record.name, arguments.max_priority)
+
+    def queue(self, name: str) -> QueueRecord | None:
+        """A queue's record, durable or not."""
+        return self.definitions.queues.get(name) or self.transient_queues.get(name)
+
+    def owner(self, name: str) -> ActorRef[Any] | None:
+        """The connection that an exclusive queue belongs to; None for the face's, and for queues of everybody."""
+        return self.owners.get(name)
+
+    def existing_queue(self, name: str) -> QueueRecord:
+        """A queue's record; NotFound when there is none."""
+        record = self.queue(name)
+        if record is None:
+            msg = f"there is no queue {name!r}; declare it first"
+            raise NotFound(msg, reply_text=f"no {self.words('queue', name)}")
+        return record
+
+    def check_exclusive_access(self, record: QueueRecord, owner: ActorRef[Any] | None) -> None:
+        """ResourceLocked when a queue belongs to somebody else (rabbit_amqqueue:check_exclusive_access, lax)."""
+        if record.exclusive and self.owner(record.name) is not owner:
+            raise self.locked(record.name)
+
+    def locked(self, name: str) -> ResourceLocked:
+        """What somebody is told who is not the owner of an exclusive queue, or wants to become the one of another."""
+        return ResourceLocked(
+            f"queue {name!r} is exclusive to another connection, or was declared without exclusive; use another name",
+            reply_text=f"cannot obtain exclusive access to locked {self.words('queue', name)}. It could be originally "
+            "declared on another connection or the exclusive property value does not match that of the original declaration.",
+        )
+
+    def words(self, kind: str, name: str) -> str:
+        """How RabbitMQ names a queue or an exchange in its errors (rabbit_misc:rs)."""
+        return f"{kind} '{name}' in vhost '{self.name}'"

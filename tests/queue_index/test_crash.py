@@ -1,0 +1,214 @@
+"""The power goes, or the process is killed, at each operation on the disk: what was synced is there afterwards."""
+
+from __future__ import annotations
+
+import errno
+from contextlib import suppress
+from random import Random
+from typing import Any
+
+import pytest
+
+from tests.support import index_kit as kit
+from warrenmq.testing.disk import PowerCut, SimulatedDisk
+from warrenmq.trace.events import Trigger
+
+SETTINGS = {
+    1: kit.settings(entry_count=4, max_journal_entries=14),
+    2: kit.settings(entry_count=4, version=2, classic_queue_store_v2_max_cache_size=700),
+}
+
+
+pytestmark = pytest.mark.usefixtures("_disks_write_whole_sectors", "_flushes_come_in_small_pieces")
+_disks_write_whole_sectors = pytest.fixture(scope="module")(kit.disks_write_whole_sectors)
+_flushes_come_in_small_pieces = pytest.fixture(scope="module")(kit.flushes_come_in_small_pieces)
+
+
+class Story:
+    """A queue's life, and what may be expected of its files at any moment."""
+
+    def __init__(self, disk: SimulatedDisk, rng: Random, version: int) -> None:
+        self.disk = disk
+        self.version = version
+        self.rng = rng
+        self.published: dict[int, bytes] = {}
+        self.acked: set[int] = set()
+        self.must: set[int] = set()
+        """Confirmed; acks that were asked for may have arrived, so those are not in here."""
+        self.gone: set[int] = set()
+        """Acked, and the ack synced."""
+        self.highest_synced = -1
+
+    def tell(self) -> None:
+        """Publish, ack, flush and sync until something happens."""
+        index, found = kit.recover(self.disk, SETTINGS[self.version])
+        next_seq_id = found.next_seq_id
+        for _ in range(25):
+            count = self.rng.randint(1, 5)
+            records = [
+                kit.embedded_record(seq, self.rng.choice([5, 300]))
+                if self.rng.random() < 0.6
+                else kit.stored_record(seq)
+                for seq in range(next_seq_id, next_seq_id + count)
+            ]
+            self.published.update(enumerate(records, next_seq_id))
+            index.publish_many(next_seq_id, records, persistent=True)
+            next_seq_id += count
+            self.ack_some(index)
+            if self.rng.random() < 0.5:
+                index.flush_step()
+            if self.rng.random() < 0.5:
+                self.sync(index)
+
+    def ack_some(self, index: Any) -> None:
+        waiting = sorted(self.published.keys() - self.acked)
+        if self.rng.random() < 0.4:
+            run = waiting[: self.rng.randint(0, 6)]
+            if run and run[-1] - run[0] == len(run) - 1:
+                self.note_acks(run)
+                index.ack_range(run[0], len(run))
+        else:
+            some = sorted(self.rng.sample(waiting, min(len(waiting), self.rng.randint(0, 5))))
+            self.note_acks(some)
+            index.ack(some)
+
+    def note_acks(self, seq_ids: list[int]) -> None:
+        self.acked.update(seq_ids)
+        self.must.difference_update(seq_ids)
+
+    def sync(self, index: Any) -> None:
+        index.sync(Trigger.TIMER)
+        self.must = self.published.keys() - self.acked
+        self.gone = set(self.acked)
+        self.highest_synced = max(self.published, default=-1)
+
+    def check(self, index: Any) -> None:
+        live = kit.messages(kit.everything(index), self.version)
+        assert self.must <= live.keys()
+        assert not self.gone & live.keys()
+        assert live.items() <= kit.messages(self.published, self.version).items()
+        assert index.next_seq_id > max(live, default=-1)
+        assert index.unacked == len(live)
+
+
+def stop_at(disk: SimulatedDisk, operation: int) -> list[str]:
+    """Cut the power at the n-th change of a file or folder; returns those that came, as they come."""
+    seen: list[str] = []
+
+    def before(op: str, path: str) -> None:
+        if op == "pread":
+            return
+        if len(seen) + 1 == operation:
+            raise PowerCut
+        seen.append(f"{op} {path}")
+
+    disk.before_op = before
+    return seen
+
+
+def operations_of(seed: int, version: int) -> int:
+    disk = kit.disk(seed)
+    seen = stop_at(disk, -1)
+    Story(disk, Random(seed), version).tell()
+    return len(seen)
+
+
+def lives(seed: int, version: int, *, kill: bool) -> None:
+    """The same story, ended at each operation; then its recovery is ended too, somewhere, twice."""
+    for operation in range(1, operations_of(seed, version) + 1):
+        rng = Random(seed * 1_000 + operation)
+        disk = kit.disk(seed * 1_000 + operation)
+        story = Story(disk, Random(seed), version)
+        seen = stop_at(disk, operation)
+        tells = True
+        for attempt in range(3):
+            try:
+                if attempt == 0:
+                    story.tell()
+                else:
+                    seen = stop_at(disk, rng.randint(1, 12))
+                    kit.recover(disk, SETTINGS[version])
+            except PowerCut:
+                # a kill between these two operations: no file tells how far the queue had come
+                tells = tells and not (seen and seen[-1] == f"truncate {kit.DIRECTORY}/journal.jif")
+                if not kill:
+                    disk.power_cut()
+        disk.before_op = None
+        index, found = kit.recover(disk, SETTINGS[version])
+        story.check(index)
+        if kill and tells and version == 1:
+            assert found.next_seq_id > story.highest_synced
+        first = kit.everything(index)
+        disk.power_cut()  # what a recovery has found is safe when it has returned, whoever had written it
+        again, same = kit.recover(disk, SETTINGS[version])
+        assert kit.everything(again) == first
+        # version 2 forgets ids of segments that are gone, as RabbitMQ does; it never comes to one that is in use
+        assert same.next_seq_id == found.next_seq_id or (version == 2 and same.next_seq_id > max(first, default=-1))
+        again.ack(sorted(first))
+        again.begin_flush()
+        while again.flush_step():
+            pass
+        assert [name for name in disk.listdir(kit.DIRECTORY) if name.endswith((".idx", ".qi", ".qs"))] == []
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("seed", range(6))
+def test_nothing_confirmed_is_lost_and_nothing_acked_comes_back_after_a_power_cut(seed: int, version: int) -> None:
+    lives(seed, version, kill=False)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("seed", range(6))
+def test_nothing_confirmed_is_lost_and_nothing_acked_comes_back_after_a_kill(seed: int, version: int) -> None:
+    lives(seed, version, kill=True)
+
+
+@pytest.mark.parametrize(("version", "file"), [(1, ".idx"), (1, "journal.jif"), (2, ".qi"), (2, ".qs")])
+def test_a_sync_that_failed_is_not_made_good_by_reading_what_was_to_be_synced(version: int, file: str) -> None:
+    """After the error the bytes are still in the system's cache, but no later sync of that file writes them."""
+    for seed in range(40):
+        rng = Random(seed)
+        disk = kit.disk(seed)
+        story = Story(disk, Random(seed), version)
+        left = rng.randint(1, 8)
+
+        def before(op: str, path: str) -> None:
+            nonlocal left
+            if op == "datasync" and path.endswith(file):
+                left -= 1
+                if left == 0:
+                    raise OSError(errno.EIO, "Input/output error", path)
+
+        disk.before_op = before
+        with suppress(OSError):
+            story.tell()
+        disk.before_op = None
+        index, _ = kit.recover(disk, SETTINGS[version])
+        story.check(index)
+        first = kit.everything(index)
+        disk.power_cut()
+        assert kit.everything(kit.recover(disk, SETTINGS[version])[0]) == first
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_recovering_twice_without_a_crash_between_gives_the_same(version: int) -> None:
+    for seed in range(20):
+        disk = kit.disk(seed)
+        story = Story(disk, Random(seed), version)
+        story.tell()
+        disk.power_cut()
+        index, _ = kit.recover(disk, SETTINGS[version])
+        story.check(index)
+        assert kit.everything(kit.recover(disk, SETTINGS[version])[0]) == kit.everything(index)
+
+
+def test_an_ack_that_is_synced_during_a_flush_does_not_come_back() -> None:
+    """The journal still has the publish, the segment file already; replaying publish and ack must not cancel out."""
+    disk = kit.disk()
+    index, _ = kit.recover(disk, SETTINGS[1])
+    index.publish_many(0, [kit.stored_record(seq) for seq in range(8)], persistent=True)
+    assert index.flush_step()  # segment 0 is written, the journal is whole
+    index.ack([2])
+    index.sync(Trigger.TIMER)
+    index, _ = kit.recover(disk, SETTINGS[1])
+    assert list(kit.everything(index)) == [0, 1, 3, 4, 5, 6, 7]

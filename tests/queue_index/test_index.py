@@ -1,0 +1,458 @@
+from __future__ import annotations
+
+import errno
+from typing import Any
+
+import pytest
+
+from tests.support import index_kit as kit
+from warrenmq.directory.recovery_terms import Terms
+from warrenmq.queue_index.v1.index import QueueIndex
+from warrenmq.queue_index.v1.journal import WRITE_BUFFER
+from warrenmq.queue_index.v1.recovery import messages, store_message_ids
+from warrenmq.trace.events import Ev, Trigger
+
+PUBLISH_BYTES = 34 + 2
+"""A publish and its deliver mark in a segment file, body in the store."""
+
+
+def store_records(count: int, first: int = 0) -> list[bytes]:
+    return [kit.stored_record(first + each) for each in range(count)]
+
+
+def seqs(found: list[tuple[int, bytes, bool]]) -> list[int]:
+    return [seq_id for seq_id, _, _ in found]
+
+
+# worked traces (reference/classic-queue.md 10.3)
+
+
+def test_trace_1_only_what_is_not_acked_reaches_the_segment_file() -> None:
+    disk = kit.disk()
+    index, _ = kit.recover(disk, kit.settings(2_048, max_journal_entries=4))
+    index.publish_many(0, store_records(2), persistent=True)  # each a publish and a deliver
+    assert index.dirty_count == 4
+    assert not index.flushing
+    index.ack([0])
+    assert index.dirty_count == 5
+    assert index.flushing
+    assert not index.flush_step()
+    golden = bytes.fromhex("c001") + kit.stored_record(1) + bytes.fromhex("4001")
+    assert kit.read_file(disk, "0.idx") == golden
+    assert kit.read_file(disk, "journal.jif") == b""
+    assert (index.dirty_count, index.unacked) == (0, 1)
+
+
+def test_trace_2_a_publish_in_both_files_is_one_message() -> None:
+    disk = kit.disk()
+    record = kit.stored_record(1)
+    publish = bytes.fromhex("c001") + record
+    kit.put_file(disk, "0.idx", publish)
+    kit.put_file(disk, "journal.jif", bytes(7) + b"\x01" + record + bytes.fromhex("8000000000000001"))
+    index, found = kit.recover(disk, kit.settings(2_048))
+    assert (found.count, found.low, found.next_seq_id, found.quarantined) == (1, 1, 2_048, 0)
+    assert kit.everything(index) == {1: record}
+    assert kit.read_file(disk, "0.idx") == publish + bytes.fromhex("4001")
+    assert kit.read_file(disk, "journal.jif") == b""
+
+
+def test_trace_3_acks_for_a_deleted_segment_are_nothing() -> None:
+    disk = kit.disk()
+    kit.put_file(disk, "journal.jif", bytes.fromhex("8000000000000007 c000000000000007"))
+    index, found = kit.recover(disk, kit.settings(2_048))
+    assert (found.count, found.dropped, found.quarantined, index.unacked) == (0, 0, 0, 0)
+    assert disk.listdir(kit.DIRECTORY) == ["journal.jif"]
+    assert index.bounds() == (0, 0)
+
+
+def test_trace_4_after_a_clean_stop_a_transient_message_in_the_index_is_dropped() -> None:
+    disk = kit.disk()
+    index, _ = kit.recover(disk, kit.settings(2_048))
+    index.publish_many(0, store_records(1), persistent=False)
+    index.publish_many(1, store_records(2, first=1), persistent=True)
+    index.ack([1])
+    terms = index.terminate(next_seq_id=3, next_deliver_seq_id=2)
+    assert index.unacked == 2
+    index, found = kit.recover(disk, kit.settings(2_048), terms)
+    assert (found.count, found.dropped, found.low, found.next_seq_id) == (1, 1, 2, 3)
+    assert (index.unacked, seqs(index.read(0, 3))) == (1, [2])
+
+
+# publish, ack, read
+
+
+def test_what_is_published_and_not_acked_is_read_in_order_over_segment_boundaries() -> None:
+    disk = kit.disk()
+    index, _ = kit.recover(disk, kit.settings(4))
+    records = store_records(11)
+    index.publish_many(0, records[:3], persistent=True)
+    index.publish_many(3, records[3:], persistent=True)
+    index.ack([1, 6])
+    expected = [(seq, records[seq], True) for seq in range(2, 10) if seq != 6]
+    assert index.read(2, 10) == expected
+    index.flush()
+    assert index.read(2, 10) == expected
+    index.ack_range(2, 3)
+    assert seqs(index.read(0, 100)) == [0, 5, 7, 8, 9, 10]
+    assert index.bounds() == (0, 12)
+    assert list(index.live_runs()) == [(0, 1), (5, 1), (7, 4)]
+
+
+def test_reading_does_not_depend_on_when_the_journal_was_flushed() -> None:
+    disk = kit.disk()
+    index, _ = kit.recover(disk, kit.settings(4, max_journal_entries=1))
+    for seq in range(10):
+        index.publish_many(seq, [kit.embedded_record(seq)], persistent=seq % 3 != 0)
+        if seq % 2:
+            index.ack([seq - 1])
+        index.flush_step()
+        expected = [
+            (each, kit.embedded_record(each), each % 3 != 0)
+            for each in range(seq + 1)
+            if each % 2 or each == seq
+        ]
+        assert index.read(0, 12) == expected
+
+
+def test_an_ack_of_a_message_in_the_journal_leaves_nothing_to_flush() -> None:
+    disk = kit.disk()
+    index, _ = kit.recover(disk, kit.settings(4, max_journal_entries=3))
+    index.publish_many(0, store_records(8), persistent=True)
+    index.ack_range(0, 8)
+    operations = watch(disk)
+    while index.flush_step():
+        pass
+    assert operations == ["append journal.jif", "truncate journal.jif", "append journal.jif"]
+    assert disk.listdir(kit.DIRECTORY) == ["journal.jif"]
+
+
+def watch(disk: Any) -> list[str]:
+    operations: list[str] = []
+    disk.before_op = lambda op, path: operations.append(f"{op} {path.rpartition('/')[2]}")
+    return operations
+
+
+def test_a_segment_file_is_deleted_by_the_flush_that_finds_nothing_unacked_in_it() -> None:
+    disk = kit.disk()
+    index, _ = kit.recover(disk, kit.settings(4))
+    index.publish_many(0, store_records(6), persistent=True)
+    index.flush()
+    assert disk.listdir(kit.DIRECTORY) == ["0.idx", "1.idx", "journal.jif"]
+    index.ack_range(0, 4)
+    assert disk.exists(f"{kit.DIRECTORY}/0.idx")
+    index.flush()
+    assert disk.listdir(kit.DIRECTORY) == ["1.idx", "journal.jif"]
+
+
+def test_acks_of_flushed_messages_are_appended_as_marks() -> None:
+    disk = kit.disk()
+    index, _ = kit.recover(disk, kit.settings(4))
+    index.publish_many(0, store_records(2), persistent=True)
+    index.flush()
+    index.ack([1])
+    index.flush()
+    data = kit.read_file(disk, "0.idx")
+    assert data is not None
+    assert data[2 * PUBLISH_BYTES :] == bytes.fromhex("4001")
+    assert seqs(index.read(0, 4)) == [0]
+
+
+def test_an_ack_of_a_segment_that_was_never_published_to_is_a_mistake() -> None:
+    index, _ = kit.recover(kit.disk())
+    with pytest.raises(KeyError):
+        index.ack([3])
+    with pytest.raises(KeyError):
+        index.ack_range(3, 1)
+
+
+# the flush, step by step
+
+
+def test_each_step_writes_and_syncs_one_segment_and_actions_may_come_between() -> None:
+    disk = kit.disk()
+    index, _ = kit.recover(disk, kit.settings(4, max_journal_entries=20))
+    index.publish_many(0, store_records(12), persistent=True)
+    operations = watch(disk)
+    assert index.flush_step()
+    assert operations == ["append journal.jif", "create 0.idx", "append 0.idx", "datasync 0.idx"]
+    index.publish_many(12, store_records(2, 12), persistent=True)
+    index.ack([0, 5, 13])  # in a file already, not yet in one, and published since
+    assert seqs(index.read(0, 16)) == [1, 2, 3, 4, 6, 7, 8, 9, 10, 11, 12]
+    operations.clear()
+    assert index.flush_step()
+    assert operations == ["append journal.jif", "create 1.idx", "append 1.idx", "datasync 1.idx"]
+    operations.clear()
+    assert not index.flush_step()
+    assert operations == [
+        "create 2.idx", "append 2.idx", "datasync 2.idx", "sync_dir Q",
+        "create journal.jif.tmp", "truncate journal.jif.tmp", "pread journal.jif", "append journal.jif.tmp",
+        "datasync journal.jif.tmp",
+        "rename journal.jif", "sync_dir Q",
+    ]  # fmt: skip
+    assert index.dirty_count == 2 * 2 + 3
+    again, found = kit.recover(disk, kit.settings(4))
+    assert list(kit.everything(again)) == [1, 2, 3, 4, 6, 7, 8, 9, 10, 11, 12]
+    assert found.quarantined == 0
+
+
+def test_the_limit_is_exceeded_not_reached() -> None:
+    index, _ = kit.recover(kit.disk(), kit.settings(4, max_journal_entries=4))
+    index.publish_many(0, store_records(2), persistent=True)
+    assert not index.flushing
+    assert not index.flush_step()
+    index.publish_many(2, store_records(1, 2), persistent=True)
+    assert index.flushing
+
+
+def test_the_last_sequence_id_survives_a_flush_that_leaves_no_message() -> None:
+    disk = kit.disk()
+    index, _ = kit.recover(disk, kit.settings(4))
+    index.publish_many(0, store_records(6), persistent=True)
+    index.ack_range(0, 6)
+    index.flush()
+    assert kit.read_file(disk, "journal.jif") == bytes.fromhex("c000000000000005")
+    for _ in range(3):
+        index, found = kit.recover(disk, kit.settings(4))
+        assert (found.count, found.low, found.next_seq_id) == (0, 8, 8)
+
+
+# to disk
+
+
+def test_a_full_buffer_is_written_without_a_sync() -> None:
+    disk = kit.disk()
+    rows = kit.Rows()
+    index, _ = kit.recover(disk, kit.settings(2_048), trace=rows)
+    index.publish_many(0, [kit.embedded_record(0, WRITE_BUFFER // 2)], persistent=True)
+    assert not rows.of(Ev.QI_WRITE)
+    index.publish_many(1, [kit.embedded_record(1, WRITE_BUFFER // 2)], persistent=True)
+    ((_, flag, columns),) = rows.of(Ev.QI_WRITE)
+    assert (flag, columns["b"], columns["c"]) == (Trigger.BUFFER_FULL, 4, 0)
+    assert columns["a"] == disk.size(f"{kit.DIRECTORY}/journal.jif") > WRITE_BUFFER
+    assert not rows.of(Ev.QI_SYNC)
+    assert index.needs_sync
+
+
+def test_rows_tell_what_was_written_and_synced() -> None:
+    rows = kit.Rows()
+    index, _ = kit.recover(kit.disk(), kit.settings(4), trace=rows)
+    index.publish_many(0, store_records(2), persistent=True)
+    index.sync(Trigger.MAILBOX_EMPTY)
+    assert not index.needs_sync
+    index.ack([0, 1])
+    index.flush_buffer(Trigger.TIMER)
+    assert index.needs_sync
+    index.sync(Trigger.TIMER)
+    index.sync(Trigger.TIMER)
+    assert rows.rows[1:] == [
+        (Ev.QI_WRITE, Trigger.MAILBOX_EMPTY, {"a": 96, "b": 4, "c": 0}),
+        (Ev.QI_SYNC, Trigger.MAILBOX_EMPTY, {"a": 96, "b": 4}),
+        (Ev.QI_WRITE, Trigger.TIMER, {"a": 16, "b": 2, "c": 96}),
+        (Ev.QI_SYNC, Trigger.TIMER, {"a": 16, "b": 2}),
+    ]
+
+
+def test_rows_tell_what_a_flush_did() -> None:
+    rows = kit.Rows()
+    index, _ = kit.recover(kit.disk(), kit.settings(4), trace=rows)
+    index.publish_many(0, store_records(5), persistent=True)
+    index.flush()
+    index.ack_range(0, 4)
+    index.flush()
+    flushed = [row for row in rows.rows[1:] if row[0] != Ev.QI_WRITE]
+    assert flushed == [
+        (Ev.QI_FLUSH, 0, {"a": 1, "b": 4 * PUBLISH_BYTES}),
+        (Ev.QI_FLUSH, 0, {"a": 1, "b": PUBLISH_BYTES}),
+        (Ev.QI_FLUSH, 0, {"c": 1}),
+        (Ev.SEGMENT_DELETE, 0, {"a": 0}),
+        (Ev.QI_FLUSH, 0, {"c": 1}),
+    ]
+
+
+# a disk that fails
+
+
+def test_a_full_disk_keeps_the_buffer_until_there_is_room() -> None:
+    disk = kit.disk()
+    index, _ = kit.recover(disk, kit.settings(4))
+    disk.free_bytes = 10
+    index.publish_many(0, store_records(2), persistent=True)
+    for _ in range(2):
+        with pytest.raises(OSError, match="No space") as full:
+            index.sync(Trigger.TIMER)
+        assert full.value.errno == errno.ENOSPC
+        assert index.needs_sync
+    index.publish_many(2, store_records(1, 2), persistent=True)
+    disk.free_bytes = None
+    index.sync(Trigger.TIMER)
+    assert not index.needs_sync
+    again, _ = kit.recover(disk, kit.settings(4))
+    assert list(kit.everything(again)) == [0, 1, 2]
+
+
+def test_publishing_to_a_full_disk_raises_nothing_and_tries_once() -> None:
+    disk = kit.disk()
+    index, _ = kit.recover(disk, kit.settings(4))
+    disk.free_bytes = 10
+    operations = watch(disk)
+    for seq in range(5):
+        index.publish_many(seq, [kit.embedded_record(seq, WRITE_BUFFER)], persistent=True)
+    assert operations == ["append journal.jif"]
+    index.ack_range(0, 5)
+    with pytest.raises(OSError, match="No space"):
+        index.sync(Trigger.TIMER)
+
+
+@pytest.mark.parametrize("step", ["append 0.idx", "create 0.idx", "create journal.jif.tmp"])
+def test_a_flush_that_meets_a_full_disk_goes_on_later(step: str) -> None:
+    disk = kit.disk()
+    index, _ = kit.recover(disk, kit.settings(4, max_journal_entries=6))
+    index.publish_many(0, store_records(8), persistent=True)
+    disk.fail_next(*step.split(), errno.ENOSPC)
+    failures = 0
+    for round_ in range(4):
+        try:
+            index.flush_step()
+        except OSError:
+            failures += 1
+        index.ack([round_])
+    assert failures == 1
+    while index.flush_step():
+        pass
+    index.sync(Trigger.TIMER)
+    again, found = kit.recover(disk, kit.settings(4))
+    assert list(kit.everything(again)) == [4, 5, 6, 7]
+    assert not found.damage
+
+
+def test_a_sync_that_fails_is_raised() -> None:
+    disk = kit.disk()
+    index, _ = kit.recover(disk)
+    index.publish_many(0, store_records(1), persistent=True)
+    disk.fail_next("datasync", "journal.jif", errno.EIO)
+    with pytest.raises(OSError, match="Input/output"):
+        index.sync(Trigger.TIMER)
+    assert index.needs_sync
+
+
+# recovery
+
+
+def test_a_new_queue_gets_its_directory_and_journal() -> None:
+    disk = kit.disk()
+    disk.rmtree(kit.DIRECTORY)
+    index, found = kit.recover(disk)
+    assert (found.count, found.low, found.next_seq_id, found.dropped) == (0, 0, 0, 0)
+    disk.power_cut()
+    assert disk.listdir(kit.DIRECTORY) == ["journal.jif"]
+    assert index.read(0, 10) == []
+
+
+def reopened(disk: Any, index: QueueIndex, **options: Any) -> tuple[QueueIndex, Any]:
+    index.sync(Trigger.CLOSE)
+    return kit.recover(disk, kit.settings(4), **options)
+
+
+def test_transient_messages_and_those_missing_in_the_store_are_dropped() -> None:
+    disk = kit.disk()
+    index, _ = kit.recover(disk, kit.settings(4))
+    index.publish_many(
+        0, [kit.embedded_record(0), kit.stored_record(1), kit.stored_record(2)], persistent=True
+    )
+    index.publish_many(3, [kit.embedded_record(3), kit.stored_record(4)], persistent=False)
+    missing = kit.stored_record(2)[:16]
+    for terms in (None, Terms(5, 5)):
+        again, found = reopened(disk, index, in_store=lambda msg_id: msg_id != missing, terms=terms)
+        assert list(kit.everything(again)) == [0, 1]
+        assert (found.count, found.bytes, found.low) == (2, 5 + 5_000, 0)
+        assert found.next_seq_id == 8
+        assert found.dropped == (3 if terms is None else 0)
+        assert store_message_ids(disk, kit.DIRECTORY, 4) == [kit.stored_record(1)[:16]]
+
+
+def test_transient_messages_are_told_from_persistent_ones_wherever_they_are() -> None:
+    disk = kit.disk()
+    index, _ = kit.recover(disk, kit.settings(4))
+    index.publish_many(0, [kit.stored_record(0)], persistent=False)
+    index.publish_many(1, [kit.stored_record(1)], persistent=True)
+    for _ in range(2):
+        assert [persistent for _, _, persistent in index.read(0, 4)] == [False, True]
+        index.flush()
+    index.ack([0])
+    assert seqs(index.read(0, 4)) == [1]
+
+
+def test_a_clean_stop_keeps_the_next_sequence_id_and_flushes_nothing() -> None:
+    disk = kit.disk()
+    index, _ = kit.recover(disk, kit.settings(4))
+    index.publish_many(0, store_records(6), persistent=True)
+    index.ack([2])
+    terms = index.terminate(next_seq_id=9, next_deliver_seq_id=3)
+    assert terms == Terms(9, 3)
+    assert disk.listdir(kit.DIRECTORY) == ["journal.jif"]
+    disk.power_cut()
+    again, found = kit.recover(disk, kit.settings(4), terms=terms)
+    assert (found.count, found.low, found.next_seq_id) == (5, 0, 9)
+    assert again.dirty_count == 13
+    assert disk.listdir(kit.DIRECTORY) == ["journal.jif"]
+    again.ack([0, 1])
+    again.flush()
+    assert list(kit.everything(again)) == [3, 4, 5]
+    assert kit.recover(disk, kit.settings(4))[1].count == 3
+
+
+def test_after_a_crash_sequence_ids_go_on_at_a_segment_boundary() -> None:
+    disk = kit.disk()
+    index, _ = kit.recover(disk, kit.settings(4))
+    index.publish_many(0, store_records(6), persistent=True)
+    _, found = reopened(disk, index)
+    assert found.next_seq_id == 8
+
+
+def test_leftovers_of_an_unfinished_replace_are_removed() -> None:
+    disk = kit.disk()
+    kit.put_file(disk, "journal.jif.tmp", b"half a journal")
+    kit.put_file(disk, ".queue_name", b"VHOST: /\nQUEUE: q\n")
+    kit.recover(disk)
+    assert disk.listdir(kit.DIRECTORY) == [".queue_name", "journal.jif"]
+
+
+def test_entries_of_brokers_that_write_no_deliver_marks_get_them() -> None:
+    disk = kit.disk()
+    record = kit.stored_record(1)
+    kit.put_file(disk, "0.idx", bytes.fromhex("c001") + record)
+    kit.put_file(disk, "journal.jif", bytes(7) + b"\x02" + kit.stored_record(2))
+    index, found = kit.recover(disk, kit.settings(4))
+    assert found.count == 2
+    index.ack([1, 2])
+    index.publish_many(4, store_records(1, 4), persistent=True)
+    again, found = reopened(disk, index)
+    assert list(kit.everything(again)) == [4]
+    assert not found.damage
+
+
+def test_messages_are_listed_without_a_change_to_the_files() -> None:
+    disk = kit.disk()
+    index, _ = kit.recover(disk, kit.settings(4))
+    index.publish_many(0, store_records(6), persistent=True)
+    index.flush()
+    index.ack([1])
+    index.publish_many(6, [kit.embedded_record(6)], persistent=False)
+    index.sync(Trigger.CLOSE)
+    operations = watch(disk)
+    listed = list(messages(disk, kit.DIRECTORY, 4))
+    assert [(seq, persistent) for seq, _, persistent in listed] == [
+        (0, True), (2, True), (3, True), (4, True), (5, True), (6, False),
+    ]  # fmt: skip
+    assert {operation.split()[0] for operation in operations} == {"pread"}
+    assert store_message_ids(disk, kit.DIRECTORY, 4) == [
+        kit.stored_record(seq)[:16] for seq in (0, 2, 3, 4, 5)
+    ]
+
+
+def test_a_deleted_queue_leaves_no_file() -> None:
+    disk = kit.disk()
+    index, _ = kit.recover(disk)
+    index.publish_many(0, store_records(1), persistent=True)
+    index.delete()
+    assert not disk.exists(kit.DIRECTORY)

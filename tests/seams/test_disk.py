@@ -1,0 +1,287 @@
+"""Both disks keep the promises of seams/disk.py."""
+
+from __future__ import annotations
+
+import errno
+import random
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+
+from warrenmq.seams.disk import Disk, RealDisk
+from warrenmq.testing.disk import PowerCut, SimulatedDisk
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@pytest.fixture(params=["real", "os", "simulated"])
+def disk(request: pytest.FixtureRequest) -> Disk:
+    if request.param == "simulated":
+        return SimulatedDisk(random.Random(1))
+    return RealDisk("os" if request.param == "os" else "fsync")
+
+
+@pytest.fixture
+def folder(disk: Disk, tmp_path: Path) -> str:
+    path = f"{tmp_path}/a/b"
+    disk.mkdir(path)
+    return path
+
+
+def test_what_was_appended_and_written_in_place_is_read_back(disk: Disk, folder: str) -> None:
+    file = disk.open(f"{folder}/f", create=True)
+    file.append(b"hello ")
+    file.append(b"world")
+    file.pwrite(b"J", 0)
+    assert file.size() == 11
+    assert file.pread(100, 0) == b"Jello world"
+    assert file.pread(3, 8) == b"rld"
+    assert file.pread(3, 11) == b""
+    file.truncate(4)
+    file.append(b"y")
+    file.datasync()
+    file.close()
+    assert disk.read(f"{folder}/f") == b"Jelly"
+    assert disk.size(f"{folder}/f") == 5
+
+
+def test_an_opened_file_is_appended_to_at_its_end(disk: Disk, folder: str) -> None:
+    disk.replace(f"{folder}/f", b"one")
+    file = disk.open(f"{folder}/f")
+    file.append(b"two")
+    file.close()
+    assert disk.read(f"{folder}/f") == b"onetwo"
+
+
+def test_truncate_extends_with_zeros(disk: Disk, folder: str) -> None:
+    disk.replace(f"{folder}/f", b"x")
+    file = disk.open(f"{folder}/f")
+    file.truncate(3)
+    file.append(b"y")
+    file.close()
+    assert disk.read(f"{folder}/f") == b"x\0\0y"
+
+
+def test_names(disk: Disk, folder: str) -> None:
+    assert disk.listdir(f"{folder}/none") == []
+    with pytest.raises(FileNotFoundError):
+        disk.open(f"{folder}/f")
+    with pytest.raises(FileNotFoundError):
+        disk.open_read(f"{folder}/f")
+    disk.replace(f"{folder}/f", b"f")
+    disk.replace(f"{folder}/g", b"g")
+    disk.mkdir(f"{folder}/d/e")
+    assert disk.listdir(folder) == ["d", "f", "g"]
+    assert disk.is_dir(f"{folder}/d")
+    assert disk.exists(f"{folder}/g")
+    disk.rename(f"{folder}/g", f"{folder}/f")
+    disk.sync_dir(folder)
+    assert disk.read(f"{folder}/f") == b"g"
+    assert not disk.exists(f"{folder}/g")
+    disk.unlink(f"{folder}/f")
+    disk.unlink(f"{folder}/f")
+    disk.rmtree(f"{folder}/d")
+    disk.rmtree(f"{folder}/d")
+    assert disk.listdir(folder) == []
+    assert disk.free_space(folder) > 0
+
+
+def test_an_open_file_is_read_after_its_name_is_gone(disk: Disk, folder: str) -> None:
+    disk.replace(f"{folder}/f", b"old")
+    reader = disk.open_read(f"{folder}/f")
+    disk.replace(f"{folder}/f", b"new")
+    assert reader.pread(3, 0) == b"old"
+    reader.close()
+
+
+class Cuttable:
+    cut = False
+
+    @contextmanager
+    def guard(self) -> Iterator[None]:
+        if self.cut:
+            raise PermissionError
+        yield
+
+
+def test_a_cut_fence_refuses_every_change_and_allows_reading(disk: Disk, folder: str) -> None:
+    fence = Cuttable()
+    fenced = disk.fenced(fence)
+    file = fenced.open(f"{folder}/f", create=True)
+    file.append(b"x")
+    fence.cut = True
+    for change in (
+        lambda: file.append(b"y"),
+        lambda: file.pwrite(b"y", 0),
+        lambda: file.truncate(0),
+        file.datasync,
+        lambda: fenced.open(f"{folder}/g", create=True),
+        lambda: fenced.mkdir(f"{folder}/d"),
+        lambda: fenced.replace(f"{folder}/f", b""),
+        lambda: fenced.unlink(f"{folder}/f"),
+        lambda: fenced.rename(f"{folder}/f", f"{folder}/g"),
+        lambda: fenced.rmtree(folder),
+        lambda: fenced.fenced(fence).unlink(f"{folder}/f"),
+    ):
+        with pytest.raises(PermissionError):
+            change()
+    assert file.pread(10, 0) == b"x"
+    file.close()
+    assert disk.listdir(folder) == ["f"]
+
+
+# the real disk
+
+
+def test_a_failed_append_leaves_the_file_at_its_old_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel takes one byte a call, then the disk is full."""
+    file = RealDisk().open(f"{tmp_path}/f", create=True)
+    file.append(b"good")
+    import os
+
+    pwrite, left = os.pwrite, [3]
+
+    def short(fd: int, data: bytes, offset: int) -> int:
+        if not left[0]:
+            raise OSError(errno.ENOSPC, "full")
+        left[0] -= 1
+        return pwrite(fd, data[:1], offset)
+
+    monkeypatch.setattr("os.pwrite", short)
+    file.append(b"abc")
+    left[0] = 2
+    with pytest.raises(OSError, match="full"):
+        file.append(b"xyz")
+    assert file.pread(100, 0) == b"goodabc"
+    assert file.size() == 7
+    file.close()
+
+
+# the simulated disk
+
+
+def outcomes(build: object, path: str, seeds: int = 200) -> set[bytes | None]:
+    """What `path` may hold after a power cut, over many seeds; None = no such file."""
+    found: set[bytes | None] = set()
+    for seed in range(seeds):
+        disk = SimulatedDisk(random.Random(seed))
+        disk.mkdir("/d")
+        build(disk)  # type: ignore[operator]
+        disk.power_cut()
+        found.add(disk.read(path) if disk.exists(path) else None)
+    return found
+
+
+def test_a_power_cut_keeps_a_prefix_of_unsynced_writes_tears_the_next_or_leaves_zeros() -> None:
+    def build(disk: SimulatedDisk) -> None:
+        file = disk.open("/d/f", create=True)
+        file.append(b"S")
+        file.datasync()
+        disk.sync_dir("/d")
+        file.append(b"ab")
+        file.append(b"c")
+
+    assert outcomes(build, "/d/f") == {b"S", b"Sa", b"Sab", b"Sabc", b"S\0\0", b"Sab\0"}
+
+
+def test_the_zeros_that_a_power_cut_leaves_begin_where_a_write_or_a_sector_does() -> None:
+    def build(disk: SimulatedDisk) -> None:
+        file = disk.open("/d/f", create=True)
+        file.append(b"S" * 500)
+        file.datasync()
+        disk.sync_dir("/d")
+        file.append(b"x" * 40)
+
+    zeros_from = {len(found.rstrip(b"\0")) for found in outcomes(build, "/d/f") if found and found.endswith(b"\0")}
+    assert zeros_from == {500, 512}
+
+
+def test_folder_entries_survive_a_power_cut_only_when_synced() -> None:
+    def create(disk: SimulatedDisk) -> None:
+        file = disk.open("/d/f", create=True)
+        file.append(b"S")
+        file.datasync()
+
+    def replace(disk: SimulatedDisk) -> None:
+        create(disk)
+        disk.sync_dir("/d")
+        new = disk.open("/d/g", create=True)
+        new.append(b"T")
+        new.datasync()
+        disk.rename("/d/g", "/d/f")
+
+    def unlink(disk: SimulatedDisk) -> None:
+        create(disk)
+        disk.sync_dir("/d")
+        disk.unlink("/d/f")
+
+    assert outcomes(create, "/d/f") == {b"S", None}
+    assert outcomes(replace, "/d/f") == {b"S", b"T"}
+    assert outcomes(replace, "/d/g") == {b"T", None}
+    assert outcomes(unlink, "/d/f") == {b"S", None}
+    assert outcomes(lambda disk: (replace(disk), disk.sync_dir("/d")), "/d/f") == {b"T"}
+    assert outcomes(lambda disk: (unlink(disk), disk.sync_dir("/d")), "/d/f") == {None}
+    assert outcomes(lambda disk: (create(disk), disk.replace("/d/f", b"U")), "/d/f") == {b"U"}
+
+
+def test_a_removed_tree_comes_back_in_part_until_its_parent_is_synced() -> None:
+    def build(disk: SimulatedDisk) -> None:
+        disk.mkdir("/d/e")
+        disk.replace("/d/e/f", b"f")
+        disk.rmtree("/d/e")
+
+    assert outcomes(build, "/d/e/f") == {b"f", None}
+    assert outcomes(lambda disk: (build(disk), disk.sync_dir("/d")), "/d/e/f") == {None}
+    assert outcomes(lambda disk: (build(disk), disk.mkdir("/d/e")), "/d/e/f") == {None}
+
+
+def test_what_a_failed_datasync_should_have_saved_is_lost_though_readers_still_see_it() -> None:
+    def build(disk: SimulatedDisk) -> None:
+        disk.replace("/d/f", b"S")
+        file = disk.open("/d/f")
+        file.append(b"ab")
+        disk.fail_next("datasync", "/f", errno.EIO)
+        with pytest.raises(OSError, match="/d/f"):
+            file.datasync()
+        assert file.pread(9, 0) == b"Sab"
+        file.datasync()
+
+    assert outcomes(build, "/d/f") == {b"S"}
+
+
+def test_a_full_disk_refuses_what_does_not_fit_and_gets_space_back() -> None:
+    disk = SimulatedDisk(random.Random(0))
+    disk.mkdir("/d")
+    disk.free_bytes = 5
+    file = disk.open("/d/f", create=True)
+    file.append(b"1234")
+    with pytest.raises(OSError) as error:
+        file.append(b"56")
+    assert error.value.errno == errno.ENOSPC
+    assert file.size() == 4
+    file.truncate(1)
+    file.append(b"5678")
+    assert disk.free_space("/d") == 0
+    disk.unlink("/d/f")
+    assert disk.free_space("/d") == 5
+
+
+def test_the_power_can_be_cut_before_any_operation() -> None:
+    disk = SimulatedDisk(random.Random(0))
+    disk.mkdir("/d")
+    seen = []
+
+    def before_op(op: str, path: str) -> None:
+        seen.append((op, path))
+        if op == "datasync":
+            raise PowerCut
+
+    disk.before_op = before_op
+    file = disk.open("/d/f", create=True)
+    file.append(b"x")
+    with pytest.raises(PowerCut):
+        file.datasync()
+    assert seen == [("create", "/d/f"), ("append", "/d/f"), ("datasync", "/d/f")]

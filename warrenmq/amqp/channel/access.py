@@ -1,0 +1,94 @@
+"""Whether the user of a channel may do what he asks for, and which queue he means (rabbit_channel's check_ functions).
+
+    permission            403    access to queue 'jobs' in vhost '/' refused for user 'guest'
+    exclusive queue       405    cannot obtain exclusive access to locked queue ...
+    no such queue         404    no queue 'jobs' in vhost '/'
+    queue "" before any   404    no previously declared queue
+    default exchange      403    operation not permitted on the default exchange
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from warrenmq.amqp.wire.errors import ACCESS_REFUSED, NOT_FOUND, RESOURCE_LOCKED, AmqpError
+
+if TYPE_CHECKING:
+    from warrenmq.amqp.channel.context import ConnectionContext
+    from warrenmq.directory.definitions import QueueRecord
+
+DEFAULT_EXCHANGE = "amq.default"
+"""What the exchange without a name is called in permissions."""
+LOCKED = (
+    "cannot obtain exclusive access to locked {}. It could be originally declared on another connection or the exclusive "
+    "property value does not match that of the original declaration."
+)
+
+
+class ChannelAccess:
+    """What one channel may reach."""
+
+    def __init__(self, context: ConnectionContext) -> None:
+        self._user = context.user
+        self._vhost = context.broker.vhost
+        self._connection = context.connection
+        self.last_declared = ""
+        """The queue that an empty name stands for."""
+
+    def name(self, kind: str, name: str) -> str:
+        """How errors call a resource (rabbit_misc:rs)."""
+        return f"{kind} '{name}' in vhost '{self._vhost.name}'"
+
+    def configure(self, kind: str, name: str) -> None:
+        """Raise unless the user may declare and delete this."""
+        if not self._user.may_configure(_permission_name(kind, name)):
+            raise self._refused(kind, name)
+
+    def write(self, kind: str, name: str) -> None:
+        """Raise unless the user may publish to this exchange, or bind this."""
+        if not self._user.may_write(_permission_name(kind, name)):
+            raise self._refused(kind, name)
+
+    def read(self, kind: str, name: str) -> None:
+        """Raise unless the user may consume from this queue, or bind to this exchange."""
+        if not self._user.may_read(_permission_name(kind, name)):
+            raise self._refused(kind, name)
+
+    def _refused(self, kind: str, name: str) -> AmqpError:
+        resource = self.name(kind, _permission_name(kind, name))
+        return AmqpError(ACCESS_REFUSED, f"access to {resource} refused for user '{self._user.name}'")
+
+    def queue(self, name: str) -> QueueRecord:
+        """A queue that exists and is not another connection's."""
+        record = self._vhost.queue(name)
+        if record is None:
+            raise self.not_found("queue", name)
+        self.check_exclusive(name)
+        return record
+
+    def check_exclusive(self, name: str) -> None:
+        """Raise when the queue belongs to another connection."""
+        record = self._vhost.queue(name)
+        if record is not None and record.exclusive and self._vhost.owner(name) is not self._connection:
+            raise AmqpError(RESOURCE_LOCKED, LOCKED.format(self.name("queue", name)))
+
+    def not_found(self, kind: str, name: str) -> AmqpError:
+        """404."""
+        return AmqpError(NOT_FOUND, f"no {self.name(kind, name)}")
+
+    def not_default(self, exchange: str) -> None:
+        """Raise for the exchange that is not to be touched."""
+        if not exchange:
+            raise AmqpError(ACCESS_REFUSED, "operation not permitted on the default exchange")
+
+    def queue_or_last(self, name: str) -> str:
+        """The queue that a method names; an empty name is the queue that was declared last on this channel."""
+        if name:
+            return name
+        if not self.last_declared:
+            raise AmqpError(NOT_FOUND, "no previously declared queue")
+        return self.last_declared
+
+
+def _permission_name(kind: str, name: str) -> str:
+    return DEFAULT_EXCHANGE if kind == "exchange" and not name else name

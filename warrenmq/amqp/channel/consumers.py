@@ -1,0 +1,95 @@
+"""Who holds deliveries of a channel at the queues: its consumers, and one getter for each queue that it gets from.
+
+A consumer is the outlet that its queue puts deliveries into, in the queue's thread; they arrive in the channel's mailbox as
+Delivered.  `Taken` tells the queue how many have reached the socket; it is withheld while the client reads too slowly, so
+that a queue never has more than a few hundred messages on the way to one (rabbit_writer:send_command_and_notify).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+from warrenmq.actors.queue.messages import Taken
+from warrenmq.amqp.channel.messages import Delivered
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from pykka import ActorRef
+
+    from warrenmq.actors.queue.messages import Deliveries
+    from warrenmq.runtime import Server
+
+MORE_CONSUMER_CREDIT_AFTER = 50
+"""Messages that are told in one Taken while the mailbox does not run dry."""
+
+
+class Holder:
+    """Somebody in a queue's books."""
+
+    __slots__ = ("id", "limited", "queue", "ref")
+
+    def __init__(self, holder_id: int, queue: str, ref: ActorRef[Any], *, limited: bool) -> None:
+        self.id = holder_id
+        """What the queue calls it."""
+        self.queue = queue
+        self.ref = ref
+        """The queue's process."""
+        self.limited = limited
+        """Its deliveries count for the channel's limiter: not those of basic.get."""
+
+
+class ConsumeParameters(NamedTuple):
+    """What a consumer was made with; it may have to be made again."""
+
+    tag: str
+    no_ack: bool
+    exclusive: bool
+    prefetch: int
+    priority: int
+    arguments: Mapping[str, Any]
+
+
+class ChannelConsumer(Holder):
+    """One consumer of the channel, in one incarnation of its queue's process."""
+
+    __slots__ = ("_send", "parameters", "sent", "tag")
+
+    def __init__(self, holder_id: int, queue: str, ref: ActorRef[Any], parameters: ConsumeParameters,
+                 send: Callable[[Delivered], object]) -> None:  # fmt: skip
+        super().__init__(holder_id, queue, ref, limited=True)
+        self.tag = parameters.tag
+        self.parameters = parameters
+        self.sent = 0
+        """Messages that the queue has not been told to have been sent."""
+        self._send = send
+
+    def put(self, item: object, /) -> None:
+        """Called by the queue, with Deliveries."""
+        self._send(Delivered(self, cast("Deliveries", item)))
+
+
+class SentNotices:
+    """What queues are to be told of messages that went to the socket; it belongs to the channel process."""
+
+    def __init__(self, server: Server, writable: Callable[[], bool]) -> None:
+        self._server = server
+        self._writable = writable
+        self._untold: dict[ChannelConsumer, None] = {}
+
+    def sent(self, consumer: ChannelConsumer, count: int) -> None:
+        """Messages for a consumer were written."""
+        consumer.sent += count
+        self._untold[consumer] = None
+        if consumer.sent >= MORE_CONSUMER_CREDIT_AFTER and self._writable():
+            self._tell(consumer)
+
+    def tell(self) -> None:
+        """Tell all queues, unless the client's socket is full."""
+        while self._untold and self._writable():
+            self._tell(next(iter(self._untold)))
+
+    def _tell(self, consumer: ChannelConsumer) -> None:
+        del self._untold[consumer]
+        count, consumer.sent = consumer.sent, 0
+        self._server.cast(consumer.ref, Taken(consumer.id, count))

@@ -1,0 +1,124 @@
+"""From the frames of one channel to its methods and publishes (rabbit_command_assembler).
+
+    method without content           -> handed over decoded
+    basic.publish, header, bodies    -> handed over when the body is complete
+
+Publishes that follow one another in one batch of frames, with the same method and the same properties, are a run; they are
+handed over as one, with many bodies.  Clients that publish much do it that way, so this is where their time goes: what
+repeats is compared as bytes and not decoded again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from warrenmq.amqp.wire.codec import PUBLISH, PUBLISH_START, decode_header, decode_method
+from warrenmq.amqp.wire.errors import PRECONDITION_FAILED, UNEXPECTED_FRAME, AmqpError
+from warrenmq.amqp.wire.frames import BODY, HEADER, METHOD
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pamqp.base import Frame as Method
+
+    from warrenmq.amqp.wire.frames import Frame
+
+_EXPECTED = {
+    METHOD: "expected method frame, got non method frame instead",
+    HEADER: "expected content header for class 60, got non content header frame instead",
+    BODY: "expected content body, got non content body frame instead",
+}
+LARGEST_MESSAGE = 536_870_912
+"""No setting allows more (MAX_MSG_SIZE)."""
+
+
+class Sink(Protocol):
+    """What the assembled is handed to."""
+
+    def method(self, method: Method) -> None:
+        """A method without content."""
+
+    def publish(self, method: bytes, raw_properties: bytes, bodies: list[bytes]) -> None:
+        """A run of basic.publish; `method` is the payload of its frame."""
+
+
+class ContentAssembler:
+    """Between two frames of one channel; it belongs to the channel process."""
+
+    def __init__(self, sink: Sink, max_message_size: int) -> None:
+        self._sink = sink
+        self._largest = min(max_message_size, LARGEST_MESSAGE)
+        self._expected = METHOD
+        self._method = self._header = self._raw = b""
+        self._size = self._have = 0
+        self._pieces: list[bytes] = []
+        self._run_method = self._run_raw = b""
+        self._bodies: list[bytes] = []
+        """Of the run, which began with _run_method and _run_raw."""
+
+    def take(self, frames: Iterator[Frame]) -> None:
+        """Handle frames in order; AmqpError for those that come out of turn, and whatever the sink raises.
+
+        The frames behind the one that failed are left in the iterator.
+        """
+        for kind, _, payload in frames:
+            if kind != self._expected:
+                self.flush()
+                raise AmqpError(UNEXPECTED_FRAME, _EXPECTED[self._expected], *self._of())
+            if kind == BODY:
+                self._take_body(payload)
+            elif kind == HEADER:
+                self._take_header(payload)
+            elif payload.startswith(PUBLISH_START):
+                self._method = payload
+                self._expected = HEADER
+            else:
+                self.flush()
+                self._sink.method(decode_method(payload))
+        self.flush()
+
+    def flush(self) -> None:
+        """Hand the run over."""
+        if bodies := self._bodies:
+            self._bodies = []
+            self._sink.publish(self._run_method, self._run_raw, bodies)
+
+    def _take_header(self, payload: bytes) -> None:
+        if payload != self._header:
+            size, self._raw = decode_header(payload)
+            self._header, self._size = payload, size
+        if self._size > self._largest:
+            # Before the body has come, where RabbitMQ looks when it is complete: it need not be kept.
+            self.flush()
+            which = "max size" if self._largest == LARGEST_MESSAGE else "configured max size"
+            why = f"message size {self._size} is larger than {which} {self._largest}"
+            raise AmqpError(PRECONDITION_FAILED, why, *PUBLISH)
+        if self._size:
+            self._expected = BODY
+        else:
+            self._complete(b"")
+
+    def _take_body(self, payload: bytes) -> None:
+        if not self._have and len(payload) == self._size:
+            self._complete(payload)
+            return
+        self._pieces.append(payload)
+        self._have += len(payload)
+        if self._have > self._size:
+            self.flush()
+            raise AmqpError(UNEXPECTED_FRAME, "the body of a message is longer than its header says", *PUBLISH)
+        if self._have == self._size:
+            body = b"".join(self._pieces)
+            self._pieces, self._have = [], 0
+            self._complete(body)
+
+    def _complete(self, body: bytes) -> None:
+        self._expected = METHOD
+        if self._bodies and (self._raw != self._run_raw or self._method != self._run_method):
+            self.flush()
+        if not self._bodies:
+            self._run_method, self._run_raw = self._method, self._raw
+        self._bodies.append(body)
+
+    def _of(self) -> tuple[int, int]:
+        return (0, 0) if self._expected == METHOD else PUBLISH

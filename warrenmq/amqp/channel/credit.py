@@ -1,0 +1,100 @@
+"""Credit of one channel towards the queues it publishes to (credit_flow, as rabbit_channel uses it).
+
+A channel never waits: it sends what it has been given, and where that was more than a queue had granted, it tells its
+connection, which reads no more from the socket until every such queue has granted more or is gone.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from warrenmq.actors.sending.message_sender import Flow
+from warrenmq.amqp.channel.messages import CreditGranted
+from warrenmq.trace.events import CREDIT_GAVE_UP, CREDIT_GRANTED, CREDIT_PEER_DOWN, Ev
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pykka import ActorRef
+
+    from warrenmq.runtime import Runtime
+    from warrenmq.trace.recorder import ActorTrace
+
+_BLOCKED, _UNBLOCKED = int(Ev.CREDIT_BLOCKED), int(Ev.CREDIT_UNBLOCKED)
+
+
+class ChannelFlow(Flow):
+    """A Flow that says when it runs out, and when it does not any more."""
+
+    __slots__ = ("_credit", "exhausted")
+
+    def __init__(self, runtime: Runtime, ref: ActorRef[Any], initial: int, credit: ChannelCredit) -> None:
+        super().__init__(runtime, ref, initial)
+        self._credit = credit
+        self.exhausted = False
+        """The channel waits for this one."""
+
+    def spend(self, count: int) -> None:
+        """Use up credit, which may go negative."""
+        super().spend(count)
+        if not self.exhausted and self.credit <= 0:
+            self._credit.ran_out(self)
+
+    def bump(self, credit: int) -> None:
+        """The queue handled messages; called in its thread."""
+        # Granted first, looked for a waiting channel second; the channel waits first, looks second.
+        super().bump(credit)
+        if self.exhausted:
+            self._credit.tell(CreditGranted(self))
+
+
+def _nobody(_message: object) -> None:
+    """Who is told when the channel has ended."""
+
+
+class ChannelCredit:
+    """All flows of a channel that have run out; `bump` tells the channel's mailbox, the rest is the channel's."""
+
+    def __init__(self, tell: Callable[[CreditGranted], object], blocked: Callable[[bool], object],
+                 trace: ActorTrace | None) -> None:  # fmt: skip
+        """`blocked` is told when the channel has no credit any more, and when it has again; `trace` is the channel's."""
+        self.tell = tell
+        self._blocked = blocked
+        self._trace = trace
+        self._exhausted: dict[ChannelFlow, int] = {}
+        """Flow -> the key of the notice of its queue's end."""
+
+    def flow(self, runtime: Runtime, ref: ActorRef[Any], initial: int) -> ChannelFlow:
+        """Towards one incarnation of a queue process."""
+        return ChannelFlow(runtime, ref, initial, self)
+
+    def ran_out(self, flow: ChannelFlow) -> None:
+        """The channel waits for this flow."""
+        if not self._exhausted:
+            self._blocked(True)
+        flow.exhausted = True
+        self._exhausted[flow] = flow.inbox.on_close(lambda _reason: self.tell(CreditGranted(flow)))
+        if self._trace is not None:
+            self._trace.emit(_BLOCKED, peer=flow.inbox.trace_id)
+        self.granted(flow)
+
+    def granted(self, flow: ChannelFlow) -> None:
+        """A flow may have credit again, or nobody to grant any."""
+        if flow in self._exhausted and (flow.credit > 0 or not flow.ref.is_alive()):
+            flow.exhausted = False
+            flow.inbox.forget(self._exhausted.pop(flow))
+            self._tell_unblocked(flow, CREDIT_GRANTED if flow.credit > 0 else CREDIT_PEER_DOWN)
+            if not self._exhausted:
+                self._blocked(False)
+
+    def end(self) -> None:
+        """The channel is at its end: no notice is wanted."""
+        for flow, key in self._exhausted.items():
+            flow.inbox.forget(key)
+            self._tell_unblocked(flow, CREDIT_GAVE_UP)
+        self._exhausted.clear()
+        self.tell = self._blocked = _nobody  # messages of ours may wait long in a queue's mailbox, and hold flows
+
+    def _tell_unblocked(self, flow: ChannelFlow, why: int) -> None:
+        if self._trace is not None:
+            self._trace.emit(_UNBLOCKED, why, peer=flow.inbox.trace_id)

@@ -1,0 +1,317 @@
+"""The process of one channel (rabbit_channel): takes methods, and hands each to the part that it concerns.
+
+    connection ─Frames─► channel_content ─┬─ basic.publish ──► channel_publishing ─Publish─► queues
+                                          ├─ tx.*  ──────────► channel_transaction
+                                          ├─ basic.ack ... ──► channel_settling ───Acks────► queues
+                                          ├─ basic.consume ..► channel_consuming ─Consume──► queues
+                                          └─ exchange.*, queue.* ► channel_declarations ───► vhost process
+    queues ─Delivered─► channel_consuming ──┐
+           ─Settled───► channel_confirms ───┴► channel_writer ─► socket
+
+An error of the client closes the channel: it gives back what is unacked, sends channel.close, and ignores everything until
+channel.close-ok; an error that RabbitMQ calls hard closes the connection.  A channel waits for queues and the vhost
+process where it calls them, and never for credit.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from pamqp import commands
+
+from warrenmq.amqp.channel.access import ChannelAccess
+from warrenmq.amqp.channel.calls import ChannelCalls
+from warrenmq.amqp.channel.consuming import ChannelConsuming
+from warrenmq.amqp.channel.content import ContentAssembler
+from warrenmq.amqp.channel.context import (
+    ChannelBlocked,
+    ChannelClosed,
+    ChannelFailed,
+    ConnectionClosing,
+    ConnectionContext,
+    Frames,
+    StopConsuming,
+    Writable,
+)
+from warrenmq.amqp.channel.credit import ChannelCredit
+from warrenmq.amqp.channel.declarations import ChannelDeclarations
+from warrenmq.amqp.channel.message import Envelope
+from warrenmq.amqp.channel.messages import (
+    Cancelled,
+    CreditGranted,
+    Delivered,
+    DeliverReply,
+    IsReplyConsumer,
+    Settled,
+    Tick,
+)
+from warrenmq.amqp.channel.methods import ChannelMethods, error_of
+from warrenmq.amqp.channel.publishing import ChannelPublishing
+from warrenmq.amqp.channel.reply_to import ReplyTo
+from warrenmq.amqp.channel.settling import Settling
+from warrenmq.amqp.channel.transaction import Transaction
+from warrenmq.amqp.channel.writer import ChannelWriter
+from warrenmq.amqp.wire.codec import PUBLISH, ids, start_of
+from warrenmq.amqp.wire.errors import PRECONDITION_FAILED, AmqpError
+from warrenmq.amqp.wire.frames import METHOD
+from warrenmq.errors import Error
+from warrenmq.log import Log
+from warrenmq.queue.limiter import Limiter
+from warrenmq.runtime import Server, Stop
+from warrenmq.runtime.messages import NORMAL, Down
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pamqp.base import Frame as Method
+    from pykka import ActorRef
+
+    from warrenmq.amqp.wire.frames import Frame
+    from warrenmq.runtime import From
+
+_CLOSE, _CLOSE_OK = start_of(commands.Channel.Close), start_of(commands.Channel.CloseOk)
+_NANOSECONDS = 1_000_000
+"""In a millisecond."""
+
+
+class ChannelProcess(Server):
+    """One channel (the state record `ch`).
+
+    content        frames that are not whole methods yet
+    publishing     publishes and their confirms
+    consuming      consumers, getters, deliveries
+    settling       deliveries that wait for acks
+    transaction    what waits for tx.commit
+    methods        which part handles which method
+    writer         what goes to the client
+    """
+
+    def init(self, number: int, connection: ActorRef[Any], context: ConnectionContext) -> None:
+        """Begin in the state `starting`: the first method is channel.open."""
+        self._number = number
+        self._connection = connection
+        self._context = context
+        self._log = Log("warrenmq.channel", connection=context.name, channel=number)
+        self._method = (0, 0)
+        """What is being handled: class id, method id."""
+        self._tick_armed = False
+        self._unhandled: deque[Frames] = deque()
+        settings = context.broker.settings
+        self._tick_interval = settings.channel_tick_interval / 1000
+        self._consumer_timeout = settings.consumer_timeout
+        access = ChannelAccess(context)
+        calls = ChannelCalls(self, context.broker)
+        limiter = Limiter(self.runtime, self.actor_ref)
+        self._credit = ChannelCredit(self.actor_inbox.send, self._tell_blocked, self.trace)
+        self._writer = ChannelWriter(number, context)
+        self._reply_to = ReplyTo(self)
+        self._settling = Settling(self, limiter)
+        self._consuming = ChannelConsuming(self, context, calls, access, self._writer, self._settling, limiter,
+                                           self._reply_to)  # fmt: skip
+        self._publishing = ChannelPublishing(self, context, access, self._writer, self._reply_to, self._credit)
+        self._transaction = Transaction(self._publishing, self._settling)
+        declarations = ChannelDeclarations(self.runtime, context, calls, access, self._writer, self._reply_to)
+        self._content = ContentAssembler(self, settings.max_message_size)
+        self._methods = ChannelMethods(self._writer, self._publishing, self._consuming, self._settling, self._transaction,
+                                       declarations, self._close)  # fmt: skip
+
+    # -- what arrives
+
+    def handle_cast(self, message: Any) -> None:
+        """One message of the connection, a queue, another channel, or of this one to itself."""
+        match message:
+            case Frames():
+                self._unhandled.append(message)
+                self._go_on()
+            case CreditGranted():
+                self._credit.granted(message.flow)
+            case Writable():
+                self._consuming.notices.tell()
+                self._go_on()
+            case _ if self._closing:
+                return
+            case Settled():
+                self._publishing.confirms.settle(message)
+                self._guarded(self._methods.complete_commit)
+            case Delivered():
+                self._consuming.delivered(message)
+                self._arm_tick()
+            case Cancelled():
+                self._consuming.cancelled(message)
+            case DeliverReply():
+                self._deliver_reply(message)
+            case _:
+                raise TypeError(message)
+
+    def handle_call(self, request: Any, sender: From) -> Any:
+        """The connection closes, or another channel asks."""
+        self._drop_unasked()
+        match request:
+            case StopConsuming():
+                self._consuming.stop()
+                return None
+            case ConnectionClosing():
+                self._release()
+                sender.reply(None)
+                raise Stop
+            case IsReplyConsumer():
+                return not self._writer.closing and self._reply_to.accepts(request.key)
+            case _:
+                raise TypeError(request)
+
+    def handle_info(self, message: Any) -> None:
+        """A queue that is consumed from has ended, or time has passed."""
+        match message:
+            case Down() if message.ref is not None and not self._closing:
+                self._consuming.queue_down(message.ref, deleted=message.reason == NORMAL)
+            case Tick():
+                self._tick_armed = False
+                self._guarded(self._check_timeout)
+
+    def mailbox_empty(self) -> None:
+        """Nothing more to do first: answer publishers, and let everything go out."""
+        self._drop_unasked()
+        if not self._closing:
+            self._answer_publishers()
+        self._writer.flush()
+        self._consuming.notices.tell()
+
+    def terminate(self, reason: Any) -> None:  # noqa: ARG002  # OTP's signature
+        """The queues find out by themselves; what is left is sent."""
+        self._credit.end()
+        self._writer.flush()
+
+    @property
+    def _closing(self) -> bool:
+        """Whether the channel or its connection closes: nothing but answers is sent, whatever queues say."""
+        return self._writer.closing or self._context.closing.begun
+
+    def _drop_unasked(self) -> None:
+        """Answers are written with the frames that asked for them; what waits to be written besides was not asked for."""
+        if self._context.closing.begun:
+            self._writer.discard()
+
+    # -- frames
+
+    def _go_on(self) -> None:
+        """Take in what has come, unless the client does not read what it gets for it."""
+        while self._unhandled and not self._context.transport.overfull():
+            self._frames(self._unhandled.popleft())
+
+    def _frames(self, message: Frames) -> None:
+        self._drop_unasked()
+        frames = iter(message.frames)
+        try:
+            if not self._writer.closing:
+                self._guarded(lambda: self._content.take(frames))
+            if self._writer.closing:
+                self._ignore(frames)
+            self._settling.flush()
+            self._answer_publishers()
+            self._writer.flush()
+            self._arm_tick()
+        finally:
+            message.intake.handled(message.size)
+
+    def method(self, method: Method) -> None:
+        """A method without content."""
+        self._method = ids(method)
+        self._methods.handle(method)
+        self._method = (0, 0)
+
+    def publish(self, method: bytes, raw_properties: bytes, bodies: list[bytes]) -> None:
+        """A run of basic.publish."""
+        self._method = PUBLISH
+        transaction = self._transaction
+        transaction.check_idle()
+        numbered = transaction.selected or self._publishing.confirms.enabled
+        routed = self._publishing.check(method, raw_properties, bodies, numbered=numbered)
+        if transaction.selected:
+            transaction.publish(routed)
+        else:
+            self._publishing.deliver(routed)
+        self._method = (0, 0)
+
+    def _ignore(self, frames: Iterator[Frame]) -> None:
+        """The channel is closing: only channel.close and channel.close-ok mean anything."""
+        for kind, _, payload in frames:
+            if kind == METHOD and payload.startswith(_CLOSE_OK):
+                raise Stop
+            if kind == METHOD and payload.startswith(_CLOSE):
+                self._writer.close_ok()
+
+    # -- errors and the end
+
+    def _guarded(self, action: Callable[[], object]) -> None:
+        """Do something that may be the client's mistake."""
+        try:
+            action()
+        except AmqpError as error:
+            self._failed(error.of(self._method))
+        except Error as error:
+            self._failed(error_of(error, self._method))
+
+    def _failed(self, error: AmqpError) -> None:
+        self._settling.flush()
+        self._release()
+        self._log.error("channel error", code=error.code, text=error.reply_text, user=self._context.user.name)
+        if error.closes == "connection":
+            self._writer.flush()
+            self.cast(self._connection, ChannelFailed(error))
+            raise Stop
+        self._writer.close(error)
+
+    def _close(self) -> None:
+        """channel.close: close-ok goes out when the queues have back what was unacked."""
+        self._answer_publishers()  # of what was sent before; later answers are not sent
+        self._release()
+        self.cast(self._connection, ChannelClosed(self._number, self.actor_ref))
+        self._writer.close_ok()
+        raise Stop
+
+    def _release(self) -> None:
+        """Give everything back to the queues."""
+        if not self._writer.closing:
+            self._settling.flush()
+            self._writer.flush()  # what was delivered here is written before it is delivered to others
+            self._consuming.release()
+            self._reply_to.cancel()
+
+    def _tell_blocked(self, blocked: bool) -> None:
+        self.cast(self._connection, ChannelBlocked(self._number, blocked))
+
+    # -- what follows from time and answers
+
+    def _answer_publishers(self) -> None:
+        """Send confirms and nacks."""
+        confirms = self._publishing.confirms
+        if not confirms.pending or self._transaction.selected:
+            return
+        for kind, answers in zip((commands.Basic.Ack, commands.Basic.Nack), confirms.take_answers(), strict=True):
+            for delivery_tag, multiple in answers:
+                self._writer.send(kind, delivery_tag=delivery_tag, multiple=multiple)
+
+    def _deliver_reply(self, message: DeliverReply) -> None:
+        if self._reply_to.accepts(message.key) and self._reply_to.consumer_tag is not None:
+            envelope = Envelope(message.exchange, message.routing_key, message.raw_properties)
+            tag = self._settling.unacked.next_tag  # of the next delivery: an answer uses none up
+            self._writer.deliver(self._reply_to.consumer_tag, tag, False, envelope, message.body)
+
+    def _arm_tick(self) -> None:
+        """A channel without unacked deliveries has no use for the time."""
+        if not self._tick_armed and len(self._settling.unacked):
+            self._tick_armed = True
+            self.send_after(self._tick_interval, Tick())
+
+    def _check_timeout(self) -> None:
+        """A consumer that takes longer than consumer_timeout is taken for dead."""
+        oldest, timeout = self._settling.unacked.oldest(), self._consumer_timeout
+        now = self.runtime.monotonic_ns()
+        if timeout and oldest is not None and now - oldest.delivered_at > timeout * _NANOSECONDS:
+            why = (
+                f"delivery acknowledgement on channel {self._number} timed out. Timeout value used: {timeout} ms. "
+                "This timeout value can be configured, see consumers doc guide to learn more"
+            )
+            raise AmqpError(PRECONDITION_FAILED, why)
+        self._arm_tick()

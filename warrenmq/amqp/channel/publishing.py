@@ -1,0 +1,130 @@
+"""basic.publish: its checks, its way to the queues, and what the publisher hears (rabbit_channel:deliver_to_queues).
+
+    1  immediate                     540
+    2  size                          406, in amqp/channel/content.py
+    3  write permission              403
+    4  the exchange is there         404
+    5  it is not internal            403
+    6  user-id, expiration, headers  406
+    7  a sequence number, in confirm mode or a transaction
+    8  routed: to queues, which confirm; to nobody: returned if mandatory, and confirmed
+
+What stands at 3 to 6 is asked once for a run of equal publishes.  Source: reference/classic-queue.md, 5.1.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from warrenmq.actors.sending.message_sender import MessageSender
+from warrenmq.actors.vhost.vhost import queue_name
+from warrenmq.amqp.channel.confirms import ChannelConfirm, Confirms
+from warrenmq.amqp.channel.message import Template, Templates
+from warrenmq.amqp.channel.reply_to import is_address
+from warrenmq.amqp.wire.codec import PUBLISH, decode_method
+from warrenmq.amqp.wire.errors import NOT_IMPLEMENTED, AmqpError, of_caller_error
+from warrenmq.errors import CallerError
+from warrenmq.queue.unconfirmed import UNANSWERED
+
+if TYPE_CHECKING:
+    from warrenmq.amqp.channel.access import ChannelAccess
+    from warrenmq.amqp.channel.context import ConnectionContext
+    from warrenmq.amqp.channel.credit import ChannelCredit
+    from warrenmq.amqp.channel.reply_to import ReplyTo
+    from warrenmq.amqp.channel.writer import ChannelWriter
+    from warrenmq.routing import Router
+    from warrenmq.runtime import Server
+
+_IMMEDIATE = 0x02
+"""The bit of the last octet of a basic.publish."""
+
+
+class Routed(NamedTuple):
+    """A run of publishes that has been checked, and the queues that it goes to."""
+
+    template: Template
+    bodies: list[bytes]
+    queues: tuple[str, ...]
+    first_seqno: int
+    """0 where nobody wants a confirm."""
+
+
+class ChannelPublishing:
+    """The publishing side of one channel; it belongs to the channel process."""
+
+    def __init__(self, server: Server, context: ConnectionContext, access: ChannelAccess, writer: ChannelWriter,
+                 reply_to: ReplyTo, credit: ChannelCredit) -> None:  # fmt: skip
+        broker = context.broker
+        self.confirms = Confirms()
+        self._access = access
+        self._writer = writer
+        self._reply_to = reply_to
+        self._router: Router = broker.vhost.router
+        self._queue = broker.vhost.queue
+        self._send_to_channel = server.actor_inbox.send
+        self._templates = Templates(context.user, reply_to.address)
+        self._sender = MessageSender(server.runtime, broker.vhost.ids, credit.flow,
+                                     broker.settings.credit_flow_default_credit[0], server.trace,
+                                     lambda queue: server.runtime.whereis(queue_name(queue)))  # fmt: skip
+
+    def check(self, method: bytes, raw_properties: bytes, bodies: list[bytes], *, numbered: bool) -> Routed:
+        """Check and route a run of publishes; AmqpError for what RabbitMQ refuses.  Nothing is sent.
+
+        `numbered`: the publisher is in a transaction, or in confirm mode, and each message has its number.
+        """
+        if method[-1] & _IMMEDIATE:
+            raise AmqpError(NOT_IMPLEMENTED, "immediate=true", *PUBLISH)
+        exchange: str = decode_method(method).exchange  # type: ignore[attr-defined]
+        self._access.write("exchange", exchange)
+        try:
+            self._router.check_publish(exchange)
+            template = self._templates.of(method, raw_properties)
+            first = self.confirms.take_seqnos(len(bodies)) if numbered else 0
+            queues = self._router.route(exchange, template.routing_key, template.headers, template.more_keys)
+        except CallerError as error:
+            raise of_caller_error(error, PUBLISH) from error
+        if not exchange:
+            for key in dict.fromkeys((template.routing_key, *template.more_keys)):
+                if is_address(key):
+                    self._reply_to.answer(key, template, bodies)
+        return Routed(template, bodies, queues, first)
+
+    def deliver(self, routed: Routed) -> None:
+        """Send a run to its queues."""
+        template, bodies, queues, first = routed
+        if not queues:
+            self._sender.unrouted(len(bodies))
+            if template.mandatory:
+                self._writer.returned(template.envelope, bodies)
+            if first:
+                self.confirms.unroutable(first, len(bodies))
+            return
+        if len(bodies) > 1 and self._may_refuse_some(queues):
+            for i, body in enumerate(bodies):
+                self._send(template, [body], queues, first and first + i)
+            return
+        self._send(template, bodies, queues, first)
+
+    def deliver_late(self, routed: Routed) -> None:
+        """Send a run that was routed a while ago; queues deleted since then do not count (rabbit_amqqueue:lookup)."""
+        self.deliver(routed._replace(queues=tuple(name for name in routed.queues if self._queue(name) is not None)))
+
+    def _send(self, template: Template, bodies: list[bytes], queues: tuple[str, ...], first: int) -> None:
+        publication = self._sender.publication(
+            template.exchange, (template.routing_key, *template.more_keys), bodies, template.raw_properties,
+            persistent=template.persistent, expiration=template.expiration, priority=template.priority,
+        )  # fmt: skip
+        if not first:
+            self._sender.send(queues, publication, UNANSWERED)
+            return
+        count = len(bodies)
+        self.confirms.expect(first, count)
+        self._sender.send(queues, publication, ChannelConfirm(self._send_to_channel, first, count, len(queues)))
+
+    def _may_refuse_some(self, queues: tuple[str, ...]) -> bool:
+        """Whether a queue among these may take a part of a run and refuse the rest: then each needs its own answer."""
+        for name in queues:
+            record = self._queue(name)
+            if record is not None and record.arguments.get("x-overflow", "").startswith("reject-publish"):
+                return True
+        return False

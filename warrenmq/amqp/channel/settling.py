@@ -1,0 +1,75 @@
+"""basic.ack, nack, reject and recover (rabbit_channel: collect_acks, settle_acks, internal_reject).
+
+Acks that a client sends in one go are told to a queue in one message: they wait until the channel has dealt with its
+batch of frames, or until something comes that has to follow them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from warrenmq.actors.queue.messages import Ack, Acks, Reject
+from warrenmq.amqp.channel.unacked import Unacked
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from warrenmq.amqp.channel.consumers import Holder
+    from warrenmq.amqp.channel.unacked import Pending
+    from warrenmq.queue.limiter import Limiter
+    from warrenmq.runtime import Server
+
+
+class Settling:
+    """What one channel has to settle; it belongs to the channel process."""
+
+    def __init__(self, server: Server, limiter: Limiter) -> None:
+        self.unacked = Unacked()
+        self._server = server
+        self._limiter = limiter
+        self._acked: dict[Holder, list[int]] = {}
+        """Queue's tags of acks that have not been told."""
+
+    def ack(self, acked: Iterable[Pending]) -> None:
+        """These are done with."""
+        for pending in acked:
+            tags = self._acked.get(pending.holder)
+            if tags is None:
+                tags = self._acked[pending.holder] = []
+            tags.append(pending.queue_tag)
+
+    def flush(self) -> None:
+        """Tell the queues of all acks."""
+        if not self._acked:
+            return
+        acked, self._acked = self._acked, {}
+        limited = 0
+        for holder, tags in acked.items():
+            if holder.limited:
+                limited += len(tags)
+            message: Any = Acks(holder.id, tags) if len(tags) > 1 else Ack(holder.id, tags[0], multiple=False)
+            self._server.cast(holder.ref, message)
+        if limited:
+            self._limiter.ack(limited, self._server)
+
+    def reject(self, rejected: Iterable[Pending], *, requeue: bool, prefix: bool) -> None:
+        """Give these back; with `prefix` they are, for each holder, all that it has up to the last of them."""
+        self.flush()
+        by_holder: dict[Holder, list[int]] = {}
+        for pending in rejected:
+            by_holder.setdefault(pending.holder, []).append(pending.queue_tag)
+        limited = 0
+        for holder, tags in by_holder.items():
+            if holder.limited:
+                limited += len(tags)
+            if prefix:
+                self._server.cast(holder.ref, Reject(holder.id, tags[-1], multiple=True, requeue=requeue))
+                continue
+            for tag in tags:
+                self._server.cast(holder.ref, Reject(holder.id, tag, multiple=False, requeue=requeue))
+        if limited:
+            self._limiter.ack(limited, self._server)
+
+    def recover(self, *, prefix: bool) -> None:
+        """basic.recover: requeue everything."""
+        self.reject(self.unacked.take_all(), requeue=True, prefix=prefix)

@@ -1,0 +1,98 @@
+"""The decisions of a handshake: which protocol, who logs in, which virtual host (rabbit_reader, rabbit_access_control).
+
+Functions of what came and of the node, with no state and no socket; AmqpError says no.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pamqp.commands import Connection
+
+from warrenmq.amqp.access.auth import MECHANISMS, credentials
+from warrenmq.amqp.access.users import DEFAULT_USER
+from warrenmq.amqp.wire.codec import make
+from warrenmq.amqp.wire.errors import INTERNAL_ERROR, NOT_ALLOWED, AmqpError
+
+if TYPE_CHECKING:
+    from warrenmq.amqp.access.users import AuthenticatedUser
+    from warrenmq.amqp.net.transport import Peer
+    from warrenmq.amqp.node import Node, ServedVhost
+
+PROTOCOL_HEADER = b"AMQP\0\0\x09\x01"
+"""What is answered to a protocol that we do not speak, too."""
+_VERSIONS = {PROTOCOL_HEADER: (0, 9), b"AMQP\x01\x01\0\x09": (0, 9)}
+"""Those we speak, major and minor; the second is how 0-9 was spelt."""
+
+
+class Login(NamedTuple):
+    """What a start-ok comes to."""
+
+    user: str
+    problem: str
+    """Why it is refused, for the log; empty when it is not."""
+
+
+def answer_to_header(header: bytes, node: Node) -> Connection.Start | None:
+    """connection.start; None for the header of another protocol."""
+    if header not in _VERSIONS:
+        return None
+    major, minor = _VERSIONS[header]
+    return make(Connection.Start, version_major=major, version_minor=minor, mechanisms=MECHANISMS,
+                server_properties=node.properties, locales="en_US")  # fmt: skip
+
+
+def tune(node: Node) -> Connection.Tune:
+    """What a client is offered."""
+    settings = node.settings
+    return make(Connection.Tune, channel_max=settings.channel_max, frame_max=settings.frame_max,
+                heartbeat=settings.heartbeat)  # fmt: skip
+
+
+def capabilities_of(method: Connection.StartOk) -> dict[str, Any]:
+    """What a client says that it understands."""
+    capabilities = method.client_properties.get("capabilities")
+    return capabilities if isinstance(capabilities, dict) else {}
+
+
+def log_in(method: Connection.StartOk, node: Node, peer: Peer) -> Login:
+    """Judge a start-ok; AmqpError when it is none that can be judged.
+
+    | password | user                     | from              |                                         |
+    | -------- | ------------------------ | ----------------- | --------------------------------------- |
+    | wrong    |                          |                   | invalid credentials                     |
+    | right    | guest                    | another machine   | can only connect via localhost          |
+    | right    | guest                    | this machine      | fine                                    |
+    | right    | guest                    | another machine   | fine with loopback_users = none         |
+    | right    | any other                |                   | fine                                    |
+    """
+    name, password = credentials(method.mechanism, method.response)  # type: ignore[arg-type]  # bytes: codec.py
+    user = name.decode(errors="replace")
+    problem = ""
+    if not node.users.check_password(user, password):
+        problem = f"user '{user}' - invalid credentials"
+    elif user == DEFAULT_USER == node.settings.loopback_users and not peer.loopback:
+        problem = f"user '{user}' can only connect via localhost"
+    return Login(user, problem)
+
+
+def open_vhost(vhost: str, user: str, node: Node) -> tuple[ServedVhost, AuthenticatedUser]:
+    """What a connection.open gives access to.
+
+    | virtual host | permissions of the user | its broker |                                  |
+    | ------------ | ----------------------- | ---------- | -------------------------------- |
+    | unknown      |                         |            | 530 vhost x not found            |
+    | known        | none                    |            | 530 access refused               |
+    | known        | some                    | is down    | 541 vhost is down                |
+    | known        | some                    | is open    | fine                             |
+    """
+    served = node.vhosts.get(vhost)
+    if served is None:
+        raise AmqpError(NOT_ALLOWED, f"vhost {vhost} not found")
+    permitted = node.users.in_vhost(user, vhost)
+    refusal = f"access to vhost '{vhost}' refused for user '{user}'"
+    if permitted is None:
+        raise AmqpError(NOT_ALLOWED, refusal)
+    if not served.broker.is_open:
+        raise AmqpError(INTERNAL_ERROR, f"{refusal}: vhost '{vhost}' is down")
+    return served, permitted

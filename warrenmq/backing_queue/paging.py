@@ -1,0 +1,176 @@
+"""When a queue pages, and how much: the decisions of rabbit_variable_queue and rabbit_memory_monitor, as functions.
+
+    queue --ram_duration()--> memory monitor --desired_duration()--> queue: target_ram_count()
+                                                                       |  and its own bound: count_within()
+                                                                       v
+                                           chunk_size(), permitted_beta_count(): alphas to betas, betas to delta
+
+The ram duration of a queue is the time for which what it has in memory would last at its present rates.  A count or a
+duration that nothing limits is infinite.
+
+`memory_limit` and `worth_reading_together` belong to the other behaviour, which reads ahead (3.5).
+Source: reference/classic-queue.md, 3.4 and 3.5.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from warrenmq.backing_queue.rates import Rates
+
+INFINITE = math.inf
+IDLE_RATE = 0.01
+"""Messages a second below which a flow counts as none."""
+SUM_INCREASE_BELOW = 0.95
+"""Memory use (of the limit) below which the queues may keep a little more than they have."""
+MESSAGE_BYTES = 200
+"""What a message in memory costs beside its bytes: its tuple and its number, and its place in a queue."""
+
+MOST_AHEAD = 2_048
+"""Messages that are read from the tail at most, and kept at the head of an unread queue."""
+TOGETHER_SIZE = 12_000
+TOGETHER_COUNT = 10
+"""Bodies of at most so many bytes are read from a message store together, if they are at least so many."""
+
+
+def ram_duration(
+    messages: int, messages_before: int, acks: int, acks_before: int, rates: Rates
+) -> float:
+    """Seconds for which the messages in memory last; `before` is what there was at the last report.
+
+    | in memory, unacked in memory; before the same | all rates | duration                |
+    | --------------------------------------------- | --------- | ----------------------- |
+    | any                                           | < 0.01/s  | infinite                |
+    | 100, 0; 100, 0                                | 50/s in all | (100 + 100) / (4 * 50) = 1 s |
+    | 300, 50; 100, 50                              | 50/s in all | 500 / 200 = 2.5 s       |
+    """
+    if max(rates.ingress, rates.egress, rates.ack_ingress, rates.ack_egress) < IDLE_RATE:
+        return INFINITE
+    return (messages_before + messages + acks_before + acks) / (4 * rates.total)
+
+
+def desired_duration(ratio: float, paging_ratio: float, total: float, queues: int, *, disk_alarm: bool) -> float:
+    """The duration that every queue shall come down to; `ratio` is memory used of the limit.
+
+    `total` is the sum of the finite durations that were reported, `queues` how many those are.
+
+    | disk alarm | ratio        | reports | desired                             |
+    | ---------- | ------------ | ------- | ----------------------------------- |
+    | yes        | any          | any     | infinite: paging would need disk    |
+    | no         | infinite     | any     | 0: the limit is 0                   |
+    | no         | < paging     | any     | infinite                            |
+    | no         | any other    | none    | infinite                            |
+    | no         | < 0.95       | some    | ((total + 1) / queues) / ratio      |
+    | no         | >= 0.95      | some    | (total / queues) / ratio            |
+    """
+    if disk_alarm:
+        return INFINITE
+    if ratio == math.inf:
+        return 0.0
+    if ratio < paging_ratio or not queues:
+        return INFINITE
+    if ratio < SUM_INCREASE_BELOW:
+        total += 1.0
+    return total / queues / ratio
+
+
+def must_inform(told: float, reported: float, desired: float, *, disk_alarm: bool) -> bool:
+    """Whether a queue hears of a new desired duration at once; otherwise it does when it next reports.
+
+    | disk alarm | desired, compared with what it was told and with what it reported | inform |
+    | ---------- | ----------------------------------------------------------------- | ------ |
+    | no         | less than both                                                    | yes    |
+    | no         | not less than one of them                                         | no     |
+    | yes        | more than both: it need not page now                              | yes    |
+    | yes        | not more than one of them                                         | no     |
+    """
+    if disk_alarm:
+        return told < desired and reported < desired
+    return told > desired and reported > desired
+
+
+def target_ram_count(desired: float, rates_in_all: float) -> float:
+    """How many messages a queue may have in memory.
+
+    | desired  | rates in all | target   |
+    | -------- | ------------ | -------- |
+    | infinite | any          | infinite |
+    | 2.5 s    | 50/s         | 125      |
+    | 2.5 s    | 0.9/s        | 2        |
+    | 0        | any          | 0        |
+    """
+    return INFINITE if desired == INFINITE else math.trunc(desired * rates_in_all)
+
+
+def count_within(bound: int, count: int, size: int) -> float:
+    """How many of `count` messages, which have `size` bytes in memory, a queue's own bound in bytes allows.
+
+    RabbitMQ has no such bound: its node has the machine to itself.  An embedded queue shares its process with an
+    application, and 0.4 of a large machine's memory is far more than that expects of a queue.
+
+    | bound | count | size   | allowed  |
+    | ----- | ----- | ------ | -------- |
+    | 1,000 | 10    | 1,000  | infinite |
+    | 1,000 | 10    | 2,000  | 5        |
+    | 1,000 | 1     | 50,000 | 0        |
+    """
+    return INFINITE if size <= bound else math.trunc(count * bound / size)
+
+
+def chunk_size(count: int, permitted: float) -> int:
+    """How many are too many.
+
+    | count | permitted | too many |
+    | ----- | --------- | -------- |
+    | 10    | infinite  | 0        |
+    | 10    | 10        | 0        |
+    | 10    | 4         | 6        |
+    """
+    return 0 if count <= permitted else count - int(permitted)
+
+
+def permitted_beta_count(ready: int, q1: int, q3: int, q4: int, target: float, segment_entries: int) -> float:
+    """How many messages may be betas; `ready` is the queue's length, the q's are lengths, too.
+
+    With BD = ready - q1 - q4, the betas and deltas:
+
+    | ready | target   | permitted                                                   |
+    | ----- | -------- | ----------------------------------------------------------- |
+    | 0     | any      | infinite                                                    |
+    | any   | infinite | infinite                                                    |
+    | some  | 0        | min(q3, a segment): only what is read next                  |
+    | some  | some     | max(a segment, BD - BD² / (BD + target)): comes near target |
+    """
+    if not ready or target == INFINITE:
+        return INFINITE
+    if not target:
+        return min(q3, segment_entries)
+    betas_and_deltas = ready - q1 - q4
+    most = betas_and_deltas - betas_and_deltas * betas_and_deltas / (betas_and_deltas + target)
+    return max(segment_entries, math.trunc(most))
+
+
+def memory_limit(egress: float) -> int:
+    """How many messages the head of a queue that reads ahead may have (M): what its consumers take in two seconds.
+
+    | messages out a second | M     |
+    | --------------------- | ----- |
+    | 0                     | 1     |
+    | 0.4                   | 1     |
+    | 10                    | 21    |
+    | 1,024 and more        | 2,048 |
+    """
+    return int(min(1 + 2 * egress, MOST_AHEAD))
+
+
+def worth_reading_together(count: int) -> bool:
+    """Whether so many bodies of one message store, each of at most 12,000 bytes, are read when their entries are.
+
+    | how many   | read                                   |
+    | -------- | -------------------------------------- |
+    | 10 or more | together, now                        |
+    | fewer    | one at a time, each when it is sent    |
+    """
+    return count >= TOGETHER_COUNT

@@ -1,0 +1,82 @@
+"""What a backing queue stands on, and what it tells of itself: its stores (msg_store clients), its memory, its bytes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from warrenmq.backing_queue.runs import runs
+from warrenmq.queue_index.record import body_size
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from warrenmq.queue_index.protocol import Index
+    from warrenmq.trace.events import Ev, State
+    from warrenmq.trace.recorder import ActorTrace
+
+
+class Store(Protocol):
+    """What the queue needs of a message store (MsgStoreClient)."""
+
+    @property
+    def blocked(self) -> bool: ...
+    def write(self, msg_id: bytes, stored: bytes) -> None: ...
+    def remove(self, msg_ids: list[bytes]) -> None: ...
+    def read(self, msg_id: bytes) -> bytes | None: ...
+    def read_many(self, msg_ids: Sequence[bytes]) -> dict[bytes, bytes]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class QueueMemory:
+    """How many ready messages of a queue are where, and what of them is in memory (trace/events.py, State)."""
+
+    alpha: int
+    """Body and position in memory."""
+    beta: int
+    """Body on disk, position in memory."""
+    gamma: int
+    """Body on disk, position in memory and on disk."""
+    delta: int
+    """On disk only: the tail."""
+    ram_msg_count: int
+    """Messages whose body is in memory; those with a small body are, even if they are betas or gammas."""
+    ram_bytes: int
+    """Bytes of these, and of unacked messages."""
+    target_ram_count: float
+    """How many of them the queue wants there at most; infinite = as many as there are."""
+
+    @property
+    def in_memory(self) -> int:
+        """Ready messages that are in memory, with or without their body."""
+        return self.alpha + self.beta + self.gamma
+
+
+class PagingRows:
+    """Which messages changed their state, until the trace is told: after a publish, when it has been told of that."""
+
+    def __init__(self, trace: ActorTrace | None) -> None:
+        self._trace = trace
+        self._untold: list[tuple[Ev, State, State, list[tuple[int, int]]]] = []
+
+    def note(self, event: Ev, seqs: Iterable[int], state: State, before: State) -> None:
+        """These messages, in ascending order, changed from one state to another."""
+        if self._trace is not None:
+            self._untold.append((event, state, before, list(runs(seqs))))
+
+    def tell(self) -> None:
+        """Tell the trace."""
+        if self._untold and self._trace is not None:
+            for event, state, before, all_runs in self._untold:
+                for first, count in all_runs:
+                    self._trace.emit(event, state, a=first, b=count, c=before)
+            self._untold.clear()
+
+
+def body_bytes(index: Index) -> int:
+    """Bytes of the bodies of all messages that an index holds, read segment by segment."""
+    low, high = index.bounds()
+    step = index.segment_entry_count
+    return sum(
+        body_size(record) for start in range(low, high, step) for _, record, _ in index.read(start, start + step)
+    )

@@ -1,0 +1,295 @@
+"""The backing queue with priorities: one queue for each, 0 to x-max-priority, in a folder of its own (rabbit_priority_queue).
+
+    publish    to the queue of the message's priority, of the highest one if it is above
+    fetch      from the highest queue that has messages: it is the front of the whole
+    requeue    to where it came from
+
+So messages of one priority are first in, first out.  Each queue counts its sequence ids from 0; outside, they have the
+priority in the bits from 48 on, which makes them different from each other.  RabbitMQ's folders, whose names are made of the
+queue's name, a zero byte and the priority, are the same.
+
+To the queue process this looks like one VariableQueue with one index, whose sync is that of all of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import astuple
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from warrenmq.backing_queue.parts import QueueMemory
+from warrenmq.trace.events import PRIORITY_SHIFT, Ev
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from warrenmq.backing_queue.variable_queue import VariableQueue
+    from warrenmq.directory.recovery_terms import Terms
+    from warrenmq.message.queue_message import Fetched, Message, Publication
+    from warrenmq.queue_index.protocol import Index
+    from warrenmq.trace.events import Trigger
+    from warrenmq.trace.recorder import ActorTrace
+
+_WITHIN = (1 << PRIORITY_SHIFT) - 1
+
+
+class PriorityRows:
+    """What the queue of one priority says in the trace: its sequence ids as the whole queue calls them, and no syncs,
+    since one of them alone makes nothing of the whole safe.
+    """
+
+    def __init__(self, trace: ActorTrace, priority: int) -> None:
+        self._trace = trace
+        self._base = priority << PRIORITY_SHIFT
+        self.synced: list[tuple[int, int]] = []
+        """Bytes and records of each sync that was not told."""
+
+    def emit(self, event: int, flag: int = 0, *, a: int = 0, b: int = 0, c: int = 0) -> int:
+        """As ActorTrace.emit."""
+        if event == Ev.QI_SYNC:
+            self.synced.append((a, b))
+            return 0
+        if event in (Ev.PAGE_OUT, Ev.PAGE_IN):
+            a += self._base
+        return self._trace.emit(event, flag, a=a, b=b, c=c)
+
+
+class PriorityIndex:
+    """The indexes of all priorities as one."""
+
+    def __init__(self, indexes: Sequence[Index], trace: ActorTrace | None, rows: Sequence[PriorityRows]) -> None:
+        self._indexes = indexes
+        self._trace = trace
+        self._rows = rows
+
+    @property
+    def dirty_count(self) -> int:
+        """See Index."""
+        return sum(index.dirty_count for index in self._indexes)
+
+    @property
+    def flushing(self) -> bool:
+        """See Index."""
+        return any(index.flushing for index in self._indexes)
+
+    @property
+    def needs_sync(self) -> bool:
+        """See Index."""
+        return any(index.needs_sync for index in self._indexes)
+
+    def begin_flush(self) -> None:
+        """See Index."""
+        for index in self._indexes:
+            if index.dirty_count:
+                index.begin_flush()
+
+    def flush_step(self) -> bool:
+        """See Index."""
+        more = [index.flush_step() for index in self._indexes if index.flushing]
+        return any(more)
+
+    def sync(self, trigger: Trigger) -> None:
+        """See Index; one row says that all of it is safe."""
+        for index in self._indexes:
+            index.sync(trigger)
+        synced = [each for rows in self._rows for each in rows.synced]
+        if self._trace is not None and synced:  # it may be that nothing was to be written any more
+            self._trace.emit(Ev.QI_SYNC, trigger, a=sum(each[0] for each in synced), b=sum(each[1] for each in synced))
+        for rows in self._rows:
+            rows.synced.clear()
+
+    def live_runs(self) -> Iterator[tuple[int, int]]:
+        """See Index."""
+        for priority, index in enumerate(self._indexes):
+            for first, count in index.live_runs():
+                yield priority << PRIORITY_SHIFT | first, count
+
+    def delete(self) -> None:
+        """See Index."""
+        for index in self._indexes:
+            index.delete()
+
+
+class PriorityRates:
+    """The rates of all priorities as one."""
+
+    def __init__(self, queues: Sequence[VariableQueue]) -> None:
+        self._queues = queues
+
+    @property
+    def anything_counted(self) -> bool:
+        """See Rates."""
+        return any(queue.rates.anything_counted for queue in self._queues)
+
+
+class PriorityQueue:
+    """See the module; the methods are those of VariableQueue."""
+
+    def __init__(self, queues: Sequence[VariableQueue], trace: ActorTrace | None, rows: Sequence[PriorityRows]) -> None:
+        """`queues` by priority, from 0; `rows` is what they were given as their trace."""
+        self._queues = queues
+        self._downwards = tuple(reversed(tuple(enumerate(queues))))
+        self.index = PriorityIndex([queue.index for queue in queues], trace, rows)
+        self.rates = PriorityRates(queues)
+        self.has_ram_duration = queues[0].has_ram_duration
+
+    @property
+    def max_priority(self) -> int:
+        """The highest one."""
+        return len(self._queues) - 1
+
+    # -- how many
+
+    @property
+    def ready(self) -> int:
+        """See VariableQueue."""
+        return sum(queue.ready for queue in self._queues)
+
+    @property
+    def unacked(self) -> int:
+        """See VariableQueue."""
+        return sum(queue.unacked for queue in self._queues)
+
+    @property
+    def next_seq_id(self) -> int:
+        """What the next message of priority 0 gets."""
+        return self._queues[0].next_seq_id
+
+    @property
+    def ready_bytes(self) -> int | None:
+        """See VariableQueue."""
+        counts = [queue.ready_bytes for queue in self._queues]
+        return None if counts[0] is None else sum(count for count in counts if count is not None)
+
+    def count_bytes(self) -> None:
+        """See VariableQueue."""
+        for queue in self._queues:
+            queue.count_bytes()
+
+    def memory(self) -> QueueMemory:
+        """See VariableQueue."""
+        return QueueMemory(*map(sum, zip(*[astuple(queue.memory()) for queue in self._queues], strict=True)))
+
+    # -- in and out
+
+    def publish(self, publications: Sequence[Publication], *, persistent: bool,
+                expiries: Sequence[int] | None = None) -> tuple[int, dict[int, bytes]]:  # fmt: skip
+        """See VariableQueue; all of them have one priority, or are above the highest."""
+        priority = min(publications[0].priority, self.max_priority)
+        base = priority << PRIORITY_SHIFT
+        first, in_store = self._queues[priority].publish(publications, persistent=persistent, expiries=expiries)
+        return base | first, {base | seq: msg_id for seq, msg_id in in_store.items()}
+
+    def front(self) -> Sequence[Message]:
+        """See VariableQueue; their sequence ids are those within their priority."""
+        for queue in reversed(self._queues):
+            if front := queue.front():
+                return front
+        return ()
+
+    def fetch(self, most: int, *, ack_required: bool) -> list[Fetched]:
+        """See VariableQueue; messages of one priority only."""
+        for priority, queue in self._downwards:
+            if queue.ready:
+                base = priority << PRIORITY_SHIFT
+                fetched = queue.fetch(most, ack_required=ack_required)
+                return [each._replace(seq_id=base | each.seq_id) for each in fetched] if base else fetched
+        return []
+
+    def drop(self, most: int) -> list[int]:
+        """See VariableQueue; messages of one priority only."""
+        for priority, queue in self._downwards:
+            if queue.ready:
+                return _outside(priority, queue.drop(most))
+        return []
+
+    def purge(self) -> Iterator[list[int]]:
+        """See VariableQueue; priority by priority."""
+        for priority, queue in enumerate(self._queues):
+            for seqs in queue.purge():
+                yield _outside(priority, seqs)
+
+    def unacked_messages(self, seq_ids: Iterable[int]) -> list[Fetched]:
+        """See VariableQueue."""
+        return [
+            each._replace(seq_id=priority << PRIORITY_SHIFT | each.seq_id)
+            for priority, seqs in self._by_priority(seq_ids)
+            for each in self._queues[priority].unacked_messages(seqs)
+        ]
+
+    def take_lost(self) -> list[int]:
+        """See VariableQueue."""
+        return [seq for priority, queue in enumerate(self._queues) for seq in _outside(priority, queue.take_lost())]
+
+    # -- settled
+
+    def ack(self, seq_ids: Iterable[int]) -> list[int]:
+        """See VariableQueue."""
+        return [
+            seq for priority, seqs in self._by_priority(seq_ids) for seq in _outside(priority, self._queues[priority].ack(seqs))
+        ]
+
+    def requeue(self, seq_ids: Iterable[int]) -> list[int]:
+        """See VariableQueue."""
+        return [
+            seq
+            for priority, seqs in self._by_priority(seq_ids)
+            for seq in _outside(priority, self._queues[priority].requeue(seqs))
+        ]
+
+    @property
+    def to_remove(self) -> list[bytes]:
+        """See VariableQueue."""
+        return [msg_id for queue in self._queues for msg_id in queue.to_remove]
+
+    def index_synced(self) -> None:
+        """See VariableQueue."""
+        for queue in self._queues:
+            queue.index_synced()
+
+    def drop_transient_pending(self) -> None:
+        """See VariableQueue."""
+        for queue in self._queues:
+            queue.drop_transient_pending()
+
+    def terminate(self) -> list[Terms]:
+        """See VariableQueue."""
+        return [terms for queue in self._queues for terms in queue.terminate()]
+
+    def _by_priority(self, seq_ids: Iterable[int]) -> Iterator[tuple[int, list[int]]]:
+        """Sequence ids of each priority, as its queue has them; unknown priorities are left out."""
+        for priority, group in groupby(sorted(seq_ids), key=lambda seq: seq >> PRIORITY_SHIFT):
+            if priority <= self.max_priority:
+                yield priority, [seq & _WITHIN for seq in group]
+
+    # -- memory
+
+    @property
+    def must_reduce_again(self) -> bool:
+        """See VariableQueue."""
+        return any(queue.must_reduce_again for queue in self._queues)
+
+    def ram_duration(self) -> float:
+        """See VariableQueue; the shortest."""
+        return min(queue.ram_duration() for queue in self._queues)
+
+    def set_ram_duration_target(self, duration: float) -> None:
+        """See VariableQueue."""
+        for queue in self._queues:
+            queue.set_ram_duration_target(duration)
+
+    def reduce_memory_use(self) -> None:
+        """See VariableQueue."""
+        for queue in self._queues:
+            queue.reduce_memory_use()
+
+    def tell_paged(self) -> None:
+        """See VariableQueue."""
+        for queue in self._queues:
+            queue.tell_paged()
+
+
+def _outside(priority: int, seqs: list[int]) -> list[int]:
+    """Sequence ids of one priority, as the whole queue calls them."""
+    base = priority << PRIORITY_SHIFT
+    return [base | seq for seq in seqs] if base else seqs

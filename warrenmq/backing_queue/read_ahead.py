@@ -1,0 +1,196 @@
+"""The queue that reads ahead: a head as long as its consumers are fast, and a tail on disk (rabbit_variable_queue from
+3.12; q_head and q_tail since 4.3).
+
+    publish --> q_head  while the tail is empty and the head has less than M messages
+           '--> tail    a range of sequence ids; the messages themselves are on disk only
+                  |
+                  '--> q_head  when that has run dry: the next M messages
+
+M = min(1 + 2 * messages out a second, 2048), so the head holds what is taken in two seconds, and an idle queue one
+message.  Nothing moves from the head back to the disk.  A message beyond the head is written at once, a transient one,
+too, whether memory is short or not.
+
+After every operation no counter is negative, tail_start + tail_count <= tail_end, and every message of the head and
+every pending one lies below tail_start.  Source: reference/classic-queue.md, 3.5.
+
+Departures.  Messages are fetched many at a time, so a read brings those that are wanted at once, however small M is.  The
+head takes no more messages in while the queue has more than its own bound of bytes in memory (queue_ram_bytes).  An
+unacked message does not keep in memory a body that is in a store.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from typing import TYPE_CHECKING
+
+from warrenmq.backing_queue import paging
+from warrenmq.backing_queue.parts import QueueMemory
+from warrenmq.backing_queue.variable_queue import PURGE_BATCH, VariableQueue
+from warrenmq.message.queue_message import (
+    APART,
+    IN_STORE,
+    INDEXED,
+    PERSISTENT,
+    body_size,
+    in_memory,
+    messages_of,
+)
+from warrenmq.trace.events import Ev, State
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from warrenmq.backing_queue.parts import Store
+    from warrenmq.message.queue_message import Message
+    from warrenmq.queue_index.protocol import Index
+    from warrenmq.settings import Settings
+    from warrenmq.trace.recorder import ActorTrace
+
+
+class ReadAheadQueue(VariableQueue):
+    """See the module; the record vqstate since 3.12."""
+
+    def __init__(self, index: Index, persistent_store: Store, transient_store: Store, settings: Settings,
+                 clock: Callable[[], int], trace: ActorTrace | None = None) -> None:  # fmt: skip
+        super().__init__(index, persistent_store, transient_store, settings, clock, trace)
+        self.q_head: deque[Message] = deque()
+        self.tail_start = self.tail_end = self.tail_count = 0
+
+    # -- how many
+
+    @property
+    def ready(self) -> int:
+        return len(self.q_head) + self.tail_count
+
+    @property
+    def memory_limit(self) -> int:
+        """M: how many messages the head may have."""
+        return paging.memory_limit(self.rates.egress)
+
+    def memory(self) -> QueueMemory:
+        alpha = self.ram_msg_count
+        gamma = len(self.q_head) - alpha
+        return QueueMemory(alpha, 0, gamma, self.tail_count, alpha, self.ram_bytes, self.memory_limit)
+
+    # -- in
+
+    def _found_on_disk(self, low: int, count: int, end: int) -> None:
+        self.tail_start, self.tail_end, self.tail_count = low, end, count
+
+    def _enqueue(self, first: int, records: list[bytes], stored: dict[int, bytes], *, persistent: bool) -> None:
+        self.rates.maybe_update(self._clock())
+        count = len(records)
+        ahead = min(self._room(), count)
+        if ahead:
+            flags = INDEXED | PERSISTENT | IN_STORE if persistent else 0
+            messages = messages_of(first, records[:ahead] if ahead < count else records, stored, flags)
+            self.q_head.extend(messages)
+            self._entered_memory(messages)
+        if ahead == count:
+            return
+        if not persistent:
+            rest = {position - ahead: body for position, body in stored.items() if position >= ahead}
+            self._write(first + ahead, records[ahead:], rest, persistent=False)
+        if not self.tail_count:
+            self.tail_start = first + ahead
+        self.tail_end = first + count
+        self.tail_count += count - ahead
+        self._paged(Ev.PAGE_OUT, range(first + ahead, first + count), State.DELTA, State.ALPHA)
+
+    def _room(self) -> int:
+        """How many messages the head takes in."""
+        if self.tail_count or self._own_size() > self._bound:
+            return 0
+        return max(0, self.memory_limit - len(self.q_head))
+
+    # -- out
+
+    def front(self) -> Sequence[Message]:
+        if not self.q_head:
+            self._read_from_tail(1, metadata_only=False)
+        return self.q_head
+
+    def _take(self, most: int, *, metadata_only: bool) -> list[Message]:
+        taken: list[Message] = []
+        head = self.q_head
+        while (wanted := most - len(taken)) and (head or self._read_from_tail(wanted, metadata_only=metadata_only)):
+            if wanted >= len(head):
+                taken += head
+                head.clear()
+            else:
+                taken += [head.popleft() for _ in range(wanted)]
+        return taken
+
+    def _read_from_tail(self, wanted: int, *, metadata_only: bool) -> bool:
+        """Have the head read from the tail; False when there is nothing left."""
+        most = PURGE_BATCH if metadata_only else min(max(self.memory_limit, wanted), paging.MOST_AHEAD)
+        while self.tail_count:
+            start = max(self.tail_start, self.index.next_live(self.tail_start))
+            end = min(start + most, self.tail_end)
+            if start < end:
+                end = min(self.index.tune_read(start, end), self.tail_end)
+                messages, lost = self._from_index(start, end)
+            else:
+                end, messages, lost = self.tail_end, [], 0
+            self.tail_start = end
+            # a count beyond the range's end is of messages that the index does not have after all
+            self.tail_count = self.tail_count - len(messages) - lost if end < self.tail_end else 0
+            if messages:
+                self._to_head(messages if metadata_only else self._with_bodies(messages))
+                return True
+        return False
+
+    def _to_head(self, messages: list[Message]) -> None:
+        self.q_head.extend(messages)
+        self._entered_memory(messages)
+        if self._trace is not None:
+            for state, present in ((State.ALPHA, True), (State.GAMMA, False)):
+                seqs = [m[0] for m in messages if (not m[2] & APART or m[3] is not None) is present]
+                self._paged(Ev.PAGE_IN, seqs, state, State.DELTA)
+
+    def _with_bodies(self, messages: list[Message]) -> list[Message]:
+        """Read bodies from the stores along with their entries, where that is worth it."""
+        if not any(message[2] & APART for message in messages):
+            return messages
+        together: list[Message] = []
+        for persistent in (PERSISTENT, 0):
+            small = [
+                message
+                for message in messages
+                if message[2] & (APART | PERSISTENT) == APART | persistent
+                and body_size(message) <= paging.TOGETHER_SIZE
+            ]
+            if paging.worth_reading_together(len(small)):
+                together += small
+        bodies = super()._read_bodies(together) if together else {}
+        return [
+            (*message[:3], bodies.get(message[1][:16])) if message[2] & APART else message for message in messages
+        ]
+
+    def _read_bodies(self, messages: Sequence[Message]) -> dict[bytes, bytes]:
+        """One at a time, as each is sent."""
+        found: dict[bytes, bytes] = {}
+        for message in messages:
+            body = self._store(message[2] & PERSISTENT).read(message[1][:16])
+            if body is not None:
+                found[message[1][:16]] = body
+        return found
+
+    # -- pending acks and requeue
+
+    def _record_pending_acks(self, taken: list[Message]) -> None:
+        pending = self._pending
+        for message in taken:
+            if message[2] & IN_STORE and message[3] is not None:
+                self.ram_bytes -= len(message[3])
+                message = (*message[:3], None)  # noqa: PLW2901
+            pending[message[0]] = message
+
+    def _put_back(self, back: list[Message]) -> None:
+        """All of them to the head: a delivered message is older than the tail."""
+        self.ram_msg_count += in_memory(back)[0]
+        if not self.q_head or back[-1][0] < self.q_head[0][0]:
+            self.q_head.extendleft(reversed(back))
+        else:
+            self.q_head = deque(heapq.merge(self.q_head, back))

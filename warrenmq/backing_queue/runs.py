@@ -1,0 +1,78 @@
+"""Runs of consecutive sequence ids: traces and index acks tell of runs, not of single messages."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from warrenmq.message.queue_message import Fetched
+    from warrenmq.queue.unconfirmed import Publication
+
+
+def runs(seqs: Iterable[int]) -> Iterator[tuple[int, int]]:
+    """(first, count) of each run of consecutive numbers."""
+    first = count = 0
+    for seq in seqs:
+        if count and seq == first + count:
+            count += 1
+            continue
+        if count:
+            yield first, count
+        first, count = seq, 1
+    if count:
+        yield first, count
+
+
+def tagged_runs(seqs: Iterable[int], tags: Mapping[int, int]) -> Iterator[tuple[int, int, int]]:
+    """(first, count, tag of the first) of each run of consecutive numbers with consecutive tags."""
+    first = count = tag = 0
+    for seq in seqs:
+        if count and seq == first + count and tags[seq] == tag + count:
+            count += 1
+            continue
+        if count:
+            yield first, count, tag
+        first, count, tag = seq, 1, tags[seq]
+    if count:
+        yield first, count, tag
+
+
+def owned_runs(owners: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int, int]]:
+    """(first, count, owner) of each run of consecutive numbers of one owner, from pairs (number, owner)."""
+    first = count = owner = 0
+    for seq, its in owners:
+        if count and seq == first + count and its == owner:
+            count += 1
+            continue
+        if count:
+            yield first, count, owner
+        first, count, owner = seq, 1, its
+    if count:
+        yield first, count, owner
+
+
+def delivery_runs(fetched: Sequence[Fetched]) -> Iterator[tuple[int, int, bool]]:
+    """(first, count, redelivered) of each run that is alike."""
+    first, count, redelivered = fetched[0].seq_id, 0, fetched[0].redelivered
+    for each in fetched:
+        if each.seq_id == first + count and each.redelivered is redelivered:
+            count += 1
+            continue
+        yield first, count, redelivered
+        first, count, redelivered = each.seq_id, 1, each.redelivered
+    yield first, count, redelivered
+
+
+def publication_runs(complete: Sequence[Publication]) -> Iterator[tuple[int, int, int]]:
+    """(first, count, msg) of publications, those next to each other in one."""
+    first, count, msg = 0, 0, 0
+    for next_first, next_count, next_msg, _ in complete:
+        if count and next_first == first + count:
+            count += next_count
+            continue
+        if count:
+            yield first, count, msg
+        first, count, msg = next_first, next_count, next_msg
+    yield first, count, msg

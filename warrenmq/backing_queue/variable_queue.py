@@ -1,0 +1,399 @@
+"""The backing queue: where each message of one queue is, and in which order (rabbit_variable_queue).
+
+    publish -> ready, part of it on disk only -> fetch -> pending acks -> ack
+                        ^                                     |
+                        '----------------- requeue -----------'
+
+A message keeps its sequence id for life, so a requeued one returns to its old place.  This is what the two behaviours
+have in common; which of the ready messages are in memory is theirs (`queue_paging`):
+
+    memory_target   q1 q2 delta q3 q4, paged out when memory is short       backing_queue/memory_target.py
+    read_ahead      a head as long as the consumers are fast, and a tail    backing_queue/read_ahead.py
+
+Rules for maintainers
+1. A ready message is in one place, a delivered one is pending and nowhere else.
+2. A persistent message has an index entry, and its body is in that entry or in the store.  A transient one has
+   both only when it was paged out.
+3. A reference to the persistent store is given up when its ack is safe (`index_synced`): after a power cut an index that
+   lost the ack would name a record that the store may have overwritten.  (RabbitMQ gives it up at once.)
+4. Nothing here blocks, syncs or sends; the index and the two stores are passed in, and the queue process
+   decides when they write.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, ClassVar
+
+from warrenmq.backing_queue.paging import MESSAGE_BYTES
+from warrenmq.backing_queue.parts import PagingRows, body_bytes
+from warrenmq.backing_queue.rates import Rates
+from warrenmq.message.queue_message import (
+    APART,
+    EMBEDDED_SIZE_AT,
+    IN_STORE,
+    INDEXED,
+    NOT_EMBEDDED,
+    PERSISTENT,
+    Fetched,
+    body_size,
+    in_memory,
+    records_of,
+)  # fmt: skip
+from warrenmq.message.stored import body_size as size_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from warrenmq.backing_queue.parts import QueueMemory, Store
+    from warrenmq.directory.recovery_terms import Terms
+    from warrenmq.message.queue_message import Message, Publication
+    from warrenmq.queue_index.protocol import Index
+    from warrenmq.settings import Settings
+    from warrenmq.trace.recorder import ActorTrace
+
+PURGE_BATCH = 2_048
+"""Messages that a purge drops at a time."""
+
+
+class VariableQueue(ABC):
+    """One queue's messages.  It belongs to its queue process and is not thread-safe."""
+
+    def __init__(self, index: Index, persistent_store: Store, transient_store: Store, settings: Settings,
+                 clock: Callable[[], int], trace: ActorTrace | None = None) -> None:  # fmt: skip
+        """`clock` gives nanoseconds; `recovered` must be called before anything else."""
+        self.index = index
+        self._persistent_store = persistent_store
+        self._transient_store = transient_store
+        self._embed_below = settings.queue_index_embed_msgs_below
+        self._bound = settings.queue_ram_bytes
+        self._clock = clock
+        self._trace = trace
+        self.rates = Rates(clock())
+        self.next_seq_id = 0
+        """What the next message gets; never goes back."""
+        self.ram_msg_count = 0
+        """Ready messages whose body is in memory."""
+        self.ram_bytes = 0
+        """Bytes of bodies in memory, of ready and of unacked messages."""
+        self.ready_bytes: int | None = None
+        """Bytes of the bodies of all ready messages, if somebody asked for it (`count_bytes`)."""
+        self._pending: dict[int, Message] = {}
+        """Delivered, not acked; in order of delivery."""
+        self._delivered_below = 0
+        """Everything below may have been delivered before this process began."""
+        self.next_deliver_seq_id = 0
+        """One more than the largest sequence id ever delivered."""
+        self._transient_threshold = 0
+        """Transient messages below were published before this process began: they are gone."""
+        self._requeued: set[int] = set()
+        """Ready again after a delivery: redelivered when they leave; looked up, never walked."""
+        self.to_remove: list[bytes] = []
+        """Messages in the persistent store that are done with, but their acks are not safe yet."""
+        self._lost: list[int] = []
+        """Messages left out of a fetch since `take_lost`."""
+        rows = PagingRows(trace)
+        self._paged, self.tell_paged = rows.note, rows.tell
+        self.must_reduce_again = False
+        """`reduce_memory_use` had more to do than it may at once; it waits for a message to oneself."""
+
+    def recovered(
+        self, low: int, count: int, next_seq_id: int, next_deliver_seq_id: int, lost: Sequence[int] = ()
+    ) -> None:
+        """Take over what the index found: everything is on disk.  `lost` is what it found damaged."""
+        self._lost += lost
+        self.next_seq_id = self._transient_threshold = next_seq_id
+        self._delivered_below = self.next_deliver_seq_id = next_deliver_seq_id
+        if count:
+            self._found_on_disk(low, count, next_seq_id)
+
+    @property
+    @abstractmethod
+    def ready(self) -> int:
+        """Messages that could be delivered now."""
+
+    @property
+    def unacked(self) -> int:
+        """Messages delivered and not yet acked."""
+        return len(self._pending)
+
+    @abstractmethod
+    def memory(self) -> QueueMemory:
+        """Where the ready messages are."""
+
+    def _own_size(self) -> int:
+        """Bytes in memory, as the queue's own bound counts them."""
+        return self.ram_bytes + MESSAGE_BYTES * (self.ram_msg_count + len(self._pending))
+
+    def _entered_memory(self, messages: Iterable[Message]) -> None:
+        """Ready messages are in memory now."""
+        count, size = in_memory(messages)
+        self.ram_msg_count += count
+        self.ram_bytes += size
+
+    # -- in
+
+    def publish(self, publications: Sequence[Publication], *, persistent: bool,
+                expiries: Sequence[int] | None = None) -> tuple[int, dict[int, bytes]]:  # fmt: skip
+        """Take messages in, in order; all of them are persistent, or none is.
+
+        `expiries` has a time for each publication (microseconds since 1970, 0 = none).
+        Returns the first sequence id (the others follow it) and, by sequence id, the ids of persistent messages
+        whose bodies went to the store: their confirms wait for it.
+        """
+        first = self.next_seq_id
+        records, stored = records_of(publications, first, self._embed_below, expiries)
+        self.next_seq_id = first + len(records)
+        if persistent:
+            self._write(first, records, stored, persistent=True)
+        self.rates.arrived(len(records))
+        if self.ready_bytes is not None:
+            self.ready_bytes += sum(len(body) for publication in publications for body in publication.bodies)
+        self._enqueue(first, records, stored, persistent=persistent)
+        self._operated(len(records))
+        return first, {first + i: records[i][:16] for i in stored} if persistent and stored else {}
+
+    def _write(self, first: int, records: list[bytes], stored: dict[int, bytes], *, persistent: bool) -> None:
+        """Bodies to their store, then entries to the index."""
+        if stored:
+            write = self._store(persistent).write
+            for position, body in stored.items():
+                write(records[position][:16], body)
+        self.index.publish_many(first, records, persistent)
+
+    def _store(self, persistent: int) -> Store:
+        return self._persistent_store if persistent else self._transient_store
+
+    # -- out
+
+    def fetch(self, most: int, *, ack_required: bool) -> list[Fetched]:
+        """Take up to `most` messages from the front; without acks they are gone at once.
+
+        A message whose body the store no longer has is left out, acked, and told by `take_lost`.
+        """
+        self.rates.maybe_update(self._clock())
+        taken = self._take(most, metadata_only=False)
+        if not taken:
+            return []
+        self.next_deliver_seq_id = max(self.next_deliver_seq_id, taken[-1][0] + 1)
+        self.rates.left(len(taken), ack_required=ack_required)
+        self._left_ready(taken)
+        fetched, lost = self._load(taken)
+        if ack_required:
+            self._record_pending_acks(taken)
+            if lost:
+                self.ack(lost)
+        else:
+            self._settle(taken)
+        self._lost += lost
+        self._operated(len(taken))
+        self.tell_paged()
+        return fetched
+
+    def take_lost(self) -> list[int]:
+        """Sequence ids of messages whose bodies were damaged, since the last time."""
+        lost, self._lost = self._lost, []
+        return lost
+
+    def _load(self, taken: list[Message]) -> tuple[list[Fetched], list[int]]:
+        """Give each message its payload; they are not ready any more."""
+        absent = [message for message in taken if message[2] & APART and message[3] is None]
+        self.ram_msg_count -= len(taken) - len(absent)
+        return self._with_payloads(taken, absent)
+
+    def unacked_messages(self, seq_ids: Iterable[int]) -> list[Fetched]:
+        """Delivered messages with their payloads, ascending; one whose body is damaged is left out."""
+        held = sorted(self._pending[seq] for seq in seq_ids if seq in self._pending)
+        return self._with_payloads(held, [each for each in held if each[2] & APART and each[3] is None])[0]
+
+    def _with_payloads(self, taken: list[Message], absent: list[Message]) -> tuple[list[Fetched], list[int]]:
+        bodies = self._read_bodies(absent) if absent else {}
+        below, requeued = self._delivered_below, self._requeued
+        fetched: list[Fetched] = []
+        lost: list[int] = []
+        for seq, record, flags, stored in taken:
+            payload, size = record, int.from_bytes(record[24:28], "big")
+            if apart := bool(flags & APART):
+                body = stored if stored is not None else bodies.get(record[:16])
+                if body is None:
+                    lost.append(seq)
+                    continue
+                payload, size = body, size_of(body, size)
+            redelivered = seq < below or seq in requeued
+            fetched.append(Fetched(seq, payload, size, redelivered, apart))
+        return fetched, lost
+
+    def _read_bodies(self, messages: Sequence[Message]) -> dict[bytes, bytes]:
+        """The bodies of messages that are in a store, by message id; those of one store with one call."""
+        found: dict[bytes, bytes] = {}
+        for persistent in (PERSISTENT, 0):
+            if ids := [message[1][:16] for message in messages if message[2] & PERSISTENT == persistent]:
+                found.update(self._store(persistent).read_many(ids))
+        return found
+
+    def _from_index(self, start: int, end: int) -> tuple[list[Message], int]:
+        """The ready messages among the index entries in [start, end): not those that are pending, and no transient
+        ones of an earlier process, which are acked.  Also how many turned out to be damaged.
+        """
+        pending, threshold = self._pending, self._transient_threshold
+        messages: list[Message] = []
+        stale: list[int] = []
+        for seq, record, persistent in self.index.read(start, end):
+            if seq in pending:
+                continue
+            if seq < threshold and not persistent:
+                stale.append(seq)
+                continue
+            flags = INDEXED | PERSISTENT if persistent else INDEXED
+            if record[EMBEDDED_SIZE_AT : EMBEDDED_SIZE_AT + 4] == NOT_EMBEDDED:
+                flags |= APART | IN_STORE
+            messages.append((seq, record, flags, None))
+        if stale:
+            self.index.ack(stale)
+        lost = self.index.take_lost()
+        return messages, self._note_lost(lost) if lost else 0
+
+    def _note_lost(self, seqs: list[int]) -> int:
+        """The index found these damaged and acked them.  Of a pending one the consumer has what there was."""
+        before = len(self._lost)
+        for seq in seqs:
+            if (message := self._pending.get(seq)) is None:
+                self._lost.append(seq)
+            else:
+                self._pending[seq] = (seq, message[1], message[2] & ~INDEXED, message[3])
+        return len(self._lost) - before
+
+    # -- settled
+
+    def ack(self, seq_ids: Iterable[int]) -> list[int]:
+        """Forget delivered messages; unknown ids are ignored (3.6.6).  Returns those that were pending."""
+        pop = self._pending.pop
+        gone = sorted(message for seq in seq_ids if (message := pop(seq, None)) is not None)
+        if not gone:
+            return []
+        self.rates.acked(len(gone))
+        self._no_longer_pending(gone)
+        self._settle(gone)
+        if self._requeued:
+            self._requeued.difference_update(message[0] for message in gone)
+        self._operated(len(gone))
+        return [message[0] for message in gone]
+
+    def requeue(self, seq_ids: Iterable[int]) -> list[int]:
+        """Put delivered messages back to their old positions, ascending; unknown ids are ignored."""
+        pop = self._pending.pop
+        back = sorted(message for seq in seq_ids if (message := pop(seq, None)) is not None)
+        if not back:
+            return []
+        self.rates.arrived(len(back))
+        self._no_longer_pending(back)
+        if self.ready_bytes is not None:
+            self.ready_bytes += sum(map(body_size, back))
+        self._put_back(back)
+        self._requeued.update(message[0] for message in back)
+        self._operated(len(back))
+        return [message[0] for message in back]
+
+    def purge(self) -> Iterator[list[int]]:
+        """Drop every ready message; gives their sequence ids, ascending, as they go.  To be walked to the end."""
+        while seqs := self.drop(PURGE_BATCH):
+            yield seqs
+
+    def drop(self, most: int) -> list[int]:
+        """Drop up to `most` messages from the front; returns their sequence ids, ascending."""
+        taken = self._take(most, metadata_only=True)
+        self.ram_msg_count -= in_memory(taken)[0]
+        self._left_ready(taken)
+        self._settle(taken)
+        seqs = [message[0] for message in taken]
+        self._requeued.difference_update(seqs)
+        self.tell_paged()
+        return seqs
+
+    def count_bytes(self) -> None:
+        """From now on `ready_bytes` is kept; for a queue that was just opened: all is on disk."""
+        self.ready_bytes = body_bytes(self.index)
+
+    def _left_ready(self, taken: list[Message]) -> None:
+        """Messages are not ready any more."""
+        if self.ready_bytes is not None:  # what the index has lost was counted, too
+            self.ready_bytes = self.ready_bytes - sum(map(body_size, taken)) if self.ready else 0
+
+    def terminate(self) -> list[Terms]:
+        """A clean stop: everything is on disk, and the terms of each folder say so."""
+        return [self.index.terminate(next_seq_id=self.next_seq_id, next_deliver_seq_id=self.next_deliver_seq_id)]
+
+    def drop_transient_pending(self) -> None:
+        """At a clean stop: unacked transient messages go, unacked persistent ones stay on disk."""
+        self._settle(sorted(message for message in self._pending.values() if not message[2] & PERSISTENT))
+
+    def _settle(self, messages: Sequence[Message]) -> None:
+        """Messages are done with: ack their index entries, give up their references to the stores; they ascend."""
+        if not messages:
+            return
+        self.ram_bytes -= in_memory(messages)[1]
+        first, last = messages[0][0], messages[-1][0]
+        if last - first + 1 == len(messages) and all(message[2] & INDEXED for message in messages):
+            self.index.ack_range(first, len(messages))
+        elif indexed := [message[0] for message in messages if message[2] & INDEXED]:
+            self.index.ack(indexed)
+        for persistent in (PERSISTENT, 0):
+            wanted = IN_STORE | persistent
+            if ids := [message[1][:16] for message in messages if message[2] & (IN_STORE | PERSISTENT) == wanted]:
+                if persistent:
+                    self.to_remove += ids
+                else:
+                    self._transient_store.remove(ids)
+
+    def index_synced(self) -> None:
+        """All acks are safe: give up the references that waited for it."""
+        if self.to_remove:
+            ids, self.to_remove = self.to_remove, []
+            self._persistent_store.remove(ids)
+
+    # -- memory; a behaviour that does not page leaves these as they are
+    has_ram_duration: ClassVar[bool] = False
+    """Whether it pages by the memory monitor's target."""
+
+    def ram_duration(self) -> float:
+        """Seconds for which the messages in memory last, for the memory monitor."""
+        return math.inf
+
+    def set_ram_duration_target(self, duration: float) -> None:
+        """The memory monitor's answer: page out what is in memory for longer."""
+
+    def reduce_memory_use(self) -> None:
+        """Page out what is too much, or a part of it (`must_reduce_again`)."""
+
+    # -- the behaviours' own
+
+    @abstractmethod
+    def _found_on_disk(self, low: int, count: int, end: int) -> None:
+        """At recovery: so many messages are in the index, with sequence ids in [low, end)."""
+
+    @abstractmethod
+    def _enqueue(self, first: int, records: list[bytes], stored: dict[int, bytes], *, persistent: bool) -> None:
+        """Place new messages; persistent ones are on disk already."""
+
+    @abstractmethod
+    def front(self) -> Sequence[Message]:
+        """The messages that leave first, of which at least one is there unless the queue is empty."""
+
+    @abstractmethod
+    def _take(self, most: int, *, metadata_only: bool) -> list[Message]:
+        """Remove up to `most` messages from the front; `metadata_only`: nobody wants their bodies."""
+
+    @abstractmethod
+    def _record_pending_acks(self, taken: list[Message]) -> None:
+        """Messages were delivered: keep what is needed of them."""
+
+    def _no_longer_pending(self, messages: list[Message]) -> None:
+        """Messages were acked or come back."""
+
+    @abstractmethod
+    def _put_back(self, back: list[Message]) -> None:
+        """Place requeued messages; they ascend."""
+
+    def _operated(self, count: int) -> None:
+        """So many messages were published, fetched, acked or requeued."""

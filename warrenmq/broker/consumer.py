@@ -1,0 +1,337 @@
+"""The consuming side of the face: deliveries, and the iterator that brings them.
+
+The queue process pushes deliveries into the consumer's channel as far as its prefetch count allows; the
+application takes them from there in its own thread.  Acks are casts, from any thread.
+
+When the queue process dies and is restarted, a consumer subscribes again by the queue's name: what it held
+unacked comes again, marked redelivered, and acks of the old deliveries are void, as in RabbitMQ.
+"""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from queue import Empty
+from typing import TYPE_CHECKING, Any
+
+from pykka import ActorDeadError
+
+from warrenmq import forks
+from warrenmq.actors.queue.messages import Ack, AckDeadline, Cancel, Consume, Deliveries, Reject, Taken
+from warrenmq.checks import flag, seconds, whole
+from warrenmq.errors import BrokerClosed, Error, ForkedProcess, PreconditionFailed, ProcessDied
+from warrenmq.message.properties import Properties
+from warrenmq.message.stored import StoredMessage, body_of, decode
+from warrenmq.runtime.life import inbox_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import TracebackType
+
+    from pykka import ActorRef
+
+    from warrenmq.broker.broker import Broker
+    from warrenmq.message.queue_message import Fetched
+    from warrenmq.runtime import Channel
+
+_RECORD_HEADER = 32
+"""Bytes of an index record before the embedded stored message."""
+
+CLOSED = object()
+"""In a channel: there will be no more deliveries."""
+DOWN = object()
+"""In a channel: the queue process died."""
+
+
+class Subscription:
+    """One incarnation of a consumer in one incarnation of its queue process: where its acks go."""
+
+    __slots__ = ("broker", "consumer_id", "lapsed", "no_ack", "queue", "ref", "settled_up_to")
+
+    def __init__(self, broker: Broker, queue: str, ref: ActorRef[Any], consumer_id: int, *, no_ack: bool) -> None:
+        self.broker = broker
+        self.queue = queue
+        self.ref = ref
+        self.consumer_id = consumer_id
+        self.no_ack = no_ack
+        self.settled_up_to = 0
+        """The largest tag of an ack, nack or reject with multiple."""
+        self.lapsed: PreconditionFailed | ForkedProcess | None = None
+        """Why it is over: its deliveries went back to the queue (consumer_timeout), or belong to the parent process."""
+
+    def settle(self, tag: int, message: Ack | Reject) -> None:
+        """Send an ack or reject; PreconditionFailed when this delivery cannot be settled any more."""
+        self.broker.check_open()
+        if self.lapsed is not None:
+            raise self.lapsed
+        if self.no_ack:
+            msg = f"a delivery of queue {self.queue!r} was consumed with no_ack: there is nothing to ack"
+            raise PreconditionFailed(msg)
+        if tag <= self.settled_up_to:
+            msg = f"delivery {tag} of queue {self.queue!r} was settled already, by one with multiple=True"
+            raise PreconditionFailed(msg)
+        if message.multiple:
+            self.settled_up_to = tag
+        self.broker.settle(self.ref, message)
+
+
+class Delivery:
+    """One message as a consumer gets it; settle it with `ack`, `nack` or `reject`."""
+
+    __slots__ = ("_decoded", "_fetched", "_settled", "_subscription", "body", "tag")
+
+    def __init__(self, subscription: Subscription, tag: int, fetched: Fetched) -> None:
+        self._subscription = subscription
+        self._fetched = fetched
+        self._decoded: StoredMessage | None = None
+        self._settled = False
+        self.tag = tag
+        """Delivery tag, from 1, for each consumer."""
+        self.body: bytes = body_of(fetched.payload, fetched.size)
+
+    @property
+    def redelivered(self) -> bool:
+        """Whether it may have been delivered before."""
+        return self._fetched.redelivered
+
+    @property
+    def exchange(self) -> str:
+        """The exchange it was published to ("" = default)."""
+        return self._stored().exchange
+
+    @property
+    def routing_key(self) -> str:
+        """The routing key it was published with."""
+        return self._stored().routing_keys[0]
+
+    @property
+    def properties(self) -> Properties:
+        """AMQP's basic properties; all None when the publisher gave none."""
+        return self._stored().properties
+
+    def ack(self, multiple: bool = False) -> None:  # the promised signature
+        """Done with it, and with `multiple` with all older ones of this consumer: they will not come again.
+
+        From any thread.  Raises PreconditionFailed when it was settled before, BrokerClosed after close.
+        """
+        self._settle(Ack(self._subscription.consumer_id, self.tag, flag("multiple", multiple)), "acked")
+
+    def nack(self, requeue: bool = True, multiple: bool = False) -> None:
+        """Not done with it: back to its old place in the queue, or with requeue=False away for good."""
+        many, back = flag("multiple", multiple), flag("requeue", requeue)
+        self._settle(Reject(self._subscription.consumer_id, self.tag, many, back), "nacked")
+
+    def reject(self, requeue: bool = True) -> None:
+        """As `nack` of one delivery (AMQP's older method)."""
+        back = flag("requeue", requeue)
+        self._settle(Reject(self._subscription.consumer_id, self.tag, multiple=False, requeue=back), "rejected")
+
+    def _settle(self, message: Ack | Reject, how: str) -> None:
+        if self._settled:
+            msg = f"delivery {self.tag} of queue {self._subscription.queue!r} cannot be {how}: it was settled already"
+            raise PreconditionFailed(msg)
+        self._subscription.settle(self.tag, message)
+        self._settled = True
+
+    def _stored(self) -> StoredMessage:
+        if self._decoded is None:
+            payload = self._fetched.payload
+            self._decoded = decode(payload if self._fetched.in_store else payload[_RECORD_HEADER:])
+        return self._decoded
+
+    def __repr__(self) -> str:
+        return f"<Delivery {self.tag} of {self._subscription.queue!r}, {len(self.body)} bytes>"
+
+
+class _Holder:
+    """What a queue knows of a Consumer; does not keep it alive, as its `__del__` has something to do."""
+
+    def __init__(self, consumer: Consumer) -> None:
+        self._consumer = weakref.ref(consumer)
+
+    def handed_out(self) -> int:
+        """See actors/queue/messages.py."""
+        consumer = self._consumer()
+        return 0 if consumer is None else consumer.handed_out
+
+    def lapsed(self, error: PreconditionFailed) -> None:
+        """See actors/queue/messages.py."""
+        if (consumer := self._consumer()) is not None:
+            consumer.lapse(error)
+
+
+class Consumer:
+    """An iterator over deliveries, and a context manager; ends when it is cancelled or the broker closes.
+
+    Raises PreconditionFailed, from then on, when a delivery was not acked within `consumer_timeout`: all that it held
+    went back to the queue (actors/queue/ack_timeout.py).
+    """
+
+    def __init__(self, broker: Broker, queue: str, prefetch: int, *, no_ack: bool, exclusive: bool, priority: int,
+                 channel: Channel | None = None, ack_in_time: bool = True) -> None:  # fmt: skip
+        """`ack_in_time`: consumer_timeout holds."""
+        self._broker = broker
+        self.queue = queue
+        self._prefetch = prefetch
+        self._no_ack = no_ack
+        self._exclusive = exclusive
+        self._priority = priority
+        self._channel = channel or broker.runtime.channel()
+        """Deliveries, DOWN or CLOSED, from the queue's thread to the application's."""
+        self._batch: list[Fetched] = []
+        self._position = 0
+        self._first_tag = 1
+        self._cancelled = True  # until there is something to cancel
+        self._ack_deadline = ack_deadline(broker, _Holder(self)) if ack_in_time else None
+        self._subscription = self._subscribe()
+        self._cancelled = False
+        forks.register(self)
+        broker.consumers[id(self)] = self._channel
+
+    def __iter__(self) -> Iterator[Delivery]:
+        return self
+
+    def __next__(self) -> Delivery:
+        delivery = self.get()
+        if delivery is None:
+            raise StopIteration
+        return delivery
+
+    @property
+    def ended(self) -> bool:
+        """Whether there will be no more deliveries: cancelled, the queue deleted, or the broker closed."""
+        return self._cancelled
+
+    @property
+    def handed_out(self) -> int:
+        """The tag of the last delivery that the application got; read from the queue's thread perhaps less, never more."""
+        return self._first_tag + self._position - 1
+
+    def lapse(self, error: PreconditionFailed) -> None:
+        """The queue took everything back; called in its thread."""
+        self._subscription.lapsed = error
+        self._broker.consumers.pop(id(self), None)
+        self._channel.put(CLOSED)
+
+    def after_fork(self) -> None:
+        """See forks.py: nothing comes into a child."""
+        try:
+            self._broker.runtime.check_process()
+        except ForkedProcess as error:
+            self._subscription.lapsed = error
+
+    def get(self, timeout: float | None = None) -> Delivery | None:
+        """The next delivery; None when none came within `timeout` seconds, or when there will be no more.
+
+        ProcessDied when the queue's process died while it took this consumer on again; the next call tries once more.
+        """
+        if timeout is not None:
+            timeout = seconds("timeout", timeout)
+        if self._subscription.lapsed is not None:
+            self._cancelled = True
+            raise self._subscription.lapsed
+        position = self._position
+        if position >= len(self._batch):
+            if not self._next_batch(timeout):
+                return None
+            position = 0
+        self._position = position + 1
+        return Delivery(self._subscription, self._first_tag + position, self._batch[position])
+
+    def take(self, most: int, timeout: float | None = None) -> list[Delivery]:
+        """Up to `most` deliveries that are there; waits for the first as `get` does."""
+        most = whole("most", most, 1, sys.maxsize)
+        first = self.get(timeout)
+        if first is None:
+            return []
+        position = self._position
+        rest = self._batch[position : position + most - 1]
+        self._position = position + len(rest)
+        subscription, tag = self._subscription, self._first_tag + position
+        return [first, *[Delivery(subscription, tag + i, fetched) for i, fetched in enumerate(rest)]]
+
+    def cancel(self) -> None:
+        """No more deliveries; what was delivered but not taken goes back, what was taken may still be acked."""
+        if self._cancelled:
+            return
+        self._cancelled = True
+        self._broker.consumers.pop(id(self), None)
+        inbox_of(self._subscription.ref).forget(self._death_notice)
+        try:
+            message = Cancel(self._subscription.consumer_id, self.handed_out)
+            self._drop_untaken()
+            self._broker.call_actor(self._subscription.ref, message)
+            self._drop_untaken()  # what the queue sent before it handled the cancel comes before the reply
+        except (Error, ActorDeadError):
+            pass  # a dead queue process has no consumers
+        self._channel.put(CLOSED)
+
+    def __enter__(self) -> Consumer:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 traceback: TracebackType | None) -> None:  # fmt: skip
+        self.cancel()
+
+    def __del__(self) -> None:
+        # A loop that was left with `break` must not keep the messages it never saw.
+        if not getattr(self, "_cancelled", True) and self._broker.is_open:
+            self._broker.consumers.pop(id(self), None)
+            self._broker.settle(self._subscription.ref, Cancel(self._subscription.consumer_id, self.handed_out))
+
+    def _drop_untaken(self) -> None:
+        """Deliveries that are here go back: another thread that waits for one must not get them."""
+        self._position = len(self._batch)
+        while not self._channel.empty():
+            self._channel.get_nowait()
+
+    def _next_batch(self, timeout: float | None) -> bool:
+        if self._batch:
+            count = len(self._batch)
+            self._broker.settle(self._subscription.ref, Taken(self._subscription.consumer_id, count))
+            self._batch, self._position = [], 0
+            self._first_tag += count
+        while True:
+            if self._cancelled:
+                return False
+            try:
+                item = self._channel.get(timeout=timeout)
+            except Empty:
+                return False
+            if isinstance(item, Deliveries):
+                self._batch, self._position, self._first_tag = item.messages, 0, item.first_tag
+                return True
+            if item is DOWN:
+                try:
+                    self._subscription = self._subscribe()
+                    self._first_tag = 1
+                except ProcessDied:  # the caller decides whether to ask once more
+                    self._channel.put(DOWN)
+                    raise
+                except Error:  # closed, or the queue was deleted: RabbitMQ cancels the consumer
+                    self._cancelled = True
+            else:
+                self._cancelled = True
+                if self._subscription.lapsed is not None:
+                    raise self._subscription.lapsed
+
+    def _subscribe(self) -> Subscription:
+        consumer_id = self._broker.next_consumer_id()
+        channel = self._channel
+        self._first_tag = 1
+        request = Consume(consumer_id, channel, self._prefetch, self._no_ack, self._exclusive, priority=self._priority,
+                          ack_deadline=self._ack_deadline)  # fmt: skip
+        _, ref = self._broker.call_queue(self.queue, request)
+        self._death_notice = inbox_of(ref).on_close(lambda _reason: channel.put(DOWN))
+        if not self._broker.is_open:
+            msg = "the broker is closed"
+            raise BrokerClosed(msg)
+        return Subscription(self._broker, self.queue, ref, consumer_id, no_ack=self._no_ack)
+
+
+def ack_deadline(broker: Broker, holder: _Holder | None = None) -> AckDeadline | None:
+    """consumer_timeout as a queue needs it; None when it is 0, which means for ever."""
+    settings = broker.settings
+    if not settings.consumer_timeout:
+        return None
+    return AckDeadline(settings.consumer_timeout / 1000, settings.channel_tick_interval / 1000, holder)

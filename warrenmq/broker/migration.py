@@ -1,0 +1,69 @@
+"""Messages that come from another directory, into one queue: past the exchanges, with the heads that they had.
+
+A message that is moved keeps the exchange and the routing keys that it was published with, and its properties, so it
+cannot be routed again; and each has a head of its own.  Confirms, credit and alarms are those of any publisher.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from warrenmq.actors.queue.messages import Publish
+from warrenmq.actors.sending.confirms import Confirm
+from warrenmq.broker.publisher import WaitingFlow
+from warrenmq.message.queue_message import Publication
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from warrenmq.broker.broker import Broker
+
+
+class Moved(NamedTuple):
+    """One message."""
+
+    head: bytes
+    """The stored message up to its body (stored_message.encode_head)."""
+    properties_size: int
+    """Bytes of the encoded properties, for the embed rule."""
+    body: bytes
+    expiration: int | None = None
+    """Milliseconds that it may still wait; None = as long as it has to."""
+    priority: int = 0
+
+
+class Deposit:
+    """One queue's entrance for them.  For one thread; nobody else may publish to the queue meanwhile."""
+
+    def __init__(self, broker: Broker, queue: str) -> None:
+        self._broker = broker
+        self._queue = queue
+        credit = broker.settings.credit_flow_default_credit[0]
+        self._flow = WaitingFlow(broker.runtime, broker.address(queue), credit, broker.trace())
+        self.next_seq_id = broker.queue(queue).info().next_seq_id
+        """What the queue will call the next message."""
+
+    def put(self, messages: Sequence[Moved]) -> Confirm:
+        """Publish, all persistent; settled when all of them are safe."""
+        broker = self._broker
+        broker.publishing().wait_for_turn("", self._queue, None)
+        publications = list(self._publications(messages))
+        confirm = Confirm(broker.runtime, len(publications))
+        for publication in publications:
+            self._flow.spend(len(publication.bodies))
+            self._flow.send(Publish(publication, confirm, self._flow))
+        self.next_seq_id += len(messages)
+        return confirm
+
+    def _publications(self, messages: Sequence[Moved]) -> Iterator[Publication]:
+        """One for each run of messages that are alike but for their bodies."""
+        prefix, msg_id = self._broker.ids.prefix, self._broker.ids.take(len(messages))
+        start = 0
+        for stop in range(1, len(messages) + 1):
+            head, size, _, expiration, priority = messages[start]
+            if stop < len(messages) and messages[stop]._replace(body=b"") == messages[start]._replace(body=b""):
+                continue
+            bodies = [each.body for each in messages[start:stop]]
+            yield Publication(prefix, msg_id, head, size, bodies, True, expiration, priority)
+            msg_id += len(bodies)
+            start = stop

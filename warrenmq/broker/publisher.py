@@ -1,0 +1,239 @@
+"""The publishing side of the face: from a body to casts in the queues' mailboxes.
+
+Each application thread that publishes has a Publishing of its own.  Before a message is on its way its publisher waits for
+its turn: while a memory or disk alarm is set nobody's has come (RabbitMQ blocks the connection; here it is the thread,
+in `wait_for_turn`), docs/alarms.md says what an application sees of it; and it waits where a queue grants no credit.
+"""
+
+from __future__ import annotations
+
+import threading
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from queue import Empty
+from typing import TYPE_CHECKING, Any
+
+from warrenmq.actors.sending.confirms import Confirm
+from warrenmq.actors.sending.message_sender import Flow, MessageIds, MessageSender
+from warrenmq.actors.vhost.vhost import queue_name
+from warrenmq.errors import Blocked, Returned
+from warrenmq.node.alarms import BlockedPublisher, in_words
+from warrenmq.routing.message_options import header_routes, parse_expiration
+from warrenmq.trace.events import CREDIT_GAVE_UP, CREDIT_GRANTED, CREDIT_PEER_DOWN, Ev
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pykka import ActorRef
+
+    from warrenmq.broker.transaction import Transaction
+    from warrenmq.message.properties import Properties
+    from warrenmq.node.alarms import Alarms
+    from warrenmq.routing import Router
+    from warrenmq.runtime import Event, Runtime
+    from warrenmq.trace.recorder import ActorTrace
+
+_ALARM_BLOCKED, _ALARM_UNBLOCKED = int(Ev.ALARM_BLOCKED), int(Ev.ALARM_UNBLOCKED)
+_CREDIT_BLOCKED, _CREDIT_UNBLOCKED = int(Ev.CREDIT_BLOCKED), int(Ev.CREDIT_UNBLOCKED)
+
+LOOK_FOR_LIFE = 0.1
+"""Seconds between looks whether the queue process that owes credit still lives."""
+LOOK_FOR_PROCESS = 0.002
+"""Seconds between looks for a queue process that is being restarted."""
+
+
+def _seconds_until(deadline: int, runtime: Runtime) -> float:
+    return (deadline - runtime.monotonic_ns()) / 1e9
+
+
+class WaitingFlow(Flow):
+    """A thread's credit towards a queue process: the thread waits where it has none."""
+
+    __slots__ = ("_trace", "_waiting")
+
+    def __init__(self, runtime: Runtime, ref: ActorRef[Any], initial: int, trace: ActorTrace | None) -> None:
+        """`trace` is the thread's own."""
+        super().__init__(runtime, ref, initial)
+        self._trace = trace
+        self._waiting: Event | None = None
+
+    def bump(self, credit: int) -> None:
+        """The queue handled messages; called in its thread."""
+        self._granted += credit
+        if (waiting := self._waiting) is not None:
+            waiting.set()
+
+    def wait_for_credit(self, deadline: int | None = None) -> None:
+        """Wait until there is credit, nobody is left to grant any, or `deadline` (monotonic, ns) has passed; tell the trace."""
+        if (trace := self._trace) is None:
+            self._wait(deadline)
+            return
+        queue = self.inbox.trace_id
+        trace.emit(_CREDIT_BLOCKED, peer=queue)
+        try:
+            self._wait(deadline)
+        except (Exception, KeyboardInterrupt):  # a signal handler's: the thread lives on and has not sent
+            trace.emit(_CREDIT_UNBLOCKED, CREDIT_GAVE_UP, peer=queue)
+            raise
+        trace.emit(_CREDIT_UNBLOCKED, self._why_unblocked(), peer=queue)
+
+    def _wait(self, deadline: int | None) -> None:
+        while self.credit <= 0 and self.ref.is_alive():
+            patience = LOOK_FOR_LIFE if deadline is None else min(_seconds_until(deadline, self.runtime), LOOK_FOR_LIFE)
+            if patience <= 0:
+                return
+            # Register first, look second; the queue grants first and looks for waiters second.
+            self._waiting = self.runtime.event()
+            if self.credit <= 0:
+                self._waiting.wait(patience)
+            self._waiting = None
+
+    def _why_unblocked(self) -> int:
+        if self.credit > 0:
+            return CREDIT_GRANTED
+        return CREDIT_GAVE_UP if self.ref.is_alive() else CREDIT_PEER_DOWN
+
+    def spend(self, count: int) -> None:
+        """Wait until there is credit, then use up `count` (it may go negative: a batch is never split)."""
+        if self._initial + self._granted <= self._sent and self.ref.is_alive():
+            self.wait_for_credit()
+        self._sent += count
+
+
+class Publishing(MessageSender[WaitingFlow]):
+    """One thread's publishing: see the top of this module."""
+
+    def __init__(self, runtime: Runtime, router: Router, ids: MessageIds, initial_credit: int,
+                 trace: ActorTrace | None, address: Callable[[str], ActorRef[Any]], alarms: Alarms,
+                 check_open: Callable[[], None]) -> None:  # fmt: skip
+        super().__init__(runtime, ids, partial(WaitingFlow, trace=trace), initial_credit, trace, address)
+        self._alarms = alarms
+        self._check_open = check_open
+        self._router = router
+        self.transaction: Transaction | None = None
+        """What this thread publishes and acks is kept there until its end."""
+
+    def wait_for_turn(self, exchange: str, routing_key: str, timeout: float | None,
+                      properties: Properties | None = None) -> None:  # fmt: skip
+        """Wait until no alarm is set and, with a timeout, until `publish` will not wait either.
+
+        After `timeout` seconds it raises Blocked, saying what it waited for; nothing has been sent then.  Without one it
+        leaves waiting for a queue's credit to `publish`.  In a transaction only alarms count: it sends nothing yet.
+        BrokerClosed when the broker is closed meanwhile.
+        """
+        deadline = None if timeout is None else self.runtime.monotonic_ns() + round(timeout * 1e9)
+        while True:
+            if self._alarms.active:
+                self._wait_and_tell(exchange, routing_key, deadline)
+            if deadline is None or self.transaction is not None:
+                return
+            if (queue := self._lacking(exchange, routing_key, properties)) is None:
+                return
+            if (left := _seconds_until(deadline, self.runtime)) <= 0:
+                msg = f"queue {queue!r} is behind and takes no more for now, nothing was published; try again later"
+                raise Blocked(msg)
+            flow = self.flows.get(queue)
+            if flow is not None and flow.ref.is_alive():
+                flow.wait_for_credit(deadline)
+            else:
+                self.runtime.event().wait(min(left, LOOK_FOR_PROCESS))
+
+    def _wait_and_tell(self, exchange: str, routing_key: str, deadline: int | None) -> None:
+        if (trace := self.trace) is None:
+            self._wait_for_alarms(exchange, routing_key, deadline)
+            return
+        trace.emit(_ALARM_BLOCKED)
+        try:
+            self._wait_for_alarms(exchange, routing_key, deadline)
+        except (Exception, KeyboardInterrupt):  # it gave up, or a signal handler did: the thread lives on
+            trace.emit(_ALARM_UNBLOCKED)
+            raise
+        trace.emit(_ALARM_UNBLOCKED)
+
+    def _wait_for_alarms(self, exchange: str, routing_key: str, deadline: int | None) -> None:
+        alarms = self._alarms
+        who = BlockedPublisher(threading.current_thread().name, exchange, routing_key, self.runtime.wall_ns())
+        news = self.runtime.channel()
+        ticket = alarms.add_waiting(who, lambda: news.put(None))
+        try:
+            while active := alarms.active:
+                self._check_open()
+                left = None if deadline is None else _seconds_until(deadline, self.runtime)
+                if left is not None and left <= 0:
+                    raise Blocked(in_words(active))
+                with suppress(Empty):
+                    news.get(timeout=left)
+        finally:
+            alarms.remove_waiting(ticket)
+
+    def publish(self, exchange: str, routing_key: str, bodies: list[bytes], properties: Properties | None,
+                persistent: bool, mandatory: bool) -> Confirm:  # fmt: skip
+        """Route messages and cast them to their queues; NotFound when there is no such exchange."""
+        if exchange in self._router.internal:
+            self._router.check_publish(exchange)
+        if properties is not None:
+            return self._publish_with_properties(exchange, routing_key, bodies, properties, persistent, mandatory)
+        queues = self._router.route(exchange, routing_key)
+        if not queues or not bodies:
+            return self._unroutable(exchange, routing_key, len(bodies), failed=mandatory and not queues)
+        confirm = Confirm(self.runtime, len(queues))
+        self.send(queues, self.publication(exchange, (routing_key,), bodies, None, persistent=persistent), confirm)
+        return confirm
+
+    def _publish_with_properties(self, exchange: str, routing_key: str, bodies: list[bytes], properties: Properties,
+                                 persistent: bool, mandatory: bool) -> Confirm:  # fmt: skip
+        headers = properties.headers
+        expiration = parse_expiration(properties.expiration)
+        cc, bcc = header_routes(headers)
+        queues = self._router.route(exchange, routing_key, headers, cc + bcc)
+        if not queues or not bodies:
+            return self._unroutable(exchange, routing_key, len(bodies), failed=mandatory and not queues)
+        if headers and "BCC" in headers:  # which nobody who gets the message may see
+            properties = replace(properties, headers={name: each for name, each in headers.items() if name != "BCC"})
+        publication = self.publication(
+            exchange, (routing_key, *cc, *bcc), bodies, properties, persistent=persistent and properties.delivery_mode != 1,
+            expiration=expiration, priority=properties.priority or 0,
+        )  # fmt: skip
+        confirm = Confirm(self.runtime, len(queues))
+        self.send(queues, publication, confirm)
+        return confirm
+
+    def _unroutable(self, exchange: str, routing_key: str, messages: int, *, failed: bool) -> Confirm:
+        """The answer to a publish that no queue gets."""
+        if messages:
+            self.unrouted(messages)
+        confirm = Confirm(self.runtime)
+        if failed:
+            confirm.fail(Returned(exchange, routing_key))
+        else:
+            confirm.confirm()
+        return confirm
+
+    def cast(self, ref: ActorRef[Any], message: Any) -> None:
+        """Send a message in this thread's name."""
+        self.runtime.cast(ref, message, self.trace)
+
+    def check(self, exchange: str, properties: Properties | None) -> None:
+        """Raise what `publish` would: NotFound, AccessRefused, PreconditionFailed."""
+        self._router.check_publish(exchange)
+        if properties is not None:
+            parse_expiration(properties.expiration)
+            header_routes(properties.headers)
+
+    def would_block(self, exchange: str, routing_key: str, properties: Properties | None) -> bool:
+        """Whether `publish` would wait: for credit, or because a queue's process is not there."""
+        return self._lacking(exchange, routing_key, properties) is not None
+
+    def _lacking(self, exchange: str, routing_key: str, properties: Properties | None) -> str | None:
+        """The first queue that a publish would wait for."""
+        headers = None if properties is None else properties.headers
+        cc, bcc = header_routes(headers)
+        for queue in self._router.route(exchange, routing_key, headers, cc + bcc):
+            flow = self.flows.get(queue)
+            if flow is None or not flow.ref.is_alive():
+                if not self.runtime.is_registered(queue_name(queue)):
+                    return queue
+            elif flow.credit <= 0:
+                return queue
+        return None

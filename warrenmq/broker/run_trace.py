@@ -1,0 +1,63 @@
+"""The trace of one run: from the opening of a directory to its close.
+
+The broker is an actor of the trace ("broker"), and so is each application thread that uses it ("client-1" and so on).
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from itertools import count
+from typing import TYPE_CHECKING
+
+from warrenmq.trace.events import Ev
+from warrenmq.trace.machine import machine_boot
+from warrenmq.trace.recorder import Recorder
+
+if TYPE_CHECKING:
+    from warrenmq.directory.layout import DataDirectory
+    from warrenmq.runtime import Runtime
+    from warrenmq.settings import Settings
+    from warrenmq.trace.recorder import ActorTrace
+
+
+class RunTrace:
+    """Its recorder serves all actors of a runtime; `client` may be called from any thread."""
+
+    def __init__(
+        self, target: str | Recorder, runtime: Runtime, directory: DataDirectory, vhost: str, boot: int, settings: Settings
+    ) -> None:
+        if isinstance(target, str):
+            run = f"{boot:06d}-{runtime.token_bytes(4).hex()}"
+            target = Recorder(
+                target, run=run, pid=os.getpid(), boot=boot, directory=directory.id(runtime.token_bytes), vhost=vhost,
+                machine=machine_boot(), clock=runtime,
+            )  # fmt: skip
+        self._recorder = runtime.recorder = target
+        self._runtime = runtime
+        self._boot = boot
+        self._clients = count(1)
+        self._local = threading.local()
+        self._broker = target.actor("broker", "broker")
+        self._broker.emit(
+            Ev.RUN_START,
+            pseq=settings.msg_store_write_buffer,
+            a=boot,
+            b=int(settings.durability == "fsync"),
+            c=settings.msg_store_file_size_limit,
+        )
+
+    def client(self) -> ActorTrace:
+        """The calling thread's own trace."""
+        try:
+            trace: ActorTrace = self._local.trace
+        except AttributeError:
+            trace = self._local.trace = self._recorder.actor(f"client-{next(self._clients)}", "client")
+        return trace
+
+    def end(self, *, clean: bool) -> None:
+        """Close the trace; a run that did not end cleanly has no RUN_END."""
+        if clean:
+            self._broker.emit(Ev.RUN_END, a=self._boot)
+        self._recorder.close()
+        self._runtime.recorder = None

@@ -1,0 +1,225 @@
+"""warrenmq.Queue: the standard library's `queue.Queue`, on disk.
+
+    q = warrenmq.Queue("jobs/")
+    q.put(b"payload")            # on disk when it returns
+    body = q.get()               # comes again after a crash, until ...
+    q.task_done()                # ... this
+
+`get` hands out items in the order of `put`; `task_done` is for the oldest item that the calling thread has got and
+not yet settled.  An item whose task_done never came is there again when the queue is opened the next time.
+"""
+
+from __future__ import annotations
+
+import json
+import queue
+import threading
+from collections import deque
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgpack  # type: ignore[import-untyped]
+
+from warrenmq.backing_queue.paging import MOST_AHEAD
+from warrenmq.broker.arguments import check_bodies
+from warrenmq.broker.broker import Broker, open  # noqa: A004
+from warrenmq.broker.consumer import Consumer
+from warrenmq.checks import flag, is_a, number_of_seconds, seconds, shown, text, wrong_value
+from warrenmq.errors import ArgumentTypeError, ArgumentValueError, Blocked
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from os import PathLike
+    from types import TracebackType
+
+    from warrenmq.broker.consumer import Delivery
+    from warrenmq.settings import Settings
+
+NAME = "queue"
+ON_ITS_WAY = 1.0
+"""Seconds that a get without blocking waits for an item that is known to be there."""
+
+
+def _bytes(item: object) -> object:
+    """The item itself, whose bytes are checked and copied where it is published."""
+    if not is_a(item, (bytes, bytearray, memoryview)):
+        msg = f'this queue holds bytes, not {type(item).__name__}; open it with codec="json" or codec="msgpack"'
+        raise ArgumentTypeError(msg)
+    return item
+
+
+def _json(item: object) -> bytes:
+    return json.dumps(item, separators=(",", ":")).encode()
+
+
+CODECS: dict[str, tuple[Callable[[Any], Any], Callable[[bytes], Any]]] = {
+    "bytes": (_bytes, lambda body: body),
+    "json": (_json, json.loads),
+    "msgpack": (msgpack.packb, msgpack.unpackb),
+}
+
+
+def _patience(block: object, timeout: object) -> float | None:
+    """Seconds that a put or get may wait, None = any; as in the standard library a timeout below 0 is an error."""
+    number = number_of_seconds("timeout", timeout)
+    if number is not None and number < 0:
+        raise wrong_value("timeout", number, "seconds from 0, or None")
+    return seconds("timeout", number) if flag("block", block) else 0.0
+
+
+class Queue:
+    """One durable queue in a folder of its own; also a context manager.  For any number of threads.
+
+    `codec` is "bytes", "json" or "msgpack"; what it cannot encode raises TypeError at `put`.  Opening raises as
+    `warrenmq.open` does.
+    """
+
+    def __init__(self, path: str | PathLike[str], *, codec: Literal["bytes", "json", "msgpack"] = "bytes",
+                 settings: Settings | Mapping[str, Any] | None = None) -> None:  # fmt: skip
+        if (known := CODECS.get(text("codec", codec))) is None:
+            msg = f"there is no codec {shown(codec)}; use {', '.join(CODECS)}"
+            raise ArgumentValueError(msg)
+        self._encoder, self._decode = known
+        self._broker: Broker = open(path, settings=settings)
+        self._queue = self._broker.declare_queue(NAME)
+        self._consumer = Consumer(self._broker, NAME, MOST_AHEAD, no_ack=False, exclusive=False, priority=0,
+                                  ack_in_time=False)  # queue.Queue lets a task take its time
+        self._taking = threading.Lock()
+        """Held by the one thread that waits in the consumer: the others wait for the lock."""
+        self._mine = threading.local()
+        self._all_done = threading.Condition()
+        info = self._queue.info()
+        self._unfinished = info.ready + info.unacked
+        """Items put and not yet task_done, this run and the ones before."""
+        self._in_hands = 0
+        """Items got and not yet task_done."""
+
+    def put(self, item: Any, block: bool = True, timeout: float | None = None) -> None:
+        """Add an item; it is on disk when this returns.  Raises Nacked if it could not be stored.
+
+        The queue has no size limit, but nothing is put while a memory or disk alarm is set (docs/alarms.md): this waits,
+        or raises queue.Full, at once without `block`, else after `timeout` seconds.
+        """
+        self._broker.runtime.check_process()
+        body = self._encode(item)
+        patience = _patience(block, timeout)
+        with self._all_done:
+            self._unfinished += 1
+        try:
+            self._publish([body], patience)
+        except BaseException:
+            self._finished(1)
+            raise
+
+    def put_nowait(self, item: Any) -> None:
+        """As `put` without `block`."""
+        self.put(item, block=False)
+
+    def put_many(self, items: Iterable[Any]) -> None:
+        """Add many items with one sync; all are on disk when this returns."""
+        self._broker.runtime.check_process()
+        check_bodies(items)
+        bodies = [self._encode(item) for item in items]
+        with self._all_done:
+            self._unfinished += len(bodies)
+        try:
+            self._publish(bodies, None)
+        except BaseException:
+            self._finished(len(bodies))
+            raise
+
+    def get(self, block: bool = True, timeout: float | None = None) -> Any:
+        """The oldest item; waits for one, or raises queue.Empty: at once without `block`, else after `timeout` s."""
+        self._broker.check_open()
+        timeout = _patience(block, timeout)
+        if not self._taking.acquire(block, -1 if timeout is None or not block else timeout):
+            raise queue.Empty
+        try:
+            if not block:  # an item that is there may still be on its way to us
+                timeout = ON_ITS_WAY if self.qsize() else 0.0
+            delivery = self._consumer.get(timeout)
+        finally:
+            self._taking.release()
+        if delivery is None:
+            self._broker.check_open()
+            raise queue.Empty
+        self._got().append(delivery)
+        with self._all_done:
+            self._in_hands += 1
+        return self._decode(delivery.body)
+
+    def get_nowait(self) -> Any:
+        """An item if there is one, else queue.Empty."""
+        return self.get(block=False)
+
+    def task_done(self) -> None:
+        """The oldest item that this thread got is done with: it will not come again.  ValueError if there is none."""
+        self._broker.runtime.check_process()
+        got = self._got()
+        if not got:
+            msg = "task_done() called more often than get() in this thread"
+            raise ValueError(msg)
+        got.popleft().ack()
+        with self._all_done:
+            self._in_hands -= 1
+        self._finished(1)
+
+    def join(self) -> None:
+        """Wait until every item that was put is task_done."""
+        self._broker.runtime.check_process()
+        with self._all_done:
+            self._all_done.wait_for(lambda: self._unfinished == 0)
+
+    def qsize(self) -> int:
+        """Items that were not yet got."""
+        self._broker.runtime.check_process()
+        with self._all_done:
+            return self._unfinished - self._in_hands
+
+    def empty(self) -> bool:
+        """Whether there is nothing to get now."""
+        return self.qsize() == 0
+
+    def full(self) -> bool:
+        """Whether a put would wait because an alarm is set; there is no size limit."""
+        self._broker.runtime.check_process()
+        return bool(self._broker.resources.alarms.active)
+
+    def close(self) -> None:
+        """Stop cleanly; items without task_done stay for the next time."""
+        self._broker.close()
+
+    def __enter__(self) -> Queue:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 traceback: TracebackType | None) -> None:  # fmt: skip
+        self.close()
+
+    def _encode(self, item: object) -> Any:
+        try:
+            return self._encoder(item)
+        except ArgumentTypeError:
+            raise
+        except Exception as why:  # of the encoder, or of the item's own methods
+            msg = f"the item of type {type(item).__name__} cannot be encoded: {why}"
+            raise (ArgumentTypeError(msg) if isinstance(why, TypeError) else ArgumentValueError(msg)) from why
+
+    def _publish(self, bodies: list[bytes], timeout: float | None) -> None:
+        try:
+            confirm = self._queue.publish_many(bodies, timeout=timeout)
+        except Blocked as blocked:
+            raise queue.Full(str(blocked)) from blocked
+        confirm.result()
+
+    def _got(self) -> deque[Delivery]:
+        try:
+            return self._mine.got  # type: ignore[no-any-return]
+        except AttributeError:
+            self._mine.got = deque()
+            return self._mine.got  # type: ignore[no-any-return]
+
+    def _finished(self, count: int) -> None:
+        with self._all_done:
+            self._unfinished -= count
+            if not self._unfinished:
+                self._all_done.notify_all()

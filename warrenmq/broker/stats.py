@@ -1,0 +1,140 @@
+"""What `Broker.stats` returns: plain dataclasses, a snapshot of each part taken one after the other."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from warrenmq.actors.queue.messages import QueueInfo
+    from warrenmq.backing_queue.parts import QueueMemory
+    from warrenmq.directory.damage_found import DamageFound
+    from warrenmq.message_store.effects import StoreStatistics
+    from warrenmq.node.alarms import BlockedPublisher, Source
+    from warrenmq.node.resources import Resources
+
+
+@dataclass(frozen=True, slots=True)
+class QueueStats:
+    """One queue."""
+
+    name: str
+    durable: bool
+    ready: int
+    """Messages that could be delivered now."""
+    unacked: int
+    consumers: int
+    in_memory: int
+    """Ready messages that are in memory; the others are on disk only."""
+    memory: QueueMemory
+    damaged: int
+    """Messages that were found damaged since the queue was opened, and set aside in `quarantine/`."""
+
+    @classmethod
+    def of(cls, name: str, info: QueueInfo, *, durable: bool) -> QueueStats:
+        """From what the queue's process says of itself."""
+        in_memory = info.memory.in_memory
+        return cls(name, durable, info.ready, info.unacked, info.consumers, in_memory, info.memory, info.damaged)
+
+
+@dataclass(frozen=True, slots=True)
+class FileStats:
+    """One message file, as the store's file summary has it."""
+
+    file: int
+    file_size: int
+    valid_total_size: int
+    """Bytes of live records; the rest is garbage."""
+    locked: bool
+    readers: int
+
+
+@dataclass(frozen=True, slots=True)
+class StoreStats:
+    """One message store."""
+
+    name: str
+    messages: int
+    """Records with at least one reference."""
+    references: int
+    current_file: int
+    files: tuple[FileStats, ...]
+    damaged: int
+    """Messages and other pieces of files that were found damaged since the store was opened, and set aside in
+    `quarantine/`."""
+
+    @classmethod
+    def of(cls, name: str, info: StoreStatistics) -> StoreStats:
+        """From what the store says of itself."""
+        files = tuple(FileStats(*row) for row in info.files)
+        return cls(name, info.messages, info.references, info.current_file, files, info.damaged)
+
+
+@dataclass(frozen=True, slots=True)
+class ActorStats:
+    """One actor."""
+
+    name: str
+    kind: str
+    mailbox: int
+    """Messages that wait."""
+    restarts: int
+    """Times that an actor of this name was started again since the broker was opened."""
+
+
+@dataclass(frozen=True, slots=True)
+class AlarmStats:
+    """One alarm, set or not."""
+
+    source: Source
+    is_set: bool
+    measured: int | None
+    """Bytes of memory in use, or free on the disk, at the monitor's last look; None when that is not known."""
+    limit: int | None
+    """More memory in use than this, or less room, sets the alarm."""
+    since_ns: int | None
+    """Wall clock when it was set; None while it is not."""
+
+
+def alarm_stats(resources: Resources) -> tuple[AlarmStats, ...]:
+    """Memory, then disk."""
+    memory, disk = resources.memory_use, resources.disk_space
+    looks: tuple[tuple[Source, int | None, int | None], ...] = (
+        ("memory", memory.used, memory.limit), ("disk", disk.free, disk.limit)
+    )  # fmt: skip
+    stats = []
+    for source, measured, limit in looks:
+        alarm = resources.alarms.find(source)
+        stats.append(AlarmStats(source, alarm is not None, measured, limit, None if alarm is None else alarm.since_ns))
+    return tuple(stats)
+
+
+@dataclass(frozen=True, slots=True)
+class DamageStats:
+    """A place at which a start, or a read, since the broker was opened found damage, or something that it does not understand."""
+
+    file: str
+    """Relative to the data directory."""
+    offset: int
+    reason: str
+
+
+def damage_stats(damage: DamageFound, path: str) -> tuple[DamageStats, ...]:
+    """What was found below the data directory `path`."""
+    return tuple(DamageStats(os.path.relpath(each.path, path), each.offset, each.reason) for each in damage.places)
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """A broker."""
+
+    queues: tuple[QueueStats, ...]
+    stores: tuple[StoreStats, ...]
+    actors: tuple[ActorStats, ...]
+    alarms: tuple[AlarmStats, ...]
+    """Memory, then disk."""
+    blocked_publishers: tuple[BlockedPublisher, ...]
+    """Who waits to publish because an alarm is set, the longest wait first."""
+    damage: tuple[DamageStats, ...]
+    """What starts found damaged since the broker was opened; the first thousand places."""

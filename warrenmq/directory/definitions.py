@@ -1,0 +1,267 @@
+"""Durable queues, exchanges and bindings (RabbitMQ keeps them in Mnesia).
+
+An append-only log of changes; the state is what remains after all of them.  A change is on disk when the call that
+made it returns.  The log is a run of frames (definition_frames.py), each a version, a kind and fields:
+
+    kind                   fields
+    queue                  name, durable, exclusive, auto_delete, arguments
+    exchange               name, type, auto_delete, internal, arguments
+    binding, no binding    source, destination, routing_key, arguments, destination_type (version 1: always a queue)
+    gone                   queues, exchanges: names of what was deleted in one go, be it all of it or nothing
+    no queue, no exchange  name, the same of one (version 1)
+
+Opening writes the log anew with nothing but the state.  Frames that make no sense are copied to the quarantine and skipped.
+
+A "gone" frame is more than a change: it proves that the queue's folder may go (queue_folders.py), which an interrupted
+deletion left behind.  So it stays in the log until the folder is gone for certain (`settle`), and no frame that declares
+the queue again may follow it in the same file, for a log that is cut between the two would prove the wrong thing:
+`put_queue` then writes the log anew.
+
+A deleted queue or exchange takes its bindings along.  What is not durable is not for this file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from decimal import InvalidOperation
+from typing import TYPE_CHECKING, Any
+
+from warrenmq.directory.definition_frames import VERSION, frame, frames, pack, unpack
+from warrenmq.directory.quarantine import set_aside
+from warrenmq.directory.torn import Damage
+from warrenmq.errors import CorruptFile
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from warrenmq.seams.disk import Disk
+
+KNOWN_VERSIONS = (1, VERSION)
+
+
+@dataclass(frozen=True)
+class QueueRecord:
+    """A queue as it was declared."""
+
+    name: str
+    durable: bool = True
+    exclusive: bool = False
+    auto_delete: bool = False
+    arguments: dict[str, Any] = field(default_factory=dict, hash=False)
+
+
+@dataclass(frozen=True)
+class ExchangeRecord:
+    """A durable exchange as it was declared."""
+
+    name: str
+    type: str
+    auto_delete: bool = False
+    internal: bool = False
+    arguments: dict[str, Any] = field(default_factory=dict, hash=False)
+
+
+@dataclass(frozen=True)
+class BindingRecord:
+    """A binding of a durable queue or exchange to a durable exchange.
+
+    All its fields are its identity, arguments by value and type: 1, 1.0 and true are three.
+    """
+
+    source: str = field(compare=False)
+    destination: str = field(compare=False)
+    routing_key: str = field(default="", compare=False)
+    arguments: dict[str, Any] = field(default_factory=dict, compare=False)
+    destination_type: str = field(default="queue", compare=False)
+    packed: bytes = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.destination_type not in ("queue", "exchange"):
+            msg = f"a binding cannot lead to {self.destination_type!r}"
+            raise ValueError(msg)
+        packed = pack([self.source, self.destination, self.routing_key, sorted(self.arguments.items()), self.destination_type])
+        object.__setattr__(self, "packed", packed)
+
+
+class Declared:
+    """What a log comes to: the durable definitions of a vhost."""
+
+    def __init__(self) -> None:
+        self.queues: dict[str, QueueRecord] = {}
+        self.exchanges: dict[str, ExchangeRecord] = {}
+        self.bindings: dict[BindingRecord, None] = {}
+        """Oldest first."""
+        self.gone: dict[str, None] = {}
+        """Queues that were deleted and not declared again."""
+
+    def replay(self, log: bytes) -> list[Damage]:
+        """Apply all frames of a log; returns what makes no sense in it."""
+        damage: list[Damage] = []
+        for offset, length, payload in frames(log):
+            reason = "no frame begins here" if payload is None else self._replay(payload)
+            if reason is not None:
+                damage.append(Damage(offset, length, reason))
+        return damage
+
+    def _replay(self, payload: bytes) -> str | None:
+        """Apply one frame, or say why not."""
+        try:
+            version, kind, *fields = unpack(payload)
+            if version not in KNOWN_VERSIONS:
+                return f"its version is {version!r}, only {VERSION} and older ones are known"
+            self._apply(kind, *fields)
+        except (ValueError, TypeError, IndexError, OverflowError, AttributeError, InvalidOperation) as why:
+            return f"it is no definition ({why})"
+        return None
+
+    def _apply(self, kind: str, *fields: Any) -> None:
+        match kind:
+            case "queue":
+                self.queues[fields[0]] = QueueRecord(*fields)
+                self.gone.pop(fields[0], None)
+            case "no queue":
+                self._drop([fields[0]], [])
+            case "exchange":
+                self.exchanges[fields[0]] = ExchangeRecord(*fields)
+            case "no exchange":
+                self._drop([], [fields[0]])
+            case "gone":
+                self._drop(*fields)
+            case "binding":
+                self.bindings[BindingRecord(*fields)] = None
+            case "no binding":
+                self.bindings.pop(BindingRecord(*fields), None)
+            case _:
+                msg = f"there are no definitions of kind {kind!r}"
+                raise ValueError(msg)
+
+    def _drop(self, queues: list[str], exchanges: list[str]) -> None:
+        gone = {"queue": dict.fromkeys(queues), "exchange": dict.fromkeys(exchanges)}
+        for name in queues:
+            self.queues.pop(name, None)
+            self.gone[name] = None
+        for name in exchanges:
+            self.exchanges.pop(name, None)
+        self.bindings = {
+            each: None
+            for each in self.bindings
+            if each.source not in gone["exchange"] and each.destination not in gone[each.destination_type]
+        }
+
+
+class Definitions(Declared):
+    """The durable definitions of a vhost.  One thread changes them; others may look names up meanwhile."""
+
+    def __init__(self, disk: Disk, path: str, quarantine: str) -> None:
+        """Read the log, or begin one; its folder must exist."""
+        super().__init__()
+        self._disk = disk
+        self._path = path
+        self.damage: list[CorruptFile] = []
+        """Frames that made no sense when the log was opened."""
+        self._load(quarantine)
+        self.whole = not self.damage
+        """What the log says of deletions proves that they were meant, and not followed by a declaration that is lost."""
+        self._file = disk.open(path)
+
+    @classmethod
+    def open(cls, disk: Disk, path: str, quarantine: str) -> Definitions:
+        """As the constructor, under the name that says what it does."""
+        return cls(disk, path, quarantine)
+
+    def close(self) -> None:
+        """Give the file back; everything is on disk already."""
+        self._file.close()
+
+    # -- changes: each is on disk when it returns; after an OSError it is not in effect, though it may be at the next start
+
+    def put_queue(self, record: QueueRecord) -> None:
+        assert record.durable
+        if record.name not in self.gone:
+            self._change("queue", *_queue_fields(record))
+            return
+        del self.gone[record.name]
+        try:
+            self._write_anew(queue_frame(record))
+        except OSError:
+            self.gone[record.name] = None
+            raise
+        self.queues[record.name] = record
+
+    def put_exchange(self, record: ExchangeRecord) -> None:
+        self._change("exchange", *_exchange_fields(record))
+
+    def delete(self, *, queues: Iterable[str] = (), exchanges: Iterable[str] = ()) -> None:
+        """Delete all of these at once; names that are not here (transient ones) change nothing."""
+        self._change("gone", [*queues], [*exchanges])
+
+    def bind(self, record: BindingRecord) -> None:
+        self._change("binding", *_binding_fields(record))
+
+    def unbind(self, record: BindingRecord) -> None:
+        self._change("no binding", *_binding_fields(record))
+
+    def _change(self, kind: str, *fields: Any) -> None:
+        self._file.append(frame(kind, *fields))
+        self._file.datasync()
+        self._apply(kind, *fields)
+
+    # -- opening
+
+    def settle(self, declared_again: Sequence[QueueRecord]) -> None:
+        """The folders of queues that are not declared were sorted out: declare these, and forget what was deleted."""
+        for record in declared_again:
+            self.queues[record.name] = record
+        self.whole = True
+        if self.gone or declared_again:
+            self.gone.clear()
+            self._write_anew()
+
+    def _write_anew(self, more: bytes = b"") -> None:
+        """Replace the log by one that says what is declared now, and `more`."""
+        try:
+            self._disk.replace(self._path, b"".join([*snapshot(self), more]))
+        finally:  # it may be another file even after an error, and what is appended to the old one would be lost
+            self._file.close()
+            self._file = self._disk.open(self._path)
+
+    def _load(self, quarantine: str) -> None:
+        """Read the log and write it anew: shorter, and safe even if whoever wrote it could not sync it."""
+        data = self._disk.read(self._path) if self._disk.exists(self._path) else b""
+        damage = self.replay(data)
+        self.damage += [CorruptFile(self._path, each.offset, each.reason) for each in damage]
+        if damage:
+            self.gone.clear()  # what followed them may be what is damaged
+            set_aside(
+                self._disk, quarantine, self._path.rpartition("/")[2], data, [each[:2] for each in damage]
+            )
+        self._disk.replace(self._path, b"".join(snapshot(self)))
+
+
+def snapshot(declared: Declared) -> Iterator[bytes]:
+    """A log that says this and nothing else."""
+    if declared.gone:
+        yield frame("gone", [*declared.gone], [])
+    yield from map(queue_frame, declared.queues.values())
+    for exchange in declared.exchanges.values():
+        yield frame("exchange", *_exchange_fields(exchange))
+    for binding in declared.bindings:
+        yield frame("binding", *_binding_fields(binding))
+
+
+def queue_frame(record: QueueRecord) -> bytes:
+    """The frame that declares a queue."""
+    return frame("queue", *_queue_fields(record))
+
+
+def _queue_fields(record: QueueRecord) -> tuple[Any, ...]:
+    return record.name, record.durable, record.exclusive, record.auto_delete, record.arguments
+
+
+def _exchange_fields(record: ExchangeRecord) -> tuple[Any, ...]:
+    return record.name, record.type, record.auto_delete, record.internal, record.arguments
+
+
+def _binding_fields(record: BindingRecord) -> tuple[Any, ...]:
+    return record.source, record.destination, record.routing_key, record.arguments, record.destination_type

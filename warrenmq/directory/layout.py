@@ -1,0 +1,228 @@
+"""The layout of a data directory, which is a RabbitMQ node's:
+
+    warrenmq.owner                              who has it open (owner_lock.py)
+    rabbit_serial                               how often it was opened
+    warrenmq.id                                 what its traces call it
+    msg_stores/vhosts/<V>/.vhost                the vhost's name
+                          .config               its segment_entry_count
+                          definitions.log       what is declared (definitions.py)
+                          msg_store_persistent/N.rdq
+                          msg_store_transient/N.rdq
+                          queues/<Q>/.queue_name, .definition           whose it is (queue_folders.py)
+                                     journal.jif, k.idx, k.qi, k.qs
+    quarantine/<V>/                             bytes that made no sense
+
+<V> is base36(md5(vhost)), <Q> is base36(md5("queue" + vhost + queue)).
+
+Source: rabbit_vhost:dir, rabbit_queue_index:queue_dir, rabbit_guid; reference/classic-queue.md 1.1 and 7.1.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from warrenmq.directory.owner_lock import OwnerLock
+from warrenmq.directory.quarantine import set_aside
+from warrenmq.errors import CorruptFile
+from warrenmq.seams.disk import RealDisk
+from warrenmq.settings import MAX_SEGMENT_ENTRIES
+from warrenmq.vhost.foreign import refuse_rabbitmqs
+
+if TYPE_CHECKING:
+    from warrenmq.seams.disk import Disk
+    from warrenmq.settings import Settings
+
+VHOSTS = "msg_stores/vhosts"
+QUEUE_NAME = ".queue_name"
+"""In a durable queue's folder: whose it is."""
+_DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+_ID_NAME = "warrenmq.id"
+_BEYOND_ANY_BOOT = 1 << 20
+"""Where counting goes on when the serial cannot be read: boot numbers must not come again."""
+
+
+def base36_md5(text: str) -> str:
+    """The MD5 of a name as a base-36 number, as RabbitMQ names folders: no leading zeros, so up to 25 digits."""
+    return base36_md5_of(text.encode())
+
+
+def base36_md5_of(data: bytes) -> str:
+    """The same of bytes: the name of one priority's folder ends in a byte that is no text."""
+    number = int.from_bytes(hashlib.md5(data, usedforsecurity=False).digest(), "big")
+    digits = ""
+    while number or not digits:
+        number, digit = divmod(number, len(_DIGITS))
+        digits = _DIGITS[digit] + digits
+    return digits
+
+
+def vhost_folder(vhost: str) -> str:
+    """<V>."""
+    return base36_md5(vhost)
+
+
+def queue_folder(vhost: str, queue: str | bytes, priority: int | None = None) -> str:
+    """<Q>; a RabbitMQ queue with x-max-priority has a folder for each priority."""
+    return base36_md5_of(b"queue" + vhost.encode() + _queue_name(queue, priority))
+
+
+def queue_folder_of_3_6(vhost: str, queue: str | bytes, priority: int | None = None) -> str:
+    """As up to 3.6: of the term {resource, VHost, queue, Queue}, whose atoms have been encoded as 3.6.11 fixed them."""
+    host, name = vhost.encode(), _queue_name(queue, priority)
+    return base36_md5_of(
+        b"\x83h\x04d\x00\x08resourcem%bd\x00\x05queuem%b"
+        % (len(host).to_bytes(4, "big") + host, len(name).to_bytes(4, "big") + name)
+    )
+
+
+def _queue_name(queue: str | bytes, priority: int | None) -> bytes:
+    name = queue.encode() if isinstance(queue, str) else queue
+    return name if priority is None else name + bytes((0, priority))
+
+
+class DataDirectory:
+    """An open data directory; nobody else has it until `close`."""
+
+    def __init__(self, disk: Disk, path: str, settings: Settings, lock: OwnerLock | None) -> None:
+        """Use `open`."""
+        self.path = path
+        self._disk = disk
+        self._settings = settings
+        self._lock = lock
+
+    @classmethod
+    def open(cls, disk: Disk, path: str, settings: Settings) -> DataDirectory:
+        """Own the directory, which is made when it is not there; raises DirectoryInUse.
+
+        PreconditionFailed for a RabbitMQ's, which is left as it is.
+        """
+        refuse_rabbitmqs(disk, path)
+        disk.mkdir(path)
+        # a simulated disk is seen by nobody but the test that made it
+        lock = OwnerLock(path) if isinstance(disk, RealDisk) else None
+        return cls(disk, path, settings, lock)
+
+    def vhost(self, name: str) -> VhostDirectory:
+        """The folder of a vhost, made when it is not there."""
+        return VhostDirectory(self._disk, self.path, name, self._settings)
+
+    def next_boot(self) -> int:
+        """Count this opening, durably: no number comes twice."""
+        path = f"{self.path}/rabbit_serial"
+        boot = 1
+        if self._disk.exists(path):
+            match = re.fullmatch(rb"(\d{1,12})\.\s*", self._disk.read(path))
+            boot = int(match[1]) + 1 if match else _BEYOND_ANY_BOOT
+        self._disk.replace(path, f"{boot}.\n".encode())
+        return boot
+
+    def id(self, token_bytes: Callable[[int], bytes]) -> str:
+        """What no other directory is called: drawn once and kept, so that traces know whose they are.
+
+        A directory that has none, or a damaged one, gets one now; one that is copied takes its id along.
+        """
+        path = f"{self.path}/{_ID_NAME}"
+        if self._disk.exists(path) and (match := re.fullmatch(rb"([0-9a-f]{32})\s*", self._disk.read(path))):
+            return match[1].decode()
+        drawn = token_bytes(16).hex()
+        self._disk.replace(path, f"{drawn}\n".encode())
+        return drawn
+
+    def close(self) -> None:
+        """Let others have the directory."""
+        if self._lock is not None:
+            self._lock.release()
+
+
+class VhostDirectory:
+    """The folder of one vhost.
+
+    path         <data>/msg_stores/vhosts/<V>
+    definitions  the file of its definitions
+    queues       the folder of its queues' folders
+    quarantine   where its damaged bytes go
+    damage       which of its own small files made no sense
+    settings     the broker's, with the segment size that this vhost was made with
+    """
+
+    def __init__(self, disk: Disk, data: str, vhost: str, settings: Settings) -> None:
+        self.name = vhost
+        self.path = f"{data}/{VHOSTS}/{vhost_folder(vhost)}"
+        self.definitions = f"{self.path}/definitions.log"
+        self.quarantine = f"{data}/quarantine/{vhost_folder(vhost)}"
+        self.queues = f"{self.path}/queues"
+        disk.mkdir(self.queues)
+        for depth in range(3):  # a crash may have come between making a folder and syncing its entry
+            disk.sync_dir(self.path.rsplit("/", depth)[0])
+        disk.sync_dir(data)
+        self.damage: list[CorruptFile] = []
+        self._have_name(disk)
+        self.settings = self._with_own_segment_size(disk, settings)
+
+    def _have_name(self, disk: Disk) -> None:
+        path, name = f"{self.path}/.vhost", self.name.encode()
+        if disk.exists(path) and (found := disk.read(path)) != name:
+            self._note(disk, ".vhost", found, "it does not tell the name of the virtual host whose folder this is")
+            disk.replace(path, name)
+        elif not disk.exists(path):
+            disk.replace(path, name)
+
+    def _note(self, disk: Disk, name: str, data: bytes, reason: str) -> None:
+        """Tell that a small file is damaged, and keep what it was."""
+        self.damage.append(CorruptFile(f"{self.path}/{name}", 0, f"{reason}; it was written anew"))
+        if data:
+            set_aside(disk, self.quarantine, name, data, [(0, len(data))])
+
+    def _with_own_segment_size(self, disk: Disk, settings: Settings) -> Settings:
+        """Sequence ids are made of it, so it is fixed when the vhost is made (9063bcbd5c).
+
+        When .config is damaged, the settings of today are the best guess at those of that day.
+        """
+        path = f"{self.path}/.config"
+        if disk.exists(path):
+            config = disk.read(path)
+            if (entry_count := read_segment_entry_count(config)) is not None:
+                return replace(settings, queue_index_segment_entry_count=entry_count)
+            self._note(disk, ".config", config, "it does not tell the segment_entry_count")
+        comment = "%% This file is auto-generated! Edit at your own risk!"
+        term = f"{{segment_entry_count, {settings.queue_index_segment_entry_count}}}."
+        disk.replace(path, f"{comment}\n{term}\n".encode())
+        return settings
+
+    def store(self, kind: str) -> str:
+        """The folder of msg_store_persistent or msg_store_transient."""
+        return f"{self.path}/{kind}"
+
+    def folders(self, queue: str, max_priority: int | None) -> tuple[str, ...]:
+        """The folder of a queue, or with x-max-priority those of its priorities from 0."""
+        priorities = [None] if max_priority is None else range(max_priority + 1)
+        return tuple(f"{self.queues}/{queue_folder(self.name, queue, each)}" for each in priorities)
+
+    def make_queue(self, disk: Disk, name: str, max_priority: int | None, version: int) -> None:
+        """Make the folders of a durable queue and write into them whose they are, and that the index is of version 2."""
+        index = b"INDEX: v2\n" if version == 2 else b""
+        for priority, folder in enumerate(self.folders(name, max_priority)):
+            queue = _queue_name(name, None if max_priority is None else priority)
+            text = b"VHOST: %b\nQUEUE: %b\n%b" % (self.name.encode(), queue, index)
+            path = f"{folder}/{QUEUE_NAME}"
+            if not disk.exists(path):
+                disk.mkdir(folder)
+                disk.sync_dir(self.queues)  # it may be there since a crash, and not synced
+                disk.replace(path, text)
+            elif disk.read(path) != text:
+                disk.replace(path, text)
+
+    def queue_folders(self, disk: Disk, known: Iterable[str]) -> list[str]:
+        """The paths of all folders of queues but the known ones."""
+        paths = {*(f"{self.queues}/{name}" for name in disk.listdir(self.queues))} - {*known}
+        return [path for path in sorted(paths) if disk.is_dir(path)]
+
+
+def read_segment_entry_count(config: bytes) -> int | None:
+    """The segment size that a vhost's .config tells."""
+    match = re.search(rb"^\s*\{\s*segment_entry_count\s*,\s*(\d{1,5})\s*\}", config, re.MULTILINE)
+    return int(match[1]) if match and 0 < int(match[1]) <= MAX_SEGMENT_ENTRIES else None

@@ -1,0 +1,108 @@
+"""What a queue leaves behind at a clean stop (RabbitMQ's recovery.dets, one file a queue).
+
+    recovery.terms    | crc32 of the rest (u32) | msgpack [version, next_seq_id, next_deliver_seq_id, segments, files] |
+
+`segments` is a list of [number, unacked], None for an index of version 1 (RabbitMQ's v2_index_state).  `files` is a list of
+[name, size, checksum] of the index's files as the stop left them; the checksum (CRC-32) is None but for .qi files, whose
+entries have none of their own.  With it a file that was cut, changed or removed meanwhile is noticed, and the terms are not
+believed.  Either may be missing at the end: terms of older versions are believed without.
+
+Taking the terms removes them, durably, before the queue writes anything: from then on every stop is a crash until the
+next clean one.  Terms that cannot be read are none.
+
+Source: rabbit_recovery_terms, reference/classic-queue.md 1.11 and 3.9.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgpack  # type: ignore[import-untyped]
+
+if TYPE_CHECKING:
+    from warrenmq.seams.disk import Disk
+
+FILE_NAME = "recovery.terms"
+_OF_THE_INDEX = (".jif", ".idx", ".qi", ".qs")
+_CHECKED = ".qi"
+_VERSION = 1
+
+
+class Terms(NamedTuple):
+    """The terms of one queue."""
+
+    next_seq_id: int
+    next_deliver_seq_id: int
+    """Messages below it may have been delivered."""
+    segments: tuple[tuple[int, int], ...] | None = None
+    """Number of each segment, and how many messages in it were not acked; None when nobody counted."""
+    files: tuple[tuple[str, int, int | None], ...] = ()
+    """Name, bytes and checksum, if it has one, of each file of the index; empty when nobody counted."""
+
+
+def save_terms(disk: Disk, directory: str, terms: Terms) -> None:
+    """Leave the terms of a clean stop, with the index's files as they are; the last thing that a queue does."""
+    files = []
+    for name in disk.listdir(directory):
+        if name.endswith(_OF_THE_INDEX):
+            path = f"{directory}/{name}"
+            files.append((name, disk.size(path), zlib.crc32(disk.read(path)) if name.endswith(_CHECKED) else None))
+    counted = [terms.segments, files] if files else [] if terms.segments is None else [terms.segments]
+    data: bytes = msgpack.packb([_VERSION, *terms[:2], *counted])
+    disk.replace(f"{directory}/{FILE_NAME}", zlib.crc32(data).to_bytes(4, "big") + data)
+
+
+def take_terms(disk: Disk, directory: str) -> Terms | None:
+    """The terms of the last stop, if it was a clean one.  They can be taken once."""
+    path = f"{directory}/{FILE_NAME}"
+    if not disk.exists(path):
+        return None
+    stored = disk.read(path)
+    discard_terms(disk, directory)
+    disk.sync_dir(directory)
+    return parse(stored)
+
+
+def parse(stored: bytes) -> Terms | None:
+    """What a file of them says; None if they cannot be read."""
+    if not stored[4:] or zlib.crc32(stored[4:]) != int.from_bytes(stored[:4], "big"):
+        return None
+    match msgpack.unpackb(stored[4:]):
+        case [version, int() as next_seq_id, int() as next_deliver_seq_id, *more] if version == _VERSION and len(more) < 3:
+            segments, files = [*more, None, None][:2]
+            counts = None if segments is None else tuple((number, unacked) for number, unacked in segments)
+            return Terms(next_seq_id, next_deliver_seq_id, counts, tuple(tuple(each) for each in files or ()))
+    return None
+
+
+class Change(NamedTuple):
+    """A file that is not as a clean stop left it."""
+
+    name: str
+    offset: int
+    reason: str
+
+
+def changes_since(terms: Terms, sizes: Mapping[str, int], read: Callable[[str], bytes]) -> Iterator[Change]:
+    """What of the index's files changed since the stop; `sizes` by name of what is there, `read` for a file's bytes."""
+    for name, size, checksum in terms.files:
+        if name not in sizes:
+            yield Change(name, 0, f"it had {size} bytes when its queue was stopped in order, and is gone")
+        elif sizes[name] != size:
+            at = min(size, sizes[name])
+            yield Change(name, at, f"it had {size} bytes when its queue was stopped in order, now it has {sizes[name]}")
+        elif checksum is not None and zlib.crc32(read(name)) != checksum:
+            yield Change(name, 0, "its bytes are not those that it had when its queue was stopped in order")
+
+
+def twins(name: str) -> tuple[str, ...]:
+    """The file without which a file of the index says nothing: a segment's bodies and its entries."""
+    stem, _, extension = name.rpartition(".")
+    return {"qi": (f"{stem}.qs",), "qs": (f"{stem}.qi",)}.get(extension, ())
+
+
+def discard_terms(disk: Disk, directory: str) -> None:
+    """Remove the terms, if there are any."""
+    disk.unlink(f"{directory}/{FILE_NAME}")

@@ -1,0 +1,181 @@
+"""A message of one queue: what is published, how it stands in memory, what leaves for a consumer.
+
+In memory a message is a tuple (sequence id, record, flags, stored), the record msg_status: the cyclic collector lets
+go of tuples that hold only numbers and bytes, and a queue may hold a great many of them.  `record` is what the queue
+index has or would have (queue_index/record.py).  Where the body is, the flags tell:
+
+    flags                              the body is
+    none, or INDEXED                   in the record (and with it in the index)
+    APART                              in `stored`, in memory only: a transient message that was not paged out
+    APART | IN_STORE                   in a message store; `stored` has it, too, unless it is None
+
+    state (reference/classic-queue.md, 3.1)    body                  position
+    alpha                                      memory (and disk)     memory (and disk)
+    beta                                       disk                  memory
+    gamma                                      disk                  memory and disk
+    delta                                      disk                  disk
+
+A small body is part of the position, so a beta or gamma that is not APART still has it in memory.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import repeat
+from struct import Struct
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from zlib import crc32
+
+from warrenmq.message.stored import FRONT, MASK, SEALED, bound_to, sealed_head
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+INDEXED = 1
+"""There is an index entry."""
+PERSISTENT = 2
+"""The message is persistent and the queue durable."""
+APART = 4
+"""The body belongs in a message store, not into the index (persist_to = msg_store)."""
+IN_STORE = 8
+"""It has been written there."""
+
+Message: TypeAlias = tuple[int, bytes, int, bytes | None]
+"""(seq_id, record, flags, stored): see the module."""
+
+_HEADER = Struct(">8sQQII")
+NOT_EMBEDDED = bytes(4)
+"""The embedded size of a record whose body is apart."""
+EMBEDDED_SIZE_AT = 28
+_EMBEDDED = Struct(">8sQQII3sII")
+"""_HEADER, and FRONT of the message behind it."""
+
+
+_sealed: tuple[bytes, int, bytes, int] = (b"", -1, b"", 0)
+"""The last head, size, and what sealed_head made of them: messages that are published one by one are often alike."""
+
+
+@dataclass(slots=True)
+class Publication:
+    """Messages published together: one exchange, routing key and properties, many bodies."""
+
+    id_prefix: bytes
+    """The first eight bytes of every message id of this run."""
+    first_id: int
+    """The last eight of the first; the others follow it without a gap."""
+    head: bytes
+    """The stored message up to its body (stored_message.encode_head)."""
+    properties_size: int
+    """Bytes of the encoded properties, for the embed rule."""
+    bodies: Sequence[bytes]
+    persistent: bool
+    expiration: int | None = None
+    """Milliseconds that they may wait in a queue; None = as long as they have to."""
+    priority: int = 0
+
+
+class Fetched(NamedTuple):
+    """One message on its way to a consumer."""
+
+    seq_id: int
+    payload: bytes
+    """The record, or the stored message of one that was in a store; the body is its last `size` bytes."""
+    size: int
+    redelivered: bool
+    in_store: bool
+
+
+def embeds(body_size: int, properties_size: int, limit: int) -> bool:
+    """Whether a message goes into the queue's own files (`queue_index_embed_msgs_below`).
+
+    ======================  ========  =================
+    body                    and       goes to
+    ======================  ========  =================
+    >= limit                any       the message store
+    < limit                 body + properties >= limit  the message store
+    < limit                 body + properties < limit   the queue index
+    any                     limit 0   the message store
+    ======================  ========  =================
+
+    Source: rabbit_variable_queue:determine_persist_to, reference/classic-queue.md 2.5.
+    """
+    return body_size + properties_size < limit
+
+
+def records_of(publications: Sequence[Publication], first_seq_id: int, embed_below: int,
+               expiries: Sequence[int] | None = None) -> tuple[list[bytes], dict[int, bytes]]:  # fmt: skip
+    """Index records of publications, and by position the stored messages that are not embedded in them.
+
+    The messages get consecutive sequence ids from `first_seq_id`.  `expiries` has a time for each publication.
+    """
+    join, crc = b"".join, crc32
+    records: list[bytes] = []
+    append = records.append
+    stored: dict[int, bytes] = {}
+    last_head, last_size = b"", -1
+    rest, so_far, embedded = b"", 0, 0
+    seq_id = first_seq_id
+    sealed = _sealed
+    for publication, expiry in zip(publications, repeat(0) if expiries is None else expiries):  # noqa: B905
+        prefix, msg, head = publication.id_prefix, publication.first_id, publication.head
+        for body in publication.bodies:
+            size = len(body)
+            if size != last_size or head is not last_head:
+                last_head, last_size = head, size
+                if sealed[0] is not head or sealed[1] != size:
+                    sealed = head, size, *sealed_head(head, size)
+                _, _, rest, so_far = sealed
+                embed = embeds(size, publication.properties_size, embed_below)
+                embedded = FRONT.size + len(rest) + size if embed else 0
+            if embedded:
+                checksum = (crc(body, so_far) ^ seq_id) & MASK
+                append(join((_EMBEDDED.pack(prefix, msg, expiry, size, embedded, SEALED, checksum, size), rest, body)))
+            else:
+                record = _HEADER.pack(prefix, msg, expiry, size, 0)
+                front = FRONT.pack(SEALED, crc(body, so_far) ^ bound_to(record[:16]), size)
+                stored[len(records)] = join((front, rest, body))
+                append(record)
+            seq_id += 1
+            msg += 1
+    _remember(sealed)
+    return records, stored
+
+
+def _remember(sealed: tuple[bytes, int, bytes, int]) -> None:
+    global _sealed  # noqa: PLW0603  # of any thread: one name bound to one tuple
+    _sealed = sealed
+
+
+def messages_of(first: int, records: Sequence[bytes], stored: dict[int, bytes], flags: int) -> list[Message]:
+    """Messages with consecutive sequence ids, all in memory; of those with a body apart, `stored` has it by position.
+
+    `flags` are those of a message whose body is not apart; IN_STORE among them is for the others only.
+    """
+    embedded = flags & ~IN_STORE
+    if not stored:
+        return [(seq, record, embedded, None) for seq, record in enumerate(records, first)]
+    apart = flags | APART
+    return [
+        (first + i, record, apart, stored[i]) if i in stored else (first + i, record, embedded, None)
+        for i, record in enumerate(records)
+    ]
+
+
+def body_size(message: Message) -> int:
+    """Bytes of the body, without head and properties."""
+    return int.from_bytes(message[1][24:28], "big")
+
+
+def expiry_of(message: Message) -> int:
+    """When it expires, in microseconds since 1970; 0 = never."""
+    return int.from_bytes(message[1][16:24], "big")
+
+
+def in_memory(messages: Iterable[Message]) -> tuple[int, int]:
+    """How many of these messages have their body in memory, and its bytes."""
+    sizes = [
+        len(record) if stored is None else len(stored)
+        for _, record, flags, stored in messages
+        if stored is not None or not flags & APART
+    ]
+    return len(sizes), sum(sizes)

@@ -1,0 +1,262 @@
+"""How a store finds its messages again (reference, section 9).
+
+    transient store         the folder is wiped
+    stopped cleanly         the dumps are taken over (message_store/dump.py)
+    anything else, "dirty"  who refers to what is asked of the queues; then every file is read
+
+The dirty way, one file after the other in ascending order:
+
+1. What a crash left half done is put away: a temporary file of ours is never the only copy of anything and is deleted;
+   one of RabbitMQ's may be, so it becomes a file of its own, and what it holds is found like everything else.
+2. Each record whose message is referenced and has no place yet is that message's place, unless it does not have its
+   checksum; then, and when there is no other copy, the message is damaged and lost.  Two copies without a checksum are
+   compared (`second_is_better`): the collectors of RabbitMQ leave copies that a power cut tore, but for their head and marker, in
+   front of the good one (defect 39).  (RabbitMQ reads the files in parallel, and two of them may claim one message:
+   defect 36.)
+3. Bytes that are no record are copied to the quarantine, but for copies that our own compaction did not finish.
+   Nothing that is read can make a start fail.
+4. The last file is written anew with what it holds of value.  The kernel may have failed to save it (after which it
+   says so only once, and shows the lost bytes to readers until it needs the memory), and the store may have crashed for
+   that very reason; and whatever was torn at its end must not stay in front of what is appended next.
+5. References to messages that were not found are dropped: the queues hear of it when they register.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from warrenmq.errors import CorruptFile
+from warrenmq.log import Log
+from warrenmq.message_store import rdq
+from warrenmq.message_store.combine import commit, placed, prepare
+from warrenmq.message_store.damage import keep_record
+from warrenmq.message_store.dump import CLEAN, INDEX, SUMMARY, NotClean, load
+from warrenmq.message_store.file_summary import FileSummary
+from warrenmq.message_store.message_index import MessageIndex
+from warrenmq.message_store.owner_refs import OwnerRefs
+from warrenmq.message_store.rdq_scan import BLOCK, Scan, scan
+from warrenmq.seams.disk import is_full
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from warrenmq.message_store.message_index import Entry
+    from warrenmq.message_store.rdq_scan import Record
+    from warrenmq.seams.disk import Disk, File
+
+
+@dataclass(slots=True)
+class Recovered:
+    """A store's tables as they were found."""
+
+    index: MessageIndex
+    files: FileSummary
+    owners: OwnerRefs
+    clean: bool
+    damage: list[CorruptFile] = field(default_factory=list)
+    """What was found wrong; pieces of files among it were set aside."""
+
+
+def wipe(disk: Disk, directory: str) -> Recovered:
+    """Begin with nothing."""
+    disk.rmtree(directory)
+    disk.mkdir(directory)
+    files = FileSummary()
+    files.add(0)
+    return Recovered(MessageIndex({}), files, OwnerRefs(), clean=True)
+
+
+def recover(
+    disk: Disk, directory: str, references: Iterable[tuple[str, list[bytes]]], quarantine: str, kind: str
+) -> Recovered:
+    """Find the messages of a store.  `references` (owner, its messages) is read only after an unclean stop."""
+    disk.mkdir(directory)
+    damage: list[CorruptFile] = []
+    try:
+        index, files, owners = load(disk, directory)
+    except NotClean as reason:
+        damage += reason.damage
+        if disk.listdir(directory):
+            Log("warrenmq.store").info("the store was not stopped cleanly", store=kind, reason=str(reason))
+    else:
+        return Recovered(index, files, owners, clean=True)
+    owners = OwnerRefs()
+    for owner, msg_ids in references:
+        for msg_id in msg_ids:
+            owners.add(owner, msg_id)
+    return _Reader(disk, directory, owners, quarantine, kind, damage).run()
+
+
+class _Reader:
+    """One dirty start."""
+
+    def __init__(self, disk: Disk, directory: str, owners: OwnerRefs, quarantine: str, kind: str,
+                 damage: list[CorruptFile]) -> None:  # fmt: skip
+        self._disk = disk
+        self._directory = directory
+        self._owners = owners
+        self._quarantine = quarantine
+        self._kind = kind
+        self._refs = owners.counts()
+        self._entries: dict[bytes, Entry] = {}
+        self._files = FileSummary()
+        self._damage = damage
+        self._bad: dict[bytes, tuple[int, bytes, CorruptFile]] = {}
+        """Messages of which a copy is damaged: its file, its bytes, and what is wrong with it."""
+
+    def run(self) -> Recovered:
+        self._put_away()
+        numbers = rdq.file_numbers(self._disk.listdir(self._directory)) or [0]
+        for number in numbers:
+            self._files.add(number)
+            self._read(number)
+        self._set_aside_damaged()
+        self._rewrite_last()
+        self._owners.forget({m for m in self._refs if m not in self._entries})
+        clean = False
+        return Recovered(MessageIndex(self._entries), self._files, self._owners, clean, self._damage)
+
+    def _put_away(self) -> None:
+        disk, directory = self._disk, self._directory
+        names = disk.listdir(directory)
+        next_number = max(rdq.file_numbers(names), default=-1) + 1
+        for name in names:
+            path = f"{directory}/{name}"
+            if name.endswith(".tmp") or name in {CLEAN, INDEX, SUMMARY}:
+                disk.unlink(path)
+            elif name.endswith(rdq.RABBITMQ_TEMPORARY):
+                disk.rename(path, f"{directory}/{rdq.file_name(next_number)}")
+                next_number += 1
+        disk.sync_dir(directory)
+
+    def _read(self, number: int) -> None:
+        path = f"{self._directory}/{rdq.file_name(number)}"
+        if not self._disk.exists(path):
+            return  # the store's very first start
+        file = self._disk.open_read(path)
+        try:
+            found = scan(file, self._refs)
+            self._files.resize(number, valid=0, size=file.size())
+            for record in found.records:
+                if record[0] in self._refs:
+                    self._claim(file, number, record)
+            self._set_aside(file, number, found)
+        finally:
+            file.close()
+
+    def _claim(self, file: File, number: int, record: Record) -> None:
+        """Make it the place of its message, unless there is a better one."""
+        msg_id, offset, total = record
+        data = file.pread(total, offset)
+        try:
+            rdq.body_of(data, msg_id, f"{self._directory}/{rdq.file_name(number)}", offset)
+        except CorruptFile as error:
+            self._bad[msg_id] = number, data, error
+            return
+        claimed = self._entries.get(msg_id)
+        if claimed is not None:
+            _, where, place, length = claimed
+            other = file if where == number else self._disk.open_read(f"{self._directory}/{rdq.file_name(where)}")
+            better = second_is_better(other.pread(length, place), data)
+            if other is not file:
+                other.close()
+            if not better:
+                return
+            self._files.add_valid(where, -length)
+        self._entries[msg_id] = (self._refs[msg_id], number, offset, total)
+        self._files.rows[number].ids.append(msg_id)
+        self._files.add_valid(number, total)
+
+    def _set_aside(self, file: File, number: int, found: Scan) -> None:
+        for offset, length in found.damaged:
+            if self._is_unfinished_copy(file, number, offset, length):
+                continue
+            path = f"{self._directory}/{rdq.file_name(number)}"
+            self._damage.append(CorruptFile(path, offset, f"{length} bytes are no record; they were copied to the quarantine"))
+            with suppress(OSError):  # a full disk, say: the bytes stay where they are until the file is collected
+                self._disk.mkdir(self._quarantine)
+                path = f"{self._quarantine}/{self._kind}-{rdq.file_name(number)}-{offset}"
+                copy = self._disk.open(path, create=True)
+                try:
+                    copy.truncate(0)
+                    for at in range(offset, offset + length, BLOCK):
+                        copy.append(file.pread(min(BLOCK, offset + length - at), at))
+                    copy.datasync()
+                finally:
+                    copy.close()
+        if self._damage:
+            with suppress(OSError):
+                self._disk.sync_dir(self._quarantine)
+
+    def _set_aside_damaged(self) -> None:
+        """Tell the messages that have no whole copy, and keep the bytes of one that is not whole."""
+        for msg_id, (number, record, error) in self._bad.items():
+            if msg_id not in self._entries:
+                self._damage.append(error)
+                keep_record(self._disk, self._quarantine, self._kind, number, error.offset, record)
+
+    def _is_unfinished_copy(self, file: File, number: int, offset: int, length: int) -> bool:
+        """Whether damage begins with the head of a message that has its place further behind in the same file.
+
+        How many of the zeros that its size begins with were counted as damage is not known.
+        """
+        start = file.pread(min(length, rdq.HEAD.size + 8), offset)
+        for at in range(len(start) - rdq.ID_SIZE + 1):
+            entry = self._entries.get(start[at : at + rdq.ID_SIZE])
+            if entry is not None and entry[1] == number and entry[2] > offset:
+                return True
+        return False
+
+    def _rewrite_last(self) -> None:
+        number = self._files.current
+        row = self._files.rows[number]
+        if not row.file_size:
+            return
+        survivors = MessageIndex(self._entries).living(number, row.ids)
+        try:
+            prepare(self._disk, self._directory, number, [(number, survivors)])
+        except OSError as error:
+            if not is_full(error):
+                raise
+            # cut off what is behind the last survivor, and be content
+            end = max((offset + total for _, offset, total in survivors), default=0)
+            self._files.resize(number, valid=row.valid_total_size, size=end)
+            _cut(self._disk, self._directory, self._files)
+            return
+        commit(self._disk, self._directory, number)
+        for msg_id, offset, total in placed([(number, survivors)]):
+            self._entries[msg_id] = (self._entries[msg_id][0], number, offset, total)
+        row.ids = [msg_id for msg_id, _, _ in survivors]
+        self._files.resize(number, valid=row.valid_total_size, size=row.valid_total_size)
+
+
+def second_is_better(first: bytes, second: bytes) -> bool:
+    """Whether, of two records of one message, the one behind is the good one.
+
+    Where bytes of a torn copy never arrived, it has zeros: those of a blanked hole, or of a file that was extended.
+
+    | the two                                             | the good one is                                    |
+    | --------------------------------------------------- | -------------------------------------------------- |
+    | are the same                                        | the first                                          |
+    | differ, and where they do, one has zeros            | the other one                                      |
+    | differ otherwise (a hole that was never blanked)    | the second: collectors copy from behind to the front |
+    """
+    if first == second:
+        return False
+    if len(first) != len(second):
+        return True
+    one, other = int.from_bytes(first, "big"), int.from_bytes(second, "big")
+    return one & ~other == 0 or other & ~one != 0
+
+
+def _cut(disk: Disk, directory: str, files: FileSummary) -> None:
+    """Have the current file end where its summary says."""
+    path = f"{directory}/{rdq.file_name(files.current)}"
+    size = files.rows[files.current].file_size
+    if disk.size(path) > size:
+        file = disk.open(path)
+        file.truncate(size)
+        file.datasync()
+        file.close()

@@ -1,0 +1,61 @@
+"""What a store shares with its clients, and what it knows of each.
+
+In RabbitMQ these are ETS tables whose ids travel to the clients in the reply of `new_client_state`; the reasons why they
+may be shared stand in each table's module.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from warrenmq.message_store.cur_file_cache import CurFileCache
+from warrenmq.message_store.file_handles import FileHandles
+from warrenmq.message_store.flying import FlyingTable
+
+if TYPE_CHECKING:
+    from warrenmq.message_store.actions import Place
+    from warrenmq.message_store.damage import StoreDamage
+    from warrenmq.message_store.file_summary import FileSummary
+    from warrenmq.message_store.message_index import MessageIndex
+    from warrenmq.seams.disk import Disk
+    from warrenmq.settings import Settings
+
+
+class StoreTables:
+    """The tables that the store and its clients both touch, and whether it has room for more."""
+
+    __slots__ = ("cache", "damage", "disk_full", "files", "flying", "handles", "index")
+
+    def __init__(
+        self, disk: Disk, directory: str, settings: Settings, index: MessageIndex, files: FileSummary,
+        damage: StoreDamage,
+    ) -> None:  # fmt: skip
+        self.damage = damage
+        self.index = index
+        self.files = files
+        self.flying = FlyingTable()
+        self.cache = CurFileCache()
+        self.handles = FileHandles(disk, directory, settings.file_handles_high_watermark)
+        self.disk_full = False
+        """Writes wait for room; written by the store alone, clients look at it before they take messages in."""
+
+
+@dataclass(slots=True)
+class Client:
+    """One incarnation of a queue process, as the store knows it."""
+
+    cref: bytes
+    owner: str
+    """The queue: it keeps its references when this incarnation dies."""
+    wants_confirms: bool
+    trace_id: int = 0
+    unconfirmed: dict[bytes, None] = field(default_factory=dict)
+    """Messages written or counted, not yet safe (RabbitMQ: cref_to_msg_ids); a dict, for its order."""
+    died_at: Place | None = None
+    """Where the store would have written next when it was told that the client is being deleted."""
+
+
+def trace_number(msg_id: bytes) -> int:
+    """A message in the trace: the low 64 bits of its id."""
+    return int.from_bytes(msg_id[8:], "big")

@@ -1,0 +1,204 @@
+"""Appending: when the buffer is flushed, when it is synced, and when the next file begins.
+
+    | what happens                             | flush | sync | confirms | trigger       |
+    | ---------------------------------------- | ----- | ---- | -------- | ------------- |
+    | more than 1 MiB is buffered              | yes   | no   | no       | BUFFER_FULL   |
+    | the mailbox is empty and confirms wait   | yes   | yes  | all      | MAILBOX_EMPTY |
+    | confirms waited for 25 ms                | yes   | yes  | all      | TIMER         |
+    | the file has reached the limit           | yes   | yes  | all      | ROLL_OVER     |
+    | a large message comes, or came           | yes   | yes  | all      | ROLL_OVER     |
+    | most of an idle file is garbage          | yes   | yes  | all      | ROLL_OVER     |
+    | the store stops                          | yes   | yes  | all      | CLOSE         |
+
+A large message, in stores that compact in place, gets a file of its own (RabbitMQ from 4.0), so that it never has
+to be moved; unless the disk is too full to begin one.
+
+A file is synced when it stops being the current one, whether or not a confirm waits; so a message in an older file is
+safe, and its next write is confirmed at once.
+
+A full disk (ENOSPC, EDQUOT) stops nothing but appending: the buffer is kept, nothing is confirmed, and `retry` is
+tried until there is space.  Every other error, and every error of a sync, is raised: after a failed sync the kernel
+may have dropped what it should have saved, and only a restart that reads the files again can know.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from warrenmq.message_store.current_file import CurrentFile
+from warrenmq.message_store.effects import Confirm
+from warrenmq.message_store.rdq import LARGE_MESSAGE, OVERHEAD
+from warrenmq.message_store.tables import trace_number
+from warrenmq.seams.disk import is_full
+from warrenmq.trace.events import (
+    IGNORED,
+    ROLL_FOR_LARGE,
+    ROLL_FULL,
+    ROLL_GARBAGE,
+    ROLL_LARGE,
+    WRITTEN,
+    Ev,
+    Trigger,
+)
+
+if TYPE_CHECKING:
+    from warrenmq.message_store.effects import Effect
+    from warrenmq.message_store.tables import Client, StoreTables
+    from warrenmq.seams.disk import Disk
+    from warrenmq.settings import Settings
+    from warrenmq.trace.recorder import ActorTrace
+
+_APPEND, _ROLL, _STORE_CONFIRM = int(Ev.APPEND), int(Ev.ROLL), int(Ev.STORE_CONFIRM)
+
+
+class StoreWriter:
+    """The current file, and the clients that wait for it to be safe."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        directory: str,
+        tables: StoreTables,
+        settings: Settings,
+        effects: list[Effect],
+        trace: ActorTrace | None,
+    ) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._tables = tables
+        self._limit = settings.msg_store_file_size_limit
+        self._write_buffer = settings.msg_store_write_buffer
+        self._effects = effects
+        self._trace = trace
+        self._waiting: dict[bytes, Client] = {}
+        self.file = CurrentFile(disk, directory, tables.files.current, trace)
+        self._full = 0
+        """Why the current file takes no more records (a flag of ROLL); 0 = it does."""
+        self.left: list[int] = []
+        """Files that were rolled over and that nobody has looked at since."""
+
+    @property
+    def disk_full(self) -> bool:
+        """The last attempt to write found no space."""
+        return self._tables.disk_full
+
+    # appending
+
+    def append(self, client: Client, msg_id: bytes, body: bytes) -> None:
+        """Write a record for a message that has no entry, with its first reference, which is this client's."""
+        file, files = self.file, self._tables.files
+        total = len(body) + OVERHEAD
+        alone = len(body) >= LARGE_MESSAGE and files.in_place
+        if alone and file.offset:
+            alone = self._roll_over(ROLL_FOR_LARGE)
+            file = self.file
+        self.wait_for_sync(client, msg_id)  # not before: leaving a file confirms all who wait
+        offset = file.append(msg_id, body)
+        if self._trace is not None:  # first: once the index has it, a queue may read it and say so
+            self._trace.emit(_APPEND, 0, trace_number(msg_id), a=file.number, b=offset, c=total)
+        self._tables.index.insert(msg_id, (1, file.number, offset, total))
+        files.appended(msg_id, total)
+        if offset + total >= self._limit or alone:
+            self._full = ROLL_FULL if offset + total >= self._limit else ROLL_LARGE
+            self._roll_over(self._full)
+        elif file.buffered > self._write_buffer:
+            self.flush(Trigger.BUFFER_FULL)
+
+    def flush(self, trigger: Trigger) -> bool:
+        """Hand the buffer to the kernel; False if the disk is full."""
+        try:
+            self.file.flush(trigger)
+        except OSError as error:
+            if not is_full(error):
+                raise
+            self._tables.disk_full = True
+            return False
+        self._tables.disk_full = False
+        return True
+
+    def retry(self) -> bool:
+        """Try again what found no space; False if there still is none."""
+        if self._full:
+            self._roll_over(self._full)
+        else:
+            self.flush(Trigger.TIMER)
+        return not self.disk_full
+
+    def leave(self) -> None:
+        """Begin a new file, though this one is not full: it is mostly garbage, which is collected only elsewhere."""
+        if not self.disk_full:
+            self._roll_over(ROLL_GARBAGE)
+
+    def _roll_over(self, why: int) -> bool:
+        old, files = self.file, self._tables.files
+        if not self.flush(Trigger.ROLL_OVER):
+            return False
+        old.sync(Trigger.ROLL_OVER)
+        self._confirm_all()
+        try:
+            self.file = CurrentFile(self._disk, self._directory, old.number + 1, self._trace)
+        except OSError as error:
+            if not is_full(error):
+                raise
+            self._tables.disk_full = True
+            return False
+        self._full = 0
+        old.close()
+        self.left.append(old.number)
+        files.add(self.file.number)
+        self._tables.cache.roll_over()
+        if self._trace is not None:
+            self._trace.emit(_ROLL, why, a=self.file.number, b=old.number, c=old.offset)
+        return True
+
+    # confirms
+
+    @property
+    def confirms_wait(self) -> bool:
+        return bool(self._waiting)
+
+    def wait_for_sync(self, client: Client, msg_id: bytes) -> None:
+        """Confirm this message to the client once the current file is synced."""
+        if client.wants_confirms:
+            client.unconfirmed[msg_id] = None
+            self._waiting[client.cref] = client
+
+    def cancel(self, client: Client, msg_id: bytes) -> None:
+        """A message that waits for the sync was removed."""
+        del client.unconfirmed[msg_id]
+        if not client.unconfirmed:
+            del self._waiting[client.cref]
+
+    def sync(self, trigger: Trigger) -> None:
+        """Make the current file safe and confirm what waits for it."""
+        if self.flush(trigger):
+            self.file.sync(trigger)
+            self._confirm_all()
+
+    def confirm(self, client: Client, msg_ids: list[bytes], reason: str) -> None:
+        """Tell a client at once."""
+        if not msg_ids or not client.wants_confirms:
+            return
+        if (trace := self._trace) is not None:
+            flag = WRITTEN if reason == "written" else IGNORED
+            for msg_id in msg_ids:
+                trace.emit(_STORE_CONFIRM, flag, trace_number(msg_id), client.trace_id)
+        self._effects.append(Confirm(client, msg_ids, reason))
+
+    def forget(self, client: Client) -> None:
+        """Nobody waits for this client's confirms any more."""
+        self._waiting.pop(client.cref, None)
+        client.unconfirmed.clear()
+
+    def _confirm_all(self) -> None:
+        for client in self._waiting.values():
+            msg_ids = list(client.unconfirmed)
+            client.unconfirmed.clear()
+            self.confirm(client, msg_ids, "written")
+        self._waiting.clear()
+
+    def close(self) -> bool:
+        """Make everything safe and close; False if the disk is full, and what was buffered is lost."""
+        self.sync(Trigger.CLOSE)
+        self.file.close()
+        return not self.disk_full

@@ -1,0 +1,90 @@
+"""How much memory the broker uses of what it may use (vm_memory_monitor's decisions; reference: classic-queue.md, 6.1).
+
+`MemoryUse` is what vm_memory_monitor has measured last; everybody may read it.  Whoever pages by the ratio
+(rabbit_memory_monitor) asks `ratio`, the publishers' side asks nothing: it is told by the alarm.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from warrenmq.seams.memory import Memory
+    from warrenmq.settings import Settings
+
+DEFAULT_MEMORY_CHECK_INTERVAL = 1000
+"""Milliseconds between two looks at the memory (RabbitMQ's constant)."""
+
+
+def total_memory(settings: Settings, memory: Memory) -> int:
+    """total_memory_available_override_value, or what the system says (vm_memory_monitor:get_total_memory)."""
+    return settings.total_memory_available_override_value or memory.total()
+
+
+def memory_limit(watermark: float, total: int) -> int:
+    """vm_memory_high_watermark in bytes (vm_memory_monitor:interpret_limit).
+
+    | watermark          | total  | limit                                     |
+    | ------------------ | ------ | ----------------------------------------- |
+    | 0.4 (a share)      | 1,000  | 400, cut off to whole bytes               |
+    | 0.0                | any    | 0: the alarm is always set                |
+    | 300 (bytes)        | 1,000  | 300                                       |
+    | 3,000 (bytes)      | 1,000  | 1,000: never more than there is           |
+    """
+    return math.trunc(watermark * total) if isinstance(watermark, float) else min(watermark, total)
+
+
+def memory_ratio(used: int | None, limit: int | None) -> float:
+    """Used of limit (vm_memory_monitor:get_memory_use(ratio)).
+
+    | used    | limit   | ratio                                        |
+    | ------- | ------- | -------------------------------------------- |
+    | 100     | 400     | 0.25                                         |
+    | any     | 0       | infinite                                     |
+    | unknown | any     | 0: nothing is done about what is not known   |
+    | any     | unknown | 0: not measured yet                          |
+    """
+    if used is None or limit is None:
+        return 0.0
+    return used / limit if limit else math.inf
+
+
+def is_memory_short(used: int | None, limit: int) -> bool:
+    """Whether the alarm is due.  No hysteresis: RabbitMQ's has none.
+
+    | used    | limit | due |
+    | ------- | ----- | --- |
+    | 401     | 400   | yes |
+    | 400     | 400   | no  |
+    | 1       | 0     | yes |
+    | unknown | any   | no  |
+    """
+    return used is not None and used > limit
+
+
+class MemoryUse:
+    """The last measurement, shared; written by vm_memory_monitor alone."""
+
+    __slots__ = ("_now",)
+
+    def __init__(self) -> None:
+        self._now: tuple[int | None, int | None] = None, None
+
+    def set(self, used: int | None, limit: int) -> None:
+        """Both numbers at once: a reader never sees one of them new and the other old."""
+        self._now = used, limit
+
+    @property
+    def used(self) -> int | None:
+        """Bytes in use; None when that is not known."""
+        return self._now[0]
+
+    @property
+    def limit(self) -> int | None:
+        """Bytes above which publishers are blocked; None before the first look."""
+        return self._now[1]
+
+    def ratio(self) -> float:
+        """See `memory_ratio`."""
+        return memory_ratio(*self._now)

@@ -1,0 +1,188 @@
+"""What a queue knows of a channel and of each of its consumers (the records cr and consumer of rabbit_queue_consumers).
+
+A consumer may be sent a message while
+
+    it holds fewer unacked messages than its prefetch count      does not concern consumers without acks
+    fewer than `unsent_limit` are on their way in its channel    Taken tells that they have arrived
+    its channel's limiter has room                               basic.qos with global=true; see limiter.py
+
+It claims messages before they are fetched, and takes them when they have been.  A getter (basic.get) is a consumer,
+too, one that is never pushed to and that nothing of this concerns.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pykka import ActorRef
+
+    from warrenmq.actors.queue.messages import AckDeadline, Consume
+    from warrenmq.message.queue_message import Fetched
+    from warrenmq.queue.limiter import Limiter
+    from warrenmq.runtime import Server
+
+UNSENT_LIMIT = 200
+"""Messages of one queue on their way to one client (UNSENT_MESSAGE_LIMIT)."""
+UNSENT_IN_PROCESS = 2_048
+"""The same where there is no socket: a message on its way costs nothing but the switch of threads, which this many
+share."""
+
+
+class Outlet(Protocol):
+    """Where a consumer's deliveries go: a channel, or the application's end of the embedded face."""
+
+    def put(self, item: object, /) -> None: ...
+
+
+class ChannelRecord:
+    """One channel in one queue; a consumer of the embedded face has one for itself."""
+
+    def __init__(self, process: Server, ref: ActorRef[Any] | None, limiter: Limiter | None) -> None:
+        self._process = process
+        self.ref = ref
+        self.monitor = None if ref is None else process.monitor(ref)
+        self.limiter = limiter
+        self.members: dict[int, Consumer] = {}
+        """Its consumers and getters, and former ones that still hold messages, by id."""
+        self.blocked: list[Consumer] = []
+        """Consumers that were found without room; they are looked at again when there may be some."""
+        self.unsent = 0
+        """Delivered, not yet taken."""
+        self._unsent_limit = UNSENT_IN_PROCESS if ref is None else UNSENT_LIMIT
+        self.suspended = False
+        """The limiter refused a delivery, and has not said yet that it is worth asking again."""
+
+    @property
+    def is_blocked(self) -> bool:
+        """Whether none of its consumers may be sent anything."""
+        return self.suspended or self.unsent >= self._unsent_limit
+
+    def claim(self, most: int, *, ack_required: bool) -> int:
+        """How many of `most` messages the channel has room for; they count as on their way from now on."""
+        granted = min(most, self._unsent_limit - self.unsent)
+        if self.suspended or granted <= 0:
+            return 0
+        if self.limiter is not None:
+            asked, granted = granted, self.limiter.reserve(self._process.actor_ref, granted, ack_required=ack_required)
+            self.suspended = granted < asked
+        self.unsent += granted
+        return granted
+
+    def give_back(self, count: int, *, ack_required: bool) -> None:
+        """So many claimed messages were not there after all."""
+        self.unsent -= count
+        if self.limiter is not None and ack_required:
+            self.limiter.ack(count, self._process)
+
+
+class Consumer:
+    """One consumer, as its queue sees it."""
+
+    def __init__(self, consumer_id: int, channel: ChannelRecord, *, no_ack: bool) -> None:
+        """A getter; `consuming` makes it a consumer that messages are pushed to."""
+        self.id = consumer_id
+        self.channel = channel
+        self.no_ack = no_ack
+        self.outlet: Outlet | None = None
+        """None: nothing is pushed to it (any more)."""
+        self.tag = ""
+        self.prefetch = 0
+        """0 = no limit."""
+        self.priority = 0
+        self.exclusive = False
+        self.arguments: Mapping[str, Any] = {}
+        self.unsent = 0
+        """Its part of what its channel has not yet taken."""
+        self.claimed = 0
+        """Claimed, not yet fetched."""
+        self.next_tag = 1
+        self.unacked: dict[int, int] = {}
+        """Delivery tag -> sequence id, oldest first."""
+        self._lowest = 1
+        """No tag below this is unacked."""
+        self.ack_deadline: AckDeadline | None = None
+        self.marks: list[tuple[int, int]] = []
+        """When the queue looked for late acks, and up to which tag deliveries had been handed out then (ack_timeout.py)."""
+        channel.members[consumer_id] = self
+
+    @classmethod
+    def consuming(cls, request: Consume, channel: ChannelRecord) -> Consumer:
+        """As basic.consume asks for it."""
+        consumer = cls(request.consumer, channel, no_ack=request.no_ack)
+        consumer.outlet = request.outlet
+        consumer.tag = request.consumer_tag
+        consumer.prefetch = request.prefetch
+        consumer.priority = request.priority
+        consumer.exclusive = request.exclusive
+        consumer.arguments = {} if request.arguments is None else request.arguments
+        consumer.ack_deadline = request.ack_deadline
+        return consumer
+
+    def credit(self, most: int) -> int:
+        """How many of `most` messages its own prefetch count leaves it.
+
+        ========  ======  =======  ====  ======
+        prefetch  acks    unacked  most  credit
+        ========  ======  =======  ====  ======
+        0         yes     7        5     5
+        10        yes     7        5     3
+        10        yes     10       5     0
+        10        no      0        50    50
+        ========  ======  =======  ====  ======
+        """
+        if not self.prefetch or self.no_ack:
+            return most
+        return min(most, self.prefetch - len(self.unacked) - self.claimed)
+
+    def claim(self, most: int) -> int:
+        """How many of `most` messages it may have now; they are its own from here on."""
+        credit = self.credit(most)
+        if credit <= 0:
+            return 0
+        granted = self.channel.claim(credit, ack_required=not self.no_ack)
+        self.claimed += granted
+        self.unsent += granted
+        return granted
+
+    def give_back(self, count: int) -> None:
+        """So many claimed messages were not there after all."""
+        self.claimed -= count
+        self.unsent -= count
+        self.channel.give_back(count, ack_required=not self.no_ack)
+
+    def take(self, fetched: Sequence[Fetched]) -> int:
+        """Note deliveries to this consumer; returns the tag of the first."""
+        first = self.next_tag
+        self.next_tag = first + len(fetched)
+        if not self.no_ack:
+            self.unacked.update(zip(range(first, self.next_tag), [each.seq_id for each in fetched], strict=True))
+        return first
+
+    def take_back(self, above: int) -> list[int]:
+        """Sequence ids of the unacked deliveries with tags above this one, oldest first; they are not its any more."""
+        return [self.unacked.pop(tag) for tag in [tag for tag in self.unacked if tag > above]]
+
+    def taken(self, count: int) -> None:
+        """Deliveries have arrived."""
+        self.unsent -= count
+        self.channel.unsent -= count
+
+    def settle(self, tag: int, *, multiple: bool) -> list[int]:
+        """Sequence ids that an ack, nack or reject names, oldest first; empty when it names none (any more)."""
+        unacked = self.unacked
+        if not multiple:
+            seq = unacked.pop(tag, None)
+            return [] if seq is None else [seq]
+        # Not by walking over the dict, which goes over what was deleted at its front again each time.
+        end = min(tag + 1, self.next_tag)
+        seqs = [unacked.pop(each) for each in range(self._lowest, end) if each in unacked]
+        self._lowest = max(self._lowest, end)
+        return seqs
+
+    @property
+    def has_room(self) -> bool:
+        """True if a message could be pushed to it now, as far as its queue knows."""
+        return not self.channel.is_blocked and self.credit(1) > 0

@@ -1,0 +1,101 @@
+"""The limit that all consumers of one channel share: basic.qos with global=true (rabbit_limiter).
+
+    channel ── limit(prefetch_count), ack(count) ──►┌─────────┐◄── reserve(queue, most) ── queue
+                                                    │ Limiter │
+                     queue ◄── Resume ──────────────└─────────┘
+
+A channel makes one limiter and hands it to every queue that it consumes from; these compete for what it has room for.
+It counts deliveries that wait for an ack, whether or not a limit is set, so that one that is set later counts what is
+on its way.  A queue that was refused leaves the channel alone until a Resume tells it to ask again.  basic.get does
+not come here, so that acks of what was got must not be told here either.
+
+RabbitMQ's limiter is a process; this is an object with a lock.  It is called from the threads of the channel and of
+its queues; the Resumes are sent by whoever makes room, after the lock has been released.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from warrenmq.actors.queue.messages import Resume
+
+if TYPE_CHECKING:
+    from pykka import ActorRef
+
+    from warrenmq.runtime import Runtime, Server
+
+
+class Limiter:
+    """One channel's; `channel` is what the Resumes name."""
+
+    def __init__(self, runtime: Runtime, channel: ActorRef[Any]) -> None:
+        self._lock = runtime.lock()
+        self._channel = channel
+        self._prefetch_count = 0
+        self._volume = 0
+        """Deliveries that wait for an ack."""
+        self._refused: dict[ActorRef[Any], None] = {}
+        """Queues that have asked in vain, in the order in which they did."""
+        self._served: ActorRef[Any] | None = None
+        """The queue that asked with success last."""
+
+    @property
+    def prefetch_count(self) -> int:
+        """The limit; 0 = none."""
+        return self._prefetch_count
+
+    def reserve(self, queue: ActorRef[Any], most: int, *, ack_required: bool) -> int:
+        """How many of `most` messages a queue may deliver; if not all, it hears when it is worth asking again.
+
+        What needs no ack is not counted, but it stops with the rest (rabbit_limiter:can_send).
+
+        ==========  ========  ==========  ======  =======  =============
+        limit       waiting   ack needed  most    granted  waiting after
+        ==========  ========  ==========  ======  =======  =============
+        none        7         yes         5       5        12
+        10          7         yes         5       3        10
+        10          10        yes         5       0        10
+        10          12        yes         5       0        12
+        10          7         no          5       5        7
+        10          10        no          5       0        10
+        ==========  ========  ==========  ======  =======  =============
+        """
+        with self._lock:
+            room = most if not self._prefetch_count else self._prefetch_count - self._volume
+            granted = max(0, min(most, room)) if ack_required or room <= 0 else most
+            if ack_required:
+                self._volume += granted
+            if granted:
+                self._served = queue
+            if granted < most:
+                self._refused[queue] = None
+            return granted
+
+    def limit(self, prefetch_count: int, by: Server) -> None:
+        """Another limit, 0 = none; one below what is on its way makes the queues pause."""
+        with self._lock:
+            self._prefetch_count = prefetch_count
+            ask_again = self._who_may_ask()
+        self._resume(ask_again, by)
+
+    def ack(self, count: int, by: Server) -> None:
+        """So many deliveries do not wait any more: acked, rejected, or never sent."""
+        with self._lock:
+            self._volume -= count
+            ask_again = self._who_may_ask()
+        self._resume(ask_again, by)
+
+    def _who_may_ask(self) -> list[ActorRef[Any]]:
+        """All that were refused, if there is room; who was served last is the last, so that nobody starves."""
+        if not self._refused or 0 < self._prefetch_count <= self._volume:
+            return []
+        refused = list(self._refused)
+        self._refused.clear()
+        if self._served in refused:
+            refused.remove(self._served)
+            refused.append(self._served)
+        return refused
+
+    def _resume(self, queues: list[ActorRef[Any]], by: Server) -> None:
+        for queue in queues:
+            by.cast(queue, Resume(self._channel))

@@ -1,0 +1,128 @@
+"""Which messages at a queue's front have to go, and which do not get in: max-length, max-length-bytes and time to live.
+
+Pure decisions of rabbit_amqqueue_process (over_max_length, will_overflow, drop_expired_msgs, ensure_ttl_timer);
+reference/classic-queue.md, 4.2 and 4.3.  Only ready messages count, and of these the bytes of their bodies.
+"""
+
+from __future__ import annotations
+
+from itertools import takewhile
+from typing import TYPE_CHECKING, NamedTuple
+
+from warrenmq.message.queue_message import body_size, expiry_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from warrenmq.message.queue_message import Message
+
+SOONER = 1_000
+"""Microseconds by which a head has to expire sooner for the timer to be set anew."""
+
+
+class Limits(NamedTuple):
+    """How much may be ready; None = any amount."""
+
+    length: int | None
+    size: int | None
+
+
+def surplus(limits: Limits, ready: int, ready_bytes: int, front: Iterable[int]) -> int:
+    """How many messages at the front are too many; `front` has the sizes of those that leave first.
+
+    ========  =====  ==============  ====================================
+    limits    ready  sizes           too many
+    ========  =====  ==============  ====================================
+    none      9      any             0
+    length 2  3      any             1
+    length 0  3      any             3
+    size 5    3      1, 2, 3         1
+    size 5    3      1, 2, 9         3: the last one alone is too large
+    size 0    2      0, 0            0
+    length 2  3      1, 2, 3         the larger of both
+    size 3
+    ========  =====  ==============  ====================================
+
+    It may be more than `front` has: then the rest is looked at when those have gone.
+    """
+    too_many = 0 if limits.length is None else max(0, ready - limits.length)
+    if limits.size is not None and ready_bytes > limits.size:
+        excess, count = ready_bytes - limits.size, 0
+        for size in front:
+            if excess <= 0:
+                break
+            excess -= size
+            count += 1
+        too_many = max(too_many, count)
+    return too_many
+
+
+def fitting(limits: Limits, ready: int, ready_bytes: int, sizes: Iterable[int]) -> int:
+    """How many new messages, of these sizes, get in before the first that does not (reject-publish).
+
+    ========  ==================  =========  ====
+    limits    ready (bytes)       sizes      fit
+    ========  ==================  =========  ====
+    none      9 (90)              1, 1       2
+    length 2  1 (1)               1, 1       1
+    length 1  1 (1)               1          0
+    size 5    1 (3)               2, 1       1
+    size 5    1 (3)               3, 1       0
+    ========  ==================  =========  ====
+    """
+    count = 0
+    for size in sizes:
+        ready_bytes += size
+        if limits.length is not None and ready + count + 1 > limits.length:
+            break
+        if limits.size is not None and ready_bytes > limits.size:
+            break
+        count += 1
+    return count
+
+
+def expired(front: Iterable[Message], now: int) -> int:
+    """How many messages at the front have expired; a message behind one that has not waits (microseconds since 1970)."""
+    return sum(1 for _ in takewhile(lambda message: _is_over(message, now), front))
+
+
+def fresh(front: Iterable[Message], now: int) -> int:
+    """How many messages at the front have not expired."""
+    return sum(1 for _ in takewhile(lambda message: not _is_over(message, now), front))
+
+
+def _is_over(message: Message, now: int) -> bool:
+    return 0 < expiry_of(message) <= now
+
+
+def sizes_of(front: Iterable[Message]) -> Iterable[int]:
+    """The bytes of their bodies."""
+    return map(body_size, front)
+
+
+def expiries(ttl: int | None, expirations: Sequence[int | None], now: int) -> list[int]:
+    """When messages expire that arrive now: the smaller of the queue's and their own time (milliseconds), 0 = never."""
+    found = []
+    for own in expirations:
+        time = ttl if own is None else own if ttl is None else min(ttl, own)
+        found.append(0 if time is None else now + time * 1_000)
+    return found
+
+
+def timer_delay(expiry: int, now: int, running: int | None) -> int | None:
+    """Milliseconds, rounded up, after which a timer for the head has to come; None = the one that runs will do.
+
+    =========  =======  ====================
+    expires    timer    then
+    =========  =======  ====================
+    never      any      None
+    in 1.5 ms  none     2
+    long ago   none     0
+    in 5 ms    in 9 ms  5
+    in 8 ms    in 9 ms  None: 1 ms is no gain
+    in 9 ms    in 5 ms  None
+    =========  =======  ====================
+    """
+    if not expiry or (running is not None and expiry + SOONER >= running):
+        return None
+    return max(0, expiry - now + 999) // 1_000

@@ -1,0 +1,130 @@
+"""Which publishers a queue still owes an answer, and for what (rabbit_variable_queue's UC, MOD and MIOD sets).
+
+A durable publication is safe when the index has been synced after it was published and each of its bodies that
+went to the store has been reported by the store: `written`, after the store's own sync, or `ignored`, because
+the message was acked before it was ever written.
+
+    embedded bodies         one part:   the index sync
+    k bodies in the store   1 + k parts: the index sync and each body
+
+The answer goes out with the last part, in whatever order they come (reference/classic-queue.md, 3.6).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+
+class Promise(Protocol):
+    """What the publisher holds (actors/sending/confirms.py); each queue that owes it an answer calls confirm, nack or fail, once.
+
+    A queue that takes some of the messages and refuses others calls `parts` instead, and then one of these of each part.
+    """
+
+    def confirm(self) -> None: ...
+    def nack(self, why: str) -> None: ...
+    def fail(self, error: Exception) -> None: ...
+    def parts(self, count: int) -> Sequence[Promise]: ...
+
+
+class _Unanswered:
+    """See UNANSWERED."""
+
+    def confirm(self) -> None:
+        """Nobody asked."""
+
+    def nack(self, why: str) -> None:
+        """Nobody asked."""
+
+    def fail(self, error: Exception) -> None:
+        """Nobody asked."""
+
+    def parts(self, count: int) -> list[_Unanswered]:
+        """One for each message."""
+        return [self] * count
+
+
+UNANSWERED = _Unanswered()
+"""The promise to nobody, of a channel that is not in confirm mode and of dead letters: queues owe it nothing, so no sync is
+made for it alone (needs_confirming of rabbit_variable_queue)."""
+
+Publication: TypeAlias = tuple[int, int, int, Promise]
+"""Messages published together: first sequence id, how many, the first message as traces name it, the promise.
+A plain tuple, as there is one for each publish."""
+
+
+class _Parts:
+    """A publication with bodies in the store."""
+
+    __slots__ = ("missing", "publication")
+
+    def __init__(self, publication: Publication, missing: int) -> None:
+        self.publication = publication
+        self.missing = missing
+
+
+class Unconfirmed:
+    """The debts of one queue process.  `nack_all` may come from any thread, once; the rest is the owner's."""
+
+    def __init__(self) -> None:
+        self._unsynced: list[Publication | _Parts] = []
+        """Published since the last index sync, in order."""
+        self._bodies: dict[bytes, _Parts] = {}
+        """Message id -> the publication that waits for this body."""
+
+    def __bool__(self) -> bool:
+        return bool(self._unsynced or self._bodies)
+
+    def messages(self) -> int:
+        """How many messages have no answer yet."""
+        in_parts = {*self._bodies.values(), *(each for each in self._unsynced if isinstance(each, _Parts))}
+        whole = sum(each[1] for each in self._unsynced if not isinstance(each, _Parts))
+        return whole + sum(parts.publication[1] for parts in in_parts)
+
+    @property
+    def wait_for_sync(self) -> bool:
+        """Whether an index sync would bring anybody nearer to an answer."""
+        return bool(self._unsynced)
+
+    def add(self, publication: Publication, in_store: list[bytes]) -> None:
+        """Owe an answer for a publication; `in_store` are the ids of its bodies that the store must report."""
+        if not in_store:
+            self._unsynced.append(publication)
+            return
+        parts = _Parts(publication, 1 + len(in_store))
+        for msg_id in in_store:
+            self._bodies[msg_id] = parts
+        self._unsynced.append(parts)
+
+    def index_synced(self) -> list[Publication]:
+        """The index entries of all publications so far are safe; returns those that are complete, in order."""
+        unsynced, self._unsynced = self._unsynced, []
+        complete: list[Publication] = []
+        for each in unsynced:
+            if not isinstance(each, _Parts):
+                complete.append(each)
+            else:
+                each.missing -= 1
+                if not each.missing:
+                    complete.append(each.publication)
+        return complete
+
+    def on_disk(self, msg_ids: Iterable[bytes]) -> list[Publication]:
+        """The store has these bodies safe, or will never need them; unknown ids are ignored."""
+        complete: list[Publication] = []
+        for msg_id in msg_ids:
+            if (parts := self._bodies.pop(msg_id, None)) is not None:
+                parts.missing -= 1
+                if not parts.missing:
+                    complete.append(parts.publication)
+        return complete
+
+    def nack_all(self, why: str) -> None:
+        """The queue process is dead: whoever has no answer yet gets this one."""
+        for each in self._unsynced:
+            (each.publication if isinstance(each, _Parts) else each)[3].nack(why)
+        for parts in list(self._bodies.values()):
+            parts.publication[3].nack(why)

@@ -1,0 +1,119 @@
+"""What a queue needs of its index, of either version.
+
+A record is 16 bytes of message id, expiry, size, embedded size and the embedded stored message (queue_index/record.py).  Version
+1 keeps it as it is; version 2 cuts it into an index entry and a body and puts it together again, and a body's message
+id is on no disk: a record that was read back from a .qs file has sixteen zeros there.  Nobody needs the id of a
+message that is not in a store; traces name it by its queue and sequence id.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from warrenmq.directory.damage_found import DamageFound
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from warrenmq.directory.recovery_terms import Terms
+    from warrenmq.seams.disk import Disk
+    from warrenmq.settings import Settings
+    from warrenmq.trace.events import Trigger
+    from warrenmq.trace.recorder import ActorTrace
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """What an index of either version is opened with."""
+
+    disk: Disk
+    directory: str
+    settings: Settings
+    contains: Callable[[bytes], bool]
+    """Whether the store has a message's body."""
+    quarantine: str
+    terms: Terms | None = None
+    """Those of a clean stop, if there was one."""
+    trace: ActorTrace | None = None
+    damage: DamageFound = field(default_factory=DamageFound)
+    """Where to tell what reads find damaged."""
+
+
+class Index(Protocol):
+    """One queue's index; not thread-safe: it belongs to its queue process.
+
+    publish_many, ack and ack_range never raise for a full disk: what could not be written stays in memory, and sync()
+    says so.
+    """
+
+    next_seq_id: int
+    """Above every sequence id ever published here."""
+    segment_entry_count: int
+    """Messages a segment."""
+
+    def publish_many(self, first_seq_id: int, records: list[bytes], persistent: bool) -> None:
+        """Add messages with consecutive sequence ids that were not used yet; transient ones may come late, when they
+        are paged out.
+        """
+
+    def ack(self, seq_ids: list[int]) -> None:
+        """Messages are done with; each was published and not acked before."""
+
+    def ack_range(self, first_seq_id: int, count: int) -> None:
+        """`ack` of consecutive sequence ids."""
+
+    def read(self, start: int, end: int) -> list[tuple[int, bytes, bool]]:
+        """The messages in [start, end) that are not acked: (sequence id, record, persistent), ascending.
+
+        One whose bytes turn out to be damaged is left out, acked, and told by `take_lost`.
+        """
+
+    def tune_read(self, start: int, end: int) -> int:
+        """Where a read that would go from `start` to `end` had better end, as the files lie; may be beyond `end`."""
+
+    def take_lost(self) -> list[int]:
+        """Sequence ids of messages that reads found damaged, since the last time."""
+
+    def next_live(self, seq_id: int) -> int:
+        """`seq_id`, or where the next segment with a live message begins; `next_seq_id` when there is none."""
+
+    def live_runs(self) -> Iterator[tuple[int, int]]:
+        """(first, count) of each run of consecutive sequence ids that are not acked."""
+
+    def bounds(self) -> tuple[int, int]:
+        """(low, high): every message that is not acked lies in [low, high); multiples of a segment's size."""
+
+    @property
+    def unacked(self) -> int:
+        """Messages that are published and not acked."""
+
+    @property
+    def dirty_count(self) -> int:
+        """What an empty queue could still tidy up by `begin_flush`; 0 = nothing."""
+
+    @property
+    def needs_sync(self) -> bool:
+        """Whether some action is not safe yet."""
+
+    def flush_buffer(self, trigger: Trigger) -> None:
+        """Hand what is buffered to the operating system; after an error it is still buffered."""
+
+    def sync(self, trigger: Trigger) -> None:
+        """Return when every action up to here is safe."""
+
+    @property
+    def flushing(self) -> bool:
+        """Whether flush_step() has something to do."""
+
+    def flush_step(self) -> bool:
+        """Do some of the work that is left; True while there is more.  After an error it can be tried again."""
+
+    def begin_flush(self) -> None:
+        """Tidy up, at once or by flush_step()."""
+
+    def terminate(self, *, next_seq_id: int, next_deliver_seq_id: int) -> Terms:
+        """A clean stop: everything is safe, and the returned terms tell the next start so."""
+
+    def delete(self) -> None:
+        """The queue is gone: remove its directory."""

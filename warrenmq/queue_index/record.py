@@ -1,0 +1,74 @@
+"""What the queue index keeps of a message: one bytes object for journal, segment file and memory alike.
+
+    |0                |16             |24            |28              |32
+    +-----------------+---------------+--------------+----------------+-----------------------+
+    | message id (16) | expiry (u64)  | size (u32)   | embedded (u32) | stored message, or "" |
+    +-----------------+---------------+--------------+----------------+-----------------------+
+
+All numbers are big-endian.  `expiry` is in microseconds since 1970, 0 = none; `size` is the body's; `embedded`
+is the length of the stored message that follows (message/stored.py), 0 = the message is in a message store.
+Journal and segment put a prefix of their own before it and nothing after it.
+
+The header has no checksum.  A stored message of ours has one of its own, with its body's size in it, and is bound by it to
+its sequence id; of others it can be checked whether the three lengths agree with the stored message.
+
+Source: rabbit_queue_index, reference/classic-queue.md 1.2-1.4.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from struct import Struct
+
+from warrenmq.message.stored import ERLANG_TERM, SEALED, bin_header, problem_of
+
+HEADER = Struct(">16sQII")
+HEADER_BYTES = HEADER.size
+ID_BYTES = 16
+
+_WARREN_MESSAGE = 0x95
+_bin_header = lru_cache(maxsize=4096)(bin_header)
+
+
+def pack(msg_id: bytes, expiry: int, size: int, stored: bytes = b"") -> bytes:
+    """A record; without `stored` the message is in a store."""
+    return HEADER.pack(msg_id, expiry, size, len(stored)) + stored
+
+
+def embedded(record: bytes) -> bool:
+    """Whether the message travels in the record."""
+    return len(record) > HEADER_BYTES
+
+
+def body_size(record: bytes) -> int:
+    """Bytes of the body, wherever it is."""
+    return int.from_bytes(record[24:28], "big")
+
+
+def lengths_agree(data: bytes, start: int, stop: int, size: int) -> bool:
+    """Whether data[start:stop] can be a stored message whose body has `size` bytes; empty is fine.
+
+    A flipped bit in either length, or in the message's own, is found here.  Of Erlang terms only the first byte is known.
+    """
+    if start == stop:
+        return True
+    first = data[start]
+    if first != _WARREN_MESSAGE:
+        return first == ERLANG_TERM
+    header = _bin_header(size)
+    place = stop - size - len(header)
+    return place > start and data.startswith(header, place)
+
+
+def message_problem(stored: bytes, seq_id: int, size: int) -> str | None:
+    """Why this is not the message with the sequence id whose body has `size` bytes; None if it is, as far as can be known."""
+    if not stored.startswith(SEALED) and not lengths_agree(stored, 0, len(stored), size):
+        return "a body is shorter or longer than its entry says"
+    return problem_of(stored, seq_id, size)
+
+
+def record_problem(record: bytes, seq_id: int) -> str | None:
+    """`message_problem` of a record; None as well if its message is in a store."""
+    if len(record) == HEADER_BYTES:
+        return None
+    return message_problem(record[HEADER_BYTES:], seq_id, body_size(record))

@@ -1,0 +1,391 @@
+"""The queue index: the position of each message of one queue, and small messages themselves, on disk.
+
+    publish, ack --> journal.jif (every action, appended)        a sync makes them safe
+                 '-> memory: what the segment files lack         read() merges it with the files
+                          |
+                          v  flush: a piece of a segment a step
+                     k.idx  (segment k)                          deleted when nothing in it is unacked
+
+Rules for maintainers
+1. A segment file is synced before the journal forgets what it holds; a deleted one's folder is synced first too.
+2. What a flush writes to a segment file stays in the journal until the flush ends; a crash may leave it in both, and
+   the merge rules (queue_index/v1/merge.py) resolve it.
+3. publish and ack never raise for a full disk: what could not be written stays in the buffer, and sync() says so.
+4. Per message there is one bytes object and one dict entry here, nothing that the cyclic collector tracks.
+
+Source: rabbit_queue_index of RabbitMQ 3.10, reference/classic-queue.md section 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from warrenmq.directory.quarantine import set_aside_lost
+from warrenmq.directory.recovery_terms import Terms
+from warrenmq.directory.torn import Damage
+from warrenmq.queue_index.live_segments import LiveSegments
+from warrenmq.queue_index.record import record_problem
+from warrenmq.queue_index.v1 import segment_parser
+from warrenmq.queue_index.v1.journal import WRITE_BUFFER, Journal
+from warrenmq.queue_index.v1.recovery import Found, Recovery, segment_path
+from warrenmq.queue_index.v1.segment import EXTENSION, Segment, append_some, next_boundary, split
+from warrenmq.trace.events import Ev, Trigger
+
+if TYPE_CHECKING:
+    from warrenmq.directory.damage_found import DamageFound
+    from warrenmq.queue_index.protocol import Opening
+    from warrenmq.seams.disk import Disk
+    from warrenmq.settings import Settings
+    from warrenmq.trace.recorder import ActorTrace
+
+
+FLUSH_BYTES = 256 << 10
+"""Bytes that one step of a journal flush appends and syncs: about as long as one sync of the journal."""
+MOST_AT_ONCE = 2_048
+"""Messages that a read of a segment file had better bring at most."""
+
+
+@dataclass(slots=True)
+class _Flush:
+    """A journal flush in progress."""
+
+    mark: int
+    """The journal's bytes below this will be in segment files when the flush is done."""
+    actions: int
+    """How many actions those are."""
+    next_seq_id: int
+    """The index's, when the flush began."""
+    waiting: list[Segment]
+    """Segments that are still to be appended to, the next one last."""
+    positions: list[int] = field(default_factory=list)
+    """Of that one: the positions that are still to be appended; empty = not begun."""
+
+
+class QueueIndex(LiveSegments[Segment]):
+    """One queue's index (the record `qistate`).  Not thread-safe: it belongs to its queue process.
+
+    segments       number -> Segment: those with a file, or with something in memory
+    journal        the file and its write buffer
+    dirty_count    actions in the journal: publish, deliver and ack count one each
+    next_seq_id    above every sequence id ever published here
+    """
+
+    def __init__(
+        self, disk: Disk, directory: str, settings: Settings, quarantine: str, damage: DamageFound,
+        trace: ActorTrace | None,
+    ) -> None:  # fmt: skip
+        """Use `recover`: it makes the directory, and finds what is in it."""
+        super().__init__(settings.queue_index_segment_entry_count)
+        self._disk = disk
+        self._directory = directory
+        self._quarantine = quarantine
+        self._damage = damage
+        self._max_journal_entries = settings.queue_index_max_journal_entries
+        self._trace = trace
+        self._journal = Journal(disk, directory)
+        self.dirty_count = 0
+        self._unsynced_bytes = self._unsynced_actions = 0
+        self._flush: _Flush | None = None
+        self._folder_changed = True
+        """Files were made or deleted, by us or by a process before us, and the folder was not synced since."""
+        self._write_failed = False
+
+    @classmethod
+    def recover(cls, opening: Opening) -> tuple[QueueIndex, Found]:
+        """Open a queue's directory, or begin one."""
+        disk, directory, settings = opening.disk, opening.directory, opening.settings
+        disk.mkdir(directory)
+        entry_count, terms = settings.queue_index_segment_entry_count, opening.terms
+        recovery = Recovery(disk, directory, entry_count, opening.contains, opening.quarantine)
+        found = recovery.found
+        index = cls(disk, directory, settings, opening.quarantine, opening.damage, opening.trace)
+        index._segments = recovery.segments
+        index.dirty_count = recovery.journal_actions
+        found.next_seq_id = recovery.high if terms is None else max(terms.next_seq_id, recovery.next_seq_id)
+        if not found.count:
+            found.low = found.next_seq_id
+        index.next_seq_id = found.next_seq_id
+        if terms is None or found.dropped or found.damage or not recovery.journal_whole:
+            index.flush()
+            index._journal.datasync()  # else a power cut may bring the old journal back, without its last acks
+        return index, found
+
+    # -- actions
+
+    def publish_many(self, first_seq_id: int, records: list[bytes], persistent: bool) -> None:
+        """Add messages with consecutive sequence ids that were not used yet."""
+        count = len(records)
+        journal = self._journal
+        journal.publish_many(first_seq_id, records, persistent=persistent)
+        self.next_seq_id = max(self.next_seq_id, first_seq_id + count)
+        self.dirty_count += 2 * count
+        done = 0
+        for number, relative, room in split(first_seq_id, count, self.segment_entry_count):
+            segment = self._segments.get(number)
+            if segment is None:
+                segment = self._segments[number] = Segment(number)
+            here = records if room == count else records[done : done + room]
+            positions = range(relative, relative + room)
+            segment.published.update(zip(positions, here, strict=True))
+            if not persistent:
+                segment.transient.update(positions)
+            segment.unacked += room
+            done += room
+        if journal.buffered >= WRITE_BUFFER:
+            self._write_full_buffer()
+
+    def ack(self, seq_ids: list[int]) -> None:
+        """Messages are done with; each was published and not acked before."""
+        self._journal.ack(seq_ids)
+        self.dirty_count += len(seq_ids)
+        entry_count, segments = self.segment_entry_count, self._segments
+        for seq_id in seq_ids:
+            number, relative = divmod(seq_id, entry_count)
+            segment = segments[number]
+            if segment.published.pop(relative, None) is None:
+                segment.acked.add(relative)
+            elif segment.transient:
+                segment.transient.discard(relative)
+            segment.unacked -= 1
+        if self._journal.buffered >= WRITE_BUFFER:
+            self._write_full_buffer()
+
+    def ack_range(self, first_seq_id: int, count: int) -> None:
+        """`ack` of consecutive sequence ids."""
+        self._journal.ack_range(first_seq_id, count)
+        self.dirty_count += count
+        for number, relative, room in split(first_seq_id, count, self.segment_entry_count):
+            segment = self._segments[number]
+            positions = range(relative, relative + room)
+            if segment.published:
+                pop = segment.published.pop
+                segment.acked.update([each for each in positions if pop(each, None) is None])
+            else:
+                segment.acked.update(positions)
+            if segment.transient:
+                segment.transient.difference_update(positions)
+            segment.unacked -= room
+        if self._journal.buffered >= WRITE_BUFFER:
+            self._write_full_buffer()
+
+    # -- reading
+
+    def read(self, start: int, end: int) -> list[tuple[int, bytes, bool]]:
+        """The messages in [start, end) that are not acked: (sequence id, record, persistent), ascending."""
+        found: list[tuple[int, bytes, bool]] = []
+        first, last = start // self.segment_entry_count, -(-end // self.segment_entry_count)
+        for number in self._live(first, last):
+            base = number * self.segment_entry_count
+            segment = self._segments[number]
+            records, transient = self._load(segment)
+            near = range(max(start - base, 0), min(end - base, self.segment_entry_count))
+            if segment.on_disk:
+                in_memory = segment.published
+                damaged = [
+                    (base + each, records.pop(each), problem)
+                    for each in near
+                    if each in records and each not in in_memory
+                    and (problem := record_problem(records[each], base + each)) is not None
+                ]  # fmt: skip
+                if damaged:
+                    self._lose(number, damaged)
+            found += [(base + each, records[each], each not in transient) for each in near if each in records]
+        return found
+
+    def _lose(self, number: int, damaged: list[tuple[int, bytes, str]]) -> None:
+        """Messages (sequence id, record, what is wrong with it) cannot be read any more: go on without them."""
+        name = f"{number}{EXTENSION}"
+        data = self._disk.read(f"{self._directory}/{name}")
+        pieces = [(name, Damage(data.find(record), len(record), problem)) for _, record, problem in damaged]
+        set_aside_lost(self._disk, self._quarantine, self._directory, pieces, self._damage)
+        lost = [seq_id for seq_id, _, _ in damaged]
+        self._lost += lost
+        self.ack(lost)
+
+    def tune_read(self, start: int, end: int) -> int:
+        """Where a read from `start` had better end: a segment's file is parsed whole, so all of it, not far beyond."""
+        segment = self._segments.get(start // self.segment_entry_count)
+        whole = start + MOST_AT_ONCE if segment is not None and segment.on_disk else end
+        return min(whole, next_boundary(start, self.segment_entry_count))
+
+    def _load(self, segment: Segment) -> tuple[dict[int, bytes], set[int]]:
+        """A segment's live records, and which of them are transient: the file and memory together."""
+        if not segment.on_disk:
+            return segment.published, segment.transient
+        facts, _ = segment_parser.parse(
+            self._disk.read(segment_path(self._directory, segment.number)), self.segment_entry_count
+        )
+        records = facts.published
+        for relative in facts.acked:
+            del records[relative]
+        for relative in segment.acked:
+            records.pop(relative, None)
+        records.update(segment.published)
+        return records, facts.transient | segment.transient
+
+    def live_runs(self) -> Iterator[tuple[int, int]]:
+        """(first, count) of each run of consecutive sequence ids that are not acked; reads every segment."""
+        first = count = 0
+        for number in sorted(self._segments):
+            base = number * self.segment_entry_count
+            for seq_id, _, _ in self.read(base, base + self.segment_entry_count):
+                if seq_id != first + count:
+                    if count:
+                        yield first, count
+                    first, count = seq_id, 0
+                count += 1
+        if count:
+            yield first, count
+
+    # -- to disk
+
+    @property
+    def needs_sync(self) -> bool:
+        """Whether some action is not safe yet."""
+        return self._journal.buffered > 0 or self._unsynced_bytes > 0
+
+    def flush_buffer(self, trigger: Trigger) -> None:
+        """Hand the buffered actions to the operating system; after an error they are still buffered."""
+        journal = self._journal
+        size, actions = journal.buffered, journal.buffered_actions
+        if not size:
+            return
+        offset = journal.size
+        self._write_failed = True
+        journal.write()
+        self._write_failed = False
+        self._unsynced_bytes += size
+        self._unsynced_actions += actions
+        if self._trace is not None:
+            self._trace.emit(Ev.QI_WRITE, trigger, a=size, b=actions, c=offset)
+
+    def _write_full_buffer(self) -> None:
+        """Write in passing.  A disk that is full is sync()'s to report; until one succeeds nothing is tried here."""
+        if not self._write_failed:
+            with suppress(OSError):
+                self.flush_buffer(Trigger.BUFFER_FULL)
+
+    def sync(self, trigger: Trigger) -> None:
+        """Return when every action up to here is safe."""
+        self.flush_buffer(trigger)
+        if not self._unsynced_bytes:
+            return
+        self._journal.datasync()
+        size, actions = self._unsynced_bytes, self._unsynced_actions
+        self._unsynced_bytes = self._unsynced_actions = 0
+        if self._trace is not None:
+            self._trace.emit(Ev.QI_SYNC, trigger, a=size, b=actions)
+
+    # -- the journal flush
+
+    @property
+    def flushing(self) -> bool:
+        """Whether flush_step() has something to do: the journal holds more actions than it may."""
+        due = self.dirty_count > self._max_journal_entries
+        return due or self._flush is not None or self._journal.reclaiming
+
+    def flush_step(self) -> bool:
+        """Move some entries from the journal to a segment file; True while there is more to do.
+
+        New actions may come between the steps.  After an error the step can be tried again.
+        """
+        if not self.flushing:
+            return False
+        if self._flush is None and self._journal.reclaiming:
+            self._journal.reclaim()
+            return self.flushing
+        self.begin_flush()
+        assert self._flush is not None
+        # the further behind, the larger the steps: a queue that is never idle must not outrun them
+        most = FLUSH_BYTES * max(1, self.dirty_count // self._max_journal_entries)
+        if self._flush.waiting:
+            self._flush_some(self._flush, most)
+        if not self._flush.waiting and self._journal.copy_rest(self._flush.mark, most):
+            self._finish_flush(self._flush)
+            self._flush = None
+        return self.flushing
+
+    def begin_flush(self) -> None:
+        """Have flush_step() move the whole journal, however short it is."""
+        self.flush_buffer(Trigger.JOURNAL_FLUSH)
+        if self._flush is None:
+            self._flush = self._begin_flush()
+
+    def flush(self) -> None:
+        """The whole journal at once."""
+        while self._flush is not None:  # it leaves what came after its beginning
+            self.flush_step()
+        self.begin_flush()
+        while self._flush is not None:
+            self.flush_step()
+
+    def _begin_flush(self) -> _Flush:
+        """Forget segments that never reached a file, and see which others have entries to append or are done with."""
+        for segment in [each for each in self._segments.values() if not each.unacked and not each.on_disk]:
+            self._delete(segment)
+        descending = [self._segments[number] for number in sorted(self._segments, reverse=True)]
+        waiting = [segment for segment in descending if segment.dirty() or not segment.unacked]
+        return _Flush(self._journal.size, self.dirty_count, self.next_seq_id, waiting)
+
+    def _flush_some(self, flush: _Flush, most: int) -> None:
+        segment = flush.waiting[-1]
+        if not segment.unacked:
+            self._delete(segment)
+            flush.positions = []
+        else:
+            # positions are listed once, so that a segment which is still being published to comes to an end
+            flush.positions = flush.positions or segment.to_append()
+            if flush.positions:
+                self._append(segment, flush.positions, most)
+        if not flush.positions:
+            flush.waiting.pop()
+
+    def _append(self, segment: Segment, positions: list[int], most: int) -> None:
+        self._folder_changed = self._folder_changed or not segment.on_disk
+        path = segment_path(self._directory, segment.number)
+        size = append_some(self._disk, path, segment, positions, most)
+        if self._trace is not None:
+            self._trace.emit(Ev.QI_FLUSH, a=1, b=size)
+
+    def _delete(self, segment: Segment) -> None:
+        if segment.on_disk:
+            self._disk.unlink(segment_path(self._directory, segment.number))
+            self._folder_changed = True
+            if self._trace is not None:
+                self._trace.emit(Ev.SEGMENT_DELETE, a=segment.number)
+        self._segments.pop(segment.number, None)
+
+    def _finish_flush(self, flush: _Flush) -> None:
+        """Everything below the mark is in segment files: have the journal forget it."""
+        if self._folder_changed:
+            self._disk.sync_dir(self._directory)
+            self._folder_changed = False
+        self._journal.restart(flush.mark, self._last_seq_id_to_keep(flush))
+        self.dirty_count -= flush.actions
+        if self._trace is not None:
+            self._trace.emit(Ev.QI_FLUSH, c=1)
+
+    def _last_seq_id_to_keep(self, flush: _Flush) -> int | None:
+        """The last sequence id, when neither a segment file nor the journal's rest would tell a recovery of it."""
+        if not self.next_seq_id or self.next_seq_id != flush.next_seq_id:
+            return None
+        newest = max((number for number, segment in self._segments.items() if segment.on_disk), default=-1)
+        last = self.next_seq_id - 1
+        return None if newest >= last // self.segment_entry_count else last
+
+    # -- the end
+
+    def terminate(self, *, next_seq_id: int, next_deliver_seq_id: int) -> Terms:
+        """A clean stop: everything is safe, and the returned terms tell the next start so."""
+        self.sync(Trigger.CLOSE)
+        self._journal.datasync()  # a flush may have begun it anew since
+        self._journal.close()
+        return Terms(max(next_seq_id, self.next_seq_id), next_deliver_seq_id)
+
+    def delete(self) -> None:
+        """The queue is gone: remove its directory."""
+        self._journal.close()
+        self._disk.rmtree(self._directory)

@@ -1,0 +1,221 @@
+"""Opening a queue's directory: what is in it, and what of that can be trusted.
+
+Whatever the bytes, nothing here raises: parts of a file that make no sense are copied to the quarantine, counted, and
+cut out of a segment file (the journal is begun anew by the flush that follows).  Every message is looked at:
+
+    persistent, and embedded or in the store      kept
+    persistent, embedded, without its checksum    dropped, told as damage
+    persistent, but the store does not have it    dropped
+    transient                                     dropped
+
+What is kept counts as delivered, what is dropped is acked, both as actions in memory that a flush takes to the segment
+files.  So recovering again, after a crash at any point of a recovery, finds the same messages.
+
+Source: rabbit_queue_index:recover and queue_index_walker, reference/classic-queue.md 1.11-1.13.  RabbitMQ believes the
+counts that a clean stop saved; here they are always counted, the walker for the store reads every file anyway.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from warrenmq.directory.quarantine import set_aside
+from warrenmq.directory.torn import Damage
+from warrenmq.errors import CorruptFile
+from warrenmq.queue_index.record import ID_BYTES, body_size, embedded, record_problem
+from warrenmq.queue_index.v1 import segment_parser
+from warrenmq.queue_index.v1.journal import FILE_NAME, TEMPORARY, Replay
+from warrenmq.queue_index.v1.merge import journal_minus_segment, segment_plus_journal
+from warrenmq.queue_index.v1.segment import EXTENSION, MARK, MARK_BYTES, Facts, Segment, pack_prefix
+
+if TYPE_CHECKING:
+    from warrenmq.seams.disk import Disk
+
+@dataclass(slots=True)
+class Found:
+    """What a recovery found."""
+
+    count: int = 0
+    """Messages: persistent ones, as no others survive."""
+    bytes: int = 0
+    """Bytes of their bodies."""
+    low: int = 0
+    """The first message's sequence id, if there is one."""
+    next_seq_id: int = 0
+    """Above every sequence id that the files name."""
+    dropped: int = 0
+    """Messages that were transient, not in the store, or damaged when they were to be converted."""
+    lost: list[int] = field(default_factory=list)
+    """Sequence ids of those among the dropped whose bytes are in the queue's own files, but damaged."""
+    damage: list[CorruptFile] = field(default_factory=list)
+    """Where bytes made no sense."""
+
+    @property
+    def quarantined(self) -> int:
+        """How many pieces of files were set aside."""
+        return len(self.damage)
+
+
+def segment_path(directory: str, number: int) -> str:
+    return f"{directory}/{number}{EXTENSION}"
+
+
+def segment_numbers(disk: Disk, directory: str) -> list[int]:
+    """The numbers of the segment files in a directory, ascending."""
+    stems = [name.removesuffix(EXTENSION) for name in disk.listdir(directory) if name.endswith(EXTENSION)]
+    return sorted(int(stem) for stem in stems if stem.isascii() and stem.isdigit())
+
+
+def messages(disk: Disk, directory: str, entry_count: int) -> Iterator[tuple[int, bytes, bool]]:
+    """Every message that is not acked: (sequence id, record, persistent), ascending.  Writes nothing."""
+    replay = Replay(_read(disk, f"{directory}/{FILE_NAME}"), entry_count)
+    for number in sorted({*segment_numbers(disk, directory), *replay.facts}):
+        facts, _ = segment_parser.parse(_read(disk, segment_path(directory, number)), entry_count)
+        facts = segment_plus_journal(facts, replay.facts.get(number, Facts()))
+        for relative, record in sorted(facts.published.items()):
+            yield number * entry_count + relative, record, relative not in facts.transient
+
+
+def store_message_ids(disk: Disk, directory: str, entry_count: int) -> list[bytes]:
+    """Ids of the messages that a store must keep for this queue: persistent, not acked, not embedded.
+
+    In order of the sequence ids; an id that the queue holds twice comes twice.
+    """
+    return [
+        record[:ID_BYTES]
+        for _, record, persistent in messages(disk, directory, entry_count)
+        if persistent and not embedded(record)
+    ]
+
+
+class Recovery:
+    """One recovery: `segments` is what the index goes on with, `found` what to tell."""
+
+    def __init__(
+        self, disk: Disk, directory: str, entry_count: int, contains: Callable[[bytes], bool], quarantine: str
+    ) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._entry_count = entry_count
+        self._contains = contains
+        self._quarantine = quarantine
+        self.found = Found()
+        self.segments: dict[int, Segment] = {}
+        for name in disk.listdir(directory):
+            if name.endswith(TEMPORARY):
+                disk.unlink(f"{directory}/{name}")
+        journal = _read(disk, f"{directory}/{FILE_NAME}")
+        replay = Replay(journal, entry_count)
+        self._set_aside(FILE_NAME, journal, replay.damage)
+        self.journal_actions = replay.actions
+        self.journal_whole = replay.end == len(journal) and not replay.damage
+        """The journal can be appended to as it is."""
+        self.next_seq_id = replay.next_seq_id
+        """Above every sequence id that is published, or named by the journal."""
+        on_disk = segment_numbers(disk, directory)
+        for number in sorted({*on_disk, *replay.facts}):
+            self._recover_segment(number, replay.facts.get(number, Facts()), on_disk=number in on_disk)
+        self.high = (max([*on_disk, (replay.next_seq_id - 1) // entry_count]) + 1) * entry_count
+        """Above every sequence id that lies in a segment which any file names."""
+
+    def _recover_segment(self, number: int, journal: Facts, *, on_disk: bool) -> None:
+        file = self._repaired(number, journal) if on_disk else Facts()
+        self.next_seq_id = max(
+            self.next_seq_id, number * self._entry_count + max(file.published, default=-1) + 1
+        )
+        kept, dropped = set[int](), set[int]()
+        without_checksum: dict[int, str] = {}
+        base = number * self._entry_count
+        effective = segment_plus_journal(file, journal)
+        for relative, record in effective.published.items():
+            if relative in effective.transient:
+                dropped.add(relative)
+            elif (problem := record_problem(record, base + relative)) is not None:
+                dropped.add(relative)
+                without_checksum[relative] = problem
+            elif embedded(record) or self._contains(record[:ID_BYTES]):
+                kept.add(relative)
+                self.found.bytes += body_size(record)
+            else:
+                dropped.add(relative)
+        if without_checksum:
+            self.found.lost += [base + relative for relative in sorted(without_checksum)]
+            self._set_aside_records(number, file, journal, without_checksum)
+        if kept and not self.found.count:
+            self.found.low = number * self._entry_count + min(kept)
+        self.found.count += len(kept)
+        self.found.dropped += len(dropped)
+        journal.delivered |= kept | dropped
+        journal.acked |= dropped
+        rest = journal_minus_segment(journal, file)
+        published = {relative: record for relative, record in rest.published.items() if relative in kept}
+        if kept or on_disk:
+            self.segments[number] = Segment(
+                number,
+                unacked=len(kept),
+                on_disk=on_disk,
+                published=published,
+                delivered=rest.delivered - rest.published.keys(),
+                acked=rest.acked - rest.published.keys(),
+            )
+
+    def _repaired(self, number: int, journal: Facts) -> Facts:
+        """A segment file's facts; bytes that make no sense are cut out of the file.
+
+        What the journal has too, a flush was writing when it was interrupted.  We can read it, but perhaps only from
+        the system's cache: it was not synced, or the sync failed, and then no later one makes it good.  The journal
+        is about to forget it, so the file is written anew.
+        """
+        path = segment_path(self._directory, number)
+        data = _read(self._disk, path)
+        facts, damage = segment_parser.parse(data, self._entry_count)
+        damage = sorted([*damage, *self._torn(number, data, facts, journal)])
+        self._set_aside(f"{number}{EXTENSION}", data, damage)
+        if damage or facts.published.keys() & journal.published.keys() or facts.acked & journal.acked:
+            starts = [0, *(each.offset + each.length for each in damage)]
+            ends = [*(each.offset for each in damage), len(data)]
+            self._disk.replace(path, b"".join(data[a:b] for a, b in zip(starts, ends, strict=True)))
+        return facts
+
+    def _torn(self, number: int, data: bytes, facts: Facts, journal: Facts) -> Iterator[Damage]:
+        """Records of a segment file that are damaged while the journal's are not; takes them out of `facts`."""
+        base = number * self._entry_count
+        for relative in facts.published.keys() & journal.published.keys():
+            record, other = facts.published[relative], journal.published[relative]
+            if record == other or record_problem(other, base + relative) is not None:
+                continue
+            if (problem := record_problem(record, base + relative)) is not None:
+                start = data.find(record) - MARK_BYTES
+                end = start + MARK_BYTES + len(record)
+                if data.startswith(pack_prefix(MARK | relative), end):
+                    end += MARK_BYTES
+                yield Damage(start, end - start, problem)
+                del facts.published[relative]
+                facts.transient.discard(relative)
+                facts.delivered.discard(relative)
+
+    def _set_aside_records(self, number: int, file: Facts, journal: Facts, problems: dict[int, str]) -> None:
+        """Copy records that do not have their checksum; the files keep them, with an ack."""
+        for name, facts in ((f"{number}{EXTENSION}", file), (FILE_NAME, journal)):
+            data = b""
+            damage: list[Damage] = []
+            for relative in [each for each in problems if each in facts.published]:
+                data = data or _read(self._disk, f"{self._directory}/{name}")
+                record = facts.published[relative]
+                damage.append(Damage(data.find(record), len(record), problems[relative]))
+            self._set_aside(name, data, sorted(damage))
+
+    def _set_aside(self, name: str, data: bytes, damage: list[Damage]) -> None:
+        """Copy the damaged bytes of one file to one file in the quarantine."""
+        if not damage:
+            return
+        path = f"{self._directory}/{name}"
+        self.found.damage += [CorruptFile(path, each.offset, each.reason) for each in damage]
+        queue = self._directory.rpartition("/")[2]
+        set_aside(self._disk, self._quarantine, f"{queue}-{name}", data, [each[:2] for each in damage])
+
+
+def _read(disk: Disk, path: str) -> bytes:
+    return disk.read(path) if disk.exists(path) else b""

@@ -1,0 +1,329 @@
+"""The queue index of version 2: index entries in .qi files, small bodies in .qs files beside them.
+
+    publish ──► write buffer ──┬─ bodies ──► k.qs          a flush writes bodies before entries;
+                    ▲          └─ entries ─► k.qi          a sync makes both safe
+    ack ────────────┴─► 32 zero bytes over the entry, or nothing when the message is still in the buffer
+
+A flush comes with a sync, or when the buffer holds as many messages as a segment, or as many bytes as
+`classic_queue_store_v2_max_cache_size`; what it wrote is the cache until the next one.  When half a segment of acks
+waits, flush_step() writes the acks alone.  A segment is deleted, both its files, when nothing in it is unacked.
+
+Rules for maintainers
+1. A message is in the write buffer, or on disk; an ack waits only for one on disk.  Reading looks in the buffer, then
+   at the acks, then in the cache, then on disk.
+2. publish and ack never raise for a full disk: what could not be written stays in the buffer, and sync() says so.
+3. The segment that the next message goes to is kept when it is empty, or a queue whose messages come and go one by one
+   would make and remove two files for each; it goes when the queue is idle or moves on.  (RabbitMQ deletes it at once.)
+4. ack changes nothing on disk, it only says that there is something to do (`flushing`): what has happened to a message is
+   told in the trace before it can be seen on disk.
+
+Source: rabbit_classic_queue_index_v2 and rabbit_classic_queue_store_v2, reference/classic-queue.md 2.2 and 2.4.  There a
+body gets its place in the .qs file when it is published; here when it is written, so acks in time leave no garbage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from warrenmq.backing_queue.runs import runs
+from warrenmq.directory.quarantine import set_aside_lost
+from warrenmq.directory.recovery_terms import Terms
+from warrenmq.queue_index.live_segments import LiveSegments
+from warrenmq.queue_index.v1.segment import split, tune_read
+from warrenmq.queue_index.v2 import qi
+from warrenmq.queue_index.v2.qi_writer import SegmentV2, by_segment, newest_that_fit
+from warrenmq.queue_index.v2.recovery import RecoveryV2
+from warrenmq.queue_index.v2.segment_files import SegmentFiles
+from warrenmq.trace.events import Ev, Trigger
+
+if TYPE_CHECKING:
+    from warrenmq.directory.damage_found import DamageFound
+    from warrenmq.directory.torn import Damage
+    from warrenmq.queue_index.protocol import Opening
+    from warrenmq.queue_index.v1.recovery import Found
+    from warrenmq.seams.disk import Disk
+    from warrenmq.settings import Settings
+    from warrenmq.trace.recorder import ActorTrace
+
+
+
+class QueueIndexV2(LiveSegments[SegmentV2]):
+    """One queue's index and small bodies.  Not thread-safe: it belongs to its queue process.
+
+    segments       number -> SegmentV2: those with a file, or with a message in the buffer
+    buffer         sequence id -> record: published, not yet written
+    acks           messages on disk whose acks are not yet written
+    cache          sequence id -> record: written by the last flush, not acked
+    next_seq_id    above every sequence id ever published here
+    """
+
+    def __init__(
+        self, disk: Disk, directory: str, settings: Settings, quarantine: str, damage: DamageFound, entry_count: int,
+        trace: ActorTrace | None,
+    ) -> None:  # fmt: skip
+        """Use `recover`: it makes the directory, and finds what is in it."""
+        super().__init__(entry_count)
+        self._disk = disk
+        self._directory = directory
+        self._quarantine = quarantine
+        self._damage = damage
+        self._trace = trace
+        self._max_cache = settings.classic_queue_store_v2_max_cache_size
+        check_crc = settings.classic_queue_store_v2_check_crc32
+        self._files = SegmentFiles(disk, directory, entry_count, check_crc=check_crc)
+        self._buffer: dict[int, bytes] = {}
+        self._never_written = False
+        """Entries were acked before they reached a file: the next sync has nothing to do for them, and says so."""
+        self._buffered = 0
+        self._transient: set[int] = set()
+        """Messages in buffer and cache that are not persistent."""
+        self._acks: set[int] = set()
+        self._cache: dict[int, bytes] = {}
+        self._done: dict[int, None] = {}
+        """Segments to delete, unless somebody publishes to them before."""
+        self._unsynced_bytes = self._unsynced_records = 0
+        self._write_failed = False
+
+    @classmethod
+    def recover(cls, opening: Opening) -> tuple[QueueIndexV2, Found]:
+        """Open a queue's directory, or begin one."""
+        disk, directory, settings = opening.disk, opening.directory, opening.settings
+        disk.mkdir(directory)
+        recovery = RecoveryV2(opening)
+        found = recovery.found
+        index = cls(
+            disk, directory, settings, opening.quarantine, opening.damage, recovery.entry_count, opening.trace
+        )
+        index._segments = {
+            number: SegmentV2(number, unacked, on_disk=True) for number, unacked in recovery.segments.items()
+        }
+        index.next_seq_id = found.next_seq_id
+        return index, found
+
+    # -- actions
+
+    def publish_many(self, first_seq_id: int, records: list[bytes], persistent: bool) -> None:
+        """Add messages with consecutive sequence ids that were not used yet."""
+        count = len(records)
+        seq_ids = range(first_seq_id, first_seq_id + count)
+        self._buffer.update(zip(seq_ids, records, strict=True))
+        self._buffered += sum(map(len, records))
+        if not persistent:
+            self._transient.update(seq_ids)
+        segments = self._segments
+        for number, _, room in split(first_seq_id, count, self.segment_entry_count):
+            if (segment := segments.get(number)) is None:
+                segment = segments[number] = SegmentV2(number)
+            segment.unacked += room
+        before = self.next_seq_id // self.segment_entry_count
+        self.next_seq_id = max(self.next_seq_id, first_seq_id + count)
+        if self.next_seq_id // self.segment_entry_count > before:
+            self._note_done([before])
+        if self._buffered >= self._max_cache or len(self._buffer) >= self.segment_entry_count:
+            self._write_in_passing()
+
+    def ack(self, seq_ids: list[int]) -> None:
+        """Messages are done with; each was published and not acked before."""
+        entry_count, segments = self.segment_entry_count, self._segments
+        touched: dict[int, None] = {}
+        for seq_id in seq_ids:
+            number = seq_id // entry_count
+            segments[number].unacked -= 1
+            touched[number] = None
+        self._forget(seq_ids)
+        self._note_done(touched)
+
+    def ack_range(self, first_seq_id: int, count: int) -> None:
+        """`ack` of consecutive sequence ids."""
+        touched: dict[int, None] = {}
+        for number, _, room in split(first_seq_id, count, self.segment_entry_count):
+            self._segments[number].unacked -= room
+            touched[number] = None
+        self._forget(range(first_seq_id, first_seq_id + count))
+        self._note_done(touched)
+
+    def _forget(self, seq_ids: Iterable[int]) -> None:
+        """Take acked messages from the buffer, or have their entries on disk overwritten."""
+        if self._transient:
+            self._transient.difference_update(seq_ids)
+        if not self._buffer and not self._cache:
+            self._acks.update(seq_ids)
+            return
+        buffered = len(self._buffer)
+        from_buffer, from_cache, ack = self._buffer.pop, self._cache.pop, self._acks.add
+        for seq_id in seq_ids:
+            if (record := from_buffer(seq_id, None)) is not None:
+                self._buffered -= len(record)
+            else:
+                ack(seq_id)
+                from_cache(seq_id, None)
+        if len(self._buffer) < buffered:
+            self._never_written = True
+
+    def _note_done(self, numbers: Iterable[int]) -> None:
+        """See whether flush_step() will have something to delete."""
+        newest, segments = self.next_seq_id // self.segment_entry_count, self._segments
+        for number in numbers:
+            if number != newest and (segment := segments.get(number)) is not None and not segment.unacked:
+                self._done[number] = None
+
+    # -- reading
+
+    def read(self, start: int, end: int) -> list[tuple[int, bytes, bool]]:
+        """The messages in [start, end) that are not acked: (sequence id, record, persistent), ascending."""
+        found: list[tuple[int, bytes, bool]] = []
+        first, last = start // self.segment_entry_count, -(-end // self.segment_entry_count)
+        for number in self._live(first, last):
+            base = number * self.segment_entry_count
+            found += self._read_segment(number, max(start, base), min(end, base + self.segment_entry_count))
+        return found
+
+    def _read_segment(self, number: int, start: int, end: int) -> list[tuple[int, bytes, bool]]:
+        transient = self._transient
+        known = [(seq_id, self._buffer[seq_id]) for seq_id in range(start, end) if seq_id in self._buffer]
+        known += [(seq_id, self._cache[seq_id]) for seq_id in range(start, end) if seq_id in self._cache]
+        found = {seq_id: (seq_id, record, seq_id not in transient) for seq_id, record in known}
+        if self._segments[number].on_disk:
+            skip = {**dict.fromkeys(self._acks), **self._cache}
+            messages, lost = self._files.read(number, start, end, skip)
+            found = messages | found
+            if lost:
+                self._lose(lost)
+        return [found[seq_id] for seq_id in sorted(found)]
+
+    def _lose(self, lost: dict[int, tuple[str, Damage]]) -> None:
+        """Messages cannot be read any more: keep their bytes, and go on without them."""
+        set_aside_lost(self._disk, self._quarantine, self._directory, lost.values(), self._damage)
+        self._lost += lost
+        self.ack(list(lost))
+
+    def tune_read(self, start: int, end: int) -> int:
+        """Where a read that would go from `start` to `end` had better end."""
+        return tune_read(start, end, self.segment_entry_count)
+
+    def live_runs(self) -> Iterator[tuple[int, int]]:
+        """(first, count) of each run of consecutive sequence ids that are not acked; reads every index file."""
+        seq_ids = set(self._buffer)
+        for number, segment in self._segments.items():
+            if segment.on_disk:
+                seq_ids.update(self._files.seq_ids(number))
+        return runs(sorted(seq_ids - self._acks))
+
+    # -- to disk
+
+    @property
+    def needs_sync(self) -> bool:
+        """Whether some action is not safe yet."""
+        written = bool(self._unsynced_bytes or self._files.folder_changed)
+        return written or bool(self._buffer or self._acks)
+
+    @property
+    def dirty_count(self) -> int:
+        """Messages and acks that wait to be written, and segments that wait to be deleted."""
+        return len(self._buffer) + len(self._acks) + sum(not each.unacked for each in self._segments.values())
+
+    def flush_buffer(self, trigger: Trigger) -> None:
+        """Hand everything in the buffer to the operating system; after an error it is still buffered."""
+        self._flush(trigger, acks_only=False)
+
+    def _write_in_passing(self) -> None:
+        """A disk that is full is sync()'s to report; until one succeeds nothing is tried here."""
+        if not self._write_failed:
+            with suppress(OSError):
+                self._flush(Trigger.BUFFER_FULL, acks_only=False)
+
+    def _flush(self, trigger: Trigger, *, acks_only: bool) -> None:
+        self._delete_done()
+        if not self._acks and (acks_only or not self._buffer):
+            return
+        self._write_failed = True
+        written: dict[int, bytes] = {}
+        entry_count, buffer = self.segment_entry_count, {} if acks_only else self._buffer
+        waiting: dict[int, tuple[list[int], list[int]]] = {}
+        for place, seq_ids in enumerate((sorted(buffer), sorted(self._acks))):
+            for number, here in by_segment(seq_ids, entry_count):
+                waiting.setdefault(number, ([], []))[place].extend(here)
+        for number in sorted(waiting):
+            published, acked = waiting[number]
+            self._write_segment(trigger, number, published, acked)
+            self._acks.difference_update(acked)
+            for seq_id in published:
+                record = written[seq_id] = buffer.pop(seq_id)
+                self._buffered -= len(record)
+        if not acks_only:
+            self._cache = newest_that_fit(written, self._max_cache)
+            if self._transient:
+                self._transient.intersection_update([*self._cache, *self._buffer])
+        self._write_failed = False
+
+    def _write_segment(self, trigger: Trigger, number: int, published: list[int], acked: list[int]) -> None:
+        """Write bodies, then entries and acks of one segment; after an error everything is as before."""
+        records = [self._buffer[seq_id] for seq_id in published]
+        flags = [0 if seq_id in self._transient else qi.PERSISTENT for seq_id in published]
+        size, stored = self._files.write(self._segments[number], published, records, flags, acked)
+        self._unsynced_bytes += size
+        self._unsynced_records += len(published) + len(acked)
+        if self._trace is not None:
+            self._trace.emit(Ev.QI_WRITE, trigger, a=size, b=len(published) + len(acked), c=stored)
+
+    def sync(self, trigger: Trigger) -> None:
+        """Return when every action up to here is safe."""
+        self.flush_buffer(trigger)
+        if not (self._unsynced_bytes or self._files.folder_changed or self._never_written):
+            return
+        if self._unsynced_bytes or self._files.folder_changed:
+            self._files.sync()
+        self._never_written = False
+        size, records = self._unsynced_bytes, self._unsynced_records
+        self._unsynced_bytes = self._unsynced_records = 0
+        if self._trace is not None:
+            self._trace.emit(Ev.QI_SYNC, trigger, a=size, b=records)
+
+    # -- tidying up
+
+    @property
+    def flushing(self) -> bool:
+        """Whether flush_step() has something to do: segments to delete, or acks enough to write them."""
+        return bool(self._done) or len(self._acks) >= self.segment_entry_count / 2
+
+    def flush_step(self) -> bool:
+        """Do it; after an error it can be tried again."""
+        self._delete_done()
+        if self.flushing:
+            self._flush(Trigger.BUFFER_FULL, acks_only=True)
+        return False
+
+    def begin_flush(self) -> None:
+        """Delete what rule 3 kept, and what flush_step() would delete."""
+        self._done |= {number: None for number, segment in self._segments.items() if not segment.unacked}
+        self._delete_done()
+
+    def _delete_done(self) -> None:
+        for number in list(self._done):
+            segment = self._segments.get(number)
+            if segment is not None and not segment.unacked:
+                if segment.on_disk:
+                    self._files.delete(number)
+                    if self._trace is not None:
+                        self._trace.emit(Ev.SEGMENT_DELETE, a=number)
+                base = number * self.segment_entry_count
+                self._acks = {each for each in self._acks if not base <= each < base + self.segment_entry_count}
+                del self._segments[number]
+            del self._done[number]
+
+    # -- the end
+
+    def terminate(self, *, next_seq_id: int, next_deliver_seq_id: int) -> Terms:
+        """A clean stop: everything is safe, and the returned terms tell the next start so."""
+        self.begin_flush()
+        self.sync(Trigger.CLOSE)
+        self._files.close()
+        counts = tuple((number, segment.unacked) for number, segment in sorted(self._segments.items()))
+        return Terms(max(next_seq_id, self.next_seq_id), next_deliver_seq_id, counts)
+
+    def delete(self) -> None:
+        """The queue is gone: remove its directory."""
+        self._files.close()
+        self._disk.rmtree(self._directory)

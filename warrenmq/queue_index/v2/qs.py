@@ -1,0 +1,110 @@
+"""Body files of version 2: the small messages of a segment.
+
+`k.qs` begins with a header like its index file's (qi.py), but with another magic; after it, one after the other:
+
+    |0     |4              |5       |7  |8
+    +------+---------------+--------+---+----------------+
+    | size | 1 = has a crc |  crc   | 0 | data           |
+    | u32  |      u8       |  u16   |   | `size` bytes   |
+    +------+---------------+--------+---+----------------+
+
+crc       the low 16 bits of the data's CRC-32; 0 when there is none
+data      the stored message: ours begins with 95 (message/stored.py), RabbitMQ's, an Erlang term, with 83
+
+The index entry of a message has the offset of the entry's header and the size of its data.  A body is written once and
+never taken away: the file goes when its index file goes.  A segment whose bodies are all in the message store has no
+body file.
+
+RabbitMQ from 3.12 on pads data with zeros behind the term when it had estimated its size too high, and computes the crc
+without the padding; its own reader then finds a mismatch.  Here the size is exact, and a reader tries both.
+A message that has a checksum of its own (message/stored.py) is compared with that, which is longer, and not with this one.
+
+Source: rabbit_classic_queue_store_v2, reference/classic-queue.md 2.4.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import NamedTuple
+from zlib import crc32
+
+from warrenmq.directory.torn import Damage
+from warrenmq.message.stored import ERLANG_TERM
+from warrenmq.queue_index.v2.qi import HEADER_BYTES, unpack_header
+
+EXTENSION = ".qs"
+MAGIC = b"RCQS"
+ENTRY_HEADER = Struct(">IBHB")
+ENTRY_HEADER_BYTES = ENTRY_HEADER.size
+HAS_CRC = 1
+
+_CRC = 0xFFFF
+_pack = ENTRY_HEADER.pack
+
+
+class Body(NamedTuple):
+    """An entry that a scan found."""
+
+    offset: int
+    """Of its header, as index entries have it."""
+    size: int
+    """Bytes of the data."""
+    whole: bool
+    """The checksum is right, or there is none."""
+
+
+def pack_entry_header(data: bytes) -> bytes:
+    """What stands before the data of a body."""
+    return _pack(len(data), HAS_CRC, crc32(data) & _CRC, 0)
+
+
+def crc_matches(data: bytes, crc: int) -> bool:
+    """Whether the data has this checksum, with or without the zeros that RabbitMQ may have put behind a term."""
+    if crc32(data) & _CRC == crc:
+        return True
+    return data[:1] == bytes([ERLANG_TERM]) and data[-1:] == b"\0" and crc32(data.rstrip(b"\0")) & _CRC == crc
+
+
+def entry_problem(data: bytes, position: int, size: int, *, check_crc: bool = True) -> str | None:
+    """Why no entry with `size` bytes of data is at this position; None if there is one."""
+    start = position + ENTRY_HEADER_BYTES
+    if start + size > len(data):
+        return "a body is cut off"
+    found, has_crc, crc, zero = ENTRY_HEADER.unpack_from(data, position)
+    if found != size or has_crc > HAS_CRC or zero:
+        return f"a body of {size} bytes should begin here"
+    if check_crc and has_crc and not crc_matches(data[start : start + size], crc):
+        return "a body does not have its checksum"
+    return None
+
+
+def header_problem(data: bytes) -> str | None:
+    """What is wrong with a file's beginning, if anything is."""
+    header = unpack_header(MAGIC, data)
+    return header if isinstance(header, str) else None
+
+
+def scan(data: bytes) -> tuple[list[Body], list[Damage]]:
+    """All bodies of a file, without an index, as far as their sizes lead from one to the next.
+
+    A body with a wrong checksum is in the list and among the damage; where no entry begins the scan ends.
+    """
+    bodies: list[Body] = []
+    damage: list[Damage] = []
+    if (problem := header_problem(data)) is not None:
+        damage.append(Damage(0, min(len(data), HEADER_BYTES), problem))
+    position = HEADER_BYTES
+    while position < len(data):
+        if position + ENTRY_HEADER_BYTES > len(data):
+            damage.append(Damage(position, len(data) - position, "a body is cut off"))
+            break
+        size = ENTRY_HEADER.unpack_from(data, position)[0]
+        if not size or entry_problem(data, position, size, check_crc=False) is not None:
+            damage.append(Damage(position, len(data) - position, "no body begins here"))
+            break
+        problem = entry_problem(data, position, size)
+        if problem is not None:
+            damage.append(Damage(position, ENTRY_HEADER_BYTES + size, problem))
+        bodies.append(Body(position, size, problem is None))
+        position += ENTRY_HEADER_BYTES + size
+    return bodies, damage

@@ -1,0 +1,11 @@
+"""Other people's traces: log files of RabbitMQ's tracing plugin, and what a production broker's messages went through.
+
+    record        one record of a log: a message was published, or was received by a consumer
+    text_format   records of the text format       json_format   of the JSON format
+    log_files     files in, records out, in the order of their times
+    lifecycles    which delivery belongs to which publish
+    order         whether a queue gave messages in the order in which they came
+    traffic       rates, delays and depths       summary   all of it for a terminal or as JSON
+
+None of this knows of Spark: `warrenmq/rabbit_logs/spark.py` drives it.
+"""

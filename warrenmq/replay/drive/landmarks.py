@@ -1,0 +1,31 @@
+"""Landmarks of a piece (world.py) from its columns."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from warrenmq.replay.drive.columns import Rows
+from warrenmq.replay.drive.world import FAREWELLS, RARE, UNDELIVERED, Landmarks
+
+
+def _table(events: frozenset[int]) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    return np.isin(np.arange(256), list(events))
+
+
+_IS_FAREWELL, _IS_RARE = _table(FAREWELLS), _table(RARE)
+
+
+def landmarks_of(rows: Rows) -> Landmarks:
+    """What `Landmarks.note` makes of rows (at least one) of one actor."""
+    marks = Landmarks(first_t=int(rows.t[0]))
+    event = rows.event
+    words, numbers = np.unique(rows.who & 0xFFFF, return_counts=True)
+    marks.counts.update(dict(zip(words.tolist(), numbers.tolist(), strict=True)))
+    acts = np.flatnonzero(~_IS_FAREWELL[event])
+    if len(acts):
+        marks.last_act = int(rows.t[acts[-1]]), int(rows.seq[acts[-1]])
+    works = np.flatnonzero(event > UNDELIVERED)
+    if len(works):
+        marks.last_work = int(rows.t[works[-1]])
+    marks.note_rare(rows.where(_IS_RARE[event]).tuples())
+    return marks

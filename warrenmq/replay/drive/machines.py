@@ -1,0 +1,156 @@
+"""How the rules are driven: summarise pieces anywhere, absorb summaries by key, finish with verdicts.
+
+    catalog = build_catalog(index_file(...) for every file)          trace/catalog.py: runs, pieces, what is missing
+
+    1  for every piece (<= 1,024 consecutive rows of one actor), anywhere, in any order:
+           Summariser(all_machines(catalog.runs)).summarise(piece, rows)   -> (machine name, key, summary) ...
+           marks = Landmarks(); marks.note(rows)                           -> the piece's landmarks
+       world = World.of(catalog); world.landmarks[run, actor] = those of its pieces, `merge`d in order
+
+    2  for every (machine name, key) of stage 1, each in one place, different keys anywhere:
+           state = machine.start(key)
+           for summary in its summaries, ordered by piece.order: machine.absorb(state, summary)
+           outcome = machine.finish(key, state, world)       -> findings, figures, facts
+       A fact is one more (machine name, key, summary) for a machine of stage 2.
+
+    3  the same for the machines of stage 2, whose summaries are those of step 1 and the facts.
+
+    4  verdict.judge(findings, figures, machines, catalog, world)     -> violated, indeterminate
+
+`all_machines` is in rules.py, beside the rules; engine.py is these four steps in one process.
+
+No machine needs the rows of one actor in one place.  `piece.order` is (run, actor, first seq): within a key the
+summaries of one actor come in the order of its rows; nothing is promised between actors, so a machine whose key gathers
+several actors sorts by t when it finishes, or keeps a state in which their order does not matter.
+
+    machine      key                                     rules
+    chain        run, actor                              T1
+    mail         run, sender, seq >> 12 of the SEND      T2 T4
+    supervisor   run, actor                              R1
+    names        run, name of the actor                  R2
+    confirms     run, queue actor                        C1 (index side), C3, C4; chunks fold into a window of open messages
+    fifo         run, queue actor                        Q1 Q2 (order); chunks fold into runs of sequence ids
+    expiry       scope, queue name, sequence id >> 12    Q3
+    ledger       scope, queue name, sequence id >> 12    Q1 (states), C2, Q3 (no time to live), Q4, E1 (queues)
+    synced       run, store actor                        C1 (store side); chunks fold into the unsynced records
+    on_disk      run, msg >> 12                          C1 (store to queue)
+    references   scope, msg >> 12                        S1 S2 (stage 2: takes the ledger's facts), E1 (stores)
+    files        run, store actor, file                  S3 S4 S5 S6 S7 S8, E1 (files)
+    garbage      run, store actor                        S9
+    waits        run, actor                              W1
+    settles      run, queue actor                        A1 A2 A3
+    rests        run, queue actor                        Q5
+    places       run, msg >> 12                          D1
+
+A scope is a virtual host of a data directory (Run.scope): what two brokers say of a queue of one name is never put together.
+E1 is decided where all figures are (end_state.py): what queues and stores said of themselves against the sums of the parts.
+
+Keys are tuples of ints and strings, summaries and states are built of ints, strings, bytes, lists, dicts and arrays:
+all can be pickled.  Nothing in warrenmq/replay but spark_*.py knows of Spark.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import compress
+from typing import Any, ClassVar, NamedTuple
+
+from warrenmq.replay.drive.world import Who, World
+from warrenmq.trace.catalog import Chunk, Run
+from warrenmq.trace.index import Row
+
+Key = tuple[int | str, ...]
+Summary = Any
+State = Any
+
+FigureKey = tuple[str | int, ...]
+"""For instance ("queue", "jobs", "published"); figures of equal keys add up."""
+
+INCIDENT = "incident"
+"""Begins the key of a figure that counts what went wrong outside the rules (incidents.py): (INCIDENT, what)."""
+JUDGED = "judged"
+"""Begins the key of a figure that says how often a rule could have been broken: (JUDGED, rule)."""
+STATE = "state"
+"""Begins the key of a figure that is part of a run's end (end_state.py): (STATE, run, actor, what ...)."""
+
+
+class Finding(NamedTuple):
+    """A rule was broken, as far as the rows at hand tell."""
+
+    rule: str
+    subject: str
+    """Which queue, message, file or actor."""
+    text: str
+    rows: tuple[tuple[int, int, int], ...]
+    """The evidence: (run, actor, seq)."""
+    t: int
+    """Of the last piece of evidence: rows after it cannot change the finding."""
+    needs: tuple[Who, ...]
+    """Whose rows up to t must be whole for the finding to stand."""
+    about: tuple[int, ...] = ()
+    """What the rows alone do not tell (causes.py): sequence ids, a message, a store and its file."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a key came to."""
+
+    findings: list[Finding] = field(default_factory=list)
+    figures: Counter[FigureKey] = field(default_factory=Counter)
+    facts: list[tuple[str, Key, Summary]] = field(default_factory=list)
+    is_suspect: bool = False
+    """A sieve could not prove the key fine; nothing else is said."""
+
+
+class Machine(ABC):
+    """One state machine: what it reads, how it is partitioned, what it decides.  It holds no rows itself."""
+
+    name: ClassVar[str]
+    events: ClassVar[frozenset[int]]
+    """The rows it is given; empty = all."""
+    stage: ClassVar[int] = 1
+
+    def __init__(self, runs: Sequence[Run]) -> None:
+        self.runs = runs
+
+    @abstractmethod
+    def summarise(self, piece: Chunk, rows: list[Row]) -> Iterator[tuple[Key, Summary]]:
+        """What the rows of a piece that this machine reads (at least one) say to each key."""
+
+    @abstractmethod
+    def start(self, key: Key) -> State:
+        """The state before any row."""
+
+    @abstractmethod
+    def absorb(self, state: State, summary: Summary) -> None:
+        """Take the next summary into the state."""
+
+    @abstractmethod
+    def finish(self, key: Key, state: State, world: World) -> Outcome:
+        """All summaries are in: decide."""
+
+
+class Summariser:
+    """Gives every machine the rows of a piece that it reads."""
+
+    def __init__(self, machines: Sequence[Machine]) -> None:
+        self.machines = {machine.name: machine for machine in machines}
+        # For each machine a bytes.translate table: event -> 1 if the machine reads it.
+        self._readers = [
+            (machine, bytes(not machine.events or event in machine.events for event in range(256)))
+            for machine in machines
+        ]
+
+    def summarise(self, piece: Chunk, rows: list[Row]) -> Iterator[tuple[str, Key, Summary]]:
+        """Every machine's summaries of one piece."""
+        events = bytes([row[8] >> 8 & 0xFF for row in rows])
+        for machine, reads in self._readers:
+            chosen = events.translate(reads)
+            if 1 not in chosen:
+                continue
+            its_rows = rows if 0 not in chosen else list(compress(rows, chosen))
+            for key, summary in machine.summarise(piece, its_rows):
+                yield machine.name, key, summary

@@ -1,0 +1,106 @@
+"""What one part of a live trace tells the rules: summaries and little else, made where the part was unpacked.
+
+This is step 1 of machines.py for rows that have just come; `Live` (live.py) takes what was told.  It can be pickled, and it
+is small: no rows are in it but the rare ones that are landmarks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+from warrenmq.replay.drive.machines import Key, Summariser
+from warrenmq.replay.drive.world import Landmarks
+from warrenmq.replay.rules.registry import all_machines
+from warrenmq.trace.catalog import Chunk, Run
+from warrenmq.trace.index import BROKER, Damage, Row, rows_of, run_starts
+from warrenmq.trace.tail import Part, Place, Tail, read_parts
+
+PART_PIECES = 512
+"""Pieces that are told of together: half a million rows."""
+
+
+class Said(NamedTuple):
+    """What a piece says to a key of a machine."""
+
+    machine: str
+    key: Key
+    order: tuple[int, int, int, int]
+    """(run, actor, seq of the piece, how many things the piece said before)."""
+    summary: Any
+
+
+class Told(NamedTuple):
+    """What some pieces of one run said."""
+
+    number: int
+    """Of the run."""
+    run: Run
+    """With the actors that wrote the pieces or have registered since, and who started them."""
+    place: dict[str, Any]
+    """Of the run: t, settled, closed, lossy (trace/tail.py)."""
+    chunks: list[Chunk] = []  # noqa: RUF012 - a tuple's default; nobody appends
+    """Without their rows."""
+    marks: list[tuple[int, int, Landmarks]] = []  # noqa: RUF012
+    """(actor, seq of the piece, landmarks)"""
+    summaries: list[Said] = []  # noqa: RUF012
+    damage: list[Damage] = []  # noqa: RUF012
+
+
+@dataclass
+class Batch:
+    """Parts of one run, to be told of by one task; goes to it by value."""
+
+    number: int
+    run: Run
+    place: dict[str, Any]
+    parts: list[Part] = field(default_factory=list)
+    damage: list[Damage] = field(default_factory=list)
+
+
+def batches(tail: Tail, start: Place, end: Place) -> Iterator[Batch]:
+    """What lies between two places, one at least for each run that is not where it was."""
+    parts, damage = tail.parts(start, end)
+    for key, place in end.items():
+        if start.get(key) == place or key not in tail.runs:
+            continue
+        files = tail.runs[key]
+        mine = [part for part in parts if part.run == key]
+        harm = [found for found in damage if found.file in files.segments.values()]
+        said = {name: place[name] for name in ("t", "settled", "closed", "lossy")}
+        registered = range(start.get(key, {}).get("actors", 0) + 1, place["actors"] + 1)
+        yield Batch(place["n"], _run(files.run, registered), said, damage=harm)
+        for at in range(0, len(mine), PART_PIECES):
+            its = mine[at : at + PART_PIECES]
+            yield Batch(place["n"], _run(files.run, {part.actor for part in its}), said, its)
+
+
+def _run(run: Run, actors: Iterable[int]) -> Run:
+    """A run with some of its actors and those that started them."""
+    known = {actor: run.actors[actor] for actor in actors if actor in run.actors}
+    parents = {entry.parent: run.actors[entry.parent] for entry in known.values() if entry.parent in run.actors}
+    return replace(run, actors=parents | known)
+
+
+def tell(batch: Batch) -> Told:
+    """Unpack and summarise."""
+    told = Told(batch.number, replace(batch.run), batch.place, [], [], [], batch.damage)
+    # The machines look their piece's run up by its number, and at no other.
+    summariser = Summariser(all_machines([told.run] * (batch.number + 1)))
+    for chunk, columns in read_parts(batch.parts, {part.run: batch.number for part in batch.parts}):
+        rows = rows_of(columns)
+        told.chunks.append(chunk._replace(raw=b""))
+        marks = Landmarks()
+        marks.note(rows)
+        told.marks.append((chunk.actor, chunk.seq_first, marks))
+        _note_start(told.run, chunk, rows, columns)
+        for nth, (machine, key, summary) in enumerate(summariser.summarise(chunk, rows)):
+            told.summaries.append(Said(machine, key, (*chunk.order, nth), summary))
+    return told
+
+
+def _note_start(run: Run, chunk: Chunk, rows: list[Row], columns: list[memoryview]) -> None:
+    entry = run.actors.get(chunk.actor)
+    if rows and entry is not None and entry.kind == BROKER:
+        run.start = next(iter(run_starts(columns)), run.start)

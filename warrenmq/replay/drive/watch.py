@@ -1,0 +1,142 @@
+"""`warrenmq trace watch`: violations of a live trace, printed when their rows are on disk.
+
+    look, tell, take (Live), commit, print; then wait for INTERVAL
+
+This is the engine of one process.  In Spark (replay/spark/watch.py) the same steps are a streaming query: a place is its offset,
+telling is what its tasks do, and taking is what is done with each batch.  Both print the same.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, TextIO
+
+from warrenmq.errors import CallerError
+from warrenmq.replay.drive.engine import finding_as_dict
+from warrenmq.replay.drive.live import Live
+from warrenmq.replay.drive.live_store import LiveStore
+from warrenmq.replay.drive.machines import Finding
+from warrenmq.replay.drive.told import Told, batches, tell
+from warrenmq.replay.drive.world import Who
+from warrenmq.trace.catalog import Catalog
+from warrenmq.trace.index import Damage
+from warrenmq.trace.reader import require_live
+from warrenmq.trace.tail import Place, Tail
+
+INTERVAL = 0.5
+"""Seconds between two looks."""
+
+_MOST_ROWS = 4
+"""Evidence in a line of text."""
+
+
+@dataclass(frozen=True)
+class TextWords:
+    """A line for people."""
+
+    def violation(self, catalog: Catalog, finding: Finding) -> str:
+        told = finding_as_dict(finding, catalog)
+        rows = [f"{row['run']} {row['actor']} {row['seq']}" for row in told["rows"][:_MOST_ROWS]]
+        return f"violated {finding.rule} {finding.subject}: {finding.text} (row {', '.join(rows)})"
+
+    def damage(self, found: Damage) -> str:
+        return f"damaged {found.file}: {found.size} bytes from {found.offset} on are no whole frame"
+
+    def missing(self, catalog: Catalog, who: Who, gap: tuple[int, int]) -> str:
+        name = catalog.runs[who[0]].actor_name(who[1])
+        return f"missing rows {gap[0]} to {gap[1]} of {name} in run {catalog.runs[who[0]].name}"
+
+
+@dataclass(frozen=True)
+class JsonWords:
+    """A JSON object a line."""
+
+    def violation(self, catalog: Catalog, finding: Finding) -> str:
+        return json.dumps({"event": "violation", **finding_as_dict(finding, catalog), "t": finding.t})
+
+    def damage(self, found: Damage) -> str:
+        return json.dumps({"event": "damage", "file": found.file, "offset": found.offset, "bytes": found.size})
+
+    def missing(self, catalog: Catalog, who: Who, gap: tuple[int, int]) -> str:
+        run = catalog.runs[who[0]]
+        return json.dumps({
+            "event": "missing", "run": run.name, "actor": run.actor_name(who[1]), "first_seq": gap[0], "last_seq": gap[1]
+        })  # fmt: skip
+
+
+class Watch:
+    """Takes batches, and prints what they come to; what is known is kept in `checkpoint`."""
+
+    def __init__(self, checkpoint: str, *, as_json: bool = False, to: TextIO | None = None) -> None:
+        self.store = LiveStore(os.path.join(checkpoint, "watch.sqlite"))
+        self._live = Live(self.store)
+        self._words = JsonWords() if as_json else TextWords()
+        self._to = to or sys.stdout
+        self._print()  # what was noted before a kill
+
+    def take(self, told: Iterable[Told], progress: Any) -> None:
+        """One batch, in one transaction with how far the trace is read."""
+        self.store.begin()
+        self._live.take(told, self._words)
+        self.store.put("progress", progress)
+        self.store.commit()
+        self._print()
+
+    @property
+    def progress(self) -> Any:
+        """What the last batch was said to be."""
+        return self.store.get("progress", None)
+
+    @property
+    def violations(self) -> int:
+        """Found since the checkpoint began."""
+        return self.store.count_violations()
+
+    @property
+    def closed(self) -> bool:
+        """Every run of the trace was closed, or was killed and is over."""
+        return self._live.are_over()
+
+    def summary(self) -> str:
+        """One line for the end: what is open is in flight, and never lost."""
+        events = sum(coverage.rows for coverage in self._live.coverage.values())
+        flight, waiting = self._live.in_flight(), self._live.waiting()
+        if isinstance(self._words, JsonWords):
+            return json.dumps({
+                "event": "end", "events": events, "violations": self.violations, "in_flight": flight, "waiting": waiting
+            })  # fmt: skip
+        return (
+            f"{events} events, {self.violations} violations; {flight} messages in flight, "
+            f"{waiting} questions wait for rows"
+        )
+
+    def close(self) -> None:
+        self.store.close()
+
+    def _print(self) -> None:
+        for number, said in self.store.unprinted():
+            print(said, file=self._to, flush=True)
+            self.store.printed(number)
+
+
+def watch(
+    paths: list[str], taken_by: Watch, *, wait: Callable[[float], None], until_closed: bool = False
+) -> None:
+    """Look again and again, until `wait` raises or, if that is wanted, every run of the trace is over."""
+    require_live(paths)
+    tail = Tail(*(os.path.abspath(path) for path in paths))
+    place: Place = taken_by.progress or {}
+    if not isinstance(place, dict):
+        raise CallerError("this checkpoint is that of the other engine; say another --checkpoint.")
+    while True:
+        now = tail.look(place)
+        if now != place:
+            taken_by.take([tell(batch) for batch in batches(tail, place, now)], now)
+            place = now
+        elif until_closed and taken_by.closed:
+            return
+        wait(INTERVAL)

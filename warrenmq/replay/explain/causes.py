@@ -1,0 +1,48 @@
+"""Why a finding is one: the shortest chain of rows that makes it understandable, and the rows that should be in it.
+
+stories.py says what the chain of each rule is made of.  No row is read again for a trace without violations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from itertools import groupby
+
+from warrenmq.replay.drive.machines import Finding
+from warrenmq.replay.explain.evidence import Known, RowAt, Want
+from warrenmq.replay.explain.stories import LONGEST, STORIES, Chain, Link, Story
+from warrenmq.trace.catalog import Run
+from warrenmq.trace.index import Row
+
+EXPLAINED = 20
+"""Findings of a rule that get a chain: more are never shown with one."""
+
+
+Gather = Callable[[Sequence[Want]], Iterable[tuple[int, int, Row]]]
+"""One pass over the pieces of a trace: what `pick` finds in each."""
+
+
+def explain(findings: Sequence[Finding], runs: Sequence[Run], gather: Gather) -> dict[int, Chain]:
+    """The chains of the first findings of each rule, by their place in the list, which is sorted by rule."""
+    chosen: dict[int, Finding] = {}
+    numbered = enumerate(findings)
+    for _, of_rule in groupby(numbered, key=lambda pair: pair[1].rule):
+        chosen |= dict(list(of_rule)[:EXPLAINED])
+    known = Known()
+    while True:
+        chains = {place: _chain(finding, runs, known) for place, finding in chosen.items()}
+        wants = known.unanswered()
+        if not wants:
+            return chains
+        known.learn(wants, gather(wants))
+
+
+def _chain(finding: Finding, runs: Sequence[Run], known: Known) -> Chain:
+    evidence = [placed for who in finding.rows if (placed := known.row(RowAt(*who))) is not None]
+    if not evidence:
+        return []
+    story = Story(finding, runs, known, evidence)
+    before = STORIES[finding.rule](story)
+    links = list(dict.fromkeys([*before, *(Link(*placed) for placed in evidence)]))
+    # the evidence comes last, and what stands beside it in time where its time puts it
+    return links[-LONGEST:]

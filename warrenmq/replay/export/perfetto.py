@@ -1,0 +1,136 @@
+"""The timeline of a trace for Perfetto (ui.perfetto.dev) and chrome://tracing: Chrome's JSON trace events.
+
+    a run        a process
+    an actor     a thread of it: one track, each row a slice that lasts until the actor's next row, LONGEST at most
+    a cast       an arrow from its SEND to the row that received it
+    a message    an arrow from row to row, from actor to actor, of those that name it
+    a queue      a counter of its messages, ready and unacked
+    a mailbox    a counter of the mail in it, as far as its SENDs are exported
+    who waits    a counter for each actor that grants no credit, and one of those that wait for an alarm to clear
+
+Times are microseconds, as the format wants them, since the first row that is exported.
+Format: "Trace Event Format" of the Chromium project.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from typing import Any, TextIO
+
+from warrenmq.replay.drive.levels import CHANGING, Kind, step
+from warrenmq.replay.export.described import Describer
+from warrenmq.trace.catalog import Catalog
+from warrenmq.trace.events import Ev
+from warrenmq.trace.index import Row
+
+LONGEST = 1_000
+"""ns: how long a slice is drawn when its actor has nothing else to say for a while."""
+_RECEIVES = frozenset({Ev.RECV, Ev.PUBLISH, Ev.ACK})
+_DEPTH: dict[int, int] = {Ev.PUBLISH: 1, Ev.RECOVERED: 1, Ev.ACK: -1, Ev.DROP: -1}
+
+
+def write_perfetto(catalog: Catalog, rows: Iterable[tuple[int, Row]], to: TextIO, limit: int) -> tuple[int, bool]:
+    """Write rows (of `select_rows`); returns how many, and whether there were more than `limit`."""
+    timeline = _Timeline(catalog)
+    to.write('{"displayTimeUnit":"ns","traceEvents":[\n')
+    written, more = 0, False
+    for number, row in rows:
+        if written == limit:
+            more = True
+            break
+        written += 1
+        _write(timeline.events(number, row), to)
+    _write(timeline.last_slices(), to)
+    # a comma may not stand before the bracket: end with an event that says nothing
+    to.write('{"ph":"M","pid":0,"name":"process_sort_index","args":{"sort_index":0}}\n]}\n')
+    return written, more
+
+
+def _write(events: Iterable[dict[str, Any]], to: TextIO) -> None:
+    for event in events:
+        to.write(json.dumps(event, ensure_ascii=False, separators=(",", ":")))
+        to.write(",\n")
+
+
+class _Timeline:
+    """Rows in, events of the format out.
+
+    slices     actor -> the slice of its last row, which ends where its next row begins
+    last_of    message -> the track of its last row, for its arrow
+    depths     queue process -> messages in it
+    levels     (run, Kind, whose mailbox or whose credit, 0 of an alarm) -> how many
+    """
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+        self._describers = [Describer(run) for run in catalog.runs]
+        self._known: set[tuple[int, int]] = set()
+        self._runs: set[int] = set()
+        self._origin: int | None = None
+        self._slices: dict[tuple[int, int], tuple[int, dict[str, Any]]] = {}
+        self._last_of: dict[tuple[int, int], tuple[int, int]] = {}
+        self._depths: dict[tuple[int, int], int] = {}
+        self._levels: dict[tuple[int, int, int], int] = {}
+
+    def events(self, number: int, row: Row) -> Iterator[dict[str, Any]]:
+        t, seq, msg, peer, pseq, _, b, c, who = row
+        if self._origin is None:
+            self._origin = t
+        actor, event = who >> 16, who >> 8 & 0xFF
+        yield from self._introduce(number, actor)
+        at = {"pid": number + 1, "tid": actor, "ts": (t - self._origin) / 1000}
+        describer = self._describers[number]
+        if (before := self._slices.get((number, actor))) is not None:
+            began, drawn = before
+            yield {**drawn, "dur": min(t - began, LONGEST) / 1000}
+        drawn = {"ph": "X", "cat": "row", "name": describer.title(row), "args": describer.columns(row), **at}
+        self._slices[number, actor] = t, drawn
+        if event == Ev.SEND:
+            yield {"ph": "s", "cat": "cast", "name": "cast", "id": f"{number}.{actor}.{seq}", **at}
+        elif event in _RECEIVES and pseq:
+            for sent in range(pseq, pseq + (max(c, 1) if event == Ev.PUBLISH else 1)):
+                yield {"ph": "f", "bp": "e", "cat": "cast", "name": "cast", "id": f"{number}.{peer}.{sent}", **at}
+        if msg:
+            yield from self._message_arrow(number, actor, msg, at)
+        if (change := _DEPTH.get(event)) is not None:
+            depth = self._depths[number, actor] = self._depths.get((number, actor), 0) + change * b
+            name = f"messages of {self._catalog.runs[number].actor_name(actor)}"
+            yield {"ph": "C", "name": name, "args": {"messages": depth}, **at}
+        if event in CHANGING and (moved := step(event, actor, peer, pseq, c)) is not None:
+            yield from self._level(number, *moved, at)
+
+    def _level(self, number: int, kind: int, actor: int, peer: int, by: int, at: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        whose = {Kind.MAIL: actor, Kind.CREDIT: peer}.get(Kind(kind), 0)
+        if kind == Kind.MAIL and (number, actor) not in self._known:
+            return  # nothing of it is exported, so nothing would ever be taken
+        place = number, kind, whose
+        level = self._levels[place] = max(self._levels.get(place, 0) + by, 0)  # what fell below 0 rose before the export begins
+        name = self._catalog.runs[number].actor_name(whose) if whose else ""
+        name = {Kind.MAIL: f"mail of {name}", Kind.CREDIT: f"waiting for credit of {name}"}.get(Kind(kind), "waiting for an alarm")
+        yield {"ph": "C", "name": name, "args": {"mail" if kind == Kind.MAIL else "senders": level}, **at}
+
+    def last_slices(self) -> Iterator[dict[str, Any]]:
+        """Of the actors' last rows."""
+        for _, drawn in self._slices.values():
+            yield {**drawn, "dur": LONGEST / 1000}
+
+    def _introduce(self, number: int, actor: int) -> Iterator[dict[str, Any]]:
+        if number not in self._runs:
+            self._runs.add(number)
+            run = self._catalog.runs[number]
+            name = f"boot {run.boot} on {run.node} ({run.name})"
+            yield {"ph": "M", "pid": number + 1, "name": "process_name", "args": {"name": name}}
+        if (number, actor) not in self._known:
+            self._known.add((number, actor))
+            name = self._catalog.runs[number].actor_name(actor)
+            yield {"ph": "M", "pid": number + 1, "tid": actor, "name": "thread_name", "args": {"name": name}}
+
+    def _message_arrow(self, number: int, actor: int, msg: int, at: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        before = self._last_of.get((number, msg))
+        self._last_of[number, msg] = number, actor
+        arrow = {"cat": "message", "name": "message", "id": f"m{number}.{msg}", "bp": "e", **at}
+        if before is None:
+            yield {"ph": "s", **arrow}
+        elif before != (number, actor):
+            yield {"ph": "t", **arrow}

@@ -1,0 +1,75 @@
+"""What all plots are made of: plotly.js specifications as plain dicts, nothing imported.
+
+One colour means one thing on the whole page.  What depends on light or dark (text, grid, background) is left out
+here and put in by the page, so that it can follow the reader's system.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from warrenmq.replay.report.picture import Picture
+
+BLUE, GREEN, AMBER, VIOLET = "#3b82f6", "#22a06b", "#e0930a", "#9361d6"
+RED, TEAL, ROSE, INDIGO, GREY = "#d9483b", "#0e9aa7", "#c0527f", "#6b7fd7", "#8a94a6"
+SERIES = (BLUE, GREEN, AMBER, VIOLET, TEAL, ROSE, INDIGO, RED, GREY)
+
+
+class Plot(NamedTuple):
+    """One card of the page."""
+
+    title: str
+    note: str
+    data: list[dict[str, Any]]
+    layout: dict[str, Any]
+    wide: bool = False
+
+
+def curve(x: Sequence[float], y: Sequence[Any], name: str, colour: str, **more: Any) -> dict[str, Any]:
+    """A line; `more` is plotly's."""
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "x": x,
+        "y": y,
+        "name": name,
+        "line": {"color": colour, "width": 1.8, **more.pop("line", {})},
+        **more,
+    }
+
+
+def bars(x: Sequence[Any], y: Sequence[Any], name: str, colour: str, **more: Any) -> dict[str, Any]:
+    """Bars of one colour."""
+    return {"type": "bar", "x": x, "y": y, "name": name, "marker": {"color": colour}, **more}
+
+
+def axes(x: str, y: str, **more: Any) -> dict[str, Any]:
+    """A layout with two titles."""
+    return {"xaxis": {"title": {"text": x}}, "yaxis": {"title": {"text": y}, "rangemode": "tozero"}, **more}
+
+
+def run_edges(picture: Picture) -> list[dict[str, Any]]:
+    """A thin vertical line where a run of the broker begins, the first one aside."""
+    return [
+        {"type": "line", "xref": "x", "yref": "paper", "x0": start, "x1": start, "y0": 0, "y1": 1,
+         "line": {"color": GREY, "width": 1, "dash": "dot"}}
+        for start, _ in picture.runs[1:]
+    ]  # fmt: skip
+
+
+def time_in_words(width: float) -> str:
+    """Of a round time."""
+    return f"{width * 1000:g} ms" if width < 1 else f"{width:g} s"
+
+
+def short_time(seconds: float) -> str:
+    """Three digits of any time."""
+    if seconds < 1e-3:
+        return f"{seconds * 1e6:,.3g} µs"
+    return f"{seconds * 1e3:,.3g} ms" if seconds < 1 else f"{seconds:,.3g} s" if seconds < 1000 else f"{seconds:,.0f} s"
+
+
+def times_in_words(n: int) -> str:
+    """For instance "once", "1,200 times"."""
+    return "once" if n == 1 else f"{n:,} times"

@@ -1,0 +1,43 @@
+"""How long the messages of each queue took: one table for the terminal and the page, the busiest queue first.
+
+The figures are the ledger's (life.py): from a publish to its confirm and to the first delivery, and from a delivery to the ack, of
+messages that were published, or delivered, in the same incarnation of the queue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from warrenmq.replay.report.plots import short_time
+
+KINDS = {"confirm_ms": "publish to confirm", "deliver_ms": "publish to delivery", "ack_ms": "delivery to ack"}
+"""What the figures of a queue call it, and what it is."""
+
+
+class QueueDelays(NamedTuple):
+    """One queue."""
+
+    name: str
+    counts: dict[str, int]
+    """published, delivered, acked, ...: messages."""
+    delays: dict[str, dict[str, float]]
+    """A name of KINDS -> count, and p50 to p99.9 in ms; what never happened is not there."""
+
+    def time(self, kind: str, percentile: str) -> str:
+        """With its unit; a dash = there is none."""
+        found = self.delays.get(kind)
+        return short_time(found[percentile] / 1e3) if found else "-"
+
+
+def queue_delays(figures: Mapping[str, Any]) -> list[QueueDelays]:
+    """Every queue of which messages were published, confirmed, delivered, ..."""
+    found = [
+        QueueDelays(
+            name,
+            {what: n for what, n in told.items() if what not in KINDS},
+            {kind: told[kind] for kind in KINDS if kind in told},
+        )
+        for name, told in figures["queues"].items()
+    ]
+    return sorted(found, key=lambda queue: (-queue.counts.get("published", 0), -queue.counts.get("delivered", 0), queue.name))

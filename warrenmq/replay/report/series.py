@@ -1,0 +1,194 @@
+"""From the tables of `measures` to the series and bars of a `Picture`: flows, depth, delays, flushes, decisions."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate
+
+from warrenmq.replay.drive.levels import SLICE_NS
+from warrenmq.replay.report.measures import (
+    CONFIRM_DELAY,
+    CONSUMER_DELAY,
+    WAIT_DELAY,
+    Measures,
+    Row,
+    TallyKey,
+    class_middle,
+)
+from warrenmq.replay.report.picture import Delays, Flushes, Picture
+from warrenmq.trace.catalog import Run
+from warrenmq.trace.events import NO_ACK, Decision, Ev, Trigger
+
+POINTS = 150
+"""Points of a series: enough to see a restart, few enough to see a line."""
+
+TOP_QUEUES = 8
+PERCENTILES = (50.0, 90.0, 99.0, 99.9)
+
+FLOWS = {"published": Ev.PUBLISH, "confirmed": Ev.CONFIRM, "delivered": Ev.DELIVER, "acked": Ev.ACK}
+_FLUSHES = {
+    Ev.QI_WRITE: ("queue index", "writes"),
+    Ev.QI_SYNC: ("queue index", "syncs"),
+    Ev.FILE_WRITE: ("message store", "writes"),
+    Ev.FILE_SYNC: ("message store", "syncs"),
+}
+_DECIDED = {Ev.STORE_WRITE: "write", Ev.STORE_REMOVE: "remove"}
+
+
+class Axis:
+    """Time of all runs on one axis, cut into points.
+
+    A run counts time in its own clock; the wall and monotonic time in the head of its files bring the runs
+    of a directory together.
+    """
+
+    def __init__(self, measures: Measures, runs: Sequence[Run]) -> None:
+        self._offsets = [run.wall_ns - run.mono_ns for run in runs]
+        marks = [self._wall(key.run, key.slice * SLICE_NS) for key in measures.tallies]
+        marks += [self._wall(row.run, row.t) for row in measures.rare]
+        marks += [self._wall(level.run, level.slice * SLICE_NS) for level in measures.levels]
+        self._zero = min(marks, default=0)
+        length = max(marks, default=0) + SLICE_NS - self._zero
+        self._width = round_up(length / POINTS)
+        self.points = length // self._width + 1
+        self.width = self._width / 1e9
+        self.seconds = [round(point * self.width, 6) for point in range(self.points)]
+
+    def _wall(self, run: int, t: int) -> int:
+        return t + self._offsets[run]
+
+    def second(self, run: int, t: int) -> float:
+        return (self._wall(run, t) - self._zero) / 1e9
+
+    def point(self, run: int, slice_: int) -> int:
+        return min(max(0, (self._wall(run, slice_ * SLICE_NS) - self._zero) // self._width), self.points - 1)
+
+    def point_of(self, row: Row) -> int:
+        return self.point(row.run, row.t // SLICE_NS)
+
+    def shares(self, run: int, first: int, end: int) -> Iterator[tuple[int, float]]:
+        """Which points the slices from `first` to before `end` are in, and what share of them."""
+        at = first
+        while at < end:
+            point = self.point(run, at)
+            edge = -(-(self._zero + (point + 1) * self._width - self._offsets[run]) // SLICE_NS)
+            next_ = min(edge, end) if point < self.points - 1 else end
+            yield point, (next_ - at) / (end - first)
+            at = next_
+
+
+def round_up(width: float) -> int:
+    """The next of 10 ms, 20 ms, 50 ms, 100 ms, ... in ns."""
+    step = SLICE_NS
+    while step * 5 < width:
+        step *= 10
+    return next(step * factor for factor in (1, 2, 5) if step * factor >= width)
+
+
+def flows(picture: Picture, measures: Measures, axis: Axis) -> None:
+    for name, event in FLOWS.items():
+        counts = [0] * axis.points
+        for key, (_, _, b, _) in measures.tallies.items():
+            if key.event == event:
+                counts[axis.point(key.run, key.slice)] += b
+        picture.flows[name] = [n / axis.width for n in counts]
+        picture.totals[name] = sum(counts)
+
+
+def _change(key: TallyKey, b: int) -> int:
+    """By how many messages the rows of a tally change the depth of their queue."""
+    if key.event == Ev.PUBLISH:
+        return b
+    if key.event in {Ev.ACK, Ev.DROP} or (key.event == Ev.DELIVER and key.flag & NO_ACK):
+        return -b
+    return 0
+
+
+def depth(picture: Picture, measures: Measures, rare: Iterable[Row], runs: Sequence[Run], axis: Axis) -> None:
+    """Messages in each queue, unacked ones included; each incarnation starts from what it recovered."""
+    changes: dict[tuple[int, int], Counter[int]] = defaultdict(Counter)
+    for key, (_, _, b, _) in measures.tallies.items():
+        if change := _change(key, b):
+            changes[key.run, key.actor][axis.point(key.run, key.slice)] += change
+    recovered = {(row.run, row.actor): row for row in rare if row.event == Ev.QUEUE_RECOVERED}
+    births = {
+        who: axis.point_of(recovered[who]) if who in recovered else min(changes[who])
+        for who in changes.keys() | recovered.keys()
+    }
+    lines: dict[str, list[int | None]] = {}
+    busy: Counter[str] = Counter()
+    for who in sorted(births, key=lambda who: (births[who], who)):
+        name = runs[who[0]].actor_name(who[1])
+        line = lines.setdefault(name, [None] * axis.points)
+        messages = recovered[who].a if who in recovered else 0
+        for point in range(births[who], axis.points):
+            messages += changes[who][point]
+            line[point] = messages
+        busy[name] += sum(abs(change) for change in changes[who].values())
+    names = [name for name, _ in sorted(busy.items(), key=lambda item: (-item[1], item[0]))]
+    picture.depth = {name: lines[name] for name in names[:TOP_QUEUES]}
+    if rest := names[TOP_QUEUES:]:
+        picture.depth[f"{len(rest)} more"] = [
+            sum(lines[name][point] or 0 for name in rest) for point in range(axis.points)
+        ]
+
+
+def percentile(histogram: Counter[int], percent: float) -> float:
+    """In seconds; 0 for an empty histogram."""
+    wanted = histogram.total() * percent / 100
+    classes = sorted(histogram)
+    for cls, seen in zip(classes, accumulate(histogram[cls] for cls in classes), strict=True):
+        if seen >= wanted:
+            return class_middle(cls) / 1e9
+    return 0.0
+
+
+def delays(picture: Picture, measures: Measures, axis: Axis) -> None:
+    for wanted in (CONFIRM_DELAY, WAIT_DELAY, CONSUMER_DELAY):
+        total: Counter[int] = Counter()
+        by_point: dict[int, Counter[int]] = defaultdict(Counter)
+        for (which, run, slice_), histogram in measures.delays.items():
+            if which == wanted:
+                total.update(histogram)
+                by_point[axis.point(run, slice_)].update(histogram)
+        if total:
+            overall = {percent: percentile(total, percent) for percent in PERCENTILES}
+            overall[100.0] = class_middle(max(total)) / 1e9
+            median, p99 = (
+                [percentile(by_point[at], percent) if at in by_point else None for at in range(axis.points)]
+                for percent in (50, 99)
+            )
+            picture.delays[wanted] = Delays(total.total(), overall, median, p99)
+
+
+def flushes(picture: Picture, measures: Measures) -> None:
+    sums: dict[tuple[int, int], list[int]] = defaultdict(lambda: [0, 0, 0])
+    for key, (times, a, b, c) in sorted(measures.tallies.items()):
+        if key.event not in _FLUSHES:
+            continue
+        index = key.event in {Ev.QI_WRITE, Ev.QI_SYNC}
+        entry = sums[key.event, key.flag]
+        entry[0] += times
+        entry[1] += b if index else 0
+        entry[2] += a if index else c
+        if key.event == Ev.QI_SYNC:
+            sizes = picture.sync_sizes.setdefault(trigger_name(key.flag), [0] * 64)
+            sizes[key.size] += times
+    for (event, flag), (times, records, size) in sums.items():
+        what, kind = _FLUSHES[Ev(event)]
+        entries = picture.writes if kind == "writes" else picture.syncs
+        entries.append(Flushes(what, trigger_name(flag), times, records, size))
+
+
+def decisions(picture: Picture, measures: Measures) -> None:
+    known = {int(decision): decision.name for decision in Decision}
+    for key, (times, _, _, _) in sorted(measures.tallies.items()):
+        if key.event in _DECIDED:
+            of = picture.decisions.setdefault(_DECIDED[Ev(key.event)], {})
+            name = known.get(key.flag, f"?{key.flag}")
+            of[name] = of.get(name, 0) + times
+
+
+def trigger_name(flag: int) -> str:
+    return Trigger(flag).name if flag in Trigger._value2member_map_ else f"?{flag}"

@@ -1,0 +1,155 @@
+"""What a replay prints on a terminal: a short table, and the verdict as the last line."""
+
+from __future__ import annotations
+
+import sys
+from itertools import groupby
+from typing import TextIO
+
+from warrenmq.replay.drive.engine import Result
+from warrenmq.replay.drive.incidents import incidents_line
+from warrenmq.replay.drive.machines import Finding
+from warrenmq.replay.explain.links import ChainWords
+from warrenmq.replay.replayed import Replayed
+from warrenmq.replay.report.picture import Picture
+from warrenmq.replay.report.plots import short_time, times_in_words
+from warrenmq.replay.report.queue_delays import KINDS, queue_delays
+
+SHOWN = 3
+"""Findings of a rule that are printed; the rest is counted."""
+MISSING = 10
+"""Actors of whom rows are missing that are printed."""
+QUEUES = 8
+"""Queues whose delays are printed: the busiest."""
+WIDTH = 80
+"""Columns of a terminal, which tables fit."""
+_TIME = 7
+"""Columns of a time: 13.4 ms."""
+
+
+def print_summary(replayed: Replayed, out: TextIO | None = None) -> None:
+    """The table of invariants, the first findings, the verdict."""
+    for line in summary_lines(replayed):
+        print(line, file=out or sys.stdout)
+
+
+def summary_lines(replayed: Replayed) -> list[str]:
+    """What `print_summary` prints."""
+    result = replayed.result
+    width = max(len(rule.name) for rule in replayed.rules)
+    lines = [f"rule  {'invariant':{width}}  {'rows checked':>12}  violated  undecided"]
+    lines += [
+        f"{rule.id:4}  {rule.name:{width}}  {rule.checked:>12,}  {_or_dash(rule.violated):>8}  "
+        f"{_or_dash(rule.indeterminate):>9}"
+        for rule in replayed.rules
+    ]
+    lines += _findings("violated", result.violations, result)
+    lines += _findings("undecided", [finding for finding in result.indeterminate if finding.rows], None)
+    lines += _without_rows([finding for finding in result.indeterminate if not finding.rows])
+    return [*lines, *_missing(result), *_queues(result), *_brokers(result), *_waiting(replayed.picture), f"happened  {incidents_line(result.figures['incidents'])}", verdict_line(replayed)]
+
+
+def _brokers(result: Result) -> list[str]:
+    """The verdict of each, where the trace is of several."""
+    told = result.figures["brokers"]
+    if len(told) == 1:
+        return []
+    return [f"broker    {each['broker']}: {each['verdict']} ({len(each['runs']):,} runs)" for each in told]
+
+
+def _without_rows(findings: list[Finding]) -> list[str]:
+    """What cannot be decided because rows are missing: a line for each that misses them, with the rules."""
+    rules: dict[tuple[str, str], list[str]] = {}
+    for finding in findings:
+        rules.setdefault((finding.subject, finding.text), []).append(finding.rule)
+    lines = [f"undecided  {' '.join(those)}  {subject}: {text}" for (subject, text), those in rules.items()]
+    more = [f"undecided  and {len(lines) - MISSING:,} more that miss rows (--json lists all)"] if len(lines) > MISSING else []
+    return lines[:MISSING] + more
+
+
+def _missing(result: Result) -> list[str]:
+    """What the trace lacks: the first of each kind."""
+    lines = []
+    for what, found in groupby(sorted(result.missing, key=lambda row: row.what), key=lambda row: row.what):
+        rows = list(found)
+        for row in rows[:SHOWN]:
+            where = ", ".join(name for name in (row.file, row.run, row.actor) if name)
+            lines.append(f"missing   {what}: {where}: {row.text}")
+        if len(rows) > SHOWN:
+            lines.append(f"missing   {what}: and {len(rows) - SHOWN:,} more (--json lists all)")
+    return lines
+
+
+def _queues(result: Result) -> list[str]:
+    """How long the messages of the busiest queues took."""
+    found = [queue for queue in queue_delays(result.figures) if queue.delays]
+    if not found:
+        return []
+    shown = found[:QUEUES]
+    published = max(9, *(len(f"{queue.counts.get('published', 0):,}") for queue in shown))
+    room = WIDTH - published - len(KINDS) * (2 * _TIME + 3) - 2
+    width = max(len("queue"), *(len(_short(queue.name, room)) for queue in shown))
+    lines = [
+        " " * (width + 2 + published) + "".join(f"  {kind.removesuffix('_ms'):>{2 * _TIME + 1}}" for kind in KINDS),
+        f"{'queue':{width}}  {'published':>{published}}" + f"  {'p50':>{_TIME}} {'p99':>{_TIME}}" * len(KINDS),
+    ]
+    for queue in shown:
+        times = "".join(f"  {queue.time(kind, 'p50'):>{_TIME}} {queue.time(kind, 'p99'):>{_TIME}}" for kind in KINDS)
+        lines.append(f"{_short(queue.name, room):{width}}  {queue.counts.get('published', 0):>{published},}{times}")
+    more = [f"queues    and {len(found) - QUEUES:,} more (--json lists all)"] if len(found) > QUEUES else []
+    return lines + more
+
+
+def _short(name: str, room: int) -> str:
+    """A name of which both ends are there: that is where names differ."""
+    return name if len(name) <= room else f"{name[: room // 2]}…{name[len(name) - (room - 1) // 2 :]}"
+
+
+def _waiting(picture: Picture | None) -> list[str]:
+    """Who waited longest, of a replay that measured."""
+    held = [] if picture is None else picture.held
+    lines = [
+        f"waiting   {each.sender}: {short_time(each.seconds)} for {each.towards}, {times_in_words(each.times)}" for each in held[:SHOWN]
+    ]
+    return [*lines, f"waiting   and {len(held) - SHOWN:,} more (the report shows who)"] if len(held) > SHOWN else lines
+
+
+def _findings(title: str, findings: list[Finding], explained: Result | None) -> list[str]:
+    """The first of each rule: a rule that fails a thousand times must not hide another that fails once.  And why the
+    very first is one.
+    """
+    lines = []
+    place = 0
+    for rule, found in groupby(
+        sorted(findings, key=lambda finding: finding.rule), key=lambda finding: finding.rule
+    ):
+        of_rule = list(found)
+        said = [f"{title}  {rule}  {finding.subject}: {finding.text}" for finding in of_rule[:SHOWN]]
+        if explained is not None and place in explained.chains:
+            words = ChainWords(explained.catalog.runs)
+            said[1:1] = [f"          {line}" for line in words.lines(explained.chains[place])]
+        lines += said
+        place += len(of_rule)
+        if len(of_rule) > SHOWN:
+            lines.append(f"{title}  {rule}  and {len(of_rule) - SHOWN:,} more (--json lists all)")
+    return lines
+
+
+def verdict_line(replayed: Replayed) -> str:
+    """For instance "verdict ok: 15 invariants hold for 1,024 messages in 9,101 events"."""
+    figures, result = replayed.result.figures, replayed.result
+    exercised = sum(rule.checked > 0 for rule in replayed.rules)
+    others = len(replayed.rules) - exercised
+    said = {
+        "ok": f"{exercised} invariants hold" + (f" ({others} not exercised)" if others else ""),
+        "violated": f"{len(result.violations):,} violations of {len({each.rule for each in result.violations})} invariants",
+        "indeterminate": f"no violation, but rows are missing: {len(result.indeterminate):,} cases are undecided",
+    }[replayed.verdict]
+    return (
+        f"verdict {replayed.verdict}: {said}, in {figures['events']:,} events of {figures['messages']:,} messages "
+        f"({replayed.engine}, {replayed.seconds:.1f} s)"
+    )
+
+
+def _or_dash(n: int) -> str:
+    return f"{n:,}" if n else "-"

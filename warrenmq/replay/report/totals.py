@@ -1,0 +1,155 @@
+"""A trace in two dozen numbers, and two traces beside each other: what the change between them changed.
+
+The numbers come from the tables of `measures`, so either engine gives the same ones.  Those that grow with the
+length of a run are also given for each message, which is what runs of different lengths can be compared by.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+from warrenmq.replay.drive.levels import Kind
+from warrenmq.replay.report.measures import CONFIRM_DELAY, CONSUMER_DELAY, WAIT_DELAY, Measures, class_middle
+from warrenmq.replay.report.waiting import courses
+from warrenmq.trace.catalog import Catalog
+from warrenmq.trace.events import REDELIVERED, Decision, Ev, Reason, Trigger
+
+MB = 1e-6
+DELAYS = {CONFIRM_DELAY: "confirm", WAIT_DELAY: "delivery", CONSUMER_DELAY: "ack"}
+PERCENTS = (50, 99)
+
+
+@dataclass(frozen=True)
+class Counted:
+    """A number that is a count of rows, or the sum of one of their columns."""
+
+    name: str
+    events: tuple[Ev, ...]
+    column: str = ""
+    """a, b or c; empty = the rows themselves."""
+    unit: float = 1
+    flag: int | None = None
+
+
+COUNTED = (
+    Counted("messages published", (Ev.PUBLISH,), "b"),
+    Counted("messages delivered", (Ev.DELIVER,), "b"),
+    Counted("messages acked", (Ev.ACK,), "b"),
+    Counted("messages requeued", (Ev.REQUEUE,), "b"),
+    Counted("messages dropped", (Ev.DROP,), "b"),
+    Counted("messages paged out", (Ev.PAGE_OUT,), "b"),
+    Counted("messages paged in", (Ev.PAGE_IN,), "b"),
+    Counted("index written MB", (Ev.QI_WRITE,), "a", MB),
+    Counted("index flushed MB", (Ev.QI_FLUSH,), "b", MB),
+    Counted("index syncs", (Ev.QI_SYNC,)),
+    Counted("store written MB", (Ev.FILE_WRITE,), "c", MB),
+    Counted("store syncs", (Ev.FILE_SYNC,)),
+    *(
+        Counted(f"store syncs, {each.name.lower().replace('_', ' ')}", (Ev.FILE_SYNC,), flag=each)
+        for each in (Trigger.BUFFER_FULL, Trigger.TIMER, Trigger.MAILBOX_EMPTY, Trigger.ROLL_OVER)
+    ),
+    Counted("store writes", (Ev.STORE_WRITE,)),
+    Counted("store writes saved by flying counters", (Ev.STORE_WRITE,), flag=Decision.IGNORE),
+    Counted("store reads", (Ev.READ,)),
+    Counted("files made", (Ev.ROLL,)),
+    Counted("files deleted", (Ev.FILE_DELETE,)),
+    Counted("gc runs", (Ev.GC_DONE, Ev.COMPACT_DONE)),
+    Counted("gc copied MB", (Ev.GC_MOVE, Ev.COMPACT_MOVE), "c", MB),
+    Counted("actors crashed", (Ev.CHILD_EXIT,), flag=Reason.CRASH),
+    Counted("restarts", (Ev.RESTART,)),
+)
+_COLUMN = {"": 0, "a": 1, "b": 2, "c": 3}
+
+
+def totals(measures: Measures) -> dict[str, float]:
+    """The numbers, by name, in a fixed order; delays in ms, NaN-free: a delay that never came is left out."""
+    sums: Counter[tuple[int, int, int]] = Counter()
+    redelivered = 0
+    for key, tally in measures.tallies.items():
+        for column, value in enumerate(tally):
+            sums[key.event, key.flag, column] += value
+        if key.event == Ev.DELIVER and key.flag & REDELIVERED:
+            redelivered += tally[2]
+    for row in measures.rare:
+        for column, value in enumerate((1, row.a, row.b, row.c)):
+            sums[row.event, row.flag, column] += value
+    found: dict[str, float] = {}
+    for each in COUNTED:
+        column = _COLUMN[each.column]
+        found[each.name] = each.unit * sum(
+            value
+            for (event, flag, at), value in sums.items()
+            if event in each.events and at == column and each.flag in {None, flag}
+        )
+        if each.name == "messages delivered":
+            found["messages redelivered"] = redelivered
+    found |= _for_each_message(found)
+    for which, name in DELAYS.items():
+        histogram: Counter[int] = Counter()
+        for (kind, _, _), classes in measures.delays.items():
+            if kind == which:
+                histogram.update(classes)
+        for percent in PERCENTS if histogram else ():
+            found[f"{name} p{percent} ms"] = _percentile(histogram, percent) / 1e6
+    return found
+
+
+def waiting_totals(measures: Measures, catalog: Catalog) -> dict[str, float]:
+    """How long mail and senders waited, by name, in a fixed order; what was recorded before senders said it, is left out."""
+    found = list(courses(measures, catalog))
+    told: dict[str, float] = {}
+    for kind, event, what in ((Kind.CREDIT, Ev.CREDIT_BLOCKED, "credit"), (Kind.ALARM, Ev.ALARM_BLOCKED, "an alarm")):
+        if all(event in run.events for run in catalog.runs):
+            waits = [course for course in found if course.kind == kind]
+            told[f"waits for {what}"] = sum(course.rises for course in waits)
+            told[f"waited for {what} s"] = sum(course.seconds for course in waits)
+    mail = [course for course in found if course.kind == Kind.MAIL]
+    told["mail between actors"] = taken = sum(course.falls for course in mail)
+    told["deepest mailbox"] = max((course.most for course in mail), default=0)
+    if taken:
+        told["wait in a mailbox mean ms"] = sum(course.seconds for course in mail) * 1e3 / taken
+    return told
+
+
+def _for_each_message(found: dict[str, float]) -> dict[str, float]:
+    messages = found["messages published"]
+    if not messages:
+        return {}
+    written = sum(found[f"{what} MB"] for what in ("index written", "index flushed", "store written", "gc copied"))
+    syncs = found["index syncs"] + found["store syncs"]
+    return {"bytes written a message": written / MB / messages, "messages a sync": messages / max(syncs, 1)}
+
+
+def _percentile(histogram: Counter[int], percent: float) -> float:
+    wanted, seen = percent / 100 * histogram.total(), 0
+    for cls, n in sorted(histogram.items()):
+        seen += n
+        if seen >= wanted:
+            return class_middle(cls)
+    raise AssertionError("the histogram is not empty")
+
+
+@dataclass(frozen=True)
+class Change:
+    """One number of two traces."""
+
+    name: str
+    a: float | None
+    b: float | None
+    """None where a trace has no such number."""
+
+    @property
+    def ratio(self) -> float | None:
+        """b / a."""
+        return self.b / self.a if self.a and self.b is not None else None
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"name": self.name, "a": self.a, "b": self.b, "ratio": self.ratio}
+
+
+def changes(a: dict[str, float], b: dict[str, float]) -> list[Change]:
+    """Every number that either has, in their order, but for those that are 0 in both."""
+    names = [*a, *(name for name in b if name not in a)]
+    return [Change(name, a.get(name), b.get(name)) for name in names if a.get(name) or b.get(name)]

@@ -1,0 +1,249 @@
+"""Sieve of the messages of a queue (ledger.py, life.py): those whose whole life went well leave only their numbers.
+
+A message is over in a unit when all its rows are fine (steps.py), it is gone, and has its confirm if it wanted one.  A
+leftover is
+
+    entries   all rows of the messages that are not over
+    ranges    (actor, first id, end) of those that are: an id must not come a second time
+    counts    (event, messages) of all rows
+    delays    (which delay and its class, how many) of those that are over
+
+At the end every message must be fine so far, and no later incarnation of the queue may have anything to do with it: where
+a message was still there when its queue died, C2 is the machine's question.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from itertools import chain
+from typing import Any, ClassVar
+
+import numpy as np
+
+from warrenmq.replay.drive.columns import Bools, Ints, Places, Rows, Unit, codes, expand, groups, touches
+from warrenmq.replay.drive.machines import JUDGED, STATE, Key, Machine, Outcome
+from warrenmq.replay.drive.sieve import SUSPECT, Leftover, Sieve
+from warrenmq.replay.drive.world import Name, Who, World
+from warrenmq.replay.rules.ledger import COUNTED, Ledger, counts_as_life
+from warrenmq.replay.rules.life import GONE, READY, SHIFT, UNACKED
+from warrenmq.replay.rules.sieves.delays import LONGEST, class_numbers, class_of
+from warrenmq.replay.rules.sieves.steps import ACTOR, ID, MSG, SEQ, WIDTH, WORD, T, Walked, walk
+from warrenmq.trace.events import DIRTY, IN_STORE, PERSISTENT, PRIORITY_SHIFT, REDELIVERED, Ev
+
+_LONGEST_ROW = 1 << 20
+"""Messages in one row that are looked at one by one."""
+_DELAYS = ("confirm", "deliver", "ack")
+_WHICH = 20
+"""Bits of a class number; above it stands which delay it is."""
+
+
+class LedgerSieve(Sieve):
+    """See the module."""
+
+    machine: ClassVar[type[Machine]] = Ledger
+
+    def sift(self, unit: Unit) -> Iterator[tuple[Key, Leftover]]:
+        rows = unit.of(Ledger.events)
+        large = rows.b > _LONGEST_ROW
+        for actor, first, n in zip(rows.actor[large].tolist(), rows.a[large].tolist(), rows.b[large].tolist(), strict=True):
+            for bucket in range(first >> SHIFT, (first + n - 1 >> SHIFT) + 1):
+                yield self._key(unit.run, actor, bucket), SUSPECT
+        entries = _entries(rows.where(~large))
+        if not len(entries):
+            return
+        (code,) = codes((entries[:, ACTOR],), (entries[:, ID],))
+        walked = walk(entries, code)
+        delays, measurable = _delays(walked)
+        published = walked.entries[walked.begins, WORD] >> 8 == Ev.PUBLISH  # of others, earlier incarnations matter
+        over = walked.fine & (walked.state == GONE) & walked.confirmed & measurable & published
+        heads = walked.entries[walked.starts]
+        tables = (
+            walked.entries[~np.repeat(over, walked.sizes)],
+            _ranges(heads[over]),
+            _counts(walked.entries),
+            _classes(heads, over, delays),
+        )
+        for (actor, bucket), parts in _by_bucket(tables):
+            yield self._key(unit.run, actor, bucket), (np.array([unit.run], np.int64), *parts)
+
+    def _key(self, run: int, actor: int, bucket: int) -> Key:
+        return (self.runs[run].scope, self.runs[run].actor_name(actor), bucket)
+
+    def concerned(self, rows: Rows, keys: Collection[Key], run: int) -> Bools:
+        found = np.zeros(len(rows), np.bool_)
+        buckets: dict[str, list[int]] = {}
+        for scope, name, bucket in keys:
+            if scope == self.runs[run].scope:
+                buckets.setdefault(str(name), []).append(int(bucket))
+        for actor in np.unique(rows.actor).tolist():
+            wanted = np.sort(np.array(buckets.get(self.runs[run].actor_name(actor), []), np.int64))
+            if len(wanted):
+                last = rows.a + np.maximum(rows.b, 1) - 1
+                found |= (rows.actor == actor) & touches(rows.a >> SHIFT, last >> SHIFT, wanted)
+        return found
+
+    def settle(self, key: Key, leftovers: Sequence[Leftover], facts: Sequence[Any], world: World) -> Outcome | None:  # noqa: ARG002
+        name, bucket = (str(key[0]), str(key[1])), int(key[2])
+        title = world.title(name)
+        entries, ranges = (
+            np.concatenate([each[part].reshape(-1, width) for each in leftovers]) for part, width in ((1, WIDTH), (2, 3))
+        )
+        actors = np.unique(np.concatenate((entries[:, ACTOR], ranges[:, 0])))
+        runs = {int(each[0][0]) for each in leftovers}
+        if len(actors) != 1 or len(runs) != 1:
+            return None
+        who = runs.pop(), int(actors[0])
+        entries = entries[np.argsort(entries[:, SEQ], kind="stable")]
+        walked = walk(entries, entries[:, ID])
+        delays, measurable = _delays(walked)
+        heads = walked.entries[walked.starts]
+        if not (np.all(walked.fine & measurable) and _are_apart(ranges, heads[:, ID])):
+            return None
+        held = heads[walked.state != GONE]
+        outcome = Outcome()
+        if not self._tell_flags(who, walked, world, outcome):
+            return None
+        if len(held) and not self._tell_holdings(name, who, walked, world, outcome):
+            return None
+        self._tell_state(who, bucket << SHIFT, walked, ranges, outcome)
+        counted = np.concatenate([each[3].reshape(-1, 2) for each in leftovers])
+        for event, n in _sums(counted).items():
+            outcome.figures["queue", title, COUNTED[Ev(event)]] = n
+            if event == Ev.RECOVERED:
+                outcome.figures[STATE, *who, "recovered"] = n
+        found = [each[4].reshape(-1, 2) for each in leftovers]
+        for number, n in _sums(np.concatenate([*found, _in_classes(delays)])).items():
+            which, kind = number >> _WHICH, number & (1 << _WHICH) - 1
+            outcome.figures["delay", title, _DELAYS[which], class_of(kind)] = n
+        return outcome
+
+    @staticmethod
+    def _tell_flags(who: Who, walked: Walked, world: World, outcome: Outcome) -> bool:
+        """Q4 of the first incarnation that these ids are known from; False if a flag is missing."""
+        outcome.figures[JUDGED, "Q4"] = 0
+        row = world.landmark(who).recovered
+        if row is not None and row[8] & 0xFF == DIRTY:
+            recovered = (walked.entries[walked.begins, WORD] >> 8 == Ev.RECOVERED) & (walked.delivery >= 0)
+            flags = walked.entries[walked.delivery[recovered], WORD]
+            outcome.figures[JUDGED, "Q4"] = int(np.count_nonzero(recovered))
+            return bool(np.all(flags & REDELIVERED))
+        return True
+
+    @staticmethod
+    def _tell_state(who: Who, base: int, walked: Walked, ranges: Ints, outcome: Outcome) -> None:
+        outcome.figures[STATE, *who, "ready"] = int(np.count_nonzero(walked.state == READY))
+        outcome.figures[STATE, *who, "unacked"] = int(np.count_nonzero(walked.state == UNACKED))
+        if not base >> PRIORITY_SHIFT:
+            tops = chain(ranges[:, 2].tolist(), (walked.entries[:, ID] + 1).tolist())
+            outcome.figures[STATE, *who, "next", base] = max(tops)
+
+    @staticmethod
+    def _tell_holdings(name: Name, who: Who, walked: Walked, world: World, outcome: Outcome) -> bool:
+        """Tell `references` what is there at the clean end; False if a later incarnation may have it."""
+        incarnations = [each for each in world.incarnations(name) if counts_as_life(world.landmark(each))]
+        if who not in incarnations:
+            return True
+        if incarnations[-1] != who:
+            return False
+        if world.ended_cleanly(who[0]):
+            begun = walked.entries[walked.begins[walked.state != GONE]]
+            word = begun[:, WORD]
+            stored = (word >> 8 == Ev.PUBLISH) & (word & PERSISTENT != 0) & (word & IN_STORE != 0)
+            outcome.facts += [("references", (name[0], msg >> SHIFT), (who, msg)) for msg in begun[stored, MSG].tolist()]
+        return True
+
+
+def _entries(rows: Rows) -> Ints:
+    """A row of n messages as n entries."""
+    row, ids = expand(rows.a, rows.b)
+    words = rows.who & 0xFFFF
+    columns = (rows.actor[row], ids, words[row], rows.msg[row] + ids - rows.a[row], rows.seq[row], rows.t[row])
+    return np.stack(columns, axis=1)
+
+
+def _delays(walked: Walked) -> tuple[list[tuple[Ints, Ints]], Bools]:
+    """For each kind of delay (messages, ns); and of which messages all are of a length that has a class."""
+    times = walked.entries[:, T]
+    begun = times[walked.begins]
+    published = walked.entries[walked.begins, WORD] >> 8 == Ev.PUBLISH
+    owner = np.repeat(np.arange(len(walked.starts)), walked.sizes)
+    found = []
+    measurable = np.ones(len(walked.starts), np.bool_)
+    for ends in (walked.confirm, walked.delivery):
+        whose = np.flatnonzero(published & (ends >= 0))
+        found.append((whose, times[ends[whose]] - begun[whose]))
+    acked = walked.last_delivery >= 0
+    found.append((owner[walked.acks[acked]], times[walked.acks[acked]] - times[walked.last_delivery[acked]]))
+    for whose, delay in found:
+        measurable[whose[(delay < 0) | (delay >= LONGEST)]] = False
+    return found, measurable
+
+
+def _in_classes(delays: list[tuple[Ints, Ints]]) -> Ints:
+    """(which and class, how many)"""
+    numbers = [which << _WHICH | class_numbers(delay) for which, (_, delay) in enumerate(delays)]
+    return np.stack(np.unique(np.concatenate(numbers), return_counts=True), axis=1)
+
+
+def _sums(counted: Ints) -> dict[int, int]:
+    """(number, how many) -> the sum for each number."""
+    numbers, places = np.unique(counted[:, 0], return_inverse=True)
+    sums = np.zeros(len(numbers), np.int64)
+    np.add.at(sums, places, counted[:, 1])
+    return dict(zip(numbers.tolist(), sums.tolist(), strict=True))
+
+
+def _classes(heads: Ints, over: Bools, delays: list[tuple[Ints, Ints]]) -> Ints:
+    """(actor, an id of the bucket, which and class, how many) of the messages that are over."""
+    whose = [messages[over[messages]] for messages, _ in delays]
+    numbers = [
+        which << _WHICH | class_numbers(delay[over[messages]]) for which, (messages, delay) in enumerate(delays)
+    ]
+    return _tally(heads, np.concatenate(whose), np.concatenate(numbers))
+
+
+def _counts(entries: Ints) -> Ints:
+    """(actor, an id of the bucket, event, how many)"""
+    return _tally(entries, np.arange(len(entries)), entries[:, WORD] >> 8)
+
+
+def _tally(sorted_rows: Ints, places: Places, numbers: Ints) -> Ints:
+    """How often each number (below 2 ** 32) is there in each bucket: the number of the row at each of these places."""
+    buckets = sorted_rows[:, ID] >> SHIFT
+    begins = np.ones(len(buckets), np.bool_)
+    begins[1:] = (buckets[1:] != buckets[:-1]) | (sorted_rows[1:, ACTOR] != sorted_rows[:-1, ACTOR])
+    group = np.cumsum(begins) - 1
+    found, n = np.unique(group[places] << 32 | numbers, return_counts=True)
+    heads = sorted_rows[np.flatnonzero(begins)[found >> 32]]
+    return np.stack((heads[:, ACTOR], heads[:, ID], found & 0xFFFFFFFF, n), axis=1)
+
+
+def _ranges(heads: Ints) -> Ints:
+    """Messages, sorted -> (actor, first id, end), none across the end of a bucket."""
+    actor, ids = heads[:, ACTOR], heads[:, ID]
+    begins = np.ones(len(heads), np.bool_)
+    begins[1:] = (actor[1:] != actor[:-1]) | (ids[1:] != ids[:-1] + 1) | (ids[1:] & (1 << SHIFT) - 1 == 0)
+    first = np.flatnonzero(begins)
+    last = np.append(first, len(heads))[1:] - 1
+    return np.stack((actor[first], ids[first], ids[last] + 1), axis=1)
+
+
+def _are_apart(ranges: Ints, ids: Ints) -> bool:
+    """Whether no id is in two ranges, or in one and among these."""
+    firsts = np.concatenate((ranges[:, 1], ids))
+    ends = np.concatenate((ranges[:, 2], ids + 1))
+    order = np.argsort(firsts, kind="stable")
+    return bool(np.all(ends[order][:-1] <= firsts[order][1:]))
+
+
+def _by_bucket(tables: Sequence[Ints]) -> Iterator[tuple[tuple[int, int], list[Ints]]]:
+    """Tables that begin with (actor, id), sorted by these -> for each actor and bucket its part of each, flat."""
+    all_codes = codes([each[:, 0] for each in tables], [each[:, 1] >> SHIFT for each in tables])
+    places = [dict(groups(code)) for code in all_codes]
+    for code in sorted(set(chain(*places))):
+        parts = [table[its.get(code, slice(0))] for table, its in zip(tables, places, strict=True)]
+        actor, id_ = next(part[0, :2].tolist() for part in parts if len(part))
+        whole = [parts[0].reshape(-1), parts[1].reshape(-1), parts[2][:, 2:].reshape(-1), parts[3][:, 2:].reshape(-1)]
+        yield (actor, id_ >> SHIFT), whole
+
+

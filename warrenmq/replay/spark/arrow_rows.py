@@ -1,0 +1,140 @@
+"""The public rows of a trace, with names, as Arrow batches.
+
+    run, actor, kind, ev, flag, t, seq, msg, peer, pseq, a, b, c      what one reads and queries
+    actor_id, parent_id, peer_id, ev_id, flag_id                      the numbers behind the names
+    actor_rows                                                        how many rows the actor wrote, where that is known
+    epoch                                                             the wall clock when t was 0, ns since 1970
+    directory, vhost                                                  whose run it is: the data directory's id, the virtual host
+
+`actor_rows` is what makes a filtered or stored DataFrame safe to check: if fewer rows of an actor are there, what
+is missing counts as missing, and rules that need it do not convict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.compute as pc  # type: ignore[import-untyped]
+
+from warrenmq.replay.explain.names import flag_names
+from warrenmq.trace.catalog import Catalog, Chunk, Run
+from warrenmq.trace.events import CONSUMER, OF_CONSUMERS
+
+BATCH_ROWS = 65_536
+_OF_CONSUMERS = pa.array(sorted(map(int, OF_CONSUMERS)), pa.int64())
+
+Piece = tuple[Chunk, list[memoryview]]
+"""Consecutive rows of one actor: where they are from, and their columns."""
+
+_STRINGS = ("run", "actor", "kind", "ev", "flag", "peer", "directory", "vhost")
+COLUMNS = ("run", "actor", "kind", "ev", "flag", "t", "seq", "msg", "peer", "pseq", "a", "b", "c", "actor_id", "parent_id",
+           "peer_id", "ev_id", "flag_id", "actor_rows", "epoch", "directory", "vhost")  # fmt: skip
+TYPES = {name: "string" if name in _STRINGS else "long" for name in COLUMNS}
+DDL = ", ".join(f"{name} {kind}" for name, kind in TYPES.items())
+SCHEMA = pa.schema([(name, pa.string() if name in _STRINGS else pa.int64()) for name in COLUMNS])
+
+_FROM = {"run": (), "epoch": (), "directory": (), "vhost": (), "t": ("t",), "seq": ("seq",), "msg": ("msg",), "peer": ("peer", "who"), "peer_id": ("peer",),
+         "pseq": ("pseq",), "a": ("a",), "b": ("b",), "c": ("c",)}  # fmt: skip
+"""What each column is made of; those that are not here of `who`."""
+
+
+def stored_columns(columns: Collection[str]) -> frozenset[str]:
+    """The columns of a trace file that these are made of."""
+    return frozenset(stored for name in columns for stored in _FROM.get(name, ("who",)))
+
+
+@dataclass(frozen=True)
+class Names:
+    """What a run's rows need besides themselves; small, goes to the workers by value."""
+
+    run: Run
+    rows: dict[int, int]
+    """Actor -> how many rows it wrote, where that is known."""
+
+
+def names_of(catalog: Catalog) -> list[Names]:
+    """One for each run."""
+    known: list[dict[int, int]] = [{} for _ in catalog.runs]
+    for (run, actor), coverage in catalog.coverage.items():
+        if coverage.end_known:
+            known[run][actor] = coverage.last_seq
+    return [Names(run, rows) for run, rows in zip(catalog.runs, known, strict=True)]
+
+
+class Naming:
+    """Names as Arrow arrays in which numbers are looked up."""
+
+    def __init__(self, names: Names) -> None:
+        run = names.run
+        ids = range(max(run.actors, default=0) + 1)
+        entries = [run.actors.get(actor) for actor in ids]
+        flags = flag_names(run.kinds)
+        self._run = pa.scalar(run.name)
+        self._directory, self._vhost = pa.scalar(run.directory), pa.scalar(run.vhost)
+        self._epoch = pa.scalar(run.wall_ns - run.mono_ns, pa.int64())
+        self._names = pa.array([entry.name if entry else None for entry in entries], pa.string())
+        self._kinds = pa.array([entry.kind if entry else None for entry in entries], pa.string())
+        self._parents = pa.array([entry.parent if entry else None for entry in entries], pa.int64())
+        self._rows = pa.array([names.rows.get(actor) for actor in ids], pa.int64())
+        self._events = pa.array([run.event_name(event) for event in range(256)])
+        self._flags = pa.array([flags.get((word >> 8, word & 0xFF)) for word in range(1 << 16)], pa.string())
+
+    def batch(self, pieces: Sequence[Piece], columns: Sequence[str] = COLUMNS) -> pa.RecordBatch:
+        """The rows of pieces, with these columns."""
+        rows = sum(chunk.rows for chunk, _ in pieces)
+        t, seq, msg, peer, pseq, a, b, c, who = (
+            pa.Array.from_buffers(
+                pa.int64(), rows, [None, pa.py_buffer(b"".join(columns[index] for _, columns in pieces))]
+            )
+            for index in range(9)
+        )
+        actor, word = pc.shift_right(who, 16), pc.bit_wise_and(who, 0xFFFF)
+        event = pc.shift_right(word, 8)
+        made: dict[str, Callable[[], pa.Array]] = {
+            "run": lambda: pa.repeat(self._run, rows), "actor": lambda: _look_up(self._names, actor),
+            "kind": lambda: _look_up(self._kinds, actor), "ev": lambda: self._events.take(event),
+            "flag": lambda: self._flags.take(word), "t": lambda: t, "seq": lambda: seq, "msg": lambda: msg,
+            "peer": lambda: self._peers(event, peer), "pseq": lambda: pseq, "a": lambda: a, "b": lambda: b,
+            "c": lambda: c, "actor_id": lambda: actor, "parent_id": lambda: _look_up(self._parents, actor),
+            "peer_id": lambda: peer, "ev_id": lambda: event, "flag_id": lambda: pc.bit_wise_and(word, 0xFF),
+            "actor_rows": lambda: _look_up(self._rows, actor), "epoch": lambda: pa.repeat(self._epoch, rows),
+            "directory": lambda: pa.repeat(self._directory, rows), "vhost": lambda: pa.repeat(self._vhost, rows),
+        }  # fmt: skip
+        schema = SCHEMA if columns is COLUMNS else pa.schema([SCHEMA.field(name) for name in columns])
+        return pa.RecordBatch.from_arrays([made[name]() for name in columns], schema=schema)
+
+
+    def _peers(self, event: pa.Array, peer: pa.Array) -> pa.Array:
+        """Names of actors, and of consumers where the event speaks of one."""
+        of_actors = _look_up(self._names, peer)
+        of_consumer = pc.is_in(event, _OF_CONSUMERS)
+        if not pc.any(of_consumer).as_py():
+            return of_actors
+        numbers = pc.if_else(pc.not_equal(peer, 0), peer, None)
+        return pc.if_else(of_consumer, pc.binary_join_element_wise(CONSUMER, numbers.cast(pa.string()), " "), of_actors)
+
+
+def _look_up(table: pa.Array, ids: pa.Array) -> pa.Array:
+    known = pc.and_(pc.greater_equal(ids, 0), pc.less(ids, len(table)))
+    return table.take(pc.if_else(known, ids, None))
+
+
+def named_batches(
+    names: Sequence[Names] | Mapping[int, Names], pieces: Iterator[Piece], columns: Sequence[str] = COLUMNS
+) -> Iterator[pa.RecordBatch]:
+    """Pieces as Arrow batches of the public rows, or of these columns of them."""
+    namings: dict[int, Naming] = {}
+    for run, group in groupby(pieces, key=lambda piece: piece[0].run):
+        if run not in namings:
+            namings[run] = Naming(names[run])
+        pending: list[Piece] = []
+        for piece in group:
+            pending.append(piece)
+            if sum(chunk.rows for chunk, _ in pending) >= BATCH_ROWS:
+                yield namings[run].batch(pending, columns)
+                pending = []
+        if pending:
+            yield namings[run].batch(pending, columns)

@@ -1,0 +1,204 @@
+"""The data source `warrenmq-trace`, of Spark's Python Data Source API; as a stream: replay/spark/stream.py.
+
+    spark.read.format("warrenmq-trace").load(["a/", "b/"])                     the public rows (arrow_rows.py)
+    spark.read.schema("t long, ev string").format(...).load("a/")              only these columns are unpacked
+    spark.read.format(...).option("report", "damage").load("a/")               what is missing or damaged (damage.py)
+
+It reads with Python's own `open`, so on a cluster a path must be mounted on every worker; `warrenmq.replay.read` reads whatever
+Spark itself can.  A task takes some hundred blocks, so a large segment is many tasks.
+
+Filters on t, seq, run, actor, kind and ev come here: blocks that cannot hold what is asked for are not read (wanted.py).
+The API tells a source nothing of the columns that a query selects, so `select` alone prunes none: a schema does.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+from urllib.parse import urlsplit
+
+import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.compute as pc  # type: ignore[import-untyped]
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    EqualNullSafe,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    InputPartition,
+    LessThan,
+    LessThanOrEqual,
+)
+
+from warrenmq.errors import CallerError
+from warrenmq.replay.drive import damage
+from warrenmq.replay.explain.wanted import Wanted
+from warrenmq.replay.spark.arrow_rows import DDL, TYPES, Names, Piece, named_batches, names_of, stored_columns
+from warrenmq.replay.spark.source import local_name
+from warrenmq.trace.block import decode_columns, frame_at, raw_columns
+from warrenmq.trace.catalog import Chunk
+from warrenmq.trace.reader import open_trace, trace_files
+
+PART_PIECES = 512
+"""Pieces in one partition: half a million rows."""
+
+_OPERATORS = {
+    EqualTo: "=", EqualNullSafe: "=", In: "=", GreaterThan: ">", GreaterThanOrEqual: ">=", LessThan: "<",
+    LessThanOrEqual: "<=",
+}  # fmt: skip
+_REPORTS = ("rows", "damage")
+
+
+@dataclass
+class FilePart(InputPartition):
+    """Pieces of one file."""
+
+    names: Mapping[int, Names]
+    chunks: list[Chunk]
+
+
+@dataclass
+class DamagePart(InputPartition):
+    """The whole table of damage: the driver has made it."""
+
+    rows: list[damage.Row]
+
+
+class TraceSource(DataSource):
+    """See the module."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "warrenmq-trace"
+
+    def schema(self) -> str:
+        for path in self._paths():
+            trace_files(path)  # NotATrace here is said by `load` already
+        return DDL if self._report() == "rows" else damage.DDL
+
+    def reader(self, schema: Any) -> DataSourceReader:
+        paths = self._paths()
+        return DamageReader(paths) if self._report() == "damage" else TraceReader(paths, columns_of(schema))
+
+    def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
+        from warrenmq.replay.spark.stream import TraceStream
+
+        if self._report() != "rows":
+            raise CallerError('a stream gives rows only; read the damage with spark.read and option("report", "damage").')
+        return TraceStream(self._paths(), columns_of(schema))
+
+    def _paths(self) -> list[str]:
+        several = self.options.get("paths")
+        paths = json.loads(several) if several else [self.options[name] for name in ("path",) if name in self.options]
+        if not paths:
+            raise CallerError('say which trace: spark.read.format("warrenmq-trace").load("trace/").')
+        for path in paths:
+            if urlsplit(path).scheme not in {"", "file"}:
+                raise CallerError(
+                    f"{path}: this source reads files that are mounted on every worker; warrenmq.replay.read(spark, path) "
+                    "reads whatever Spark can."
+                )
+        return [os.path.abspath(local_name(path)) for path in paths]
+
+    def _report(self) -> str:
+        report = self.options.get("report", "rows")
+        if report not in _REPORTS:
+            raise CallerError(f'option("report", ...) is one of {" and ".join(_REPORTS)}, not {report!r}.')
+        return str(report)
+
+
+def columns_of(schema: Any) -> list[str]:
+    """The columns of a schema that the user may have given: some of the public ones, in any order."""
+    for field in schema.fields:
+        kind = {"bigint": "long"}.get(field.dataType.simpleString(), field.dataType.simpleString())
+        if TYPES.get(field.name) != kind:
+            raise CallerError(f"a trace has no column {field.name} {kind}; it has {DDL}.")
+    return list(schema.names)
+
+
+class TraceReader(DataSourceReader):
+    """Plans and reads the parts of a trace."""
+
+    def __init__(self, paths: Sequence[str], columns: Sequence[str]) -> None:
+        self._paths = paths
+        self._columns = columns
+        self._wanted = Wanted()
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
+        for each in filters:
+            operator = _OPERATORS.get(type(each))
+            column: tuple[str, ...] = getattr(each, "attribute", ())
+            if operator is not None and len(column) == 1:
+                value = each.value  # type: ignore[attr-defined]
+                self._wanted = self._wanted.narrowed(column[0], operator, value if isinstance(each, In) else [value])
+        return filters  # all of them are looked at again: only blocks were passed over
+
+    def partitions(self) -> Sequence[InputPartition]:
+        with open_trace(*self._paths) as trace:
+            names = names_of(trace.catalog)
+            parts = []
+            for (run, _), group in groupby(trace.catalog.chunks, key=lambda chunk: (chunk.run, chunk.file)):
+                chunks = [chunk for chunk in group if self._may_hold(chunk, names[run])]
+                parts += [
+                    FilePart({run: names[run]}, chunks[at : at + PART_PIECES])
+                    for at in range(0, len(chunks), PART_PIECES)
+                ]
+            return parts
+
+    def _may_hold(self, chunk: Chunk, names: Names) -> bool:
+        entry = names.run.actors.get(chunk.actor)
+        actor, kind = (entry.name, entry.kind) if entry is not None else (None, None)
+        return self._wanted.may_be_in(chunk, names.run.name, actor, kind)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if not isinstance(partition, FilePart):  # Spark asks for one part even when there are none
+            return iter(())
+        return _batches(partition, self._columns, self._wanted.events)
+
+
+class DamageReader(DataSourceReader):
+    """What is missing, as rows."""
+
+    def __init__(self, paths: Sequence[str]) -> None:
+        self._paths = paths
+
+    def partitions(self) -> Sequence[InputPartition]:
+        with open_trace(*self._paths) as trace:
+            files = [name for path in self._paths for name in trace_files(path)]
+            return [DamagePart(list(damage.damage_rows(trace.catalog, files)))]
+
+    def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
+        assert isinstance(partition, DamagePart)
+        return iter(partition.rows)
+
+
+def _batches(part: FilePart, columns: Sequence[str], events: frozenset[str] | None) -> Iterator[pa.RecordBatch]:
+    asked = columns if events is None or "ev" in columns else [*columns, "ev"]
+    for batch in named_batches(part.names, _pieces(part.chunks, stored_columns(asked)), asked):
+        chosen = batch
+        if events is not None:
+            chosen = chosen.filter(pc.is_in(chosen.column("ev"), pa.array(sorted(events), pa.string())))
+        if chosen.num_rows:
+            yield chosen.select(list(columns))
+
+
+def _pieces(chunks: Sequence[Chunk], stored: frozenset[str]) -> Iterator[Piece]:
+    with open(chunks[0].file, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+        data = memoryview(mapped)
+        for chunk in chunks:
+            frame = None if chunk.raw else frame_at(data, chunk.offset)
+            if chunk.raw:
+                yield chunk, raw_columns(chunk.raw)
+            elif frame is not None:
+                yield chunk, decode_columns(frame, stored)
+                frame.payload.release()
+        data.release()

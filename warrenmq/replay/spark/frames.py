@@ -1,0 +1,71 @@
+"""The public DataFrame of a trace, with names (columns: arrow_rows.py)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from functools import partial
+from urllib.parse import urlsplit
+from weakref import WeakSet
+
+import pyarrow as pa  # type: ignore[import-untyped]
+from pyspark.sql import DataFrame, SparkSession
+
+from warrenmq.errors import CallerError
+from warrenmq.replay.spark.arrow_rows import DDL, TYPES, Names, named_batches, names_of
+from warrenmq.replay.spark.datasource import TraceSource
+from warrenmq.replay.spark.source import Batches, Pieces, local_name, look, map_pieces
+from warrenmq.trace.reader import require_header, trace_files
+
+
+class NamedBatches:
+    """Job of `map_pieces`: the public rows."""
+
+    def __init__(self, names: Sequence[Names], unpack: Pieces) -> None:
+        self._names = names
+        self._unpack = unpack
+
+    def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
+        return named_batches(self._names, self._unpack(batches))
+
+
+def read(spark: SparkSession, *paths: str | os.PathLike[str], columns: Sequence[str] | None = None) -> DataFrame:
+    """The rows of a trace, with names; only some `columns` if they are given.
+
+    Of files that Python can open it is the data source that reads, so blocks that a filter excludes are passed over.  Other
+    addresses (object storage) go through Spark's own readers, and every block is unpacked.
+    """
+    names = [os.fspath(path) for path in paths]
+    schema = DDL if columns is None else ", ".join(f"{name} {_type_of(name)}" for name in columns)
+    if not all(urlsplit(name).scheme in {"", "file"} for name in names):
+        return read_through_spark(spark, *names).select(*(columns or "*"))
+    require_header(file for name in names for file in trace_files(local_name(name)))
+    register(spark)
+    return spark.read.schema(schema).format(TraceSource.name()).load([os.path.abspath(local_name(name)) for name in names])
+
+
+def _type_of(column: str) -> str:
+    if column not in TYPES:
+        raise CallerError(f"a trace has no column {column!r}; it has {DDL}.")
+    return TYPES[column]
+
+
+def read_through_spark(spark: SparkSession, *paths: str) -> DataFrame:
+    """All rows, from wherever Spark reads files."""
+    trace = look(spark, *paths)
+    return map_pieces(spark, trace, partial(NamedBatches, names_of(trace.catalog)), DDL)
+
+
+_registered: WeakSet[SparkSession] = WeakSet()
+"""To register a source a second time is a warning of Spark's."""
+
+
+def register(spark: SparkSession) -> None:
+    """Make `spark.read.format("warrenmq-trace")` and `readStream` of it known to a Spark session.
+
+    Spark refuses a source that can use filters unless the session allows it, so the session is told to.
+    """
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    if spark not in _registered:
+        spark.dataSource.register(TraceSource)
+        _registered.add(spark)

@@ -1,0 +1,239 @@
+"""A trace in Spark: its catalogue, its pieces, and its rows as a DataFrame of plain numbers.
+
+All files are read through Spark's `binaryFile`, so that whatever Spark can read (a folder, a volume, object storage)
+can hold a trace and no executor needs to open a file.  First `look`: each task indexes its files, the driver puts the
+small results together.  Then whatever is asked: each task unpacks its blocks piece by piece.  The rows that killed runs
+left in slab files are known to the driver after the first look, and go back to the tasks as they are.
+
+A file may be large, so its frames are dealt out in blocks: what goes from one task to another there is as it was stored, some
+five bytes a row.  No Python object per row is sent anywhere: columns of a piece become columns of an Arrow batch.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.compute as pc  # type: ignore[import-untyped]
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
+
+from warrenmq.replay.spark.arrow_rows import BATCH_ROWS, Piece
+from warrenmq.replay.spark.partitions import ROWS_OF_PIECES, partitions
+from warrenmq.trace.block import Kind, decode_columns, next_frame, raw_columns
+from warrenmq.trace.catalog import Catalog, Chunk, build_catalog
+from warrenmq.trace.index import FileIndex, index_file
+from warrenmq.trace.reader import NotATrace, trace_files
+from warrenmq.trace.segment import SEGMENT_SUFFIX, decode_header
+from warrenmq.trace.slab import SLAB_SUFFIX
+
+ROWS_DDL = (
+    "run int, actor int, event int, flag int, t long, seq long, "
+    "msg long, peer long, pseq long, a long, b long, c long"
+)
+_ROWS = pa.schema(
+    [(name, pa.int32()) for name in ("run", "actor", "event", "flag")]
+    + [(name, pa.int64()) for name in ("t", "seq", "msg", "peer", "pseq", "a", "b", "c")]
+)
+BLOCKS_DDL = "run int, file string, offset long, place int, frames binary"
+_BLOCKS = pa.schema([
+    ("run", pa.int32()), ("file", pa.string()), ("offset", pa.int64()), ("place", pa.int32()), ("frames", pa.binary()),
+])  # fmt: skip
+BLOCK_ROWS = ROWS_OF_PIECES
+"""Rows of a block, which is a task: some 3 MB, and a unit (sieves/columns.py)."""
+Batches = Iterable[pa.RecordBatch]
+Pieces = Callable[[Batches], Iterator[Piece]]
+"""Unpacks what a task is given."""
+
+
+@dataclass(frozen=True)
+class Look:
+    """What a first look at a trace found."""
+
+    paths: list[str]
+    catalog: Catalog
+    sizes: dict[str, int]
+    """Bytes of each file when it was looked at: a live trace grows, and is read up to there."""
+
+
+def look(spark: SparkSession, *paths: str | os.PathLike[str]) -> Look:
+    """Index every file; raises NotATrace when there is nothing to read."""
+    names = [_address(os.fspath(path)) for path in paths]
+    found = _files(spark, names).mapInArrow(_index_batches, "found binary").collect()
+    indexes: list[FileIndex] = [pickle.loads(bytes(row["found"])) for row in found]  # noqa: S301 - our own tasks'
+    indexes.sort(key=lambda index: index.name)
+    catalog = build_catalog(indexes)
+    if not catalog.runs:
+        raise NotATrace(f"{', '.join(names)}: no file there begins with a whole header of a trace.")
+    copies = {name for name, _ in catalog.copies}
+    return Look(names, catalog, {index.name: index.size for index in indexes if index.name not in copies})
+
+
+def map_pieces(
+    spark: SparkSession,
+    trace: Look,
+    job: Callable[[Pieces], Callable[[Batches], Iterator[pa.RecordBatch]]],
+    ddl: str,
+) -> DataFrame:
+    """What `job` makes of the pieces of a trace, each piece once; job(unpack) is a function for `mapInArrow`."""
+    numbers = {(run.name, run.node, run.pid): number for number, run in enumerate(trace.catalog.runs)}
+    places, tasks = _places(trace)
+    blocks = _files(spark, trace.paths).mapInArrow(CutBlocks(numbers, trace.sizes, places), BLOCKS_DDL)
+    mapped = blocks.repartitionById(tasks, sf.col("place") % tasks).mapInArrow(job(block_pieces), ddl)
+    slabs = [pickle.dumps(chunk) for chunk in trace.catalog.chunks if chunk.raw]
+    if slabs:
+        sent = spark.createDataFrame(pa.table({"piece": pa.array(slabs, pa.binary())}))
+        rows = sum(chunk.rows for chunk in trace.catalog.chunks if chunk.raw)
+        sent = sent.coalesce(partitions(rows, ROWS_OF_PIECES))  # else as many as the cluster has cores
+        mapped = mapped.union(sent.mapInArrow(job(slab_pieces), ddl))
+    return mapped
+
+
+def _places(trace: Look) -> tuple[dict[str, int], int]:
+    """For each file the place of its first block, all blocks in a row; and how many blocks there are, about."""
+    rows: Counter[str] = Counter()
+    for chunk in trace.catalog.chunks:
+        if not chunk.raw:
+            rows[chunk.file] += chunk.rows
+    places, place = {}, 0
+    for name in sorted(trace.sizes):
+        places[name] = place
+        place += -(-rows[name] // BLOCK_ROWS)
+    return places, max(place, 1)
+
+
+def load_rows(spark: SparkSession, trace: Look) -> DataFrame:
+    """Every row of the trace, once, as ROWS_DDL; `run` is an index into `catalog.runs`."""
+    return map_pieces(spark, trace, RowBatches, ROWS_DDL)
+
+
+class CutBlocks:
+    """Cuts (path, content of a trace file) into blocks of whole frames; goes to the workers by value."""
+
+    def __init__(self, runs: dict[tuple[str, str, int], int], sizes: dict[str, int], places: dict[str, int]) -> None:
+        self._runs = runs
+        self._sizes = sizes
+        self._places = places
+
+    def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for path, content in zip(batch.column("path"), batch.column("content"), strict=True):
+                name = local_name(path.as_py())
+                if name in self._sizes and not name.endswith(SLAB_SUFFIX):
+                    yield from self._blocks(name, memoryview(content.as_py())[: self._sizes[name]])
+
+    def _blocks(self, name: str, data: memoryview) -> Iterator[pa.RecordBatch]:
+        head = decode_header(data)
+        if head is None:
+            return
+        header, begin = head
+        run = self._runs[header["run"], header["node"], header["pid"]]
+        place = self._places[name]
+        offset, rows = begin, 0
+        while True:
+            frame = next_frame(data, offset)
+            if frame is None or rows >= BLOCK_ROWS:
+                if offset > begin:
+                    columns = [[run], [name], [begin], [place], [bytes(data[begin:offset])]]
+                    yield pa.RecordBatch.from_arrays(
+                        [pa.array(each, kind) for each, kind in zip(columns, _BLOCKS.types, strict=True)], schema=_BLOCKS
+                    )
+                begin, rows, place = offset, 0, place + 1
+            if frame is None:
+                return
+            offset = frame.end
+            rows += frame.rows
+
+
+def block_pieces(batches: Batches) -> Iterator[Piece]:
+    """Unpacks batches of blocks."""
+    for batch in batches:
+        for run, file, begin, _, content in zip(*batch.columns, strict=True):
+            data = memoryview(content.as_py())
+            offset = 0
+            while (frame := next_frame(data, offset)) is not None:
+                if frame.kind == Kind.ROWS:
+                    chunk = Chunk(
+                        run.as_py(), frame.who >> 16, frame.seq_first, frame.rows, frame.t_first, frame.t_last, frame.who,
+                        file.as_py(), begin.as_py() + frame.offset,
+                    )  # fmt: skip
+                    yield chunk, decode_columns(frame)
+                offset = frame.end
+
+
+def slab_pieces(batches: Batches) -> Iterator[Piece]:
+    """Unpacks batches of pieces that the driver sent."""
+    for batch in batches:
+        for sent in batch.column(0):
+            chunk: Chunk = pickle.loads(sent.as_py())  # noqa: S301 - our own driver's
+            yield chunk, raw_columns(chunk.raw)
+
+
+class RowBatches:
+    """Pieces as Arrow batches of ROWS_DDL."""
+
+    def __init__(self, unpack: Pieces) -> None:
+        self._unpack = unpack
+
+    def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
+        pending: list[Piece] = []
+        rows = 0
+        for piece in self._unpack(batches):
+            if pending and (rows >= BATCH_ROWS or piece[0].run != pending[0][0].run):
+                yield _batch(pending, rows)
+                pending, rows = [], 0
+            pending.append(piece)
+            rows += piece[0].rows
+        if pending:
+            yield _batch(pending, rows)
+
+
+def _batch(pieces: Sequence[Piece], rows: int) -> pa.RecordBatch:
+    t, seq, msg, peer, pseq, a, b, c, who = (
+        pa.Array.from_buffers(
+            pa.int64(), rows, [None, pa.py_buffer(b"".join(columns[index] for _, columns in pieces))]
+        )
+        for index in range(9)
+    )
+    small = [
+        pa.repeat(pa.scalar(pieces[0][0].run, pa.int32()), rows),
+        pc.shift_right(who, 16).cast(pa.int32()),
+        pc.bit_wise_and(pc.shift_right(who, 8), 0xFF).cast(pa.int32()),
+        pc.bit_wise_and(who, 0xFF).cast(pa.int32()),
+    ]
+    return pa.RecordBatch.from_arrays([*small, t, seq, msg, peer, pseq, a, b, c], schema=_ROWS)
+
+
+def _index_batches(batches: Batches) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        found = [
+            pickle.dumps(index_file(local_name(path.as_py()), memoryview(content.as_py())))
+            for path, content in zip(batch.column("path"), batch.column("content"), strict=True)
+        ]
+        yield pa.RecordBatch.from_arrays([pa.array(found, pa.binary())], ["found"])
+
+
+def local_name(address: str) -> str:
+    """file:/x as /x; other addresses as they are."""
+    return urlsplit(address).path if address.startswith("file:") else address
+
+
+def _address(path: str) -> str:
+    """What Spark takes for a path; a local one is checked first, so that what is wrong with it is said in our words."""
+    if urlsplit(path).scheme:
+        return path
+    trace_files(path)
+    return os.path.abspath(path)
+
+
+def _files(spark: SparkSession, paths: list[str]) -> DataFrame:
+    """One row a trace file: its path and its bytes."""
+    wanted = f"*{{{SEGMENT_SUFFIX},{SLAB_SUFFIX}}}"
+    return (
+        spark.read.format("binaryFile").option("pathGlobFilter", wanted).load(paths).select("path", "content")
+    )

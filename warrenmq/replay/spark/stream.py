@@ -1,0 +1,62 @@
+"""`spark.readStream.format("warrenmq-trace").load(dir)`: the rows of a trace that is still being written, each once.
+
+The offset is a place of trace/tail.py: whole blocks of each segment, and which rows were taken from slabs.  What lies between
+two offsets is the same whenever it is read, so a query that starts again from its checkpoint loses nothing and gets nothing
+twice.  `actor_rows` is null: nobody knows yet how many rows an actor will write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+import pyarrow as pa  # type: ignore[import-untyped]
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit
+
+from warrenmq.replay.spark.arrow_rows import Names, named_batches
+from warrenmq.trace.reader import trace_files
+from warrenmq.trace.tail import Part, Place, Tail, read_parts
+
+PART_PIECES = 512
+"""Pieces in one partition: half a million rows."""
+
+
+@dataclass
+class StreamPart(InputPartition):
+    """Rows of one file of a run."""
+
+    names: Names
+    parts: list[Part]
+
+
+class TraceStream(DataSourceStreamReader):
+    """Lives in the driver; what it plans is read by the workers."""
+
+    def __init__(self, paths: Sequence[str], columns: Sequence[str]) -> None:
+        for path in paths:
+            trace_files(path)  # NotATrace
+        self._tail = Tail(*paths)
+        self._columns = columns
+
+    def initialOffset(self) -> Place:  # noqa: N802 - Spark's name
+        return {}
+
+    def latestOffset(self, start: Place, limit: ReadLimit) -> Place:  # noqa: N802, ARG002 - Spark's name; all there is
+        return self._tail.look(start)
+
+    def partitions(self, start: Place, end: Place) -> Sequence[InputPartition]:
+        planned: list[InputPartition] = []
+        found, _ = self._tail.parts(start, end)
+        for (key, _), group in groupby(found, key=lambda part: (part.run, part.file)):
+            parts = list(group)
+            names = Names(self._tail.runs[key].run, {})
+            planned += [StreamPart(names, parts[at : at + PART_PIECES]) for at in range(0, len(parts), PART_PIECES)]
+        return planned
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if not isinstance(partition, StreamPart):
+            return iter(())
+        pieces = read_parts(partition.parts, {partition.parts[0].run: 0})
+        return named_batches({0: partition.names}, pieces, self._columns)

@@ -1,0 +1,293 @@
+"""The disk seam: the only place that touches files.
+
+`RealDisk` is `os` calls; `SimulatedDisk` (testing/disk.py) keeps what is not synced apart, so that a test can cut
+the power at any operation.  Storage code is given a `Disk` and never imports `os`.
+
+Promises, for both:
+
+- `append` and `pwrite` write everything, or raise `OSError`; a failed append leaves the file at its old size.
+- What was written survives a crash of ours.  It survives a power cut once `datasync` returned.
+- An entry of a folder (a file created, renamed or unlinked) survives a power cut once `sync_dir` of that folder
+  returned.  `mkdir` does this by itself: it is rare, and a lost folder loses all that is in it.
+- One `File` is written by one actor at a time; `pread` may be called from any thread.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import shutil
+from contextlib import suppress
+from typing import TYPE_CHECKING, Protocol
+
+from warrenmq import forks
+from warrenmq.seams.fence import FencedDisk
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+_datasync = getattr(os, "fdatasync", os.fsync)  # macOS has only fsync
+_sync_file_range = getattr(ctypes.CDLL(None), "sync_file_range", None)  # Linux only
+_SYNC_FILE_RANGE_WRITE = 2
+_FOR_BLOCKS = 256 << 10
+"""Bytes of free space that are left for blocks which are not full and for what the file system itself needs."""
+
+
+def is_full(error: OSError) -> bool:
+    """Whether there was no space: it may come back, and nothing else is wrong."""
+    return error.errno in {errno.ENOSPC, errno.EDQUOT}
+
+
+class Fence(Protocol):
+    """What `Disk.fenced` needs of a runtime's fence."""
+
+    def guard(self) -> AbstractContextManager[None]:
+        """Hold the fence around one write; raises once it is cut."""
+
+
+class File(Protocol):
+    """An open file.  Reads and writes name their place; only `append` knows an end."""
+
+    path: str
+
+    def append(self, data: bytes) -> None:
+        """Write all of `data` at the end, or raise `OSError` and leave the file at its old size."""
+
+    def pread(self, size: int, offset: int) -> bytes:
+        """Read `size` bytes at `offset`; fewer only at the end of the file."""
+
+    def pwrite(self, data: bytes, offset: int) -> None:
+        """Write all of `data` at `offset`."""
+
+    def truncate(self, size: int) -> None:
+        """Cut the file to `size` bytes, or extend it with zeros."""
+
+    def size(self) -> int:
+        """Bytes in the file now."""
+
+    def datasync(self) -> None:
+        """Return when everything written survives a power cut.  After an error nothing may be assumed."""
+
+    def begin_sync(self) -> None:
+        """Have what was written on its way while another file is synced.  Promises nothing: a datasync has to follow."""
+
+    def close(self) -> None:
+        """Give the descriptor back; not a sync."""
+
+
+class Disk(Protocol):
+    """Files and folders, by path."""
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        """Open for reading and writing; `FileNotFoundError` unless `create`."""
+
+    def open_read(self, path: str) -> File:
+        """Open for reading only."""
+
+    def mkdir(self, path: str) -> None:
+        """Make a folder and its parents, durably; fine when it exists."""
+
+    def exists(self, path: str) -> bool:
+        """Whether a file or folder has this path."""
+
+    def is_dir(self, path: str) -> bool:
+        """Whether a folder has this path."""
+
+    def size(self, path: str) -> int:
+        """Bytes in a file."""
+
+    def listdir(self, path: str) -> list[str]:
+        """The names in a folder, sorted; none when it is missing."""
+
+    def read(self, path: str) -> bytes:
+        """A whole file."""
+
+    def replace(self, path: str, data: bytes) -> None:
+        """Put `data` in place of a file, durably: a power cut leaves the old bytes or the new, never a mixture."""
+
+    def unlink(self, path: str) -> None:
+        """Remove a file; fine when it is missing."""
+
+    def rename(self, src: str, dst: str) -> None:
+        """Give a file another name, replacing what had it."""
+
+    def rmtree(self, path: str) -> None:
+        """Remove a folder and all in it; fine when it is missing."""
+
+    def sync_dir(self, path: str) -> None:
+        """Return when the folder's entries survive a power cut."""
+
+    def free_space(self, path: str) -> int:
+        """Bytes that may still be written below this folder."""
+
+    def room(self, path: str) -> int:
+        """Bytes of messages that are sure to fit below this folder: less than what is free, as files are made of blocks."""
+
+    def fenced(self, fence: Fence) -> Disk:
+        """The same disk, but refusing every write once the fence is cut."""
+
+
+class RealFile:
+    """A descriptor and the end that `append` writes at."""
+
+    def __init__(self, path: str, fd: int, *, durable: bool) -> None:
+        self.path = path
+        self._fd = fd
+        self._durable = durable
+        self._end = os.fstat(fd).st_size
+        forks.register(self)
+
+    def append(self, data: bytes) -> None:
+        end = self._end
+        try:
+            self.pwrite(data, end)
+        except OSError:
+            with suppress(OSError):  # the first error is the one to tell
+                os.ftruncate(self._fd, end)
+            self._end = end
+            raise
+
+    def pread(self, size: int, offset: int) -> bytes:
+        data = os.pread(self._fd, size, offset)
+        if len(data) == size or not data:
+            return data
+        parts = [data]  # one call gives at most 2 GiB, or less when a signal comes between
+        missing = size - len(data)
+        while missing > 0:
+            data = os.pread(self._fd, missing, offset + size - missing)
+            if not data:
+                break
+            parts.append(data)
+            missing -= len(data)
+        return b"".join(parts)
+
+    def pwrite(self, data: bytes, offset: int) -> None:
+        written = os.pwrite(self._fd, data, offset)
+        if written < len(data):
+            view = memoryview(data)
+            while written < len(data):
+                more = os.pwrite(self._fd, view[written:], offset + written)
+                if more == 0:
+                    raise OSError(errno.EIO, os.strerror(errno.EIO), self.path)
+                written += more
+        self._end = max(self._end, offset + len(data))
+
+    def truncate(self, size: int) -> None:
+        os.ftruncate(self._fd, size)
+        self._end = size
+
+    def size(self) -> int:
+        return os.fstat(self._fd).st_size
+
+    def datasync(self) -> None:
+        if self._durable:
+            _datasync(self._fd)
+
+    def begin_sync(self) -> None:
+        if self._durable and _sync_file_range is not None:
+            everything = ctypes.c_int64(0)
+            _sync_file_range(self._fd, everything, everything, _SYNC_FILE_RANGE_WRITE)  # datasync tells of errors
+
+    def close(self) -> None:
+        fd, self._fd = self._fd, -1
+        os.close(fd)
+
+    def after_fork(self) -> None:
+        """See forks.py: nothing of a child can be written, and a file that is deleted gives its blocks back."""
+        if self._fd >= 0:
+            self.close()
+
+    def __del__(self) -> None:
+        # An actor that was killed closes nothing; its descriptors go when nothing of it is left.
+        if self._fd >= 0:
+            self.close()
+
+
+class RealDisk:
+    """The operating system's files.
+
+    durability "fsync": a sync is a sync.  "os": syncs return at once; what was written is the kernel's business,
+    and a power cut may lose it (RabbitMQ's rule since 3.13).
+    """
+
+    def __init__(self, durability: str = "fsync") -> None:
+        self._durable = durability == "fsync"
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+        return RealFile(path, os.open(path, flags, 0o644), durable=self._durable)
+
+    def open_read(self, path: str) -> File:
+        return RealFile(path, os.open(path, os.O_RDONLY | os.O_CLOEXEC), durable=self._durable)
+
+    def mkdir(self, path: str) -> None:
+        missing = []
+        while path and not os.path.isdir(path):
+            missing.append(path)
+            path = os.path.dirname(path)
+        for folder in reversed(missing):
+            with suppress(FileExistsError):  # another actor was quicker
+                os.mkdir(folder, 0o755)
+            self.sync_dir(os.path.dirname(folder) or ".")
+
+    def exists(self, path: str) -> bool:
+        return os.path.exists(path)
+
+    def is_dir(self, path: str) -> bool:
+        return os.path.isdir(path)
+
+    def size(self, path: str) -> int:
+        return os.stat(path).st_size
+
+    def listdir(self, path: str) -> list[str]:
+        try:
+            return sorted(os.listdir(path))
+        except FileNotFoundError:
+            return []
+
+    def read(self, path: str) -> bytes:
+        with open(path, "rb") as file:
+            return file.read()
+
+    def replace(self, path: str, data: bytes) -> None:
+        temporary = path + ".tmp"
+        file = self.open(temporary, create=True)
+        try:
+            file.truncate(0)
+            file.append(data)
+            file.datasync()
+        finally:
+            file.close()
+        os.replace(temporary, path)
+        self.sync_dir(os.path.dirname(path) or ".")
+
+    def unlink(self, path: str) -> None:
+        with suppress(FileNotFoundError):
+            os.unlink(path)
+
+    def rename(self, src: str, dst: str) -> None:
+        os.replace(src, dst)
+
+    def rmtree(self, path: str) -> None:
+        with suppress(FileNotFoundError):
+            shutil.rmtree(path)
+
+    def sync_dir(self, path: str) -> None:
+        if not self._durable:
+            return
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def free_space(self, path: str) -> int:
+        stat = os.statvfs(path)
+        return stat.f_bavail * stat.f_frsize
+
+    def room(self, path: str) -> int:
+        return max(0, self.free_space(path) - _FOR_BLOCKS)
+
+    def fenced(self, fence: Fence) -> Disk:
+        return FencedDisk(self, fence)

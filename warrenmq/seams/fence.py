@@ -1,0 +1,97 @@
+"""A disk behind a fence.
+
+A thread cannot be killed.  An actor that its supervisor gave up (killed, or stuck past its shutdown timeout) may
+still be inside a write, or wake up and begin one, while its successor already recovers the same files.  So
+every write of an actor goes through the fence of its incarnation, and whoever disowns the actor cuts the fence
+first: after that, nothing of the old incarnation reaches a file.
+
+Reads pass: they harm nobody.  A sync is refused too, before and after, so that a sync which returned late never
+becomes a confirm of somebody who is no longer in charge; but the fence is not held during it, or a hanging disk
+would hang whoever wants to cut.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from warrenmq.seams.disk import Disk, Fence, File
+
+
+class FencedFile:
+    """A file whose writes need the fence."""
+
+    def __init__(self, file: File, fence: Fence) -> None:
+        self.path = file.path
+        self.pread = file.pread
+        self.size = file.size
+        self.begin_sync = file.begin_sync
+        self.close = file.close
+        self._file = file
+        self._guard = fence.guard
+
+    def append(self, data: bytes) -> None:
+        with self._guard():
+            self._file.append(data)
+
+    def pwrite(self, data: bytes, offset: int) -> None:
+        with self._guard():
+            self._file.pwrite(data, offset)
+
+    def truncate(self, size: int) -> None:
+        with self._guard():
+            self._file.truncate(size)
+
+    def datasync(self) -> None:
+        with self._guard():
+            pass
+        self._file.datasync()
+        with self._guard():
+            pass
+
+
+class FencedDisk:
+    """A disk whose changes need the fence."""
+
+    def __init__(self, disk: Disk, fence: Fence) -> None:
+        self.open_read = disk.open_read
+        self.exists = disk.exists
+        self.is_dir = disk.is_dir
+        self.size = disk.size
+        self.listdir = disk.listdir
+        self.read = disk.read
+        self.sync_dir = disk.sync_dir
+        self.free_space = disk.free_space
+        self.room = disk.room
+        self._disk = disk
+        self._fence = fence
+        self._guard = fence.guard
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        if not create:
+            return FencedFile(self._disk.open(path), self._fence)
+        with self._guard():
+            return FencedFile(self._disk.open(path, create=True), self._fence)
+
+    def mkdir(self, path: str) -> None:
+        with self._guard():
+            self._disk.mkdir(path)
+
+    def replace(self, path: str, data: bytes) -> None:
+        with self._guard():
+            self._disk.replace(path, data)
+
+    def unlink(self, path: str) -> None:
+        with self._guard():
+            self._disk.unlink(path)
+
+    def rename(self, src: str, dst: str) -> None:
+        with self._guard():
+            self._disk.rename(src, dst)
+
+    def rmtree(self, path: str) -> None:
+        with self._guard():
+            self._disk.rmtree(path)
+
+    def fenced(self, fence: Fence) -> Disk:
+        return FencedDisk(self, fence)

@@ -1,0 +1,380 @@
+"""A disk in memory whose power can be cut.
+
+Each file is an inode with two contents: what a reader sees now, and what the platter holds.  Between them lies an
+ordered list of changes not yet synced.  Folder entries likewise: a file created, renamed or unlinked has a live
+name and a durable one, until its folder is synced.  A power cut then keeps
+
+- of each file, a random prefix of its unsynced changes; the first change that is lost may be torn: some of its
+  bytes arrived, and the file may already have its new length, filled with zeros from where the change or a sector
+  begins (a disk writes sectors as a whole).  Without `in_order`: any of the changes, and any of them torn;
+- of the unsynced folder entries, a random selection in any order, since a file system promises none.
+
+A datasync that fails loses what it should have saved, as Linux does (the pages are marked clean): readers
+still see it, a later datasync that succeeds does not save it.
+
+Errors are injected by operation and path (`fail_next`) or by a limit of space (`free_bytes`).  `before_op` is
+called before each operation on a file, with its name and path: a simulation makes it a point where another actor
+may run, and a test raises `PowerCut` from it.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import posixpath
+from threading import RLock
+from typing import TYPE_CHECKING
+
+from warrenmq.directory.torn import SECTOR
+from warrenmq.seams.fence import FencedDisk
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from random import Random
+
+    from warrenmq.seams.disk import Disk, Fence, File
+
+PLENTY = 1 << 40
+"""What `free_space` says of a disk without a limit."""
+
+
+class PowerCut(BaseException):
+    """The machine went dark in the middle of an operation.  Not an `Exception`: nobody may handle it."""
+
+
+class _Change:
+    """One unsynced change of an inode: bytes at an offset, or (data is None) a new length."""
+
+    __slots__ = ("data", "offset")
+
+    def __init__(self, data: bytes | None, offset: int) -> None:
+        self.data = data
+        self.offset = offset
+
+    def apply(self, content: bytearray) -> None:
+        if self.data is None:
+            _resize(content, self.offset)
+        else:
+            _resize(content, max(len(content), self.offset))
+            content[self.offset : self.offset + len(self.data)] = self.data
+
+    def apply_torn(self, content: bytearray, rng: Random) -> None:
+        """Some of it, then perhaps the new length without the rest of the bytes."""
+        if self.data is None:
+            return
+        end = self.offset + len(self.data)
+        arrived = rng.randint(0, len(self.data))
+        longer = rng.random() < 0.5
+        if longer and arrived < len(self.data):
+            arrived = max(0, arrived - (self.offset + arrived) % SECTOR)
+        if arrived:
+            _Change(self.data[:arrived], self.offset).apply(content)
+        if longer:
+            _resize(content, max(len(content), end))
+
+
+class _Inode:
+    def __init__(self) -> None:
+        self.live = bytearray()
+        self.durable = bytearray()
+        self.pending: list[_Change] = []
+
+    def change(self, change: _Change) -> None:
+        change.apply(self.live)
+        self.pending.append(change)
+
+    def sync(self) -> None:
+        for change in self.pending:
+            change.apply(self.durable)
+        self.pending.clear()
+
+    def after_power_cut(self, rng: Random, *, in_order: bool) -> _Inode:
+        content = bytearray(self.durable)
+        kept = rng.randint(0, len(self.pending))
+        if in_order:
+            for change in self.pending[:kept]:
+                change.apply(content)
+            if kept < len(self.pending):
+                self.pending[kept].apply_torn(content, rng)
+        else:
+            for change in self.pending:
+                fate = rng.randrange(3)
+                if fate == 0:
+                    change.apply(content)
+                elif fate == 1:
+                    change.apply_torn(content, rng)
+        survivor = _Inode()
+        survivor.live = content
+        survivor.durable = bytearray(content)
+        return survivor
+
+
+_Entries = dict[str, _Inode | None]
+"""Names to inodes; None is a name that went away."""
+
+
+class SimulatedDisk:
+    """Files by normalised path.  Thread-safe, so that it can stand under real threads too."""
+
+    def __init__(self, rng: Random) -> None:
+        self.lock = RLock()
+        self.before_op: Callable[[str, str], None] | None = None
+        self.free_bytes: int | None = None
+        self.in_order = True
+        """What was written to a file earlier reaches the platter earlier."""
+        self._rng = rng
+        self._folders = {"", "/"}
+        self._files: dict[str, _Inode] = {}
+        self._durable_files: dict[str, _Inode] = {}
+        self._unsynced: list[tuple[str, _Entries]] = []  # folder, its entries that change together
+        self._failures: list[tuple[str, str, int]] = []
+
+    # for tests
+
+    def power_cut(self) -> None:
+        """Forget what was not safe.  Files opened before still work, on bytes that nobody sees any more."""
+        with self.lock:
+            entries = dict(self._durable_files)
+            for _, change in self._unsynced:
+                if self._rng.random() < 0.5:
+                    _apply_entries(entries, change)
+            self._files = {
+                path: inode.after_power_cut(self._rng, in_order=self.in_order)
+                for path, inode in sorted(entries.items())
+            }
+            self._durable_files = dict(self._files)
+            for path in self._files:
+                self._add_folders(posixpath.dirname(path))  # an rmtree that only half arrived
+            self._unsynced.clear()
+            self._failures.clear()
+
+    def fail_next(self, op: str, path_suffix: str, error: int) -> None:
+        """Let the next operation of this name on a path with this end raise `OSError(error)`."""
+        self._failures.append((op, path_suffix, error))
+
+    # Disk
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        path = _normal(path)
+        if create and path not in self._files:
+            self.begin("create", path)
+            with self.lock:
+                if posixpath.dirname(path) not in self._folders:
+                    raise _os_error(errno.ENOENT, path)
+                self._change_entries(posixpath.dirname(path), {path: _Inode()})
+        return SimulatedFile(self, path, self._inode(path))
+
+    def open_read(self, path: str) -> File:
+        return self.open(path)
+
+    def mkdir(self, path: str) -> None:
+        path = _normal(path)
+        self.begin("mkdir", path)
+        with self.lock:
+            self._add_folders(path)
+
+    def exists(self, path: str) -> bool:
+        path = _normal(path)
+        return path in self._files or path in self._folders
+
+    def is_dir(self, path: str) -> bool:
+        return _normal(path) in self._folders
+
+    def size(self, path: str) -> int:
+        return len(self._inode(_normal(path)).live)
+
+    def listdir(self, path: str) -> list[str]:
+        path = _normal(path)
+        with self.lock:
+            paths = [*self._files, *self._folders]
+        return sorted({posixpath.basename(p) for p in paths if p != path and posixpath.dirname(p) == path})
+
+    def read(self, path: str) -> bytes:
+        return self.open_read(path).pread(self.size(path), 0)
+
+    def replace(self, path: str, data: bytes) -> None:
+        temporary = path + ".tmp"
+        file = self.open(temporary, create=True)
+        file.truncate(0)
+        file.append(data)
+        file.datasync()
+        self.rename(temporary, path)
+        self.sync_dir(posixpath.dirname(_normal(path)))
+
+    def unlink(self, path: str) -> None:
+        path = _normal(path)
+        if path in self._files:
+            self.begin("unlink", path)
+            with self.lock:
+                self.give_back(len(self._files[path].live))
+                self._change_entries(posixpath.dirname(path), {path: None})
+
+    def rename(self, src: str, dst: str) -> None:
+        src, dst = _normal(src), _normal(dst)
+        self.begin("rename", dst)
+        with self.lock:
+            inode = self._inode(src)
+            if dst in self._files:
+                self.give_back(len(self._files[dst].live))
+            self._change_entries(posixpath.dirname(dst), {dst: inode, src: None})
+
+    def rmtree(self, path: str) -> None:
+        path = _normal(path)
+        for file in sorted(f for f in self._files if f.startswith(path + "/")):
+            self.unlink(file)
+        self.begin("rmdir", path)
+        with self.lock:
+            self._folders = {f for f in self._folders if f != path and not f.startswith(path + "/")}
+
+    def sync_dir(self, path: str) -> None:
+        path = _normal(path)
+        self.begin("sync_dir", path)
+        with self.lock:
+            if path not in self._folders:
+                raise _os_error(errno.ENOENT, path)
+            self._sync_entries(path)
+
+    def free_space(self, path: str) -> int:
+        if not self.is_dir(path):
+            raise _os_error(errno.ENOENT, path)
+        return PLENTY if self.free_bytes is None else self.free_bytes
+
+    def room(self, path: str) -> int:  # noqa: ARG002
+        """Always enough: here every full disk is met in the middle of a write."""
+        return PLENTY
+
+    def fenced(self, fence: Fence) -> Disk:
+        return FencedDisk(self, fence)
+
+    # for its files
+
+    def begin(self, op: str, path: str) -> None:
+        """Announce an operation; what a test wants to go wrong goes wrong here."""
+        if self.before_op is not None:
+            self.before_op(op, path)
+        for failure in self._failures:
+            if failure[0] == op and path.endswith(failure[1]):
+                self._failures.remove(failure)
+                raise _os_error(failure[2], path)
+
+    def take(self, size: int, path: str) -> None:
+        """Account for a file that grows."""
+        if self.free_bytes is not None:
+            if size > self.free_bytes:
+                raise _os_error(errno.ENOSPC, path)
+            self.free_bytes -= size
+
+    def give_back(self, size: int) -> None:
+        """Account for a file that shrinks."""
+        if self.free_bytes is not None:
+            self.free_bytes += size
+
+    def _inode(self, path: str) -> _Inode:
+        inode = self._files.get(path)
+        if inode is None:
+            raise _os_error(errno.EISDIR if path in self._folders else errno.ENOENT, path)
+        return inode
+
+    def _add_folders(self, path: str) -> None:
+        while path not in self._folders:
+            self._sync_entries(posixpath.dirname(path))
+            self._folders.add(path)
+            path = posixpath.dirname(path)
+
+    def _change_entries(self, folder: str, change: _Entries) -> None:
+        _apply_entries(self._files, change)
+        self._unsynced.append((folder, change))
+
+    def _sync_entries(self, folder: str) -> None:
+        waiting = []
+        for parent, change in self._unsynced:
+            gone = parent not in self._folders and parent.startswith(folder + "/")
+            if parent == folder or gone:
+                _apply_entries(self._durable_files, change)
+            else:
+                waiting.append((parent, change))
+        self._unsynced = waiting
+
+
+class SimulatedFile:
+    """An open inode; goes on working when its name is gone, as on POSIX."""
+
+    def __init__(self, disk: SimulatedDisk, path: str, inode: _Inode) -> None:
+        self.path = path
+        self._disk = disk
+        self._inode = inode
+
+    def append(self, data: bytes) -> None:
+        disk, inode = self._disk, self._inode
+        disk.begin("append", self.path)
+        with disk.lock:
+            end = len(inode.live)
+            try:
+                disk.take(len(data), self.path)
+            except OSError:
+                # a short write that was cut back again: a power cut may still find some of its bytes
+                inode.change(_Change(bytes(data[: disk.free_bytes or 0]), end))
+                inode.change(_Change(None, end))
+                raise
+            inode.change(_Change(bytes(data), end))
+
+    def pread(self, size: int, offset: int) -> bytes:
+        self._disk.begin("pread", self.path)
+        with self._disk.lock:
+            return bytes(self._inode.live[offset : offset + size])
+
+    def pwrite(self, data: bytes, offset: int) -> None:
+        disk, inode = self._disk, self._inode
+        disk.begin("pwrite", self.path)
+        with disk.lock:
+            disk.take(max(0, offset + len(data) - len(inode.live)), self.path)
+            inode.change(_Change(bytes(data), offset))
+
+    def truncate(self, size: int) -> None:
+        disk, inode = self._disk, self._inode
+        disk.begin("truncate", self.path)
+        with disk.lock:
+            disk.give_back(max(0, len(inode.live) - size))  # a longer file is sparse: zeros take no space
+            inode.change(_Change(None, size))
+
+    def size(self) -> int:
+        return len(self._inode.live)
+
+    def datasync(self) -> None:
+        disk, inode = self._disk, self._inode
+        try:
+            disk.begin("datasync", self.path)
+        except OSError:
+            inode.pending.clear()
+            raise
+        with disk.lock:
+            inode.sync()
+
+    def begin_sync(self) -> None:
+        """What was written may be on its way at any time: a power cut chooses."""
+
+    def close(self) -> None:
+        """Nothing to give back."""
+
+
+def _apply_entries(entries: dict[str, _Inode], change: _Entries) -> None:
+    for path, inode in change.items():
+        if inode is None:
+            entries.pop(path, None)
+        else:
+            entries[path] = inode
+
+
+def _resize(content: bytearray, size: int) -> None:
+    if size < len(content):
+        del content[size:]
+    else:
+        content.extend(bytes(size - len(content)))
+
+
+def _normal(path: str) -> str:
+    return posixpath.normpath(path)
+
+
+def _os_error(code: int, path: str) -> OSError:
+    return OSError(code, os.strerror(code), path)

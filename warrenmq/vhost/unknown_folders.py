@@ -1,0 +1,124 @@
+"""Going through the folders of queues that are not declared, when a vhost is opened and when its process starts again.
+
+queue_folders.py has the table of what becomes of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from warrenmq.directory.layout import QUEUE_NAME
+from warrenmq.errors import CorruptFile
+from warrenmq.log import Log
+from warrenmq.queue_index.contents import contents
+from warrenmq.vhost.queue_folders import (
+    DEFINITION,
+    Fate,
+    QueueName,
+    fate_of_named,
+    fate_of_nameless,
+    folders_of,
+    never_used,
+    only_a_name,
+    records_of,
+    told_together,
+)
+
+if TYPE_CHECKING:
+    from warrenmq.directory.definitions import Definitions, QueueRecord
+    from warrenmq.directory.layout import VhostDirectory
+    from warrenmq.seams.disk import Disk
+    from warrenmq.settings import Settings
+
+DECLARED_AGAIN = "queue {0!r} is not declared in it, but has a folder with something in it; a start declares it again, unbound"
+FOLDER_GONE = "queue {0!r} is declared in it, and its folder is gone, with its messages"
+NOBODYS = "no file tells whose queue this is; its messages are kept, and no start gives them back"
+_SET_ASIDE = "no file tells whose queue this was, and bytes of its index make no sense; it was moved to the quarantine"
+_BEFORE_A_TRANSIENT = "a transient queue of its name was declared; what was in it was moved to the quarantine"
+
+
+@dataclass(slots=True)
+class SortedOut:
+    """What was found in folders that the definitions do not name."""
+
+    declared_again: list[QueueRecord] = field(default_factory=list)
+    kept: list[str] = field(default_factory=list)
+    """Paths of folders that stay, though no file tells whose they are."""
+    damage: list[CorruptFile] = field(default_factory=list)
+
+
+def sort_out(disk: Disk, directory: VhostDirectory, definitions: Definitions, known: Mapping[str, QueueRecord]) -> SortedOut:
+    """Do what the table says with every folder of a vhost that is not `known` (path -> whose it is).
+
+    A known folder of a durable queue that is not there is told: it was made before its queue was declared.  What is declared again is only returned.  Nothing that makes folders of queues may run meanwhile.
+    """
+    found, again, used = SortedOut(), list[QueueName](), set[str]()
+    whole, gone, deleted_folders = definitions.whole, definitions.gone, set[str]()
+    unknown = {path.rpartition("/")[2]: path for path in directory.queue_folders(disk, known)}
+    told = told_together(directory.name, {folder: _naming_files(disk, path) for folder, path in unknown.items()})
+    for folder, path in unknown.items():
+        sizes = {name: disk.size(f"{path}/{name}") for name in disk.listdir(path)}
+        name = told.get(folder)
+        if name is not None:
+            fate = fate_of_named(deleted=name.name in gone, only_a_name=only_a_name(sizes), log_is_whole=whole)
+        else:
+            there = contents(disk, path, directory.settings)
+            deleted_folders = deleted_folders or folders_of(directory.name, gone)
+            deleted = folder in deleted_folders
+            fate = fate_of_nameless(
+                deleted=deleted, persistent=there.persistent, damaged=there.damaged, log_is_whole=whole
+            )
+        if fate is Fate.DECLARED_AGAIN and name is not None:
+            again.append(name)
+            if not never_used(sizes):
+                used.add(name.name)
+        elif fate is Fate.KEPT:
+            found.kept.append(path)
+            found.damage.append(CorruptFile(path, 0, NOBODYS))
+        elif fate is Fate.SET_ASIDE:
+            _set_aside(disk, path, directory.quarantine)
+            found.damage.append(CorruptFile(path, 0, _SET_ASIDE))
+        else:
+            disk.rmtree(path)
+    disk.sync_dir(directory.queues)
+    found.declared_again = records_of(again)
+    for each in found.declared_again:
+        if each.name in used or not whole:
+            found.damage.append(CorruptFile(directory.definitions, 0, DECLARED_AGAIN.format(each.name)))
+        else:
+            Log("warrenmq.definitions").info("a queue whose declaration was cut off by a crash is declared", queue=each.name)
+    found.damage += [
+        CorruptFile(directory.definitions, 0, FOLDER_GONE.format(record.name))
+        for path, record in known.items()
+        if record.durable and not disk.is_dir(path)
+    ]
+    return found
+
+
+def clear(disk: Disk, path: str, quarantine: str, settings: Settings) -> list[CorruptFile]:
+    """Empty the folder of a transient queue that begins; what may be a durable queue's is moved to the quarantine, and told."""
+    there = contents(disk, path, settings)
+    if not (there.persistent or there.damaged):
+        disk.rmtree(path)
+        return []
+    _set_aside(disk, path, quarantine)
+    return [CorruptFile(path, 0, _BEFORE_A_TRANSIENT)]
+
+
+def _naming_files(disk: Disk, path: str) -> tuple[bytes | None, bytes | None]:
+    text, definition = f"{path}/{QUEUE_NAME}", f"{path}/{DEFINITION}"
+    return disk.read(text) if disk.exists(text) else None, disk.read(definition) if disk.exists(definition) else None
+
+
+def _set_aside(disk: Disk, path: str, quarantine: str) -> None:
+    first = kept = f"{quarantine}/{path.rpartition('/')[2]}"
+    copy = 1
+    while disk.is_dir(kept):  # set aside another day, or by a start that was cut short
+        copy += 1
+        kept = f"{first}.{copy}"
+    disk.mkdir(kept)
+    for name in disk.listdir(path):
+        disk.replace(f"{kept}/{name}", disk.read(f"{path}/{name}"))
+    disk.rmtree(path)
