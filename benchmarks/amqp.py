@@ -87,7 +87,9 @@ def idle(broker, connections: int, queues: int) -> dict[str, float]:
     before = memory_mb(broker.pid)
     command = [sys.executable, "-m", "benchmarks.amqp_load", "idle", broker.url]
     command += [f"--connections={connections}", f"--queues={queues}"]
-    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as client:
+    with subprocess.Popen(
+        command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as client:
         took = json.loads(client.stdout.readline())
         time.sleep(3)
         after = memory_mb(broker.pid)

@@ -1,12 +1,12 @@
 """One measure of a broker that speaks AMQP 0-9-1, by pika, in a process of its own; prints one JSON object.
 
-    python -m benchmarks.amqp_load publish amqp://guest:guest@127.0.0.1:5672 --messages 50000
-    python -m benchmarks.amqp_load round_trip URL --messages 3000
-    python -m benchmarks.amqp_load idle URL --connections 500 --queues 5000     # holds them until stdin ends
+python -m benchmarks.amqp_load publish amqp://guest:guest@127.0.0.1:5672 --messages 50000
+python -m benchmarks.amqp_load round_trip URL --messages 3000
+python -m benchmarks.amqp_load idle URL --connections 500 --queues 5000     # holds them until stdin ends
 
-    publish       persistent messages of 1 KB into a durable queue, always OUTSTANDING of them unconfirmed: confirms a second
-    round_trip    one persistent message at a time: publish, wait for its delivery, ack; the median, and the 99th percentile
-    idle          connections with a channel each, and durable queues, that do nothing
+publish       persistent messages of 1 KB into a durable queue, always OUTSTANDING of them unconfirmed: confirms a second
+round_trip    one persistent message at a time: publish, wait for its delivery, ack; the median, and the 99th percentile
+idle          connections with a channel each, and durable queues, that do nothing
 """
 
 from __future__ import annotations
@@ -42,7 +42,9 @@ class Driver:
 
     def _opened(self, channel) -> None:
         self.channel = channel
-        channel.queue_delete(QUEUE, callback=lambda _: channel.queue_declare(QUEUE, durable=True, callback=self.ready))
+        channel.queue_delete(
+            QUEUE, callback=lambda _: channel.queue_declare(QUEUE, durable=True, callback=self.ready)
+        )
 
     def ready(self, _frame) -> None:
         raise NotImplementedError
@@ -108,7 +110,9 @@ class RoundTrip(Driver):
         else:
             self.times = self.times[self.messages // 10 :]  # the first ones warm it up
             ordered = sorted(self.times)
-            self.finish(median_ms=statistics.median(ordered) * 1e3, p99_ms=ordered[len(ordered) * 99 // 100] * 1e3)
+            self.finish(
+                median_ms=statistics.median(ordered) * 1e3, p99_ms=ordered[len(ordered) * 99 // 100] * 1e3
+            )
 
 
 def idle(url: str, connections: int, queues: int) -> None:
@@ -121,7 +125,9 @@ def idle(url: str, connections: int, queues: int) -> None:
     connected = time.perf_counter()
     for number in range(queues):
         channels[0].queue_declare(f"idle-{number}", durable=True)
-    print(json.dumps({"connect_s": connected - began, "declare_s": time.perf_counter() - connected}), flush=True)
+    print(
+        json.dumps({"connect_s": connected - began, "declare_s": time.perf_counter() - connected}), flush=True
+    )
     sys.stdin.read()
 
 

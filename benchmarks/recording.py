@@ -104,7 +104,13 @@ def packed(made: Sequence[Call]) -> float:
 
 def measured(source: Path, scratch: Path, repeats: int) -> dict[str, Any]:
     events, size = bytes_an_event(source)
-    found: dict[str, Any] = {"events": events, "bytes": size, "emit_us": [], "pack_into_us": [], "bytes_again": []}
+    found: dict[str, Any] = {
+        "events": events,
+        "bytes": size,
+        "emit_us": [],
+        "pack_into_us": [],
+        "bytes_again": [],
+    }
     with open_trace(source) as trace:
         rows = rows_in_order(trace)
         gc.freeze()  # a broker's heap is not a million prepared calls

@@ -64,14 +64,29 @@ class Subject(NamedTuple):
 
 
 def plans(engines: Sequence[str], cores: Sequence[int]) -> list[Plan]:
-    return [Plan(engine, count) for engine in engines for count in ([1] if engine in {"python", "sieves"} else cores)]
+    return [
+        Plan(engine, count)
+        for engine in engines
+        for count in ([1] if engine in {"python", "sieves"} else cores)
+    ]
 
 
 def subject(trace: Path, scratch: Path, engines: Sequence[str]) -> Subject:
     """With its Parquet, if anybody reads that."""
     rows = scratch / "rows"
     if "duckdb" in engines and not rows.exists():
-        command = [sys.executable, "-m", "warrenmq", "trace", "export", str(trace), "--to", "parquet", "-o", str(rows)]
+        command = [
+            sys.executable,
+            "-m",
+            "warrenmq",
+            "trace",
+            "export",
+            str(trace),
+            "--to",
+            "parquet",
+            "-o",
+            str(rows),
+        ]
         subprocess.run(command, cwd=ROOT, check=True)
     with open_trace(trace) as read:
         return Subject(sum(each.rows for each in read.catalog.coverage.values()), trace, rows)
@@ -106,13 +121,19 @@ def measure(plan: Plan, each: Subject, warm: Subject, pin: bool) -> Round:
                 **json.loads(line)}  # fmt: skip
 
 
-def measured(each: Subject, wanted: Sequence[Plan], repeats: int, warm: Subject, pin: bool) -> dict[Plan, list[Round]]:
+def measured(
+    each: Subject, wanted: Sequence[Plan], repeats: int, warm: Subject, pin: bool
+) -> dict[Plan, list[Round]]:
     rounds: dict[Plan, list[Round]] = {plan: [] for plan in wanted}
     for number in range(repeats):
         for plan in wanted:
             rounds[plan].append(measure(plan, each, warm, pin))
             print(f"{each.events:,} events, round {number + 1}: {plan}", file=sys.stderr)
-    told = [{name: one[name] for name in ("verdict", "queues")} for all_of_it in rounds.values() for one in all_of_it]
+    told = [
+        {name: one[name] for name in ("verdict", "queues")}
+        for all_of_it in rounds.values()
+        for one in all_of_it
+    ]
     if any(one != told[0] for one in told):
         raise SystemExit(f"the engines do not agree: {json.dumps(told)}")
     return rounds
@@ -124,7 +145,16 @@ def middle(rounds: Sequence[Round], what: str) -> float:
 
 def table(rounds: dict[Plan, list[Round]]) -> str:
     """Of one trace."""
-    columns = ("engine", "wall", "CPU", "CPU an event", "events a CPU second", "peak memory", "CPU / Python's", "rounds (wall; CPU)")
+    columns = (
+        "engine",
+        "wall",
+        "CPU",
+        "CPU an event",
+        "events a CPU second",
+        "peak memory",
+        "CPU / Python's",
+        "rounds (wall; CPU)",
+    )
     first = next(iter(rounds.values()))[0]
     lines = [f"{first['events']:,} events, {first['verdict']}; memory is PSS of all processes\n"]
     lines += [f"| {' | '.join(columns)} |", "| --- " * len(columns) + "|"]
@@ -140,18 +170,26 @@ def table(rounds: dict[Plan, list[Round]]) -> str:
     for plan, each in rounds.items():
         alone = rounds.get(Plan(plan.engine, 1))
         if plan.cores > 1 and alone:
-            lines.append(f"\n{plan}: {middle(alone, 'wall_s') / middle(each, 'wall_s'):.2f} x as fast as on one")
+            lines.append(
+                f"\n{plan}: {middle(alone, 'wall_s') / middle(each, 'wall_s'):.2f} x as fast as on one"
+            )
     return "\n".join([*lines, f"\n{WANTED}"])
 
 
 def table_of_sizes(sizes: Sequence[dict[Plan, list[Round]]]) -> str:
     """CPU microseconds an event by size, and how far they are from one another."""
     events = [next(iter(rounds.values()))[0]["events"] for rounds in sizes]
-    lines = [f"CPU µs an event\n\n| engine | {' | '.join(f'{each:,} events' for each in events)} | largest / smallest |"]
+    lines = [
+        f"CPU µs an event\n\n| engine | {' | '.join(f'{each:,} events' for each in events)} | largest / smallest |"
+    ]
     lines.append("| --- " * (len(events) + 2) + "|")
     for plan in sizes[0]:
-        costs = [middle(rounds[plan], "cpu_s") / each * MILLION for rounds, each in zip(sizes, events, strict=True)]
-        lines.append(f"| {plan} | {' | '.join(f'{cost:.2f}' for cost in costs)} | {max(costs) / min(costs):.2f} |")
+        costs = [
+            middle(rounds[plan], "cpu_s") / each * MILLION for rounds, each in zip(sizes, events, strict=True)
+        ]
+        lines.append(
+            f"| {plan} | {' | '.join(f'{cost:.2f}' for cost in costs)} | {max(costs) / min(costs):.2f} |"
+        )
     return "\n".join(lines)
 
 
@@ -171,7 +209,9 @@ def main() -> None:
     parser.add_argument("--engines", default=",".join(ENGINES))
     parser.add_argument("--cores", default="1,2")
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--scale", metavar="MILLIONS", help="synthetic traces of these sizes instead of TRACE")
+    parser.add_argument(
+        "--scale", metavar="MILLIONS", help="synthetic traces of these sizes instead of TRACE"
+    )
     parser.add_argument("--pin", action="store_true", help="no more processors than cores")
     parser.add_argument("--smoke", action="store_true", help="a few thousand events, one round")
     parser.add_argument("--dir", type=Path, help="where traces and Parquet are made, and kept")
@@ -190,9 +230,13 @@ def main() -> None:
             subjects = [synthetic(events, scratch / f"periods-{events}", engines) for events in sizes]
         else:
             subjects = [subject(args.trace, scratch, engines)]
-        found = [measured(each, wanted, 1 if args.smoke else args.repeats, warm, args.pin) for each in subjects]
+        found = [
+            measured(each, wanted, 1 if args.smoke else args.repeats, warm, args.pin) for each in subjects
+        ]
     if args.out:
-        args.out.write_text(json.dumps([one for rounds in found for each in rounds.values() for one in each], indent=1))
+        args.out.write_text(
+            json.dumps([one for rounds in found for each in rounds.values() for one in each], indent=1)
+        )
     print("\n\n".join(map(table, found)))
     if args.scale:
         print(f"\n{table_of_sizes(found)}")

@@ -53,7 +53,9 @@ def spark(cores: int) -> Iterator[Replay]:
     from warrenmq.replay.spark.engine import replay
     from warrenmq.replay.spark.session import spark_session
 
-    with spark_session(master=f"local[{cores}]", short=True) as session:  # as `warrenmq replay` does up to 1 GiB of trace
+    with spark_session(
+        master=f"local[{cores}]", short=True
+    ) as session:  # as `warrenmq replay` does up to 1 GiB of trace
         yield lambda trace: _found(replay(session, trace))
 
 
@@ -69,7 +71,8 @@ def _found(result: Result) -> Found:
     return {
         "verdict": result.verdict,
         "queues": {
-            name: {what: counts.get(what, 0) for what in COUNTED} for name, counts in result.figures["queues"].items()
+            name: {what: counts.get(what, 0) for what in COUNTED}
+            for name, counts in result.figures["queues"].items()
         },
     }
 

@@ -28,7 +28,9 @@ _SENDS_TOLD = "unnest(range(pseq, pseq + if(ev_id = {PUBLISH} and c > 1, c, 1)))
 
 
 def _unrolled(event: str, columns: str = "") -> str:
-    return f"select run, actor, unnest(range(a, a + b)) as id, t{columns} from events where ev_id = {{{event}}}"
+    return (
+        f"select run, actor, unnest(range(a, a + b)) as id, t{columns} from events where ev_id = {{{event}}}"
+    )
 
 
 TABLES = {

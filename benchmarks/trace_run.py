@@ -89,7 +89,9 @@ def main() -> None:
     with open_trace(trace) as read:
         events = sum(each.rows for each in read.catalog.coverage.values())
     size = sum(path.stat().st_size for path in Path(trace).glob("*.wtr"))
-    print(f"{events:,} events of {2 * messages:,} messages in {time.monotonic() - began:.0f} s, {size / events:.1f} bytes each")
+    print(
+        f"{events:,} events of {2 * messages:,} messages in {time.monotonic() - began:.0f} s, {size / events:.1f} bytes each"
+    )
 
 
 if __name__ == "__main__":

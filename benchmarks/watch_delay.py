@@ -138,8 +138,12 @@ def main():
         events = sum(path.stat().st_size for path in Path(trace).glob("*.wtr"))
     for rule, found in delays.items():
         found.sort()
-        print(f"{args.engine} {rule}: median {found[len(found) // 2]:.2f} s, longest {found[-1]:.2f} s of {len(found)}")
-    print(f"{args.engine}: first line {started[0]:.1f} s after the start, {started[1]:.1f} s after a restart; {events} bytes")
+        print(
+            f"{args.engine} {rule}: median {found[len(found) // 2]:.2f} s, longest {found[-1]:.2f} s of {len(found)}"
+        )
+    print(
+        f"{args.engine}: first line {started[0]:.1f} s after the start, {started[1]:.1f} s after a restart; {events} bytes"
+    )
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """aio-pika, unchanged: a topic exchange, two subscribers, and a connection that comes back after the server was restarted.
 
-    warrenmq serve --data data            # in another terminal; any RabbitMQ will do as well
-    python examples/amqp_aio_pika.py [amqp://guest:guest@localhost:5672/%2F]
+warrenmq serve --data data            # in another terminal; any RabbitMQ will do as well
+python examples/amqp_aio_pika.py [amqp://guest:guest@localhost:5672/%2F]
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ async def main(url: str) -> None:
     async with connection:
         channel = await connection.channel()
         sensors = await channel.declare_exchange("sensors", aio_pika.ExchangeType.TOPIC, durable=True)
-        heat = await channel.declare_queue(exclusive=True)  # the server gives it a name, and it goes with the connection
+        heat = await channel.declare_queue(
+            exclusive=True
+        )  # the server gives it a name, and it goes with the connection
         everything = await channel.declare_queue(exclusive=True)
         await heat.bind(sensors, "*.temperature")
         await everything.bind(sensors, "#")

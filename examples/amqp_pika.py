@@ -1,7 +1,7 @@
 """RabbitMQ's client pika, unchanged: confirmed publishes, a worker that acknowledges, and what becomes of a bad message.
 
-    warrenmq serve --data data            # in another terminal; any RabbitMQ will do as well
-    python examples/amqp_pika.py [amqp://guest:guest@localhost:5672/%2F]
+warrenmq serve --data data            # in another terminal; any RabbitMQ will do as well
+python examples/amqp_pika.py [amqp://guest:guest@localhost:5672/%2F]
 """
 
 from __future__ import annotations

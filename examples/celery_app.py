@@ -14,7 +14,9 @@ import os
 from celery import Celery, Task, chain, group
 from kombu import Queue
 
-app = Celery("celery_app", broker=os.environ.get("BROKER_URL", "amqp://guest:guest@localhost:5672//"), backend="rpc://")
+app = Celery(
+    "celery_app", broker=os.environ.get("BROKER_URL", "amqp://guest:guest@localhost:5672//"), backend="rpc://"
+)
 app.conf.update(
     task_queues=[Queue("pictures", queue_arguments={"x-max-priority": 9})],
     task_default_queue="pictures",

@@ -69,7 +69,9 @@ def trace_of(profile: str) -> str:
 
 def run(profile: str, sim: Simulation) -> None:
     settings = {"profile": profile, "msg_store_file_size_limit": 256 << 10}
-    with warrenmq.open(directory / profile, settings=settings, trace=trace_of(profile), runtime=sim) as broker:
+    with warrenmq.open(
+        directory / profile, settings=settings, trace=trace_of(profile), runtime=sim
+    ) as broker:
         in_step(broker)
         in_a_crowd(broker, sim)
 
@@ -81,7 +83,9 @@ for profile in ("classic", "modern"):
 # %% Both keep every promise ...
 for profile in ("classic", "modern"):
     found = replay(trace_of(profile), engine="python", picture=False)
-    print(f"{profile}: {found.verdict}, {found.result.figures['messages']:,} messages in {found.result.figures['events']:,} events")
+    print(
+        f"{profile}: {found.verdict}, {found.result.figures['messages']:,} messages in {found.result.figures['events']:,} events"
+    )
 
 # %% ... in different ways
 # `warrenmq trace compare A B`, A is classic.  Virtual times say nothing of speed (`warrenmq bench` does), but what is written,

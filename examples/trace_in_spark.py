@@ -83,10 +83,14 @@ rows.groupBy("kind").count().orderBy("count", ascending=False).show(truncate=Fal
 # The first picture: a client sends it, the queue takes it in and casts its body to the store.  The store appends it to a
 # file, syncs that and reports back.  The queue syncs its index.  When both are on disk, the publisher is told.
 first = rows.where("ev = 'PUBLISH' and actor = 'queue:pictures'").orderBy("seq").first()
-confirmed = rows.where(f"ev = 'CONFIRM' and actor = 'queue:pictures' and {first.a} between a and a + b - 1").first()
+confirmed = rows.where(
+    f"ev = 'CONFIRM' and actor = 'queue:pictures' and {first.a} between a and a + b - 1"
+).first()
 its = f"msg = {first.msg} or ev = 'CONFIRM' and seq = {confirmed.seq}"
 syncs = f"ev in ('FILE_SYNC', 'QI_SYNC') and t between {first.t} and {confirmed.t}"
-rows.where(f"{its} and actor <> 'queue:jobs' or {syncs}").orderBy("t").select("actor", "ev", "flag").show(truncate=False)
+rows.where(f"{its} and actor <> 'queue:jobs' or {syncs}").orderBy("t").select("actor", "ev", "flag").show(
+    truncate=False
+)
 
 # %% The life of every message
 # A row for each message in each incarnation of its queue.  "jobs" has had two.  The second recovered what the first left:

@@ -82,11 +82,20 @@ class VhostSup(Supervisor):
 
         def references() -> Iterable[tuple[str, list[bytes]]]:
             owners = [(name, vhost.folders(record)) for name, record in vhost.definitions.queues.items()]
-            owners += [(f"folder {folder}", (folder,)) for folder in vhost.kept_folders]  # no queue is called like a path
+            owners += [
+                (f"folder {folder}", (folder,)) for folder in vhost.kept_folders
+            ]  # no queue is called like a path
             for name, folders in owners:
                 for folder in folders:
                     make_acks_safe(vhost.disk, folder)
-                yield name, [each for folder in folders for each in store_message_ids(vhost.disk, folder, vhost.settings)]
+                yield (
+                    name,
+                    [
+                        each
+                        for folder in folders
+                        for each in store_message_ids(vhost.disk, folder, vhost.settings)
+                    ],
+                )
 
         def store(name: str, refs: Any) -> ChildSpec:
             args = (name, vhost.directory.store(name), vhost.disk, vhost.settings, refs, vhost.directory.quarantine,
@@ -151,6 +160,8 @@ class RabbitSup(Supervisor):
     def children(self, vhost: Vhost) -> Iterable[ChildSpec]:
         """The node's own processes, then the vhost."""
         return [
-            ChildSpec(RESTARTABLE_SUP, RestartableSup, args=(vhost.resources,), name=RESTARTABLE_SUP, shutdown=None),
+            ChildSpec(
+                RESTARTABLE_SUP, RestartableSup, args=(vhost.resources,), name=RESTARTABLE_SUP, shutdown=None
+            ),
             ChildSpec(WRAPPER, VhostSupWrapper, args=(vhost,), name=WRAPPER, shutdown=None),
         ]

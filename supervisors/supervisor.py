@@ -230,7 +230,12 @@ class Supervisor(Server):
                 self._start(one)
             except ResourceError as error:
                 if not waited:
-                    log.warning("restart has to wait", supervisor=self._life.label, child=one.spec.id, reason=str(error))
+                    log.warning(
+                        "restart has to wait",
+                        supervisor=self._life.label,
+                        child=one.spec.id,
+                        reason=str(error),
+                    )
                 self.send_after(SHORTAGE_RETRY, TryAgain(one, counts=False))
                 return
             except Exception as error:

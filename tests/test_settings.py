@@ -104,7 +104,11 @@ def test_the_process_environment_is_used_when_none_is_given(monkeypatch: pytest.
         ("vm_memory_high_watermark = 0.25", "vm_memory_high_watermark", 0.25),
         ("vm_memory_high_watermark = 1", "vm_memory_high_watermark", 1.0),
         ("vm_memory_high_watermark_paging_ratio = 0.75", "vm_memory_high_watermark_paging_ratio", 0.75),
-        ("total_memory_available_override_value = 8GB", "total_memory_available_override_value", 8_000_000_000),
+        (
+            "total_memory_available_override_value = 8GB",
+            "total_memory_available_override_value",
+            8_000_000_000,
+        ),
         ("disk_free_limit.absolute = 50000", "disk_free_limit", 50_000),
         ("disk_free_limit.relative = 2", "disk_free_limit", 2.0),
         ("disk_free_limit = {mem_relative, 1.5}", "disk_free_limit", 1.5),

@@ -21,11 +21,23 @@ def ensure() -> None:
     installed = os.path.join(ROOT, FOLDER, "node_modules", "amqplib", "package.json")
     if npm is None or shutil.which("node") is None or os.path.exists(installed):
         return
-    command = [npm, "install", "--prefix", os.path.join(ROOT, FOLDER), "--no-audit", "--no-fund", f"amqplib@{AMQPLIB}"]
+    command = [
+        npm,
+        "install",
+        "--prefix",
+        os.path.join(ROOT, FOLDER),
+        "--no-audit",
+        "--no-fund",
+        f"amqplib@{AMQPLIB}",
+    ]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
         why = done.stderr.strip() if done.returncode else ""
     except subprocess.TimeoutExpired:
         why = "npm gave no answer"
     if why:
-        print(f"amqplib is not there, so its tests are skipped: {why.splitlines()[-1]}", file=sys.stderr, flush=True)
+        print(
+            f"amqplib is not there, so its tests are skipped: {why.splitlines()[-1]}",
+            file=sys.stderr,
+            flush=True,
+        )

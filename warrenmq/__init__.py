@@ -1,10 +1,10 @@
 """warrenmq: RabbitMQ's classic-queue storage as supervised Pykka actors.
 
-    with warrenmq.open("data/") as broker:
-        jobs = broker.declare_queue("jobs")
-        jobs.publish(b"payload").result(timeout=5)      # on disk now
-        for delivery in jobs.consume(prefetch=100):
-            delivery.ack()
+with warrenmq.open("data/") as broker:
+    jobs = broker.declare_queue("jobs")
+    jobs.publish(b"payload").result(timeout=5)      # on disk now
+    for delivery in jobs.consume(prefetch=100):
+        delivery.ack()
 """
 
 from warrenmq.actors.sending.confirms import Confirm

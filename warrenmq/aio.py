@@ -103,14 +103,20 @@ class Broker:
     async def bind(self, destination: Queue | str, source: str, routing_key: str = "",
                    arguments: Mapping[str, Any] | None = None, *, destination_type: str = "queue") -> None:  # fmt: skip
         """As `warrenmq.Broker.bind`."""
-        await asyncio.to_thread(self.sync.bind, destination, source, routing_key, arguments, destination_type=destination_type)
+        await asyncio.to_thread(
+            self.sync.bind, destination, source, routing_key, arguments, destination_type=destination_type
+        )
 
     async def unbind(self, destination: Queue | str, source: str, routing_key: str = "",
                      arguments: Mapping[str, Any] | None = None, *, destination_type: str = "queue") -> None:  # fmt: skip
         """As `warrenmq.Broker.unbind`."""
-        await asyncio.to_thread(self.sync.unbind, destination, source, routing_key, arguments, destination_type=destination_type)
+        await asyncio.to_thread(
+            self.sync.unbind, destination, source, routing_key, arguments, destination_type=destination_type
+        )
 
-    async def delete_queue(self, name: Queue | str, *, if_unused: bool = False, if_empty: bool = False) -> int:
+    async def delete_queue(
+        self, name: Queue | str, *, if_unused: bool = False, if_empty: bool = False
+    ) -> int:
         """As `warrenmq.Broker.delete_queue`."""
         return await asyncio.to_thread(self.sync.delete_queue, name, if_unused=if_unused, if_empty=if_empty)
 
@@ -177,7 +183,11 @@ class Broker:
                 await self._alarms_cleared(exchange, routing_key, deadline)
             left = max(0.0, min(deadline - clock(), IN_A_THREAD))
             try:
-                if left and not broker.resources.alarms.active and broker.would_block(exchange, routing_key, publish.keywords.get("properties")):
+                if (
+                    left
+                    and not broker.resources.alarms.active
+                    and broker.would_block(exchange, routing_key, publish.keywords.get("properties"))
+                ):
                     return await asyncio.to_thread(publish, timeout=left)
                 return publish(timeout=0)
             except Blocked:
@@ -202,7 +212,9 @@ class Broker:
         try:
             if alarms.active and broker.is_open:
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(news.wait(), None if deadline == math.inf else deadline - loop.time())
+                    await asyncio.wait_for(
+                        news.wait(), None if deadline == math.inf else deadline - loop.time()
+                    )
         finally:
             alarms.remove_waiting(ticket)
             if trace is not None:

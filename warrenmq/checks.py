@@ -75,7 +75,9 @@ def short_text(what: str, value: Any) -> str:
     """A str that fits into AMQP's short string."""
     plain = text(what, value)
     if len(plain) > SURELY_SHORT and len(plain.encode()) > SHORT_STRING:
-        raise wrong_value(what, plain, f"at most {SHORT_STRING} bytes of UTF-8, which is what AMQP has room for")
+        raise wrong_value(
+            what, plain, f"at most {SHORT_STRING} bytes of UTF-8, which is what AMQP has room for"
+        )
     return plain
 
 
@@ -151,7 +153,9 @@ def path_of(what: str, value: Any) -> str:
         raise wrong_type(what, value, "a path as a str or an os.PathLike")
     plain = str.__str__(found) if is_a(found, str) else os.fsdecode(bytes.__getitem__(found, slice(None)))
     if not plain or "\0" in plain or converted(os.fsencode, plain) is None:
-        raise wrong_value(what, plain, "a path, which is not empty, has no NUL in it and can be encoded for the file system")
+        raise wrong_value(
+            what, plain, "a path, which is not empty, has no NUL in it and can be encoded for the file system"
+        )
     return plain
 
 

@@ -14,7 +14,9 @@ import structlog
 
 _PLAIN: list[Any] = [
     structlog.stdlib.filter_by_level,
-    structlog.dev.ConsoleRenderer(colors=False, pad_event_to=0, exception_formatter=structlog.dev.plain_traceback),
+    structlog.dev.ConsoleRenderer(
+        colors=False, pad_event_to=0, exception_formatter=structlog.dev.plain_traceback
+    ),
 ]
 
 

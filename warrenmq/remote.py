@@ -87,9 +87,13 @@ class Remote:
 
     # -- declaring
 
-    def declare_queue(self, name: str, *, auto_delete: bool = False, arguments: Mapping[str, Any] | None = None) -> None:
+    def declare_queue(
+        self, name: str, *, auto_delete: bool = False, arguments: Mapping[str, Any] | None = None
+    ) -> None:
         """Have the durable queue; AccessRefused, PreconditionFailed as the broker says."""
-        self._call("queue_declare", name, durable=True, auto_delete=auto_delete, arguments=dict(arguments or {}))
+        self._call(
+            "queue_declare", name, durable=True, auto_delete=auto_delete, arguments=dict(arguments or {})
+        )
 
     def queue(self, name: str) -> None:
         """NotFound unless there is one of this name, whatever its arguments are."""
@@ -99,7 +103,13 @@ class Remote:
                          arguments: Mapping[str, Any]) -> None:  # fmt: skip
         """Have the durable exchange."""
         self._call(
-            "exchange_declare", name, type, durable=True, auto_delete=auto_delete, internal=internal, arguments=dict(arguments)
+            "exchange_declare",
+            name,
+            type,
+            durable=True,
+            auto_delete=auto_delete,
+            internal=internal,
+            arguments=dict(arguments),
         )
 
     def bind(self, destination: str, source: str, routing_key: str, arguments: Mapping[str, Any], *,
@@ -112,7 +122,11 @@ class Remote:
     def publish(self, queue: str, body: bytes, properties: bytes | None = None) -> None:
         """Send to a queue, persistent unless the raw properties say another thing; waits while WINDOW are unconfirmed."""
         channel = self._open_channel()
-        known = pika.BasicProperties(delivery_mode=_PERSISTENT) if properties is None else RawProperties(properties)
+        known = (
+            pika.BasicProperties(delivery_mode=_PERSISTENT)
+            if properties is None
+            else RawProperties(properties)
+        )
         self._published += 1
         self._unconfirmed[self._published] = len(body)
         self._bytes += len(body)
@@ -254,7 +268,9 @@ def _parameters(url: str) -> Any:
         return pika.URLParameters(url)
     except (ValueError, TypeError, IndexError) as why:
         shown = re.sub(r"(?<=://)[^@/]*@", "...@", url)  # a password is nobody else's business
-        raise CallerError(f"{shown} is no URL of a broker, like amqp://guest:guest@localhost:5672/%2F: {why}") from why
+        raise CallerError(
+            f"{shown} is no URL of a broker, like amqp://guest:guest@localhost:5672/%2F: {why}"
+        ) from why
 
 
 def _unreachable(why: BaseException, parameters: Any, *, opened: bool) -> Unreachable:
@@ -288,10 +304,14 @@ def reason_of(why: BaseException, parameters: Any, *, opened: bool) -> str:
     said, user = _said(chain), parameters.credentials.username
     if any("Timeout" in f"{type(each).__name__} {said}" for each in chain):
         return "it does not answer; is there an AMQP 0-9-1 broker on this port?"
-    if any(isinstance(each, pika.exceptions.AuthenticationError) for each in chain) or said.startswith("ACCESS_REFUSED"):
+    if any(isinstance(each, pika.exceptions.AuthenticationError) for each in chain) or said.startswith(
+        "ACCESS_REFUSED"
+    ):
         return f"it refuses the user {user!r}: there is none, or the password is wrong ({said})."
     if said.startswith("NOT_ALLOWED"):
-        return f"it does not let the user {user!r} into the virtual host {parameters.virtual_host!r} ({said})."
+        return (
+            f"it does not let the user {user!r} into the virtual host {parameters.virtual_host!r} ({said})."
+        )
     if opened:
         return f"the connection broke ({said})."
     if any(isinstance(each, pika.exceptions.AMQPError) for each in chain):

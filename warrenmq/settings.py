@@ -160,7 +160,9 @@ class Share:
             return value
         match form:
             case "":
-                return float(amount) if isinstance(amount, int) and 0 <= amount <= self.whole_shares else amount
+                return (
+                    float(amount) if isinstance(amount, int) and 0 <= amount <= self.whole_shares else amount
+                )
             case "relative" | "mem_relative":
                 return float(amount)
             case "absolute" if isinstance(amount, int):
@@ -172,7 +174,9 @@ class Share:
             return None
         if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MOST_BYTES:
             return None
-        return f"must be a share of the memory from 0.0 to {self.largest}, or bytes as 2GB or {{absolute, 2GB}}"
+        return (
+            f"must be a share of the memory from 0.0 to {self.largest}, or bytes as 2GB or {{absolute, 2GB}}"
+        )
 
 
 class Switch:

@@ -101,7 +101,9 @@ class DiskMonitor(Server):
         if resources.alarms.is_set("disk"):
             self.cast(RABBIT_ALARM, ClearAlarm("disk", 0, self._limit))
         self._timer = None
-        log.warning("free disk space is unknown", path=resources.path, retries_left=self._retries, exc_info=error)
+        log.warning(
+            "free disk space is unknown", path=resources.path, retries_left=self._retries, exc_info=error
+        )
         if self._retries:
             self._retries -= 1
             self._timer = self.send_after(FAILURE_RETRY_INTERVAL / 1000, Update())

@@ -56,7 +56,9 @@ def too_late(queue: str, deadline: AckDeadline) -> PreconditionFailed:
         f"the consumer of queue {queue!r} was cancelled and its unacked messages went back to the queue, because a delivery "
         f"was not acked within consumer_timeout ({timeout:,} ms); consume again, and ack sooner or raise consumer_timeout"
     )
-    return PreconditionFailed(msg, reply_text=f"delivery acknowledgement timed out. Timeout value used: {timeout} ms")
+    return PreconditionFailed(
+        msg, reply_text=f"delivery acknowledgement timed out. Timeout value used: {timeout} ms"
+    )
 
 
 class AckTimeouts:
@@ -87,7 +89,9 @@ class AckTimeouts:
             if late:
                 found.append((consumer, late))
             if len(late) < len(consumer.unacked):
-                handed_out = consumer.next_tag - 1 if deadline.holder is None else deadline.holder.handed_out()
+                handed_out = (
+                    consumer.next_tag - 1 if deadline.holder is None else deadline.holder.handed_out()
+                )
                 consumer.marks.append((now, handed_out))
                 self.arm(deadline)
         return found

@@ -143,7 +143,9 @@ class QueueConsumers:
             self._members.pop(consumer.id)
             if consumer.outlet is not None:
                 self._push_no_more(consumer)
-        held = {seq: consumer.id for consumer in channel.members.values() for seq in consumer.unacked.values()}
+        held = {
+            seq: consumer.id for consumer in channel.members.values() for seq in consumer.unacked.values()
+        }
         return held, len(self._pushed) < before
 
     def _channel(self, ref: ActorRef[Any] | None, limiter: Limiter | None) -> ChannelRecord:
@@ -170,7 +172,11 @@ class QueueConsumers:
 
     def _forget_if_done(self, consumer: Consumer) -> None:
         """A former consumer or getter that holds nothing, and of which its channel will tell nothing more."""
-        if consumer.outlet is None and not consumer.unacked and (not consumer.unsent or consumer.channel.ref is None):
+        if (
+            consumer.outlet is None
+            and not consumer.unacked
+            and (not consumer.unsent or consumer.channel.ref is None)
+        ):
             if any(waiting is consumer for _, waiting in self._getters):
                 return
             self._members.pop(consumer.id, None)
@@ -253,7 +259,9 @@ class QueueConsumers:
         consumer = self._members.get(request.consumer)
         if consumer is None:
             channel = self._channel(request.channel, None)
-            consumer = self._members[request.consumer] = Consumer(request.consumer, channel, no_ack=request.no_ack)
+            consumer = self._members[request.consumer] = Consumer(
+                request.consumer, channel, no_ack=request.no_ack
+            )
         consumer.no_ack = request.no_ack
         consumer.ack_deadline = request.ack_deadline
         self._getters.append((sender, consumer))

@@ -113,7 +113,14 @@ class DeadLetters:
             plain = {"delivery_mode": 2, **properties_as_plain(message.properties)}
         headers = plain.get("headers", [])
         time = self._wall_ns() // 1_000_000_000
-        death = Death(reason, self._spec.name, time, message.exchange, message.routing_keys[0], plain.pop("expiration", None))
+        death = Death(
+            reason,
+            self._spec.name,
+            time,
+            message.exchange,
+            message.routing_keys[0],
+            plain.pop("expiration", None),
+        )
         headers = with_death(headers, death)
         keys = tuple(message.routing_keys)
         if self._routing_key is not None:
@@ -123,7 +130,9 @@ class DeadLetters:
             properties = bytes_of_properties(plain)
             queues = self._spec.router.route(exchange, keys[0], dict_of_plain(headers), keys[1:])
         except ValueError as error:
-            self._log.warning("a message cannot be dead-lettered: it has properties that AMQP has not", error=str(error))
+            self._log.warning(
+                "a message cannot be dead-lettered: it has properties that AMQP has not", error=str(error)
+            )
             return
         except NotFound:  # deleted this moment
             return
@@ -140,5 +149,7 @@ class DeadLetters:
         cycling = tuple(queue for queue in queues if is_cycle(queue, headers))
         if cycling and cycling not in self._cycles and len(self._cycles) < _CYCLES_TOLD:
             self._cycles.add(cycling)
-            self._log.warning("messages are dropped: their dead-letter queues are a cycle, told once", queues=cycling)
+            self._log.warning(
+                "messages are dropped: their dead-letter queues are a cycle, told once", queues=cycling
+            )
         return tuple(queue for queue in queues if queue not in cycling)

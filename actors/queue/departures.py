@@ -55,12 +55,16 @@ class QueueDepartures:
             spec.name, process, self.head, self._noted, rows=rows, single_active=spec.arguments.single_active_consumer,
             in_use=f"queue '{spec.name}' in vhost '{spec.vhost}' in exclusive use",
         )  # fmt: skip
-        self.lease = QueueLease(process, spec.arguments.expires, lambda: self.consumers.count, spec.unused_too_long)
+        self.lease = QueueLease(
+            process, spec.arguments.expires, lambda: self.consumers.count, spec.unused_too_long
+        )
 
     def info(self, *, unconfirmed: bool) -> QueueInfo:
         """The figures of the queue (see QueueInfo)."""
         vq = self._vq
-        return QueueInfo(vq.ready, vq.unacked, self.consumers.count, vq.memory(), unconfirmed, vq.next_seq_id, self.lost)
+        return QueueInfo(
+            vq.ready, vq.unacked, self.consumers.count, vq.memory(), unconfirmed, vq.next_seq_id, self.lost
+        )
 
     # -- deliver
 
@@ -111,7 +115,9 @@ class QueueDepartures:
             if self._rows is not None:
                 self._rows.acked_each(acked, message.consumer, tags, sender, pseq)
         else:
-            acked = self._vq.ack(self.consumers.settle(message.consumer, message.tag, multiple=message.multiple))
+            acked = self._vq.ack(
+                self.consumers.settle(message.consumer, message.tag, multiple=message.multiple)
+            )
             if self._rows is not None:
                 self._rows.acked(acked, message, sender, pseq)
         self._safety.unsynced = True

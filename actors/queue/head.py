@@ -55,7 +55,9 @@ class QueueHead:
         self._wall_ns = process.runtime.wall_ns
         self.ttl = arguments.message_ttl
         drops = arguments.overflow == "drop-head"
-        self._limits = Limits(arguments.max_length, arguments.max_length_bytes) if drops else Limits(None, None)
+        self._limits = (
+            Limits(arguments.max_length, arguments.max_length_bytes) if drops else Limits(None, None)
+        )
         self._always = self.ttl is not None or self._limits != (None, None)
         if arguments.max_length_bytes is not None:
             vq.count_bytes()
@@ -77,7 +79,9 @@ class QueueHead:
     def fetch(self, most: int, *, ack_required: bool) -> list[Fetched]:
         """Take up to `most` messages from the front, fewer when one among them has expired; those at the front go."""
         if self._may_expire and self._go_ahead:
-            now = self._now() if self._arrived is None else self._arrived - 1  # a consumer may take what lives 0 ms
+            now = (
+                self._now() if self._arrived is None else self._arrived - 1
+            )  # a consumer may take what lives 0 ms
             self._drop_expired(now)
             most = fresh(islice(self._vq.front(), most), now)
             if not most:

@@ -161,24 +161,41 @@ Tell: TypeAlias = "Callable[[int, int, int, int, int, int, int, bool, bool], Non
 """QueueTrace.published."""
 
 
-def _tell_runs(tell: Tell, arrived: list[Publish], seq: int, _in_store: dict[int, bytes], durable: bool) -> None:
+def _tell_runs(
+    tell: Tell, arrived: list[Publish], seq: int, _in_store: dict[int, bytes], durable: bool
+) -> None:
     """Publishes that one thread sent one after the other share a row: with tracing on, this is per message."""
     first, count, msg, sender, pseq, sends, t = seq, 0, 0, 0, 0, 0, 0
     for message in arrived:
         publication = message.publication
         row = message.sent_seq
-        if sends and row and row == pseq + sends and publication.first_id == msg + count and message.sender == sender:
+        if (
+            sends
+            and row
+            and row == pseq + sends
+            and publication.first_id == msg + count
+            and message.sender == sender
+        ):
             sends += 1
         else:
             if sends:
                 tell(first, count, msg, sender, pseq, sends, t, durable, False)
-            first, count, msg, sender, pseq, sends = first + count, 0, publication.first_id, message.sender, row, 1
+            first, count, msg, sender, pseq, sends = (
+                first + count,
+                0,
+                publication.first_id,
+                message.sender,
+                row,
+                1,
+            )
         count += len(publication.bodies)
         t = message.sent_t
     tell(first, count, msg, sender, pseq, sends, t, durable, False)
 
 
-def _tell_each(tell: Tell, arrived: list[Publish], seq: int, in_store: dict[int, bytes], durable: bool) -> None:
+def _tell_each(
+    tell: Tell, arrived: list[Publish], seq: int, in_store: dict[int, bytes], durable: bool
+) -> None:
     """A row for each run of equal placement in each publish; the first is the receive of its SEND."""
     for message in arrived:
         publication = message.publication

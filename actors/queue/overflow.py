@@ -32,7 +32,9 @@ FULL = "the queue has reached its length limit"
 class QueueOverflow:
     """The doorkeeper of one queue; it belongs to the queue process."""
 
-    def __init__(self, arguments: QueueArguments, vq: BackingQueue, letters: DeadLetters, rows: QueueTrace | None) -> None:
+    def __init__(
+        self, arguments: QueueArguments, vq: BackingQueue, letters: DeadLetters, rows: QueueTrace | None
+    ) -> None:
         self._limits = Limits(arguments.max_length, arguments.max_length_bytes)
         self._vq = vq
         self._letters = letters if arguments.overflow == "reject-publish-dlx" else None
@@ -64,10 +66,14 @@ class QueueOverflow:
             if count := self._fitting(message, at):
                 for place in range(at, at + count):
                     publication = replace(
-                        message.publication, first_id=message.publication.first_id + place, bodies=bodies[place : place + 1]
+                        message.publication,
+                        first_id=message.publication.first_id + place,
+                        bodies=bodies[place : place + 1],
                     )
                     self._unanswered.pop()  # whoever has the part owes it
-                    yield Publish(publication, answers[place], message.publisher, sender, sent_seq, message.sent_t)
+                    yield Publish(
+                        publication, answers[place], message.publisher, sender, sent_seq, message.sent_t
+                    )
                     sender = sent_seq = 0  # the first row is the receive of the SEND
                 at += count
             else:

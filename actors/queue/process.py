@@ -90,7 +90,9 @@ class QueueProcess(Server):
     """
 
     receives: ClassVar[frozenset[type]] = frozenset({Ack, Acks})
-    requests = frozenset({Get, Consume, Cancel, ChannelClosed, Purge, Delete, Drain, Stat, Info, ListConsumers})
+    requests = frozenset(
+        {Get, Consume, Cancel, ChannelClosed, Purge, Delete, Drain, Stat, Info, ListConsumers}
+    )
 
     @staticmethod
     def priority(message: Any) -> int:
@@ -118,7 +120,10 @@ class QueueProcess(Server):
     def _recover(self) -> None:
         spec = self.spec
         disk = spec.disk.fenced(self.fence)
-        cref, send = self.runtime.token_bytes, self.actor_inbox.send  # on_disk is called in the store's thread
+        cref, send = (
+            self.runtime.token_bytes,
+            self.actor_inbox.send,
+        )  # on_disk is called in the store's thread
         self._persistent = MsgStoreClient(
             self, spec.persistent_store, spec.name, cref(16), lambda ids, why: send(MsgsOnDisk(ids, why))
         )
@@ -344,7 +349,11 @@ class QueueProcess(Server):
         for store, client in self._clients.items():
             if client.blocked:
                 intake.block(store, client.store_trace_id)
-        if self._since_flush_step >= FLUSH_STEP_EVERY and self._vq.index.flushing and not self._safety.disk_full:
+        if (
+            self._since_flush_step >= FLUSH_STEP_EVERY
+            and self._vq.index.flushing
+            and not self._safety.disk_full
+        ):
             self._since_flush_step = 0
             self._safety.guarded(self._vq.index.flush_step)
         self._paging.worked()

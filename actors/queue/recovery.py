@@ -46,7 +46,10 @@ if TYPE_CHECKING:
     from warrenmq.trace.recorder import ActorTrace
 
 
-_BEHAVIOURS: dict[str, type[VariableQueue]] = {"memory_target": MemoryTargetQueue, "read_ahead": ReadAheadQueue}
+_BEHAVIOURS: dict[str, type[VariableQueue]] = {
+    "memory_target": MemoryTargetQueue,
+    "read_ahead": ReadAheadQueue,
+}
 
 
 @dataclass(slots=True, frozen=True)
@@ -110,7 +113,9 @@ def recover(
 
     def opened(directory: str, clean: Terms | None, sink: ActorTrace | None) -> tuple[VariableQueue, Found]:
         index, found = index_versions.recover(
-            Opening(disk, directory, settings, present.__contains__, spec.quarantine, clean, sink, spec.damage)
+            Opening(
+                disk, directory, settings, present.__contains__, spec.quarantine, clean, sink, spec.damage
+            )
         )
         vq = _BEHAVIOURS[settings.queue_paging](index, persistent, transient, settings, clock, sink)
         next_deliver = found.next_seq_id if clean is None else clean.next_deliver_seq_id
@@ -124,7 +129,11 @@ def recover(
     # to an index and a queue these rows are a trace: all they do with it is emit
     sinks = cast("list[ActorTrace | None]", rows or [None] * len(terms))
     each = [opened(*one) for one in zip(spec.directories, terms, sinks, strict=True)]
-    return PriorityQueue([vq for vq, _ in each], trace, rows), _sum_of([found for _, found in each]), clean_stop
+    return (
+        PriorityQueue([vq for vq, _ in each], trace, rows),
+        _sum_of([found for _, found in each]),
+        clean_stop,
+    )
 
 
 def _believable_terms(spec: QueueSpec, disk: Disk, directory: str) -> Terms | None:
@@ -141,7 +150,9 @@ def _believable_terms(spec: QueueSpec, disk: Disk, directory: str) -> Terms | No
     concerned = {each for change in changes for each in (change.name, *twins(change.name)) if sizes.get(each)}
     for name in sorted(concerned):
         data = disk.read(f"{directory}/{name}")
-        with suppress(OSError):  # there is no room for a copy; what makes no sense in it is still set aside piece by piece
+        with suppress(
+            OSError
+        ):  # there is no room for a copy; what makes no sense in it is still set aside piece by piece
             set_aside(disk, spec.quarantine, f"{directory.rpartition('/')[2]}-{name}", data, [(0, len(data))])
     return None if changes else terms
 

@@ -126,7 +126,9 @@ class QueueSync:
                 raise
             if not self.disk_full:
                 self.disk_full = True
-                self._log.warning("the disk is full: what was taken is written when there is room", error=str(error))
+                self._log.warning(
+                    "the disk is full: what was taken is written when there is room", error=str(error)
+                )
             if self._idle_timer is not None:
                 self._idle_timer.cancel()
             self._idle_timer = self._server.send_after(DISK_FULL_RETRY, Idle())

@@ -64,7 +64,13 @@ class QueueTrace:
         """When a QUEUE_RESTS row was written last."""
 
     def recovered(
-        self, found: Found, live: Iterable[tuple[int, int]], lost: Sequence[int], arguments: QueueArguments, *, clean: bool
+        self,
+        found: Found,
+        live: Iterable[tuple[int, int]],
+        lost: Sequence[int],
+        arguments: QueueArguments,
+        *,
+        clean: bool,
     ) -> None:
         """What the directory held; `live` are the runs of messages, `lost` are damaged ones beside them.  And the queue's
         limits, if it has any.
@@ -76,11 +82,15 @@ class QueueTrace:
         for first, count in recovered:
             self._trace.emit(Ev.RECOVERED, a=first, b=count)
         total, dropped = sum(count for _, count in recovered), found.dropped - len(found.lost)
-        self._trace.emit(Ev.QUEUE_RECOVERED, CLEAN if clean else DIRTY, a=total, b=found.next_seq_id, c=dropped)
+        self._trace.emit(
+            Ev.QUEUE_RECOVERED, CLEAN if clean else DIRTY, a=total, b=found.next_seq_id, c=dropped
+        )
         length, size = arguments.max_length, arguments.max_length_bytes
         if (length, size) != (None, None) or arguments.single_active_consumer:
             flag = _OVERFLOWS[arguments.overflow] | (SINGLE_ACTIVE if arguments.single_active_consumer else 0)
-            self._trace.emit(Ev.QUEUE_LIMITS, flag, a=-1 if length is None else length, b=-1 if size is None else size)
+            self._trace.emit(
+                Ev.QUEUE_LIMITS, flag, a=-1 if length is None else length, b=-1 if size is None else size
+            )
         self.dropped(sorted(lost), DROP_LOST)
 
     def received(self, sender: int, pseq: int) -> None:
@@ -91,7 +101,11 @@ class QueueTrace:
                   durable: bool, in_store: bool, *, answered: bool) -> None:  # fmt: skip
         """Also the receive row of `sends` Publishes, the last one sent at `t`."""
         self._trace.observe(t)
-        flag = (PERSISTENT if durable else 0) | (WANTS_CONFIRM if answered else 0) | (IN_STORE if in_store else 0)
+        flag = (
+            (PERSISTENT if durable else 0)
+            | (WANTS_CONFIRM if answered else 0)
+            | (IN_STORE if in_store else 0)
+        )
         self._trace.emit(_PUBLISH, flag, msg, sender, pseq, first, count, sends)
 
     def confirmed_at_once(self, owed: Publication) -> None:
@@ -116,7 +130,12 @@ class QueueTrace:
         tag = first_tag
         for first, count, redelivered in delivery_runs(fetched):
             self._trace.emit(
-                _DELIVER, flag | (REDELIVERED if redelivered else 0), peer=consumer.id, a=first, b=count, c=tag
+                _DELIVER,
+                flag | (REDELIVERED if redelivered else 0),
+                peer=consumer.id,
+                a=first,
+                b=count,
+                c=tag,
             )
             tag += count
 
@@ -133,7 +152,9 @@ class QueueTrace:
             self._trace.emit(_ACK, flag, 0, sender, pseq, first, count, by)
             pseq = 0
 
-    def acked_each(self, seqs: list[int], consumer: int, tags: Mapping[int, int], sender: int, pseq: int) -> None:
+    def acked_each(
+        self, seqs: list[int], consumer: int, tags: Mapping[int, int], sender: int, pseq: int
+    ) -> None:
         """What an Acks settled, with the tag that named each; also its receive row."""
         if not seqs:
             self.received(sender, pseq)
@@ -175,7 +196,9 @@ class QueueTrace:
             | (LIMITED if channel.limiter is not None else 0)
         )
         of_channel = 0 if channel.ref is None else inbox_of(channel.ref).trace_id
-        self._trace.emit(Ev.CONSUMER_ADDED, flag, 0, consumer.id, of_channel, consumer.prefetch, consumer.priority)
+        self._trace.emit(
+            Ev.CONSUMER_ADDED, flag, 0, consumer.id, of_channel, consumer.prefetch, consumer.priority
+        )
 
     def consumer_gone(self, consumer: Consumer, flag: int, taken: int | None) -> None:
         """It gives back what was delivered after the tag `taken`; None = nothing."""

@@ -237,7 +237,16 @@ class MsgStoreClient:
     def _body(self, record: bytes, mark: int, msg_id: bytes, file: int, offset: int) -> bytes | None:
         if (trace := self._server.trace) is not None:
             mark = mark if self._tables.files.in_place else 0
-            trace.emit(_READ, DIRECT, trace_number(msg_id), self.store_trace_id, mark, a=file, b=offset, c=len(record))
+            trace.emit(
+                _READ,
+                DIRECT,
+                trace_number(msg_id),
+                self.store_trace_id,
+                mark,
+                a=file,
+                b=offset,
+                c=len(record),
+            )
         return self._tables.damage.body_of(record, msg_id, file, offset)
 
     def _leave(self, file: int) -> None:

@@ -96,7 +96,9 @@ def _check_argument(words: str, name: str, current: Mapping[str, Any], received:
 
 def _inequivalent(words: str, name: str, received: str, current: str) -> PreconditionFailed:
     text = f"inequivalent arg '{name}' for {words}: received {received} but current is {current}"
-    return PreconditionFailed(f"{words} exists and cannot be declared again with another {name}: {text}", reply_text=text)
+    return PreconditionFailed(
+        f"{words} exists and cannot be declared again with another {name}: {text}", reply_text=text
+    )
 
 
 def _class(value: Any) -> str:
@@ -131,5 +133,11 @@ def _term(value: Any) -> str:
         case list() | tuple():
             return "[" + ",".join(f"{{{type_name(each)},{_term(each)}}}" for each in value) + "]"
         case dict():
-            return "[" + ",".join(f"{{{_term(name)},{type_name(each)},{_term(each)}}}" for name, each in value.items()) + "]"
+            return (
+                "["
+                + ",".join(
+                    f"{{{_term(name)},{type_name(each)},{_term(each)}}}" for name, each in value.items()
+                )
+                + "]"
+            )
     return str(value)

@@ -45,7 +45,9 @@ class ExchangeDeclarations:
             if record.name not in router.exchanges:
                 router.add_exchange(_spec(record))
         for each in definitions.bindings:
-            binding = Binding(each.destination, each.source, each.routing_key, each.arguments, each.destination_type)
+            binding = Binding(
+                each.destination, each.source, each.routing_key, each.arguments, each.destination_type
+            )
             if binding.source in router.exchanges and self._is_there(binding.to):
                 router.bind(binding)
 

@@ -82,7 +82,9 @@ class QueueDeclarations:
         if record.exclusive:
             record = replace(record, durable=False)
         if record.name:
-            if not record.name.startswith(OF_QUEUE):  # a channel makes such a name itself: permissions depend on it
+            if not record.name.startswith(
+                OF_QUEUE
+            ):  # a channel makes such a name itself: permissions depend on it
                 check_name("queue", record.name)
         else:
             record = replace(record, name=OF_QUEUE + token(self._process.runtime))
@@ -141,7 +143,9 @@ class QueueDeclarations:
         except (Blocked, OSError) as why:
             if isinstance(why, OSError) and not is_full(why):
                 raise
-            self._process.send_after(DELETE_AGAIN, message)  # an auto-delete exchange goes with it, which is written
+            self._process.send_after(
+                DELETE_AGAIN, message
+            )  # an auto-delete exchange goes with it, which is written
 
     def monitored_died(self, monitor: int) -> None:
         """A connection ended: its exclusive queues go (rabbit_queue_collector)."""
@@ -163,9 +167,13 @@ class QueueDeclarations:
         if arguments.queue_version is not None:
             settings = replace(settings, queue_version=arguments.queue_version)
         if record.durable:
-            vhost.directory.make_queue(self._disk, record.name, arguments.max_priority, settings.queue_version)
+            vhost.directory.make_queue(
+                self._disk, record.name, arguments.max_priority, settings.queue_version
+            )
             keep_definition(self._disk, vhost.folders(record)[0], record)
-        auto_delete = (lambda: runtime.cast(mine, LastConsumerGone(record.name))) if record.auto_delete else None
+        auto_delete = (
+            (lambda: runtime.cast(mine, LastConsumerGone(record.name))) if record.auto_delete else None
+        )
         spec = QueueSpec(
             record.name, vhost.name, vhost.folders(record),
             vhost.directory.quarantine, vhost.damage, record.durable, *self._stores, settings=settings, disk=vhost.disk,

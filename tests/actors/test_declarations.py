@@ -42,7 +42,9 @@ def connection(host: SimulatedHost) -> ActorRef[Any]:
     return host.sim.start(Connection)
 
 
-def declare(broker: Broker, owner: ActorRef[Any] | None, name: str = "mine", *, exclusive: bool = True) -> str:
+def declare(
+    broker: Broker, owner: ActorRef[Any] | None, name: str = "mine", *, exclusive: bool = True
+) -> str:
     return str(broker.call_named(VHOST_PROCESS, DeclareQueue(QueueRecord(name, exclusive=exclusive), owner)))
 
 
@@ -127,7 +129,9 @@ def test_queues_and_exchanges_in_use_are_not_deleted_if_they_must_be_unused(brok
         lambda b: b.bind("q", "amq.direct", destination_type="moon"),
     ],
 )
-def test_what_amqp_cannot_say_is_refused_and_nobody_crashes(broker: Broker, request_: Callable[[Broker], object]) -> None:
+def test_what_amqp_cannot_say_is_refused_and_nobody_crashes(
+    broker: Broker, request_: Callable[[Broker], object]
+) -> None:
     before = broker.runtime.whereis(VHOST_PROCESS)
     with pytest.raises(warrenmq.PreconditionFailed):
         request_(broker)
@@ -187,7 +191,9 @@ def test_a_queue_of_everybody_is_not_made_exclusive(host: SimulatedHost, broker:
         assert refused.value.reply_text == LOCKED
 
 
-def test_exclusive_queues_go_with_their_owner_whoever_starts_again_meanwhile(host: SimulatedHost, broker: Broker) -> None:
+def test_exclusive_queues_go_with_their_owner_whoever_starts_again_meanwhile(
+    host: SimulatedHost, broker: Broker
+) -> None:
     mine, another = connection(host), connection(host)
     for name, owner in (("a", mine), ("b", mine), ("c", another)):
         declare(broker, owner, name)
@@ -231,7 +237,11 @@ def test_each_type_of_exchange_routes_and_exchanges_lead_to_exchanges(broker: Br
     urgent = warrenmq.Properties(headers={"priority": 9.0})
     for key, properties in (("kern.disk.full", urgent), ("kern", urgent), ("kern", None)):
         topic.publish(key, key.encode(), properties=properties).result()
-    assert {name: broker.queue(name).info().ready for name in ("disk", "urgent", "rest")} == {"disk": 1, "urgent": 2, "rest": 1}
+    assert {name: broker.queue(name).info().ready for name in ("disk", "urgent", "rest")} == {
+        "disk": 1,
+        "urgent": 2,
+        "rest": 1,
+    }
     broker.unbind("by header", topic, "#", destination_type="exchange")
     broker.bind(rest, topic, "only")
     topic.publish("only", b"").result()
@@ -251,10 +261,14 @@ def bound(broker: Broker) -> set[tuple[str, str, str]]:
 
 
 @pytest.mark.parametrize("end", ["close", "crash", "power cut"])
-def test_durable_exchanges_and_bindings_between_durable_ends_survive(host: SimulatedHost, broker: Broker, end: str) -> None:
+def test_durable_exchanges_and_bindings_between_durable_ends_survive(
+    host: SimulatedHost, broker: Broker, end: str
+) -> None:
     for durable in (True, False):
         name = "durable" if durable else "transient"
-        broker.declare_exchange(f"{name} x", "topic", durable=durable, arguments={"alternate-exchange": "amq.fanout"})
+        broker.declare_exchange(
+            f"{name} x", "topic", durable=durable, arguments={"alternate-exchange": "amq.fanout"}
+        )
         broker.declare_queue(f"{name} q", durable=durable)
     broker.declare_exchange("inner", "headers", internal=True, auto_delete=True)
     for source in ("durable x", "transient x"):
@@ -304,7 +318,9 @@ def chain(broker: Broker) -> None:
         lambda broker: broker.delete_exchange("third"),
     ],
 )
-def test_auto_delete_exchanges_go_in_a_row_and_for_good(host: SimulatedHost, broker: Broker, last: Callable[[Broker], object]) -> None:
+def test_auto_delete_exchanges_go_in_a_row_and_for_good(
+    host: SimulatedHost, broker: Broker, last: Callable[[Broker], object]
+) -> None:
     chain(broker)
     assert exchanges(broker) == {"first", "second", "third", "stays"}
     last(broker)

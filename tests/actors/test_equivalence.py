@@ -34,7 +34,9 @@ def refused(text: str) -> Any:
     ("change", "received", "current"),
     [({"durable": False}, "'false'", "'true'"), ({"auto_delete": True}, "'true'", "'false'")],
 )
-def test_a_queue_with_other_properties_is_refused(change: dict[str, Any], received: str, current: str) -> None:
+def test_a_queue_with_other_properties_is_refused(
+    change: dict[str, Any], received: str, current: str
+) -> None:
     (name,) = change
     with refused(f"inequivalent arg '{name}' for {QUEUE}: received {received} but current is {current}"):
         check_queue(QUEUE, QueueRecord("q"), replace(QueueRecord("q"), **change))
@@ -62,12 +64,19 @@ def test_a_queue_with_other_properties_is_refused(change: dict[str, Any], receiv
         ("x-unknown", NONE, {"a": [1]}, None),
     ],
 )
-def test_arguments_that_mean_something_are_compared(argument: str, current: Any, received: Any, said: tuple[str, str] | None) -> None:
-    records = [QueueRecord("q", arguments={} if value == NONE else {argument: value}) for value in (current, received)]
+def test_arguments_that_mean_something_are_compared(
+    argument: str, current: Any, received: Any, said: tuple[str, str] | None
+) -> None:
+    records = [
+        QueueRecord("q", arguments={} if value == NONE else {argument: value})
+        for value in (current, received)
+    ]
     if said is None:
         check_queue(QUEUE, *records)
     else:
-        with refused(f"inequivalent arg '{argument}' for {QUEUE}: received {said[0]} but current is {said[1]}"):
+        with refused(
+            f"inequivalent arg '{argument}' for {QUEUE}: received {said[0]} but current is {said[1]}"
+        ):
             check_queue(QUEUE, *records)
 
 
@@ -81,7 +90,9 @@ def test_arguments_that_mean_something_are_compared(argument: str, current: Any,
         ("arguments", {"alternate-exchange": "y"}, "the value 'y' of type 'longstr'", "none"),
     ],
 )
-def test_an_exchange_with_other_properties_is_refused(field: str, value: Any, received: str, current: str) -> None:
+def test_an_exchange_with_other_properties_is_refused(
+    field: str, value: Any, received: str, current: str
+) -> None:
     known = ExchangeSpec("x", "direct")
     name = "alternate-exchange" if field == "arguments" else field
     with refused(f"inequivalent arg '{name}' for {EXCHANGE}: received {received} but current is {current}"):
@@ -98,11 +109,15 @@ tables = st.dictionaries(st.sampled_from([*QUEUE_ARGUMENTS[:3], "x-queue-type", 
 
 @given(tables)
 def test_what_is_declared_again_unchanged_is_fine(arguments: dict[str, Any]) -> None:
-    check_queue(QUEUE, QueueRecord("q", arguments=arguments), QueueRecord("q", arguments={**arguments, "x-more": 1}))
+    check_queue(
+        QUEUE, QueueRecord("q", arguments=arguments), QueueRecord("q", arguments={**arguments, "x-more": 1})
+    )
 
 
 @given(tables, tables)
-def test_a_refusal_goes_both_ways_and_names_what_differs(mine: dict[str, Any], theirs: dict[str, Any]) -> None:
+def test_a_refusal_goes_both_ways_and_names_what_differs(
+    mine: dict[str, Any], theirs: dict[str, Any]
+) -> None:
     answers = []
     for current, received in ((mine, theirs), (theirs, mine)):
         try:

@@ -21,7 +21,12 @@ from warrenmq.amqp.wire.frames import (
 )
 
 frames = st.lists(
-    st.builds(Frame, st.sampled_from([METHOD, HEADER, BODY, HEARTBEAT, 99]), st.integers(0, 65535), st.binary(max_size=60))
+    st.builds(
+        Frame,
+        st.sampled_from([METHOD, HEADER, BODY, HEARTBEAT, 99]),
+        st.integers(0, 65535),
+        st.binary(max_size=60),
+    )
 )
 
 
@@ -33,7 +38,11 @@ def cut_in(data, places):
 @given(frames, st.lists(st.integers(0, 10_000), max_size=30))
 def test_any_cut_of_the_bytes_gives_the_same_frames(sent, places):
     cutter = FrameCutter()
-    got = [each for piece in cut_in(b"".join(frame(*each) for each in sent), places) for each in cutter.feed(piece)]
+    got = [
+        each
+        for piece in cut_in(b"".join(frame(*each) for each in sent), places)
+        for each in cutter.feed(piece)
+    ]
     assert got == sent
     assert cutter.pending == 0
 
@@ -55,7 +64,10 @@ def test_frames_before_a_wrong_one_are_not_lost(sent, end):
     wrong = frame(METHOD, 0, b"abcd")[:-1] + bytes([end])
     cutter = FrameCutter()
     assert cutter.feed(b"".join(frame(*each) for each in sent) + wrong) == sent
-    assert str(cutter.error) == f'501 FRAME_ERROR - type 1, all octets = <<"abcd">>: {{invalid_frame_end_marker,{end}}}'
+    assert (
+        str(cutter.error)
+        == f'501 FRAME_ERROR - type 1, all octets = <<"abcd">>: {{invalid_frame_end_marker,{end}}}'
+    )
 
 
 def test_a_size_is_refused_before_its_payload_comes():

@@ -45,7 +45,9 @@ def frames_of(routing_key: str, message_id: str | None, content: bytes, piece: i
     )
 
 
-publishes = st.tuples(st.sampled_from("ab"), st.sampled_from([None, "m", "n"]), st.binary(max_size=12), st.integers(1, 12))
+publishes = st.tuples(
+    st.sampled_from("ab"), st.sampled_from([None, "m", "n"]), st.binary(max_size=12), st.integers(1, 12)
+)
 
 
 @given(st.lists(st.one_of(publishes, st.integers(1, 9)), max_size=12), st.data())
@@ -70,7 +72,9 @@ def test_how_frames_are_cut_does_not_matter(sent: list[Any], data: st.DataObject
 
 def test_equal_publishes_of_one_batch_are_one_run():
     kept = Kept()
-    data = b"".join(frames_of("a", "m", b"x" * size, 9) for size in (0, 3, 30, 3)) + frames_of("b", "m", b"", 9)
+    data = b"".join(frames_of("a", "m", b"x" * size, 9) for size in (0, 3, 30, 3)) + frames_of(
+        "b", "m", b"", 9
+    )
     ContentAssembler(kept, 1000).take(iter(FrameCutter().feed(data)))
     assert (kept.runs, len(kept.found)) == (2, 5)
 
@@ -81,7 +85,10 @@ def test_equal_publishes_of_one_batch_are_one_run():
         (["header"], "expected method frame, got non method frame instead"),
         (["body"], "expected method frame, got non method frame instead"),
         (["publish", "body"], "expected content header for class 60, got non content header frame instead"),
-        (["publish", "publish"], "expected content header for class 60, got non content header frame instead"),
+        (
+            ["publish", "publish"],
+            "expected content header for class 60, got non content header frame instead",
+        ),
         (["publish", "header", "publish"], "expected content body, got non content body frame instead"),
         (["publish", "header", "header"], "expected content body, got non content body frame instead"),
         (["publish", "header", "body", "body"], "expected method frame, got non method frame instead"),

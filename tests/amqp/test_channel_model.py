@@ -147,7 +147,9 @@ class World:
         tags = [each for each in account.held if each == tag or (multiple and each < tag)]
         how = b % 7
         methods: list[Any] = [
-            Basic.Nack(tag, multiple=multiple, requeue=True) if how == 1 else Basic.Ack(tag, multiple=multiple)
+            Basic.Nack(tag, multiple=multiple, requeue=True)
+            if how == 1
+            else Basic.Ack(tag, multiple=multiple)
         ]
         if how == 2 and not multiple:
             methods = [Basic.Reject(tag, requeue=False)]
@@ -258,7 +260,9 @@ class World:
         last = Client(self.broker).open(99)
         for queue in QUEUES:
             left = [body for body, where in self.bodies.items() if where == queue and body not in self.gone]
-            assert last.call(Queue.Declare(queue=queue, passive=True), Queue.DeclareOk).message_count == len(left)
+            assert last.call(Queue.Declare(queue=queue, passive=True), Queue.DeclareOk).message_count == len(
+                left
+            )
             there = last.bodies(queue)
             assert sorted(there) == sorted(left)
             for number in range(1, len(self.accounts) + 1):
@@ -268,7 +272,20 @@ class World:
         self.host.check_trace()
 
 
-STEPS = ("publish", "publish", "consume", "qos", "cancel", "get", "settle", "settle", "settle", "recover", "close", "quiet")
+STEPS = (
+    "publish",
+    "publish",
+    "consume",
+    "qos",
+    "cancel",
+    "get",
+    "settle",
+    "settle",
+    "settle",
+    "recover",
+    "close",
+    "quiet",
+)
 
 
 @hypothesis_settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))

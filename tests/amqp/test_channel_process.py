@@ -39,7 +39,11 @@ def test_a_message_goes_in_and_comes_out_with_its_properties(channel):
     assert message.properties.content_type == "text/plain"
     assert message.properties.headers == {"n": 1}
     assert message.properties.message_id == "m"
-    assert (message.method.delivery_tag, message.method.redelivered, message.method.message_count) == (1, False, 0)
+    assert (message.method.delivery_tag, message.method.redelivered, message.method.message_count) == (
+        1,
+        False,
+        0,
+    )
     assert (message.method.exchange, message.method.routing_key) == ("", "q")
 
 
@@ -58,7 +62,11 @@ def test_consumer_gets_what_is_there_and_what_comes(channel):
     first, second = channel.next(Basic.Deliver), channel.next(Basic.Deliver)
     channel.publish("q", b"c")
     third = channel.next(Basic.Deliver)
-    assert [(each.body, each.method.delivery_tag) for each in (first, second, third)] == [(b"a", 1), (b"b", 2), (b"c", 3)]
+    assert [(each.body, each.method.delivery_tag) for each in (first, second, third)] == [
+        (b"a", 1),
+        (b"b", 2),
+        (b"c", 3),
+    ]
     assert channel.get("q") is None
     channel.send(Basic.Ack(3, multiple=True))
     assert channel.call(Queue.Declare(queue="q", passive=True), Queue.DeclareOk).message_count == 0
@@ -75,7 +83,11 @@ def test_close_ok_comes_after_the_requeue(client):
     one.send(Basic.Ack(1))
     one.call(Channel.Close(200, "", 0, 0), Channel.CloseOk)
     got = [two.get("q") for _ in range(3)]
-    assert [message and (message.body, message.method.redelivered) for message in got] == [(b"b", True), (b"c", True), None]
+    assert [message and (message.body, message.method.redelivered) for message in got] == [
+        (b"b", True),
+        (b"c", True),
+        None,
+    ]
 
 
 def test_large_bodies_take_many_frames_both_ways(broker):
@@ -113,10 +125,26 @@ def test_empty_bodies(channel):
         (Queue.Purge(queue="no"), 404, "NOT_FOUND - no queue 'no' in vhost '/'"),
         (Queue.Purge(queue=""), 404, "NOT_FOUND - no previously declared queue"),
         (Exchange.Declare(exchange="no", passive=True), 404, "NOT_FOUND - no exchange 'no' in vhost '/'"),
-        (Queue.Declare(queue="amq.mine"), 403, "ACCESS_REFUSED - queue name 'amq.mine' contains reserved prefix 'amq.*'"),
-        (Exchange.Declare(exchange="amq.mine"), 403, "ACCESS_REFUSED - exchange name 'amq.mine' contains reserved prefix 'amq.*'"),
-        (Exchange.Declare(exchange=""), 403, "ACCESS_REFUSED - operation not permitted on the default exchange"),
-        (Exchange.Delete(exchange="amq.topic"), 403, "ACCESS_REFUSED - deletion of system exchange 'amq.topic' in vhost '/' not allowed"),
+        (
+            Queue.Declare(queue="amq.mine"),
+            403,
+            "ACCESS_REFUSED - queue name 'amq.mine' contains reserved prefix 'amq.*'",
+        ),
+        (
+            Exchange.Declare(exchange="amq.mine"),
+            403,
+            "ACCESS_REFUSED - exchange name 'amq.mine' contains reserved prefix 'amq.*'",
+        ),
+        (
+            Exchange.Declare(exchange=""),
+            403,
+            "ACCESS_REFUSED - operation not permitted on the default exchange",
+        ),
+        (
+            Exchange.Delete(exchange="amq.topic"),
+            403,
+            "ACCESS_REFUSED - deletion of system exchange 'amq.topic' in vhost '/' not allowed",
+        ),
         (Basic.Ack(7), 406, "PRECONDITION_FAILED - unknown delivery tag 7"),
         (Basic.Nack(1), 406, "PRECONDITION_FAILED - unknown delivery tag 1"),
         (Basic.Reject(2), 406, "PRECONDITION_FAILED - unknown delivery tag 2"),
@@ -184,7 +212,11 @@ def test_a_consumer_tag_is_used_once(channel):
             406,
             'PRECONDITION_FAILED - invalid message: {unacceptable_type_in_header,"CC",longstr}',
         ),
-        ({"reply_to": "amq.rabbitmq.reply-to"}, 406, "PRECONDITION_FAILED - fast reply consumer does not exist"),
+        (
+            {"reply_to": "amq.rabbitmq.reply-to"},
+            406,
+            "PRECONDITION_FAILED - fast reply consumer does not exist",
+        ),
     ],
 )
 def test_publishes_that_are_refused(channel, publish, code, text):
@@ -207,13 +239,20 @@ def test_immediate_is_not_implemented(channel):
 def test_what_came_before_a_refused_publish_in_one_read_is_published(channel, client):
     other = client.open(2)
     other.declare("q")
-    client.send(1, channel.published("q", b"a") + channel.published("q", b"b", exchange="no") + channel.published("q", b"c"))
+    client.send(
+        1,
+        channel.published("q", b"a")
+        + channel.published("q", b"b", exchange="no")
+        + channel.published("q", b"c"),
+    )
     channel.closed(404, "NOT_FOUND - no exchange 'no' in vhost '/'")
     assert other.bodies("q") == [b"a"]
 
 
 def test_permissions(broker):
-    user = NamedUser("bob", frozenset(), {("configure", "q"), ("write", "amq.default"), ("read", "r"), ("write", "r")})
+    user = NamedUser(
+        "bob", frozenset(), {("configure", "q"), ("write", "amq.default"), ("read", "r"), ("write", "r")}
+    )
     client = Client(broker, user=user)
     for number, (method, kind, name) in enumerate(
         [
@@ -231,7 +270,9 @@ def test_permissions(broker):
         channel.closed(403, f"ACCESS_REFUSED - access to {kind} '{name}' in vhost '/' refused for user 'bob'")
     channel = client.open(99)
     channel.publish("r", b"x")
-    channel.closed(403, "ACCESS_REFUSED - access to exchange 'amq.default' in vhost '/' refused for user 'bob'")
+    channel.closed(
+        403, "ACCESS_REFUSED - access to exchange 'amq.default' in vhost '/' refused for user 'bob'"
+    )
 
 
 def test_confirms_count_from_the_first_publish_after_select(channel):
@@ -251,7 +292,11 @@ def test_mandatory_is_returned_before_it_is_confirmed(channel):
     channel.publish("nowhere", b"a", mandatory=True, message_id="m")
     returned = channel.next(Basic.Return)
     assert (returned.method.reply_code, returned.method.reply_text) == (312, "NO_ROUTE")
-    assert (returned.body, returned.properties.message_id, returned.method.routing_key) == (b"a", "m", "nowhere")
+    assert (returned.body, returned.properties.message_id, returned.method.routing_key) == (
+        b"a",
+        "m",
+        "nowhere",
+    )
     assert channel.next(Basic.Ack).delivery_tag == 1
     channel.publish("nowhere", b"b")
     assert channel.next(Basic.Ack).delivery_tag == 2
@@ -459,7 +504,11 @@ def test_direct_reply_to(client):
     assert server.call(Queue.Declare(queue=address, passive=True), Queue.DeclareOk).consumer_count == 1
     server.publish(address, b"answer", correlation_id="1")
     answer = requester.next(Basic.Deliver)
-    assert (answer.body, answer.method.consumer_tag, answer.properties.correlation_id) == (b"answer", tag, "1")
+    assert (answer.body, answer.method.consumer_tag, answer.properties.correlation_id) == (
+        b"answer",
+        tag,
+        "1",
+    )
     assert (answer.method.exchange, answer.method.routing_key) == ("", address)
     requester.call(Basic.Cancel(tag), Basic.CancelOk)
     server.publish(address, b"too late")
@@ -495,7 +544,9 @@ def test_a_consumer_that_never_acks_is_taken_for_dead(channel, client, method):
 
 
 def test_after_its_close_a_channel_answers_nothing_but_close(channel):
-    channel.send(Basic.Ack(1), Queue.Declare(queue="q"), Channel.Close(200, "", 0, 0), Queue.Declare(queue="q"))
+    channel.send(
+        Basic.Ack(1), Queue.Declare(queue="q"), Channel.Close(200, "", 0, 0), Queue.Declare(queue="q")
+    )
     channel.next(Channel.Close)
     channel.next(Channel.CloseOk)
     channel.publish("q", b"x", mandatory=True)
@@ -517,7 +568,9 @@ def test_a_message_that_is_too_large_is_refused_at_its_header(broker):
     header = channel.published("q", b"x" * 9)
     size = (134_217_729).to_bytes(8, "big")
     small.send(1, header.replace((9).to_bytes(8, "big"), size))
-    channel.closed(406, "PRECONDITION_FAILED - message size 134217729 is larger than configured max size 134217728")
+    channel.closed(
+        406, "PRECONDITION_FAILED - message size 134217729 is larger than configured max size 134217728"
+    )
 
 
 def test_worked_trace_12_a_cycle_of_exchanges_gives_one_copy(channel):
@@ -534,7 +587,10 @@ def test_worked_trace_12_a_cycle_of_exchanges_gives_one_copy(channel):
 def test_worked_trace_12_an_alternate_is_not_used_when_the_type_matched_something(channel):
     channel.declare("y")
     for exchange, arguments in (("Y", {}), ("Z", {}), ("X", {"alternate-exchange": "Y"})):
-        channel.call(Exchange.Declare(exchange=exchange, exchange_type="fanout", arguments=arguments), Exchange.DeclareOk)
+        channel.call(
+            Exchange.Declare(exchange=exchange, exchange_type="fanout", arguments=arguments),
+            Exchange.DeclareOk,
+        )
     channel.call(Queue.Bind(queue="y", exchange="Y"), Queue.BindOk)
     channel.publish("", b"to the alternate", exchange="X", mandatory=True)
     assert channel.bodies("y") == [b"to the alternate"]

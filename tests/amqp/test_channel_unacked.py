@@ -49,7 +49,13 @@ def test_the_queue_s_own_tag_goes_with_a_delivery():
     assert [pending.queue_tag for pending in unacked.take_all()] == [105, 106]
 
 
-@given(st.lists(st.tuples(st.sampled_from(["deliver", "no_ack", "ack", "multiple", "back", "all"]), st.integers(0, 30))))
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["deliver", "no_ack", "ack", "multiple", "back", "all"]), st.integers(0, 30)
+        )
+    )
+)
 def test_outstanding_deliveries_are_as_in_a_plain_list(steps):
     unacked, model, out = Unacked(), [], []
     for step, number in steps:

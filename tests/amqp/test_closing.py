@@ -22,7 +22,11 @@ CHANNELS = (1, 2, 3)
 
 
 def publish(channel: int, queue: str, *, mandatory: bool = False) -> bytes:
-    parts: list[Any] = [Basic.Publish(routing_key=queue, mandatory=mandatory), header.ContentHeader(0, 1), body.ContentBody(b"x")]
+    parts: list[Any] = [
+        Basic.Publish(routing_key=queue, mandatory=mandatory),
+        header.ContentHeader(0, 1),
+        body.ContentBody(b"x"),
+    ]
     return b"".join(pamqp_frame.marshal(each, channel) for each in parts)
 
 
@@ -31,19 +35,25 @@ def busy(node: SimulatedNode, chance: random.Random) -> Any:
     client = node.opened()
     for channel in CHANNELS:
         client.channel(channel)
-        client.method(Queue.Declare(queue=f"q{channel}", exclusive=chance.random() < 0.5, auto_delete=True), channel)
+        client.method(
+            Queue.Declare(queue=f"q{channel}", exclusive=chance.random() < 0.5, auto_delete=True), channel
+        )
         client.next(Queue.DeclareOk)
         client.method(Confirm.Select(), channel)
         client.next(Confirm.SelectOk)
     for channel in CHANNELS:
         for _ in range(2):
-            client.method(Basic.Consume(queue=f"q{chance.choice(CHANNELS)}", no_ack=chance.random() < 0.3), channel)
+            client.method(
+                Basic.Consume(queue=f"q{chance.choice(CHANNELS)}", no_ack=chance.random() < 0.3), channel
+            )
             client.next(Basic.ConsumeOk)
     for _ in range(chance.randrange(8)):
         number = chance.choice(CHANNELS)
         client.send(b"".join(publish(number, f"q{chance.choice((*CHANNELS, 9))}", mandatory=True)
                              for _ in range(chance.randrange(1, 90))))  # fmt: skip
-    wanted = chance.choice((0, client.sent))  # in the middle of the publishes, or when the last is being answered
+    wanted = chance.choice(
+        (0, client.sent)
+    )  # in the middle of the publishes, or when the last is being answered
     node.host.wait_until(lambda: client.transport.handled_bytes >= wanted)
     return client
 
@@ -61,7 +71,9 @@ def after(client: Any, seen: int) -> list[tuple[int, str]]:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_a_connection_that_closes_hears_of_nothing_but_its_end(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_connection_that_closes_hears_of_nothing_but_its_end(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with closing(SimulatedNode(seed)) as node:
         seen: list[int] = []
 
@@ -72,14 +84,18 @@ def test_a_connection_that_closes_hears_of_nothing_but_its_end(seed: int, monkey
         original = Channels.close_all
         monkeypatch.setattr(Channels, "close_all", close_all)
         client = busy(node, random.Random(seed))
-        node.host.wait_until(lambda: client.transport.handled_bytes >= client.sent)  # what was sent before is answered
+        node.host.wait_until(
+            lambda: client.transport.handled_bytes >= client.sent
+        )  # what was sent before is answered
         client.method(Connection.Close(200, "bye", 0, 0))
         node.host.wait_until(lambda: bool(seen))
         assert after(client, seen[0]) == [(0, "Connection.CloseOk")]
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_a_channel_that_closes_hears_of_nothing_but_its_end(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_channel_that_closes_hears_of_nothing_but_its_end(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with closing(SimulatedNode(seed)) as node:
         seen: list[int] = []
 

@@ -38,8 +38,14 @@ VALUES = {
     "table": st.dictionaries(
         st.text("abc", max_size=4),
         st.recursive(
-            st.none() | st.booleans() | st.integers(-(1 << 63), (1 << 63) - 1) | names | st.floats(allow_nan=False),
-            lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text("abc", max_size=4), inner, max_size=3),
+            st.none()
+            | st.booleans()
+            | st.integers(-(1 << 63), (1 << 63) - 1)
+            | names
+            | st.floats(allow_nan=False),
+            lambda inner: (
+                st.lists(inner, max_size=3) | st.dictionaries(st.text("abc", max_size=4), inner, max_size=3)
+            ),
             max_leaves=8,
         ),
         max_size=4,
@@ -69,7 +75,9 @@ def test_every_method_comes_back_as_it_was(method):
 
 @pytest.mark.parametrize("kind", commands.INDEX_MAPPING.values(), ids=lambda kind: kind.name)
 def test_every_method_of_pamqp_is_read_and_written_as_pamqp_does(kind):
-    texts = {name: "0" for name in kind.__slots__ if kind.amqp_type(name) == "longstr"}  # bytes are none to pamqp
+    texts = {
+        name: "0" for name in kind.__slots__ if kind.amqp_type(name) == "longstr"
+    }  # bytes are none to pamqp
     theirs = make(kind, **texts | {"out_of_band": "0"} if kind is commands.Channel.Open else texts)
     data = pamqp_frame.marshal(theirs, 1)
     assert encode_method(1, decode_method(payload_of(data))) == data
@@ -83,7 +91,9 @@ def error_of(function, data):
     return None
 
 
-@given(st.binary(max_size=100), st.sampled_from(sorted(commands.INDEX_MAPPING)) | st.integers(0, (1 << 32) - 1))
+@given(
+    st.binary(max_size=100), st.sampled_from(sorted(commands.INDEX_MAPPING)) | st.integers(0, (1 << 32) - 1)
+)
 def test_garbage_is_a_protocol_error_and_nothing_else(data, index):
     error = error_of(decode_method, index.to_bytes(4, "big") + data)
     assert error is None or (error.code in {501, 502, 503} and len(error.reply_text.encode()) <= 255)
@@ -101,7 +111,10 @@ def test_garbage_of_properties_is_a_protocol_error_and_nothing_else(data):
         (b"\0\x32\0\x0a\0\0\x20abc", "501 FRAME_ERROR - cannot decode <<0,0,32,97,98,99>>"),
         (b"\0\x32\0\x0b\1q\0\0\0\0\0\0\0\0!", "501 FRAME_ERROR - cannot decode <<1,113,0,0,0,0,0,0,0,0,33>>"),
         (b"\0\x32\0\x0a\0\0\1\xff\0\0\0\0\0", "501 FRAME_ERROR - Malformed UTF-8 in shortstr"),
-        (b"\0\x32\0\x0a\0\0\1q\0\0\0\0\5\1a?xx", "502 SYNTAX_ERROR - queue.declare has a table that cannot be read"),
+        (
+            b"\0\x32\0\x0a\0\0\1q\0\0\0\0\5\1a?xx",
+            "502 SYNTAX_ERROR - queue.declare has a table that cannot be read",
+        ),
         (b"\0\x0a\0\x63", "503 COMMAND_INVALID - unimplemented method 99 of class 10"),
         (b"\0\x0a", "503 COMMAND_INVALID - unimplemented method of less than four bytes"),
     ],
@@ -167,7 +180,10 @@ def test_texts_that_are_no_utf8_stay_out_of_the_way():
     ("payload", "said"),
     [
         (b"\0\x32" + bytes(10), "expected content header for class 60, got one for class 50 instead"),
-        (b"\0\x3c\0\1" + bytes(8), "expected content header for class 60, got non content header frame instead"),
+        (
+            b"\0\x3c\0\1" + bytes(8),
+            "expected content header for class 60, got non content header frame instead",
+        ),
         (b"\0\x3c", "a content header ends too early"),
     ],
 )

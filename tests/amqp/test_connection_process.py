@@ -38,7 +38,11 @@ def client(node: SimulatedNode) -> SimulatedClient:
 
 
 def published(size: int = 1, channel: int = 1, key: str = "q") -> bytes:
-    parts: list[Any] = [Basic.Publish(routing_key=key), header.ContentHeader(0, size), body.ContentBody(bytes(size))]
+    parts: list[Any] = [
+        Basic.Publish(routing_key=key),
+        header.ContentHeader(0, size),
+        body.ContentBody(bytes(size)),
+    ]
     return b"".join(pamqp_frame.marshal(each, channel) for each in parts)
 
 
@@ -49,7 +53,12 @@ def test_it_says_what_it_can(node):
     client = node.connect()
     client.send(PROTOCOL_HEADER)
     _, start = client.next(Connection.Start)
-    assert (start.version_major, start.version_minor, start.mechanisms, start.locales) == (0, 9, "PLAIN AMQPLAIN", "en_US")
+    assert (start.version_major, start.version_minor, start.mechanisms, start.locales) == (
+        0,
+        9,
+        "PLAIN AMQPLAIN",
+        "en_US",
+    )
     about = start.server_properties
     assert (about["product"], about["version"]) == ("RabbitMQ", "3.10.8")
     assert "warrenmq" in about["platform"]
@@ -76,7 +85,10 @@ def test_the_handshake_may_come_byte_by_byte(node):
     client.next(Connection.Tune)
 
 
-@pytest.mark.parametrize("sent", [b"AMQP\0\1\0\0", b"AMQP\3\1\0\0", b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc"])
+@pytest.mark.parametrize(
+    "sent",
+    [b"AMQP\0\1\0\0", b"AMQP\3\1\0\0", b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc"],
+)
 def test_another_protocol_is_told_ours(node, sent):
     client = node.connect()
     client.send(sent)
@@ -97,9 +109,7 @@ def refusals(client: SimulatedClient) -> list[Any]:
     return [each.reply_text for _, each in client.received()]
 
 
-LOGIN_REFUSED = (
-    "ACCESS_REFUSED - Login was refused using authentication mechanism PLAIN. For details see the broker logfile."
-)
+LOGIN_REFUSED = "ACCESS_REFUSED - Login was refused using authentication mechanism PLAIN. For details see the broker logfile."
 
 
 def test_a_failed_login_waits_a_little_and_is_told(node):

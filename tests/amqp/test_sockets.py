@@ -99,7 +99,10 @@ def test_who_may_not_come_in_is_told(server, more, error):
 
 
 def test_a_connection_that_says_nothing_is_dropped(tmp_path):
-    with warrenmq.open(tmp_path, settings={"handshake_timeout": 300}) as broker, serve(broker, port=0) as server:
+    with (
+        warrenmq.open(tmp_path, settings={"handshake_timeout": 300}) as broker,
+        serve(broker, port=0) as server,
+    ):
         with RawClient(server.port) as silent, RawClient(server.port) as half:
             half.send(b"AMQP\0\0\x09\x01")
             assert silent.at_end()
@@ -109,7 +112,12 @@ def test_a_connection_that_says_nothing_is_dropped(tmp_path):
 
 @pytest.mark.parametrize(
     "garbage",
-    [b"\0" * 100, b"GET / HTTP/1.1\r\n\r\n", b"AMQP\0\0\x09\x01" + b"\xff" * 5000, b"AMQP\0\0\x09\x01\1\0\0\xff\xff\xff\xff"],
+    [
+        b"\0" * 100,
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"AMQP\0\0\x09\x01" + b"\xff" * 5000,
+        b"AMQP\0\0\x09\x01\1\0\0\xff\xff\xff\xff",
+    ],
 )
 def test_garbage_closes_its_own_socket_and_no_other(server, garbage):
     with RawClient(server.port).open(1) as other, RawClient(server.port) as bad:
@@ -149,7 +157,9 @@ def test_who_asks_and_does_not_read_is_not_read_either(server, broker, monkeypat
     monkeypatch.setattr(connection_channels, "AT_ONCE", 16)
     queue = fill(server, broker, 400, 100_000)
     with RawClient(server.port, receive_buffer=1 << 16).open(1) as greedy:
-        asking = threading.Thread(target=lambda: [greedy.method(Basic.Get(queue="q", no_ack=True), 1) for _ in range(400)])
+        asking = threading.Thread(
+            target=lambda: [greedy.method(Basic.Get(queue="q", no_ack=True), 1) for _ in range(400)]
+        )
         asking.start()
         assert not eventually(lambda: queue.info().ready == 0, 0.5)
         got = 0
@@ -191,7 +201,10 @@ def test_a_server_that_ends_tells_its_clients(broker):
             connection.process_data_events(LIMIT)
         ending.join()
     assert raised.value.reply_code == 320
-    assert raised.value.reply_text == "CONNECTION_FORCED - broker forced connection closure with reason 'shutdown'"
+    assert (
+        raised.value.reply_text
+        == "CONNECTION_FORCED - broker forced connection closure with reason 'shutdown'"
+    )
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", server.port))
     assert broker.is_open
@@ -199,7 +212,10 @@ def test_a_server_that_ends_tells_its_clients(broker):
 
 def test_an_address_in_use_is_said_in_a_sentence(server, broker):
     other = broker.path + "-2"
-    with warrenmq.open(other) as second, pytest.raises(CallerError, match=r"cannot listen on 127.0.0.1:\d+: Address already"):
+    with (
+        warrenmq.open(other) as second,
+        pytest.raises(CallerError, match=r"cannot listen on 127.0.0.1:\d+: Address already"),
+    ):
         serve(second, port=server.port)
 
 

@@ -100,7 +100,9 @@ def test_the_ram_duration(
         (2.0, 10.0, 2, False, 2.5),
     ],
 )
-def test_the_desired_duration(ratio: float, total: float, queues: int, disk_alarm: bool, desired: float) -> None:
+def test_the_desired_duration(
+    ratio: float, total: float, queues: int, disk_alarm: bool, desired: float
+) -> None:
     assert paging.desired_duration(ratio, 0.5, total, queues, disk_alarm=disk_alarm) == pytest.approx(desired)
 
 
@@ -116,7 +118,9 @@ def test_the_desired_duration(ratio: float, total: float, queues: int, disk_alar
         (2.0, INFINITE, INFINITE, True, False),
     ],
 )
-def test_who_is_told_at_once(told: float, reported: float, desired: float, disk_alarm: bool, inform: bool) -> None:
+def test_who_is_told_at_once(
+    told: float, reported: float, desired: float, disk_alarm: bool, inform: bool
+) -> None:
     assert paging.must_inform(told, reported, desired, disk_alarm=disk_alarm) is inform
 
 
@@ -128,13 +132,16 @@ def test_the_target_ram_count(desired: float, rates: float, target: float) -> No
 
 
 @pytest.mark.parametrize(
-    ("bound", "count", "size", "allowed"), [(1_000, 10, 1_000, INFINITE), (1_000, 10, 2_000, 5), (1_000, 1, 50_000, 0)]
+    ("bound", "count", "size", "allowed"),
+    [(1_000, 10, 1_000, INFINITE), (1_000, 10, 2_000, 5), (1_000, 1, 50_000, 0)],
 )
 def test_a_queues_own_bound(bound: int, count: int, size: int, allowed: float) -> None:
     assert paging.count_within(bound, count, size) == allowed
 
 
-@pytest.mark.parametrize(("count", "permitted", "excess"), [(10, INFINITE, 0), (10, 10, 0), (10, 4, 6), (10, 0, 10)])
+@pytest.mark.parametrize(
+    ("count", "permitted", "excess"), [(10, INFINITE, 0), (10, 10, 0), (10, 4, 6), (10, 0, 10)]
+)
 def test_how_many_are_too_many(count: int, permitted: float, excess: int) -> None:
     assert paging.chunk_size(count, permitted) == excess
 
@@ -162,7 +169,9 @@ def test_permitted_betas_come_near_the_target_and_are_never_more(ready: int, tar
     assert 8 <= permitted <= max(8, target)
 
 
-@pytest.mark.parametrize(("egress", "limit"), [(0, 1), (0.4, 1), (10, 21), (1_023.4, 2_047), (1_024, 2_048), (1e9, 2_048)])
+@pytest.mark.parametrize(
+    ("egress", "limit"), [(0, 1), (0.4, 1), (10, 21), (1_023.4, 2_047), (1_024, 2_048), (1e9, 2_048)]
+)
 def test_the_memory_limit_is_what_two_seconds_take(egress: float, limit: int) -> None:
     assert paging.memory_limit(egress) == limit
 

@@ -49,7 +49,9 @@ class CountingStore:
 class World:
     """A queue, its stores and its disk."""
 
-    def __init__(self, behaviour: type[VariableQueue], version: int = 1, bound: int = 1 << 40, credit: int = 100) -> None:
+    def __init__(
+        self, behaviour: type[VariableQueue], version: int = 1, bound: int = 1 << 40, credit: int = 100
+    ) -> None:
         settings = Settings(
             queue_version=version,
             queue_index_segment_entry_count=4,
@@ -60,7 +62,9 @@ class World:
             msg_store_credit_disc_bound=(credit, credit),
         )
         self.disk = SimulatedDisk(random.Random(0))
-        self.index, _ = index_versions.recover(Opening(self.disk, "/q", settings, lambda _id: True, "/quarantine"))
+        self.index, _ = index_versions.recover(
+            Opening(self.disk, "/q", settings, lambda _id: True, "/quarantine")
+        )
         self.persistent, self.transient = CountingStore(), CountingStore()
         self.now = 0
         self.queue = behaviour(self.index, self.persistent, self.transient, settings, lambda: self.now)
@@ -69,7 +73,9 @@ class World:
     def publish(self, count: int, size: int = SMALL, *, persistent: bool = True) -> None:
         first = self.queue.next_seq_id
         bodies = [b"%0*d" % (size, seq) for seq in range(first, first + count)]
-        self.queue.publish([Publication(b"prefix--", first, HEAD, 0, bodies, persistent)], persistent=persistent)
+        self.queue.publish(
+            [Publication(b"prefix--", first, HEAD, 0, bodies, persistent)], persistent=persistent
+        )
         check_invariants(self.queue)
 
     def fetch(self, most: int) -> list[int]:
@@ -109,7 +115,13 @@ def test_requeued_messages_go_back_to_q4_to_q3_and_to_delta(version: int, persis
     assert where(queue) == {"q1": [], "q2": [], "q3": [1, 2, 12, 13], "q4": [], "delta": [14, 20, 6]}
     queue.requeue([0, 3, 9, 11])
     check_invariants(queue)
-    assert where(queue) == {"q1": [], "q2": [], "q3": [1, 2, 3, 9, 11, 12, 13], "q4": [0], "delta": [14, 20, 6]}
+    assert where(queue) == {
+        "q1": [],
+        "q2": [],
+        "q3": [1, 2, 3, 9, 11, 12, 13],
+        "q4": [0],
+        "delta": [14, 20, 6],
+    }
     queue.reduce_memory_use()
     assert where(queue) == {"q1": [], "q2": [], "q3": [0, 1, 2, 3], "q4": [], "delta": [9, 20, 10]}
     queue.requeue([10])
@@ -214,7 +226,9 @@ def test_a_body_that_the_store_lost_is_left_out_and_told(behaviour: type[Variabl
 
 
 @pytest.mark.parametrize("behaviour", [MemoryTargetQueue, ReadAheadQueue])
-def test_transient_messages_of_an_earlier_process_are_dropped_when_they_are_met(behaviour: type[VariableQueue]) -> None:
+def test_transient_messages_of_an_earlier_process_are_dropped_when_they_are_met(
+    behaviour: type[VariableQueue],
+) -> None:
     world = World(behaviour)
     record = bytes(16) + bytes(8) + (1).to_bytes(4, "big") * 2
     world.index.publish_many(0, [record + b"0"], False)
@@ -252,7 +266,9 @@ def test_ten_small_bodies_are_read_along_with_their_entries_and_fewer_when_they_
 
 
 @pytest.mark.parametrize(("size", "together"), [(paging.TOGETHER_SIZE, [11]), (paging.TOGETHER_SIZE + 1, [])])
-def test_bodies_of_up_to_12_000_bytes_are_read_together(size: int, together: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bodies_of_up_to_12_000_bytes_are_read_together(
+    size: int, together: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     world = World(ReadAheadQueue)
     world.publish(1)
     world.publish(11, size)

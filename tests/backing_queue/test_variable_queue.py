@@ -134,7 +134,9 @@ class QueueMachine(RuleBasedStateMachine):
             self.patch.undo()
 
     def _open(self, clean: object) -> None:
-        contains = set(index_versions.store_message_ids(self.disk, "/q", self.settings)) & set(self.stores[0].bodies)
+        contains = set(index_versions.store_message_ids(self.disk, "/q", self.settings)) & set(
+            self.stores[0].bodies
+        )
         index, found = index_versions.recover(
             Opening(self.disk, "/q", self.settings, contains.__contains__, "/quarantine", clean)  # type: ignore[arg-type]
         )
@@ -142,7 +144,10 @@ class QueueMachine(RuleBasedStateMachine):
         next_deliver = found.next_seq_id if clean is None else clean.next_deliver_seq_id  # type: ignore[attr-defined]
         self.queue.recovered(found.low, found.count, found.next_seq_id, next_deliver)
 
-    @rule(sizes=st.lists(st.sampled_from([0, 3, 99, 100, 300]), min_size=1, max_size=9), persistent=st.booleans())
+    @rule(
+        sizes=st.lists(st.sampled_from([0, 3, 99, 100, 300]), min_size=1, max_size=9),
+        persistent=st.booleans(),
+    )
     def publish(self, sizes: list[int], persistent: bool) -> None:
         bodies = [bytes([self.next_id + i & 255]) * size for i, size in enumerate(sizes)]
         first, in_store = self.queue.publish(
@@ -156,9 +161,13 @@ class QueueMachine(RuleBasedStateMachine):
     def fetch(self, most: int, ack: bool) -> None:
         expected, self.ready = self.ready[:most], self.ready[most:]
         fetched = self.queue.fetch(most, ack_required=ack)
-        assert [(each.seq_id, body_of(each.payload, each.size)) for each in fetched] == [m[:2] for m in expected]
+        assert [(each.seq_id, body_of(each.payload, each.size)) for each in fetched] == [
+            m[:2] for m in expected
+        ]
         for each in fetched:
-            assert each.redelivered is (each.seq_id in self.delivered or each.seq_id < self.all_redelivered_below)
+            assert each.redelivered is (
+                each.seq_id in self.delivered or each.seq_id < self.all_redelivered_below
+            )
         if ack:
             self.unacked |= {message[0]: message for message in expected}
             self.delivered |= {message[0] for message in expected}
@@ -179,7 +188,9 @@ class QueueMachine(RuleBasedStateMachine):
 
     @rule()
     def purge(self) -> None:
-        assert [seq for batch in self.queue.purge() for seq in batch] == [message[0] for message in self.ready]
+        assert [seq for batch in self.queue.purge() for seq in batch] == [
+            message[0] for message in self.ready
+        ]
         self.ready = []
 
     @rule(seconds=st.sampled_from([0.0, 0.001, 1.0, 60.0]))
@@ -255,7 +266,9 @@ TestVariableQueue.settings = hypothesis_settings(max_examples=200, stateful_step
 @pytest.mark.parametrize("behaviour", sorted(BEHAVIOURS))
 def test_a_gap_of_any_size_in_the_sequence_ids_is_stepped_over(behaviour: str) -> None:
     """A damaged sequence id can be far off; reading the tail run by run would never get there."""
-    index, _ = QueueIndex.recover(Opening(SimulatedDisk(random.Random(0)), "/q", SETTINGS, bool, "/quarantine"))
+    index, _ = QueueIndex.recover(
+        Opening(SimulatedDisk(random.Random(0)), "/q", SETTINGS, bool, "/quarantine")
+    )
     far = 1 << 40
     for seq in (0, far):
         record = bytes(16) + bytes(8) + (1).to_bytes(4, "big") + (1).to_bytes(4, "big") + b"%d" % (seq > 0)

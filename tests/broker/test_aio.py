@@ -50,7 +50,9 @@ def test_many_consumers_wait_without_a_thread_each_and_the_loop_goes_on(tmp_path
 
             waiting = [asyncio.create_task(first(queue)) for queue in queues]
             await asyncio.gather(*(queue.publish(queue.name.encode()) for queue in queues))
-            assert await asyncio.wait_for(asyncio.gather(*waiting), LIMIT) == [queue.name.encode() for queue in queues]
+            assert await asyncio.wait_for(asyncio.gather(*waiting), LIMIT) == [
+                queue.name.encode() for queue in queues
+            ]
 
     asyncio.run(main())
 
@@ -92,7 +94,9 @@ def test_errors_are_those_of_the_face(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_any_number_of_publishers_that_wait_for_an_alarm_keep_no_thread_from_the_others(tmp_path: Path) -> None:
+def test_any_number_of_publishers_that_wait_for_an_alarm_keep_no_thread_from_the_others(
+    tmp_path: Path,
+) -> None:
     async def main() -> None:
         async with aio.open(tmp_path) as broker:
             jobs = await broker.declare_queue("jobs")

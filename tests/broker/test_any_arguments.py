@@ -66,9 +66,15 @@ def public(kind: type) -> list[str]:
     )  # fmt: skip
 
 
-def odd_calls(function: Callable[..., Any], good: dict[str, Any] = GOOD) -> Iterator[tuple[str, dict[str, Any]]]:
+def odd_calls(
+    function: Callable[..., Any], good: dict[str, Any] = GOOD
+) -> Iterator[tuple[str, dict[str, Any]]]:
     """(what is odd, arguments): every parameter with every odd value, the required others being good ones."""
-    parameters = [each for each in inspect.signature(function).parameters.values() if each.kind not in (each.VAR_KEYWORD, each.VAR_POSITIONAL)]
+    parameters = [
+        each
+        for each in inspect.signature(function).parameters.values()
+        if each.kind not in (each.VAR_KEYWORD, each.VAR_POSITIONAL)
+    ]
     required = {each.name: good[each.name] for each in parameters if each.default is each.empty}
     if not parameters:
         yield "", {}
@@ -80,14 +86,20 @@ def odd_calls(function: Callable[..., Any], good: dict[str, Any] = GOOD) -> Iter
 def wrong_refusal(what: str, error: BaseException) -> str | None:
     """None for an error that a caller can expect, in one sentence."""
     if isinstance(error, Boom):
-        return None if any(each in what for each in ("bodies=", "items=", "children=")) else f"{error!r}, and no iterable of the caller's raised it"
+        return (
+            None
+            if any(each in what for each in ("bodies=", "items=", "children="))
+            else f"{error!r}, and no iterable of the caller's raised it"
+        )
     if isinstance(error, OSError) and any(each in what for each in ("path=", "file=", "trace=")):
         return None  # the system's own words
     if not isinstance(error, ALLOWED):
         return repr(error)
     said = str(error)
     one_sentence = bool(said) and "\n" not in said and len(said) < 500
-    return None if one_sentence or isinstance(error, (queue.Empty, StopAsyncIteration)) else f"it says {said!r}"
+    return (
+        None if one_sentence or isinstance(error, (queue.Empty, StopAsyncIteration)) else f"it says {said!r}"
+    )
 
 
 class World:
@@ -203,7 +215,10 @@ def keep_filled(world: World) -> None:
 def clean_up(world: World, name: str, result: Any) -> None:
     """Undo what a call that was fine has done."""
     match name:
-        case "declare_queue" | "declare_exchange" if result is not None and result.name not in ("target", "other"):
+        case "declare_queue" | "declare_exchange" if result is not None and result.name not in (
+            "target",
+            "other",
+        ):
             delete = world.broker.delete_queue if name == "declare_queue" else world.broker.delete_exchange
             with suppress(warrenmq.AccessRefused):
                 delete(result)
@@ -245,8 +260,14 @@ def test_the_embedded_face(world: World) -> None:
 def test_huge_tables(world: World) -> None:
     def calls() -> None:
         for name, make in HUGE_TABLES.items():
-            world.call(f"declare_queue({name})", world.broker.declare_queue, {"name": name, "arguments": make()})
-            world.call(f"publish({name})", world.queue.publish, {"body": b"", "properties": Properties(headers=make())})
+            world.call(
+                f"declare_queue({name})", world.broker.declare_queue, {"name": name, "arguments": make()}
+            )
+            world.call(
+                f"publish({name})",
+                world.queue.publish,
+                {"body": b"", "properties": Properties(headers=make())},
+            )
 
     world.run(calls)
 
@@ -265,7 +286,9 @@ def test_close(world: World) -> None:
 
 def test_a_transaction(world: World) -> None:
     def calls() -> None:
-        world.call("outside", world.broker.tx().publish, {"exchange": "", "routing_key": "target", "body": b"x"})
+        world.call(
+            "outside", world.broker.tx().publish, {"exchange": "", "routing_key": "target", "body": b"x"}
+        )
         assert world.problems == []
         before = world.queue.info().next_seq_id
         with world.broker.tx() as tx:
@@ -290,7 +313,9 @@ def test_opening(world: World) -> None:
             world.call(f"Settings.load({what})", Settings.load, arguments)
         for field in fields(Settings):
             for name, make in odd_values(field.name).items():
-                world.call(f"Settings.load({field.name}={name})", Settings.load, {"environ": {}, field.name: make()})
+                world.call(
+                    f"Settings.load({field.name}={name})", Settings.load, {"environ": {}, field.name: make()}
+                )
 
     world.run(calls)
 
@@ -361,7 +386,12 @@ def test_supervisors(world: World) -> None:
         def calls() -> None:
             for what, arguments in odd_calls(ChildSpec, good):
                 world.call(f"ChildSpec({what})", ChildSpec, arguments)
-            options = {"children": [ChildSpec("child", Child)], "strategy": "one_for_one", "intensity": 1, "period": 5.0}
+            options = {
+                "children": [ChildSpec("child", Child)],
+                "strategy": "one_for_one",
+                "intensity": 1,
+                "period": 5.0,
+            }
             for option in options:
                 for name, make in odd_values(option).items():
                     given = {"runtime": runtime} | options | {option: make()}
@@ -371,7 +401,11 @@ def test_supervisors(world: World) -> None:
             supervisor = Supervisor.start_link(runtime=runtime, children=[])
             for ask in (start_child, stop_child, restart_child, delete_child):
                 for name, make in odd_values("id").items():
-                    world.call(f"{ask.__name__}({name})", lambda value, ask=ask: ask(runtime, supervisor, value), {"value": make()})
+                    world.call(
+                        f"{ask.__name__}({name})",
+                        lambda value, ask=ask: ask(runtime, supervisor, value),
+                        {"value": make()},
+                    )
             start_child(runtime, supervisor, ChildSpec("alive", Child))
             assert [each.id for each in which_children(runtime, supervisor)] == ["alive"]
 

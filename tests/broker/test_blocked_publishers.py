@@ -126,7 +126,9 @@ def test_who_does_not_want_to_wait_is_told_which_alarm_and_what_to_do(host: Simu
     host.memory.used_bytes = 5_000
     host.sleep(1.1)
     before = host.sim.monotonic_ns()
-    with pytest.raises(warrenmq.Blocked, match=r"5,000 bytes were in use, vm_memory_high_watermark allows 4,000"):
+    with pytest.raises(
+        warrenmq.Blocked, match=r"5,000 bytes were in use, vm_memory_high_watermark allows 4,000"
+    ):
         queue.publish(b"refused", timeout=0)
     with pytest.raises(warrenmq.Blocked, match="memory alarm is set"):
         queue.publish_many([b"refused", b"too"], timeout=0)
@@ -189,7 +191,9 @@ def test_publishers_go_on_when_neither_alarm_is_set(host: SimulatedHost) -> None
     host.check_trace()
 
 
-def test_the_memory_is_looked_at_every_second_and_first_before_anybody_can_publish(host: SimulatedHost) -> None:
+def test_the_memory_is_looked_at_every_second_and_first_before_anybody_can_publish(
+    host: SimulatedHost,
+) -> None:
     host.memory.used_bytes = 4_001
     broker = host.open()
     assert set_alarms(broker) == ["memory"]
@@ -229,7 +233,9 @@ def test_the_disk_is_looked_at_the_more_often_the_fuller_it_is(
     assert set(gaps(times)) == {gap}
 
 
-def test_limits_change_at_run_time_at_once_and_are_the_settings_again_after_a_restart(host: SimulatedHost) -> None:
+def test_limits_change_at_run_time_at_once_and_are_the_settings_again_after_a_restart(
+    host: SimulatedHost,
+) -> None:
     host.memory.used_bytes = 3_000
     host.disk.free_bytes = ROOM
     broker = host.open()
@@ -269,7 +275,9 @@ def test_what_the_allocator_keeps_is_given_back_before_anybody_is_blocked(host: 
 
 
 @pytest.mark.parametrize("victim", ["vm_memory_monitor", "rabbit_disk_monitor", "rabbit_alarm"])
-def test_one_that_is_killed_is_started_again_alone_and_no_alarm_is_forgotten(host: SimulatedHost, victim: str) -> None:
+def test_one_that_is_killed_is_started_again_alone_and_no_alarm_is_forgotten(
+    host: SimulatedHost, victim: str
+) -> None:
     host.disk.free_bytes = ROOM
     broker = host.open()
     queue = broker.declare_queue("q")
@@ -337,7 +345,9 @@ def test_a_publisher_that_waits_is_told_when_the_broker_is_closed(host: Simulate
     assert len(told) == 1
 
 
-def test_a_simulation_in_which_everybody_waits_for_an_alarm_to_clear_is_at_its_end(host: SimulatedHost) -> None:
+def test_a_simulation_in_which_everybody_waits_for_an_alarm_to_clear_is_at_its_end(
+    host: SimulatedHost,
+) -> None:
     broker = host.open()
     queue = broker.declare_queue("q")
     host.memory.used_bytes = TOTAL
@@ -391,6 +401,7 @@ def test_the_disk_alarm_comes_before_the_disk_is_full_and_goes_when_consumers_ha
     host.disk.free_bytes = 40_000
     broker = host.open()
     queue = broker.declare_queue("q")
+
     def fill_up() -> None:
         while True:
             queue.publish(b"L" * 900, timeout=1).result()
@@ -461,7 +472,9 @@ def test_a_real_process_above_a_tiny_watermark_blocks_until_it_is_raised(tmp_pat
         queue = broker.declare_queue("q")
         with pytest.raises(warrenmq.Blocked, match="allows 1,000,000"):
             queue.publish(b"refused", timeout=0)
-        threads = [threading.Thread(target=lambda: queue.publish(b"x").result(), name=f"p{i}") for i in range(3)]
+        threads = [
+            threading.Thread(target=lambda: queue.publish(b"x").result(), name=f"p{i}") for i in range(3)
+        ]
         for thread in threads:
             thread.start()
         while len(broker.stats().blocked_publishers) < 3:
@@ -486,7 +499,9 @@ def test_real_memory_that_consumers_have_freed_is_given_back_and_the_alarm_clear
         broker.resources.memory.release()
         before = broker.resources.memory.used()
         for first in range(0, backlog, 500):
-            confirm = queue.publish_many([b"%d" % number + bytes(1000) for number in range(first, first + 500)])
+            confirm = queue.publish_many(
+                [b"%d" % number + bytes(1000) for number in range(first, first + 500)]
+            )
         confirm.result()
         full = broker.resources.memory.used()
         assert before is not None

@@ -131,7 +131,9 @@ def checked(files: Files, to: Path) -> tuple[int, dict[str, list[str]], list[dic
 
 @pytest.mark.parametrize("end", ENDS)
 @pytest.mark.parametrize("profile", BOTH_PROFILES)
-def test_without_damage_what_was_declared_is_there_and_nothing_is_told(profile: str, end: str, tmp_path: Path) -> None:
+def test_without_damage_what_was_declared_is_there_and_nothing_is_told(
+    profile: str, end: str, tmp_path: Path
+) -> None:
     made = directory(profile, end)
     found = opened(made.files, profile)
     assert found.queues.keys() == DECLARED.keys(), "a queue that was deleted does not come back"
@@ -151,7 +153,12 @@ def every_damage_of(log: bytes) -> Iterator[bytes | None]:
     yield from (None, b"", bytes(len(log)))
     for offset, length, _ in frames(log):
         end = offset + length
-        yield from (log[:offset], log[: end - 3], log[:offset] + log[end:], log[:offset] + bytes(length) + log[end:])
+        yield from (
+            log[:offset],
+            log[: end - 3],
+            log[:offset] + log[end:],
+            log[:offset] + bytes(length) + log[end:],
+        )
         for place in (offset + 1, offset + 6, offset + length // 2):
             yield log[:place] + bytes([log[place] ^ 4]) + log[place + 1 :]
 
@@ -183,7 +190,15 @@ def counts(queues: dict[str, list[Any]]) -> dict[str, int]:
     return {name: len(messages) for name, messages in queues.items() if messages}
 
 
-OTHER = (".queue_name", ".definition", ".vhost", ".config", "rabbit_serial", "recovery.terms", "definitions.log")
+OTHER = (
+    ".queue_name",
+    ".definition",
+    ".vhost",
+    ".config",
+    "rabbit_serial",
+    "recovery.terms",
+    "definitions.log",
+)
 """Files that name, count or declare something."""
 
 
@@ -205,7 +220,9 @@ def test_what_no_file_names_any_more_is_kept_and_told(
     for name, bodies in made.queues.items():
         if name in found.queues:
             assert sorted(found.queues[name]) == sorted(bodies)
-            assert len(messages.get(name, [])) >= len(bodies), "files that name queues may have changed places"
+            assert len(messages.get(name, [])) >= len(bodies), (
+                "files that name queues may have changed places"
+            )
         else:
             assert all(any(body in content for content in found.files.values()) for body in bodies)
             assert found.told
@@ -220,13 +237,19 @@ def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_repair_declares_what_an_open_would(profile: str, tmp_path: Path) -> None:
     made = directory(profile, "killed")
     offset, length, _ = next(frame for frame in frames(made.files[LOG]) if b"urgent" in (frame[2] or b""))
-    for number, log in enumerate((None, made.files[LOG][:offset], bytes(offset + length) + made.files[LOG][offset + length :])):
-        files = {path: data for path, data in made.files.items() if path != LOG} | ({} if log is None else {LOG: log})
+    for number, log in enumerate(
+        (None, made.files[LOG][:offset], bytes(offset + length) + made.files[LOG][offset + length :])
+    ):
+        files = {path: data for path, data in made.files.items() if path != LOG} | (
+            {} if log is None else {LOG: log}
+        )
         _, before, _ = checked(files, tmp_path / str(number))
         assert repair(str(tmp_path / str(number)), dry_run=False).left == []
         status, said = check(tmp_path / str(number))
         assert (status, said["damaged"]) == (0, [])
-        after = {path: data for path, data in contents(tmp_path / str(number)).items() if "backup" not in path}
+        after = {
+            path: data for path, data in contents(tmp_path / str(number)).items() if "backup" not in path
+        }
         found = opened({f"/data/{path}": data for path, data in after.items()}, profile)
         assert found.told == ()
         assert found.arguments == DECLARED

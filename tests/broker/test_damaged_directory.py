@@ -60,7 +60,10 @@ def build(*, clean: bool) -> Directory:
     queues = {}
     for name in QUEUES:
         folder = folder_of(name)
-        records = [record for _, record, _ in messages(host.disk, folder, SMALL_CLASSIC.queue_index_segment_entry_count)]
+        records = [
+            record
+            for _, record, _ in messages(host.disk, folder, SMALL_CLASSIC.queue_index_segment_entry_count)
+        ]
         places = [(record, *places_of(files, folder, record)) for record in records]
         queues[name] = [Message(body_in(files, record, *where), tuple(where)) for record, *where in places]
     host.close()
@@ -106,7 +109,9 @@ def open_and_read(files: Files) -> Opened:
     try:
         put(host, files)
         found = given_back_twice(host, ENOUGH)
-        return Opened(found, {path: data for path, data in files_of(host).items() if path.startswith(QUARANTINE)})
+        return Opened(
+            found, {path: data for path, data in files_of(host).items() if path.startswith(QUARANTINE)}
+        )
     finally:
         host.close()
 
@@ -146,7 +151,9 @@ fractions = st.floats(0, 1, exclude_max=True)
 @given(clean=st.booleans(), which=fractions, at=fractions)
 def test_a_file_that_was_cut_short_keeps_what_is_before_the_cut(clean: bool, which: float, at: float) -> None:
     made = directory(clean=clean)
-    path = [path for path in made.files if path.endswith((".jif", ".idx", ".rdq", ".log"))][int(which * 99) % 9 - 9]
+    path = [path for path in made.files if path.endswith((".jif", ".idx", ".rdq", ".log"))][
+        int(which * 99) % 9 - 9
+    ]
     data = made.files[path]
     size = int(at * len(data))
     check_the_rest(made, {**made.files, path: data[:size]}, path, size, len(data))
@@ -213,7 +220,9 @@ Damage = Callable[[bytes, int, int], bytes]
 
 @pytest.mark.parametrize("damage", [cut, flip, zeros, twice, lack, longer, empty])
 @settings(max_examples=15)
-@given(clean=st.booleans(), places=st.lists(st.tuples(fractions, fractions, fractions), min_size=1, max_size=3))
+@given(
+    clean=st.booleans(), places=st.lists(st.tuples(fractions, fractions, fractions), min_size=1, max_size=3)
+)
 def test_whatever_happened_to_its_files_a_directory_opens(
     damage: Damage, clean: bool, places: list[tuple[float, float, float]]
 ) -> None:

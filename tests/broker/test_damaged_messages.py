@@ -58,7 +58,9 @@ def test_it_is_set_aside_and_the_next_one_is_delivered(settings: Settings, clean
                 delivery.ack()
         deliveries += list(iter(queue.get, None))
         assert [delivery.body for delivery in deliveries] == expected
-        assert [delivery.properties.headers for delivery in deliveries] == [{"body": body[:2].decode()} for body in expected]
+        assert [delivery.properties.headers for delivery in deliveries] == [
+            {"body": body[:2].decode()} for body in expected
+        ]
         for delivery in deliveries[5:]:
             delivery.ack()
         stats = broker.stats()
@@ -66,7 +68,9 @@ def test_it_is_set_aside_and_the_next_one_is_delivered(settings: Settings, clean
         assert (told.ready, told.unacked, told.damaged) == (0, 0, 2)
         assert {f"/data/{each.file}" for each in stats.damage} >= set(hit)
         kept = [host.disk.read(f"{QUARANTINE}/{name}") for name in host.disk.listdir(QUARANTINE)]
-        assert all(any(body[8:30] in data for data in kept) for body in (BODIES[SMALL_ONE], BODIES[LARGE_ONE]))
+        assert all(
+            any(body[8:30] in data for data in kept) for body in (BODIES[SMALL_ONE], BODIES[LARGE_ONE])
+        )
         broker.close()
         assert host.sink is not None
         result = replay_memory(host.sink.files())
@@ -83,7 +87,9 @@ def test_what_a_consumer_rejects_and_cannot_be_read_again_is_not_dead_lettered(s
     try:
         broker = host.open()
         broker.declare_queue("dead")
-        queue = broker.declare_queue("a", arguments={"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"})
+        queue = broker.declare_queue(
+            "a", arguments={"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
+        )
         for number in (LARGE_ONE, LARGE_ONE + 2):
             queue.publish(BODIES[number]).result(100)
         broker.close()

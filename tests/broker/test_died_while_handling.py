@@ -78,13 +78,18 @@ OF_THE_VHOST: dict[type, Callable[[warrenmq.Broker], object]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("request_", "ask"), (OF_QUEUES | OF_THE_VHOST).items(), ids=lambda each: getattr(each, "__name__", ""))
+@pytest.mark.parametrize(
+    ("request_", "ask"), (OF_QUEUES | OF_THE_VHOST).items(), ids=lambda each: getattr(each, "__name__", "")
+)
 def test_it_is_sent_once_and_everything_goes_on(broker: warrenmq.Broker, handled: tuple[Counter[type], set[type]], request_: type,
                                                 ask: Callable[[warrenmq.Broker], object]) -> None:  # fmt: skip
     counts, deadly = handled
     deadly.add(request_)
     counts.clear()
-    with pytest.raises(warrenmq.ProcessDied, match=rf"^the process that was handling {request_.__name__} died \(RuntimeError\), so it may"):
+    with pytest.raises(
+        warrenmq.ProcessDied,
+        match=rf"^the process that was handling {request_.__name__} died \(RuntimeError\), so it may",
+    ):
         ask(broker)
     assert counts[request_] == 1
     deadly.clear()
@@ -93,7 +98,9 @@ def test_it_is_sent_once_and_everything_goes_on(broker: warrenmq.Broker, handled
     assert len([broker.queue("other").get() for _ in range(3)]) == 3
 
 
-def test_what_a_check_raises_is_the_callers_and_no_restart_is_counted(broker: warrenmq.Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_check_raises_is_the_callers_and_no_restart_is_counted(
+    broker: warrenmq.Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fails(*_args: object) -> None:
         msg = "a mistake of ours"
         raise RuntimeError(msg)
@@ -133,7 +140,9 @@ def test_a_get_that_waits_is_no_reason_for_a_death_and_goes_to_the_successor(bro
 def test_over_amqp_the_channel_is_closed_and_the_others_go_on(broker: warrenmq.Broker, handled: tuple[Counter[type], set[type]],
                                                               request_: type, method: str) -> None:  # fmt: skip
     counts, deadly = handled
-    if request_ is Delete:  # a call of the vhost process, which takes a dead queue for one that can be deleted
+    if (
+        request_ is Delete
+    ):  # a call of the vhost process, which takes a dead queue for one that can be deleted
         request_ = DeleteQueue
     with serve(broker, port=0) as server:
         parameters = pika.ConnectionParameters("127.0.0.1", server.port)

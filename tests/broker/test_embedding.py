@@ -40,7 +40,9 @@ def test_the_first_example_of_the_readme(broker: warrenmq.Broker) -> None:
 
 
 def test_messages_of_all_sizes_come_back_in_order_after_a_clean_restart(tmp_path: Path) -> None:
-    bodies = [bytes([i]) * size for i, size in enumerate([0, 1, 255, 256, 4000, 4096, 5000, 70_000, 3_000_000, 9])]
+    bodies = [
+        bytes([i]) * size for i, size in enumerate([0, 1, 255, 256, 4000, 4096, 5000, 70_000, 3_000_000, 9])
+    ]
     with warrenmq.open(tmp_path) as broker:
         queue = broker.declare_queue("q")
         for body in bodies[:5]:
@@ -95,7 +97,9 @@ def test_direct_and_fanout_exchanges_route_and_bindings_survive(tmp_path: Path) 
         broker.publish("events", "blue", b"nobody").result()
         broker.publish("everyone", "whatever", b"L" * 6000).result()
         persistent = next(store for store in broker.stats().stores if store.name == "msg_store_persistent")
-        assert (persistent.messages, persistent.references) == (1, 2), "a large message is stored once for both queues"
+        assert (persistent.messages, persistent.references) == (1, 2), (
+            "a large message is stored once for both queues"
+        )
         with pytest.raises(warrenmq.Returned, match="'blue'"):
             broker.publish("events", "blue", b"nobody", mandatory=True).result()
         assert drain(broker.queue("a")) == [b"1", b"L" * 6000]
@@ -110,7 +114,11 @@ def test_requeue_puts_messages_back_to_their_places_and_marks_them(broker: warre
         second.nack()
         third.reject(requeue=False)
         first.nack(requeue=True)
-    assert [(each.body, each.redelivered) for each in iter(queue.get, None)] == [(b"0", True), (b"1", True), (b"3", True)]
+    assert [(each.body, each.redelivered) for each in iter(queue.get, None)] == [
+        (b"0", True),
+        (b"1", True),
+        (b"3", True),
+    ]
 
 
 def test_a_consumer_gets_no_more_than_its_prefetch(broker: warrenmq.Broker) -> None:
@@ -167,7 +175,9 @@ def test_get_waits_as_long_as_it_is_told(broker: warrenmq.Broker) -> None:
 def test_a_redeclare_must_ask_for_what_is_there(broker: warrenmq.Broker) -> None:
     broker.declare_queue("q")
     broker.declare_queue("q")
-    with pytest.raises(warrenmq.PreconditionFailed, match=r"'q'.*cannot be declared again with another durable"):
+    with pytest.raises(
+        warrenmq.PreconditionFailed, match=r"'q'.*cannot be declared again with another durable"
+    ):
         broker.declare_queue("q", durable=False)
     with pytest.raises(warrenmq.AccessRefused, match="amq"):
         broker.declare_queue("amq.mine")
@@ -288,7 +298,9 @@ def test_a_killed_queue_comes_back_and_its_consumer_goes_on(tmp_path: Path) -> N
         assert (persistent.messages, persistent.references) == (0, 0)
 
 
-@pytest.mark.parametrize("victim", ["msg_store_persistent", "msg_store_transient", "vhost_process", "queue_sup", "vhost_sup"])
+@pytest.mark.parametrize(
+    "victim", ["msg_store_persistent", "msg_store_transient", "vhost_process", "queue_sup", "vhost_sup"]
+)
 def test_after_the_kill_of_any_actor_everything_confirmed_is_there(tmp_path: Path, victim: str) -> None:
     bodies = [b"%d" % i * (1 if i % 2 else 3000) for i in range(20)]
     with warrenmq.open(tmp_path) as broker:
@@ -297,7 +309,10 @@ def test_after_the_kill_of_any_actor_everything_confirmed_is_there(tmp_path: Pat
         runtime = broker.runtime
         before = runtime.whereis("vhost_process")
         runtime.kill(runtime.whereis(victim))
-        until(runtime, lambda: runtime.is_registered("vhost_process") and runtime.whereis("vhost_process") is not before)
+        until(
+            runtime,
+            lambda: runtime.is_registered("vhost_process") and runtime.whereis("vhost_process") is not before,
+        )
         got: list[bytes] = []
         with queue.consume() as consumer:
             while len(got) < len(bodies):
@@ -316,7 +331,10 @@ def test_a_vhost_that_keeps_crashing_goes_down_and_says_so(tmp_path: Path) -> No
     queue.publish(b"x").result()
     before = runtime.whereis("vhost_process")
     runtime.kill(runtime.whereis("msg_store_persistent"))
-    until(runtime, lambda: runtime.is_registered("vhost_process") and runtime.whereis("vhost_process") is not before)
+    until(
+        runtime,
+        lambda: runtime.is_registered("vhost_process") and runtime.whereis("vhost_process") is not before,
+    )
     queue.publish(b"x").result()
     runtime.kill(runtime.whereis("msg_store_persistent"))
     until(runtime, lambda: not broker.is_open)

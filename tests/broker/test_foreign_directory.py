@@ -27,7 +27,9 @@ def contents(where: Path) -> dict[str, bytes]:
 def test_opening_it_is_refused_and_leaves_it_as_it_was(case: str, tmp_path: Path) -> None:
     node = lay_out(case, tmp_path / "node")
     before = contents(node)
-    with pytest.raises(warrenmq.PreconditionFailed, match=f"written by RabbitMQ.*warrenmq recover {node} --to DIR"):
+    with pytest.raises(
+        warrenmq.PreconditionFailed, match=f"written by RabbitMQ.*warrenmq recover {node} --to DIR"
+    ):
         warrenmq.open(node)
     assert contents(node) == before
 

@@ -94,7 +94,14 @@ def test_every_handle_in_a_child_says_at_once_that_it_cannot_be_used(tmp_path: P
                 except warrenmq.ForkedProcess as error:
                     if f"process {os.getppid()}" not in str(error):
                         wrong.append(str(error))
-            for close in (consumer.cancel, broker.close, server.close, simple.close, broker.runtime.shutdown, awaited(asynchronous.close)):
+            for close in (
+                consumer.cancel,
+                broker.close,
+                server.close,
+                simple.close,
+                broker.runtime.shutdown,
+                awaited(asynchronous.close),
+            ):
                 close()
             if (seconds := time.monotonic() - began) > LIMIT / 2:
                 wrong.append(f"{seconds} s")
@@ -137,9 +144,17 @@ time.sleep(1000)
 """
 
 
-def test_a_child_that_outlives_its_killed_parent_keeps_neither_the_directory_nor_the_port(tmp_path: Path) -> None:
+def test_a_child_that_outlives_its_killed_parent_keeps_neither_the_directory_nor_the_port(
+    tmp_path: Path,
+) -> None:
     arguments = [sys.executable, "-c", OUTLIVES, str(tmp_path / "data"), str(tmp_path / "trace")]
-    with subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=os.environ | {"PYTHONPATH": ROOT}) as parent:
+    with subprocess.Popen(
+        arguments,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"PYTHONPATH": ROOT},
+    ) as parent:
         assert parent.stdout is not None
         assert parent.stdin is not None
         port = int(parent.stdout.readline())
@@ -162,6 +177,9 @@ def test_a_child_that_outlives_its_killed_parent_keeps_neither_the_directory_nor
         assert str(tmp_path) not in Path(f"/proc/{child}/maps").read_text()
         parent.stdin.close()
         deadline = time.monotonic() + LIMIT
-        while Path(f"/proc/{child}/stat").exists() and Path(f"/proc/{child}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z":
+        while (
+            Path(f"/proc/{child}/stat").exists()
+            and Path(f"/proc/{child}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+        ):
             assert time.monotonic() < deadline, "the child does not come to its end"
             time.sleep(0.01)

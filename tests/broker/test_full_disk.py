@@ -33,7 +33,9 @@ def bodies(broker: Broker, name: str) -> list[bytes]:
     return got
 
 
-def test_publishes_are_refused_and_what_was_taken_is_confirmed_when_there_is_room(host: SimulatedHost) -> None:
+def test_publishes_are_refused_and_what_was_taken_is_confirmed_when_there_is_room(
+    host: SimulatedHost,
+) -> None:
     broker = host.open()
     queue = broker.declare_queue("q")
     queue.publish(b"before").result()
@@ -214,7 +216,9 @@ def test_exchanges_and_bindings_that_cannot_be_written_are_not_in_effect(host: S
 
 
 @pytest.mark.parametrize("size", [20, 900])
-def test_whatever_the_size_of_a_body_it_is_refused_at_once_and_a_close_tells_what_is_not_written(host: SimulatedHost, size: int) -> None:
+def test_whatever_the_size_of_a_body_it_is_refused_at_once_and_a_close_tells_what_is_not_written(
+    host: SimulatedHost, size: int
+) -> None:
     broker = host.open()
     queue = broker.declare_queue("q")
     queue.publish(b"confirmed").result(10)
@@ -239,8 +243,12 @@ def test_whatever_the_size_of_a_body_it_is_refused_at_once_and_a_close_tells_wha
 
 @pytest.mark.parametrize("profile", ["classic", "modern"])
 @pytest.mark.parametrize("size", [20, 5_000])
-def test_a_real_full_disk_refuses_takes_again_when_there_is_room_and_loses_nothing(tmp_path: Path, profile: str, size: int) -> None:
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", tmp_path], check=False, capture_output=True).returncode:
+def test_a_real_full_disk_refuses_takes_again_when_there_is_room_and_loses_nothing(
+    tmp_path: Path, profile: str, size: int
+) -> None:
+    if subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", tmp_path], check=False, capture_output=True
+    ).returncode:
         pytest.skip("this needs the right to mount a file system")
     try:
         filler = tmp_path / "filler"
@@ -256,7 +264,9 @@ def test_a_real_full_disk_refuses_takes_again_when_there_is_room_and_loses_nothi
                 with pytest.raises(warrenmq.Blocked, match="disk is full"), broker.tx():
                     queue.publish(bytes(size))
             filler.unlink()
-            confirms = [queue.publish(b"%d " % number + bytes(size)) for number in range(1_000)]  # until it is full again
+            confirms = [
+                queue.publish(b"%d " % number + bytes(size)) for number in range(1_000)
+            ]  # until it is full again
             taken = [number for number, confirm in enumerate(confirms) if _answer(confirm) is None]
         subprocess.run(["mount", "-o", "remount,size=64m", tmp_path], check=True)
         with warrenmq.open(tmp_path / "data", settings={"profile": profile}) as broker:

@@ -107,7 +107,11 @@ def test_a_channel_without_credit_says_so_until_it_is_granted_some(host: Simulat
         host.sleep(5.0)
     blocked, unblocked = said(host, *WAITS)[:2]
     assert (blocked.event, blocked.peer) == (Ev.CREDIT_BLOCKED, "queue:q")
-    assert (unblocked.event, unblocked.flag, unblocked.peer) == (Ev.CREDIT_UNBLOCKED, CREDIT_GRANTED, "queue:q")
+    assert (unblocked.event, unblocked.flag, unblocked.peer) == (
+        Ev.CREDIT_UNBLOCKED,
+        CREDIT_GRANTED,
+        "queue:q",
+    )
     assert unblocked.t - blocked.t == pytest.approx(2 * SECOND, rel=0.05)
 
 

@@ -88,7 +88,9 @@ class Limited(RuleBasedStateMachine):
 
     def over(self, messages: list[Message]) -> bool:
         too_long = self.max_length is not None and len(messages) > self.max_length
-        return too_long or (self.max_bytes is not None and sum(len(each.body) for each in messages) > self.max_bytes)
+        return too_long or (
+            self.max_bytes is not None and sum(len(each.body) for each in messages) > self.max_bytes
+        )
 
     def die(self, message: Message, reason: str) -> None:
         if self.letters:
@@ -114,7 +116,9 @@ class Limited(RuleBasedStateMachine):
         """The broker is at rest and has what the model has."""
         letters = []
         known = len(self.ready) + 1
-        while known != len(self.ready) or self.near():  # each step takes some time, and timers count whole milliseconds
+        while (
+            known != len(self.ready) or self.near()
+        ):  # each step takes some time, and timers count whole milliseconds
             known = len(self.ready)
             self.host.sleep(SETTLED)
             self.expire()

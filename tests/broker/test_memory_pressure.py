@@ -49,7 +49,9 @@ def drain(broker: Broker) -> list[int]:
 
 @pytest.mark.parametrize("persistent", [True, False])
 @pytest.mark.parametrize("size", [10, 150])
-def test_memory_pressure_pages_out_and_relief_stops_it(host: SimulatedHost, persistent: bool, size: int) -> None:
+def test_memory_pressure_pages_out_and_relief_stops_it(
+    host: SimulatedHost, persistent: bool, size: int
+) -> None:
     broker = host.open()
     broker.declare_queue("q")
     fill(broker, persistent=persistent, size=size)
@@ -107,7 +109,9 @@ def test_a_disk_alarm_keeps_queues_from_paging(host: SimulatedHost) -> None:
     broker.close()
 
 
-def test_the_memory_monitor_is_started_again_alone_and_hears_of_queues_by_their_reports(host: SimulatedHost) -> None:
+def test_the_memory_monitor_is_started_again_alone_and_hears_of_queues_by_their_reports(
+    host: SimulatedHost,
+) -> None:
     broker = host.open()
     broker.declare_queue("q")
     fill(broker)

@@ -51,7 +51,11 @@ class Queue:
         """Compare with what recovery gave back, and go on from there."""
         held = [item for item, _ in self.held]
         candidates = sorted([*self.ready, *held, *self.acked], key=_age)
-        must = [item.body for item in sorted([*self.ready, *held], key=_age) if item.persistent and _confirmed(item)]
+        must = [
+            item.body
+            for item in sorted([*self.ready, *held], key=_age)
+            if item.persistent and _confirmed(item)
+        ]
         by_body = {item.body: item for item in candidates if item.persistent}
         unknown = [body for body in found if body not in by_body]
         assert not unknown, f"never published, transient, or known to be gone: {unknown}"

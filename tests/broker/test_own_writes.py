@@ -121,7 +121,9 @@ def host() -> Iterator[SimulatedHost]:
     made.close()
 
 
-def test_a_consumer_that_does_not_ack_in_time_is_cancelled_and_loses_what_it_holds(host: SimulatedHost) -> None:
+def test_a_consumer_that_does_not_ack_in_time_is_cancelled_and_loses_what_it_holds(
+    host: SimulatedHost,
+) -> None:
     broker = host.open()
     queue = broker.declare_queue("q")
     queue.publish_many([b"1", b"2", b"3"]).result(5)

@@ -124,7 +124,9 @@ class Life:
         """Open again: everything promised is there, as it was published, and the trace has no violation."""
         self.note_confirms()
         overwritten = self.without_bodies() & self.confirmed
-        assert not overwritten, f"an ack was lost, and the message that comes back is not in the store: {overwritten}"
+        assert not overwritten, (
+            f"an ack was lost, and the message that comes back is not in the store: {overwritten}"
+        )
         broker = self.host.open()
         references, messages = 0, set()
         for name in QUEUES:

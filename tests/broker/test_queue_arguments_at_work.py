@@ -18,7 +18,9 @@ from warrenmq.broker.handles import Queue
 LARGE = b"L" * 900
 
 
-@pytest.fixture(params=EVERY_KIND, ids=lambda each: f"{each.queue_version}-{each.msg_store_gc}-{each.queue_paging}")
+@pytest.fixture(
+    params=EVERY_KIND, ids=lambda each: f"{each.queue_version}-{each.msg_store_gc}-{each.queue_paging}"
+)
 def host(request: pytest.FixtureRequest) -> Iterator[SimulatedHost]:
     made = SimulatedHost(11, request.param)
     yield made
@@ -27,7 +29,9 @@ def host(request: pytest.FixtureRequest) -> Iterator[SimulatedHost]:
 
 
 def declare(broker: Broker, name: str = "q", **arguments: Any) -> Queue:
-    return broker.declare_queue(name, arguments={"x-" + key.replace("_", "-"): value for key, value in arguments.items()})
+    return broker.declare_queue(
+        name, arguments={"x-" + key.replace("_", "-"): value for key, value in arguments.items()}
+    )
 
 
 def graveyard(broker: Broker) -> Queue:
@@ -161,7 +165,9 @@ def test_the_time_goes_on_while_the_broker_is_down(host: SimulatedHost, how: str
     assert [queue.info().ready, dead.info().ready] == [0, 2]
 
 
-def test_what_expired_while_the_broker_was_down_is_dead_lettered_where_it_was_bound_to(host: SimulatedHost) -> None:
+def test_what_expired_while_the_broker_was_down_is_dead_lettered_where_it_was_bound_to(
+    host: SimulatedHost,
+) -> None:
     broker = host.open()
     graveyard(broker)
     declare(broker, message_ttl=100, dead_letter_exchange="dlx").publish_many([b"1", b"2", LARGE]).result()
@@ -236,7 +242,10 @@ def test_a_queue_of_length_0_is_for_those_who_wait(host: SimulatedHost) -> None:
 def test_a_full_queue_refuses(host: SimulatedHost, overflow: str) -> None:
     """T13."""
     broker = host.open()
-    dead, queue = graveyard(broker), declare(broker, max_length=1, overflow=overflow, dead_letter_exchange="dlx")
+    dead, queue = (
+        graveyard(broker),
+        declare(broker, max_length=1, overflow=overflow, dead_letter_exchange="dlx"),
+    )
     with queue.consume(prefetch=1) as consumer:
         queue.publish(b"0").result()
         assert next(consumer).body == b"0"
@@ -287,8 +296,13 @@ def test_a_refused_message_may_be_in_other_queues(host: SimulatedHost) -> None:
 @pytest.mark.parametrize("body", [b"small", LARGE])
 def test_a_rejected_message_says_of_its_death(host: SimulatedHost, body: bytes) -> None:
     broker = host.open()
-    dead, queue = graveyard(broker), declare(broker, dead_letter_exchange="dlx", dead_letter_routing_key="other")
-    properties = Properties(content_type="text/plain", priority=3, headers={"CC": ["q2"], "n": 1}, expiration="60000")
+    dead, queue = (
+        graveyard(broker),
+        declare(broker, dead_letter_exchange="dlx", dead_letter_routing_key="other"),
+    )
+    properties = Properties(
+        content_type="text/plain", priority=3, headers={"CC": ["q2"], "n": 1}, expiration="60000"
+    )
     broker.publish("", "q", body, properties=properties).result()
     delivery = queue.get()
     assert delivery is not None
@@ -304,7 +318,12 @@ def test_a_rejected_message_says_of_its_death(host: SimulatedHost, body: bytes) 
                      "original-expiration": "60000"}  # fmt: skip
     first = {"x-first-death-reason": "rejected", "x-first-death-queue": "q", "x-first-death-exchange": ""}
     assert dict(headers) == {"n": 1, **first}
-    assert (letter.body, letter.exchange, letter.routing_key, letter.redelivered) == (body, "dlx", "other", False)
+    assert (letter.body, letter.exchange, letter.routing_key, letter.redelivered) == (
+        body,
+        "dlx",
+        "other",
+        False,
+    )
     assert (letter.properties.content_type, letter.properties.priority) == ("text/plain", 3)
     assert letter.properties.expiration is None
     assert queue.info().unacked == 0
@@ -339,7 +358,9 @@ def test_a_cycle_ends_unless_somebody_rejects(host: SimulatedHost) -> None:
     queue.publish(b"round").result()
     host.sleep(0.1)
     assert queue.info().ready == 0
-    waiting = declare(broker, "waiting", message_ttl=10, dead_letter_exchange="", dead_letter_routing_key="work")
+    waiting = declare(
+        broker, "waiting", message_ttl=10, dead_letter_exchange="", dead_letter_routing_key="work"
+    )
     work = declare(broker, "work", dead_letter_exchange="", dead_letter_routing_key="waiting")
     work.publish(b"again").result()
     for count in range(1, 4):
@@ -411,7 +432,9 @@ def test_priorities_survive(host: SimulatedHost, how: str) -> None:
     broker = host.open()
     queue = declare(broker, max_priority=2)
     for number in range(6):
-        queue.publish(b"%d" % number + b"." * 150 * number, properties=Properties(priority=number % 3)).result()
+        queue.publish(
+            b"%d" % number + b"." * 150 * number, properties=Properties(priority=number % 3)
+        ).result()
     held = queue.get()
     assert held is not None
     held.ack()

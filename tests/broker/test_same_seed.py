@@ -62,4 +62,8 @@ def test_a_run_of_a_broker_counts_incarnations_from_one() -> None:
     trace = open_memory(host.sink.files())
     host.close()
     rows = [(piece.run, row) for piece in trace.catalog.chunks for row in trace.rows(piece)]
-    assert {(run, row[5]) for run, row in rows if row[8] >> 8 & 0xFF == Ev.ACTOR_START} == {(0, 1), (1, 1), (2, 1)}
+    assert {(run, row[5]) for run, row in rows if row[8] >> 8 & 0xFF == Ev.ACTOR_START} == {
+        (0, 1),
+        (1, 1),
+        (2, 1),
+    }

@@ -44,13 +44,17 @@ def labels(broker: warrenmq.Broker) -> dict[str, int]:
     return {actor.name: actor.restarts for actor in broker.stats().actors}
 
 
-def test_a_declare_without_a_thread_is_refused_and_nothing_else_notices(tmp_path: Path, exhausted: threading.Event) -> None:
+def test_a_declare_without_a_thread_is_refused_and_nothing_else_notices(
+    tmp_path: Path, exhausted: threading.Event
+) -> None:
     with warrenmq.open(tmp_path) as broker:
         queue = broker.declare_queue("there")
         before, registered = labels(broker), len(ActorRegistry.get_all())
         exhausted.set()
         for name in ("new", "new", "other"):
-            with pytest.raises(warrenmq.ResourceError, match=f"no thread could be started for 'queue:{name}'"):
+            with pytest.raises(
+                warrenmq.ResourceError, match=f"no thread could be started for 'queue:{name}'"
+            ):
                 broker.declare_queue(name)
         queue.publish(b"x" * 5000).result(10)
         delivery = queue.get()
@@ -66,7 +70,9 @@ def test_a_declare_without_a_thread_is_refused_and_nothing_else_notices(tmp_path
         assert [each.name for each in broker.stats().queues] == ["new", "there"]
 
 
-def test_a_broker_that_cannot_start_says_so_and_leaves_the_directory_free(tmp_path: Path, exhausted: threading.Event) -> None:
+def test_a_broker_that_cannot_start_says_so_and_leaves_the_directory_free(
+    tmp_path: Path, exhausted: threading.Event
+) -> None:
     exhausted.set()
     with pytest.raises(warrenmq.ResourceError, match="no thread could be started"):
         warrenmq.open(tmp_path)
@@ -100,12 +106,18 @@ class _Child(Server):
         raise ValueError(message)
 
 
-@pytest.mark.parametrize("error", [MemoryError(), OSError(errno.EMFILE, "Too many open files"), no_thread(MemoryError(), "x")])
-def test_a_restart_that_lacks_something_is_tried_until_it_succeeds_and_does_not_count(error: BaseException) -> None:
+@pytest.mark.parametrize(
+    "error", [MemoryError(), OSError(errno.EMFILE, "Too many open files"), no_thread(MemoryError(), "x")]
+)
+def test_a_restart_that_lacks_something_is_tried_until_it_succeeds_and_does_not_count(
+    error: BaseException,
+) -> None:
     problem: list[BaseException] = []
     with Simulation(3) as sim:
         spec = ChildSpec("child", _Child, args=(lambda: problem[0] if problem else None,), name="child")
-        root = Supervisor.start_link(runtime=sim, children=[spec], strategy="one_for_one", intensity=1, period=1000.0)
+        root = Supervisor.start_link(
+            runtime=sim, children=[spec], strategy="one_for_one", intensity=1, period=1000.0
+        )
         problem.append(error)
         sim.cast("child", "crash")
         sim.event().wait(100)
@@ -117,7 +129,9 @@ def test_a_restart_that_lacks_something_is_tried_until_it_succeeds_and_does_not_
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_whatever_cannot_start_for_a_while_the_rest_goes_on_and_all_comes_back(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_whatever_cannot_start_for_a_while_the_rest_goes_on_and_all_comes_back(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     draw = random.Random(seed)
     host = SimulatedHost(seed, BOTH_PROFILES[draw.choice(sorted(BOTH_PROFILES))])
     share = 0.0
@@ -143,12 +157,16 @@ def test_whatever_cannot_start_for_a_while_the_rest_goes_on_and_all_comes_back(s
                     except warrenmq.ResourceError:
                         with pytest.raises(warrenmq.NotFound):
                             broker.queue(f"q{number}")
-                    except warrenmq.BrokerClosed:  # the vhost has waited for threads itself, and too long for a caller
+                    except (
+                        warrenmq.BrokerClosed
+                    ):  # the vhost has waited for threads itself, and too long for a caller
                         pass
                     except warrenmq.ProcessDied:  # a store was killed, and the vhost was about to go with it
                         pass
                 case 1:
-                    victim = draw.choice(["queue:" + name for name in confirmed] + ["msg_store_persistent"] * (number % 5 == 0))
+                    victim = draw.choice(
+                        ["queue:" + name for name in confirmed] + ["msg_store_persistent"] * (number % 5 == 0)
+                    )
                     if host.sim.is_registered(victim):
                         host.sim.kill(host.sim.whereis(victim))
                 case 2:
@@ -185,7 +203,9 @@ def test_connections_and_channels_without_a_thread_are_refused_one_by_one(
             with RawClient(server.port) as refused:
                 refused.send(b"AMQP\0\0\x09\x01")
                 assert refused.at_end()
-        with pytest.raises(pika.exceptions.ChannelClosedByBroker, match="no thread could be started") as closed:
+        with pytest.raises(
+            pika.exceptions.ChannelClosedByBroker, match="no thread could be started"
+        ) as closed:
             there.channel()
         assert closed.value.reply_code == 506
         with pytest.raises(pika.exceptions.ChannelClosedByBroker, match="no thread could be started"):

@@ -96,9 +96,7 @@ def live_and_die(witness: Witness, data: Path, trace: Path, seed: int, lines: in
     assert process.returncode < 0, "it ended before it was killed"
 
 
-@pytest.mark.parametrize(
-    ("seed", "rounds"), [(1, 5), pytest.param(2, 10, marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize(("seed", "rounds"), [(1, 5), pytest.param(2, 10, marks=pytest.mark.slow)])
 def test_what_was_promised_survives_sigkill(tmp_path: Path, seed: int, rounds: int) -> None:
     data, trace = tmp_path / "data", tmp_path / "trace"
     chance = random.Random(seed)

@@ -11,7 +11,9 @@ from warrenmq.queue.unconfirmed import UNANSWERED
 from warrenmq.settings import Settings
 
 
-@pytest.fixture(params=EVERY_KIND, ids=lambda kind: f"v{kind.queue_version}-{kind.msg_store_gc}-{kind.queue_paging}")
+@pytest.fixture(
+    params=EVERY_KIND, ids=lambda kind: f"v{kind.queue_version}-{kind.msg_store_gc}-{kind.queue_paging}"
+)
 def host(request: pytest.FixtureRequest) -> Iterator[SimulatedHost]:
     settings: Settings = request.param
     host = SimulatedHost(1, settings)
@@ -62,7 +64,9 @@ def test_one_that_wants_a_confirm_brings_the_others_along(host: SimulatedHost) -
     queue.publish(b"second").result()
     host.crash(power_cut=True)
     broker = host.open()
-    assert [delivery.body for delivery in (broker.queue("q").get(0), broker.queue("q").get(0)) if delivery] == [
+    assert [
+        delivery.body for delivery in (broker.queue("q").get(0), broker.queue("q").get(0)) if delivery
+    ] == [
         b"first",
         b"second",
     ]

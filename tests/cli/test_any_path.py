@@ -54,9 +54,18 @@ WRITING = [
     "demo --engine python --messages 3 --data out --report T",
 ]  # fmt: skip
 CAN_BE = {
-    "trace rabbitmq T": {"a text", "an empty file", "bytes", "nothing"},  # a log that has no record yet, or damage
+    "trace rabbitmq T": {
+        "a text",
+        "an empty file",
+        "bytes",
+        "nothing",
+    },  # a log that has no record yet, or damage
     "demo --engine python --data out --input T": {"a text", "bytes"},
-    "serve --data out --config T": {"an empty file", "nothing", "a full disk"},  # no setting, or one without end
+    "serve --data out --config T": {
+        "an empty file",
+        "nothing",
+        "a full disk",
+    },  # no setting, or one without end
     "serve --data out --users T": {"a full disk"},
 }
 """What a verb can use."""
@@ -176,7 +185,14 @@ def test_a_stdout_that_takes_nothing_is_a_sentence(world, command, where):
             broker.declare_queue("jobs").publish(b"x").result(5)
     redirect = {"full": ">/dev/full", "closed": ">&-", "gone": "| true"}[where]
     line = f"set -o pipefail; '{sys.executable}' -m warrenmq {command} {redirect}"
-    done = subprocess.run(["bash", "-c", line], cwd=world, capture_output=True, text=True, check=False, env=os.environ | {"PYTHONPATH": ROOT})
+    done = subprocess.run(
+        ["bash", "-c", line],
+        cwd=world,
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"PYTHONPATH": ROOT},
+    )
     assert done.returncode == (0 if where == "gone" else 2), done.stderr
     assert len(done.stderr.splitlines()) == (0 if where == "gone" else 1)
     assert where == "gone" or "stdout cannot be written" in done.stderr
@@ -185,7 +201,14 @@ def test_a_stdout_that_takes_nothing_is_a_sentence(world, command, where):
 def test_a_stderr_that_takes_nothing_changes_nothing(world):
     for redirect in ("2>/dev/full", "2>&-"):
         line = f"seq 3 | '{sys.executable}' -m warrenmq publish jobs --data good {redirect}; '{sys.executable}' -m warrenmq ls nope {redirect}"
-        done = subprocess.run(["bash", "-c", line], cwd=world, capture_output=True, text=True, check=False, env=os.environ | {"PYTHONPATH": ROOT})
+        done = subprocess.run(
+            ["bash", "-c", line],
+            cwd=world,
+            capture_output=True,
+            text=True,
+            check=False,
+            env=os.environ | {"PYTHONPATH": ROOT},
+        )
         assert (done.returncode, done.stderr) == (2, "")
     with warrenmq.open(world / "good") as broker:
         assert broker.queue("jobs").info().ready == 7

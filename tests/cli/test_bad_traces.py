@@ -164,7 +164,9 @@ def test_a_time_that_falls_within_an_actor_is_a_violation(tmp_path, capsys):
         row[T] -= 10**6
     code, answer = told(written(tmp_path / "trace", runs), capsys)
     assert code == 1
-    assert any(finding["rule"] == "T1" and "t goes from" in finding["text"] for finding in answer["violations"])
+    assert any(
+        finding["rule"] == "T1" and "t goes from" in finding["text"] for finding in answer["violations"]
+    )
 
 
 def test_terminal_and_page_tell_what_is_missing(trace, capsys, tmp_path):

@@ -29,7 +29,9 @@ def test_an_unknown_profile_is_refused(capfd: pytest.CaptureFixture[str]) -> Non
 
 
 @pytest.mark.parametrize("options", [["--only", "round_trip"], ["--profile", "classic"], []])
-def test_a_file_is_no_folder_to_measure_in(tmp_path: Path, capfd: pytest.CaptureFixture[str], options: list[str]) -> None:
+def test_a_file_is_no_folder_to_measure_in(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], options: list[str]
+) -> None:
     (tmp_path / "file").write_text("")
     assert main(["bench", *options, "--dir", str(tmp_path / "file")]) != 0
     told = capfd.readouterr().err

@@ -65,7 +65,9 @@ def test_an_error_is_a_sentence_on_stderr_and_an_exit_code(verb, capsys, error, 
     assert "Traceback" not in said.err
 
 
-def test_a_defect_of_ours_is_a_sentence_that_names_a_file_with_the_traceback(verb, capsys, monkeypatch, tmp_path):
+def test_a_defect_of_ours_is_a_sentence_that_names_a_file_with_the_traceback(
+    verb, capsys, monkeypatch, tmp_path
+):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     verb(raising(ZeroDivisionError("by zero\nin two lines")))
     assert cli.main(["fake"]) == 2
@@ -80,7 +82,10 @@ def test_a_defect_of_ours_is_a_sentence_that_names_a_file_with_the_traceback(ver
     ("error", "said"),
     [
         (FileNotFoundError(2, "No such file or directory", "/nope/r.html"), "there is no directory /nope"),
-        (FileNotFoundError(2, "No such file or directory", "/proc/x"), "/proc/x cannot be used: No such file"),
+        (
+            FileNotFoundError(2, "No such file or directory", "/proc/x"),
+            "/proc/x cannot be used: No such file",
+        ),
         (IsADirectoryError(21, "Is a directory", b"/tmp"), "/tmp is a directory; name a file"),
         (NotADirectoryError(20, "Not a directory", "a/b"), "a part of this path is a file"),
         (OSError(28, "No space left on device"), "no room left on the disk"),
@@ -137,20 +142,28 @@ def test_help_is_for_people(path, monkeypatch):
         if isinstance(action, (argparse._HelpAction, argparse._SubParsersAction)):
             continue
         assert action.help, action.dest
-        assert action.nargs == 0 or action.choices or action.metavar, f"{action.dest} has no metavar for people"
+        assert action.nargs == 0 or action.choices or action.metavar, (
+            f"{action.dest} has no metavar for people"
+        )
         shown = parser._get_formatter()._expand_help(action)
-        assert action.required or action.default in ("==SUPPRESS==", None, False) or action.default == [] or "default" in shown
+        assert (
+            action.required
+            or action.default in ("==SUPPRESS==", None, False)
+            or action.default == []
+            or "default" in shown
+        )
 
 
 NUMBERS = [
-    (path, action)
-    for path, parser in HELPS.items()
-    for action in parser._actions
-    if action.type is not None
+    (path, action) for path, parser in HELPS.items() for action in parser._actions if action.type is not None
 ]
 
 
-@pytest.mark.parametrize(("path", "action"), NUMBERS, ids=lambda each: getattr(each, "dest", " ".join(each) if isinstance(each, tuple) else None))
+@pytest.mark.parametrize(
+    ("path", "action"),
+    NUMBERS,
+    ids=lambda each: getattr(each, "dest", " ".join(each) if isinstance(each, tuple) else None),
+)
 @pytest.mark.parametrize("absurd", ["-1", "nan", "inf", "-inf", "1e400", "9" * 40, "x", "", "1 2", "\x00"])
 def test_no_option_takes_an_absurd_number(path, action, absurd):
     with pytest.raises(argparse.ArgumentTypeError) as raised:

@@ -103,7 +103,9 @@ def test_what_is_wrong_with_a_url_is_said(capsys, monkeypatch, port, verb, url, 
 @pytest.mark.parametrize("verb", ["publish", "consume"])
 @pytest.mark.parametrize("does", [http, other_version, hangs_up])
 def test_a_server_of_another_kind_is_no_broker(capsys, monkeypatch, listening, verb, does):
-    assert "no AMQP 0-9-1 broker answers there" in said(capsys, verb, f"amqp://127.0.0.1:{listening(does)}", monkeypatch)
+    assert "no AMQP 0-9-1 broker answers there" in said(
+        capsys, verb, f"amqp://127.0.0.1:{listening(does)}", monkeypatch
+    )
 
 
 @pytest.mark.parametrize("verb", ["publish", "consume"])

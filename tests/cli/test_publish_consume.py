@@ -90,6 +90,10 @@ def test_a_usage_error_is_a_sentence(tmp_path: Path, capsys, arguments: list[str
 
 def test_a_broker_that_is_not_there_is_named(capsys, publish):
     for verb in ("consume", "publish"):
-        status = publish(b"", "q", "--url", "amqp://127.0.0.1:1") if verb == "publish" else main(["consume", "q", "--url", "amqp://127.0.0.1:1"])
+        status = (
+            publish(b"", "q", "--url", "amqp://127.0.0.1:1")
+            if verb == "publish"
+            else main(["consume", "q", "--url", "amqp://127.0.0.1:1"])
+        )
         assert status == 2
         assert "127.0.0.1:1 cannot be used: nobody listens there" in capsys.readouterr().err

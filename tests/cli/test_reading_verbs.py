@@ -32,7 +32,11 @@ def test_ls_counts_what_is_ready(directory):
     status, found = check(directory, verb="ls", now_us=ended)
     assert status == 0
     for queue in golden.manifest(CASE)["queues"]:
-        lines = [each for each in found["queues"] if (each["vhost"], each["name"]) == (queue["vhost"], queue["name"])]
+        lines = [
+            each
+            for each in found["queues"]
+            if (each["vhost"], each["name"]) == (queue["vhost"], queue["name"])
+        ]
         assert sum(line["ready"] for line in lines) == queue["recovered"]
 
 

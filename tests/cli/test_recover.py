@@ -157,7 +157,9 @@ def test_what_it_refuses(to: str, says: str, tmp_path: Path, capsys: pytest.Capt
     assert contents(tmp_path) == before
 
 
-def test_a_directory_that_is_open_is_refused_on_either_side(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_directory_that_is_open_is_refused_on_either_side(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     node, open_one = lay_out(CASE, tmp_path / "node"), tmp_path / "open"
     with warrenmq.open(open_one):
         assert main(["recover", str(open_one), "--to", str(tmp_path / "data")]) == 2
@@ -190,7 +192,10 @@ def test_killed_in_the_middle_and_run_again_it_gives_each_message_once_and_in_or
     with warrenmq.open(source) as broker:
         jobs = broker.declare_queue("jobs")
         for number in range(1500):
-            confirm = jobs.publish(b"%d " % number + b"." * rng.choice((10, 100, 5000)), properties=Properties(priority=number % 7))
+            confirm = jobs.publish(
+                b"%d " % number + b"." * rng.choice((10, 100, 5000)),
+                properties=Properties(priority=number % 7),
+            )
         confirm.result()
     if existing:
         with warrenmq.open(target) as broker:
@@ -220,7 +225,9 @@ def kill_when_it_has_written(command: list[str], ledgers: Path, size: int) -> No
     process.wait()
 
 
-def test_a_broker_that_is_not_there_gets_nothing_and_the_source_stays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_broker_that_is_not_there_gets_nothing_and_the_source_stays(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     node = lay_out(CASE, tmp_path / "node")
     before = contents(node)
     assert main(["recover", str(node), "--to", "amqp://127.0.0.1:1"]) == 2
@@ -231,5 +238,8 @@ def test_a_broker_that_is_not_there_gets_nothing_and_the_source_stays(tmp_path: 
 
 def test_a_ledger_of_ones_own_is_for_brokers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     node = lay_out(CASE, tmp_path / "node")
-    assert main(["recover", str(node), "--to", str(tmp_path / "data"), "--ledger", str(tmp_path / "ledger")]) == 2
+    assert (
+        main(["recover", str(node), "--to", str(tmp_path / "data"), "--ledger", str(tmp_path / "ledger")])
+        == 2
+    )
     assert "--ledger is for --to amqp://" in capsys.readouterr().err

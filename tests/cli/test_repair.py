@@ -19,7 +19,9 @@ def damaged(where: Path) -> Path:
     return lay_out(CASE, where, {path: files(CASE)[path] + bytes(100)})
 
 
-def test_a_dry_run_says_what_the_real_one_does_and_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_dry_run_says_what_the_real_one_does_and_fails(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     node = damaged(tmp_path / "node")
     before = contents(node)
     assert main(["repair", str(node), "--dry-run"]) == 1

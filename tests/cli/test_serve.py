@@ -98,7 +98,9 @@ def test_several_virtual_hosts_are_worlds_apart(tmp_path):
         connection = connect(url, virtual_host="other", **me)
         assert connection.channel().basic_get("q")[2] == b"other"
         connection.close()
-        with pytest.raises(pika.exceptions.ProbableAccessDeniedError, match="access to vhost 'shut' refused for user 'me'"):
+        with pytest.raises(
+            pika.exceptions.ProbableAccessDeniedError, match="access to vhost 'shut' refused for user 'me'"
+        ):
             connect(url, virtual_host="shut", **me)
         with pytest.raises(pika.exceptions.ProbableAuthenticationError):
             connect(url)
@@ -120,7 +122,9 @@ def test_a_traced_run_can_be_replayed(tmp_path):
         connection.close()
         process.send_signal(signal.SIGTERM)
         assert process.wait() == 0
-    done = subprocess.run(command("replay", "--engine", "python", trace), capture_output=True, text=True, cwd=ROOT, check=False)
+    done = subprocess.run(
+        command("replay", "--engine", "python", trace), capture_output=True, text=True, cwd=ROOT, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -174,7 +178,11 @@ def test_what_cannot_be_is_said_in_one_sentence(refused, tmp_path, monkeypatch, 
 
 
 def test_hash_password_reads_a_line():
-    done = subprocess.run(command("hash-password"), input="secret\n", capture_output=True, text=True, cwd=ROOT, check=True)
+    done = subprocess.run(
+        command("hash-password"), input="secret\n", capture_output=True, text=True, cwd=ROOT, check=True
+    )
     assert PasswordHash(done.stdout.strip()).matches(b"secret")
-    done = subprocess.run(command("hash_password"), input="\n", capture_output=True, text=True, cwd=ROOT, check=False)
+    done = subprocess.run(
+        command("hash_password"), input="\n", capture_output=True, text=True, cwd=ROOT, check=False
+    )
     assert done.returncode == 2

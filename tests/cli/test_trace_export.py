@@ -65,7 +65,11 @@ def test_perfetto_counts_who_waits(tmp_path):
         (folder / name).write_bytes(content)
     host.close()
     events = json.loads(exported(str(folder), tmp_path, "--to", "perfetto"))["traceEvents"]
-    told = [(event["ts"], event["args"]["senders"]) for event in events if event["name"] == "waiting for credit of queue:q"]
+    told = [
+        (event["ts"], event["args"]["senders"])
+        for event in events
+        if event["name"] == "waiting for credit of queue:q"
+    ]
     assert [senders for _, senders in told] == [1, 0]
     assert told[1][0] - told[0][0] == pytest.approx(1e6, rel=0.01), "microseconds"
 
@@ -95,11 +99,15 @@ def test_one_message_can_be_followed_through_all_actors(trace, tmp_path):
     told = [Ev(row[8] >> 8 & 0xFF) for row in rows]
     life = [Ev.SEND, Ev.PUBLISH, Ev.STORE_WRITE, Ev.APPEND, Ev.CONFIRM, Ev.DELIVER, Ev.ACK, Ev.STORE_REMOVE]
     assert [event for event in dict.fromkeys(told) if event in life] == life
-    assert exported(trace, tmp_path, "--to", "shiviz", "--message", str(message)).count("\n") == 2 + 2 * len(rows)
+    assert exported(trace, tmp_path, "--to", "shiviz", "--message", str(message)).count("\n") == 2 + 2 * len(
+        rows
+    )
 
 
 def test_shiviz_clocks_rise_by_one_and_carry_causes(trace, tmp_path):
-    text = exported(trace, tmp_path, "--to", "shiviz", "--actor", "queue:jobs", "--actor", "msg_store_persistent")
+    text = exported(
+        trace, tmp_path, "--to", "shiviz", "--actor", "queue:jobs", "--actor", "msg_store_persistent"
+    )
     seen = {}
     met = False
     for host, told in re.findall(r"^(\S*) (\{.*\})$", text, re.MULTILINE):

@@ -50,7 +50,9 @@ def test_many_publishes_at_once_are_each_confirmed(server):
         async with await aio_pika.connect(server.url) as connection:
             channel = await connection.channel()
             queue = await channel.declare_queue("aio-many", durable=True)
-            messages = (Message(b"%d" % number, delivery_mode=DeliveryMode.PERSISTENT) for number in range(1000))
+            messages = (
+                Message(b"%d" % number, delivery_mode=DeliveryMode.PERSISTENT) for number in range(1000)
+            )
             await asyncio.gather(*(channel.default_exchange.publish(each, queue.name) for each in messages))
             assert (await queue.purge()).message_count == 1000
             await queue.delete()
@@ -69,7 +71,9 @@ def test_what_cannot_be_delivered_raises(server):
             other = await connection.channel()
             short = {"exclusive": True, "arguments": {"x-max-length": 2}}
             await other.declare_queue("aio-short", **short)
-            with pytest.raises(ChannelPreconditionFailed, match=r"inequivalent arg 'x-max-length' for queue 'aio-short'"):
+            with pytest.raises(
+                ChannelPreconditionFailed, match=r"inequivalent arg 'x-max-length' for queue 'aio-short'"
+            ):
                 await other.declare_queue("aio-short", **short | {"arguments": {"x-max-length": 3}})
 
     run(scenario())
@@ -84,7 +88,9 @@ def test_calls_and_answers_over_queues(server):
                 return number * 2
 
             await rpc.register("aio-double", double, auto_delete=True)
-            assert await asyncio.gather(*(rpc.call("aio-double", {"number": n}) for n in range(20))) == list(range(0, 40, 2))
+            assert await asyncio.gather(*(rpc.call("aio-double", {"number": n}) for n in range(20))) == list(
+                range(0, 40, 2)
+            )
 
     run(scenario())
 
@@ -133,7 +139,9 @@ def test_a_consumer_goes_on_after_the_server_came_back_and_no_confirmed_message_
             channel = await connection.channel()
             queue = await channel.declare_queue("jobs", durable=True)
             for number in range(20):
-                await channel.default_exchange.publish(Message(b"%d" % number, delivery_mode=DeliveryMode.PERSISTENT), "jobs")
+                await channel.default_exchange.publish(
+                    Message(b"%d" % number, delivery_mode=DeliveryMode.PERSISTENT), "jobs"
+                )
             await asyncio.to_thread(getattr(own_server, end))
             back = asyncio.Event()
             connection.reconnect_callbacks.add(lambda *_: back.set())

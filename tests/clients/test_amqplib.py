@@ -22,8 +22,13 @@ def node(server):
         pytest.skip("amqplib is not there: npm install --prefix .node-test amqplib")
 
     def run(*arguments):
-        environment = os.environ | {"NODE_PATH": MODULES, "AMQP_URL": server.url.replace("://", "://guest:guest@")}
-        done = subprocess.run(["node", *arguments], env=environment, capture_output=True, text=True, check=False)
+        environment = os.environ | {
+            "NODE_PATH": MODULES,
+            "AMQP_URL": server.url.replace("://", "://guest:guest@"),
+        }
+        done = subprocess.run(
+            ["node", *arguments], env=environment, capture_output=True, text=True, check=False
+        )
         assert done.returncode == 0, done.stderr
         return done.stdout.splitlines()
 
@@ -35,20 +40,25 @@ def script(node):
     """Run the body of an async function that has a connection, and `assert`; what it returns is a line each."""
 
     def run(body):
-        return node("-e", f"""
+        return node(
+            "-e",
+            f"""
             const amqp = require('amqplib'), assert = require('assert');
             async function main(connection) {{ {body} }}
             amqp.connect(process.env.AMQP_URL).then(async (connection) => {{
               for (const line of await main(connection)) console.log(line);
               await connection.close();
             }}).catch((error) => {{ console.error(error); process.exit(1); }});
-        """)
+        """,
+        )
 
     return run
 
 
 def test_the_example_says_what_it_promises(node, server):
-    assert node(os.path.join(ROOT, "examples", "amqp_node.js"), server.url.replace("://", "://guest:guest@")) == [
+    assert node(
+        os.path.join(ROOT, "examples", "amqp_node.js"), server.url.replace("://", "://guest:guest@")
+    ) == [
         "confirmed: 2",
         "0: thumbnail of cat.jpg",
         "1: thumbnail of owl.jpg",

@@ -7,7 +7,10 @@ amqpstorm = pytest.importorskip("amqpstorm")
 
 @pytest.fixture
 def channel(server):
-    with amqpstorm.Connection(server.host, "guest", "guest", port=server.port) as connection, connection.channel() as channel:
+    with (
+        amqpstorm.Connection(server.host, "guest", "guest", port=server.port) as connection,
+        connection.channel() as channel,
+    ):
         yield channel
 
 
@@ -15,7 +18,9 @@ def test_messages_are_confirmed_consumed_and_acknowledged(channel):
     channel.confirm_deliveries()
     queue = channel.queue.declare(exclusive=True)["queue"]
     for number in range(20):
-        message = amqpstorm.Message.create(channel, str(number), {"headers": {"n": number}, "delivery_mode": 2})
+        message = amqpstorm.Message.create(
+            channel, str(number), {"headers": {"n": number}, "delivery_mode": 2}
+        )
         assert message.publish(queue, mandatory=True)
     channel.basic.qos(5)
     channel.basic.consume(queue=queue)

@@ -34,12 +34,29 @@ class Worker:
     """`celery worker` with the example's app; its log tells when it is ready."""
 
     def __init__(self, url, log):
-        self.environment = os.environ | {"BROKER_URL": f"{url}//", "PYTHONPATH": EXAMPLES, "PYTHONDONTWRITEBYTECODE": "1"}
+        self.environment = os.environ | {
+            "BROKER_URL": f"{url}//",
+            "PYTHONPATH": EXAMPLES,
+            "PYTHONDONTWRITEBYTECODE": "1",
+        }
         self.log = log
-        command = [sys.executable, "-m", "celery", "--app", "celery_app", "worker", "--pool", "solo", "--loglevel", "INFO"]
+        command = [
+            sys.executable,
+            "-m",
+            "celery",
+            "--app",
+            "celery_app",
+            "worker",
+            "--pool",
+            "solo",
+            "--loglevel",
+            "INFO",
+        ]
         command += ["--concurrency", "1", "--hostname", NAME]
         with log.open("wb") as file:
-            self.process = subprocess.Popen(command, env=self.environment, stdout=file, stderr=file, cwd=log.parent)
+            self.process = subprocess.Popen(
+                command, env=self.environment, stdout=file, stderr=file, cwd=log.parent
+            )
         end = time.monotonic() + LIMIT
         while " ready." not in log.read_text():
             assert self.process.poll() is None, log.read_text()
@@ -84,7 +101,18 @@ def test_more_countdown_tasks_than_the_prefetch_count_all_run(worker):
 
 
 def test_remote_control_reaches_the_worker_and_its_answer_comes_back(worker):
-    out = worker.run("-m", "celery", "--app", "celery_app", "inspect", "ping", "--destination", NAME, "--timeout", f"{LIMIT}")
+    out = worker.run(
+        "-m",
+        "celery",
+        "--app",
+        "celery_app",
+        "inspect",
+        "ping",
+        "--destination",
+        NAME,
+        "--timeout",
+        f"{LIMIT}",
+    )
     assert "pong" in out
     assert "1 node online." in out
 
@@ -127,4 +155,3 @@ def test_a_fanout_exchange_reaches_every_consumer(connection):
         while len(seen) < 3:
             connection.drain_events(timeout=LIMIT)
     assert seen == ["extra"] * 3
-

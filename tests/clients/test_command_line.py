@@ -83,7 +83,20 @@ def test_what_a_dead_rabbitmq_left_goes_to_a_running_broker_once(url, channel, t
     node = lay_out(CASE, tmp_path / "node")
     before = contents(node)
     for already in (False, True):
-        assert main(["recover", str(node), "--to", url, "--now", str(manifest(CASE)["ended_us"] // 10**6), "--json"]) == 0
+        assert (
+            main(
+                [
+                    "recover",
+                    str(node),
+                    "--to",
+                    url,
+                    "--now",
+                    str(manifest(CASE)["ended_us"] // 10**6),
+                    "--json",
+                ]
+            )
+            == 0
+        )
         said = json.loads(capsys.readouterr().out)
         assert "guest" not in said["to"]
         wanted = {queue["name"]: len(queue["messages"]) for queue in manifest(CASE)["queues"]}
@@ -91,7 +104,9 @@ def test_what_a_dead_rabbitmq_left_goes_to_a_running_broker_once(url, channel, t
     assert contents(node) == before
     for queue in manifest(CASE)["queues"]:
         messages = drained(channel, queue["name"])
-        assert [hashlib.sha256(body).hexdigest() for body, *_ in messages] == [each["sha256"] for each in expected(CASE, queue)]
+        assert [hashlib.sha256(body).hexdigest() for body, *_ in messages] == [
+            each["sha256"] for each in expected(CASE, queue)
+        ]
 
 
 def test_what_was_declared_comes_along(url, channel, tmp_path):
@@ -107,11 +122,15 @@ def test_what_was_declared_comes_along(url, channel, tmp_path):
     channel.queue_declare("moved", durable=True, arguments={"x-max-length": 10})
     (body, properties, _), (later, *_) = drained(channel, "moved")
     assert (body, later) == (b"full", b"down")
-    assert properties == pika.BasicProperties(priority=3, headers={"n": 1, "text": "ü"}, content_type="text/plain", delivery_mode=2)
+    assert properties == pika.BasicProperties(
+        priority=3, headers={"n": 1, "text": "ü"}, content_type="text/plain", delivery_mode=2
+    )
     channel.exchange_delete("moved-logs")
 
 
-def test_of_a_run_that_was_killed_a_batch_may_come_twice_and_that_is_told(url, channel, tmp_path, capsys, monkeypatch):
+def test_of_a_run_that_was_killed_a_batch_may_come_twice_and_that_is_told(
+    url, channel, tmp_path, capsys, monkeypatch
+):
     with warrenmq.open(tmp_path / "data") as broker:
         broker.declare_queue("twice")
         broker.queue("twice").publish_many([b"%d" % number for number in range(700)]).result()

@@ -52,7 +52,12 @@ def test_a_message_comes_back_with_all_its_properties(channel):
     )  # fmt: skip
     channel.basic_publish("", queue, b"body", properties)
     method, got, body = channel.basic_get(queue)
-    assert (method.delivery_tag, method.redelivered, method.exchange, method.routing_key) == (1, False, "", queue)
+    assert (method.delivery_tag, method.redelivered, method.exchange, method.routing_key) == (
+        1,
+        False,
+        "",
+        queue,
+    )
     assert got == properties
     assert body == b"body"
 
@@ -70,7 +75,11 @@ def test_what_nobody_gets_is_returned_before_it_is_confirmed(channel):
     with pytest.raises(UnroutableError) as raised:
         channel.basic_publish("", "no-such-queue", b"lost", mandatory=True)
     (returned,) = raised.value.messages
-    assert (returned.method.reply_code, returned.method.reply_text, returned.body) == (312, "NO_ROUTE", b"lost")
+    assert (returned.method.reply_code, returned.method.reply_text, returned.body) == (
+        312,
+        "NO_ROUTE",
+        b"lost",
+    )
 
 
 def test_a_full_queue_that_rejects_nacks(channel):
@@ -109,7 +118,12 @@ def test_a_rejected_message_tells_its_death(channel):
     for method, properties, body in channel.consume(dead, auto_ack=True):
         (death,) = properties.headers["x-death"]
         assert (body, method.routing_key) == (b"bad", dead)
-        assert (death["reason"], death["queue"], death["count"], death["routing-keys"]) == ("rejected", queue, 1, [queue])
+        assert (death["reason"], death["queue"], death["count"], death["routing-keys"]) == (
+            "rejected",
+            queue,
+            1,
+            [queue],
+        )
         break
 
 
@@ -176,7 +190,9 @@ def test_nobody_comes_in_with_a_wrong_password_or_into_no_virtual_host(server):
     parameters.credentials = pika.PlainCredentials("guest", "wrong")
     with pytest.raises(ProbableAuthenticationError):
         pika.BlockingConnection(parameters)
-    with pytest.raises((ProbableAccessDeniedError, ConnectionClosedByBroker), match="vhost nowhere not found"):
+    with pytest.raises(
+        (ProbableAccessDeniedError, ConnectionClosedByBroker), match="vhost nowhere not found"
+    ):
         pika.BlockingConnection(pika.URLParameters(f"{server.url}/nowhere"))
 
 
@@ -205,7 +221,9 @@ def test_a_thousand_confirms_outstanding_in_asyncio(server):
         def on_channel(channel):
             def publish_all(_frame):
                 for _ in range(count):
-                    channel.basic_publish("", "asyncio-jobs", b"x" * 1024, pika.BasicProperties(delivery_mode=2))
+                    channel.basic_publish(
+                        "", "asyncio-jobs", b"x" * 1024, pika.BasicProperties(delivery_mode=2)
+                    )
 
             channel.confirm_delivery(on_confirm)
             channel.queue_declare("asyncio-jobs", durable=True, callback=publish_all)

@@ -17,9 +17,16 @@ def test_a_message_goes_in_and_comes_back(channel):
     queue, *counts = channel.queue_declare(exclusive=True)
     assert counts == [0, 0]
     headers = {"n": 1, "list": [1, "two"], "table": {"deep": True}}
-    channel.basic_publish(amqp.Message("text", application_headers=headers, priority=3, delivery_mode=2), routing_key=queue)
+    channel.basic_publish(
+        amqp.Message("text", application_headers=headers, priority=3, delivery_mode=2), routing_key=queue
+    )
     message = channel.basic_get(queue)
-    assert (message.body, message.headers, message.priority, message.delivery_info["redelivered"]) == ("text", headers, 3, False)
+    assert (message.body, message.headers, message.priority, message.delivery_info["redelivered"]) == (
+        "text",
+        headers,
+        3,
+        False,
+    )
     channel.basic_reject(message.delivery_tag, requeue=True)
     assert channel.basic_get(queue, no_ack=True).delivery_info["redelivered"]
     assert channel.basic_get(queue) is None
@@ -29,7 +36,9 @@ def test_consumers_are_called_and_cancelled(channel):
     queue = channel.queue_declare(exclusive=True).queue
     seen, cancelled = [], []
     channel.basic_qos(0, 2, a_global=False)
-    channel.basic_consume(queue, callback=lambda message: seen.append(message.body), on_cancel=cancelled.append)
+    channel.basic_consume(
+        queue, callback=lambda message: seen.append(message.body), on_cancel=cancelled.append
+    )
     for text in ("a", "b", "c"):
         channel.basic_publish(amqp.Message(text), routing_key=queue)
     while len(seen) < 2:
@@ -47,6 +56,8 @@ def test_errors_have_their_classes(channel):
     with pytest.raises(amqp.exceptions.NotFound, match="no queue 'py-amqp-none' in vhost '/'"):
         channel.queue_declare("py-amqp-none", passive=True)
     other = channel.connection.channel()
-    with pytest.raises(amqp.exceptions.PreconditionFailed, match=r"inequivalent arg 'type' for exchange 'amq\.topic'"):
+    with pytest.raises(
+        amqp.exceptions.PreconditionFailed, match=r"inequivalent arg 'type' for exchange 'amq\.topic'"
+    ):
         other.exchange_declare("amq.topic", "direct", durable=True, auto_delete=False)
     assert channel.connection.channel().is_open

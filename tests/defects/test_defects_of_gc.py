@@ -95,7 +95,9 @@ def test_garbage_of_messages_larger_than_a_file_is_given_back_too(idle_host):
     kept, large = [], []
     for number in range(0, 40, 2):
         host.ask(queue, lambda q, n=number: q.client.write(msg_id(n), b"\x83" * 2500))
-        host.ask(queue, lambda q, n=number: [q.client.write(msg_id(n + 1), b"\x83" * 40_000), q.client.send()])
+        host.ask(
+            queue, lambda q, n=number: [q.client.write(msg_id(n + 1), b"\x83" * 40_000), q.client.send()]
+        )
         kept.append(number)
         large.append(number + 1)
     host.confirmed(queue, *kept, *large)
@@ -155,7 +157,12 @@ def test_what_a_hole_holds_is_blanked_before_anything_else_the_first_hole_too():
     disk.replace(f"{FOLDER}/1.rdq", whole)
     found = rdq_scan.scan(disk.open_read(f"{FOLDER}/1.rdq"))
     assert {int.from_bytes(m[8:], "big") for m, _, _ in found.records} == {1, 2, 3}
-    covered = sorted([*(each for each in alive if each[0] < plan.size), *((move.target, move.total) for move in plan.moves)])
+    covered = sorted(
+        [
+            *(each for each in alive if each[0] < plan.size),
+            *((move.target, move.total) for move in plan.moves),
+        ]
+    )
     end = 0
     for offset, total in covered:
         assert not any(whole[end:offset])

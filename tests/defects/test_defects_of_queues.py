@@ -84,7 +84,9 @@ def test_a_publisher_waits_for_credit_no_longer_than_its_queue_lives() -> None:
     assert stuck.wait(LIMIT)
     confirms += [queue.publish(b"x") for _ in range(3)]
     assert broker.would_block("", "q")
-    confirms += [queue.publish(b"y") for _ in range(20)]  # the first of these waits for credit that never comes
+    confirms += [
+        queue.publish(b"y") for _ in range(20)
+    ]  # the first of these waits for credit that never comes
     for confirm in confirms[:5]:
         with pytest.raises(warrenmq.Nacked):
             confirm.result()
@@ -194,7 +196,9 @@ def test_acks_alone_wait_for_the_slow_sync(host: SimulatedHost) -> None:
 # redelivered
 
 
-def test_what_a_crash_may_have_delivered_is_redelivered_however_often_it_is_started_again(host: SimulatedHost) -> None:
+def test_what_a_crash_may_have_delivered_is_redelivered_however_often_it_is_started_again(
+    host: SimulatedHost,
+) -> None:
     """Dirty, dirty, clean: RabbitMQ kept the marks of the first recovery in memory only."""
     broker = host.open()
     broker.declare_queue("q").publish_many([b"1", LARGE, b"3"]).result()
@@ -220,12 +224,18 @@ def test_a_gap_in_the_sequence_ids_hides_no_redelivery(host: SimulatedHost) -> N
     broker = host.open()
     queue = broker.queue("q")
     got = [queue.get(), queue.get()]
-    assert [each is not None and (each.body, each.redelivered) for each in got] == [(b"1", False), (b"2", False)]
+    assert [each is not None and (each.body, each.redelivered) for each in got] == [
+        (b"1", False),
+        (b"2", False),
+    ]
     broker.close()
     host.crash(power_cut=False)
     queue = host.open().queue("q")
     got = [queue.get(), queue.get()]
-    assert [each is not None and (each.body, each.redelivered) for each in got] == [(b"1", True), (b"2", True)]
+    assert [each is not None and (each.body, each.redelivered) for each in got] == [
+        (b"1", True),
+        (b"2", True),
+    ]
 
 
 # segments, sizes, starts
@@ -233,7 +243,9 @@ def test_a_gap_in_the_sequence_ids_hides_no_redelivery(host: SimulatedHost) -> N
 
 @pytest.mark.parametrize("settings", BOTH_PROFILES.values(), ids=BOTH_PROFILES)
 @pytest.mark.parametrize("later", [4, 8, 16])
-def test_another_segment_size_in_the_settings_changes_no_vhost_that_is_there(later: int, settings: Settings) -> None:
+def test_another_segment_size_in_the_settings_changes_no_vhost_that_is_there(
+    later: int, settings: Settings
+) -> None:
     """Not for the queues, and not for who counts the store's references in their indexes."""
     host = SimulatedHost(7, settings)
     broker = host.open()
@@ -335,9 +347,18 @@ def test_a_read_that_fails_once_costs_no_message(host: SimulatedHost) -> None:
 
 @pytest.mark.parametrize(
     "argument",
-    ["x-dead-letter-exchange", "x-message-ttl", "x-expires", "x-max-length", "x-queue-mode", "x-max-priority"],
+    [
+        "x-dead-letter-exchange",
+        "x-message-ttl",
+        "x-expires",
+        "x-max-length",
+        "x-queue-mode",
+        "x-max-priority",
+    ],
 )
-def test_a_queue_with_a_wrong_argument_is_refused_and_not_half_done(host: SimulatedHost, argument: str) -> None:
+def test_a_queue_with_a_wrong_argument_is_refused_and_not_half_done(
+    host: SimulatedHost, argument: str
+) -> None:
     broker = host.open()
     with pytest.raises(warrenmq.PreconditionFailed, match=argument):
         broker.declare_queue("q", arguments={argument: -1})
@@ -385,7 +406,9 @@ def test_an_exchange_whose_deletion_was_refused_is_as_before(host: SimulatedHost
 
 
 @pytest.mark.parametrize("kind", ["direct", "topic"])
-def test_an_empty_binding_key_is_a_key_like_others_and_of_its_own_exchange(host: SimulatedHost, kind: str) -> None:
+def test_an_empty_binding_key_is_a_key_like_others_and_of_its_own_exchange(
+    host: SimulatedHost, kind: str
+) -> None:
     broker = host.open()
     for exchange, name in (("e", "a"), ("f", "b")):
         broker.declare_exchange(exchange, kind)
@@ -407,8 +430,14 @@ def test_nothing_of_a_binding_is_left_when_it_is_gone(host: SimulatedHost, kind:
 
     def tables() -> str:
         table = router._types["e"]
-        inside = vars(table) if not isinstance(table, Topic) else (table.trie.root.children, table.trie.root.destinations)
-        return repr((router.bindings_of("e"), router._by_destination, inside, broker.vhost.definitions.bindings))
+        inside = (
+            vars(table)
+            if not isinstance(table, Topic)
+            else (table.trie.root.children, table.trie.root.destinations)
+        )
+        return repr(
+            (router.bindings_of("e"), router._by_destination, inside, broker.vhost.definitions.bindings)
+        )
 
     before = tables()
     for number in range(50):

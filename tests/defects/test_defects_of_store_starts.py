@@ -120,7 +120,9 @@ def test_a_message_that_is_in_several_files_counts_in_one_of_them(copies):
     state = start_on(disk, claims)
     files = state.tables.files
     assert files.sum_valid_data == sum(len(record(n, body_of(n))) for n in claims[1])
-    assert Counter(entry[1] for _, entry in state.tables.index.items()) == {0: 4} | dict.fromkeys(range(1, copies), 1)
+    assert Counter(entry[1] for _, entry in state.tables.index.items()) == {0: 4} | dict.fromkeys(
+        range(1, copies), 1
+    )
 
 
 def test_a_message_twice_in_a_file_counts_once():

@@ -34,7 +34,9 @@ DELIVER, ACK = 2, 3
 
 @pytest.mark.parametrize("actions", [[DELIVER], [ACK], [DELIVER, ACK]])
 @pytest.mark.parametrize("seq_id", [0, 7, 9, 4_000])
-def test_what_the_journal_says_of_a_segment_that_is_deleted_is_nothing(actions: list[int], seq_id: int) -> None:
+def test_what_the_journal_says_of_a_segment_that_is_deleted_is_nothing(
+    actions: list[int], seq_id: int
+) -> None:
     disk = kit.disk()
     kit.put_file(disk, "journal.jif", b"".join(action(each, seq_id) for each in actions))
     index, found = kit.recover(disk)
@@ -82,7 +84,9 @@ def test_a_deliver_is_never_written_before_its_publish() -> None:
     disk = kit.disk()
     index, _ = kit.recover(disk)
     for first, count in ((0, 1), (1, 5), (6, 64)):
-        index.publish_many(first, [kit.embedded_record(n) for n in range(first, first + count)], persistent=True)
+        index.publish_many(
+            first, [kit.embedded_record(n) for n in range(first, first + count)], persistent=True
+        )
     index.sync(Trigger.CLOSE)
     data = kit.read_file(disk, "journal.jif")
     assert data is not None

@@ -165,7 +165,9 @@ def test_zeros_behind_a_term_do_not_make_its_checksum_wrong() -> None:
     term = b"\x83h\x02a\x01a\x02"
     assert qs.entry_problem(qs.pack_entry_header(term) + term, 0, len(term)) is None
     padded = term + bytes(5)
-    head = qs.ENTRY_HEADER.pack(len(padded), qs.HAS_CRC, qs.ENTRY_HEADER.unpack(qs.pack_entry_header(term))[2], 0)
+    head = qs.ENTRY_HEADER.pack(
+        len(padded), qs.HAS_CRC, qs.ENTRY_HEADER.unpack(qs.pack_entry_header(term))[2], 0
+    )
     assert qs.entry_problem(head + padded, 0, len(padded)) is None
     assert qs.entry_problem(head + padded[:-1] + b"x", 0, len(padded)) is not None
 
@@ -192,5 +194,8 @@ def test_a_queue_whose_messages_are_all_in_its_journal_is_converted_too() -> Non
     assert index_versions.store_message_ids(disk, kit.DIRECTORY, SETTINGS) == [stored[:16]]
     index, found = kit.recover(disk, SETTINGS)
     assert found.count == 2
-    assert [record[32:] for _, record, _ in index.read(0, 4)] == [encode(kit.HEAD, (0).to_bytes(4, "big").rjust(5, b"b")), b""]
+    assert [record[32:] for _, record, _ in index.read(0, 4)] == [
+        encode(kit.HEAD, (0).to_bytes(4, "big").rjust(5, b"b")),
+        b"",
+    ]
     assert "journal.jif" not in names(disk)

@@ -100,7 +100,13 @@ TO_QUEUE_OF_ITS_NAME = BindingRecord("news", "logs")
 def test_deleted_queues_and_exchanges_take_their_bindings_along(queues, exchanges, left) -> None:
     disk = new_disk()
     definitions = opened(disk)
-    bound = [BINDING, BindingRecord("logs", "more"), BindingRecord("news", "jobs"), TO_EXCHANGE, TO_QUEUE_OF_ITS_NAME]
+    bound = [
+        BINDING,
+        BindingRecord("logs", "more"),
+        BindingRecord("news", "jobs"),
+        TO_EXCHANGE,
+        TO_QUEUE_OF_ITS_NAME,
+    ]
     for binding in bound:
         definitions.bind(binding)
     definitions.delete(queues=queues, exchanges=exchanges)
@@ -131,11 +137,15 @@ def test_a_log_of_version_1_is_read_and_written_anew() -> None:
         [BindingRecord("logs", "jobs", "a.b", {"n": 1})],
     )
     definitions.settle([])
-    assert disk.read(PATH)[8:10] == bytes([0x97, 2]), "the first frame is an array of 7, the first of which is the version"
+    assert disk.read(PATH)[8:10] == bytes([0x97, 2]), (
+        "the first frame is an array of 7, the first of which is the version"
+    )
     assert state(opened(disk)) == state(definitions)
 
 
-@pytest.mark.parametrize("arguments", [{"n": Decimal("-1.50")}, {"t": [{"b": b"x", "v": None}]}, {"l": -(1 << 63)}])
+@pytest.mark.parametrize(
+    "arguments", [{"n": Decimal("-1.50")}, {"t": [{"b": b"x", "v": None}]}, {"l": -(1 << 63)}]
+)
 def test_every_type_of_a_field_table_is_kept(arguments: dict[str, Any]) -> None:
     check_storable("it", arguments, "name")
     disk = new_disk()
@@ -146,7 +156,9 @@ def test_every_type_of_a_field_table_is_kept(arguments: dict[str, Any]) -> None:
 NO_ZONE = datetime(2026, 1, 1)  # noqa: DTZ001  # no time of AMQP
 
 
-@pytest.mark.parametrize("arguments", [{"o": object()}, {"n": 1 << 64}, {1: "a"}, {"t": {2: 1}}, {"s": "\ud800"}, {"d": NO_ZONE}])
+@pytest.mark.parametrize(
+    "arguments", [{"o": object()}, {"n": 1 << 64}, {1: "a"}, {"t": {2: 1}}, {"s": "\ud800"}, {"d": NO_ZONE}]
+)
 def test_what_no_field_table_holds_is_refused(arguments: dict[str, Any]) -> None:
     with pytest.raises(PreconditionFailed, match="queue 'q' cannot be declared"):
         check_storable("queue 'q'", arguments, "q")

@@ -29,7 +29,9 @@ def vhost(disk: SimulatedDisk) -> VhostDirectory:
     return DataDirectory.open(disk, "/data", SETTINGS).vhost("/")
 
 
-def sorted_out(disk: SimulatedDisk, vhost: VhostDirectory, *, gone: bool = False, damaged: bool = False) -> SortedOut:
+def sorted_out(
+    disk: SimulatedDisk, vhost: VhostDirectory, *, gone: bool = False, damaged: bool = False
+) -> SortedOut:
     definitions = Definitions.open(disk, vhost.definitions, vhost.quarantine)
     if gone:
         definitions.put_queue(QueueRecord("q"))
@@ -41,7 +43,14 @@ def sorted_out(disk: SimulatedDisk, vhost: VhostDirectory, *, gone: bool = False
     return sort_out(disk, vhost, definitions, {})
 
 
-def make(disk: SimulatedDisk, vhost: VhostDirectory, *, name: bool = True, messages: bool = False, transient: bool = False) -> str:
+def make(
+    disk: SimulatedDisk,
+    vhost: VhostDirectory,
+    *,
+    name: bool = True,
+    messages: bool = False,
+    transient: bool = False,
+) -> str:
     (folder,) = vhost.folders("q", None)
     disk.mkdir(folder)
     if name:
@@ -71,7 +80,9 @@ def make(disk: SimulatedDisk, vhost: VhostDirectory, *, name: bool = True, messa
         (False, False, False, False, True, "removed"),
     ],
 )
-def test_a_folder_goes_only_with_a_proof(disk, vhost, name, messages, transient, gone, damaged, outcome) -> None:
+def test_a_folder_goes_only_with_a_proof(
+    disk, vhost, name, messages, transient, gone, damaged, outcome
+) -> None:
     folder = make(disk, vhost, name=name, messages=messages, transient=transient)
     found = sorted_out(disk, vhost, gone=gone, damaged=damaged)
     assert [each.name for each in found.declared_again] == (["q"] if outcome == "declared" else [])
@@ -102,7 +113,9 @@ def test_a_folder_of_no_queue_whose_bytes_make_no_sense_goes_to_the_quarantine(d
 
 
 @pytest.mark.parametrize("transient", [True, False])
-def test_a_transient_queue_begins_with_an_empty_folder_and_sets_aside_what_may_be_a_durable_one_s(disk, vhost, transient) -> None:
+def test_a_transient_queue_begins_with_an_empty_folder_and_sets_aside_what_may_be_a_durable_one_s(
+    disk, vhost, transient
+) -> None:
     folder = make(disk, vhost, name=False, messages=not transient, transient=transient)
     assert bool(clear(disk, folder, vhost.quarantine, SETTINGS)) is not transient
     assert not disk.is_dir(folder)

@@ -49,7 +49,12 @@ KINDS = [
     ("S", b"\0\0\0\1\xff", ("longstr", b"\xff"), {"b64": "/w=="}),
     ("x", b"\0\0\0\1a", ("binary", b"a"), {"b64": "YQ=="}),
     ("F", b"\0\0\0\3\1aV", ("table", [(b"a", Atom("void"), UNDEFINED)]), [["a", "V", None]]),
-    ("A", b"\0\0\0\3b\1V", ("array", [(Atom("byte"), 1), (Atom("void"), UNDEFINED)]), [["b", 1], ["V", None]]),
+    (
+        "A",
+        b"\0\0\0\3b\1V",
+        ("array", [(Atom("byte"), 1), (Atom("void"), UNDEFINED)]),
+        [["b", 1], ["V", None]],
+    ),
 ]
 
 
@@ -157,9 +162,23 @@ def test_terms_of_any_depth_say_what_their_bytes_say(depth):
 
 
 inner_tables = st.recursive(
-    st.sampled_from([(kind, value) for _, _, term, _ in KINDS if term is not None for kind, value in [term] if kind != "table"]),
-    lambda inner: st.lists(inner, max_size=3).map(lambda each: ("table", [(b"k", Atom(kind), value) for kind, value in each]))
-    | st.lists(inner, max_size=3).map(lambda each: ("array", [(Atom(kind), value) for kind, value in each])),
+    st.sampled_from(
+        [
+            (kind, value)
+            for _, _, term, _ in KINDS
+            if term is not None
+            for kind, value in [term]
+            if kind != "table"
+        ]
+    ),
+    lambda inner: (
+        st.lists(inner, max_size=3).map(
+            lambda each: ("table", [(b"k", Atom(kind), value) for kind, value in each])
+        )
+        | st.lists(inner, max_size=3).map(
+            lambda each: ("array", [(Atom(kind), value) for kind, value in each])
+        )
+    ),
     max_leaves=12,
 )
 

@@ -73,7 +73,9 @@ def collection(*terms, status=0x12345678):
 
 def dets_file(*collections, count, closed=1):
     header = struct.pack(">9I", 0, 0x00ABCDEF, closed, 1, 9, 256, 256, 1, count)
-    return header.ljust(5432, b"\0") + b"".join(each.ljust(-len(each) % 16 + len(each), b"\0") for each in collections)
+    return header.ljust(5432, b"\0") + b"".join(
+        each.ljust(-len(each) % 16 + len(each), b"\0") for each in collections
+    )
 
 
 def terms(name, **values):

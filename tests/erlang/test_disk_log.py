@@ -105,10 +105,14 @@ def test_a_node_s_definitions_are_what_the_broker_listed():
     def flag(value):
         return str(value).lower()
 
-    assert [[each.vhost, each.name, flag(each.durable), flag(each.auto_delete)] for each in found.queues] == sorted(
-        row[:4] for row in manifest["listed_queues"] if row[2] == "true"
-    )
-    durable = {(queue["vhost"], queue["name"]): queue["arguments"] for queue in manifest["queues"] if queue["durable"]}
+    assert [
+        [each.vhost, each.name, flag(each.durable), flag(each.auto_delete)] for each in found.queues
+    ] == sorted(row[:4] for row in manifest["listed_queues"] if row[2] == "true")
+    durable = {
+        (queue["vhost"], queue["name"]): queue["arguments"]
+        for queue in manifest["queues"]
+        if queue["durable"]
+    }
     assert {
         (each.vhost, each.name): {name: value for name, _, value in each.arguments} for each in found.queues
     } == durable
@@ -150,7 +154,10 @@ UNDECIDED = (Atom("decision"), TID, Atom("presume_abort"), [], [])
         ([], {b"a": 1, b"b": 3}),
         ([commit(PRESUMED, write(b"c", 4), delete(b"a"))], {b"b": 3, b"c": 4}),
         ([commit(UNDECIDED, delete(b"a"))], {b"a": 1, b"b": 3}),
-        ([commit(UNDECIDED, delete(b"a")), (Atom("decision"), TID, Atom("aborted"), [], [])], {b"a": 1, b"b": 3}),
+        (
+            [commit(UNDECIDED, delete(b"a")), (Atom("decision"), TID, Atom("aborted"), [], [])],
+            {b"a": 1, b"b": 3},
+        ),
         ([commit(UNDECIDED, delete(b"a")), (Atom("decision"), TID, Atom("committed"), [], [])], {b"b": 3}),
         ([commit(PRESUMED, ((Atom("other"), b"a"), 0, Atom("delete")))], {b"a": 1, b"b": 3}),
     ],

@@ -21,7 +21,9 @@ def content(properties, *fragments):
 
 def mc(protocol, stored, **annotations):
     found = {Atom(key): value for key, value in annotations.items() if not key.startswith("x_")}
-    found |= {key.replace("_", "-").encode(): value for key, value in annotations.items() if key.startswith("x_")}
+    found |= {
+        key.replace("_", "-").encode(): value for key, value in annotations.items() if key.startswith("x_")
+    }
     return rabbit_message.decode(encode((Atom("mc"), Atom(protocol), stored, found), utf8_atoms=True))
 
 
@@ -51,7 +53,9 @@ DATA = described(0x75, small(0xA0, b"hello"))
 
 
 def test_amqp_0_9_1_is_a_content_record_with_annotations():
-    found = mc("mc_amqpl", content(PROPERTIES, b"two ", b"parts"), x=b"ex", rk=[b"a", b"b"], id=b"i" * 16, p=7)
+    found = mc(
+        "mc_amqpl", content(PROPERTIES, b"two ", b"parts"), x=b"ex", rk=[b"a", b"b"], id=b"i" * 16, p=7
+    )
     assert found == rabbit_message.RabbitMessage(
         exchange="ex",
         routing_keys=["a", "b"],
@@ -65,7 +69,9 @@ def test_amqp_0_9_1_is_a_content_record_with_annotations():
 
 
 def test_annotations_may_have_their_first_long_names():
-    found = mc("mc_amqpl", content(NO_PROPERTIES), exchange=b"ex", routing_keys=[b"a"], durable=False, timestamp=5999)
+    found = mc(
+        "mc_amqpl", content(NO_PROPERTIES), exchange=b"ex", routing_keys=[b"a"], durable=False, timestamp=5999
+    )
     assert (found.exchange, found.routing_keys, found.persistent) == ("ex", ["a"], False)
     assert found.properties == {"timestamp": 5}
 
@@ -80,10 +86,21 @@ def test_an_annotated_ttl_replaces_the_expiration_and_dead_lettering_takes_it_aw
 def test_annotations_named_x_are_headers():
     own = b"\x20\x00" + struct.pack(">I", 12) + b"\3x-bt\1" + b"\3own" + b"t\0"
     found = mc("mc_amqpl", content(own), x_a=5, x_b=b"text", x_c=True, d=False)
-    assert found.properties["headers"] == [["own", "t", False], ["x-a", "l", 5], ["x-b", "S", "text"], ["x-c", "t", True]]
+    assert found.properties["headers"] == [
+        ["own", "t", False],
+        ["x-a", "l", 5],
+        ["x-b", "S", "text"],
+        ["x-c", "t", True],
+    ]
 
 
-DEATH = (Atom("death"), b"ex", [b"key"], 3, {Atom("first_time"): 5000, Atom("last_time"): 9000, Atom("ttl"): 60})
+DEATH = (
+    Atom("death"),
+    b"ex",
+    [b"key"],
+    3,
+    {Atom("first_time"): 5000, Atom("last_time"): 9000, Atom("ttl"): 60},
+)
 LATER = (Atom("death"), b"", [], 1, {Atom("first_time"): 8000, Atom("last_time"): 10000})
 EXPIRED, REJECTED = (b"q", Atom("expired")), (b"r", Atom("rejected"))
 
@@ -210,8 +227,14 @@ def test_an_mqtt_message_has_its_user_properties_as_headers():
     ("term", "reason"),
     [
         ((Atom("mc"), Atom("mc_stomp"), (), {}), "its protocol 'mc_stomp' is unknown"),
-        ((Atom("mc"), Atom("mc_amqp"), (Atom("msg"),), {}), "its AMQP 1.0 sections are kept as 'msg', of which only v1"),
-        ((Atom("mc"), Atom("mc_amqp"), (Atom("v1"), [], b"x", [], [], 0, 0x75), {}), "its AMQP 1.0 sections make no"),
+        (
+            (Atom("mc"), Atom("mc_amqp"), (Atom("msg"),), {}),
+            "its AMQP 1.0 sections are kept as 'msg', of which only v1",
+        ),
+        (
+            (Atom("mc"), Atom("mc_amqp"), (Atom("v1"), [], b"x", [], [], 0, 0x75), {}),
+            "its AMQP 1.0 sections make no",
+        ),
         ((Atom("mc"), Atom("mc_mqtt"), 5, {}), "its MQTT message is not such a record"),
         ((Atom("mc"), Atom("mc_amqpl"), 5, {}), "its content is not a content record"),
         ((Atom("basic_message"), 5, [], content(b"\0\0"), b"", True), "its exchange is not a resource"),
@@ -236,18 +259,27 @@ LEAVES = (
     | st.integers()
     | st.floats(allow_nan=False, allow_infinity=False)
     | st.binary(max_size=20)
-    | st.sampled_from([DATA, NO_PROPERTIES, b"x-cc", b"x-basic-type", Opaque("pid", b"g" + b"w\0" + bytes(9))])
+    | st.sampled_from(
+        [DATA, NO_PROPERTIES, b"x-cc", b"x-basic-type", Opaque("pid", b"g" + b"w\0" + bytes(9))]
+    )
 )
 ANYTHING = st.recursive(
     LEAVES,
-    lambda inner: st.lists(inner, max_size=7).map(tuple)
-    | st.lists(inner, max_size=4)
-    | st.dictionaries(LEAVES, inner, max_size=3)
-    | st.builds(ImproperList, st.lists(inner, min_size=1, max_size=2), LEAVES),
+    lambda inner: (
+        st.lists(inner, max_size=7).map(tuple)
+        | st.lists(inner, max_size=4)
+        | st.dictionaries(LEAVES, inner, max_size=3)
+        | st.builds(ImproperList, st.lists(inner, min_size=1, max_size=2), LEAVES)
+    ),
     max_leaves=15,
 )
 CONTENT = st.tuples(
-    st.just(Atom("content")), st.just(60), ANYTHING, ANYTHING | st.binary(max_size=30), ANYTHING, st.lists(st.binary())
+    st.just(Atom("content")),
+    st.just(60),
+    ANYTHING,
+    ANYTHING | st.binary(max_size=30),
+    ANYTHING,
+    st.lists(st.binary()),
 )
 V1 = st.tuples(
     st.just(Atom("v1")),

@@ -78,7 +78,9 @@ def test_names_that_are_no_utf_8_can_be_had_back():
 
 def test_a_message_of_another_class_is_refused():
     tag, exchange, keys, content, *rest = basic_message("", [], NO_PROPERTIES, b"")
-    with pytest.raises(BadTerm, match=r"^0\.idx is damaged at byte 34: .*its content is of class 50, not of class basic"):
+    with pytest.raises(
+        BadTerm, match=r"^0\.idx is damaged at byte 34: .*its content is of class 50, not of class basic"
+    ):
         decode((tag, exchange, keys, (content[0], 50, *content[2:]), *rest), path="0.idx", offset=34)
 
 
@@ -107,7 +109,10 @@ def test_headers_that_the_broker_changed_may_be_nested_as_deep_as_a_frame_has_ro
     assert json.dumps(message.properties)
 
 
-@pytest.mark.parametrize("hostile", [b"h\1" * 60_000 + b"a\1", b"l\0\0\0\1" * 60_000 + b"a\1" + b"j" * 60_000, b"t\0\0\0\1" * 60_000])
+@pytest.mark.parametrize(
+    "hostile",
+    [b"h\1" * 60_000 + b"a\1", b"l\0\0\0\1" * 60_000 + b"a\1" + b"j" * 60_000, b"t\0\0\0\1" * 60_000],
+)
 def test_terms_that_are_nested_elsewhere_are_refused_and_not_printed_compared_or_hashed(hostile):
     term = encode((Atom("basic_message"), Atom("here"), [b"key"], Atom("and here"), bytes(16), Atom("true")))
     for place in ("here", "and here"):

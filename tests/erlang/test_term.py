@@ -23,9 +23,11 @@ PLAIN = (
 )
 TERMS = st.recursive(
     PLAIN,
-    lambda inner: st.lists(inner, max_size=5)
-    | st.lists(inner, max_size=5).map(tuple)
-    | st.dictionaries(st.binary(max_size=5) | LATIN.map(Atom), inner, max_size=4),
+    lambda inner: (
+        st.lists(inner, max_size=5)
+        | st.lists(inner, max_size=5).map(tuple)
+        | st.dictionaries(st.binary(max_size=5) | LATIN.map(Atom), inner, max_size=4)
+    ),
     max_leaves=20,
 )
 
@@ -98,7 +100,8 @@ BAD = {
     "83 71 77 01 61 77 01 62 77 01 63": "a fun's arity is not a small integer",
     "83 50 7fffffff 00": "a compressed term claims 2147483647 bytes, 67108864 are allowed",
     "83 50 00000005 ffff": "a compressed term cannot be unpacked (Error -3 while decompressing data: incorrect header check)",
-    "83 50 00000001" + zlib.compress(b"a" * 1000).hex(): "a compressed term is not the 1 bytes long that it claims",
+    "83 50 00000001"
+    + zlib.compress(b"a" * 1000).hex(): "a compressed term is not the 1 bytes long that it claims",
     "83 50 00000002" + zlib.compress(b"a\1").hex() + "00": "1 bytes follow the term",
     "83 50 00000002" + zlib.compress(b"\1\1").hex(): "unpacked, at its byte 0: 1 is no tag of a term",
 }
@@ -188,7 +191,13 @@ def test_what_a_few_bytes_claim_costs_nothing():
     bomb = b"\x83\x50" + struct.pack(">I", 2**20) + zlib.compress(bytes(2**26))
     tracemalloc.start()
     try:
-        for tag, count in ((b"\x6c", ">I"), (b"\x69", ">I"), (b"\x74", ">I"), (b"\x6d", ">I"), (b"\x6f", ">I")):
+        for tag, count in (
+            (b"\x6c", ">I"),
+            (b"\x69", ">I"),
+            (b"\x74", ">I"),
+            (b"\x6d", ">I"),
+            (b"\x6f", ">I"),
+        ):
             with pytest.raises(BadTerm):
                 decode(b"\x83" + tag + struct.pack(count, 2**32 - 1) + b"\x6a" * 20)
         with pytest.raises(BadTerm):

@@ -125,7 +125,10 @@ def test_an_example_with_a_server_says_what_it_promises(script, server):
 
 def test_every_example_is_tested():
     scripts = {name for name in os.listdir(os.path.join(ROOT, "examples")) if name.endswith(".py")}
-    assert scripts == set(SAYS) | set(LESSONS) | set(AT_A_SERVER) | TESTED_WITH_ITS_WORKER | MAKES_ITS_OWN_ENVIRONMENT
+    assert (
+        scripts
+        == set(SAYS) | set(LESSONS) | set(AT_A_SERVER) | TESTED_WITH_ITS_WORKER | MAKES_ITS_OWN_ENVIRONMENT
+    )
 
 
 def test_the_event_log_of_the_demo_is_what_its_note_says():

@@ -77,9 +77,7 @@ THE_TWO_COMMANDS = ["python3 examples/run_demo.py", "python3 tests/run.py"]
 def python(*arguments, cwd):
     command = [sys.executable, "-W", "error", *arguments]
     environment = os.environ | {"PYTHONPATH": ROOT}
-    return subprocess.run(
-        command, cwd=cwd, env=environment, capture_output=True, text=True, check=False
-    )
+    return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, check=False)
 
 
 def named(name):
@@ -152,7 +150,11 @@ def test_the_two_commands_come_first():
 def test_a_command_line_runs(line, tmp_path, trace):
     verb, *arguments = shlex.split(line)
     assert verb == "warrenmq"
-    if arguments[0] == "replay" and "--engine python" not in line and importlib.util.find_spec("pyspark") is None:
+    if (
+        arguments[0] == "replay"
+        and "--engine python" not in line
+        and importlib.util.find_spec("pyspark") is None
+    ):
         pytest.skip("needs pyspark")
     if arguments[0] in {"replay", "trace"}:
         shutil.copytree(trace, tmp_path / "trace")

@@ -26,7 +26,10 @@ names = st.one_of(st.sampled_from(OURS), st.sampled_from(SMALL_GOLDEN))
 
 def given_back(folder: Path, made: Readable) -> dict[str, list[tuple[int, str]]]:
     _, found = check(folder, now_us=made.now_us)
-    return {each["directory"]: [(row["seq_id"], row["sha256"]) for row in each["messages"]] for each in found["queues"]}
+    return {
+        each["directory"]: [(row["seq_id"], row["sha256"]) for row in each["messages"]]
+        for each in found["queues"]
+    }
 
 
 def in_order(wanted: list[str], found: list[str]) -> list[str]:
@@ -69,12 +72,16 @@ def test_a_repaired_directory_has_everything_that_was_whole_and_needs_no_repair(
         whole = [message.sha256 for message in undamaged(queue, made.files, files)]
         assert in_order(whole, [sha256 for _, sha256 in after.get(queue.folder, [])]) == []
         listed = [sha256 for _, sha256 in readable_before.get(queue.folder, [])]
-        assert in_order(listed, [sha256 for _, sha256 in after.get(queue.folder, [])]) == [], "repair loses nothing readable"
+        assert in_order(listed, [sha256 for _, sha256 in after.get(queue.folder, [])]) == [], (
+            "repair loses nothing readable"
+        )
 
 
 @examples(12)
 @given(data=st.data(), name=names)
-def test_everything_that_check_lists_is_recovered_in_order(scratch: Path, data: st.DataObject, name: str) -> None:
+def test_everything_that_check_lists_is_recovered_in_order(
+    scratch: Path, data: st.DataObject, name: str
+) -> None:
     made = readable(name)
     folder = lay_out(scratch, apply(made.files, data.draw(damages(made.files, made.edges))))
     target = scratch / "target"
@@ -85,11 +92,15 @@ def test_everything_that_check_lists_is_recovered_in_order(scratch: Path, data: 
         report = recover(str(folder), str(target), now_us)
         _, moved = check(target, now_us=now_us)
         again = recover(str(folder), str(target), now_us)
-    assert sum(queue.moved for queue in report.queues) == sum(len(each["messages"]) for each in source["queues"])
+    assert sum(queue.moved for queue in report.queues) == sum(
+        len(each["messages"]) for each in source["queues"]
+    )
     assert sum(queue.moved for queue in again.queues) == 0, "nothing is given twice"
     there = sorted(row["sha256"] for each in moved["queues"] for row in each["messages"])
     assert there == sorted(row["sha256"] for each in source["queues"] for row in each["messages"])
-    where = {(each["vhost"], each["name"]): [row["sha256"] for row in each["messages"]] for each in moved["queues"]}
+    where = {
+        (each["vhost"], each["name"]): [row["sha256"] for row in each["messages"]] for each in moved["queues"]
+    }
     for each in source["queues"]:
         name_of = each["vhost"], each["name"]
         if name_of in where and each["priority"] is None:

@@ -59,7 +59,9 @@ def check(made: Directory, damaged: list[Damage], settings: Settings) -> None:
         whole = [message.sha256 for message in undamaged(made.queues[name], made.files, files)]
         rest = iter(shas)
         missing = [sha for sha in whole if sha not in rest]  # a subsequence: this keeps the order
-        assert missing == [], f"{len(missing)} of {len(whole)} whole messages of {name} are not given back, or not in order"
+        assert missing == [], (
+            f"{len(missing)} of {len(whole)} whole messages of {name} are not given back, or not in order"
+        )
 
 
 @pytest.mark.parametrize("stop", STOPS)
@@ -67,7 +69,9 @@ def test_the_directories_are_healthy_to_begin_with(stop: str) -> None:
     for made_with in EVERY_KIND:
         made = directory(made_with, stop)
         for settings in EVERY_KIND:
-            whole = {name: [message.sha256 for message in queue.messages] for name, queue in made.queues.items()}
+            whole = {
+                name: [message.sha256 for message in queue.messages] for name, queue in made.queues.items()
+            }
             assert all(len(messages) > 10 for messages in whole.values())
             assert found_in(made.files, settings) == whole
 
@@ -117,18 +121,24 @@ def test_a_flipped_bit_in_a_stored_message_costs_this_message_and_is_told(
     name = data.draw(st.sampled_from(QUEUES))
     message = data.draw(st.sampled_from(made.queues[name].messages))
     path, start, end = data.draw(st.sampled_from(stored_in(made.files, message)))
-    hit = Damage("flip", path, data.draw(st.integers(start, end - 1)), other=1 << data.draw(st.integers(0, 7)))
+    hit = Damage(
+        "flip", path, data.draw(st.integers(start, end - 1)), other=1 << data.draw(st.integers(0, 7))
+    )
     damaged = apply(made.files, [hit])
     host = SimulatedHost(seed=1, settings=settings, traced=True)
     try:
         put(host, damaged)
-        found = {queue: [sha256(body) for body in bodies] for queue, bodies in given_back(host, ENOUGH).items()}
+        found = {
+            queue: [sha256(body) for body in bodies] for queue, bodies in given_back(host, ENOUGH).items()
+        }
         assert host.disk.listdir(QUARANTINE)
         host.check_trace()
     finally:
         host.close()
     for queue, had in made.queues.items():
         lost = {each.sha256 for each in had.messages} - set(found[queue])
-        assert set(found[queue]) <= set(made.bodies[queue])  # an acked one may come back with the marks behind it
+        assert set(found[queue]) <= set(
+            made.bodies[queue]
+        )  # an acked one may come back with the marks behind it
         assert lost <= {message.sha256}
     assert message.sha256 not in found[name] or len(stored_in(made.files, message)) > 1

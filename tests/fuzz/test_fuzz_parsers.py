@@ -46,7 +46,12 @@ MNESIA = golden.files("c11-full-mnesia-a")
 
 
 def in_golden(end: str, *cases: str) -> list[bytes]:
-    return [data for case in cases or golden.CASES for path, data in golden.files(case).items() if path.endswith(end) and data][:8]
+    return [
+        data
+        for case in cases or golden.CASES
+        for path, data in golden.files(case).items()
+        if path.endswith(end) and data
+    ][:8]
 
 
 def in_own(end: str) -> list[bytes]:
@@ -111,7 +116,10 @@ PARSERS: dict[str, tuple[Callable[[bytes], Any], Callable[[], list[bytes]]]] = {
 def ours() -> list[bytes]:
     headers = {"n": 7, "t": ["x", None], "d": {"b": b"bytes"}}
     rich = stored_message.encode_head("amq.topic", ["a.b", "c"], Properties(headers=headers, priority=3))
-    return [stored_message.encode(rich, b"body"), stored_message.encode(stored_message.encode_head("", ["q"], None), b"B" * 300)]
+    return [
+        stored_message.encode(rich, b"body"),
+        stored_message.encode(stored_message.encode_head("", ["q"], None), b"B" * 300),
+    ]
 
 
 def _unless(error: type[Exception], parse: Callable[[bytes], Any], data: bytes) -> None:

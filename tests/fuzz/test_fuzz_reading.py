@@ -47,7 +47,11 @@ def check_damaged(disk: OnDisk, name: str, damaged: list[Damage]) -> None:
         anything = named(files, new, queue)
         truth = {message.seq_id: message for message in queue.messages}
         for seq_id, sha256 in rows:
-            if seq_id in truth and seq_id not in anything and not may_have_another_body(truth[seq_id], made.files, files):
+            if (
+                seq_id in truth
+                and seq_id not in anything
+                and not may_have_another_body(truth[seq_id], made.files, files)
+            ):
                 assert sha256 == truth[seq_id].sha256, f"{seq_id} has another body"
 
 
@@ -60,14 +64,18 @@ def test_the_directories_are_healthy_to_begin_with(name: str, disk: OnDisk) -> N
 
 @examples(120)
 @given(data=st.data(), name=st.sampled_from(OURS))
-def test_of_our_directories_everything_whole_is_given_back(disk: OnDisk, data: st.DataObject, name: str) -> None:
+def test_of_our_directories_everything_whole_is_given_back(
+    disk: OnDisk, data: st.DataObject, name: str
+) -> None:
     made = readable(name)
     check_damaged(disk, name, data.draw(damages(made.files, made.edges)))
 
 
 @examples(60)
 @given(data=st.data(), name=st.sampled_from(GOLDEN))
-def test_of_rabbitmqs_directories_everything_whole_is_given_back(disk: OnDisk, data: st.DataObject, name: str) -> None:
+def test_of_rabbitmqs_directories_everything_whole_is_given_back(
+    disk: OnDisk, data: st.DataObject, name: str
+) -> None:
     made = readable(name)
     check_damaged(disk, name, data.draw(damages(made.files, made.edges)))
 
@@ -77,4 +85,6 @@ def test_of_rabbitmqs_directories_everything_whole_is_given_back(disk: OnDisk, d
 def test_one_damaged_place_costs_what_it_hit(disk: OnDisk, data: st.DataObject, name: str) -> None:
     made = readable(name)
     files = {path: bytes_ for path, bytes_ in made.files.items() if path in made.edges}
-    check_damaged(disk, name, data.draw(damages(files, made.edges, most=1, kinds=("cut", "flip", "zero", "noise"))))
+    check_damaged(
+        disk, name, data.draw(damages(files, made.edges, most=1, kinds=("cut", "flip", "zero", "noise")))
+    )

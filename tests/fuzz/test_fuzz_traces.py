@@ -29,7 +29,12 @@ def traces(tmp_path_factory: pytest.TempPathFactory):
     @cache
     def trace(source: str, number: int) -> Files:
         if source == "simulated":
-            return simulated(number, [["cut", "close"], ["crash", "close"], ["crash", "cut"], ["close", "crash", "close"]][number % 4])
+            return simulated(
+                number,
+                [["cut", "close"], ["crash", "close"], ["crash", "cut"], ["close", "crash", "close"]][
+                    number % 4
+                ],
+            )
         folder: Path = tmp_path_factory.mktemp(f"{source}-{number}")
         return threaded(folder, number, ["close", "close"] if source == "threaded" else ENDS[1 + number % 3])
 

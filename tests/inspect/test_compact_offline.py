@@ -51,7 +51,9 @@ def test_garbage_goes_away_and_the_broker_gives_the_rest(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("which", ["golden", "ours"])
-def test_a_crash_at_any_operation_loses_nothing_and_the_next_run_does_the_rest(which: str, tmp_path: Path) -> None:
+def test_a_crash_at_any_operation_loses_nothing_and_the_next_run_does_the_rest(
+    which: str, tmp_path: Path
+) -> None:
     source = lay_out("c07-gc-v1-a", tmp_path / "source") if which == "golden" else ours(tmp_path / "source")
     had = given_back(source)
     for operation in range(10_000):

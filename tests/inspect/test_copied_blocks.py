@@ -50,7 +50,12 @@ def copied(draw: st.DrawFn, data: bytes) -> Damage:
 @pytest.mark.parametrize("ours", [False, True])
 @pytest.mark.parametrize("journal", [False, True])
 @MANY
-@given(data=st.data(), order=numbers, embedded=st.lists(st.booleans(), min_size=12, max_size=12), acked=st.sets(st.integers(0, 11)))
+@given(
+    data=st.data(),
+    order=numbers,
+    embedded=st.lists(st.booleans(), min_size=12, max_size=12),
+    acked=st.sets(st.integers(0, 11)),
+)
 def test_a_copied_block_costs_an_index_file_nothing_but_what_it_covers(
     journal: bool, ours: bool, data: st.DataObject, order: list[int], embedded: list[bool], acked: set[int]
 ) -> None:

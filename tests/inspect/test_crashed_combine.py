@@ -28,7 +28,11 @@ CRASHES = {
         {1, 2},
     ),
     "4c, half copied back": (
-        {"0.rdq": A.record + C.record + zeros(A.record, C.record), "0.rdt": C.record + D.record, "1.rdq": SRC},
+        {
+            "0.rdq": A.record + C.record + zeros(A.record, C.record),
+            "0.rdt": C.record + D.record,
+            "1.rdq": SRC,
+        },
         {2},
     ),
     "4c, copied back": (
@@ -41,7 +45,11 @@ CRASHES = {
     ),
     "5, half": (
         {
-            "0.rdq": A.record + C.record + D.record + E.record + zeros(A.record, C.record, D.record, E.record),
+            "0.rdq": A.record
+            + C.record
+            + D.record
+            + E.record
+            + zeros(A.record, C.record, D.record, E.record),
             "1.rdq": SRC,
         },
         set(),

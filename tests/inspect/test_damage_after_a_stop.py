@@ -64,7 +64,11 @@ def test_a_file_that_changed_its_size_since_a_clean_stop_is_told_by_check_and_by
     scratch: Path, data: st.DataObject, made_with: Settings, settings: Settings
 ) -> None:
     made = closed(made_with)
-    path = data.draw(st.sampled_from([path for path in made.files if path.endswith(OF_MESSAGES) and "transient" not in path]))
+    path = data.draw(
+        st.sampled_from(
+            [path for path in made.files if path.endswith(OF_MESSAGES) and "transient" not in path]
+        )
+    )
     size = len(made.files[path])
     damage = data.draw(
         st.one_of(
@@ -101,7 +105,9 @@ def missing(wanted: list[str], found: list[str]) -> list[str]:
 
 @examples(25)
 @given(data=st.data(), made_with=kinds.filter(lambda settings: settings.queue_version == 2))
-def test_any_flipped_bit_of_an_index_is_told_after_a_clean_stop(scratch: Path, data: st.DataObject, made_with: Settings) -> None:
+def test_any_flipped_bit_of_an_index_is_told_after_a_clean_stop(
+    scratch: Path, data: st.DataObject, made_with: Settings
+) -> None:
     made = closed(made_with)
     path = data.draw(st.sampled_from([path for path in made.files if path.endswith(".qi")]))
     at = data.draw(st.integers(0, len(made.files[path]) - 1))
@@ -115,8 +121,14 @@ def test_any_flipped_bit_of_an_index_is_told_after_a_clean_stop(scratch: Path, d
         assert len(lost) <= 1
         for message in made.queues[name].messages:
             if message.sha256 in lost:
-                [body] = (files[file][start + 24 : end - 1] for file, start, end in message.places if file.endswith((".rdq", ".qs")))
-                assert any(body in data for data in after.values()), "a body whose reference was damaged is still there"
+                [body] = (
+                    files[file][start + 24 : end - 1]
+                    for file, start, end in message.places
+                    if file.endswith((".rdq", ".qs"))
+                )
+                assert any(body in data for data in after.values()), (
+                    "a body whose reference was damaged is still there"
+                )
 
 
 @pytest.mark.parametrize("stop", ["closed", "killed"])

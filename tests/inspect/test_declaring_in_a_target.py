@@ -31,13 +31,21 @@ class Strict:
             raise PreconditionFailed("no arguments")
         self.queues.append(name)
 
-    def declare_exchange(self, name: str, type: str, *, auto_delete: bool, internal: bool, arguments: Mapping[str, Any]) -> None:
+    def declare_exchange(
+        self, name: str, type: str, *, auto_delete: bool, internal: bool, arguments: Mapping[str, Any]
+    ) -> None:
         if arguments or type != "direct":
             raise PreconditionFailed("no arguments, direct only")
         self.exchanges.append(name)
 
     def bind(
-        self, destination: str, source: str, routing_key: str, arguments: Mapping[str, Any], *, destination_type: str
+        self,
+        destination: str,
+        source: str,
+        routing_key: str,
+        arguments: Mapping[str, Any],
+        *,
+        destination_type: str,
     ) -> None:
         if routing_key == "bad":
             raise PreconditionFailed("bad")
@@ -46,7 +54,12 @@ class Strict:
 
 def test_queues_find_a_place_whatever_the_target_says() -> None:
     target, notes = Strict(), []
-    wanted = [QueueRecord("there", arguments=ODD), QueueRecord("new"), QueueRecord("odd", arguments=ODD), QueueRecord("amq.x", arguments=ODD)]
+    wanted = [
+        QueueRecord("there", arguments=ODD),
+        QueueRecord("new"),
+        QueueRecord("odd", arguments=ODD),
+        QueueRecord("amq.x", arguments=ODD),
+    ]
     called = declare(target, Definitions({queue.name: queue for queue in wanted}), notes)
     assert called == {"there": "there", "new": "new", "odd": "odd", "amq.x": "recovered-amq.x"}
     assert target.queues == ["there", "new", "odd", "recovered-amq.x"]
@@ -58,7 +71,11 @@ def test_queues_find_a_place_whatever_the_target_says() -> None:
 
 def test_an_exchange_is_declared_without_its_arguments_or_its_bindings_are_left_out() -> None:
     target, notes = Strict(), []
-    exchanges = [ExchangeRecord("plain", "direct"), ExchangeRecord("odd", "direct", arguments=ODD), ExchangeRecord("hash", "x-hash")]
+    exchanges = [
+        ExchangeRecord("plain", "direct"),
+        ExchangeRecord("odd", "direct", arguments=ODD),
+        ExchangeRecord("hash", "x-hash"),
+    ]
     bindings = [
         Bound("plain", "q", "queue", "", {}), Bound("odd", "plain", "exchange", "", {}), Bound("hash", "q", "queue", "", {}),
         Bound("plain", "hash", "exchange", "", {}), Bound("plain", "q", "queue", "bad", {}),

@@ -31,7 +31,9 @@ def numbers(where: Path, settings: dict[str, int]) -> list[int]:
 
 def a_ledger(where: Path, folder: Path, doubtful: list[int], lost: tuple[int, ...] = ()) -> Ledger:
     """In which these sequence ids are in doubt; those of `lost` were something else."""
-    rows = [row for part, queue in Inspection(str(folder), 0).queues() for row in part.rows(queue, bodies=True)]
+    rows = [
+        row for part, queue in Inspection(str(folder), 0).queues() for row in part.rows(queue, bodies=True)
+    ]
     prints = {row.entry.seq_id: fingerprint(row.message) for row in rows if row.message is not None}
     where.mkdir()
     ledger = Ledger(RealDisk(), str(where / "Q.log"))
@@ -41,7 +43,9 @@ def a_ledger(where: Path, folder: Path, doubtful: list[int], lost: tuple[int, ..
 
 
 @pytest.mark.parametrize("settings", VERSIONS)
-def test_messages_can_be_taken_out_of_a_queue_that_nobody_has_open(settings: dict[str, int], tmp_path: Path) -> None:
+def test_messages_can_be_taken_out_of_a_queue_that_nobody_has_open(
+    settings: dict[str, int], tmp_path: Path
+) -> None:
     folder = queue_with(tmp_path / "data", settings, 10)
     forget(RealDisk(), str(folder), [2, 4, 5])
     assert numbers(tmp_path / "data", settings) == [0, 1, 3, 6, 7, 8, 9]
@@ -57,7 +61,9 @@ def test_what_is_there_is_settled(settings: dict[str, int], tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("settings", VERSIONS)
-def test_what_lies_behind_the_first_that_is_missing_is_taken_out(settings: dict[str, int], tmp_path: Path) -> None:
+def test_what_lies_behind_the_first_that_is_missing_is_taken_out(
+    settings: dict[str, int], tmp_path: Path
+) -> None:
     folder = queue_with(tmp_path / "data", settings, 6)
     ledger = a_ledger(tmp_path / "ledger", folder, [2, 3, 4], lost=(3,))
     settle(RealDisk(), ledger, str(folder))

@@ -60,7 +60,9 @@ def test_stores_have_the_numbers_of_the_manifest(case, tmp_path):
 def test_damage_takes_nothing_but_what_it_hit(case, variant, tmp_path):
     [queue] = golden.manifest(case)["queues"]
     status, found = check(unpack_variant(case, variant["archive"], tmp_path))
-    truth = {(row["seq_id"], row["sha256"], str(row["properties"])): row["position"] for row in expected(queue)}
+    truth = {
+        (row["seq_id"], row["sha256"], str(row["properties"])): row["position"] for row in expected(queue)
+    }
     altered = {each["body_sha256"] for each in variant["altered"]}
     positions, others = [], []
     for row in listed(found, queue):

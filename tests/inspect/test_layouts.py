@@ -87,11 +87,14 @@ def test_a_node_of_3_6_has_queues_and_stores_at_the_top(tmp_path):
     (tmp_path / "msg_store_persistent" / "0.rdq").write_bytes(b"".join(each.record for each in made[1::2]))
     pairs = [(n, each, n % 2 == 0) for n, each in enumerate(made)]
     (queue / "1.idx").write_bytes(
-        b"".join(segment_publish(n, each, embedded=embedded, deliver=False) for n, each, embedded in pairs[:3])
+        b"".join(
+            segment_publish(n, each, embedded=embedded, deliver=False) for n, each, embedded in pairs[:3]
+        )
     )
     (queue / "journal.jif").write_bytes(
         b"".join(
-            journal_publish(16384 + n, each, embedded=embedded, deliver=False) for n, each, embedded in pairs[3:]
+            journal_publish(16384 + n, each, embedded=embedded, deliver=False)
+            for n, each, embedded in pairs[3:]
         )
     )
     resource = b"h\x04d\x00\x08resourcem\x00\x00\x00\x01/d\x00\x05queuem\x00\x00\x00\x04test"
@@ -114,7 +117,9 @@ def test_delivery_marks_of_before_3_10_tell_what_is_redelivered(deliver, tmp_pat
     data = b"".join(journal_publish(n, make(n), embedded=True, deliver=deliver and n < 2) for n in range(4))
     (node.queue / "journal.jif").write_bytes(data)
     (node.vhost / "recovery.dets").write_bytes(b"not looked at here")
-    monkeypatch.setattr(terms, "read_recovery_terms", lambda _data: {node.queue.name: {"persistent_count": 4}})
+    monkeypatch.setattr(
+        terms, "read_recovery_terms", lambda _data: {node.queue.name: {"persistent_count": 4}}
+    )
     status, found = check(tmp_path)
     assert status == 0
     assert [row["redelivered"] for row in found["queues"][0]["messages"]] == [deliver, deliver, False, False]

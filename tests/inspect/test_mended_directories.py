@@ -24,12 +24,21 @@ from warrenmq.queue_index.v1.journal import Replay
 
 C09 = "c09-torn-v1-a"
 VARIANTS = [each["name"] for each in json.loads((ROOT / C09 / "variants.json").read_text())["variants"]]
-HARMLESS = {"rdq-cut-at-boundary", "rdq-cut-in-size", "rdq-missing", "journal-missing", "rdq-flip-body", "journal-flip-body"}
+HARMLESS = {
+    "rdq-cut-at-boundary",
+    "rdq-cut-in-size",
+    "rdq-missing",
+    "journal-missing",
+    "rdq-flip-body",
+    "journal-flip-body",
+}
 """Nothing is damaged that could be mended."""
 
 
 def variant(name: str, where: Path) -> Path:
-    with tarfile.open(fileobj=io.BytesIO((ROOT / C09 / "variants" / f"{name}.tar.gz").read_bytes())) as archive:
+    with tarfile.open(
+        fileobj=io.BytesIO((ROOT / C09 / "variants" / f"{name}.tar.gz").read_bytes())
+    ) as archive:
         archive.extractall(where, filter="data")
     return where
 
@@ -64,7 +73,9 @@ def assert_brokers_can_read(where: Path, entry_count: int = 2048) -> None:
             assert file is not None
             with file:
                 found = list(walk(file, ()))
-            assert all(each.trust == Trust.SOUND if isinstance(each, Record) else not each.reason for each in found)
+            assert all(
+                each.trust == Trust.SOUND if isinstance(each, Record) else not each.reason for each in found
+            )
         assert path.suffix != ".rdt"
 
 
@@ -179,10 +190,14 @@ def test_a_directory_in_use_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["idx-cut-in-embedded", "journal-flip-length", "rdq-flip-size"])
-def test_a_crash_at_any_operation_loses_nothing_and_the_next_run_does_the_rest(name: str, tmp_path: Path) -> None:
+def test_a_crash_at_any_operation_loses_nothing_and_the_next_run_does_the_rest(
+    name: str, tmp_path: Path
+) -> None:
     source = variant(name, tmp_path / "source")
     had = given_back(source)
-    for operation in range(0, 10_000, 1 if name.startswith("rdq") else 7):  # an index is written record by record
+    for operation in range(
+        0, 10_000, 1 if name.startswith("rdq") else 7
+    ):  # an index is written record by record
         node = tmp_path / "node"
         shutil.rmtree(node, ignore_errors=True)
         shutil.copytree(source, node)

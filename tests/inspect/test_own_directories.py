@@ -68,7 +68,9 @@ def test_a_copy_of_an_open_directory_has_what_was_confirmed(settings, tmp_path):
     status, found = check(tmp_path / "copy")
     queues = {each["name"]: each for each in found["queues"]}
     shas = [row["sha256"] for row in queues["jobs"]["messages"]]
-    assert [each for each in shas if each in {sha256(body) for body in BODIES[5:]}] == [sha256(body) for body in BODIES[5:]]
+    assert [each for each in shas if each in {sha256(body) for body in BODIES[5:]}] == [
+        sha256(body) for body in BODIES[5:]
+    ]
     assert {row["redelivered"] for row in queues["jobs"]["messages"]} == {True}
     assert (status, found["damaged"]) == (0, [])
 

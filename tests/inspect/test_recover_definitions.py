@@ -39,7 +39,12 @@ def broker(recovered: tuple[Path, Report], request: pytest.FixtureRequest) -> It
 def declared(vhost: str) -> mnesia.Definitions:
     found = mnesia.read({name: files(CASE)[name] for name in mnesia.FILES if name in files(CASE)})
     return mnesia.Definitions(
-        [vhost], *([each for each in some if each.vhost == vhost] for some in (found.queues, found.exchanges, found.bindings)), 0
+        [vhost],
+        *(
+            [each for each in some if each.vhost == vhost]
+            for some in (found.queues, found.exchanges, found.bindings)
+        ),
+        0,
     )
 
 
@@ -47,7 +52,9 @@ def told(notes: list[str], kind: str, name: str) -> bool:
     return any(note.startswith(f"{kind} {name!r} was ") for note in notes)
 
 
-def test_queues_come_with_their_arguments_or_it_is_told(broker: warrenmq.Broker, recovered: tuple[Path, Report]) -> None:
+def test_queues_come_with_their_arguments_or_it_is_told(
+    broker: warrenmq.Broker, recovered: tuple[Path, Report]
+) -> None:
     for queue in declared(broker.vhost.name).queues:
         record = broker.vhost.definitions.queues[queue.name]
         assert record.arguments == dict_of_plain(queue.arguments) or (
@@ -56,22 +63,39 @@ def test_queues_come_with_their_arguments_or_it_is_told(broker: warrenmq.Broker,
 
 
 def test_exchanges_of_every_type_come_along(broker: warrenmq.Broker, recovered: tuple[Path, Report]) -> None:
-    wanted = [each for each in declared(broker.vhost.name).exchanges if each.name and not each.name.startswith("amq.")]
+    wanted = [
+        each
+        for each in declared(broker.vhost.name).exchanges
+        if each.name and not each.name.startswith("amq.")
+    ]
     assert {each.type for each in wanted} == {"direct", "fanout", "topic", "headers"}
     assert broker.vhost.definitions.exchanges.keys() == {each.name for each in wanted}
     for each in wanted:
         record = broker.vhost.definitions.exchanges[each.name]
-        assert (record.type, record.internal, record.auto_delete) == (each.type, each.internal, each.auto_delete)
-        assert record.arguments == dict_of_plain(each.arguments) or told(recovered[1].notes, "exchange", each.name)
+        assert (record.type, record.internal, record.auto_delete) == (
+            each.type,
+            each.internal,
+            each.auto_delete,
+        )
+        assert record.arguments == dict_of_plain(each.arguments) or told(
+            recovered[1].notes, "exchange", each.name
+        )
 
 
-def test_bindings_come_along_to_queues_and_exchanges(broker: warrenmq.Broker, recovered: tuple[Path, Report]) -> None:
-    there = [(each.source, each.destination, each.routing_key, each.arguments) for each in broker.vhost.definitions.bindings]
+def test_bindings_come_along_to_queues_and_exchanges(
+    broker: warrenmq.Broker, recovered: tuple[Path, Report]
+) -> None:
+    there = [
+        (each.source, each.destination, each.routing_key, each.arguments)
+        for each in broker.vhost.definitions.bindings
+    ]
     wanted = [each for each in declared(broker.vhost.name).bindings if each.source]
     assert {each.destination_kind for each in wanted} == {"queue", "exchange"}
     for each in wanted:
         mine = each.source, each.destination, each.routing_key, dict_of_plain(each.arguments)
-        refused = f"the binding of {each.destination_kind} {each.destination!r} to {each.source!r} was refused"
+        refused = (
+            f"the binding of {each.destination_kind} {each.destination!r} to {each.source!r} was refused"
+        )
         assert mine in there or any(note.startswith(refused) for note in recovered[1].notes)
 
 
@@ -123,7 +147,9 @@ def test_after_a_crash_all_come_as_redelivered(tmp_path: Path) -> None:
     [queue] = recover(str(node.root), str(tmp_path / "data"), 0).queues
     assert (queue.moved, queue.redelivered, queue.unmarked) == (3, 3, 0)
     with warrenmq.open(tmp_path / "data") as broker:
-        assert [each.redelivered for each in iter(lambda: broker.queue("orders").get(no_ack=True), None)] == [True] * 3
+        assert [each.redelivered for each in iter(lambda: broker.queue("orders").get(no_ack=True), None)] == [
+            True
+        ] * 3
 
 
 def test_in_a_queue_that_has_messages_nothing_is_marked_and_that_is_told(tmp_path: Path) -> None:
@@ -157,7 +183,9 @@ def test_expired_messages_stay_and_others_are_counted(tmp_path: Path) -> None:
     node = Node(tmp_path / "node")
     soon, made = 1 << 51, [make(n) for n in range(3)]
     data = b"".join(
-        journal_publish(n, each, embedded=True)[:24] + expiry.to_bytes(8, "big") + journal_publish(n, each, embedded=True)[32:]
+        journal_publish(n, each, embedded=True)[:24]
+        + expiry.to_bytes(8, "big")
+        + journal_publish(n, each, embedded=True)[32:]
         for n, (each, expiry) in enumerate(zip(made, (0, soon, soon + 5_000_000), strict=True))
     )
     (node.queue / "journal.jif").write_bytes(data)

@@ -167,7 +167,10 @@ def test_an_index_file_under_another_number_gives_no_sequence_id_twice(tmp_path)
     rows = found["queues"][0]["messages"]
     assert [row["seq_id"] for row in rows] == list(range(6))
     assert [row["sha256"] for row in rows] == [made[n].sha256 for n in (2, 3, 0, 1, 4, 5)]
-    assert {change.file.rpartition("/")[2] for change in repair(str(tmp_path), dry_run=False).changes} == {"0.qi", "1.qi"}
+    assert {change.file.rpartition("/")[2] for change in repair(str(tmp_path), dry_run=False).changes} == {
+        "0.qi",
+        "1.qi",
+    }
     status, found = check(tmp_path)
     assert (status, found["damaged"]) == (0, [])
     assert [row["sha256"] for row in found["queues"][0]["messages"]] == [row["sha256"] for row in rows]
@@ -179,7 +182,9 @@ def test_what_stands_behind_the_last_entry_of_a_segment_is_no_message_of_the_nex
     node.write("0.rdq", *(each.record for each in made))
     entries = [qi_entry(each, None) for each in made]
     for number in range(2):
-        data = qi_file({n: entries[number * 2 + n] for n in range(2)}, 2, first=number * 2, end=number * 2 + 2)
+        data = qi_file(
+            {n: entries[number * 2 + n] for n in range(2)}, 2, first=number * 2, end=number * 2 + 2
+        )
         (node.queue / f"{number}.qi").write_bytes(data + entries[0] * (number == 0))
     status, found = check(tmp_path)
     assert status == 1

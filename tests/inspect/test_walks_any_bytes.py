@@ -20,7 +20,11 @@ from warrenmq.inspect.index_v1 import JournalFormat, SegmentFormat
 from warrenmq.inspect.rdq_walk import Gap, Record, walk
 
 MADE = [make(n, size) for n, size in enumerate((0, 1, 40, 300, 300, 800, 4096, 5000, 20, 2000, 600, 77))]
-FEW = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+FEW = settings(
+    max_examples=150,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
 
 
 @st.composite
@@ -56,7 +60,11 @@ def untouched(start, end, hit):
 
 
 @FEW
-@given(st.data(), st.lists(st.sampled_from(range(len(MADE))), min_size=1, max_size=12, unique=True), st.sets(st.integers(0, 11)))
+@given(
+    st.data(),
+    st.lists(st.sampled_from(range(len(MADE))), min_size=1, max_size=12, unique=True),
+    st.sets(st.integers(0, 11)),
+)
 def test_a_walk_finds_every_wanted_record_that_was_not_hit(data, order, dead):
     parts = [MADE[n].record for n in order]
     clean = b"".join(parts)
@@ -68,7 +76,11 @@ def test_a_walk_finds_every_wanted_record_that_was_not_hit(data, order, dead):
         assert each.offset == at
         at += each.total if isinstance(each, Record) else each.length
     assert at == len(damaged)
-    records = {each.msg_id: damaged[each.offset : each.offset + each.total] for each in found if isinstance(each, Record)}
+    records = {
+        each.msg_id: damaged[each.offset : each.offset + each.total]
+        for each in found
+        if isinstance(each, Record)
+    }
     start = 0
     for n, part in zip(order, parts, strict=True):
         if n not in dead and untouched(start, start + len(part), hit):
@@ -85,7 +97,13 @@ def test_a_walk_over_anything_ends_where_the_file_does(data):
 
 
 @FEW
-@given(st.data(), st.booleans(), st.lists(st.booleans(), min_size=12, max_size=12), st.booleans(), st.sets(st.integers(0, 11)))
+@given(
+    st.data(),
+    st.booleans(),
+    st.lists(st.booleans(), min_size=12, max_size=12),
+    st.booleans(),
+    st.sets(st.integers(0, 11)),
+)
 def test_an_index_file_gives_every_publish_that_was_not_hit(data, journal, embedded, deliver, acked):
     parts, acks = [], []
     for n, each in enumerate(MADE):
@@ -114,7 +132,10 @@ def test_an_index_file_gives_every_publish_that_was_not_hit(data, journal, embed
             if entry is None or entry.offset != offset:
                 kept += 1
             else:
-                assert damaged[offset : offset + entry.head + entry.stored_size] == part[: entry.head + entry.stored_size]
+                assert (
+                    damaged[offset : offset + entry.head + entry.stored_size]
+                    == part[: entry.head + entry.stored_size]
+                )
         start += len(part)
     if deliver:
         assert kept <= (hit[1] - hit[0] <= 64)  # one that was hit may have got the sequence id of another
@@ -137,7 +158,11 @@ def damaged_copy(case, path, data, folder):
     target.write_bytes(before)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=60,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
 @given(data=st.data())
 def test_no_damage_to_any_file_stops_a_check(data, tmp_path_factory):
     case = data.draw(st.sampled_from(["c09-torn-v1-a", "c05-v2-clean-a", "c11-full-mnesia-a"]))
@@ -149,7 +174,9 @@ def test_no_damage_to_any_file_stops_a_check(data, tmp_path_factory):
         status, found = check(folder)
     assert status in {0, 1}
     known = {
-        row["body_sha256"] for queue in golden.manifest(case)["queues"] for row in [*queue["messages"], *queue["not_recovered"]]
+        row["body_sha256"]
+        for queue in golden.manifest(case)["queues"]
+        for row in [*queue["messages"], *queue["not_recovered"]]
     }
     returned = [row["sha256"] for queue in found["queues"] for row in queue["messages"]]
     # One damage alters one message at most, and acknowledgements that it hit bring acked ones back.

@@ -26,8 +26,12 @@ FLAT = st.one_of(
 ).map(list)
 ELEMENTS = st.recursive(
     FLAT,
-    lambda inner: st.tuples(st.just("A"), st.lists(inner, max_size=3)).map(list)
-    | st.tuples(st.just("F"), st.lists(st.builds(lambda n, e: [n, *e], TEXT | B64, inner), max_size=3)).map(list),
+    lambda inner: (
+        st.tuples(st.just("A"), st.lists(inner, max_size=3)).map(list)
+        | st.tuples(
+            st.just("F"), st.lists(st.builds(lambda n, e: [n, *e], TEXT | B64, inner), max_size=3)
+        ).map(list)
+    ),
     max_leaves=6,
 )
 HEADERS = st.lists(st.builds(lambda name, element: [name, *element], TEXT | B64, ELEMENTS), max_size=4)

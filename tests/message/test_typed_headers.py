@@ -25,13 +25,17 @@ FLAT = st.one_of(
 )
 ELEMENTS = st.recursive(
     FLAT.map(list),
-    lambda inner: st.tuples(st.just("A"), st.lists(inner, max_size=3)).map(list)
-    | st.tuples(
-        st.just("F"), st.lists(st.builds(lambda n, e: [n, *e], st.text(max_size=3), inner), max_size=3)
-    ).map(list),
+    lambda inner: (
+        st.tuples(st.just("A"), st.lists(inner, max_size=3)).map(list)
+        | st.tuples(
+            st.just("F"), st.lists(st.builds(lambda n, e: [n, *e], st.text(max_size=3), inner), max_size=3)
+        ).map(list)
+    ),
     max_leaves=8,
 )
-HEADERS = st.lists(st.builds(lambda name, element: [name, *element], st.text(max_size=3), ELEMENTS), max_size=5)
+HEADERS = st.lists(
+    st.builds(lambda name, element: [name, *element], st.text(max_size=3), ELEMENTS), max_size=5
+)
 
 
 @given(HEADERS)

@@ -139,7 +139,9 @@ def test_which_files_are_combined(files, pair) -> None:
     assert find_files_to_combine(files, 100) == pair
 
 
-@pytest.mark.parametrize(("valid", "size", "mostly"), [(0, 0, False), (0, 1, True), (50, 100, False), (49, 100, True)])
+@pytest.mark.parametrize(
+    ("valid", "size", "mostly"), [(0, 0, False), (0, 1, True), (50, 100, False), (49, 100, True)]
+)
 def test_what_is_mostly_garbage(valid, size, mostly) -> None:
     assert is_mostly_garbage(valid, size) is mostly
 

@@ -106,7 +106,9 @@ def test_every_hole_before_the_new_end_is_blanked_and_every_old_place_before_it_
     for _, end in ((offset, offset + length) for offset, length in made.holes):
         assert end in live, "what a copy overwrites is blanked to its end"
     moved = {move.source for move in made.moves}
-    assert made.vacated == [(offset, total) for offset, total in records if offset in moved and offset < made.size]
+    assert made.vacated == [
+        (offset, total) for offset, total in records if offset in moved and offset < made.size
+    ]
 
 
 @given(records=layouts())
@@ -221,7 +223,9 @@ def test_whatever_looks_like_a_record_after_a_power_cut_is_one(kept) -> None:
             for each, offsets in found.items():
                 body = BODIES[int.from_bytes(each[8:], "big")]
                 for offset in offsets:
-                    assert rdq.body_of(file.pread(len(body) + rdq.OVERHEAD, offset), each, PATH, offset) == body
+                    assert (
+                        rdq.body_of(file.pread(len(body) + rdq.OVERHEAD, offset), each, PATH, offset) == body
+                    )
         operation += 1
 
 

@@ -53,7 +53,9 @@ def operations(settings):
 
 
 COLLECTORS = {"combine": SMALL, "compact": SMALL_IN_PLACE}
-EVERY_OPERATION = [(name, n) for name, settings in COLLECTORS.items() for n in range(1, operations(settings) + 1)]
+EVERY_OPERATION = [
+    (name, n) for name, settings in COLLECTORS.items() for n in range(1, operations(settings) + 1)
+]
 
 
 @pytest.mark.parametrize(("collector", "operation"), EVERY_OPERATION)

@@ -125,7 +125,9 @@ def test_a_dead_record_whose_wrong_size_swallows_living_ones_gives_them_back() -
 
 
 @pytest.mark.parametrize("zeros", range(40))
-def test_the_last_record_of_a_file_is_found_however_close_to_the_end_the_zeros_before_it_end(zeros: int) -> None:
+def test_the_last_record_of_a_file_is_found_however_close_to_the_end_the_zeros_before_it_end(
+    zeros: int,
+) -> None:
     """RabbitMQ asked for nine bytes more than there are, and lost what it held (defect 28)."""
     for alive in (None, {msg_id(1), msg_id(2)}):
         for last in (record(2, b""), record(2, b"x" * 9)):
@@ -164,7 +166,9 @@ PIECES = st.one_of(
 
 @settings(max_examples=300, deadline=None)
 @given(st.lists(PIECES, max_size=12), st.integers(32, 200))
-def test_living_records_are_found_between_any_garbage_and_over_any_block_boundary(pieces: list, block: int) -> None:
+def test_living_records_are_found_between_any_garbage_and_over_any_block_boundary(
+    pieces: list, block: int
+) -> None:
     data, written, torn_ends = b"", [], []
     for kind, what in pieces:
         if kind == "record":

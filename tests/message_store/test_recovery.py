@@ -207,7 +207,16 @@ def test_the_last_file_is_written_anew_with_the_good_copy():
 def test_copies_that_our_compaction_did_not_finish_are_no_damage():
     """They have no marker yet, and the originals are where they were."""
     disk = new_disk()
-    put(disk, 0, record(2), record(5, b"\x83" * 300)[:-1] + b"\0", record(1)[:-1] + b"\0", HOLE, record(1), record(5, b"\x83" * 300))
+    put(
+        disk,
+        0,
+        record(2),
+        record(5, b"\x83" * 300)[:-1] + b"\0",
+        record(1)[:-1] + b"\0",
+        HOLE,
+        record(1),
+        record(5, b"\x83" * 300),
+    )
     put(disk, 1, record(3))
     places, recovered = found(disk, 1, 2, 3, 5)
     assert places == {2: (0, 0), 1: (0, 423), 5: (0, 452), 3: (1, 0)}

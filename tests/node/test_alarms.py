@@ -21,11 +21,15 @@ def alarm(source: Source) -> Alarm:
     ("is_set", "due", "change"),
     [(False, False, None), (False, True, "set"), (True, True, None), (True, False, "clear")],
 )
-def test_a_monitor_asks_for_a_change_only_when_there_is_one(is_set: bool, due: bool, change: str | None) -> None:
+def test_a_monitor_asks_for_a_change_only_when_there_is_one(
+    is_set: bool, due: bool, change: str | None
+) -> None:
     assert alarm_change(is_set=is_set, due=due) == change
 
 
-@pytest.mark.parametrize(("limit", "in_bytes"), [(50_000_000, 50_000_000), (1.5, 1_500), (1.0005, 1_000), (0, 0)])
+@pytest.mark.parametrize(
+    ("limit", "in_bytes"), [(50_000_000, 50_000_000), (1.5, 1_500), (1.0005, 1_000), (0, 0)]
+)
 def test_the_disk_limit_is_bytes_or_a_multiple_of_the_memory(limit: float, in_bytes: int) -> None:
     assert disk_limit(limit, total_memory=1_000) == in_bytes
 

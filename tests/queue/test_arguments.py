@@ -22,7 +22,9 @@ from warrenmq.queue.arguments import (
 
 
 def of(**arguments: Any) -> QueueArguments:
-    return QueueArguments.of({"x-" + name.replace("_", "-"): value for name, value in arguments.items()}, "q", "/")
+    return QueueArguments.of(
+        {"x-" + name.replace("_", "-"): value for name, value in arguments.items()}, "q", "/"
+    )
 
 
 def test_each_argument_has_its_field() -> None:
@@ -34,7 +36,10 @@ def test_each_argument_has_its_field() -> None:
 
 def test_without_arguments_a_queue_has_no_features() -> None:
     assert of() == QueueArguments()
-    assert QueueArguments.of({"x-unknown": 1, "other": "x", "x-queue-master-locator": "min-masters"}, "q", "/") == of()
+    assert (
+        QueueArguments.of({"x-unknown": 1, "other": "x", "x-queue-master-locator": "min-masters"}, "q", "/")
+        == of()
+    )
 
 
 WRONG = [
@@ -79,7 +84,10 @@ def test_what_is_wrong_is_refused_in_rabbitmqs_words(arguments: dict[str, Any], 
 def test_arguments_of_other_types_of_queues_are_refused(name: str) -> None:
     with pytest.raises(PreconditionFailed) as refused:
         QueueArguments.of({name: 1}, "q", "v")
-    assert refused.value.reply_text == f"invalid arg '{name}' for queue 'q' in vhost 'v' of queue type rabbit_classic_queue"
+    assert (
+        refused.value.reply_text
+        == f"invalid arg '{name}' for queue 'q' in vhost 'v' of queue type rabbit_classic_queue"
+    )
 
 
 @pytest.mark.parametrize("kind", ["quorum", "stream"])
@@ -99,7 +107,9 @@ VALUES = st.one_of(
     st.none(), st.booleans(), st.integers(-(2**63), 2**63), st.floats(), st.text(), st.binary(), st.decimals(),
     st.lists(st.integers(), max_size=2), st.dictionaries(st.text(), st.integers(), max_size=2),
 )  # fmt: skip
-NAMES = st.sampled_from(["x-" + name.replace("_", "-") for name in QueueArguments.__dataclass_fields__] + ["x-else"])
+NAMES = st.sampled_from(
+    ["x-" + name.replace("_", "-") for name in QueueArguments.__dataclass_fields__] + ["x-else"]
+)
 
 
 @given(st.dictionaries(NAMES, VALUES))
@@ -119,18 +129,55 @@ def test_any_arguments_are_read_or_refused_with_a_reason(arguments: dict[str, An
 
 
 def test_types_have_rabbitmqs_names() -> None:
-    values = [True, 1, 1 << 31, "a", 1.0, b"a", bytearray(b"a"), {}, [], datetime(2020, 1, 1, tzinfo=UTC), Decimal(1), None]
-    names = ["bool", "signedint", "long", "longstr", "double", "binary", "binary", "table", "array", "timestamp", "decimal", "void"]
+    values = [
+        True,
+        1,
+        1 << 31,
+        "a",
+        1.0,
+        b"a",
+        bytearray(b"a"),
+        {},
+        [],
+        datetime(2020, 1, 1, tzinfo=UTC),
+        Decimal(1),
+        None,
+    ]
+    names = [
+        "bool",
+        "signedint",
+        "long",
+        "longstr",
+        "double",
+        "binary",
+        "binary",
+        "table",
+        "array",
+        "timestamp",
+        "decimal",
+        "void",
+    ]
     assert [type_name(value) for value in values] == names
 
 
 @pytest.mark.parametrize(
-    ("letter", "name"), [("b", "byte"), ("s", "short"), ("u", "unsignedshort"), ("I", "signedint"), ("l", "long"), ("f", "float")]
+    ("letter", "name"),
+    [
+        ("b", "byte"),
+        ("s", "short"),
+        ("u", "unsignedshort"),
+        ("I", "signedint"),
+        ("l", "long"),
+        ("f", "float"),
+    ],
 )
 def test_an_argument_that_came_with_a_type_is_refused_by_it(letter: str, name: str) -> None:
     arguments = TypedHeaders([["x-overflow", letter, 2.0 if letter == "f" else 2]])
     with pytest.raises(PreconditionFailed) as refused:
         QueueArguments.of(arguments, "q", "/")
-    assert refused.value.reply_text == f"invalid arg 'x-overflow' for queue 'q' in vhost '/': {{unacceptable_type,{name}}}"
+    assert (
+        refused.value.reply_text
+        == f"invalid arg 'x-overflow' for queue 'q' in vhost '/': {{unacceptable_type,{name}}}"
+    )
     assert type_of(arguments, "x-overflow") == name
     assert type_of({"n": 1}, "n") == "signedint"

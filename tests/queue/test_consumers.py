@@ -76,7 +76,10 @@ wishes = st.lists(st.tuples(st.integers(0, 4), st.integers(-1, 1), st.booleans()
 def test_turns_are_fair_within_a_priority_and_go_down_only_when_all_above_are_full(
     count: int, wished: list[tuple[int, int, bool]]
 ) -> None:
-    all_ = [consumer(chr(65 + i), prefetch=p, priority=rank, no_ack=no_ack) for i, (p, rank, no_ack) in enumerate(wished)]
+    all_ = [
+        consumer(chr(65 + i), prefetch=p, priority=rank, no_ack=no_ack)
+        for i, (p, rank, no_ack) in enumerate(wished)
+    ]
     given_ = dealt(count, *all_)
     got = {each.tag: given_.count(each.tag) for each in all_}
     room = {each.tag: each.prefetch if each.prefetch and not each.no_ack else count for each in all_}

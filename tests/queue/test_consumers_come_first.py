@@ -78,7 +78,9 @@ class World:
             self.publish(0)
 
     def consume(self, prefetch: int) -> None:
-        self.count(0)  # basic.consume and acks have a higher priority than publishes, and may be handled before them
+        self.count(
+            0
+        )  # basic.consume and acks have a higher priority than publishes, and may be handled before them
         prefetch = 1 + prefetch % 9
         self.room += prefetch
         self.channel.consume("q", prefetch)

@@ -99,12 +99,16 @@ class World:
             channel.get(QUEUES[how % 2], no_ack=how % 3 == 0)
 
     def ack(self, at: int, first: int, how: int) -> None:
-        if (channel := self.one(at)) is not None and (chosen := self.settled(channel, first, how, requeue=False)):
+        if (channel := self.one(at)) is not None and (
+            chosen := self.settled(channel, first, how, requeue=False)
+        ):
             channel.ack(*chosen)
 
     def reject(self, at: int, first: int, how: int) -> None:
         requeue = how % 5 > 0
-        if (channel := self.one(at)) is not None and (chosen := self.settled(channel, first, how, requeue=requeue)):
+        if (channel := self.one(at)) is not None and (
+            chosen := self.settled(channel, first, how, requeue=requeue)
+        ):
             channel.reject(*chosen, requeue=requeue)
 
     def qos(self, at: int, how: int, _: int) -> None:
@@ -171,7 +175,11 @@ class World:
     def is_full(self, holder: Holder) -> bool:
         channel, limit = holder.channel, self.limits[holder.channel][-1]
         own = bool(holder.prefetch) and not holder.no_ack and len(holder.held) >= holder.prefetch
-        return own or (bool(limit) and channel.counted() >= limit) or channel.unsent(holder.queue) >= UNSENT_LIMIT
+        return (
+            own
+            or (bool(limit) and channel.counted() >= limit)
+            or channel.unsent(holder.queue) >= UNSENT_LIMIT
+        )
 
     def end(self) -> None:
         self.quiet()
@@ -187,7 +195,9 @@ class World:
 OFTEN = ["publish", "consume", "ack", "publish", "consume", "ack", "reject", "quiet", "qos"]
 SELDOM = ["open", "cancel", "get", "stall", "read", "close", "die"]
 numbers = st.integers(0, 1000)
-happenings = st.lists(st.tuples(st.sampled_from(OFTEN + SELDOM), numbers, numbers, numbers), min_size=50, max_size=80)
+happenings = st.lists(
+    st.tuples(st.sampled_from(OFTEN + SELDOM), numbers, numbers, numbers), min_size=50, max_size=80
+)
 
 
 @hypothesis_settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])

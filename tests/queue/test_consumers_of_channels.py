@@ -148,7 +148,9 @@ def test_the_others_go_on_with_what_a_dead_channel_held(place: Place) -> None:
     assert place.queue.info().consumers == 1
 
 
-def test_a_queue_that_is_deleted_automatically_goes_with_its_last_consumer_and_not_with_a_getter(place: Place) -> None:
+def test_a_queue_that_is_deleted_automatically_goes_with_its_last_consumer_and_not_with_a_getter(
+    place: Place,
+) -> None:
     place.broker.declare_queue("auto", auto_delete=True)
     one, two, three = place.channel(), place.channel(), place.channel()
     three.get("auto")
@@ -272,7 +274,13 @@ def test_consumers_can_be_listed(place: Place) -> None:
     channel.get("q")
     face = place.queue.consume(no_ack=True)
     one, two = place.broker.call_queue("q", ListConsumers())[0]
-    assert (one.channel, one.consumer_tag, one.ack_required, one.prefetch, one.priority) == (channel.ref, "ctag", True, 3, 2)
+    assert (one.channel, one.consumer_tag, one.ack_required, one.prefetch, one.priority) == (
+        channel.ref,
+        "ctag",
+        True,
+        3,
+        2,
+    )
     assert (two.channel, two.ack_required) == (None, False)
     assert one.active
     assert two.active

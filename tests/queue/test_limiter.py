@@ -43,7 +43,9 @@ def limiter(prefetch_count: int = 0, volume: int = 0) -> Any:
         (10, 7, False, 5, 5, 7), (10, 10, False, 5, 0, 10),
     ],
 )  # fmt: skip
-def test_the_table_of_grants(limit: int, volume: int, ack_required: bool, most: int, granted: int, after: int) -> None:
+def test_the_table_of_grants(
+    limit: int, volume: int, ack_required: bool, most: int, granted: int, after: int
+) -> None:
     one = limiter(limit, volume)
     assert one.reserve("q", most, ack_required=ack_required) == granted
     one.limit(100, By())

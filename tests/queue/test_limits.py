@@ -74,7 +74,15 @@ def test_the_table_of_what_fits(limits: Limits, ready: int, size: int, sizes: li
 
 @pytest.mark.parametrize(
     ("expires", "gone", "left"),
-    [([], 0, 0), ([5], 1, 0), ([6], 0, 1), ([0, 1], 0, 1), ([1, 2, 0, 3], 2, 0), ([0, 9, 5, 9], 0, 2), ([4, 5, 6], 2, 0)],
+    [
+        ([], 0, 0),
+        ([5], 1, 0),
+        ([6], 0, 1),
+        ([0, 1], 0, 1),
+        ([1, 2, 0, 3], 2, 0),
+        ([0, 9, 5, 9], 0, 2),
+        ([4, 5, 6], 2, 0),
+    ],
 )
 def test_only_the_front_expires(expires: list[int], gone: int, left: int) -> None:
     front = [message(each) for each in expires]
@@ -86,9 +94,12 @@ def test_the_bytes_of_bodies_count() -> None:
 
 
 @pytest.mark.parametrize(
-    ("ttl", "own", "expiry"), [(None, None, 0), (2, None, 12_000), (None, 3, 13_000), (2, 3, 12_000), (2, 0, 10_000)]
+    ("ttl", "own", "expiry"),
+    [(None, None, 0), (2, None, 12_000), (None, 3, 13_000), (2, 3, 12_000), (2, 0, 10_000)],
 )
-def test_a_message_expires_by_the_smaller_of_both_times(ttl: int | None, own: int | None, expiry: int) -> None:
+def test_a_message_expires_by_the_smaller_of_both_times(
+    ttl: int | None, own: int | None, expiry: int
+) -> None:
     assert expiries(ttl, [own, own], 10_000) == [expiry, expiry]
 
 

@@ -64,19 +64,29 @@ wishes = st.lists(
 @example(messages=[False, False, True], wished=[(1, False, None, 0)], limit=0)
 @example(messages=[False, False, True], wished=[(0, False, "one", 0)], limit=1)
 @settings(max_examples=400)
-@given(messages=st.lists(st.booleans(), min_size=1, max_size=30), wished=wishes, limit=st.sampled_from([0, 0, 1, 2]))
+@given(
+    messages=st.lists(st.booleans(), min_size=1, max_size=30),
+    wished=wishes,
+    limit=st.sampled_from([0, 0, 1, 2]),
+)
 def test_nobody_is_taken_for_full_of_messages_that_were_gone(
     messages: list[bool], wished: list[tuple[int, bool, str | None, int]], limit: int
 ) -> None:
     process: Any = Process()
-    consumers = QueueConsumers("q", process, cast("Any", Head(messages)), lambda *_: None, rows=None, single_active=False, in_use="")
+    consumers = QueueConsumers(
+        "q", process, cast("Any", Head(messages)), lambda *_: None, rows=None, single_active=False, in_use=""
+    )
     limiters = {channel: Limiter(process, cast("Any", channel)) for channel in ("one", "two")}
     for limiter in limiters.values():
         limiter.limit(limit, process)
     outlets = [Outlet() for _ in wished]
-    for number, (outlet, (prefetch, no_ack, channel, priority)) in enumerate(zip(outlets, wished, strict=True)):
+    for number, (outlet, (prefetch, no_ack, channel, priority)) in enumerate(
+        zip(outlets, wished, strict=True)
+    ):
         limiter = None if channel is None else limiters[channel]
-        consumers.consume(Consume(number, outlet, prefetch, no_ack, False, cast("Any", channel), "", priority, limiter))
+        consumers.consume(
+            Consume(number, outlet, prefetch, no_ack, False, cast("Any", channel), "", priority, limiter)
+        )
     consumers.deliver()
     while process.resumes:
         consumers.resume(process.resumes.pop(0).channel)

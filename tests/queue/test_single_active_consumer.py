@@ -56,7 +56,9 @@ def test_the_first_consumes_until_it_is_cancelled_and_keeps_what_it_holds(place:
     one, two = TestChannel(place.broker), TestChannel(place.broker)
     first, second = one.consume("q", prefetch=2, tag="first"), two.consume("q", tag="second", priority=9)
     place.publish(4)
-    assert (numbers(first), numbers(second)) == ([0, 1], []), "the one that is active is full: the others wait all the same"
+    assert (numbers(first), numbers(second)) == ([0, 1], []), (
+        "the one that is active is full: the others wait all the same"
+    )
     one.cancel(first)
     place.host.sleep(0.1)
     assert (numbers(first), numbers(second)) == ([0, 1], [2, 3])
@@ -67,7 +69,9 @@ def test_the_first_consumes_until_it_is_cancelled_and_keeps_what_it_holds(place:
 
 def test_the_next_is_the_one_of_the_highest_priority_that_has_waited_longest(place: Place) -> None:
     channels = [TestChannel(place.broker) for _ in range(5)]
-    for channel, (tag, priority) in zip(channels, [("a", 0), ("b", 0), ("c", 5), ("d", 5), ("e", 1)], strict=True):
+    for channel, (tag, priority) in zip(
+        channels, [("a", 0), ("b", 0), ("c", 5), ("d", 5), ("e", 1)], strict=True
+    ):
         channel.consume("q", tag=tag, priority=priority)
     order = [place.active()]
     for dying in (0, 2, 3, 4):
@@ -102,7 +106,8 @@ def test_what_a_dead_one_held_goes_to_the_next_before_what_came_later(place: Pla
 @given(
     seed=st.integers(0, 1 << 32),
     happened=st.lists(
-        st.tuples(st.sampled_from(["consume", "consume", "cancel", "die", "publish"]), st.integers(0, 99)), max_size=25
+        st.tuples(st.sampled_from(["consume", "consume", "cancel", "die", "publish"]), st.integers(0, 99)),
+        max_size=25,
     ),
 )
 def test_the_rule_of_succession(seed: int, happened: list[tuple[str, int]]) -> None:

@@ -9,7 +9,9 @@ import pytest
 from warrenmq.queue.x_death import Death, is_cycle, lookup, with_death, without_cc
 
 
-def death(reason: str = "expired", queue: str = "q", time: int = 7, key: str = "k", expiration: Any = None) -> Death:
+def death(
+    reason: str = "expired", queue: str = "q", time: int = 7, key: str = "k", expiration: Any = None
+) -> Death:
     return Death(reason, queue, time, "e", key, expiration)
 
 
@@ -57,13 +59,19 @@ def test_the_latest_death_is_the_first_and_the_first_stays_the_first_death() -> 
     assert told(headers) == [("a", "rejected", 1), ("a", "expired", 1), ("b", "maxlen", 1)]
     assert lookup(headers, "x-first-death-reason") == ("S", "expired")
     assert lookup(headers, "x-first-death-queue") == ("S", "a")
-    assert told(with_death(headers, death("expired", "a"))) == [("a", "expired", 2), ("b", "maxlen", 1), ("a", "rejected", 1)]
+    assert told(with_death(headers, death("expired", "a"))) == [
+        ("a", "expired", 2),
+        ("b", "maxlen", 1),
+        ("a", "rejected", 1),
+    ]
 
 
 def test_tables_of_old_releases_are_counted_together() -> None:
     old = [["x-death", "A", [entry("q", "expired"), entry("r", "expired"), entry("q", "expired")]]]
     assert told(with_death(old, death("expired", "q"))) == [("q", "expired", 3), ("r", "expired", 1)]
-    assert told(with_death([["x-death", "A", [entry("q", "expired")]]], death("expired", "q"))) == [("q", "expired", 1)]
+    assert told(with_death([["x-death", "A", [entry("q", "expired")]]], death("expired", "q"))) == [
+        ("q", "expired", 1)
+    ]
 
 
 @pytest.mark.parametrize("strange", [["S", "x"], ["F", []], ["I", 1]])
@@ -72,7 +80,9 @@ def test_a_header_that_is_no_array_is_replaced(strange: list[Any]) -> None:
 
 
 def test_elements_that_are_no_tables_are_left_out() -> None:
-    assert told(with_death([["x-death", "A", [["I", 1], entry("r", "maxlen", ["count", "l", 1])]]], death()))[0] == ("q", "expired", 1)
+    assert told(with_death([["x-death", "A", [["I", 1], entry("r", "maxlen", ["count", "l", 1])]]], death()))[
+        0
+    ] == ("q", "expired", 1)
 
 
 def test_only_the_first_cc_goes() -> None:

@@ -143,7 +143,9 @@ def lives(seed: int, version: int, *, kill: bool) -> None:
         again, same = kit.recover(disk, SETTINGS[version])
         assert kit.everything(again) == first
         # version 2 forgets ids of segments that are gone, as RabbitMQ does; it never comes to one that is in use
-        assert same.next_seq_id == found.next_seq_id or (version == 2 and same.next_seq_id > max(first, default=-1))
+        assert same.next_seq_id == found.next_seq_id or (
+            version == 2 and same.next_seq_id > max(first, default=-1)
+        )
         again.ack(sorted(first))
         again.begin_flush()
         while again.flush_step():
@@ -153,7 +155,9 @@ def lives(seed: int, version: int, *, kill: bool) -> None:
 
 @pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize("seed", range(6))
-def test_nothing_confirmed_is_lost_and_nothing_acked_comes_back_after_a_power_cut(seed: int, version: int) -> None:
+def test_nothing_confirmed_is_lost_and_nothing_acked_comes_back_after_a_power_cut(
+    seed: int, version: int
+) -> None:
     lives(seed, version, kill=False)
 
 
@@ -164,7 +168,9 @@ def test_nothing_confirmed_is_lost_and_nothing_acked_comes_back_after_a_kill(see
 
 
 @pytest.mark.parametrize(("version", "file"), [(1, ".idx"), (1, "journal.jif"), (2, ".qi"), (2, ".qs")])
-def test_a_sync_that_failed_is_not_made_good_by_reading_what_was_to_be_synced(version: int, file: str) -> None:
+def test_a_sync_that_failed_is_not_made_good_by_reading_what_was_to_be_synced(
+    version: int, file: str
+) -> None:
     """After the error the bytes are still in the system's cache, but no later sync of that file writes them."""
     for seed in range(40):
         rng = Random(seed)

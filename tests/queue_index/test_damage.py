@@ -42,7 +42,9 @@ def opened(segment: bytes, journal: bytes) -> tuple[dict[int, bytes], int, dict[
     kit.put_file(disk, "0.idx", segment)
     kit.put_file(disk, "journal.jif", journal)
     read = messages(disk, kit.DIRECTORY, 16)
-    listed = {seq: record for seq, record, persistent in read if persistent and record_problem(record, seq) is None}
+    listed = {
+        seq: record for seq, record, persistent in read if persistent and record_problem(record, seq) is None
+    }
     index, found = kit.recover(disk, kit.settings(16))
     live = kit.everything(index)
     assert live == listed

@@ -94,7 +94,9 @@ def test_a_segment_that_was_written_is_parsed(
     published: dict[int, bytes], odd: set[int], later: set[int]
 ) -> None:
     transient, acked = odd & published.keys(), later & published.keys()
-    data = kit.entries(Segment(0, published=published, transient=transient)) + kit.entries(Segment(0, acked=acked))
+    data = kit.entries(Segment(0, published=published, transient=transient)) + kit.entries(
+        Segment(0, acked=acked)
+    )
     facts, damage = segment_parser.parse(data, 64)
     assert not damage
     assert facts == Facts(published, transient, set(published), acked)
@@ -105,7 +107,9 @@ def alike(relative: int) -> bytes:
 
 
 ALIKE = kit.entries(Segment(0, published={relative: alike(relative) for relative in range(60)}))
-STORED = kit.entries(Segment(0, published={relative: kit.stored_record(relative, 5) for relative in range(60)}))
+STORED = kit.entries(
+    Segment(0, published={relative: kit.stored_record(relative, 5) for relative in range(60)})
+)
 
 
 @given(st.sampled_from([ALIKE, STORED]), st.lists(st.tuples(st.integers(0, len(STORED) - 1), st.integers(0, 255)), max_size=3),

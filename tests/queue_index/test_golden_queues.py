@@ -18,7 +18,9 @@ from warrenmq.settings import Settings
 def folders() -> list[Any]:
     """Each folder of each durable queue: case, queue, name of the folder."""
     return [
-        pytest.param(case, queue, each["dir"].rpartition("/")[2], id=f"{case} {each['dir'].rpartition('/')[2]}")
+        pytest.param(
+            case, queue, each["dir"].rpartition("/")[2], id=f"{case} {each['dir'].rpartition('/')[2]}"
+        )
         for case in golden.CASES
         for queue in golden.manifest(case)["queues"]
         for each in queue["dirs"]
@@ -55,7 +57,9 @@ def put(case: str, name: str) -> Any:
 
 
 @FOLDERS
-def test_every_message_is_listed_with_its_size_expiry_and_place(case: str, queue: dict[str, Any], name: str) -> None:
+def test_every_message_is_listed_with_its_size_expiry_and_place(
+    case: str, queue: dict[str, Any], name: str
+) -> None:
     use = settings(case, queue, queue["version"])
     disk = put(case, name)
     if queue["version"] == 1:
@@ -93,7 +97,9 @@ def test_it_is_opened_with_either_version_and_nothing_is_damaged(
     given_back = {seq_id for seq_id, row in rows.items() if "position" in row}
     assert given_back <= {*live} <= rows.keys()
     assert (index.unacked, found.low) == (len(live), min(live, default=found.next_seq_id))
-    sizes = {seq_id: int.from_bytes(record[24:28], "big") for seq_id, record, _ in index.read(0, found.next_seq_id)}
+    sizes = {
+        seq_id: int.from_bytes(record[24:28], "big") for seq_id, record, _ in index.read(0, found.next_seq_id)
+    }
     assert {seq_id: sizes[seq_id] for seq_id in given_back} == {
         seq_id: rows[seq_id]["body_size"] for seq_id in given_back
     }

@@ -185,7 +185,9 @@ class IndexModel(RuleBasedStateMachine):
         self.index, again = kit.recover(self.disk, SETTINGS[self.version], terms=terms)
         assert self.everything() == found_live
         forgets = 2 in self.versions  # ids of segments that are gone
-        assert again.next_seq_id == found.next_seq_id or (forgets and again.next_seq_id > max(found_live, default=-1))
+        assert again.next_seq_id == found.next_seq_id or (
+            forgets and again.next_seq_id > max(found_live, default=-1)
+        )
         self.live = found_live
         self.next_seq_id = max(self.next_seq_id, found.next_seq_id)
         self.index.sync(Trigger.TIMER)

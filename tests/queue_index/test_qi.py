@@ -155,7 +155,9 @@ def queues_of_version_2() -> list[Any]:
 
 
 @pytest.mark.parametrize(("case", "queue"), queues_of_version_2())
-def test_an_index_file_of_rabbitmq_has_the_messages_that_it_gives_back(case: str, queue: dict[str, Any]) -> None:
+def test_an_index_file_of_rabbitmq_has_the_messages_that_it_gives_back(
+    case: str, queue: dict[str, Any]
+) -> None:
     found = {}
     for each in queue["dirs"]:
         for name, data in golden.folder(case, each["dir"].rpartition("/")[2]).items():

@@ -46,7 +46,9 @@ def seqs(found: list[tuple[int, bytes, bool]]) -> list[int]:
 # worked traces (reference/classic-queue.md 10.3)
 
 
-def test_trace_5_a_segment_goes_when_its_last_message_is_acked_and_what_was_acked_in_time_was_never_written() -> None:
+def test_trace_5_a_segment_goes_when_its_last_message_is_acked_and_what_was_acked_in_time_was_never_written() -> (
+    None
+):
     disk = kit.disk()
     index, _ = kit.recover(disk, v2())
     index.publish_many(1, records(2, first=1), persistent=False)
@@ -192,7 +194,9 @@ def test_adjacent_entries_join(published: list[int], acked: list[int], writes: l
     for position, data in found:
         for each in range(len(data) // 32):
             seq_id = 8 + position + each
-            assert data[32 * each : 32 * each + 32] == (bytes([seq_id]) * 32 if seq_id in published else qi.ACKED)
+            assert data[32 * each : 32 * each + 32] == (
+                bytes([seq_id]) * 32 if seq_id in published else qi.ACKED
+            )
 
 
 def test_sequence_ids_are_cut_where_a_segment_ends() -> None:
@@ -260,7 +264,9 @@ def test_reading_does_not_depend_on_what_was_flushed() -> None:
             index.sync(Trigger.TIMER)
         found = index.read(0, 12)
         live = [each for each in range(seq + 1) if each % 2 or each == seq]
-        assert [(each, persistent) for each, _, persistent in found] == [(each, each % 3 != 0) for each in live]
+        assert [(each, persistent) for each, _, persistent in found] == [
+            (each, each % 3 != 0) for each in live
+        ]
         for each, got, _ in found:
             expected = kit.stored_record(each) if each % 4 == 3 else kit.embedded_record(each)
             assert kit.message(got) == kit.message(expected)
@@ -338,9 +344,7 @@ def test_a_damaged_body_is_left_out_when_it_is_read_and_the_messages_behind_it_a
 # files
 
 
-@pytest.mark.parametrize(
-    ("opening", "closed"), [(9, 6), (7, 6), (1, 4), (0, 4), (5, 4), (3, 4)]
-)
+@pytest.mark.parametrize(("opening", "closed"), [(9, 6), (7, 6), (1, 4), (0, 4), (5, 4), (3, 4)])
 def test_the_fifth_file_closes_one_in_the_middle(opening: int, closed: int) -> None:
     assert to_close([8, 2, 6, 4], opening) == closed
 
@@ -355,7 +359,9 @@ def test_no_more_than_four_index_files_are_open_and_closed_ones_are_synced_too()
     assert len(files_of._open) == MOST_OPEN
     disk.before_op = lambda op, path: opened.append(path) if op == "datasync" else None
     index.sync(Trigger.TIMER)
-    assert sorted(opened) == sorted(f"{kit.DIRECTORY}/{number}{kind}" for number in range(10) for kind in (".qi", ".qs"))
+    assert sorted(opened) == sorted(
+        f"{kit.DIRECTORY}/{number}{kind}" for number in range(10) for kind in (".qi", ".qs")
+    )
     for start in (0, 36, 12, 24, 8, 20):
         assert seqs(index.read(start, start + 4)) == list(range(start, start + 4))
         assert len(files_of._open) <= MOST_OPEN
@@ -445,7 +451,9 @@ def test_a_clean_stop_keeps_the_next_sequence_id_and_the_next_message_goes_behin
     assert (found.count, found.low, found.next_seq_id, found.dropped, found.damage) == (2, 0, 7, 0, [])
     index.publish_many(7, records(1, first=7), persistent=True)
     index.sync(Trigger.TIMER)
-    assert kit.messages(kit.everything(index)) == kit.messages({seq: kit.embedded_record(seq) for seq in (0, 2, 7)})
+    assert kit.messages(kit.everything(index)) == kit.messages(
+        {seq: kit.embedded_record(seq) for seq in (0, 2, 7)}
+    )
 
 
 @pytest.mark.parametrize(
@@ -475,7 +483,9 @@ def test_transient_messages_and_those_missing_in_the_store_are_dropped() -> None
     disk = kit.disk()
     index, _ = kit.recover(disk, v2(4))
     index.publish_many(0, [kit.embedded_record(0), kit.stored_record(1)], persistent=False)
-    index.publish_many(2, [kit.embedded_record(2), kit.stored_record(3), kit.stored_record(4)], persistent=True)
+    index.publish_many(
+        2, [kit.embedded_record(2), kit.stored_record(3), kit.stored_record(4)], persistent=True
+    )
     index.sync(Trigger.TIMER)
     in_store = {kit.stored_record(4)[:16], kit.stored_record(1)[:16]}
     ids = index_v2_recovery.store_message_ids(disk, kit.DIRECTORY, v2())

@@ -18,7 +18,8 @@ SETTINGS = kit.settings(N, version=2)
 COUNT = 11
 SIZES = (5, 40, 300)
 RECORDS = {
-    seq: kit.stored_record(seq) if seq % 4 == 2 else kit.embedded_record(seq, SIZES[seq % 3]) for seq in range(COUNT)
+    seq: kit.stored_record(seq) if seq % 4 == 2 else kit.embedded_record(seq, SIZES[seq % 3])
+    for seq in range(COUNT)
 }
 ACKED = {1, 8}
 WHOLE = kit.messages({seq: record for seq, record in RECORDS.items() if seq not in ACKED})
@@ -48,7 +49,9 @@ def opened(files: dict[str, bytes]) -> tuple[dict[int, bytes], Any]:
     disk = kit.disk()
     for name, data in files.items():
         kit.put_file(disk, name, data)
-    listed = {seq: record for seq, record, persistent in messages(disk, kit.DIRECTORY, SETTINGS) if persistent}
+    listed = {
+        seq: record for seq, record, persistent in messages(disk, kit.DIRECTORY, SETTINGS) if persistent
+    }
     index, found = kit.recover(disk, SETTINGS)
     live = kit.everything(index)
     assert kit.messages(live) == kit.messages(listed)
@@ -86,7 +89,9 @@ def test_an_index_file_cut_anywhere_keeps_the_entries_that_are_whole(number: int
     for size in range(len(FILES[name])):
         live, found = opened(damaged(name, FILES[name][:size]))
         rest = {seq for seq in WHOLE if seq // N != number}
-        assert live == {seq: WHOLE[seq] for seq in WHOLE if seq in rest or entry_at(seq) + qi.ENTRY_BYTES <= size}
+        assert live == {
+            seq: WHOLE[seq] for seq in WHOLE if seq in rest or entry_at(seq) + qi.ENTRY_BYTES <= size
+        }
         torn = (size - qi.HEADER_BYTES) % qi.ENTRY_BYTES if size > qi.HEADER_BYTES else size
         if any(FILES[name][size - torn : size]) and size > qi.HEADER_BYTES:
             assert "an entry is cut off" in [each.reason for each in found.damage]
@@ -122,7 +127,9 @@ def test_a_flipped_bit_costs_the_message_that_it_is_in(name: str) -> None:
                 hit = {
                     seq
                     for seq, (stem, entry) in PLACES.items()
-                    if stem == "1" and entry.offset and entry.offset <= position < entry.offset + 8 + entry.stored_size
+                    if stem == "1"
+                    and entry.offset
+                    and entry.offset <= position < entry.offset + 8 + entry.stored_size
                 }
             assert live.keys() >= WHOLE.keys() - hit, (position, bit)
             in_store = {seq for seq in hit if not PLACES[seq][1].offset}
@@ -189,14 +196,21 @@ def test_whatever_happens_to_one_file_the_others_are_not_harmed(name: str, data:
     whole = FILES[name]
     start = data.draw(st.integers(0, len(whole)))
     end = data.draw(st.integers(start, len(whole)))
-    middle = data.draw(st.sampled_from([b"", bytes(end - start), whole[start:end] * 2]) | st.binary(max_size=100))
+    middle = data.draw(
+        st.sampled_from([b"", bytes(end - start), whole[start:end] * 2]) | st.binary(max_size=100)
+    )
     live, _ = opened(damaged(name, whole[:start] + middle + whole[end:]))
     number = name.partition(".")[0]
     untouched = {seq for seq in WHOLE if PLACES[seq][0] != number}
     assert {seq: live.get(seq) for seq in untouched} == {seq: WHOLE[seq] for seq in untouched}
 
 
-@given(st.dictionaries(st.sampled_from(["0.qi", "0.qs", "1.qi", "1.qs", "x.qi", "-1.qs", "9" * 30 + ".qi"]), st.binary(max_size=300)))
+@given(
+    st.dictionaries(
+        st.sampled_from(["0.qi", "0.qs", "1.qi", "1.qs", "x.qi", "-1.qs", "9" * 30 + ".qi"]),
+        st.binary(max_size=300),
+    )
+)
 def test_garbage_is_opened(files: dict[str, bytes]) -> None:
     disk = kit.disk()
     for name, data in files.items():

@@ -38,8 +38,16 @@ def order(*records, queue="q", damaged=False):
 
 
 def test_a_delivery_belongs_to_the_publish_that_is_alike_and_a_second_one_is_a_redelivery():
-    (life,) = lives(published(T, "q"), received(T + 5 * MS, "q"), received(T + 9 * MS, "q", connection="other"))
-    assert (life.vhost, life.queue, life.exchange, life.routing_keys, life.size) == ("/", "q", "events", ("k",), 1)
+    (life,) = lives(
+        published(T, "q"), received(T + 5 * MS, "q"), received(T + 9 * MS, "q", connection="other")
+    )
+    assert (life.vhost, life.queue, life.exchange, life.routing_keys, life.size) == (
+        "/",
+        "q",
+        "events",
+        ("k",),
+        1,
+    )
     assert (life.published_t, life.delivered_t, life.last_delivered_t) == (T, T + 5 * MS, T + 9 * MS)
     assert (life.deliveries, life.delay, life.matched) == (2, 5 * MS, "content")
     assert (life.published_connection, life.delivered_connection) == ("publisher", "consumer")
@@ -47,7 +55,11 @@ def test_a_delivery_belongs_to_the_publish_that_is_alike_and_a_second_one_is_a_r
 
 def test_a_message_has_a_life_in_each_queue_and_one_that_no_queue_gets_has_one_as_well():
     found = lives(published(T, "a", "b"), received(T, "b"), published(T, body=b"lost"))
-    assert Counter((life.queue, life.deliveries) for life in found) == {("a", 0): 1, ("b", 1): 1, (None, 0): 1}
+    assert Counter((life.queue, life.deliveries) for life in found) == {
+        ("a", 0): 1,
+        ("b", 1): 1,
+        (None, 0): 1,
+    }
 
 
 @pytest.mark.parametrize(
@@ -70,7 +82,9 @@ def test_what_rabbitmq_adds_on_the_way_is_not_looked_at():
 
 
 def test_messages_that_are_alike_are_matched_in_order_and_it_is_said():
-    found = lives(published(T, "q"), published(T + MS, "q"), received(T + 5 * MS, "q"), received(T + 7 * MS, "q"))
+    found = lives(
+        published(T, "q"), published(T + MS, "q"), received(T + 5 * MS, "q"), received(T + 7 * MS, "q")
+    )
     assert [(life.published_t, life.delivered_t, life.matched) for life in found] == [
         (T, T + 5 * MS, "order"), (T + MS, T + 7 * MS, "order"),
     ]  # fmt: skip
@@ -137,7 +151,9 @@ def test_lives_are_what_a_broker_did_when_messages_have_ids(script, as_text):
         assert life.deliveries == len(went)
         assert life.matched == ("message_id" if went else "none")
     traffic = counted(*out)
-    assert sum(queue.waiting for queue in traffic.queues.values()) == sum(len(went) == 1 for went in truth.values())
+    assert sum(queue.waiting for queue in traffic.queues.values()) == sum(
+        len(went) == 1 for went in truth.values()
+    )
     verdicts = {queue: each.verdict(damaged=False) for (_, queue), each in traffic.order.queues.items()}
     assert VIOLATED not in verdicts.values()
     for queue, verdict in verdicts.items():
@@ -202,7 +218,9 @@ def test_what_the_log_cannot_decide_is_indeterminate(case):
 
 
 def test_deliveries_in_order_are_ok():
-    assert order(published(T, "q", **A), published(T, "q", **B), received(T, "q", **A), received(T, "q", **B)) == (OK, {})
+    assert order(
+        published(T, "q", **A), published(T, "q", **B), received(T, "q", **A), received(T, "q", **B)
+    ) == (OK, {})
 
 
 def test_what_real_logs_tell():
@@ -228,7 +246,10 @@ def test_what_real_logs_tell():
 
 def test_quorum_queues_streams_and_priorities_are_no_violations():
     traffic = counted(*open_logs(GOLDEN / "quorum-stream-text.log").records())
-    told = {queue: (+each.undecided, each.verdict(damaged=False)) for (_, queue), each in traffic.order.queues.items()}
+    told = {
+        queue: (+each.undecided, each.verdict(damaged=False))
+        for (_, queue), each in traffic.order.queues.items()
+    }
     assert told["quorum"] == ({"dead-lettered": 1, "redelivered": 1}, INDETERMINATE)
     assert told["stream"] == ({"stream": 5}, INDETERMINATE)
     assert told["ranked"][0].keys() == {"overtaken"}

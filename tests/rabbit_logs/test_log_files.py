@@ -35,13 +35,20 @@ def test_real_logs_of_one_run_say_the_same_in_both_formats(run, records):
     for form in ("json", "text"):
         got, (file,) = read(GOLDEN / f"{run}-{form}.log")
         assert (file.format, file.records, file.damaged, file.skipped) == (form, records, 0, 0)
-        found.append(Counter(repr(each._replace(t=0, properties=json.dumps(each.properties, sort_keys=True))) for each in got))
+        found.append(
+            Counter(
+                repr(each._replace(t=0, properties=json.dumps(each.properties, sort_keys=True)))
+                for each in got
+            )
+        )
     assert found[0] == found[1]
 
 
 def test_real_bodies_are_what_was_published():
     records, _ = read(GOLDEN / "all-text.log")
-    bodies = {r.properties["message_id"]: r.payload for r in records if r.published and "message_id" in r.properties}
+    bodies = {
+        r.properties["message_id"]: r.payload for r in records if r.published and "message_id" in r.properties
+    }
     assert bodies["b-0"] == b""
     assert bodies["b-1"] == b"\n"
     assert bodies["b-3"] == bytes(range(256))
@@ -66,7 +73,9 @@ values = st.recursive(
     max_leaves=6,
 )
 bodies = st.binary(max_size=60) | st.lists(
-    st.sampled_from([LINE, b"", b"=" * 79, b"2023-11-14 22:13:20: Message published", b"Node:         a", b"Payload: "]),
+    st.sampled_from(
+        [LINE, b"", b"=" * 79, b"2023-11-14 22:13:20: Message published", b"Node:         a", b"Payload: "]
+    ),
     max_size=5,
 ).map(b"\n".join)
 records = st.builds(
@@ -126,7 +135,9 @@ def test_a_text_log_that_ends_anywhere_gives_its_whole_records_and_says_that_it_
         if len(found) == 2:
             assert found[1] == last._replace(payload=found[1].payload)
             assert last.payload.startswith(found[1].payload)
-            assert log.damaged == 1 or data[:end].endswith(b"\n"), "a body that ends in a line feed looks whole"
+            assert log.damaged == 1 or data[:end].endswith(b"\n"), (
+                "a body that ends in a line feed looks whole"
+            )
             found.pop()
         if end < begin + 81 or found != [first]:  # until the line is there, it is text of the body before
             assert found[0].payload.startswith(first.payload) or data[:end].endswith(b"\n")
@@ -211,16 +222,22 @@ def test_times_of_all_versions_are_read(written, seconds):
     assert moment(written) == round(seconds * 1_000_000)
 
 
-@pytest.mark.parametrize("written", ["", "yesterday", "2022-13-01 00:00:00", "2022-11-21", "2022-11-21 25:00:00"])
+@pytest.mark.parametrize(
+    "written", ["", "yesterday", "2022-13-01 00:00:00", "2022-11-21", "2022-11-21 25:00:00"]
+)
 def test_what_is_no_time_is_refused(written):
     with pytest.raises(BadRecord):
         moment(written)
 
 
 def test_records_of_the_first_versions_have_fewer_lines():
-    old = b"\n" + LINE + (
-        b"\n2011-9-20 12:25:02: Message published\n\nNode:         rabbit@host\nExchange:     events\n"
-        b'Routing keys: [<<"k">>]\nProperties:   []\nPayload: \nbody\n'
+    old = (
+        b"\n"
+        + LINE
+        + (
+            b"\n2011-9-20 12:25:02: Message published\n\nNode:         rabbit@host\nExchange:     events\n"
+            b'Routing keys: [<<"k">>]\nProperties:   []\nPayload: \nbody\n'
+        )
     )
     (record,), log = of_text(old)
     assert (record.exchange, record.queues, record.payload, log.damaged) == ("events", (), b"body", 0)
@@ -242,7 +259,11 @@ def test_a_channel_without_a_number_is_read():
     assert found.channel == 0
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture], max_examples=60, deadline=None)
+@settings(
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+    max_examples=60,
+    deadline=None,
+)
 @given(st.sampled_from(["all-json", "all-text", "quorum-stream-json"]), st.data())
 def test_damage_is_counted_and_never_raised(tmp_path, name, data):
     from warrenmq.rabbit_logs.summary import as_dict, count, lines
@@ -256,7 +277,10 @@ def test_damage_is_counted_and_never_raised(tmp_path, name, data):
             case 1:
                 del damaged[at : at + data.draw(st.integers(1, 3_000))]
             case 2:
-                damaged[at:at] = data.draw(st.binary(max_size=20) | st.sampled_from([LINE, b"\n", b'"', b"[", b"{", b"1e999", b"\\ud800"]))
+                damaged[at:at] = data.draw(
+                    st.binary(max_size=20)
+                    | st.sampled_from([LINE, b"\n", b'"', b"[", b"{", b"1e999", b"\\ud800"])
+                )
             case 3:
                 other = data.draw(st.integers(0, len(damaged) - 1))
                 damaged[at:at] = damaged[other : other + 2_000]
@@ -291,7 +315,9 @@ def test_half_a_pair_of_surrogates_becomes_a_question_mark(tmp_path):
     assert read(tmp_path / "log")[0][0].routing_keys == ("a?b",)
 
 
-@pytest.mark.parametrize("data", [b"hello\n" * 50, b"{}\n", b'{"type": "published"}\n', b"\x00" * 5000, b"WTR1" + bytes(900)])
+@pytest.mark.parametrize(
+    "data", [b"hello\n" * 50, b"{}\n", b'{"type": "published"}\n', b"\x00" * 5000, b"WTR1" + bytes(900)]
+)
 def test_a_file_that_is_no_log_is_refused(tmp_path, data):
     path = tmp_path / "file"
     path.write_bytes(data)

@@ -20,7 +20,9 @@ from warrenmq.trace.tail import Tail
 def run(folder, data, trace="trace", *, bodies=10, acks=5):
     with warrenmq.open(folder / data, trace=folder / trace, settings={"durability": "os"}) as broker:
         jobs = broker.declare_queue("jobs")
-        jobs.publish_many([b"x" * 5_000 * (number % 2) + b"%d" % number for number in range(bodies)]).result(10)
+        jobs.publish_many([b"x" * 5_000 * (number % 2) + b"%d" % number for number in range(bodies)]).result(
+            10
+        )
         for _ in range(acks):
             jobs.get(0).ack()
 

@@ -23,7 +23,11 @@ def silenced(in_store: bool, reported: bool) -> list[RunRows]:
     for seed in range(40):
         runs = consistent_trace(seed)
         for queue in runs[1].of("QueueProcess"):
-            published = {row[2]: row for row in queue.find(Ev.PUBLISH) if row[B] == 1 and bool(flag(row) & IN_STORE) is in_store}
+            published = {
+                row[2]: row
+                for row in queue.find(Ev.PUBLISH)
+                if row[B] == 1 and bool(flag(row) & IN_STORE) is in_store
+            }
             for confirm in queue.find(Ev.CONFIRM):
                 heard = [row for row in queue.find(Ev.ON_DISK) if row[2] == confirm[2]]
                 if confirm[2] in published and queue.find(Ev.QUEUE_CLOSED) and (heard or not in_store):

@@ -31,8 +31,14 @@ NEVER_WRITTEN = {
     **{(event, flag): "no such trigger" for event, flags in _NO_TRIGGERS.items() for flag in flags},
     **{(Ev.STORE_WRITE, flag): "a remove's" for flag in (Decision.REMOVE, Decision.DEFER)},
     **{(Ev.STORE_REMOVE, flag): "a write's" for flag in (Decision.WRITE, Decision.CONFIRM)},
-    **{(Ev.PUBLISH, flag): "every publish wants a confirm" for flag in (PERSISTENT, IN_STORE, PERSISTENT | IN_STORE)},
-    (Ev.PUBLISH, WANTS_CONFIRM | IN_STORE): "of a transient message nobody knows yet whether it will be in a store",
+    **{
+        (Ev.PUBLISH, flag): "every publish wants a confirm"
+        for flag in (PERSISTENT, IN_STORE, PERSISTENT | IN_STORE)
+    },
+    (
+        Ev.PUBLISH,
+        WANTS_CONFIRM | IN_STORE,
+    ): "of a transient message nobody knows yet whether it will be in a store",
     (Ev.CONFIRM, CONFIRM_NACK): "nacks are answers to publishes that the queue has not taken",
 }
 """What the broker has no reason to write."""
@@ -45,7 +51,11 @@ def of_a_broker() -> frozenset[tuple[int, int]]:
     rng = random.Random(5)
     held = []
     with host.open() as broker:
-        queues = [broker.declare_queue("a"), broker.declare_queue("b", durable=False), broker.declare_queue("deleted")]
+        queues = [
+            broker.declare_queue("a"),
+            broker.declare_queue("b", durable=False),
+            broker.declare_queue("deleted"),
+        ]
         for _ in range(120):
             queue = rng.choice(queues)
             queue.publish(b"m" * rng.choice((5, 2_000)), persistent=rng.random() < 0.5).result()
@@ -54,7 +64,9 @@ def of_a_broker() -> frozenset[tuple[int, int]]:
         broker.delete_queue("deleted")
     trace = open_memory(host.sink.files())
     host.close()
-    return frozenset((row[8] >> 8 & 0xFF, row[8] & 0xFF) for piece in trace.catalog.chunks for row in trace.rows(piece))
+    return frozenset(
+        (row[8] >> 8 & 0xFF, row[8] & 0xFF) for piece in trace.catalog.chunks for row in trace.rows(piece)
+    )
 
 
 @cache
@@ -64,7 +76,11 @@ def seen() -> frozenset[tuple[int, int]]:
     traces += [runs for seed in range(12) for _, plant, _ in PLANTS if "escalation" in plant.__name__
                and plant(runs := consistent_trace(seed))]  # fmt: skip
     return of_a_broker() | frozenset(
-        (row[8] >> 8 & 0xFF, row[8] & 0xFF) for runs in traces for run in runs for actor in run.actors for row in actor.rows
+        (row[8] >> 8 & 0xFF, row[8] & 0xFF)
+        for runs in traces
+        for run in runs
+        for actor in run.actors
+        for row in actor.rows
     )
 
 

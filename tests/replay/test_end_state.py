@@ -110,7 +110,9 @@ def settled(broker) -> dict:
     """What the broker says when it says the same twice: threads may still be at work."""
     for _ in range(1000):
         once, again = of_the_broker(broker), of_the_broker(broker)
-        if once == again and not any(each["locked"] for store in again["stores"].values() for each in store["files"]):
+        if once == again and not any(
+            each["locked"] for store in again["stores"].values() for each in store["files"]
+        ):
             return again
     pytest.fail("it never came to rest")
 

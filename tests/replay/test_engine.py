@@ -35,7 +35,9 @@ def test_the_figures_are_those_of_the_rows() -> None:
     cancelled = [row for row in rows(runs, Ev.STORE_WRITE) if row[8] & 0xFF == Decision.IGNORE]
     assert store["cancelled_writes"] == len(cancelled)
     for what in ("confirm", "deliver", "ack"):
-        of_queues = sum(queue[f"{what}_ms"]["count"] for queue in told["queues"].values() if f"{what}_ms" in queue)
+        of_queues = sum(
+            queue[f"{what}_ms"]["count"] for queue in told["queues"].values() if f"{what}_ms" in queue
+        )
         assert of_queues == told["delays_ms"][what]["count"]
     assert told["delays_ms"]["confirm"]["count"] == sum(row[B] for row in rows(runs, Ev.CONFIRM))
     assert told["missing_rows"] == told["damaged_bytes"] == 0

@@ -79,8 +79,17 @@ def fate(mutation: tuple[str, Ev], places: int) -> Fate:
 def line(mutation: tuple[str, Ev], found: Fate) -> str:
     """One line of the page."""
     what, event = mutation
-    kills = ", ".join(f"{rule} {n}" for rule, n in sorted(found.killed.items(), key=lambda pair: (-pair[1], pair[0])))
-    cells = [event.name, what, found.places, kills or "-", found.survived or "-", reason(what) if found.survived else ""]
+    kills = ", ".join(
+        f"{rule} {n}" for rule, n in sorted(found.killed.items(), key=lambda pair: (-pair[1], pair[0]))
+    )
+    cells = [
+        event.name,
+        what,
+        found.places,
+        kills or "-",
+        found.survived or "-",
+        reason(what) if found.survived else "",
+    ]
     return f"| {' | '.join(map(str, cells))} |"
 
 
@@ -132,7 +141,9 @@ def test_every_mutation_of_an_event_that_traces_have_is_on_the_page() -> None:
 
 def test_every_rule_about_single_rows_kills_something() -> None:
     killers = set().union(*(rules for rules, _ in promised().values()))
-    assert set(RULES) - killers <= {"T1", "R2", "S9"}, "these need more than one wrong row; trace_plants.py has them"
+    assert set(RULES) - killers <= {"T1", "R2", "S9"}, (
+        "these need more than one wrong row; trace_plants.py has them"
+    )
 
 
 if __name__ == "__main__":

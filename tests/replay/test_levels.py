@@ -48,7 +48,11 @@ def summed(steps):
     found = defaultdict(lambda: (0, 0, 0))
     for t, by in steps:
         rises, falls, ns = found[t // SLICE_NS]
-        found[t // SLICE_NS] = rises + max(by, 0), falls + max(-by, 0), ns + by * ((t // SLICE_NS + 1) * SLICE_NS - t)
+        found[t // SLICE_NS] = (
+            rises + max(by, 0),
+            falls + max(-by, 0),
+            ns + by * ((t // SLICE_NS + 1) * SLICE_NS - t),
+        )
     return found
 
 
@@ -62,7 +66,10 @@ def at_ends(found, until):
 
 
 def true_levels(steps, until):
-    return [sum(by for t, by in steps if t < end) for end in range(SLICE_NS, (until // SLICE_NS + 2) * SLICE_NS, SLICE_NS)]
+    return [
+        sum(by for t, by in steps if t < end)
+        for end in range(SLICE_NS, (until // SLICE_NS + 2) * SLICE_NS, SLICE_NS)
+    ]
 
 
 def time_under(steps, until):

@@ -36,7 +36,9 @@ def run(folder, confirm_each):
 def test_the_numbers_of_a_run_are_what_was_done(tmp_path):
     with open_trace(run(tmp_path, confirm_each=True)) as trace:
         found = totals(measure_trace(trace))
-    assert found["messages published"] == found["messages delivered"] == found["messages acked"] == SMALL + LARGE
+    assert (
+        found["messages published"] == found["messages delivered"] == found["messages acked"] == SMALL + LARGE
+    )
     assert found["messages redelivered"] == found["messages dropped"] == found["restarts"] == 0
     assert found["store writes"] == LARGE
     assert found["store written MB"] > LARGE * 8_000 * 1e-6

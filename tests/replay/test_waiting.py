@@ -57,7 +57,11 @@ def test_of_a_trace_of_an_earlier_version_nobody_can_say_who_waited():
     measures, catalog = measured(write_trace(hand_made()))
     for event in (Ev.CREDIT_BLOCKED, Ev.ALARM_BLOCKED):
         del catalog.runs[0].events[event]
-    assert list(waiting_totals(measures, catalog)) == ["mail between actors", "deepest mailbox", "wait in a mailbox mean ms"]
+    assert list(waiting_totals(measures, catalog)) == [
+        "mail between actors",
+        "deepest mailbox",
+        "wait in a mailbox mean ms",
+    ]
 
 
 def test_the_picture_of_a_trace_that_can_be_counted():
@@ -80,7 +84,9 @@ def test_the_picture_of_a_trace_that_can_be_counted():
 def test_what_nobody_waited_for_is_not_drawn():
     runs = hand_made()
     for actor in runs[0].actors:
-        actor.rows = [row for row in actor.rows if row[8] >> 8 & 0xFF in {Ev.RUN_START, Ev.ACTOR_START, Ev.RUN_END}]
+        actor.rows = [
+            row for row in actor.rows if row[8] >> 8 & 0xFF in {Ev.RUN_START, Ev.ACTOR_START, Ev.RUN_END}
+        ]
     picture = drawn(write_trace(runs))
     assert [plot(picture) for plot in (mailboxes, waiting, senders)] == [None] * 3
 
@@ -170,7 +176,9 @@ def test_when_nothing_goes_on_the_mailboxes_of_the_living_are_empty(seed, victim
         queues = [broker.declare_queue(name) for name in "ab"]
         for number in range(60):
             queue = rng.choice(queues)
-            confirm = queue.publish_many([b"m" * rng.choice((5, 2_000))] * rng.randrange(1, 4), persistent=rng.random() < 0.5)
+            confirm = queue.publish_many(
+                [b"m" * rng.choice((5, 2_000))] * rng.randrange(1, 4), persistent=rng.random() < 0.5
+            )
             if number % 20 == 10 and victim is not None:
                 host.sim.kill(host.sim.whereis(victim))
             if rng.random() < 0.4:
@@ -185,7 +193,9 @@ def test_when_nothing_goes_on_the_mailboxes_of_the_living_are_empty(seed, victim
         living = [course for course in mail if course.until == end]
         assert len(living) > 2
         assert all(course.rises == course.falls and course.spans[-1].level == 0 for course in living)
-        assert len({course.who for course in living}) <= len(host.sim.living()), "the dead are known to be dead"
+        assert len({course.who for course in living}) <= len(host.sim.living()), (
+            "the dead are known to be dead"
+        )
     host.close()
 
 

@@ -9,7 +9,13 @@ from warrenmq.replay.drive.engine import replay_memory
 from warrenmq.trace.events import CREDIT_GRANTED, Ev, Reason
 
 BROKER, THREAD, OTHER, QUEUE, NEXT = 1, 2, 3, 4, 5
-KINDS = {BROKER: "broker", THREAD: "client", OTHER: "ConnectionProcess", QUEUE: "QueueProcess", NEXT: "QueueProcess"}
+KINDS = {
+    BROKER: "broker",
+    THREAD: "client",
+    OTHER: "ConnectionProcess",
+    QUEUE: "QueueProcess",
+    NEXT: "QueueProcess",
+}
 
 BLOCKED = (Ev.CREDIT_BLOCKED, QUEUE)
 UNBLOCKED = (Ev.CREDIT_UNBLOCKED, QUEUE)
@@ -22,12 +28,19 @@ def trace(actor: int, rows: list[tuple[Ev, int]]) -> list[RunRows]:
     """One run in which an actor writes these rows: (event, peer)."""
     run = RunRows("made", 1)
     run.actors = [Actor(number, f"actor {number}", kind, 0) for number, kind in KINDS.items()]
-    written = [(BROKER, Ev.RUN_START, 0), *((actor, *row) for row in rows), (actor, Ev.ACTOR_STOP, 0), (BROKER, Ev.RUN_END, 0)]
+    written = [
+        (BROKER, Ev.RUN_START, 0),
+        *((actor, *row) for row in rows),
+        (actor, Ev.ACTOR_STOP, 0),
+        (BROKER, Ev.RUN_END, 0),
+    ]
     for t, (who, event, peer) in enumerate(written, 1000):
         its = run.actors[who - 1]
         its.last += 1
         flag = {Ev.CREDIT_UNBLOCKED: CREDIT_GRANTED, Ev.ACTOR_STOP: Reason.SHUTDOWN}.get(event, 0)
-        its.rows.append([t, its.last, 7 if event == Ev.SEND else 0, peer, 0, 0, 1, 0, who << 16 | event << 8 | flag])
+        its.rows.append(
+            [t, its.last, 7 if event == Ev.SEND else 0, peer, 0, 0, 1, 0, who << 16 | event << 8 | flag]
+        )
     run.actors = [each for each in run.actors if each.rows or each.id in {QUEUE, NEXT}]
     return [run]
 
@@ -41,8 +54,16 @@ CASES = [
     (QUEUE, [BLOCKED, UNBLOCKED, UNBLOCKED], ["it went on, and had not waited for the credit of actor 4"]),
     (QUEUE, [BLOCKED, (Ev.CREDIT_BLOCKED, NEXT), UNBLOCKED, (Ev.CREDIT_UNBLOCKED, NEXT)], []),
     # messages while it waits: of one thread to the one peer, told once a wait
-    (THREAD, [SENT, BLOCKED, SENT, SENT, UNBLOCKED, SENT], ["it sent messages while it waited for the credit of actor 4"]),
-    (THREAD, [BLOCKED, SENT, UNBLOCKED, SENT, BLOCKED, SENT], ["it sent messages while it waited for the credit of actor 4"] * 2),
+    (
+        THREAD,
+        [SENT, BLOCKED, SENT, SENT, UNBLOCKED, SENT],
+        ["it sent messages while it waited for the credit of actor 4"],
+    ),
+    (
+        THREAD,
+        [BLOCKED, SENT, UNBLOCKED, SENT, BLOCKED, SENT],
+        ["it sent messages while it waited for the credit of actor 4"] * 2,
+    ),
     (THREAD, [BLOCKED, (Ev.SEND, NEXT), UNBLOCKED], []),
     (OTHER, [BLOCKED, SENT, UNBLOCKED], []),
     # alarms: coroutines of a thread wait at a time

@@ -47,12 +47,15 @@ def test_the_table_of_conditions(conditions, may):
 
 @given(
     st.lists(
-        st.tuples(st.sampled_from(["t", "seq"]), st.sampled_from(sorted(OPERATORS)), st.integers(0, 200)), max_size=4
+        st.tuples(st.sampled_from(["t", "seq"]), st.sampled_from(sorted(OPERATORS)), st.integers(0, 200)),
+        max_size=4,
     )
 )
 def test_a_piece_with_a_row_that_is_asked_for_is_never_passed_over(conditions):
     rows = [{"seq": 10 + n, "t": 100 + 10 * n} for n in range(5)]
-    some = any(all(OPERATORS[operator](row[column], value) for column, operator, value in conditions) for row in rows)
+    some = any(
+        all(OPERATORS[operator](row[column], value) for column, operator, value in conditions) for row in rows
+    )
     assert taken(*((column, operator, [value]) for column, operator, value in conditions)) or not some
 
 

@@ -50,7 +50,9 @@ class Watcher:
 
     def violations(self):
         return sorted(
-            (line["rule"], line["subject"], line["text"]) for line in self.read() if line["event"] == "violation"
+            (line["rule"], line["subject"], line["text"])
+            for line in self.read()
+            if line["event"] == "violation"
         )
 
 

@@ -55,7 +55,9 @@ def actor(comings, interval, late, empty=()):
 
 
 comings = st.sets(st.integers(1, 400), max_size=40).map(sorted).map(lambda found: [2 * t * MS for t in found])
-empties = st.sets(st.integers(0, 400), max_size=10).map(sorted).map(lambda found: [(2 * t + 1) * MS for t in found])
+empties = (
+    st.sets(st.integers(0, 400), max_size=10).map(sorted).map(lambda found: [(2 * t + 1) * MS for t in found])
+)
 intervals = st.integers(1, 60).map(lambda ms: ms * MS)
 
 
@@ -299,7 +301,9 @@ def test_the_command_prints_the_numbers_as_a_table_and_as_json(trace, capsys):
     assert all(line.endswith("  recorded") for line in lines[1:])
 
 
-@pytest.mark.parametrize("wrong", [["--gc-threshold", "1.5"], ["--sync-interval", "0"], ["--sync-interval", "x"]])
+@pytest.mark.parametrize(
+    "wrong", [["--gc-threshold", "1.5"], ["--sync-interval", "0"], ["--sync-interval", "x"]]
+)
 def test_what_is_no_setting_is_refused(wrong, capsys):
     with pytest.raises(SystemExit):
         main(["trace", "what-if", "somewhere", *wrong])

@@ -105,7 +105,9 @@ damages = st.lists(st.integers(-2, len(DAMAGE) - 1), min_size=1, max_size=3)
 
 @settings(max_examples=150, deadline=None)
 @given(st.integers(0, 30), damages, st.integers(0, 10**6))
-def test_a_consistent_trace_with_something_gone_is_indeterminate(seed: int, what: list[int], dice: int) -> None:
+def test_a_consistent_trace_with_something_gone_is_indeterminate(
+    seed: int, what: list[int], dice: int
+) -> None:
     runs = consistent_trace(seed, STEPS)
     events = sum(len(actor.rows) for run in runs for actor in run.actors)
     result = damaged(runs, what, random.Random(dice))
@@ -120,9 +122,13 @@ def test_a_consistent_trace_with_something_gone_is_indeterminate(seed: int, what
 
 @settings(max_examples=100, deadline=None)
 @given(st.integers(0, len(PLANTS) - 1), damages, st.integers(0, 10**6))
-def test_a_violated_trace_with_something_gone_shows_no_other_violation(number: int, what: list[int], dice: int) -> None:
+def test_a_violated_trace_with_something_gone_shows_no_other_violation(
+    number: int, what: list[int], dice: int
+) -> None:
     plant = PLANTS[number][1]
-    planted = next((runs for runs in (consistent_trace(seed, STEPS) for seed in range(60)) if plant(runs)), None)
+    planted = next(
+        (runs for runs in (consistent_trace(seed, STEPS) for seed in range(60)) if plant(runs)), None
+    )
     if planted is None:
         return  # these traces are too short for it
     whole = {(finding.rule, finding.subject) for finding in replay_memory(write_trace(planted)).violations}

@@ -55,7 +55,9 @@ SECOND = datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)
         ({"x-foo": 1, "a": 1, "x-match": "any-with-x"}, {"x-foo": 2, "a": 2}, False),
     ],
 )
-def test_headers_match_as_in_rabbitmq(arguments: dict[str, Any], headers: dict[str, Any], matches: bool) -> None:
+def test_headers_match_as_in_rabbitmq(
+    arguments: dict[str, Any], headers: dict[str, Any], matches: bool
+) -> None:
     assert HeadersMatch(arguments)(comparable(headers)) is matches
 
 
@@ -74,7 +76,9 @@ def same(wanted: Any, value: Any) -> bool:
 
 
 @given(tables, st.sampled_from([None, *MODES]), tables)
-def test_matches_equal_those_of_a_search_name_by_name(arguments: dict[str, Any], mode: str | None, headers: dict[str, Any]) -> None:
+def test_matches_equal_those_of_a_search_name_by_name(
+    arguments: dict[str, Any], mode: str | None, headers: dict[str, Any]
+) -> None:
     arguments.pop("x-match", None)
     with_x = mode is not None and mode.endswith("-with-x")
     compared = [

@@ -8,7 +8,9 @@ from warrenmq.errors import PreconditionFailed
 from warrenmq.routing.message_options import HeaderRoutes, header_routes, parse_expiration
 
 
-@pytest.mark.parametrize(("expiration", "milliseconds"), [(None, None), ("0", 0), ("60000", 60000), ("+5", 5)])
+@pytest.mark.parametrize(
+    ("expiration", "milliseconds"), [(None, None), ("0", 0), ("60000", 60000), ("+5", 5)]
+)
 def test_an_expiration_is_a_number_of_milliseconds(expiration, milliseconds):
     assert parse_expiration(expiration) == milliseconds
 

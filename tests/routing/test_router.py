@@ -89,7 +89,9 @@ def test_nobody_publishes_to_an_internal_exchange_or_one_that_is_not_there() -> 
         ("headers", Binding("q1", "x", "a", {"n": 2}), False),
     ],
 )
-def test_each_type_matches_by_its_rule_and_is_followed_by_its_alternate(type: str, binding: Binding, reached: bool) -> None:
+def test_each_type_matches_by_its_rule_and_is_followed_by_its_alternate(
+    type: str, binding: Binding, reached: bool
+) -> None:
     for arguments, otherwise in (({}, ()), (alternate("y"), ("q2",)), (alternate("not there"), ())):
         made = router(ExchangeSpec("x", type, arguments=arguments), ExchangeSpec("y", "fanout"))
         made.bind(Binding("q2", "y"))
@@ -121,7 +123,11 @@ def test_an_alternate_is_for_messages_of_which_no_key_matches() -> None:
 
 
 def test_an_exchange_that_leads_to_an_exchange_without_queues_needs_no_alternate() -> None:
-    made = router(ExchangeSpec("x", "fanout", arguments=alternate("y")), ExchangeSpec("y", "fanout"), ExchangeSpec("z", "fanout"))
+    made = router(
+        ExchangeSpec("x", "fanout", arguments=alternate("y")),
+        ExchangeSpec("y", "fanout"),
+        ExchangeSpec("z", "fanout"),
+    )
     made.bind(Binding("q1", "y"))
     made.bind(to_exchange("z", "x"))
     assert made.route("x", "a") == ()
@@ -129,14 +135,27 @@ def test_an_exchange_that_leads_to_an_exchange_without_queues_needs_no_alternate
 
 def test_a_cycle_of_exchanges_gives_each_queue_one_copy() -> None:
     made = router(ExchangeSpec("x", "fanout"), ExchangeSpec("y", "topic"))
-    for binding in (to_exchange("y", "x"), to_exchange("x", "y", "#"), Binding("q1", "x"), Binding("q1", "y", "#")):
+    for binding in (
+        to_exchange("y", "x"),
+        to_exchange("x", "y", "#"),
+        Binding("q1", "x"),
+        Binding("q1", "y", "#"),
+    ):
         made.bind(binding)
     assert made.route("x", "a") == made.route("y", "a") == ("q1",)
 
 
 def test_bindings_are_the_same_by_value_and_type_of_their_arguments() -> None:
     made = router(ExchangeSpec("x", "direct"))
-    different: list[dict[str, Any]] = [{}, {"n": 1}, {"n": 1.0}, {"n": True}, {"n": [1]}, {"n": {"m": 1}}, {"n": None}]
+    different: list[dict[str, Any]] = [
+        {},
+        {"n": 1},
+        {"n": 1.0},
+        {"n": True},
+        {"n": [1]},
+        {"n": {"m": 1}},
+        {"n": None},
+    ]
     for arguments in different:
         assert made.bind(Binding("q1", "x", "a", arguments))
     assert not made.bind(Binding("q1", "x", "a", {"n": [1]}))
@@ -153,7 +172,12 @@ def test_the_order_of_arguments_counts_for_nothing() -> None:
 
 def test_removing_a_queue_or_an_exchange_takes_its_bindings_along() -> None:
     made = router(ExchangeSpec("x", "direct"), ExchangeSpec("y", "fanout"))
-    for binding in (Binding("q1", "x", "a"), Binding("q2", "x", "a"), to_exchange("y", "x", "a"), Binding("q3", "y")):
+    for binding in (
+        Binding("q1", "x", "a"),
+        Binding("q2", "x", "a"),
+        to_exchange("y", "x", "a"),
+        Binding("q3", "y"),
+    ):
         made.bind(binding)
     made.remove_queue("q1")
     assert made.route("x", "a") == ("q2", "q3")
@@ -168,7 +192,9 @@ def test_removing_a_queue_or_an_exchange_takes_its_bindings_along() -> None:
 
 
 def test_auto_delete_exchanges_go_in_a_row() -> None:
-    made = router(*(ExchangeSpec(name, "fanout", auto_delete=name != "stays") for name in ("a", "b", "c", "stays")))
+    made = router(
+        *(ExchangeSpec(name, "fanout", auto_delete=name != "stays") for name in ("a", "b", "c", "stays"))
+    )
     last = Binding("q1", "c")
     for binding in (to_exchange("b", "a"), to_exchange("c", "b"), last, to_exchange("b", "stays")):
         made.bind(binding)
@@ -179,7 +205,9 @@ def test_auto_delete_exchanges_go_in_a_row() -> None:
 
 
 def test_a_cycle_of_auto_delete_exchanges_keeps_itself() -> None:
-    made = router(ExchangeSpec("a", "fanout", auto_delete=True), ExchangeSpec("b", "fanout", auto_delete=True))
+    made = router(
+        ExchangeSpec("a", "fanout", auto_delete=True), ExchangeSpec("b", "fanout", auto_delete=True)
+    )
     last = Binding("q1", "a")
     for binding in (to_exchange("b", "a"), to_exchange("a", "b"), last):
         made.bind(binding)
@@ -209,7 +237,9 @@ specs = st.builds(
 )
 bindings = st.one_of(
     st.builds(Binding, st.sampled_from(QUEUES), st.sampled_from(EXCHANGES), keys, headers),
-    st.builds(Binding, st.sampled_from(EXCHANGES), st.sampled_from(EXCHANGES), keys, headers, st.just("exchange")),
+    st.builds(
+        Binding, st.sampled_from(EXCHANGES), st.sampled_from(EXCHANGES), keys, headers, st.just("exchange")
+    ),
 )
 
 
@@ -233,14 +263,22 @@ def reached(exchanges: dict[str, ExchangeSpec], bound: list[Binding], start: str
         more = set()
         for name in [each.name for each in found if each.type == "exchange" and each.name in exchanges]:
             spec = exchanges[name]
-            hits = {each.to for each in bound if each.source == name and fits(spec.type, each, message_keys, message_headers)}
+            hits = {
+                each.to
+                for each in bound
+                if each.source == name and fits(spec.type, each, message_keys, message_headers)
+            }
             more |= hits or ({Destination("exchange", spec.alternate)} if spec.alternate else set())
         if more <= found:
             return {each.name for each in found if each.type == "queue"}
         found |= more
 
 
-@given(st.lists(specs, min_size=4, max_size=4), st.lists(st.tuples(st.booleans(), bindings), max_size=25), st.data())
+@given(
+    st.lists(specs, min_size=4, max_size=4),
+    st.lists(st.tuples(st.booleans(), bindings), max_size=25),
+    st.data(),
+)
 def test_routes_equal_a_search_through_all_bindings(
     declared: list[ExchangeSpec], changes: list[tuple[bool, Binding]], data: st.DataObject
 ) -> None:
@@ -270,7 +308,9 @@ def test_routes_equal_a_search_through_all_bindings(
     ]
 
 
-def check(made: Router, exchanges: dict[str, ExchangeSpec], model: list[Binding], data: st.DataObject) -> None:
+def check(
+    made: Router, exchanges: dict[str, ExchangeSpec], model: list[Binding], data: st.DataObject
+) -> None:
     start = data.draw(st.sampled_from(sorted(exchanges)))
     message_keys = tuple(data.draw(st.lists(keys, min_size=1, max_size=2, unique=True)))
     message_headers = data.draw(headers)

@@ -29,7 +29,14 @@ def fits(pattern: str, key: str) -> bool:
 
 @pytest.mark.parametrize(
     ("key", "words"),
-    [("", []), ("a", ["a"]), ("a.b", ["a", "b"]), ("a.", ["a", ""]), (".", ["", ""]), ("a..b", ["a", "", "b"])],
+    [
+        ("", []),
+        ("a", ["a"]),
+        ("a.b", ["a", "b"]),
+        ("a.", ["a", ""]),
+        (".", ["", ""]),
+        ("a..b", ["a", "", "b"]),
+    ],
 )
 def test_a_key_is_words_between_dots(key: str, words: list[str]) -> None:
     assert split(key) == words
@@ -58,7 +65,9 @@ def test_patterns_match_as_in_rabbitmq(pattern: str, matches: list[str], others:
 
 
 @given(st.lists(st.tuples(patterns, destinations), max_size=12), keys)
-def test_matches_equal_those_of_regular_expressions(bindings: list[tuple[str, Destination]], key: str) -> None:
+def test_matches_equal_those_of_regular_expressions(
+    bindings: list[tuple[str, Destination]], key: str
+) -> None:
     trie = TopicTrie()
     for pattern, destination in bindings:
         trie.add(pattern, destination)

@@ -170,7 +170,11 @@ def test_a_call_knows_whether_the_server_died_while_it_handled_it(runtime):
     take(notes, "asks")
     until(runtime, lambda: worker.actor_inbox.length() == 2)
     gate.set()
-    assert {take(notes, "failed") for _ in callers} == {("parked", False), ("handled", True), ("in line", False)}
+    assert {take(notes, "failed") for _ in callers} == {
+        ("parked", False),
+        ("handled", True),
+        ("in line", False),
+    }
 
 
 def test_a_call_that_waits_in_line_fails_with_the_server(runtime):

@@ -136,7 +136,9 @@ def test_a_cut_fence_refuses_every_change_and_allows_reading(disk: Disk, folder:
 # the real disk
 
 
-def test_a_failed_append_leaves_the_file_at_its_old_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_append_leaves_the_file_at_its_old_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The kernel takes one byte a call, then the disk is full."""
     file = RealDisk().open(f"{tmp_path}/f", create=True)
     file.append(b"good")
@@ -195,7 +197,9 @@ def test_the_zeros_that_a_power_cut_leaves_begin_where_a_write_or_a_sector_does(
         disk.sync_dir("/d")
         file.append(b"x" * 40)
 
-    zeros_from = {len(found.rstrip(b"\0")) for found in outcomes(build, "/d/f") if found and found.endswith(b"\0")}
+    zeros_from = {
+        len(found.rstrip(b"\0")) for found in outcomes(build, "/d/f") if found and found.endswith(b"\0")
+    }
     assert zeros_from == {500, 512}
 
 

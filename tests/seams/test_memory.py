@@ -77,7 +77,9 @@ def test_a_containers_limit_is_respected(tmp_path: Path, files: dict[str, str], 
     assert system(tmp_path, files).total() == (machine if limit is None else limit)
 
 
-def test_the_address_space_that_the_process_may_have_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_address_space_that_the_process_may_have_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda _which: (40 * MIB, resource.RLIM_INFINITY))
     assert RealMemory(str(tmp_path)).total() == 40 * MIB
 
@@ -103,7 +105,9 @@ def test_the_ratio_is_used_of_limit(used: int | None, limit: int | None, ratio: 
     assert memory_ratio(used, limit) == ratio
 
 
-@pytest.mark.parametrize(("used", "limit", "due"), [(401, 400, True), (400, 400, False), (1, 0, True), (None, 0, False)])
+@pytest.mark.parametrize(
+    ("used", "limit", "due"), [(401, 400, True), (400, 400, False), (1, 0, True), (None, 0, False)]
+)
 def test_the_memory_alarm_is_due_above_the_limit(used: int | None, limit: int, due: bool) -> None:
     assert is_memory_short(used, limit) is due
 

@@ -36,7 +36,11 @@ def tasks_of(spark, does):
         given = does()
     finally:
         tracker = spark.sparkContext.statusTracker()
-        stages = {stage for job in tracker.getJobIdsForGroup("counted") for stage in tracker.getJobInfo(job).stageIds}
+        stages = {
+            stage
+            for job in tracker.getJobIdsForGroup("counted")
+            for stage in tracker.getJobInfo(job).stageIds
+        }
         spark.sparkContext.setLocalProperty("spark.jobGroup.id", None)
     found = [tracker.getStageInfo(stage) for stage in stages]
     return given, sum(stage.numCompletedTasks for stage in found if stage is not None)
@@ -67,7 +71,10 @@ def test_what_read_gives_is_what_spark_reads(spark, clean_trace):
     from warrenmq.replay.spark.frames import read_through_spark
 
     content = ["count(*)", "sum(cast(xxhash64(*) as decimal(38)))"]
-    assert read(spark, clean_trace).selectExpr(*content).collect() == read_through_spark(spark, clean_trace).selectExpr(*content).collect()
+    assert (
+        read(spark, clean_trace).selectExpr(*content).collect()
+        == read_through_spark(spark, clean_trace).selectExpr(*content).collect()
+    )
 
 
 def test_read_takes_filters_and_columns_to_the_blocks(spark, clean_trace, capsys):
@@ -85,14 +92,32 @@ def test_read_takes_filters_and_columns_to_the_blocks(spark, clean_trace, capsys
 @pytest.mark.parametrize(
     ("said", "sentence"),
     [
-        ("Traceback ...\nModuleNotFoundError: No module named 'warrenmq'\n at org...", "has no package 'warrenmq'"),
+        (
+            "Traceback ...\nModuleNotFoundError: No module named 'warrenmq'\n at org...",
+            "has no package 'warrenmq'",
+        ),
         ("ModuleNotFoundError: No module named 'warrenmq.replay'", "has no package 'warrenmq'"),
-        ("[PYTHON_VERSION_MISMATCH] Python in worker has different version: 3.9 than that in driver: 3.11", "run Python 3.9"),
+        (
+            "[PYTHON_VERSION_MISMATCH] Python in worker has different version: 3.9 than that in driver: 3.11",
+            "run Python 3.9",
+        ),
         ("[PYTHON_VERSION_MISMATCH] something new", "another version of Python"),
-        ('java.io.IOException: Cannot run program "python9": error=2, No such file', "cannot start 'python9'"),
-        ("[UNRESOLVED_COLUMN] A column `run` cannot be resolved.\n at line 1", "Spark failed: [UNRESOLVED_COLUMN]"),
-        ("An error occurred while calling o1.x.\n: java.lang.X: odd\n\tat a.b", "Spark failed: java.lang.X: odd"),
-        ("An error occurred while calling o1.x.\n: java.lang.X: All masters are unresponsive\n\tat a.b", "master does not answer"),
+        (
+            'java.io.IOException: Cannot run program "python9": error=2, No such file',
+            "cannot start 'python9'",
+        ),
+        (
+            "[UNRESOLVED_COLUMN] A column `run` cannot be resolved.\n at line 1",
+            "Spark failed: [UNRESOLVED_COLUMN]",
+        ),
+        (
+            "An error occurred while calling o1.x.\n: java.lang.X: odd\n\tat a.b",
+            "Spark failed: java.lang.X: odd",
+        ),
+        (
+            "An error occurred while calling o1.x.\n: java.lang.X: All masters are unresponsive\n\tat a.b",
+            "master does not answer",
+        ),
         ("", "does not say why"),
     ],
 )

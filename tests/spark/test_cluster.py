@@ -156,7 +156,11 @@ def expected(trace):
 
 def test_two_workers_of_a_cluster_read_and_check_a_trace(environment, cluster, trace, tmp_path):
     # Java, and the Python of the workers, are found without help
-    bare = {name: value for name, value in environment.items() if name not in {"JAVA_HOME", "PYSPARK_PYTHON", "SPARK_HOME"}}
+    bare = {
+        name: value
+        for name, value in environment.items()
+        if name not in {"JAVA_HOME", "PYSPARK_PYTHON", "SPARK_HOME"}
+    }
     answer = ask(bare, trace, cluster, str(tmp_path / "stream"), "check")
     assert answer | expected(trace) == answer
     assert answer["verdict"] == engine.replay(trace).verdict == "ok"

@@ -57,7 +57,9 @@ def test_blocks_that_cannot_hold_what_is_asked_for_are_not_read(source, clean_tr
         "ev = 'no such event'", "t < 0", "peer is null and not (seq = 3)",
     ):  # fmt: skip
         expected = rows.filter("rand() >= 0").where(condition)  # nothing can be pushed below rand()
-        assert rows.where(condition).selectExpr(*CONTENT).collect() == expected.selectExpr(*CONTENT).collect(), condition
+        assert (
+            rows.where(condition).selectExpr(*CONTENT).collect() == expected.selectExpr(*CONTENT).collect()
+        ), condition
     from pyspark.sql.datasource import GreaterThan
 
     reader = TraceReader([clean_trace], COLUMNS)
@@ -81,7 +83,9 @@ def test_a_large_segment_is_many_tasks(spark, source, tmp_path):
 
 
 def test_a_schema_says_which_columns_are_unpacked(spark, source, clean_trace):
-    chosen = spark.read.schema("ev string, t long, actor_rows long").format("warrenmq-trace").load(clean_trace)
+    chosen = (
+        spark.read.schema("ev string, t long, actor_rows long").format("warrenmq-trace").load(clean_trace)
+    )
     assert chosen.columns == ["ev", "t", "actor_rows"]
     expected = source().load(clean_trace).select("ev", "t", "actor_rows")
     assert chosen.selectExpr(*CONTENT).collect() == expected.selectExpr(*CONTENT).collect()

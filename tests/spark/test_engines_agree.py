@@ -85,6 +85,12 @@ def test_they_agree_on_copies_missing_files_and_later_versions(spark, tmp_path):
     last.write_bytes(encode_header(header | {"v": 99}) + last.read_bytes()[end:])
     found = replay(folder, engine="spark", picture=False).result
     assert found.verdict == "indeterminate"
-    assert {row.what for row in found.missing} >= {"copy", "missing file", "missing rows", "no header", "newer version"}
+    assert {row.what for row in found.missing} >= {
+        "copy",
+        "missing file",
+        "missing rows",
+        "no header",
+        "newer version",
+    }
     agree(found, engine.replay(folder))
     assert found.missing == engine.replay(folder).missing

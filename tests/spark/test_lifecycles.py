@@ -67,7 +67,9 @@ def left(lives):
     last = {}
     for life in lives:
         last[life.run, life.queue] = max(last.get((life.run, life.queue), 0), life.actor_id)
-    return Counter((life.run, life.queue, life.state) for life in lives if last[life.run, life.queue] == life.actor_id)
+    return Counter(
+        (life.run, life.queue, life.state) for life in lives if last[life.run, life.queue] == life.actor_id
+    )
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +85,10 @@ def test_states_at_the_end_are_those_of_the_plain_engine(lives, clean_trace):
     found = left(lives)
     for run, state in engine.replay(clean_trace).figures["state"].items():
         for queue, told in state["queues"].items():
-            assert (found[run, queue, "ready"], found[run, queue, "unacked"]) == (told["ready"], told["unacked"])
+            assert (found[run, queue, "ready"], found[run, queue, "unacked"]) == (
+                told["ready"],
+                told["unacked"],
+            )
 
 
 def test_there_is_a_row_for_each_message_in_each_incarnation(lives):
@@ -113,7 +118,10 @@ def test_a_real_run_with_a_killed_queue_and_large_batches(spark, tmp_path, monke
         jobs.publish(b"before").result()
         killed = broker.runtime.whereis(queue_name("jobs"))
         broker.runtime.kill(killed)
-        while not broker.runtime.is_registered(queue_name("jobs")) or broker.runtime.whereis(queue_name("jobs")) is killed:
+        while (
+            not broker.runtime.is_registered(queue_name("jobs"))
+            or broker.runtime.whereis(queue_name("jobs")) is killed
+        ):
             broker.runtime.event().wait(0.01)
         jobs.publish(b"after").result()
         jobs.get(timeout=LIMIT)
@@ -121,7 +129,9 @@ def test_a_real_run_with_a_killed_queue_and_large_batches(spark, tmp_path, monke
     assert counted(found) == figures_of(tmp_path / "trace", "queue:")
     assert Counter(life.dropped for life in found if life.queue == "queue:short") == {"MAXLEN": 15, None: 5}
     first = [life for life in found if life.queue == "jobs" and not life.recovered and life.delivered_t]
-    assert [(life.deliveries, life.requeues, life.state) for life in first if life.priority == 2] == [(1, 0, "acked")]
+    assert [(life.deliveries, life.requeues, life.state) for life in first if life.priority == 2] == [
+        (1, 0, "acked")
+    ]
     assert [life.seq_id for life in first if life.requeues] == [9]
     assert sum(life.recovered for life in found) >= 92  # acks of the last 200 ms may be forgotten
     assert all(life.whole for life in found)
@@ -146,9 +156,15 @@ def test_where_rows_are_missing_nothing_is_guessed(spark, tmp_path, monkeypatch)
 
     monkeypatch.setattr(spark_lifecycles, "BLOCK_BITS", 3)
     runs = side_by_side([consistent_trace(seed) for seed in range(4)])
-    paths = write_directory(tmp_path / "whole", runs), write_directory(tmp_path / "holes", holes(runs, random.Random(5)))
+    paths = (
+        write_directory(tmp_path / "whole", runs),
+        write_directory(tmp_path / "holes", holes(runs, random.Random(5))),
+    )
     whole, found = (
-        {(life.run, life.actor_id, life.seq_id): life.asDict() for life in lifecycles(read(spark, path)).collect()}
+        {
+            (life.run, life.actor_id, life.seq_id): life.asDict()
+            for life in lifecycles(read(spark, path)).collect()
+        }
         for path in paths
     )
     unsure = 0
@@ -178,7 +194,9 @@ def test_one_query_asks_our_traces_and_rabbitmqs_logs(spark, lives, clean_trace)
         assert (row.published, row.overtaken) == (len(delays), 0)
         assert min(delays) <= row.half <= max(delays)
     theirs = ask(read_tracing(spark, GOLDEN))
-    expected = Counter(life.queue for life in tracing_lives(open_logs(GOLDEN).records()) if life.delay is not None)
+    expected = Counter(
+        life.queue for life in tracing_lives(open_logs(GOLDEN).records()) if life.delay is not None
+    )
     assert {queue: row.published for queue, row in theirs.items()} == expected
 
 

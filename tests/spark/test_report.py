@@ -83,7 +83,10 @@ def test_what_the_collectors_gave_back_is_marked_where_the_files_are(clean_trace
     assert (len(picture.combines), len(picture.cuts)) == (events["GC_DONE"], events["TRUNCATE"])
     disk = next(plot for plot in plots(picture) if plot.title == "Disk use of the stores")
     marks = {trace["name"]: trace for trace in disk.data if trace.get("mode") == "markers"}
-    assert [len(marks[name]["x"]) for name in ("combine", "compaction")] == [len(picture.combines), len(picture.cuts)]
+    assert [len(marks[name]["x"]) for name in ("combine", "compaction")] == [
+        len(picture.combines),
+        len(picture.cuts),
+    ]
     assert f"{len(picture.combines)} combines gave back" in disk.note
     assert f"{len(picture.cuts)} compactions gave back" in disk.note
 

@@ -73,7 +73,19 @@ def test_what_is_no_master_is_refused_before_spark_is_started(builder, master):
     assert builder.masters == []
 
 
-@pytest.mark.parametrize("master", ["local", "local[2]", "local[*]", "local[4, 2]", "local-cluster[2,1,1024]", "spark://h:7077", "yarn", "k8s://https://h:6443"])
+@pytest.mark.parametrize(
+    "master",
+    [
+        "local",
+        "local[2]",
+        "local[*]",
+        "local[4, 2]",
+        "local-cluster[2,1,1024]",
+        "spark://h:7077",
+        "yarn",
+        "k8s://https://h:6443",
+    ],
+)
 def test_every_kind_of_master_is_taken(builder, master):
     with module.spark_session(master=master):
         assert builder.masters == [master]

@@ -19,22 +19,36 @@ def plain(*paths):
     logs = open_logs(*paths)
     lives = lifecycles(logs.records(), several=len(logs.files) > 1)
     return sorted(
-        (*(str(getattr(life, name)) for name in COLUMNS), life.routing_keys, life.delay, life.published_t, life.delivered_t)
+        (
+            *(str(getattr(life, name)) for name in COLUMNS),
+            life.routing_keys,
+            life.delay,
+            life.published_t,
+            life.delivered_t,
+        )
         for life in lives
     )
 
 
 def in_spark(spark, *paths):
     rows = read_tracing(spark, *paths).selectExpr(
-        *COLUMNS, "routing_keys", "delay_us", "unix_micros(published_t) published", "unix_micros(delivered_t) delivered"
+        *COLUMNS,
+        "routing_keys",
+        "delay_us",
+        "unix_micros(published_t) published",
+        "unix_micros(delivered_t) delivered",
     )
     found = rows.collect()
     return sorted(
-        (*(str(row[name]) for name in COLUMNS), tuple(row["routing_keys"]), row["delay_us"], row["published"], row["delivered"])
+        (
+            *(str(row[name]) for name in COLUMNS),
+            tuple(row["routing_keys"]),
+            row["delay_us"],
+            row["published"],
+            row["delivered"],
+        )
         for row in found
     )
-
-
 
 
 @pytest.mark.parametrize("name", ["all-json", "all-text", "quorum-stream-json"])

@@ -17,15 +17,25 @@ RULE = re.compile(r"\b[A-Z]\d\b")
 
 @pytest.mark.parametrize("which", LISTS)
 def test_every_number_of_a_list_is_there_once(which):
-    assert [int(number) for list_, number, *_ in LINE.findall(PAGE) if list_ == which] == list(range(1, LISTS[which] + 1))
+    assert [int(number) for list_, number, *_ in LINE.findall(PAGE) if list_ == which] == list(
+        range(1, LISTS[which] + 1)
+    )
 
 
 def test_every_invariant_has_a_rule_or_says_who_holds_it_instead():
-    assert [(which, number) for which, number, _, rules, otherwise in LINE.findall(PAGE) if not (rules + otherwise).strip()] == []
+    assert [
+        (which, number)
+        for which, number, _, rules, otherwise in LINE.findall(PAGE)
+        if not (rules + otherwise).strip()
+    ] == []
 
 
 def test_what_a_rule_decides_in_part_is_held_by_something_else_as_well():
-    assert [(which, number) for which, number, _, rules, otherwise in LINE.findall(PAGE) if "[" in rules and not otherwise.strip()] == []
+    assert [
+        (which, number)
+        for which, number, _, rules, otherwise in LINE.findall(PAGE)
+        if "[" in rules and not otherwise.strip()
+    ] == []
 
 
 def test_the_rules_on_the_page_are_the_rules():
@@ -34,7 +44,11 @@ def test_the_rules_on_the_page_are_the_rules():
 
 def test_a_rule_names_the_invariants_that_the_page_says_it_decides():
     """By the sources of the rules: MS I3, CQ 10.1 (8, 10)."""
-    said = {(which, int(number), rule) for which, number, _, rules, _ in LINE.findall(PAGE) for rule in RULE.findall(rules)}
+    said = {
+        (which, int(number), rule)
+        for which, number, _, rules, _ in LINE.findall(PAGE)
+        for rule in RULE.findall(rules)
+    }
     named = set()
     for rule in RULES.values():
         named |= {("MS", int(number), rule.id) for number in re.findall(r"\bI(\d+)", rule.source)}

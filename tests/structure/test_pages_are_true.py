@@ -54,7 +54,6 @@ def test_every_package_is_in_the_readme():
     assert [name for name in packages if f"{name.rpartition('.')[2]}/" not in listed] == []
 
 
-
 def test_every_invariant_is_on_the_page_about_replay_in_its_own_words():
     page = " ".join(text_of("docs/replay.md").split())
     lines = {rule.id: f"| {rule.id} | {rule.name} | {rule.text} |" for rule in RULES.values()}

@@ -36,7 +36,11 @@ def behind_the_seams():
     rooms = (
         "actors", "supervisors", "routing", "seams", "directory", "message", "message_store", "queue_index", "backing_queue", "queue", "node", "vhost",
     )  # fmt: skip
-    return [name for name in modules() if name.split(".")[1:2] and name.split(".")[1] in rooms and name not in SEAM]
+    return [
+        name
+        for name in modules()
+        if name.split(".")[1:2] and name.split(".")[1] in rooms and name not in SEAM
+    ]
 
 
 def test_no_module_behind_the_seams_imports_a_clock_a_thread_or_a_die():
@@ -56,7 +60,9 @@ def test_no_module_behind_the_seams_opens_a_file_or_asks_the_system():
             match node:
                 case ast.Call(func=ast.Name(id="open" | "input" | "print" as called)):
                     wrong.append(f"{name} line {node.lineno}: {called}()")
-                case ast.Attribute(value=ast.Name(id="os"), attr=attribute) if attribute not in HARMLESS_OF_OS:
+                case ast.Attribute(value=ast.Name(id="os"), attr=attribute) if (
+                    attribute not in HARMLESS_OF_OS
+                ):
                     wrong.append(f"{name} line {node.lineno}: os.{attribute}")
                 case ast.ImportFrom(module="os" | "pathlib"):
                     wrong.append(f"{name} line {node.lineno}: from {node.module}")

@@ -10,7 +10,9 @@ from tests.support.source_tree import modules
 
 
 def test_a_module_says_what_it_is():
-    silent = [name for name, module in modules().items() if module.tree.body and not ast.get_docstring(module.tree)]
+    silent = [
+        name for name, module in modules().items() if module.tree.body and not ast.get_docstring(module.tree)
+    ]
     assert not silent
 
 

@@ -167,7 +167,9 @@ class Client:
     def _add(self, each: Frame) -> None:
         _, number, decoded = frame.unmarshal(each_bytes(each))
         partial = self._partial.setdefault(number, [])
-        if partial or isinstance(decoded, commands.Basic.Deliver | commands.Basic.GetOk | commands.Basic.Return):
+        if partial or isinstance(
+            decoded, commands.Basic.Deliver | commands.Basic.GetOk | commands.Basic.Return
+        ):
             partial.append(decoded)
         else:
             self._arrive(number, decoded)
@@ -208,9 +210,15 @@ class Channel:
     def published(self, routing_key: str, content: bytes, *, exchange: str = "", mandatory: bool = False,
                   immediate: bool = False, **properties: Any) -> bytes:  # fmt: skip
         """The bytes of one publish."""
-        method = commands.Basic.Publish(exchange=exchange, routing_key=routing_key, mandatory=mandatory, immediate=immediate)
-        parts = [frame.marshal(method, self.number),
-                 frame.marshal(header.ContentHeader(0, len(content), commands.Basic.Properties(**properties)), self.number)]
+        method = commands.Basic.Publish(
+            exchange=exchange, routing_key=routing_key, mandatory=mandatory, immediate=immediate
+        )
+        parts = [
+            frame.marshal(method, self.number),
+            frame.marshal(
+                header.ContentHeader(0, len(content), commands.Basic.Properties(**properties)), self.number
+            ),
+        ]
         size = self.client.context.frame_max - 8
         parts += [frame.marshal(body.ContentBody(content[at : at + size]), self.number)
                   for at in range(0, len(content), size)]  # fmt: skip
@@ -221,7 +229,9 @@ class Channel:
         self.send(method)
         before = []
         while not isinstance(what := method_of(found := self.next()), kind):
-            assert not isinstance(what, commands.Channel.Close), f"{describe(found)} where {kind.__name__} was expected"
+            assert not isinstance(what, commands.Channel.Close), (
+                f"{describe(found)} where {kind.__name__} was expected"
+            )
             before.append(found)
         self.client.received(self.number)[:0] = before
         return found
@@ -263,7 +273,9 @@ class Channel:
 
     def consume(self, queue: str, **arguments: Any) -> str:
         """basic.consume; returns the consumer tag."""
-        tag: str = self.call(commands.Basic.Consume(queue=queue, **arguments), commands.Basic.ConsumeOk).consumer_tag
+        tag: str = self.call(
+            commands.Basic.Consume(queue=queue, **arguments), commands.Basic.ConsumeOk
+        ).consumer_tag
         return tag
 
     def closed(self, code: int, text: str) -> commands.Channel.Close:
@@ -283,7 +295,13 @@ class Channel:
 
 def each_bytes(each: Frame) -> bytes:
     """A frame as it was on the wire."""
-    return bytes([each.type]) + each.channel.to_bytes(2, "big") + len(each.payload).to_bytes(4, "big") + each.payload + b"\xce"
+    return (
+        bytes([each.type])
+        + each.channel.to_bytes(2, "big")
+        + len(each.payload).to_bytes(4, "big")
+        + each.payload
+        + b"\xce"
+    )
 
 
 def method_of(found: Any) -> Any:

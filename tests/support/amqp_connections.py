@@ -98,7 +98,9 @@ class SimulatedClient:
     def sleep(self, seconds: float) -> None:
         self.node.host.sleep(seconds)
 
-    def start(self, mechanism: str = "PLAIN", response: str = "\0guest\0guest", properties: Any = EVERYTHING) -> None:
+    def start(
+        self, mechanism: str = "PLAIN", response: str = "\0guest\0guest", properties: Any = EVERYTHING
+    ) -> None:
         """The protocol header, and start-ok."""
         self.send(PROTOCOL_HEADER)
         self.next(Connection.Start)
@@ -106,7 +108,9 @@ class SimulatedClient:
 
     def tune(self, frame_max: int = 131_072, channel_max: int = 2047, heartbeat: int = 0) -> None:
         self.next(Connection.Tune)
-        self.method(make(Connection.TuneOk, frame_max=frame_max, channel_max=channel_max, heartbeat=heartbeat))
+        self.method(
+            make(Connection.TuneOk, frame_max=frame_max, channel_max=channel_max, heartbeat=heartbeat)
+        )
 
     def open(self, **tuning: int) -> None:
         self.start()

@@ -18,7 +18,9 @@ from warrenmq.amqp.wire.frames import METHOD, Frame, FrameCutter
 class RawClient:
     """One socket; also a context manager."""
 
-    def __init__(self, port: int, *, receive_buffer: int | None = None, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(
+        self, port: int, *, receive_buffer: int | None = None, tls: ssl.SSLContext | None = None
+    ) -> None:
         self.socket = socket.socket()
         if receive_buffer is not None:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)

@@ -125,7 +125,11 @@ def damages(
 
 @st.composite
 def _damage(
-    draw: st.DrawFn, paths: list[str], files: Mapping[str, bytes], edges: Mapping[str, Sequence[int]], kinds: Sequence[str]
+    draw: st.DrawFn,
+    paths: list[str],
+    files: Mapping[str, bytes],
+    edges: Mapping[str, Sequence[int]],
+    kinds: Sequence[str],
 ) -> Damage:
     kind = draw(st.sampled_from(kinds))
     path = draw(st.sampled_from(paths))

@@ -25,7 +25,9 @@ def lay_out(case: str, where: Path, damaged: dict[str, bytes | None] | None = No
 
 def contents(where: Path) -> dict[str, bytes]:
     """Every file of a directory, by its path in there."""
-    return {str(path.relative_to(where)): path.read_bytes() for path in sorted(where.rglob("*")) if path.is_file()}
+    return {
+        str(path.relative_to(where)): path.read_bytes() for path in sorted(where.rglob("*")) if path.is_file()
+    }
 
 
 def expected(case: str, queue: dict[str, Any]) -> list[dict[str, Any]]:

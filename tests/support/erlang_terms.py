@@ -36,10 +36,16 @@ def inner(term, *, utf8_atoms=False):
             case Opaque():
                 return term.encoded
             case tuple():
-                head = struct.pack(">BB", 0x68, len(term)) if len(term) < 256 else struct.pack(">BI", 0x69, len(term))
+                head = (
+                    struct.pack(">BB", 0x68, len(term))
+                    if len(term) < 256
+                    else struct.pack(">BI", 0x69, len(term))
+                )
                 return head + b"".join(map(walk, term))
             case ImproperList():
-                return struct.pack(">BI", 0x6C, len(term.items)) + b"".join(map(walk, [*term.items, term.tail]))
+                return struct.pack(">BI", 0x6C, len(term.items)) + b"".join(
+                    map(walk, [*term.items, term.tail])
+                )
             case []:
                 return b"j"
             case list() if len(term) < 65536 and all(type(each) is int and 0 <= each < 256 for each in term):
@@ -57,7 +63,9 @@ def inner(term, *, utf8_atoms=False):
 def _atom(name, *, utf8_atoms):
     if utf8_atoms:
         text = name.encode()
-        return (struct.pack(">BB", 0x77, len(text)) if len(text) < 256 else struct.pack(">BH", 0x76, len(text))) + text
+        return (
+            struct.pack(">BB", 0x77, len(text)) if len(text) < 256 else struct.pack(">BH", 0x76, len(text))
+        ) + text
     text = name.encode("latin-1")
     return b"d" + struct.pack(">H", len(text)) + text
 
@@ -74,7 +82,9 @@ def _integer(number):
 
 def basic_message(exchange, routing_keys, properties, body, *, msg_id=bytes(16), persistent=True, vhost="/"):
     """The record of 3.10; `properties` are bytes, or a P_basic record; a body given as a list is its fragments."""
-    record, encoded = (properties, Atom("none")) if isinstance(properties, tuple) else (Atom("none"), properties)
+    record, encoded = (
+        (properties, Atom("none")) if isinstance(properties, tuple) else (Atom("none"), properties)
+    )
     fragments = list(reversed(body)) if isinstance(body, list) else [body] if body else []
     content = (Atom("content"), 60, record, encoded, Atom("rabbit_framing_amqp_0_9_1"), fragments)
     name = (Atom("resource"), vhost.encode(), Atom("exchange"), exchange.encode())

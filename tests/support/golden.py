@@ -35,7 +35,5 @@ def manifest(case: str) -> dict[str, Any]:
 def folder(case: str, queue_dir: str) -> dict[str, bytes]:
     """Name -> bytes of the files of one queue."""
     return {
-        path.rpartition("/")[2]: data
-        for path, data in files(case).items()
-        if f"/queues/{queue_dir}/" in path
+        path.rpartition("/")[2]: data for path, data in files(case).items() if f"/queues/{queue_dir}/" in path
     }

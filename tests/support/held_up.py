@@ -34,7 +34,9 @@ def said(host: SimulatedHost, *events: Ev) -> list[Said]:
         for row in trace.rows(piece):
             if row[8] >> 8 & 0xFF in events:
                 peer = run.actor_name(row[3]) if row[3] else ""
-                found.append(Said(Ev(row[8] >> 8 & 0xFF), row[8] & 0xFF, run.actor_name(piece.actor), peer, row[0]))
+                found.append(
+                    Said(Ev(row[8] >> 8 & 0xFF), row[8] & 0xFF, run.actor_name(piece.actor), peer, row[0])
+                )
     return sorted(found, key=lambda row: row.t)
 
 
@@ -64,9 +66,9 @@ BROKER, CLIENT, QUEUE, STORE = 1, 2, 3, 4
 def hand_made() -> list[RunRows]:
     """A run whose numbers can be counted on the fingers; times in ms, a slice is 10.
 
-        client   SEND 5, 6, 7           BLOCKED 12 .......... 37   SEND 38      alarm 45 ... 65
-        queue                           BLOCKED 14 ... 24  PUBLISH 28 (of three)  PUBLISH 41 (of one)
-        store    RECV 50, of a sender that is not in the trace
+    client   SEND 5, 6, 7           BLOCKED 12 .......... 37   SEND 38      alarm 45 ... 65
+    queue                           BLOCKED 14 ... 24  PUBLISH 28 (of three)  PUBLISH 41 (of one)
+    store    RECV 50, of a sender that is not in the trace
     """
     run = RunRows("made", 1)
     names = {BROKER: ("broker", "broker"), CLIENT: ("client-1", "client"), QUEUE: ("queue:q", "QueueProcess"),

@@ -54,7 +54,9 @@ def read_file(on: SimulatedDisk, name: str) -> bytes | None:
     return on.read(path) if on.exists(path) else None
 
 
-def settings(entry_count: int = 4, max_journal_entries: int = 32_768, version: int = 1, **more: Any) -> Settings:
+def settings(
+    entry_count: int = 4, max_journal_entries: int = 32_768, version: int = 1, **more: Any
+) -> Settings:
     return Settings(
         queue_version=version,
         queue_index_segment_entry_count=entry_count,
@@ -72,7 +74,9 @@ def recover(
     trace: Any = None,
 ) -> tuple[Any, Found]:
     """An index of the version that the settings say; files of the other version are converted."""
-    return index_versions.recover(Opening(on, DIRECTORY, use or settings(), in_store, QUARANTINE, terms, trace))
+    return index_versions.recover(
+        Opening(on, DIRECTORY, use or settings(), in_store, QUARANTINE, terms, trace)
+    )
 
 
 def message(record: bytes, version: int = 2) -> bytes:

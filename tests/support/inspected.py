@@ -28,7 +28,9 @@ def unpack_variant(case: str, archive: str, to: Path) -> Path:
     return to
 
 
-def check(directory: Path, *, now_us: int | None = None, verb: str = "check", more: tuple[str, ...] = ()) -> tuple[int, Any]:
+def check(
+    directory: Path, *, now_us: int | None = None, verb: str = "check", more: tuple[str, ...] = ()
+) -> tuple[int, Any]:
     """(exit status, the object) of `VERB DIR --json`."""
     out = io.StringIO()
     time = () if now_us is None else ("--now", f"{now_us / 1_000_000:.6f}")
@@ -62,20 +64,22 @@ def expected(queue: dict[str, Any]) -> list[dict[str, Any]]:
     rows = []
     for row in queue["messages"]:
         full = {**queue["message_defaults"], **row}
-        rows.append({
-            "position": full["position"],
-            "seq_id": full["seq_id"],
-            "msg_id": full["msg_id"],
-            "size": full["body_size"],
-            "sha256": full["body_sha256"],
-            "persistent": full["persistent"],
-            "exchange": full["exchange"],
-            "routing_key": full["routing_key"],
-            "routing_keys": full["routing_keys"],
-            "properties": full["properties"],
-            "redelivered": full["redelivered"],
-            "expiry_us": full["expiry_us"],
-        })
+        rows.append(
+            {
+                "position": full["position"],
+                "seq_id": full["seq_id"],
+                "msg_id": full["msg_id"],
+                "size": full["body_size"],
+                "sha256": full["body_sha256"],
+                "persistent": full["persistent"],
+                "exchange": full["exchange"],
+                "routing_key": full["routing_key"],
+                "routing_keys": full["routing_keys"],
+                "properties": full["properties"],
+                "redelivered": full["redelivered"],
+                "expiry_us": full["expiry_us"],
+            }
+        )
     return rows
 
 

@@ -31,7 +31,9 @@ def _times(actor: Actor) -> list[tuple[Row, int]]:
     return list(zip(actor.rows, accumulate((row[T] for row in actor.rows), max), strict=True))
 
 
-def _write(folder: Path, number: int, run: RunRows, there: list[list[Row]], piece: int, *, is_last: bool) -> None:
+def _write(
+    folder: Path, number: int, run: RunRows, there: list[list[Row]], piece: int, *, is_last: bool
+) -> None:
     header = {
         "v": SCHEMA_VERSION, "lib": "test", "run": run.name, "node": "n", "pid": 1, "boot": run.boot,
         "wall_ns": number, "mono_ns": 0, "n": 1, "columns": list(COLUMNS), "events": {int(each): each.name for each in Ev},
@@ -44,7 +46,9 @@ def _write(folder: Path, number: int, run: RunRows, there: list[list[Row]], piec
             follows = rows[-1] is not cut[-1]
             if len(cut) == piece or follows:
                 # a piece that a gap ends is written with the row behind the gap
-                until = written[id(cut[-1])] if len(cut) == piece else written[id(rows[rows.index(cut[-1]) + 1])]
+                until = (
+                    written[id(cut[-1])] if len(cut) == piece else written[id(rows[rows.index(cut[-1]) + 1])]
+                )
                 frames.append((until, actor.id, place, cut))
             else:
                 left.append((actor.id, cut))

@@ -22,7 +22,11 @@ def short_life(host: SimulatedHost) -> None:
     """One queue, three messages, of which one goes to the store."""
     broker = host.open()
     queue = broker.declare_queue("q")
-    confirms = [queue.publish(b"small"), queue.publish(b"L" * 500), queue.publish(b"transient", persistent=False)]
+    confirms = [
+        queue.publish(b"small"),
+        queue.publish(b"L" * 500),
+        queue.publish(b"transient", persistent=False),
+    ]
     for confirm in confirms:
         confirm.result()
     delivery = queue.get()
@@ -52,7 +56,9 @@ def long_life(host: SimulatedHost) -> None:
         for number in range(60):
             exchange = choose.choice(("events", "all"))
             body = b"%d " % number + b"." * choose.choice((0, 30, 200, 1200))
-            confirm = broker.publish(exchange, choose.choice(names)[0], body, persistent=choose.random() < 0.8)
+            confirm = broker.publish(
+                exchange, choose.choice(names)[0], body, persistent=choose.random() < 0.8
+            )
             if choose.random() < 0.3:
                 try:
                     confirm.result()
@@ -72,7 +78,9 @@ def long_life(host: SimulatedHost) -> None:
             broker.close()
 
 
-def trace_of(seed: int, life: Callable[[SimulatedHost], None], settings: Settings = SMALL) -> dict[str, bytes]:
+def trace_of(
+    seed: int, life: Callable[[SimulatedHost], None], settings: Settings = SMALL
+) -> dict[str, bytes]:
     """Every file that the trace of one life consists of."""
     host = SimulatedHost(seed, settings)
     try:

@@ -62,7 +62,10 @@ def in_version_2(files: Files, folder: str, seq_id: int) -> Iterator[Place]:
             continue
         yield Place(path, at, at + 32)
         if data[at + 3] == 2:
-            offset, size = int.from_bytes(data[at + 4 : at + 12], "big"), int.from_bytes(data[at + 12 : at + 16], "big")
+            offset, size = (
+                int.from_bytes(data[at + 4 : at + 12], "big"),
+                int.from_bytes(data[at + 12 : at + 16], "big"),
+            )
             yield Place(path[:-1] + "s", offset, offset + 8 + size)
 
 
@@ -114,7 +117,8 @@ def named(after: Mapping[str, bytes], new: list[Place], queue: Queue) -> set[int
             }
         elif name.endswith(".jif"):
             found |= {
-                int.from_bytes(data[at : at + 8], "big") & (1 << 62) - 1 for at in range(max(0, run.start - 7), run.end)
+                int.from_bytes(data[at : at + 8], "big") & (1 << 62) - 1
+                for at in range(max(0, run.start - 7), run.end)
             }
         elif name.endswith(".qi") and run.start < 64:  # its header may give every entry another number
             found |= {message.seq_id for message in queue.messages}

@@ -151,7 +151,9 @@ def odd_values(parameter: str) -> dict[str, Callable[[], Any]]:
 
 
 def _tables() -> dict[str, Callable[[], Any]]:
-    return {f"{{{name}}}": lambda make=make: {"x-odd": make()} for name, make in (_PLAIN | _IN_TABLES).items()}  # type: ignore[misc]
+    return {
+        f"{{{name}}}": lambda make=make: {"x-odd": make()} for name, make in (_PLAIN | _IN_TABLES).items()
+    }  # type: ignore[misc]
 
 
 def _odd_properties() -> Iterator[tuple[str, str, Callable[[], Any]]]:

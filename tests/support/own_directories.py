@@ -136,9 +136,13 @@ def _convert_halfway(host: SimulatedHost) -> None:
 def _look(host: SimulatedHost, files: Files, name: str) -> Queue:
     folder, entry_count = folder_of(name), host.settings.queue_index_segment_entry_count
     disk = host.disk
-    found = {seq: (record, persistent) for seq, record, persistent in index_recovery.messages(disk, folder, entry_count)}
+    found = {
+        seq: (record, persistent)
+        for seq, record, persistent in index_recovery.messages(disk, folder, entry_count)
+    }
     found |= {
-        seq: (record, persistent) for seq, record, persistent in index_v2_recovery.messages(disk, folder, host.settings)
+        seq: (record, persistent)
+        for seq, record, persistent in index_v2_recovery.messages(disk, folder, host.settings)
     }
     messages = []
     for seq_id, (record, persistent) in sorted(found.items()):

@@ -60,7 +60,12 @@ def term(msg_id: bytes, body: bytes) -> bytes:
     exchange = tuple_of(atom("resource"), binary(b"/"), atom("exchange"), binary(b""))
     properties = b"\x10\x00\x02"  # delivery_mode 2
     content = tuple_of(
-        atom("content"), b"a\x3c", atom("none"), binary(properties), atom("rabbit_framing_amqp_0_9_1"), list_of(binary(body))
+        atom("content"),
+        b"a\x3c",
+        atom("none"),
+        binary(properties),
+        atom("rabbit_framing_amqp_0_9_1"),
+        list_of(binary(body)),
     )
     keys = list_of(binary(QUEUE.encode()))
     return b"\x83" + tuple_of(atom("basic_message"), exchange, keys, content, binary(msg_id), atom("true"))
@@ -82,13 +87,21 @@ def facts(made: Made, *, embedded: bool, expiry: int = 0) -> bytes:
     """What journal and segment files have of a message behind the prefix."""
     inside = made.term if embedded else b""
     return (
-        made.msg_id + expiry.to_bytes(8, "big") + len(made.body).to_bytes(4, "big") + len(inside).to_bytes(4, "big") + inside
+        made.msg_id
+        + expiry.to_bytes(8, "big")
+        + len(made.body).to_bytes(4, "big")
+        + len(inside).to_bytes(4, "big")
+        + inside
     )
 
 
-def journal_publish(seq_id: int, made: Made, *, embedded: bool = False, persistent: bool = True, deliver: bool = True) -> bytes:
+def journal_publish(
+    seq_id: int, made: Made, *, embedded: bool = False, persistent: bool = True, deliver: bool = True
+) -> bytes:
     mark = (2 << 62 | seq_id).to_bytes(8, "big") if deliver else b""
-    return (seq_id | (0 if persistent else 1 << 62)).to_bytes(8, "big") + facts(made, embedded=embedded) + mark
+    return (
+        (seq_id | (0 if persistent else 1 << 62)).to_bytes(8, "big") + facts(made, embedded=embedded) + mark
+    )
 
 
 def journal_ack(seq_id: int) -> bytes:
@@ -97,7 +110,9 @@ def journal_ack(seq_id: int) -> bytes:
 
 def segment_publish(relative: int, made: Made, *, embedded: bool = False, deliver: bool = True) -> bytes:
     mark = (0x4000 | relative).to_bytes(2, "big")
-    return (0xC000 | relative).to_bytes(2, "big") + facts(made, embedded=embedded) + (mark if deliver else b"")
+    return (
+        (0xC000 | relative).to_bytes(2, "big") + facts(made, embedded=embedded) + (mark if deliver else b"")
+    )
 
 
 def qi_file(entries: dict[int, bytes], count: int, *, first: int = 0, end: int = 4096) -> bytes:
@@ -107,8 +122,17 @@ def qi_file(entries: dict[int, bytes], count: int, *, first: int = 0, end: int =
 
 def qi_entry(made: Made, offset: int | None, stored_size: int = 0, *, persistent: bool = True) -> bytes:
     """In the message store, or in the .qs file at `offset`."""
-    place = made.msg_id if offset is None else offset.to_bytes(8, "big") + stored_size.to_bytes(4, "big") + bytes(4)
-    return bytes([1, persistent, 0, 1 if offset is None else 2]) + place + len(made.body).to_bytes(4, "big") + bytes(8)
+    place = (
+        made.msg_id
+        if offset is None
+        else offset.to_bytes(8, "big") + stored_size.to_bytes(4, "big") + bytes(4)
+    )
+    return (
+        bytes([1, persistent, 0, 1 if offset is None else 2])
+        + place
+        + len(made.body).to_bytes(4, "big")
+        + bytes(8)
+    )
 
 
 def qs_file(messages: list[Made], padding: int = 0) -> tuple[bytes, list[int]]:

@@ -28,7 +28,9 @@ def why_not() -> str | None:
     found = glob.glob("/usr/lib/rabbitmq/lib/rabbitmq_server-*")
     if not found and shutil.which("rabbitmq-server") is None:
         return "RabbitMQ is not installed"
-    if found and not any(os.path.basename(each).removeprefix("rabbitmq_server-").startswith(COMPARED) for each in found):
+    if found and not any(
+        os.path.basename(each).removeprefix("rabbitmq_server-").startswith(COMPARED) for each in found
+    ):
         return f"the RabbitMQ that is installed is not {COMPARED}x"
     return None
 

@@ -45,14 +45,19 @@ def readable(name: str) -> Readable:
         for each in queue["dirs"]:
             folder = each["dir"]
             rows = [{**queue["message_defaults"], **row} for row in queue["messages"]]
-            messages = [_message(files, folder, row) for row in rows if row.get("priority_dir") == each["priority"]]
+            messages = [
+                _message(files, folder, row) for row in rows if row.get("priority_dir") == each["priority"]
+            ]
             queues.append(Queue(folder, messages, counts[folder.partition("/queues/")[0]]))
     return Readable(files, queues, _edges(queues), manifest["ended_us"] + A_MINUTE)
 
 
 def _half_combined(files: Files) -> None:
     """The last file of the store as x.rdt, with x.rdq cut short: a message may be in the .rdt alone."""
-    path = max((each for each in files if "persistent" in each and each.endswith(".rdq")), key=lambda each: len(files[each]))
+    path = max(
+        (each for each in files if "persistent" in each and each.endswith(".rdq")),
+        key=lambda each: len(files[each]),
+    )
     files[path.removesuffix(".rdq") + ".rdt"] = files[path]
     files[path] = b""
 
@@ -63,7 +68,9 @@ def _message(files: Files, folder: str, row: dict[str, Any]) -> Message:
     if row["where"] == "store":
         places += in_stores(files, folder.partition("/queues/")[0], msg_id)
     assert len(places) >= (1 if row["where"] == "index" else 2)
-    return Message(row["seq_id"], row["body_sha256"], msg_id if row["where"] == "store" else b"", tuple(places))
+    return Message(
+        row["seq_id"], row["body_sha256"], msg_id if row["where"] == "store" else b"", tuple(places)
+    )
 
 
 def _ours(number: str, stop: str) -> Readable:
@@ -152,4 +159,7 @@ def _sound(files: Files, place: Place) -> bool:
     if len(data) < place.end - place.start or int.from_bytes(data[:4], "big") != len(data) - 8:
         return False
     body = data[8:]
-    return not data[4] or int.from_bytes(data[5:7], "big") in {crc32(body) & 0xFFFF, crc32(body.rstrip(b"\0")) & 0xFFFF}
+    return not data[4] or int.from_bytes(data[5:7], "big") in {
+        crc32(body) & 0xFFFF,
+        crc32(body.rstrip(b"\0")) & 0xFFFF,
+    }

@@ -111,7 +111,9 @@ class SimulatedHost:
         """Replay all runs: every invariant holds."""
         assert self.sink is not None
         result = replay_memory(self.sink.files())
-        assert result.verdict == "ok", "\n".join(map(str, (result.verdict, *result.violations, *result.indeterminate)))
+        assert result.verdict == "ok", "\n".join(
+            map(str, (result.verdict, *result.violations, *result.indeterminate))
+        )
 
     def close(self) -> None:
         """Free what the simulation holds."""

@@ -78,7 +78,15 @@ class StoreHost:
         self.store = None
 
     def start(self, kind=STORE, *, keeps=True):
-        args = kind, self.folder, self.disk, self.settings, self.references if keeps else None, QUARANTINE, DamageFound()
+        args = (
+            kind,
+            self.folder,
+            self.disk,
+            self.settings,
+            self.references if keeps else None,
+            QUARANTINE,
+            DamageFound(),
+        )
         self.store = self.runtime.start(Watched, *args, name=kind)
         return self.store
 
@@ -143,10 +151,12 @@ class StoreHost:
         state = store._state
         slow = msg_store.CHECK_INTERVAL > 1
         self.until(
-            lambda: self.statistics()
-            and not state.gc.pending
-            and not state.writer.confirms_wait
-            and (slow or store._interval is None)
+            lambda: (
+                self.statistics()
+                and not state.gc.pending
+                and not state.writer.confirms_wait
+                and (slow or store._interval is None)
+            )
         )
         return state
 

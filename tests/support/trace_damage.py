@@ -111,7 +111,9 @@ def bits(files: Files, rng: random.Random) -> None:
 def _written(data: bytes) -> list[int]:
     """Where rows stand in a slab file."""
     return [
-        at for at in range(HEAD_BYTES, len(data) - ROW.size + 1, ROW.size) if data[at : at + ROW.size] not in {EMPTY_ROW, bytes(ROW.size)}
+        at
+        for at in range(HEAD_BYTES, len(data) - ROW.size + 1, ROW.size)
+        if data[at : at + ROW.size] not in {EMPTY_ROW, bytes(ROW.size)}
     ]
 
 

@@ -235,7 +235,12 @@ class Model:
         assert self.store.actor is not None
         if self.waits.random() < 0.1:
             self.wait(self.client, Ev.CREDIT_BLOCKED, peer=queue.actor.id)
-            self.wait(self.client, Ev.CREDIT_UNBLOCKED, self.waits.choice((CREDIT_GRANTED, CREDIT_GAVE_UP)), queue.actor.id)
+            self.wait(
+                self.client,
+                Ev.CREDIT_UNBLOCKED,
+                self.waits.choice((CREDIT_GRANTED, CREDIT_GAVE_UP)),
+                queue.actor.id,
+            )
         if self.waits.random() < 0.1:
             self.wait(self.client, Ev.ALARM_BLOCKED)
             self.wait(self.client, Ev.ALARM_UNBLOCKED)
@@ -266,7 +271,13 @@ class Model:
             self.told(queue.actor, Ev.QUEUE_LIMITS, self.consuming.choice(_QUEUE_LIMITS), a=100, b=-1)
 
     def add_consumer(self, queue: Queue) -> None:
-        self.told(queue.actor, Ev.CONSUMER_ADDED, self.consuming.choice((0, NO_ACK, EXCLUSIVE, LIMITED)), peer=queue.consumer.id, a=10)
+        self.told(
+            queue.actor,
+            Ev.CONSUMER_ADDED,
+            self.consuming.choice((0, NO_ACK, EXCLUSIVE, LIMITED)),
+            peer=queue.consumer.id,
+            a=10,
+        )
 
     def told(self, actor: Actor | None, what: int, flag: int = 0, **columns: int) -> int:
         """A row about consumers."""
@@ -281,7 +292,14 @@ class Model:
             taken = self.consuming.choice((-1, 0, former.next_tag - 2))
             flag = CONSUMER_CANCELLED if taken else self.consuming.choice((CHANNEL_ENDED, CONSUMER_LAPSED))
             if not taken and queue.getter.held:
-                self.told(queue.actor, Ev.CONSUMER_GONE, CHANNEL_ENDED, peer=queue.getter.id, a=0, b=len(queue.getter.held))
+                self.told(
+                    queue.actor,
+                    Ev.CONSUMER_GONE,
+                    CHANNEL_ENDED,
+                    peer=queue.getter.id,
+                    a=0,
+                    b=len(queue.getter.held),
+                )
             self.told(queue.actor, Ev.CONSUMER_GONE, flag, peer=former.id, a=taken, b=len(former.held))
             if not taken:
                 self.give_back(queue, queue.getter, 0)
@@ -293,7 +311,9 @@ class Model:
         elif chance < 0.10:
             self.told(queue.actor, Ev.QUEUE_RESTS, a=len(queue.ready), b=0 if queue.ready else 1, c=1)
         elif chance < 0.13:
-            self.told(self.client, Ev.CHANNEL_LIMIT, self.consuming.choice((OF_CHANNEL, OF_CONSUMERS_TO_COME)), a=10)
+            self.told(
+                self.client, Ev.CHANNEL_LIMIT, self.consuming.choice((OF_CHANNEL, OF_CONSUMERS_TO_COME)), a=10
+            )
             self.told(self.client, Ev.UNROUTED, b=1)
 
     def give_back(self, queue: Queue, former: Consumer, taken: int) -> None:
@@ -328,7 +348,9 @@ class Model:
                 del queue.kept[seq]
             else:
                 again = kept.delivered or not clean
-                queue.kept[seq] = Kept(kept.msg, True, kept.in_store, True, kept.body_safe, confirmed=True, delivered=again)
+                queue.kept[seq] = Kept(
+                    kept.msg, True, kept.in_store, True, kept.body_safe, confirmed=True, delivered=again
+                )
         queue.ready, queue.unacked = set(queue.kept), set()
         for seq in sorted(queue.kept):
             self.emit(queue.actor, Ev.RECOVERED, a=seq, b=1)
@@ -423,7 +445,16 @@ class Model:
             sent = self.emit(self.client, Ev.SEND, KIND, peer=queue.actor.id)
             seqs, multiple, by = self.named(queue, seq)
             for each in seqs:
-                self.emit(queue.actor, Ev.ACK, MULTIPLE if multiple else 0, peer=self.client.id, pseq=sent, a=each, b=1, c=by)
+                self.emit(
+                    queue.actor,
+                    Ev.ACK,
+                    MULTIPLE if multiple else 0,
+                    peer=self.client.id,
+                    pseq=sent,
+                    a=each,
+                    b=1,
+                    c=by,
+                )
                 sent = 0
             for each in seqs:
                 self.gone(queue, each)
@@ -494,7 +525,9 @@ class Model:
         """The queue process dies with its buffers; the supervisor starts the next one."""
         assert queue.actor is not None
         self.restarts += 1
-        self.sync_queue(queue, Trigger.TIMER)  # everything written is known, whether synced or not: the kernel keeps it
+        self.sync_queue(
+            queue, Trigger.TIMER
+        )  # everything written is known, whether synced or not: the kernel keeps it
         while self.store.mail:
             self.handle_mail()
         self.sync_store(Trigger.TIMER)
@@ -717,12 +750,16 @@ class Model:
     def compact(self, reader: Queue) -> None:
         """A file's last records move into its holes, and it is cut when a reader has left; another one begins."""
         store = self.store
-        file = next((n for n in sorted(store.ends) if n != store.current and 0 < self.valid(n) < store.ends[n]), None)
+        file = next(
+            (n for n in sorted(store.ends) if n != store.current and 0 < self.valid(n) < store.ends[n]), None
+        )
         if file is None:
             return
         assert store.actor is not None
         self.emit(store.actor, Ev.LOCK, a=file)
-        for msg in [msg for msg, place in store.place.items() if place[0] == file and not store.refs.get(msg)]:
+        for msg in [
+            msg for msg, place in store.place.items() if place[0] == file and not store.refs.get(msg)
+        ]:
             del store.place[msg]
         ids = {place[1]: msg for msg, place in store.place.items() if place[0] == file}
         records = sorted((place[1], place[2]) for place in store.place.values() if place[0] == file)
@@ -739,7 +776,9 @@ class Model:
         read = {"msg": ids[todo.moves[0].source] if todo.moves else ids[records[0][0]], "a": file}
         read["b"] = store.place[read["msg"]][1]
         self.emit(reader.actor, Ev.READ, DIRECT, peer=store.actor.id, pseq=threshold, **read)
-        self.emit(store.collector, Ev.TRUNCATE, pseq=threshold, a=file, b=todo.size, c=store.ends[file] - todo.size)
+        self.emit(
+            store.collector, Ev.TRUNCATE, pseq=threshold, a=file, b=todo.size, c=store.ends[file] - todo.size
+        )
         self.emit(reader.actor, Ev.READ, DIRECT, peer=store.actor.id, pseq=threshold + 1, **read)
         store.ends[file] = todo.size
         self.tell_file(file)

@@ -65,7 +65,9 @@ def mutated(mutation: Mutation, seed: int, steps: int) -> list[RunRows] | None:
     spread(runs)
     what, which = mutation
     rng = random.Random(f"{seed} {what} {which.name}")
-    rows = [(run, actor, row) for run in runs for actor in run.actors for row in actor.rows if event(row) == which]
+    rows = [
+        (run, actor, row) for run in runs for actor in run.actors for row in actor.rows if event(row) == which
+    ]
     rng.shuffle(rows)
     return runs if any(_mutate(what, run, actor, row, rng) for run, actor, row in rows) else None
 

@@ -92,7 +92,12 @@ class Periodic(Model):
 
     def _at_rest(self) -> bool:
         busy = any(queue.ready or queue.unacked or queue.acks_to_sync for queue in self.queues)
-        return not busy and not self.store.mail and not self.store.waiting and not self.store.ends[self.store.current]
+        return (
+            not busy
+            and not self.store.mail
+            and not self.store.waiting
+            and not self.store.ends[self.store.current]
+        )
 
     def marks(self) -> dict[str, Any]:
         """What grows from one rest to the next."""
@@ -147,7 +152,9 @@ def _growth(rows: Sequence[Sequence[int]], before: dict[str, Any], after: dict[s
     return growth
 
 
-def write_large(folder: Path, events: int, seed: int = 1, queues: int = 16, plants: Sequence[str] = ()) -> int:
+def write_large(
+    folder: Path, events: int, seed: int = 1, queues: int = 16, plants: Sequence[str] = ()
+) -> int:
     """Write a trace of at least `events` rows into a new folder; returns how many it has."""
     folder.mkdir(parents=True)
     model = Periodic(seed, queues)
@@ -174,7 +181,10 @@ def write_large(folder: Path, events: int, seed: int = 1, queues: int = 16, plan
             writer.add(period.rows + number * period.growth)
     for actor in run.actors:
         rows = actor.rows[after["rows"].get(actor.id, len(actor.rows)) :]
-        writer.add(np.array(rows, dtype=np.int64).reshape(-1, len(COLUMNS)) + (periods - 1) * _growth(rows, before, after))
+        writer.add(
+            np.array(rows, dtype=np.int64).reshape(-1, len(COLUMNS))
+            + (periods - 1) * _growth(rows, before, after)
+        )
     writer.close()
     return fixed + periods * a_period + sum(len(actor.rows) for each in planted for actor in each.actors)
 

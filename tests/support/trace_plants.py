@@ -860,7 +860,12 @@ def a_thread_that_sends_while_it_waits(runs: list[RunRows]) -> bool:
     for run in runs:
         for client in run.of("client"):
             for one, two in pairwise(client.rows):
-                if event(one) == Ev.CREDIT_UNBLOCKED and event(two) == Ev.SEND and two[MSG] and one[PEER] == two[PEER]:
+                if (
+                    event(one) == Ev.CREDIT_UNBLOCKED
+                    and event(two) == Ev.SEND
+                    and two[MSG]
+                    and one[PEER] == two[PEER]
+                ):
                     exchange(one, two)
                     for queue in run.of("QueueProcess"):
                         for row in queue.rows:

@@ -1,6 +1,6 @@
 """Traces in which all is well, of each way in which a run ends: closed, killed, crashed in simulation.
 
-    python -m tests.support.trace_sources DATA TRACE SEED BOOT kill|close       one threaded run
+python -m tests.support.trace_sources DATA TRACE SEED BOOT kill|close       one threaded run
 """
 
 from __future__ import annotations
@@ -39,7 +39,9 @@ def work(broker: Broker, rng: random.Random, messages: int) -> None:
 
 
 def one_run(data: str, trace: str, seed: int, boot: int, end: str) -> None:
-    recorder = Recorder(trace, run=f"{boot:06d}", pid=os.getpid(), boot=boot, directory="d", segment_bytes=SEGMENT_BYTES)
+    recorder = Recorder(
+        trace, run=f"{boot:06d}", pid=os.getpid(), boot=boot, directory="d", segment_bytes=SEGMENT_BYTES
+    )
     broker = Broker(data, Settings(), Threads(), RealDisk("os"), RealMemory(), recorder)
     work(broker, random.Random(seed), 40 + seed * 13 % 120)
     if end == "kill":
@@ -68,7 +70,9 @@ def simulated(seed: int, ends: list[str]) -> Files:
     host = SimulatedHost(seed, EVERY_KIND[seed % len(EVERY_KIND)])
     assert host.sink is not None
     for boot, end in enumerate(ends, 1):
-        recorder = Recorder(host.sink, run=f"{boot:06d}", boot=boot, clock=host.sim, segment_bytes=SEGMENT_BYTES)
+        recorder = Recorder(
+            host.sink, run=f"{boot:06d}", boot=boot, clock=host.sim, segment_bytes=SEGMENT_BYTES
+        )
         broker = Broker("/data", host.settings, host.sim, host.disk, host.memory, recorder)
         work(broker, random.Random(seed + boot), 30)
         if end == "close":

@@ -91,9 +91,26 @@ def typed(value):
     raise AssertionError(value)
 
 
-def published(t, *queues, body=b"x", channel=1, exchange="events", key="k", connection="publisher", **properties):
-    return Record(t, True, "rabbit@host", connection, "/", "guest", channel, exchange, (key,), queues, properties, body)
+def published(
+    t, *queues, body=b"x", channel=1, exchange="events", key="k", connection="publisher", **properties
+):
+    return Record(
+        t, True, "rabbit@host", connection, "/", "guest", channel, exchange, (key,), queues, properties, body
+    )
 
 
 def received(t, queue, body=b"x", channel=1, exchange="events", key="k", connection="consumer", **properties):
-    return Record(t, False, "rabbit@host", connection, "/", "guest", channel, exchange, (key,), (queue,), properties, body)
+    return Record(
+        t,
+        False,
+        "rabbit@host",
+        connection,
+        "/",
+        "guest",
+        channel,
+        exchange,
+        (key,),
+        (queue,),
+        properties,
+        body,
+    )

@@ -102,7 +102,9 @@ class Wire:
         behind: str | None = None
         while wanted:
             frame = self._client.frame()
-            assert frame is not None, f"closed where {wanted} was expected, after {[describe(each) for each in seen]}"
+            assert frame is not None, (
+                f"closed where {wanted} was expected, after {[describe(each) for each in seen]}"
+            )
             seen.append(frame)
             if frame.type == METHOD:
                 behind = f"{frame.channel} {describe(frame).split(' ')[0]}"
@@ -141,7 +143,11 @@ def published(channel: int, routing_key: str, body: bytes = b"x", *, exchange: s
               raw_properties: bytes = b"\0\0") -> bytes:  # fmt: skip
     """The frames of a basic.publish."""
     method = make(Basic.Publish, exchange=exchange, routing_key=routing_key, mandatory=mandatory)
-    return encode_method(channel, method) + encode_header(channel, raw_properties, len(body)) + raw_frame(BODY, channel, body)
+    return (
+        encode_method(channel, method)
+        + encode_header(channel, raw_properties, len(body))
+        + raw_frame(BODY, channel, body)
+    )
 
 
 def _complete(frame: Frame, method: str) -> bool:

@@ -11,7 +11,9 @@ from tests.support.source_tree import ROOT
 
 @pytest.fixture
 def node_client(tmp_path, monkeypatch):
-    spec = importlib.util.spec_from_file_location("node_client", os.path.join(ROOT, "tools", "node_client.py"))
+    spec = importlib.util.spec_from_file_location(
+        "node_client", os.path.join(ROOT, "tools", "node_client.py")
+    )
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     monkeypatch.setattr(module, "ROOT", str(tmp_path))
@@ -53,4 +55,7 @@ def test_without_npm_nothing_happens(node_client, monkeypatch):
 def test_an_npm_that_fails_is_quoted(node_client, monkeypatch, capsys):
     npm(monkeypatch, node_client, 1, "npm error\nnpm error network is down")
     node_client.ensure()
-    assert capsys.readouterr().err == "amqplib is not there, so its tests are skipped: npm error network is down\n"
+    assert (
+        capsys.readouterr().err
+        == "amqplib is not there, so its tests are skipped: npm error network is down\n"
+    )

@@ -38,7 +38,11 @@ def read(tail, start, end):
 
 
 def written(recorder_name, actors):
-    return [(f"{recorder_name}-warrenmq-0", actor, seq, seq * 7) for actor, n in actors.items() for seq in range(1, n + 1)]
+    return [
+        (f"{recorder_name}-warrenmq-0", actor, seq, seq * 7)
+        for actor, n in actors.items()
+        for seq in range(1, n + 1)
+    ]
 
 
 @settings(max_examples=60, deadline=None)

@@ -34,13 +34,17 @@ def a_get_beside_a_consumer(t: Transcript) -> None:
         wire.declare(1, "get", auto_delete=True)
         wire.call(1, make(Basic.Consume, queue="get", consumer_tag="c", no_ack=True), "basic.consume-ok")
         for channel in (1, 2) * 5:
-            wire.send_all((channel, published(channel, "get")), (channel, make(Basic.Get, queue="get", no_ack=True)))
+            wire.send_all(
+                (channel, published(channel, "get")), (channel, make(Basic.Get, queue="get", no_ack=True))
+            )
             wire.until("1 basic.deliver", f"{channel} basic.get-empty", ordered=False)
         t.comment("a consumer with a prefetch count: the third message is for the get")
         wire.declare(2, "get-2", auto_delete=True)
         wire.call(2, make(Basic.Qos, prefetch_count=2), "basic.qos-ok")
         wire.call(2, make(Basic.Consume, queue="get-2", consumer_tag="c"), "basic.consume-ok")
-        wire.send(1, *(published(1, "get-2", b"%d" % number) for number in range(3)), make(Basic.Get, queue="get-2"))
+        wire.send(
+            1, *(published(1, "get-2", b"%d" % number) for number in range(3)), make(Basic.Get, queue="get-2")
+        )
         wire.until("2 basic.deliver", "2 basic.deliver", "1 basic.get-ok")
 
 
@@ -84,7 +88,9 @@ def what_leaves_by_itself_beside_a_consumer(t: Transcript) -> None:
 def a_connection_closes_whose_queues_go_with_it(t: Transcript) -> None:
     """Each channel consumes from the queues of all: no basic.cancel, only close-ok."""
     with t.connection(1, 2, 3) as wire:
-        for channel, how in enumerate(({"exclusive": True}, {"auto_delete": True}, {"exclusive": True, "auto_delete": True}), 1):
+        for channel, how in enumerate(
+            ({"exclusive": True}, {"auto_delete": True}, {"exclusive": True, "auto_delete": True}), 1
+        ):
             wire.declare(channel, f"closing-{channel}", **how)
         for channel in (1, 2, 3):
             for number in (1, 2, 3):
@@ -107,7 +113,10 @@ def what_came_before_a_close_is_answered(t: Transcript) -> None:
     for close in (Channel.Close(200, "bye", 0, 0), Connection.Close(200, "bye", 0, 0)):
         with t.connection(1) as wire:
             wire.call(1, make(Confirm.Select), "confirm.select-ok")
-            declare, number = make(Queue.Declare, queue="", exclusive=True), int(isinstance(close, Channel.Close))
+            declare, number = (
+                make(Queue.Declare, queue="", exclusive=True),
+                int(isinstance(close, Channel.Close)),
+            )
             wire.send_all((1, declare), (1, published(1, "nowhere", mandatory=True)), (number, close))
             wire.until("1 channel.close-ok" if number else "0 connection.close-ok")
             if number:
@@ -120,7 +129,9 @@ def nothing_follows_an_error_of_a_channel(t: Transcript) -> None:
         wire.declare(2, "error", auto_delete=True)
         wire.call(1, make(Confirm.Select), "confirm.select-ok")
         wire.call(1, make(Basic.Consume, queue="error", consumer_tag="c"), "basic.consume-ok")
-        wire.call(2, make(Basic.Consume, queue="error", consumer_tag="other", no_ack=True), "basic.consume-ok")
+        wire.call(
+            2, make(Basic.Consume, queue="error", consumer_tag="other", no_ack=True), "basic.consume-ok"
+        )
         wire.send(1, make(Basic.Ack, delivery_tag=7), published(1, "error"), make(Basic.Get, queue="error"))
         wire.until("1 channel.close")
         wire.send(2, published(2, "error", b"for the other"))
@@ -156,7 +167,10 @@ def tables_nested_as_deep_as_a_frame_has_room_for(t: Transcript) -> None:
         cc = b"\x02CCA" + _sized(b"S" + _sized(b"deep"))
         for letter in ("F", "A"):
             t.comment(f"type {letter}: headers, with CC, arguments")
-            for routing_key, headers in (("deep", _nested(letter, DEEP)), ("nowhere", cc + _nested(letter, DEEP))):
+            for routing_key, headers in (
+                ("deep", _nested(letter, DEEP)),
+                ("nowhere", cc + _nested(letter, DEEP)),
+            ):
                 wire.send(1, published(1, routing_key, raw_properties=b"\x20\0" + _sized(headers)))
                 wire.call(1, make(Basic.Get, queue="deep", no_ack=True), "basic.get-ok")
             arguments = decode_table(_nested(letter, DEEP))

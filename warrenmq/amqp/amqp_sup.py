@@ -74,7 +74,9 @@ class Listener(Server):
         try:
             transport.attach(start_child(self, CONNECTION_SUP, transport))
         except ResourceError as error:
-            log.warning("connection refused", peer=f"{transport.peer.host}:{transport.peer.port}", reason=str(error))
+            log.warning(
+                "connection refused", peer=f"{transport.peer.host}:{transport.peer.port}", reason=str(error)
+            )
             transport.abort()
         except BaseException:
             transport.abort()

@@ -53,7 +53,9 @@ log = Log("warrenmq.amqp")
 class AmqpServer:
     """Use `serve`.  Also a context manager."""
 
-    def __init__(self, brokers: Sequence[Broker], host: str, port: int, users: Users, tls: ssl.SSLContext | None) -> None:
+    def __init__(
+        self, brokers: Sequence[Broker], host: str, port: int, users: Users, tls: ssl.SSLContext | None
+    ) -> None:
         self._brokers = brokers
         self._broker = brokers[0]
         self._runtime = runtime = self._broker.runtime

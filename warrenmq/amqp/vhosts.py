@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from warrenmq.settings import Settings
 
 
-def open_vhosts(path: str, settings: Settings, vhosts: Iterable[str], trace: str | None = None) -> list[Broker]:
+def open_vhosts(
+    path: str, settings: Settings, vhosts: Iterable[str], trace: str | None = None
+) -> list[Broker]:
     """Open a directory's virtual hosts; the first one owns it, and is to be closed last.
 
     CallerError when several are to be traced: a trace is of one runtime.

@@ -114,7 +114,9 @@ class MemoryTargetQueue(VariableQueue):
         self.delta_start, self.delta_end, self.delta_count = low, end, count
         self._maybe_deltas_to_betas()
 
-    def _enqueue(self, first: int, records: list[bytes], stored: dict[int, bytes], *, persistent: bool) -> None:
+    def _enqueue(
+        self, first: int, records: list[bytes], stored: dict[int, bytes], *, persistent: bool
+    ) -> None:
         if self._lazy and self._stays_lazy():
             if not persistent:
                 self._write(first, records, stored, persistent=False)
@@ -145,7 +147,9 @@ class MemoryTargetQueue(VariableQueue):
         """q3 has run dry: have it read from delta; after delta comes q2, and after that q1, which becomes q4."""
         while self.delta_count and not self.q3:
             start = max(self.delta_start, self.index.next_live(self.delta_start))
-            end = min(next_boundary(start, self.index.segment_entry_count), start + READ_AT_ONCE, self.delta_end)
+            end = min(
+                next_boundary(start, self.index.segment_entry_count), start + READ_AT_ONCE, self.delta_end
+            )
             messages, lost = self._from_index(start, end) if start < end else ([], 0)
             self.q3.extend(messages)
             self._entered_memory(messages)
@@ -194,7 +198,9 @@ class MemoryTargetQueue(VariableQueue):
         if absent:
             bodies = self._read_bodies(absent)
             messages = [
-                (*message[:3], bodies.get(message[1][:16])) if message[2] & APART and message[3] is None else message
+                (*message[:3], bodies.get(message[1][:16]))
+                if message[2] & APART and message[3] is None
+                else message
                 for message in messages
             ]
             self.ram_bytes += sum(map(len, bodies.values()))
@@ -296,7 +302,9 @@ class MemoryTargetQueue(VariableQueue):
             betas = [message if message[3] is None else self._to_beta(*message) for message in alphas]
         if self._trace is not None:
             for state, indexed in ((State.GAMMA, INDEXED), (State.BETA, 0)):
-                self._paged(Ev.PAGE_OUT, [m[0] for m in betas if m[2] & INDEXED == indexed], state, State.ALPHA)
+                self._paged(
+                    Ev.PAGE_OUT, [m[0] for m in betas if m[2] & INDEXED == indexed], state, State.ALPHA
+                )
         return betas
 
     def _to_beta(self, seq: int, record: bytes, flags: int, stored: bytes | None) -> Message:
@@ -332,7 +340,9 @@ class MemoryTargetQueue(VariableQueue):
         self._expand_delta(messages[0][0], messages[-1][0] + 1, len(messages))
         if self._trace is not None:
             for before, indexed in ((State.GAMMA, INDEXED), (State.BETA, 0)):
-                self._paged(Ev.PAGE_OUT, [m[0] for m in messages if m[2] & INDEXED == indexed], State.DELTA, before)
+                self._paged(
+                    Ev.PAGE_OUT, [m[0] for m in messages if m[2] & INDEXED == indexed], State.DELTA, before
+                )
 
     def _expand_delta(self, first: int, end: int, count: int) -> None:
         if self.delta_count:

@@ -35,9 +35,7 @@ TOGETHER_COUNT = 10
 """Bodies of at most so many bytes are read from a message store together, if they are at least so many."""
 
 
-def ram_duration(
-    messages: int, messages_before: int, acks: int, acks_before: int, rates: Rates
-) -> float:
+def ram_duration(messages: int, messages_before: int, acks: int, acks_before: int, rates: Rates) -> float:
     """Seconds for which the messages in memory last; `before` is what there was at the last report.
 
     | in memory, unacked in memory; before the same | all rates | duration                |
@@ -51,7 +49,9 @@ def ram_duration(
     return (messages_before + messages + acks_before + acks) / (4 * rates.total)
 
 
-def desired_duration(ratio: float, paging_ratio: float, total: float, queues: int, *, disk_alarm: bool) -> float:
+def desired_duration(
+    ratio: float, paging_ratio: float, total: float, queues: int, *, disk_alarm: bool
+) -> float:
     """The duration that every queue shall come down to; `ratio` is memory used of the limit.
 
     `total` is the sum of the finite durations that were reported, `queues` how many those are.

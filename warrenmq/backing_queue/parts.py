@@ -78,5 +78,7 @@ def body_bytes(index: Index) -> int:
     low, high = index.bounds()
     step = index.segment_entry_count
     return sum(
-        body_size(record) for start in range(low, high, step) for _, record, _ in index.read(start, start + step)
+        body_size(record)
+        for start in range(low, high, step)
+        for _, record, _ in index.read(start, start + step)
     )

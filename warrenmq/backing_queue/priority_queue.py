@@ -57,7 +57,9 @@ class PriorityRows:
 class PriorityIndex:
     """The indexes of all priorities as one."""
 
-    def __init__(self, indexes: Sequence[Index], trace: ActorTrace | None, rows: Sequence[PriorityRows]) -> None:
+    def __init__(
+        self, indexes: Sequence[Index], trace: ActorTrace | None, rows: Sequence[PriorityRows]
+    ) -> None:
         self._indexes = indexes
         self._trace = trace
         self._rows = rows
@@ -94,7 +96,9 @@ class PriorityIndex:
             index.sync(trigger)
         synced = [each for rows in self._rows for each in rows.synced]
         if self._trace is not None and synced:  # it may be that nothing was to be written any more
-            self._trace.emit(Ev.QI_SYNC, trigger, a=sum(each[0] for each in synced), b=sum(each[1] for each in synced))
+            self._trace.emit(
+                Ev.QI_SYNC, trigger, a=sum(each[0] for each in synced), b=sum(each[1] for each in synced)
+            )
         for rows in self._rows:
             rows.synced.clear()
 
@@ -125,7 +129,9 @@ class PriorityRates:
 class PriorityQueue:
     """See the module; the methods are those of VariableQueue."""
 
-    def __init__(self, queues: Sequence[VariableQueue], trace: ActorTrace | None, rows: Sequence[PriorityRows]) -> None:
+    def __init__(
+        self, queues: Sequence[VariableQueue], trace: ActorTrace | None, rows: Sequence[PriorityRows]
+    ) -> None:
         """`queues` by priority, from 0; `rows` is what they were given as their trace."""
         self._queues = queues
         self._downwards = tuple(reversed(tuple(enumerate(queues))))
@@ -177,7 +183,9 @@ class PriorityQueue:
         """See VariableQueue; all of them have one priority, or are above the highest."""
         priority = min(publications[0].priority, self.max_priority)
         base = priority << PRIORITY_SHIFT
-        first, in_store = self._queues[priority].publish(publications, persistent=persistent, expiries=expiries)
+        first, in_store = self._queues[priority].publish(
+            publications, persistent=persistent, expiries=expiries
+        )
         return base | first, {base | seq: msg_id for seq, msg_id in in_store.items()}
 
     def front(self) -> Sequence[Message]:
@@ -219,14 +227,20 @@ class PriorityQueue:
 
     def take_lost(self) -> list[int]:
         """See VariableQueue."""
-        return [seq for priority, queue in enumerate(self._queues) for seq in _outside(priority, queue.take_lost())]
+        return [
+            seq
+            for priority, queue in enumerate(self._queues)
+            for seq in _outside(priority, queue.take_lost())
+        ]
 
     # -- settled
 
     def ack(self, seq_ids: Iterable[int]) -> list[int]:
         """See VariableQueue."""
         return [
-            seq for priority, seqs in self._by_priority(seq_ids) for seq in _outside(priority, self._queues[priority].ack(seqs))
+            seq
+            for priority, seqs in self._by_priority(seq_ids)
+            for seq in _outside(priority, self._queues[priority].ack(seqs))
         ]
 
     def requeue(self, seq_ids: Iterable[int]) -> list[int]:

@@ -37,7 +37,17 @@ def moving_average(seconds: float, latest: float, current: float) -> float:
 class Rates:
     """Messages a second of one queue, and what was counted since they were computed last."""
 
-    __slots__ = ("_ack_in", "_ack_out", "_in", "_out", "_since", "ack_egress", "ack_ingress", "egress", "ingress")
+    __slots__ = (
+        "_ack_in",
+        "_ack_out",
+        "_in",
+        "_out",
+        "_since",
+        "ack_egress",
+        "ack_ingress",
+        "egress",
+        "ingress",
+    )
 
     def __init__(self, now: int) -> None:
         """`now` is in nanoseconds, as everywhere here."""

@@ -78,7 +78,9 @@ class ReadAheadQueue(VariableQueue):
     def _found_on_disk(self, low: int, count: int, end: int) -> None:
         self.tail_start, self.tail_end, self.tail_count = low, end, count
 
-    def _enqueue(self, first: int, records: list[bytes], stored: dict[int, bytes], *, persistent: bool) -> None:
+    def _enqueue(
+        self, first: int, records: list[bytes], stored: dict[int, bytes], *, persistent: bool
+    ) -> None:
         self.rates.maybe_update(self._clock())
         count = len(records)
         ahead = min(self._room(), count)
@@ -114,7 +116,9 @@ class ReadAheadQueue(VariableQueue):
     def _take(self, most: int, *, metadata_only: bool) -> list[Message]:
         taken: list[Message] = []
         head = self.q_head
-        while (wanted := most - len(taken)) and (head or self._read_from_tail(wanted, metadata_only=metadata_only)):
+        while (wanted := most - len(taken)) and (
+            head or self._read_from_tail(wanted, metadata_only=metadata_only)
+        ):
             if wanted >= len(head):
                 taken += head
                 head.clear()
@@ -165,7 +169,8 @@ class ReadAheadQueue(VariableQueue):
                 together += small
         bodies = super()._read_bodies(together) if together else {}
         return [
-            (*message[:3], bodies.get(message[1][:16])) if message[2] & APART else message for message in messages
+            (*message[:3], bodies.get(message[1][:16])) if message[2] & APART else message
+            for message in messages
         ]
 
     def _read_bodies(self, messages: Sequence[Message]) -> dict[bytes, bytes]:

@@ -322,7 +322,9 @@ class VariableQueue(ABC):
 
     def terminate(self) -> list[Terms]:
         """A clean stop: everything is on disk, and the terms of each folder say so."""
-        return [self.index.terminate(next_seq_id=self.next_seq_id, next_deliver_seq_id=self.next_deliver_seq_id)]
+        return [
+            self.index.terminate(next_seq_id=self.next_seq_id, next_deliver_seq_id=self.next_deliver_seq_id)
+        ]
 
     def drop_transient_pending(self) -> None:
         """At a clean stop: unacked transient messages go, unacked persistent ones stay on disk."""
@@ -340,7 +342,9 @@ class VariableQueue(ABC):
             self.index.ack(indexed)
         for persistent in (PERSISTENT, 0):
             wanted = IN_STORE | persistent
-            if ids := [message[1][:16] for message in messages if message[2] & (IN_STORE | PERSISTENT) == wanted]:
+            if ids := [
+                message[1][:16] for message in messages if message[2] & (IN_STORE | PERSISTENT) == wanted
+            ]:
                 if persistent:
                     self.to_remove += ids
                 else:
@@ -373,7 +377,9 @@ class VariableQueue(ABC):
         """At recovery: so many messages are in the index, with sequence ids in [low, end)."""
 
     @abstractmethod
-    def _enqueue(self, first: int, records: list[bytes], stored: dict[int, bytes], *, persistent: bool) -> None:
+    def _enqueue(
+        self, first: int, records: list[bytes], stored: dict[int, bytes], *, persistent: bool
+    ) -> None:
         """Place new messages; persistent ones are on disk already."""
 
     @abstractmethod

@@ -60,7 +60,9 @@ def name(what: str, value: Any) -> str:
 def body(value: Any, largest: int) -> bytes:
     """A message's body, as bytes that nobody else can change."""
     if not is_a(value, _BYTES):
-        advice = "encode it, as in text.encode()" if is_a(value, str) else "give bytes, bytearray or memoryview"
+        advice = (
+            "encode it, as in text.encode()" if is_a(value, str) else "give bytes, bytearray or memoryview"
+        )
         kind = type(value).__name__
         raise ArgumentTypeError(f"a message's body is bytes, not {kind}; {advice}")
     found: bytes
@@ -139,7 +141,9 @@ class _Table:
         if self._left < 0:
             raise ArgumentValueError(f"{self._what} has too many values; give at most {MAX_VALUES}")
         if depth >= MAX_DEPTH:
-            raise ArgumentValueError(f"{self._what} is nested too deeply, or contains itself; nest at most {MAX_DEPTH} deep")
+            raise ArgumentValueError(
+                f"{self._what} is nested too deeply, or contains itself; nest at most {MAX_DEPTH} deep"
+            )
         if value is None or value is True or value is False:
             return value
         if is_a(value, str):
@@ -159,14 +163,20 @@ class _Table:
             return [self._value(key, each, depth + 1) for each in kind.__getitem__(value, slice(None))]
         if is_a(value, Mapping):
             return self.table(mapping(what, value), depth + 1)
-        raise wrong_type(what, value, "a value that AMQP has a type for, as str, int, float, bool, bytes, datetime, list or dict")
+        raise wrong_type(
+            what,
+            value,
+            "a value that AMQP has a type for, as str, int, float, bool, bytes, datetime, list or dict",
+        )
 
 
 def _decimal(what: str, value: Decimal) -> Decimal:
     found = Decimal(Decimal.__str__(value))
     exponent = found.as_tuple().exponent
     if not isinstance(exponent, int) or not -_MAX_SCALE <= exponent <= _MAX_SCALE:
-        raise ArgumentValueError(f"{what} is a decimal that AMQP cannot hold; give a finite one with at most {_MAX_SCALE} digits")
+        raise ArgumentValueError(
+            f"{what} is a decimal that AMQP cannot hold; give a finite one with at most {_MAX_SCALE} digits"
+        )
     return found
 
 
@@ -176,7 +186,9 @@ def time(what: str, value: datetime) -> datetime:
         since: timedelta = datetime.__sub__(value, _EPOCH)
         plain = _EPOCH + since
     except Exception as why:
-        raise ArgumentValueError(f"{what} is a datetime without a usable time zone; give one with tzinfo, as datetime.now(UTC)") from why
+        raise ArgumentValueError(
+            f"{what} is a datetime without a usable time zone; give one with tzinfo, as datetime.now(UTC)"
+        ) from why
     if since < timedelta(0):
         raise ArgumentValueError(f"{what} is a datetime before 1970; give a later one")
     return plain
@@ -190,7 +202,9 @@ def properties(value: Any) -> Properties | None:
     if value is None:
         return None
     if type(value) is not Properties:
-        raise wrong_type("properties", value, "a warrenmq.Properties, as in Properties(headers={...}), or None")
+        raise wrong_type(
+            "properties", value, "a warrenmq.Properties, as in Properties(headers={...}), or None"
+        )
     changed = {}
     for each, check in _PROPERTIES:
         given = getattr(value, each)
@@ -224,4 +238,6 @@ _CHECKS: dict[str, Callable[[str, object], Any]] = {
     "expiration": _expiration,
     "timestamp": _timestamp,
 }
-_PROPERTIES: tuple[tuple[str, Callable[[str, Any], Any]], ...] = tuple((each.name, _CHECKS.get(each.name, text)) for each in fields(Properties))
+_PROPERTIES: tuple[tuple[str, Callable[[str, Any], Any]], ...] = tuple(
+    (each.name, _CHECKS.get(each.name, text)) for each in fields(Properties)
+)

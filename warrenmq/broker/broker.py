@@ -88,9 +88,13 @@ def open(  # noqa: A001  # the promised name
     trace_to = None if trace is None else path_of("trace", trace)
     vhost = short_text("vhost", vhost)
     if runtime is not None and not is_a(runtime, Runtime):
-        raise ArgumentTypeError(f"runtime is {shown(runtime)}; give a warrenmq.runtime.Threads or Simulation, or None")
+        raise ArgumentTypeError(
+            f"runtime is {shown(runtime)}; give a warrenmq.runtime.Threads or Simulation, or None"
+        )
     chosen = settings if type(settings) is Settings else Settings.load(**_keywords(settings))
-    return Broker(data, chosen, runtime or Threads(), RealDisk(chosen.durability), RealMemory(), trace_to, vhost)
+    return Broker(
+        data, chosen, runtime or Threads(), RealDisk(chosen.durability), RealMemory(), trace_to, vhost
+    )
 
 
 def _keywords(settings: object) -> dict[str, Any]:
@@ -144,7 +148,9 @@ class Broker(Declarations):
                 self._trace = RunTrace(trace, runtime, self._directory, vhost, boot, settings)
             runtime.count_anew()
             self._root = runtime.start(RabbitSup, self.vhost, name=RABBIT_SUP)
-            self.call_named(RABBIT_ALARM, GetAlarms())  # what the monitors found at once is in force from here on
+            self.call_named(
+                RABBIT_ALARM, GetAlarms()
+            )  # what the monitors found at once is in force from here on
         except BaseException:
             if self._trace is not None:
                 self._trace.end(clean=False)
@@ -184,7 +190,9 @@ class Broker(Declarations):
             publishing.wait_for_turn(exchange, routing_key, timeout, properties)
         if publishing.transaction is None:
             return publishing.publish(exchange, routing_key, [body], properties, persistent, mandatory)
-        return publishing.transaction.add_publish(exchange, routing_key, [body], properties, persistent, mandatory)
+        return publishing.transaction.add_publish(
+            exchange, routing_key, [body], properties, persistent, mandatory
+        )
 
     def publish_many(self, exchange: str | Exchange, routing_key: str, bodies: Iterable[bytes], *,
                      properties: Properties | None = None, persistent: bool = True, mandatory: bool = False,
@@ -205,7 +213,9 @@ class Broker(Declarations):
         publish = publishing.publish if publishing.transaction is None else publishing.transaction.add_publish
         return publish(exchange, routing_key, bodies, properties, persistent, mandatory)
 
-    def would_block(self, exchange: str | Exchange, routing_key: str, properties: Properties | None = None) -> bool:
+    def would_block(
+        self, exchange: str | Exchange, routing_key: str, properties: Properties | None = None
+    ) -> bool:
         """Whether a publish by this thread would wait, for credit or for a queue that is being restarted.
 
         Alarms, which concern all publishers alike, are in `stats`.
@@ -256,7 +266,9 @@ class Broker(Declarations):
 
     def _set_limit(self, monitor: str, request: SetVmMemoryHighWatermark | SetDiskFreeLimit) -> int:
         in_bytes: int = self.call_named(monitor, request)
-        self.call_named(RABBIT_ALARM, GetAlarms())  # what the monitor asked of it is done when this is answered
+        self.call_named(
+            RABBIT_ALARM, GetAlarms()
+        )  # what the monitor asked of it is done when this is answered
         return in_bytes
 
     @property

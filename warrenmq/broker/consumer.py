@@ -48,7 +48,9 @@ class Subscription:
 
     __slots__ = ("broker", "consumer_id", "lapsed", "no_ack", "queue", "ref", "settled_up_to")
 
-    def __init__(self, broker: Broker, queue: str, ref: ActorRef[Any], consumer_id: int, *, no_ack: bool) -> None:
+    def __init__(
+        self, broker: Broker, queue: str, ref: ActorRef[Any], consumer_id: int, *, no_ack: bool
+    ) -> None:
         self.broker = broker
         self.queue = queue
         self.ref = ref
@@ -124,7 +126,9 @@ class Delivery:
     def reject(self, requeue: bool = True) -> None:
         """As `nack` of one delivery (AMQP's older method)."""
         back = flag("requeue", requeue)
-        self._settle(Reject(self._subscription.consumer_id, self.tag, multiple=False, requeue=back), "rejected")
+        self._settle(
+            Reject(self._subscription.consumer_id, self.tag, multiple=False, requeue=back), "rejected"
+        )
 
     def _settle(self, message: Ack | Reject, how: str) -> None:
         if self._settled:
@@ -277,7 +281,9 @@ class Consumer:
         # A loop that was left with `break` must not keep the messages it never saw.
         if not getattr(self, "_cancelled", True) and self._broker.is_open:
             self._broker.consumers.pop(id(self), None)
-            self._broker.settle(self._subscription.ref, Cancel(self._subscription.consumer_id, self.handed_out))
+            self._broker.settle(
+                self._subscription.ref, Cancel(self._subscription.consumer_id, self.handed_out)
+            )
 
     def _drop_untaken(self) -> None:
         """Deliveries that are here go back: another thread that waits for one must not get them."""

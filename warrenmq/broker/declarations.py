@@ -85,16 +85,23 @@ class Declarations(ActorCalls):
         "all-with-x" or "any-with-x").  NotFound, AccessRefused for the default exchange, PreconditionFailed for a
         wrong x-match.
         """
-        self.call_named(VHOST_PROCESS, Bind(_binding(destination, source, routing_key, arguments, destination_type)))
+        self.call_named(
+            VHOST_PROCESS, Bind(_binding(destination, source, routing_key, arguments, destination_type))
+        )
 
     def unbind(self, destination: str | Named, source: str | Named, routing_key: str = "",
                arguments: Mapping[str, Any] | None = None, *, destination_type: str | None = None) -> None:  # fmt: skip
         """Undo a binding, all of whose particulars have to be given again; no error when there is none (AMQP)."""
-        self.call_named(VHOST_PROCESS, Unbind(_binding(destination, source, routing_key, arguments, destination_type)))
+        self.call_named(
+            VHOST_PROCESS, Unbind(_binding(destination, source, routing_key, arguments, destination_type))
+        )
 
     def delete_queue(self, name: str | Named, *, if_unused: bool = False, if_empty: bool = False) -> int:
         """Delete a queue and its messages; returns how many were ready.  NotFound, PreconditionFailed."""
-        deleted = self.call_named(VHOST_PROCESS, DeleteQueue(name_of("name", name), flag("if_unused", if_unused), flag("if_empty", if_empty)))
+        deleted = self.call_named(
+            VHOST_PROCESS,
+            DeleteQueue(name_of("name", name), flag("if_unused", if_unused), flag("if_empty", if_empty)),
+        )
         return int(deleted)
 
     def delete_exchange(self, name: str | Named, *, if_unused: bool = False) -> None:

@@ -61,7 +61,9 @@ class Deposit:
         start = 0
         for stop in range(1, len(messages) + 1):
             head, size, _, expiration, priority = messages[start]
-            if stop < len(messages) and messages[stop]._replace(body=b"") == messages[start]._replace(body=b""):
+            if stop < len(messages) and messages[stop]._replace(body=b"") == messages[start]._replace(
+                body=b""
+            ):
                 continue
             bodies = [each.body for each in messages[start:stop]]
             yield Publication(prefix, msg_id, head, size, bodies, True, expiration, priority)

@@ -80,7 +80,11 @@ class WaitingFlow(Flow):
 
     def _wait(self, deadline: int | None) -> None:
         while self.credit <= 0 and self.ref.is_alive():
-            patience = LOOK_FOR_LIFE if deadline is None else min(_seconds_until(deadline, self.runtime), LOOK_FOR_LIFE)
+            patience = (
+                LOOK_FOR_LIFE
+                if deadline is None
+                else min(_seconds_until(deadline, self.runtime), LOOK_FOR_LIFE)
+            )
             if patience <= 0:
                 return
             # Register first, look second; the queue grants first and looks for waiters second.
@@ -173,12 +177,16 @@ class Publishing(MessageSender[WaitingFlow]):
         if exchange in self._router.internal:
             self._router.check_publish(exchange)
         if properties is not None:
-            return self._publish_with_properties(exchange, routing_key, bodies, properties, persistent, mandatory)
+            return self._publish_with_properties(
+                exchange, routing_key, bodies, properties, persistent, mandatory
+            )
         queues = self._router.route(exchange, routing_key)
         if not queues or not bodies:
             return self._unroutable(exchange, routing_key, len(bodies), failed=mandatory and not queues)
         confirm = Confirm(self.runtime, len(queues))
-        self.send(queues, self.publication(exchange, (routing_key,), bodies, None, persistent=persistent), confirm)
+        self.send(
+            queues, self.publication(exchange, (routing_key,), bodies, None, persistent=persistent), confirm
+        )
         return confirm
 
     def _publish_with_properties(self, exchange: str, routing_key: str, bodies: list[bytes], properties: Properties,
@@ -190,7 +198,9 @@ class Publishing(MessageSender[WaitingFlow]):
         if not queues or not bodies:
             return self._unroutable(exchange, routing_key, len(bodies), failed=mandatory and not queues)
         if headers and "BCC" in headers:  # which nobody who gets the message may see
-            properties = replace(properties, headers={name: each for name, each in headers.items() if name != "BCC"})
+            properties = replace(
+                properties, headers={name: each for name, each in headers.items() if name != "BCC"}
+            )
         publication = self.publication(
             exchange, (routing_key, *cc, *bcc), bodies, properties, persistent=persistent and properties.delivery_mode != 1,
             expiration=expiration, priority=properties.priority or 0,

@@ -25,7 +25,13 @@ class RunTrace:
     """Its recorder serves all actors of a runtime; `client` may be called from any thread."""
 
     def __init__(
-        self, target: str | Recorder, runtime: Runtime, directory: DataDirectory, vhost: str, boot: int, settings: Settings
+        self,
+        target: str | Recorder,
+        runtime: Runtime,
+        directory: DataDirectory,
+        vhost: str,
+        boot: int,
+        settings: Settings,
     ) -> None:
         if isinstance(target, str):
             run = f"{boot:06d}-{runtime.token_bytes(4).hex()}"

@@ -42,7 +42,9 @@ ON_ITS_WAY = 1.0
 def _bytes(item: object) -> object:
     """The item itself, whose bytes are checked and copied where it is published."""
     if not is_a(item, (bytes, bytearray, memoryview)):
-        msg = f'this queue holds bytes, not {type(item).__name__}; open it with codec="json" or codec="msgpack"'
+        msg = (
+            f'this queue holds bytes, not {type(item).__name__}; open it with codec="json" or codec="msgpack"'
+        )
         raise ArgumentTypeError(msg)
     return item
 
@@ -81,8 +83,9 @@ class Queue:
         self._encoder, self._decode = known
         self._broker: Broker = open(path, settings=settings)
         self._queue = self._broker.declare_queue(NAME)
-        self._consumer = Consumer(self._broker, NAME, MOST_AHEAD, no_ack=False, exclusive=False, priority=0,
-                                  ack_in_time=False)  # queue.Queue lets a task take its time
+        self._consumer = Consumer(
+            self._broker, NAME, MOST_AHEAD, no_ack=False, exclusive=False, priority=0, ack_in_time=False
+        )  # queue.Queue lets a task take its time
         self._taking = threading.Lock()
         """Held by the one thread that waits in the consumer: the others wait for the lock."""
         self._mine = threading.local()

@@ -35,7 +35,9 @@ class QueueStats:
     def of(cls, name: str, info: QueueInfo, *, durable: bool) -> QueueStats:
         """From what the queue's process says of itself."""
         in_memory = info.memory.in_memory
-        return cls(name, durable, info.ready, info.unacked, info.consumers, in_memory, info.memory, info.damaged)
+        return cls(
+            name, durable, info.ready, info.unacked, info.consumers, in_memory, info.memory, info.damaged
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +108,9 @@ def alarm_stats(resources: Resources) -> tuple[AlarmStats, ...]:
     stats = []
     for source, measured, limit in looks:
         alarm = resources.alarms.find(source)
-        stats.append(AlarmStats(source, alarm is not None, measured, limit, None if alarm is None else alarm.since_ns))
+        stats.append(
+            AlarmStats(source, alarm is not None, measured, limit, None if alarm is None else alarm.since_ns)
+        )
     return tuple(stats)
 
 
@@ -122,7 +126,9 @@ class DamageStats:
 
 def damage_stats(damage: DamageFound, path: str) -> tuple[DamageStats, ...]:
     """What was found below the data directory `path`."""
-    return tuple(DamageStats(os.path.relpath(each.path, path), each.offset, each.reason) for each in damage.places)
+    return tuple(
+        DamageStats(os.path.relpath(each.path, path), each.offset, each.reason) for each in damage.places
+    )
 
 
 @dataclass(frozen=True, slots=True)

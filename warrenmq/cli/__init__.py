@@ -50,14 +50,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         if failure.text:
             with suppress(OutputLost):
                 sys.stdout.flush()  # what was said before comes first
-            print(f"warrenmq {args.verb}: {failure.text}" if args.verb else f"warrenmq: {failure.text}", file=sys.stderr)
+            print(
+                f"warrenmq {args.verb}: {failure.text}" if args.verb else f"warrenmq: {failure.text}",
+                file=sys.stderr,
+            )
         return failure.status
 
 
 def _run(argv: Sequence[str] | None, args: argparse.Namespace) -> int:
     """Parse into `args`, and do it; what was said is written when this returns."""
     known = verbs()
-    if not logging.getLogger().handlers:  # else what libraries log, as an interrupted py4j its stack, goes to stderr
+    if (
+        not logging.getLogger().handlers
+    ):  # else what libraries log, as an interrupted py4j its stack, goes to stderr
         logging.getLogger().addHandler(logging.NullHandler())
     try:
         _parser(known).parse_args(argv, args)
@@ -65,7 +70,9 @@ def _run(argv: Sequence[str] | None, args: argparse.Namespace) -> int:
             raise CallerError(f"the argument {empty[0].replace('_', '-')} is empty; give it a value.")
         structlog.configure(
             logger_factory=structlog.PrintLoggerFactory(sys.stderr),  # stdout is for data
-            wrapper_class=structlog.make_filtering_bound_logger(logging.INFO if args.verb == "serve" else logging.WARNING),
+            wrapper_class=structlog.make_filtering_bound_logger(
+                logging.INFO if args.verb == "serve" else logging.WARNING
+            ),
         )
         status = known[args.verb].run(args)
     except SystemExit:  # help, the version, or wrong usage
@@ -77,7 +84,11 @@ def _run(argv: Sequence[str] | None, args: argparse.Namespace) -> int:
 
 def _of_output(lost: OutputLost) -> Failure:
     """`warrenmq ... | head` reads as much as it wants, and nothing is wrong."""
-    return Failure(0, "") if lost.is_broken_pipe else Failure(IMPOSSIBLE, f"stdout cannot be written: {lost.reason}.")
+    return (
+        Failure(0, "")
+        if lost.is_broken_pipe
+        else Failure(IMPOSSIBLE, f"stdout cannot be written: {lost.reason}.")
+    )
 
 
 def _parser(known: dict[str, Verb]) -> argparse.ArgumentParser:
@@ -87,7 +98,9 @@ def _parser(known: dict[str, Verb]) -> argparse.ArgumentParser:
         epilog="warrenmq VERB --help says what a verb does, with an example. "
         "Exit status: 0 all is well, 1 a problem was found, 2 the command cannot be carried out.",
     )
-    parser.add_argument("--version", action="version", version=f"warrenmq {version()}", help="print the version and exit")
+    parser.add_argument(
+        "--version", action="version", version=f"warrenmq {version()}", help="print the version and exit"
+    )
     subparsers = parser.add_subparsers(dest="verb", metavar="VERB", title="verbs", required=True)
     for verb in known.values():
         verb.add_parser(subparsers)
@@ -96,5 +109,9 @@ def _parser(known: dict[str, Verb]) -> argparse.ArgumentParser:
 
 def verbs() -> dict[str, Verb]:
     """The verbs by name, in alphabetical order: hash_password.py is hash-password."""
-    names = sorted(module.name for module in pkgutil.iter_modules(__path__) if not module.name.startswith("_"))
-    return {name.replace("_", "-"): cast("Verb", importlib.import_module(f"{__name__}.{name}")) for name in names}
+    names = sorted(
+        module.name for module in pkgutil.iter_modules(__path__) if not module.name.startswith("_")
+    )
+    return {
+        name.replace("_", "-"): cast("Verb", importlib.import_module(f"{__name__}.{name}")) for name in names
+    }

@@ -10,5 +10,7 @@ def add_endpoint(parser: Any, *, data: str) -> None:
     where = parser.add_mutually_exclusive_group(required=True)
     where.add_argument("--data", metavar="DIR", help=f"a data directory that no broker has open; {data}")
     where.add_argument(
-        "--url", metavar="URL", help="a running broker, RabbitMQ or `warrenmq serve`: amqp://USER:PASSWORD@HOST:PORT/VHOST"
+        "--url",
+        metavar="URL",
+        help="a running broker, RabbitMQ or `warrenmq serve`: amqp://USER:PASSWORD@HOST:PORT/VHOST",
     )

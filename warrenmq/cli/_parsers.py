@@ -24,13 +24,23 @@ class _Help(argparse.HelpFormatter):
         parts = []
         for part in text.split("\n\n"):
             is_code = part.startswith("  ")
-            parts.append(part if is_code else textwrap.fill(" ".join(part.split()), width, initial_indent=indent, subsequent_indent=indent))
+            parts.append(
+                part
+                if is_code
+                else textwrap.fill(
+                    " ".join(part.split()), width, initial_indent=indent, subsequent_indent=indent
+                )
+            )
         return "\n\n".join(parts)
 
     def _get_help_string(self, action: argparse.Action) -> str | None:
         text, default = action.help, action.default
         told = text is None or "default" in text or not action.option_strings or default == []
-        return text if told or default is None or default is False or default == argparse.SUPPRESS else f"{text} (default: %(default)s)"
+        return (
+            text
+            if told or default is None or default is False or default == argparse.SUPPRESS
+            else f"{text} (default: %(default)s)"
+        )
 
 
 def add_verb(
@@ -70,8 +80,15 @@ def real(low: float, high: float, *, above: bool = False, below: bool = False) -
             value = float(text)
         except ValueError:
             raise argparse.ArgumentTypeError(f"{text!r} is no number") from None
-        if math.isnan(value) or not low <= value <= high or (above and value == low) or (below and value == high):
-            limits = f"{'above' if above else 'at least'} {low:,g} and {'below' if below else 'at most'} {high:,g}"
+        if (
+            math.isnan(value)
+            or not low <= value <= high
+            or (above and value == low)
+            or (below and value == high)
+        ):
+            limits = (
+                f"{'above' if above else 'at least'} {low:,g} and {'below' if below else 'at most'} {high:,g}"
+            )
             raise argparse.ArgumentTypeError(f"{text} is not {limits}")
         return value
 

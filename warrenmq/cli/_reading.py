@@ -21,7 +21,9 @@ _END_OF_TIME = 253_402_300_800
 
 def add_directory(parser: Any) -> None:
     parser.add_argument(
-        "directory", metavar="DIR", help="a data directory of warrenmq or RabbitMQ (3.6 to 4.x), or a vhost's, queue's or store's"
+        "directory",
+        metavar="DIR",
+        help="a data directory of warrenmq or RabbitMQ (3.6 to 4.x), or a vhost's, queue's or store's",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     add_now(parser)
@@ -42,7 +44,9 @@ def moment(text: str) -> int:
         try:
             found = datetime.fromisoformat(text)
         except ValueError:
-            raise argparse.ArgumentTypeError(f"{text!r} is neither seconds nor a time like 2026-11-20T10:16:24Z") from None
+            raise argparse.ArgumentTypeError(
+                f"{text!r} is neither seconds nor a time like 2026-11-20T10:16:24Z"
+            ) from None
         seconds = (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
     if not 0 <= seconds < _END_OF_TIME:
         raise argparse.ArgumentTypeError(f"{text} is not between 1970 and 9999")

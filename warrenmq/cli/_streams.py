@@ -1,8 +1,8 @@
 """The process's standard streams, for as long as a command runs: a failed write to stdout is one error, one to stderr is none.
 
-    stdout   a write that fails raises OutputLost, once; nothing more is written, also not when the interpreter ends
-    stderr   a write that fails is dropped: a log on a full disk must not end the actor that writes to it
-    closed   its number is taken by /dev/null, so that no file of ours becomes "stdout" of a child process
+stdout   a write that fails raises OutputLost, once; nothing more is written, also not when the interpreter ends
+stderr   a write that fails is dropped: a log on a full disk must not end the actor that writes to it
+closed   its number is taken by /dev/null, so that no file of ours becomes "stdout" of a child process
 """
 
 from __future__ import annotations
@@ -53,7 +53,9 @@ class _Stderr(io.FileIO):
 @contextmanager
 def standard_streams() -> Iterator[None]:
     """Guard the streams, unless a program has replaced them; yields once they are."""
-    for number, mode in enumerate((os.O_WRONLY, os.O_RDONLY, os.O_WRONLY)):  # reading, and writing, still fails
+    for number, mode in enumerate(
+        (os.O_WRONLY, os.O_RDONLY, os.O_WRONLY)
+    ):  # reading, and writing, still fails
         _occupy(number, mode)
     before = sys.stdout, sys.stderr
     if sys.stdout is sys.__stdout__:

@@ -20,7 +20,9 @@ def add_task(tasks: Any) -> None:
         ends="0 done, 1 a queue broke its order, 2 nothing was done.",
     )  # fmt: skip
     task.add_argument("logs", metavar="LOG", nargs="+", help="a log file, or a directory of *.log files")
-    task.add_argument("--json", action="store_true", help="print one JSON object, with a time line of each queue")
+    task.add_argument(
+        "--json", action="store_true", help="print one JSON object, with a time line of each queue"
+    )
     task.set_defaults(do=run)
 
 
@@ -39,9 +41,14 @@ def run(args: argparse.Namespace) -> int:
             print(line)
     for file in logs.files:
         if file.skipped:
-            print(f"{file.path}: {file.skipped} bytes ahead of the first record belong to none", file=sys.stderr)
+            print(
+                f"{file.path}: {file.skipped} bytes ahead of the first record belong to none", file=sys.stderr
+            )
         if file.damaged:
             print(f"{file.path}: damaged in {file.damaged} places; the rest was read", file=sys.stderr)
         if file.in_bodies:
-            print(f"{file.path}: {file.in_bodies} records with old times were taken for text of messages", file=sys.stderr)
+            print(
+                f"{file.path}: {file.in_bodies} records with old times were taken for text of messages",
+                file=sys.stderr,
+            )
     return 1 if any(queue["order"]["verdict"] == VIOLATED for queue in told["queues"]) else 0

@@ -21,17 +21,25 @@ def add_task(tasks: Any) -> None:
         example="warrenmq trace watch trace/ --engine python",
         ends="0 none was found, 1 one was, 2 there is no trace, or Spark is not there or failed.",
     )  # fmt: skip
-    task.add_argument("trace", metavar="TRACE", nargs="+", help="a directory into which a broker writes its trace")
+    task.add_argument(
+        "trace", metavar="TRACE", nargs="+", help="a directory into which a broker writes its trace"
+    )
     task.add_argument(
         "--engine", choices=("spark", "python"), default="spark",
         help="a streaming query of Spark (default), or one plain Python process",
     )  # fmt: skip
-    task.add_argument("--master", metavar="URL", help="where Spark runs (default: local[*], or what spark-submit says)")
+    task.add_argument(
+        "--master", metavar="URL", help="where Spark runs (default: local[*], or what spark-submit says)"
+    )
     task.add_argument(
         "--checkpoint", metavar="DIR",
         help="go on where the last watch with this directory ended; without it nothing is kept",
     )  # fmt: skip
-    task.add_argument("--until-closed", action="store_true", help="end when every run in the trace was closed, or was killed and is over")
+    task.add_argument(
+        "--until-closed",
+        action="store_true",
+        help="end when every run in the trace was closed, or was killed and is over",
+    )
     task.add_argument("--json", action="store_true", help="print a JSON object a line")
     task.set_defaults(do=run)
 

@@ -21,12 +21,23 @@ def add_task(tasks: Any) -> None:
         ends="0 done, 2 the trace cannot be read.",
     )  # fmt: skip
     task.add_argument("trace", metavar="TRACE", help="a directory of trace files, or one file")
-    task.add_argument("--sync-interval", type=_MILLISECONDS, metavar="MS", help="another msg_store_sync_interval")
+    task.add_argument(
+        "--sync-interval", type=_MILLISECONDS, metavar="MS", help="another msg_store_sync_interval"
+    )
     task.add_argument("--was-sync-interval", type=_MILLISECONDS, default=25.0, metavar="MS",
                       help="the one that the trace was recorded with, which it does not say (default: 25)")  # fmt: skip
-    task.add_argument("--gc-threshold", type=real(0, 1, above=True, below=True), metavar="F", help="share of garbage that is collected (it was 0.5)")
-    task.add_argument("--no-flying", action="store_true", help="without flying counters: no write is cancelled")
-    task.add_argument("--json", action="store_true", help="print a list of {name, recorded, what_if, basis, model}")
+    task.add_argument(
+        "--gc-threshold",
+        type=real(0, 1, above=True, below=True),
+        metavar="F",
+        help="share of garbage that is collected (it was 0.5)",
+    )
+    task.add_argument(
+        "--no-flying", action="store_true", help="without flying counters: no write is cancelled"
+    )
+    task.add_argument(
+        "--json", action="store_true", help="print a list of {name, recorded, what_if, basis, model}"
+    )
     task.set_defaults(do=run)
 
 
@@ -41,7 +52,9 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps([line.as_dict() for line in lines]))
         return 0
-    rows = [(line.name, number(line.recorded), number(line.what_if), number(line.model), line.basis) for line in lines]
+    rows = [
+        (line.name, number(line.recorded), number(line.what_if), number(line.model), line.basis)
+        for line in lines
+    ]
     print(table(("", "recorded", "what if", "model", "basis"), rows))
     return 0
-

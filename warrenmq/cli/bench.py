@@ -35,12 +35,15 @@ def add_parser(subparsers: Any) -> None:
         ends="0 done, 2 nothing can be measured there.",
     )  # fmt: skip
     parser.add_argument(
-        "--dir", default=".", metavar="DIR", help="measure in a temporary folder below this one (default: %(default)s)"
+        "--dir",
+        default=".",
+        metavar="DIR",
+        help="measure in a temporary folder below this one (default: %(default)s)",
     )
+    parser.add_argument("--profile", help=f"compare these profiles: {','.join(PROFILES)}", metavar="A,B")
     parser.add_argument(
-        "--profile", help=f"compare these profiles: {','.join(PROFILES)}", metavar="A,B"
+        "--only", help="one measure, in this process (default: all, each in its own)", metavar="NAME"
     )
-    parser.add_argument("--only", help="one measure, in this process (default: all, each in its own)", metavar="NAME")
     parser.add_argument("--quick", action="store_true", help="small numbers: does it run at all?")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
@@ -76,7 +79,11 @@ def _side_by_side(args: argparse.Namespace) -> int:
         print(json.dumps(results))
         return 0
     measures = next(iter(results.values()))
-    print(table(("", *results), [(each, *(number(told[each]) for told in results.values())) for each in measures]))
+    print(
+        table(
+            ("", *results), [(each, *(number(told[each]) for told in results.values())) for each in measures]
+        )
+    )
     return 0
 
 
@@ -101,7 +108,9 @@ def _folder(args: argparse.Namespace) -> Iterator[str]:
     try:
         directory = tempfile.mkdtemp(prefix="warrenmq-bench-", dir=args.dir)
     except OSError as error:
-        raise CallerError(f"nothing can be measured in {args.dir}: {error.strerror}; name a folder with --dir.") from error
+        raise CallerError(
+            f"nothing can be measured in {args.dir}: {error.strerror}; name a folder with --dir."
+        ) from error
     try:
         yield directory
     finally:

@@ -44,18 +44,29 @@ def add_parser(subparsers: Any) -> Any:
         ends="0 done, 2 there is no such queue, or it cannot be reached.",
     )  # fmt: skip
     add_endpoint(parser, data="it must be there")
-    parser.add_argument("--count", type=whole(0, 1 << 62), metavar="N", help="end after N messages (default: when it is empty)")
+    parser.add_argument(
+        "--count",
+        type=whole(0, 1 << 62),
+        metavar="N",
+        help="end after N messages (default: when it is empty)",
+    )
     parser.add_argument("--follow", action="store_true", help="when the queue is empty, wait for more")
     return parser
 
 
 def run(args: argparse.Namespace) -> int:
     if args.follow and args.data:
-        raise CallerError("while this has the directory nobody can publish into it, so --follow is for --url.")
+        raise CallerError(
+            "while this has the directory nobody can publish into it, so --follow is for --url."
+        )
     if args.count == 0:
         return 0
     prefetch = PREFETCH if args.count is None else min(PREFETCH, args.count)
-    messages = _of_broker(args.url, args.queue, prefetch) if args.url else _of_directory(args.data, args.queue, prefetch)
+    messages = (
+        _of_broker(args.url, args.queue, prefetch)
+        if args.url
+        else _of_directory(args.data, args.queue, prefetch)
+    )
     with closing(messages):
         _write(messages, args.count, follow=args.follow)
     return 0
@@ -105,7 +116,9 @@ def _require_directory(data: str, name: str) -> None:
     except CallerError as why:
         raise NotFound(f"there is no queue {name!r} in {data}: {why}") from why
     if kind != "node":
-        raise NotFound(f"there is no queue {name!r} in {data}: it is only a part of a data directory; name the whole.")
+        raise NotFound(
+            f"there is no queue {name!r} in {data}: it is only a part of a data directory; name the whole."
+        )
 
 
 def _of_broker(url: str, name: str, prefetch: int) -> Messages:

@@ -49,15 +49,27 @@ def add_parser(subparsers: Any) -> None:
         example="warrenmq demo --input /var/log/syslog",
         ends="0 every invariant holds and nothing was lost, 1 one does not, or something was lost, 2 the demo cannot run.",
     )  # fmt: skip
-    parser.add_argument("--data", metavar="DIR", help="a data directory, fresh or of an earlier demo (default: a new one, which is kept)")
+    parser.add_argument(
+        "--data",
+        metavar="DIR",
+        help="a data directory, fresh or of an earlier demo (default: a new one, which is kept)",
+    )
     parser.add_argument("--messages", type=whole(1, MOST_MESSAGES), metavar="N",
                         help=f"publish N lines (default: all of FILE once, or {DEFAULT_MESSAGES:,} numbered lines)")  # fmt: skip
-    parser.add_argument("--input", metavar="FILE", help="publish the lines of this file (default: numbered lines)")
     parser.add_argument(
-        "--report", metavar="FILE.html", help=f"where the report goes (default: DIR/report.html, without --data {REPORT})"
+        "--input", metavar="FILE", help="publish the lines of this file (default: numbered lines)"
     )
-    parser.add_argument("--engine", choices=("spark", "python"), default="spark", help="what replays the traces")
-    parser.add_argument("--master", metavar="URL", help="where Spark runs (default: local[*], or what spark-submit says)")
+    parser.add_argument(
+        "--report",
+        metavar="FILE.html",
+        help=f"where the report goes (default: DIR/report.html, without --data {REPORT})",
+    )
+    parser.add_argument(
+        "--engine", choices=("spark", "python"), default="spark", help="what replays the traces"
+    )
+    parser.add_argument(
+        "--master", metavar="URL", help="where Spark runs (default: local[*], or what spark-submit says)"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -162,7 +174,10 @@ class Children:
         arguments = [word for kill in kills for word in ("--kill", *kill)]
         with self._log.open("ab") as log:
             child = subprocess.Popen(
-                [*self._command, "--first", str(first), *arguments], stdout=subprocess.PIPE, stderr=log, text=True
+                [*self._command, "--first", str(first), *arguments],
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
             )
         assert child.stdout is not None
         with child.stdout:
@@ -209,11 +224,7 @@ def _replay(args: argparse.Namespace, trace: Path, data: Path) -> bool:
     from warrenmq.replay.report.summary import print_summary
 
     result = replay(str(trace), engine=args.engine, master=args.master)
-    report = (
-        Path(args.report)
-        if args.report
-        else (data / "report.html" if args.data else Path(REPORT))
-    )
+    report = Path(args.report) if args.report else (data / "report.html" if args.data else Path(REPORT))
     write_report(result, report)
     print(f"report  {os.path.abspath(report)}")
     print_summary(result)
@@ -236,7 +247,9 @@ class _Progress:
             from rich.progress import Progress
 
             # Lines between go through the bar's console only where both are the same terminal.
-            self._bar = Progress(console=Console(stderr=True), transient=True, redirect_stdout=sys.stdout.isatty())
+            self._bar = Progress(
+                console=Console(stderr=True), transient=True, redirect_stdout=sys.stdout.isatty()
+            )
             task = self._bar.add_task(self._label, total=self._total)
             self._update = lambda done: self._bar.update(task, completed=done)
             self._bar.start()

@@ -22,7 +22,10 @@ def add_parser(subparsers: Any) -> None:
         aliases=("hash_password",),  # rabbitmqctl's spelling
     )  # fmt: skip
     parser.add_argument(
-        "password", metavar="PASSWORD", nargs="?", help="better left out: other users of the machine see arguments"
+        "password",
+        metavar="PASSWORD",
+        nargs="?",
+        help="better left out: other users of the machine see arguments",
     )
 
 

@@ -32,7 +32,15 @@ def run(args: argparse.Namespace) -> int:
     lines = [queue_line(inspection, vhost, queue) for vhost, queue in inspection.queues()]
     if args.json:
         damaged = [each._asdict() for each in inspection.findings.damaged()]
-        print(json.dumps({"queues": [as_dict(line) for line in lines], "damaged": damaged, "in_use": inspection.findings.in_use()}))
+        print(
+            json.dumps(
+                {
+                    "queues": [as_dict(line) for line in lines],
+                    "damaged": damaged,
+                    "in_use": inspection.findings.in_use(),
+                }
+            )
+        )
     else:
         print(list_table(lines) if lines else "There are no queues here.")
     return complain(inspection)

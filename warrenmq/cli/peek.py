@@ -29,11 +29,19 @@ def add_parser(subparsers: Any) -> Any:
     )  # fmt: skip
     add_directory(parser)
     parser.add_argument(
-        "queue", metavar="QUEUE", nargs="?", help="its name, or its folder's; not needed where DIR is the queue's folder"
+        "queue",
+        metavar="QUEUE",
+        nargs="?",
+        help="its name, or its folder's; not needed where DIR is the queue's folder",
     )
-    parser.add_argument("--vhost", metavar="NAME", help="the virtual host, where queues of several have this name")
     parser.add_argument(
-        "--limit", metavar="N", type=whole(0, 1 << 62), help=f"how many messages (default: {_SHOWN}, with --json all of them)"
+        "--vhost", metavar="NAME", help="the virtual host, where queues of several have this name"
+    )
+    parser.add_argument(
+        "--limit",
+        metavar="N",
+        type=whole(0, 1 << 62),
+        help=f"how many messages (default: {_SHOWN}, with --json all of them)",
     )
     return parser
 
@@ -96,7 +104,10 @@ def _show(row: Row, position: int) -> None:
     marks = ["redelivered"] * row.redelivered + ["salvaged"] * (row.salvaged is not None)
     keys = ", ".join(plain(key) for key in message.routing_keys)
     exchange = plain(message.exchange) or "(default exchange)"
-    print(f"#{position}  {exchange} -> {keys}  {size(len(message.body))}" + "".join(f"  {mark}" for mark in marks))
+    print(
+        f"#{position}  {exchange} -> {keys}  {size(len(message.body))}"
+        + "".join(f"  {mark}" for mark in marks)
+    )
     if message.properties:
         print(f"    {preview(json.dumps(message.properties, ensure_ascii=False).encode(errors='replace'))}")
     print(f"    {preview(message.body)}")

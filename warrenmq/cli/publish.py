@@ -38,7 +38,9 @@ def run(args: argparse.Namespace) -> int:
     if sys.stdin is None:
         raise CallerError("stdin is closed; the lines to publish come from there.")
     lines = _lines(sys.stdin.buffer)
-    published = _to_broker(args.url, args.queue, lines) if args.url else _to_directory(args.data, args.queue, lines)
+    published = (
+        _to_broker(args.url, args.queue, lines) if args.url else _to_directory(args.data, args.queue, lines)
+    )
     print(f"{published} messages published to {args.queue}", file=sys.stderr)
     return 0
 
@@ -48,7 +50,9 @@ def _lines(file: BinaryIO) -> Iterator[bytes]:
         try:
             line = file.readline()
         except OSError as why:
-            raise CallerError(f"stdin cannot be read: {why.strerror}; what was read so far is published.") from why
+            raise CallerError(
+                f"stdin cannot be read: {why.strerror}; what was read so far is published."
+            ) from why
         if not line:
             return
         yield line.removesuffix(b"\n").removesuffix(b"\r")

@@ -30,9 +30,16 @@ def add_parser(subparsers: Any) -> Any:
     )  # fmt: skip
     parser.add_argument("source", metavar="SOURCE", help="a node's data directory, a vhost's or a queue's")
     parser.add_argument(
-        "--to", required=True, metavar="DIR or URL", help="where the messages go; amqp://USER:PASSWORD@HOST:PORT is a running broker"
+        "--to",
+        required=True,
+        metavar="DIR or URL",
+        help="where the messages go; amqp://USER:PASSWORD@HOST:PORT is a running broker",
     )
-    parser.add_argument("--ledger", metavar="DIR", help="with a URL: where it is kept what was moved (default: SOURCE.recovered)")
+    parser.add_argument(
+        "--ledger",
+        metavar="DIR",
+        help="with a URL: where it is kept what was moved (default: SOURCE.recovered)",
+    )
     add_now(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of the summary")
     return parser
@@ -104,9 +111,13 @@ def _print(report: Report) -> None:
         if queue.expiring:
             print(f"  {queue.expiring} have a time to live: they may wait as long as they still could")
         if queue.unmarked:
-            print(f"  {queue.unmarked} had been delivered before, and come as new ones: the queue has priorities, or had messages already")
+            print(
+                f"  {queue.unmarked} had been delivered before, and come as new ones: the queue has priorities, or had messages already"
+            )
         if queue.marked_too:
-            print(f"  {queue.marked_too} had not been delivered before, and come as redelivered, as those behind them do")
+            print(
+                f"  {queue.marked_too} had not been delivered before, and come as redelivered, as those behind them do"
+            )
     for damage in report.damaged:
         print(f"damaged: {plain(damage.file)} at byte {damage.offset}: {plain(damage.reason)}")
     for note in report.notes:

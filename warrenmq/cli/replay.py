@@ -27,7 +27,9 @@ def add_parser(subparsers: Any) -> Any:
         default="spark",
         help="spark (default), or one plain Python process, which is quicker below some tens of millions of events",
     )
-    parser.add_argument("--master", metavar="URL", help="where Spark runs (default: local[*], or what spark-submit says)")
+    parser.add_argument(
+        "--master", metavar="URL", help="where Spark runs (default: local[*], or what spark-submit says)"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of the table")
     parser.add_argument("--report", metavar="FILE.html", help="write a page with plots (needs plotly)")
     return parser

@@ -30,12 +30,20 @@ def add_parser(subparsers: Any) -> None:
         ends="0 it was ended by a signal, 2 it cannot start, or its broker failed.",
     )  # fmt: skip
     parser.add_argument("--data", required=True, metavar="DIR", help="the data directory")
-    parser.add_argument("--host", metavar="ADDRESS", default="127.0.0.1", help="the address to listen on (default: %(default)s)")
-    parser.add_argument("--port", type=whole(0, 65_535), metavar="N", help=f"the port; 0 chooses a free one (default: {PORT}, {TLS_PORT} with TLS)")
-    parser.add_argument("--trace", metavar="DIR", help="write a trace of the run there")
     parser.add_argument(
-        "--config", metavar="FILE", help="settings in the syntax of rabbitmq.conf"
+        "--host",
+        metavar="ADDRESS",
+        default="127.0.0.1",
+        help="the address to listen on (default: %(default)s)",
     )
+    parser.add_argument(
+        "--port",
+        type=whole(0, 65_535),
+        metavar="N",
+        help=f"the port; 0 chooses a free one (default: {PORT}, {TLS_PORT} with TLS)",
+    )
+    parser.add_argument("--trace", metavar="DIR", help="write a trace of the run there")
+    parser.add_argument("--config", metavar="FILE", help="settings in the syntax of rabbitmq.conf")
     parser.add_argument(
         "--setting", action="append", default=[], metavar="KEY=VALUE", help="a setting; may be repeated"
     )

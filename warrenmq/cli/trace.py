@@ -41,12 +41,35 @@ def add_parser(subparsers: Any) -> Any:
         ends="0 done, 2 nothing was written, or not all.",
     )  # fmt: skip
     export.add_argument("trace", metavar="TRACE", help="a directory of trace files, or one file")
-    export.add_argument("--to", required=True, choices=("perfetto", "shiviz", "parquet", "html"), help="the format")
-    export.add_argument("-o", "--output", metavar="PATH", help="a file (default: stdout), for parquet a new folder")
-    export.add_argument("--actor", action="append", default=[], metavar="NAME", help="only this actor; may be repeated")
-    export.add_argument("--message", type=whole(0, (1 << 63) - 1), metavar="N", help="only rows about this message (column msg)")
-    export.add_argument("--from", dest="begin", type=real(0, 1e9), default=0.0, metavar="S", help="rows from then on, in seconds of the run")
-    export.add_argument("--until", type=real(0, 1e9), metavar="S", help="rows up to then, in seconds of the run (default: its end)")
+    export.add_argument(
+        "--to", required=True, choices=("perfetto", "shiviz", "parquet", "html"), help="the format"
+    )
+    export.add_argument(
+        "-o", "--output", metavar="PATH", help="a file (default: stdout), for parquet a new folder"
+    )
+    export.add_argument(
+        "--actor", action="append", default=[], metavar="NAME", help="only this actor; may be repeated"
+    )
+    export.add_argument(
+        "--message",
+        type=whole(0, (1 << 63) - 1),
+        metavar="N",
+        help="only rows about this message (column msg)",
+    )
+    export.add_argument(
+        "--from",
+        dest="begin",
+        type=real(0, 1e9),
+        default=0.0,
+        metavar="S",
+        help="rows from then on, in seconds of the run",
+    )
+    export.add_argument(
+        "--until",
+        type=real(0, 1e9),
+        metavar="S",
+        help="rows up to then, in seconds of the run (default: its end)",
+    )
     export.add_argument("--limit", type=whole(1, 1 << 40), metavar="ROWS",
                         help="the most rows to write (default: 1000000 for perfetto, 2000 for shiviz)")  # fmt: skip
     export.set_defaults(do=_export)
@@ -89,7 +112,10 @@ def _compare(args: argparse.Namespace) -> int:
         print(json.dumps([change.as_dict() for change in found]))
         return 0
     ratios = ["-" if change.ratio is None else f"{change.ratio:.2f}" for change in found]
-    rows = [(change.name, number(change.a), number(change.b), ratio) for change, ratio in zip(found, ratios, strict=True)]
+    rows = [
+        (change.name, number(change.a), number(change.b), ratio)
+        for change, ratio in zip(found, ratios, strict=True)
+    ]
     print(table(("", "A", "B", "B / A"), rows))
     return 0
 
@@ -98,8 +124,16 @@ def _export(args: argparse.Namespace) -> int:
     if args.to in {"parquet", "html"}:
         if args.output is None:
             raise CallerError(f"--to {args.to} needs -o PATH.")
-        if args.actor or args.message is not None or args.begin or args.until is not None or args.limit is not None:
-            raise CallerError(f"--to {args.to} writes the whole trace; leave the options out that choose rows.")
+        if (
+            args.actor
+            or args.message is not None
+            or args.begin
+            or args.until is not None
+            or args.limit is not None
+        ):
+            raise CallerError(
+                f"--to {args.to} writes the whole trace; leave the options out that choose rows."
+            )
         return _parquet(args) if args.to == "parquet" else _report(args)
     return _rows(args)
 
@@ -123,9 +157,15 @@ def _rows(args: argparse.Namespace) -> int:
                 written, more = write_perfetto(trace.catalog, _with(first, rows), to, limit)
             else:
                 every = select_rows(trace, Selection(end_ns=until))
-                chosen = {(number, row[8] >> 16, row[1]) for number, row in _first(_with(first, rows), limit + 1)}
+                chosen = {
+                    (number, row[8] >> 16, row[1]) for number, row in _first(_with(first, rows), limit + 1)
+                }
                 written, more = write_shiviz(
-                    trace.catalog, every, lambda number, row: (number, row[8] >> 16, row[1]) in chosen, to, limit
+                    trace.catalog,
+                    every,
+                    lambda number, row: (number, row[8] >> 16, row[1]) in chosen,
+                    to,
+                    limit,
                 )
     if more:
         print(f"the first {written} rows were written; choose others with --from, --until, --actor, --message or --limit",

@@ -80,7 +80,15 @@ class BindingRecord:
         if self.destination_type not in ("queue", "exchange"):
             msg = f"a binding cannot lead to {self.destination_type!r}"
             raise ValueError(msg)
-        packed = pack([self.source, self.destination, self.routing_key, sorted(self.arguments.items()), self.destination_type])
+        packed = pack(
+            [
+                self.source,
+                self.destination,
+                self.routing_key,
+                sorted(self.arguments.items()),
+                self.destination_type,
+            ]
+        )
         object.__setattr__(self, "packed", packed)
 
 

@@ -166,7 +166,9 @@ class VhostDirectory:
     def _have_name(self, disk: Disk) -> None:
         path, name = f"{self.path}/.vhost", self.name.encode()
         if disk.exists(path) and (found := disk.read(path)) != name:
-            self._note(disk, ".vhost", found, "it does not tell the name of the virtual host whose folder this is")
+            self._note(
+                disk, ".vhost", found, "it does not tell the name of the virtual host whose folder this is"
+            )
             disk.replace(path, name)
         elif not disk.exists(path):
             disk.replace(path, name)

@@ -48,7 +48,9 @@ def save_terms(disk: Disk, directory: str, terms: Terms) -> None:
     for name in disk.listdir(directory):
         if name.endswith(_OF_THE_INDEX):
             path = f"{directory}/{name}"
-            files.append((name, disk.size(path), zlib.crc32(disk.read(path)) if name.endswith(_CHECKED) else None))
+            files.append(
+                (name, disk.size(path), zlib.crc32(disk.read(path)) if name.endswith(_CHECKED) else None)
+            )
     counted = [terms.segments, files] if files else [] if terms.segments is None else [terms.segments]
     data: bytes = msgpack.packb([_VERSION, *terms[:2], *counted])
     disk.replace(f"{directory}/{FILE_NAME}", zlib.crc32(data).to_bytes(4, "big") + data)
@@ -70,7 +72,9 @@ def parse(stored: bytes) -> Terms | None:
     if not stored[4:] or zlib.crc32(stored[4:]) != int.from_bytes(stored[:4], "big"):
         return None
     match msgpack.unpackb(stored[4:]):
-        case [version, int() as next_seq_id, int() as next_deliver_seq_id, *more] if version == _VERSION and len(more) < 3:
+        case [version, int() as next_seq_id, int() as next_deliver_seq_id, *more] if (
+            version == _VERSION and len(more) < 3
+        ):
             segments, files = [*more, None, None][:2]
             counts = None if segments is None else tuple((number, unacked) for number, unacked in segments)
             return Terms(next_seq_id, next_deliver_seq_id, counts, tuple(tuple(each) for each in files or ()))
@@ -92,7 +96,9 @@ def changes_since(terms: Terms, sizes: Mapping[str, int], read: Callable[[str], 
             yield Change(name, 0, f"it had {size} bytes when its queue was stopped in order, and is gone")
         elif sizes[name] != size:
             at = min(size, sizes[name])
-            yield Change(name, at, f"it had {size} bytes when its queue was stopped in order, now it has {sizes[name]}")
+            yield Change(
+                name, at, f"it had {size} bytes when its queue was stopped in order, now it has {sizes[name]}"
+            )
         elif checksum is not None and zlib.crc32(read(name)) != checksum:
             yield Change(name, 0, "its bytes are not those that it had when its queue was stopped in order")
 

@@ -98,7 +98,10 @@ def _typed(value: Value) -> list[Any] | None:
         case "A":
             return [letter, [typed for each in inside if (typed := _typed(each)) is not None]]
         case "F":
-            return [letter, [each for key, item in inside if isinstance(key[1], bytes) for each in _header(key[1], item)]]
+            return [
+                letter,
+                [each for key, item in inside if isinstance(key[1], bytes) for each in _header(key[1], item)],
+            ]
     return [letter, inside]
 
 

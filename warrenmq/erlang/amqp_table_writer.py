@@ -39,7 +39,9 @@ def bytes_of_table(plain: list[Any]) -> bytes:
 
 
 def _table(plain: list[Any]) -> bytes:
-    return b"".join(bytes_of_name(name) + letter.encode() + bytes_of_value(letter, value) for name, letter, value in plain)
+    return b"".join(
+        bytes_of_name(name) + letter.encode() + bytes_of_value(letter, value) for name, letter, value in plain
+    )
 
 
 def bytes_of_value(letter: str, value: Any) -> bytes:

@@ -37,7 +37,17 @@ _TOKEN = re.compile(
     re.VERBOSE | re.ASCII | re.DOTALL,
 )
 _ESCAPE = re.compile(r"\\(x\{[0-9a-fA-F]{1,6}\}|x[0-9a-fA-F]{2}|[0-7]{1,3}|\^.|.)", re.DOTALL)
-_NAMED = {"n": "\n", "t": "\t", "r": "\r", "s": " ", "e": "\x1b", "b": "\b", "f": "\f", "v": "\v", "d": "\x7f"}
+_NAMED = {
+    "n": "\n",
+    "t": "\t",
+    "r": "\r",
+    "s": " ",
+    "e": "\x1b",
+    "b": "\b",
+    "f": "\f",
+    "v": "\v",
+    "d": "\x7f",
+}
 _CLOSES = {"{": "}", "[": "]", "#{": "}"}
 
 

@@ -92,7 +92,9 @@ def read(files: Mapping[str, bytes]) -> Definitions:
         vhosts=sorted(vhosts),
         queues=sorted(queues, key=lambda queue: (queue.vhost, queue.name)),
         exchanges=sorted(exchanges, key=lambda exchange: (exchange.vhost, exchange.name)),
-        bindings=sorted(bindings, key=lambda each: (each.vhost, each.source, each.destination, each.routing_key)),
+        bindings=sorted(
+            bindings, key=lambda each: (each.vhost, each.source, each.destination, each.routing_key)
+        ),
         unread=sum(map(len, records.values())) - sum(map(len, (queues, exchanges, bindings, vhosts))),
     )
 
@@ -112,7 +114,15 @@ def _each(records: list[tuple[Any, ...]], one: Callable[[Any], Any]) -> list[Any
 
 def _queue(record: Any) -> QueueDefinition | None:
     match record:
-        case ("amqqueue", ("resource", bytes() as vhost, "queue", bytes() as name), durable, deleted, owner, given, *_):
+        case (
+            "amqqueue",
+            ("resource", bytes() as vhost, "queue", bytes() as name),
+            durable,
+            deleted,
+            owner,
+            given,
+            *_,
+        ):
             kind = record[_TYPE] if len(record) > _TYPE else "rabbit_classic_queue"
             return QueueDefinition(
                 vhost=text(vhost),

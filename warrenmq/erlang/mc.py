@@ -122,7 +122,9 @@ def _death(key: tuple[Any, Any], death: tuple[Any, ...]) -> list[Any]:
     queue, reason = key
     _, exchange, keys, count, about = death
     first, ttl = about.get("first_time"), about.get("ttl")
-    entry: list[Any] = [(b"original-expiration", Atom("longstr"), str(ttl).encode())] if isinstance(ttl, int) else []
+    entry: list[Any] = (
+        [(b"original-expiration", Atom("longstr"), str(ttl).encode())] if isinstance(ttl, int) else []
+    )
     entry += [
         (b"count", Atom("long"), count),
         (b"reason", Atom("longstr"), reason.encode() if isinstance(reason, str) else reason),
@@ -150,7 +152,9 @@ def _amqp(stored: Any) -> _Parts:
         plain = amqp10.SECTIONS.get(code) == "data"
         body = amqp10.sections(bare[body_at:]) if plain else []
         properties = legacy_properties(
-            [_annotation(each) for each in annotations], head.get("properties"), head.get("application_properties")
+            [_annotation(each) for each in annotations],
+            head.get("properties"),
+            head.get("application_properties"),
         )
     except (amqp10.BadAmqp, TypeError, ValueError, AttributeError) as why:
         msg = f"its AMQP 1.0 sections make no sense ({why})"
@@ -218,7 +222,9 @@ _AMQP_TOPIC = bytes.maketrans(b"/+", b".*")
 
 def _pairs(found: Any) -> list[tuple[bytes, bytes]]:
     pairs = found if isinstance(found, list) else []
-    return [each for each in pairs if isinstance(each, tuple) and [type(one) for one in each] == [bytes, bytes]]
+    return [
+        each for each in pairs if isinstance(each, tuple) and [type(one) for one in each] == [bytes, bytes]
+    ]
 
 
 def _payload(found: Any) -> list[bytes]:

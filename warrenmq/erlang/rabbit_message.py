@@ -27,7 +27,9 @@ DEEPEST = 1 << 16
 """Nesting of a stored message: two levels for each of its headers, of which RabbitMQ's largest frame has room for 26,213."""
 
 
-def decode(data: bytes, *, zero_padded: bool = False, path: str = "a message", offset: int = 0) -> RabbitMessage:
+def decode(
+    data: bytes, *, zero_padded: bool = False, path: str = "a message", offset: int = 0
+) -> RabbitMessage:
     """The message, or BadTerm, which names `path` and the place counted from `offset`."""
     term = decode_term(data, max_depth=DEEPEST, zero_padded=zero_padded, path=path, offset=offset)
     try:

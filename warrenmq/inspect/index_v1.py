@@ -193,7 +193,11 @@ class _Reader:
         msg_id, expiry, size, embedded = _RECORD.unpack_from(self._data, at - self._base + width)
         stop = body + embedded
         own_mark = self._layout.mark(seq_id)
-        if stop > size_of_file or self._bytes(stop, width) != own_mark or (embedded and self._bytes(body, 1)[0] not in FIRST_BYTES):
+        if (
+            stop > size_of_file
+            or self._bytes(stop, width) != own_mark
+            or (embedded and self._bytes(body, 1)[0] not in FIRST_BYTES)
+        ):
             problem, stop = self._doubtful(body, stop, size, own_mark)
             if not problem and not _random(msg_id):
                 problem = "a message id is hardly anything but zeros"
@@ -238,7 +242,9 @@ class _Reader:
             window = len(data) if at + len(data) >= self._file.size else len(data) - WINDOW // 4
             stop = min(window, limit - at)
             place = 0
-            while place < stop and (match := self._layout.publishes.search(data, place, stop + _HEAD_AND_FIRST + width)):
+            while place < stop and (
+                match := self._layout.publishes.search(data, place, stop + _HEAD_AND_FIRST + width)
+            ):
                 place = match.start()
                 found = self._layout.prefix(data, place)
                 if place < stop and found is not None and self._certain(place, found[1], tells_its_end=True):

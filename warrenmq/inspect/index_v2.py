@@ -111,7 +111,10 @@ class _Segment:
         salvaged = None
         if len(data) < qi.ENTRY_BYTES:
             self._index.note(position, "an entry is cut off")
-            self._refused = self._refused or f"RabbitMQ does not start a queue with a torn entry at the end of {self._name}"
+            self._refused = (
+                self._refused
+                or f"RabbitMQ does not start a queue with a torn entry at the end of {self._name}"
+            )
             if len(data) < 4 or len(data) < _LOCATION_KNOWN.get(data[3], qi.ENTRY_BYTES):
                 return None
             salvaged = "its index entry is cut off"

@@ -90,7 +90,11 @@ class VhostInspection:
         """Those that were asked for, in order of delivery where several are one queue."""
         if self._layout.kind == "store":
             return []
-        return [each for each in self.vhost.queues if self._layout.kind != "queue" or each.path == self._layout.only]
+        return [
+            each
+            for each in self.vhost.queues
+            if self._layout.kind != "queue" or each.path == self._layout.only
+        ]
 
     @cached_property
     def stores(self) -> dict[str, Store]:
@@ -144,7 +148,9 @@ class VhostInspection:
         else:
             row = self._from_queue(row, files, bodies=bodies)
         if not entry.persistent:
-            return replace(row, reason=QUEUE_NOT_DURABLE if queue.durable is False else NOT_PERSISTENT, salvaged=None)
+            return replace(
+                row, reason=QUEUE_NOT_DURABLE if queue.durable is False else NOT_PERSISTENT, salvaged=None
+            )
         if row.reason is None and 0 < entry.expiry <= self._now_us:
             return replace(row, reason=EXPIRED, salvaged=None)
         if row.reason == NO_RECORD and entry.persistent:
@@ -231,7 +237,9 @@ class Inspection:
         """CallerError when it is no data directory."""
         self.findings = Findings(path)
         self.layout = recognise(self.findings)
-        self.vhosts = [VhostInspection(self.findings, each, self.layout, now_us) for each in self.layout.vhosts]
+        self.vhosts = [
+            VhostInspection(self.findings, each, self.layout, now_us) for each in self.layout.vhosts
+        ]
 
     def queues(self) -> Iterator[tuple[VhostInspection, QueueFolder]]:
         """Every queue folder that was asked for."""

@@ -54,7 +54,12 @@ _ENTRIES_BEFORE_3_9 = 16384
 RABBITMQ_TERMS = "recovery.dets"
 """What RabbitMQ makes at every start."""
 _INDEX_EXTENSIONS = (".idx", ".qi", ".qs")
-_MNESIA_TABLES = ("rabbit_durable_queue.DCD", "rabbit_durable_queue.DCL", "rabbit_durable_queue.DCL.TMP", "LATEST.LOG")
+_MNESIA_TABLES = (
+    "rabbit_durable_queue.DCD",
+    "rabbit_durable_queue.DCL",
+    "rabbit_durable_queue.DCL.TMP",
+    "LATEST.LOG",
+)
 
 
 @dataclass(slots=True)
@@ -108,7 +113,9 @@ def recognise(findings: Findings) -> Layout:
         vhosts = [path for path in folders if os.path.basename(below) == "vhosts" and os.path.isdir(path)]
         vhosts = vhosts or [path for path in folders if os.path.exists(f"{path}/.vhost")]
         if vhosts:
-            old = [root] if below == VHOSTS and "queues" in names else []  # left behind by an upgrade from 3.6
+            old = (
+                [root] if below == VHOSTS and "queues" in names else []
+            )  # left behind by an upgrade from 3.6
             return Layout("node", [_vhost(findings, os.path.normpath(path), root) for path in vhosts + old])
     if _is_queue(names):
         folder = os.path.realpath(root)
@@ -131,7 +138,9 @@ def _is_queue(names: list[str]) -> bool:
 
 
 def _is_store(path: str, names: list[str]) -> bool:
-    return os.path.basename(os.path.realpath(path)) in STORES or any(name.endswith((".rdq", ".rdt")) for name in names)
+    return os.path.basename(os.path.realpath(path)) in STORES or any(
+        name.endswith((".rdq", ".rdt")) for name in names
+    )
 
 
 def _node_of(vhost: str) -> str:
@@ -152,7 +161,9 @@ def _vhost_of(findings: Findings, folder: str) -> Vhost:
     else:
         found = Vhost(inside)
     if _is_store(folder, findings.names(folder)):
-        found.stores = [root if os.path.basename(path) == os.path.basename(folder) else path for path in found.stores]
+        found.stores = [
+            root if os.path.basename(path) == os.path.basename(folder) else path for path in found.stores
+        ]
         if root not in found.stores:
             found.stores.append(root)
         return found
@@ -187,13 +198,17 @@ def _vhost(findings: Findings, path: str, node: str) -> Vhost:
     known += [(found.name or "/", name) for name in queues]
     # the same name may be known to vhosts of other nodes; only the hash decides
     folders = [
-        f"{path}/queues/{each}" for each in findings.names(f"{path}/queues") if os.path.isdir(f"{path}/queues/{each}")
+        f"{path}/queues/{each}"
+        for each in findings.names(f"{path}/queues")
+        if os.path.isdir(f"{path}/queues/{each}")
     ]
     found.queues = [_queue(findings, each, found.name, list(dict.fromkeys(known))) for each in folders]
     if found.ours:
         whole = definitions is not None and not damaged
         _name_undeclared(findings, found, declared)
-        found.queues = [each for each in found.queues if _is_kept(findings, found, each, declared, whole=whole)]
+        found.queues = [
+            each for each in found.queues if _is_kept(findings, found, each, declared, whole=whole)
+        ]
         for name in queues.keys() - {each.name for each in found.queues}:
             findings.note(f"{path}/definitions.log", 0, FOLDER_GONE.format(name))
     if any(tables):
@@ -223,7 +238,10 @@ def _vhost_name(findings: Findings, path: str) -> str | None:
     if name is not None and vhost_folder(name) == os.path.basename(folder):
         return name
     findings.note(f"{path}/.vhost", 0, "it does not tell the name of the virtual host whose folder this is")
-    told = [parse(findings.read(f"{path}/queues/{each}/{QUEUE_NAME}") or b"") for each in findings.names(f"{path}/queues")]
+    told = [
+        parse(findings.read(f"{path}/queues/{each}/{QUEUE_NAME}") or b"")
+        for each in findings.names(f"{path}/queues")
+    ]
     candidates = ["/", *(each.vhost for each in told if each is not None)]
     return next((each for each in candidates if vhost_folder(each) == os.path.basename(folder)), None)
 
@@ -241,7 +259,9 @@ def _queue(findings: Findings, path: str, vhost: str | None, known: list[tuple[s
         name = name or queue_names.find(hashed, known) or said
         wrong |= said is not None and queue_folder(said.vhost, said.name, said.priority) != hashed
     if wrong:
-        findings.note(f"{path}/{QUEUE_NAME}", 0, "it does not tell the name of the queue whose folder this is")
+        findings.note(
+            f"{path}/{QUEUE_NAME}", 0, "it does not tell the name of the queue whose folder this is"
+        )
     version = 2 if any(each.endswith((".qi", ".qs")) for each in names) else 1
     if name is None:
         return QueueFolder(path, vhost, version=version)
@@ -252,7 +272,11 @@ def _queue(findings: Findings, path: str, vhost: str | None, known: list[tuple[s
 
 def _name_undeclared(findings: Findings, vhost: Vhost, declared: Declared) -> None:
     """Have folders of ours whose queue is not declared named as a start names them."""
-    unknown = {os.path.basename(os.path.realpath(each.path)): each for each in vhost.queues if each.name not in declared.queues}
+    unknown = {
+        os.path.basename(os.path.realpath(each.path)): each
+        for each in vhost.queues
+        if each.name not in declared.queues
+    }
     files = {
         folder: (findings.read(f"{queue.path}/{QUEUE_NAME}"), findings.read(f"{queue.path}/{DEFINITION}"))
         for folder, queue in unknown.items()
@@ -263,7 +287,9 @@ def _name_undeclared(findings: Findings, vhost: Vhost, declared: Declared) -> No
         queue.vhost, queue.name, queue.priority = name[:3]
 
 
-def _is_kept(findings: Findings, vhost: Vhost, queue: QueueFolder, declared: Declared, *, whole: bool) -> bool:
+def _is_kept(
+    findings: Findings, vhost: Vhost, queue: QueueFolder, declared: Declared, *, whole: bool
+) -> bool:
     """Whether a start keeps a folder of ours; fills in what is declared, and notes a queue that is declared again."""
     folder = os.path.basename(os.path.realpath(queue.path))
     record = declared.queues.get(queue.name) if queue.name is not None else None
@@ -274,7 +300,9 @@ def _is_kept(findings: Findings, vhost: Vhost, queue: QueueFolder, declared: Dec
     if told is None:
         return not (whole and folder in folders_of(vhost.name or "/", declared.gone))
     sizes = file_sizes(findings, queue.path)
-    fate = fate_of_named(deleted=told.name in declared.gone, only_a_name=only_a_name(sizes), log_is_whole=whole)
+    fate = fate_of_named(
+        deleted=told.name in declared.gone, only_a_name=only_a_name(sizes), log_is_whole=whole
+    )
     if fate is Fate.REMOVED:
         return False
     (again,) = records_of([told])

@@ -40,4 +40,3 @@ def decode(
         raise CorruptFile(path, offset, problem)
     ours = stored_message.decode(stored, path, offset)
     return Message(ours.exchange, ours.routing_keys, properties_as_plain(ours.properties), ours.body, None)
-

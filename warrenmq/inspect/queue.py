@@ -30,7 +30,9 @@ if TYPE_CHECKING:
 class QueueIndex:
     """Reads a queue's index as often as it is asked to; nothing is kept but what the last reading found odd."""
 
-    def __init__(self, findings: Findings, queue: QueueFolder, entry_count: int, terms: dict[str, Any] | None) -> None:
+    def __init__(
+        self, findings: Findings, queue: QueueFolder, entry_count: int, terms: dict[str, Any] | None
+    ) -> None:
         self.queue = queue
         self.terms = terms
         """What the queue left behind at a clean stop; None after a crash."""
@@ -56,7 +58,9 @@ class QueueIndex:
         for number in index_v2.segment_numbers(names, qs.EXTENSION):
             if number in new:
                 continue
-            reason = "there is no index file with its number: its messages cannot be told from acknowledged ones"
+            reason = (
+                "there is no index file with its number: its messages cannot be told from acknowledged ones"
+            )
             self._findings.note(f"{self.queue.path}/{number}{qs.EXTENSION}", 0, reason)
         if not new:
             yield from self._version_1(names)
@@ -101,7 +105,12 @@ class QueueIndex:
                     continue
                 entry = published[seq_id]
                 why = refused
-                if why is None and journal_broken is not None and entry.file == JOURNAL and entry.offset > journal_broken:
+                if (
+                    why is None
+                    and journal_broken is not None
+                    and entry.file == JOURNAL
+                    and entry.offset > journal_broken
+                ):
                     why = f"it lies behind damaged bytes of {JOURNAL}, which RabbitMQ reads no further than them"
                 yield entry if why is None else entry._replace(salvaged=why)
 

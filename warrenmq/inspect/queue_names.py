@@ -21,9 +21,7 @@ from warrenmq.directory.layout import queue_folder, queue_folder_of_3_6
 from warrenmq.vhost.queue_folders import QueueName
 
 _PRIORITIES = 256
-_RESOURCE = re.compile(
-    rb"h\x04(?:d\x00\x08|w\x08|s\x08)resourcem(....)", re.DOTALL
-)
+_RESOURCE = re.compile(rb"h\x04(?:d\x00\x08|w\x08|s\x08)resourcem(....)", re.DOTALL)
 """{resource, VHost, ...}: the length of the vhost's name follows."""
 _QUEUE_ATOM = re.compile(rb"(?:d\x00\x05|w\x05|s\x05)queuem(....)", re.DOTALL)
 _LONGEST_NAME = 1024

@@ -78,7 +78,9 @@ class Store:
         self.path = path
         self.files: list[FileSummary] = []
         self._findings = findings
-        self._wanted = wanted  # id -> where its first copy is, as file * _MOST_OFFSET + offset; -1: nowhere yet
+        self._wanted = (
+            wanted  # id -> where its first copy is, as file * _MOST_OFFSET + offset; -1: nowhere yet
+        )
         self._more: dict[bytes, list[Place]] = {}
         """All places of ids that have more than one, or one that is not sound."""
         self._zeros: set[str] = set()
@@ -163,7 +165,9 @@ class Store:
             self._findings.note(f"{self.path}/{SUMMARY}", 0, why.reason)
             self.clean = False
             return
-        sizes = {name: size for name, size in file_sizes(self._findings, self.path).items() if name in self._names}
+        sizes = {
+            name: size for name, size in file_sizes(self._findings, self.path).items() if name in self._names
+        }
         for name, offset, reason in changes_since(saved, sizes):
             if not rabbitmqs or sizes.get(name, -1) < saved.get(name, 0):
                 self._findings.note(f"{self.path}/{name}", offset, reason, unless_in_use=True)
@@ -219,7 +223,9 @@ class Store:
             with file:
                 for found in walk(file, self._wanted):
                     if isinstance(found, Record) and found.msg_id not in self._wanted:
-                        tail = file.pread(min(_TAIL, found.total), found.offset + found.total - min(_TAIL, found.total))
+                        tail = file.pread(
+                            min(_TAIL, found.total), found.offset + found.total - min(_TAIL, found.total)
+                        )
                         for inner in _INNER_ID.findall(tail):
                             if inner in missing:
                                 self._another(found._replace(msg_id=inner, trust=Trust.BAD_ID), name)

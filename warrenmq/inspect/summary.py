@@ -86,7 +86,15 @@ def verdict(vhost: VhostInspection, queue: QueueFolder) -> Verdict:
 def list_table(lines: list[QueueLine]) -> str:
     """What `ls` prints."""
     rows: list[list[str | int]] = [
-        [line.vhost or "?", line.title, f"v{line.version}", line.ready, size(line.bytes), line.files, size(line.file_bytes)]
+        [
+            line.vhost or "?",
+            line.title,
+            f"v{line.version}",
+            line.ready,
+            size(line.bytes),
+            line.files,
+            size(line.file_bytes),
+        ]
         for line in lines
     ]
     return table(("VHOST", "QUEUE", "INDEX", "READY", "BYTES", "FILES", "ON DISK"), rows)
@@ -95,7 +103,15 @@ def list_table(lines: list[QueueLine]) -> str:
 def queue_table(lines: list[QueueLine]) -> str:
     """What `stats` prints of queues."""
     rows: list[list[str | int]] = [
-        [line.title, line.segments, line.in_index, line.in_store, line.in_qs, size(line.bytes), size(line.file_bytes)]
+        [
+            line.title,
+            line.segments,
+            line.in_index,
+            line.in_store,
+            line.in_qs,
+            size(line.bytes),
+            size(line.file_bytes),
+        ]
         for line in lines
     ]
     return table(("QUEUE", "SEGMENTS", "IN INDEX", "IN STORE", "IN QS", "BODIES", "ON DISK"), rows)
@@ -120,13 +136,17 @@ def check_table(lines: list[tuple[QueueFolder, Verdict]]) -> str:
     for queue, found in lines:
         title = QueueLine(queue.vhost, queue.name, queue.priority, queue.version, queue.path).title
         lost = sum(found.reasons.values())
-        parts.append([queue.vhost or "?", title, found.ready, size(found.bytes), sum(found.salvaged.values()), lost])
+        parts.append(
+            [queue.vhost or "?", title, found.ready, size(found.bytes), sum(found.salvaged.values()), lost]
+        )
         notes.append(
             [f"    salvaged {count:,}: {why}" for why, count in found.salvaged.most_common()]
             + [f"    not given back {count:,}: {why}" for why, count in found.reasons.most_common()]
         )
     head, *rows = table(("VHOST", "QUEUE", "READY", "BYTES", "SALVAGED", "NOT GIVEN BACK"), parts).split("\n")
-    return "\n".join([head, *(line for row, below in zip(rows, notes, strict=True) for line in [row, *below])])
+    return "\n".join(
+        [head, *(line for row, below in zip(rows, notes, strict=True) for line in [row, *below])]
+    )
 
 
 def as_dict(line: QueueLine) -> dict[str, Any]:

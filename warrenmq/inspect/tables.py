@@ -80,7 +80,9 @@ def preview(body: bytes) -> str:
         text = body[: 4 * _PREVIEW].decode(errors="strict" if len(body) <= 4 * _PREVIEW else "ignore")
     except UnicodeDecodeError:
         text = ""
-    if (body and sum(not each.isprintable() and not each.isspace() for each in text) * 10 > len(text)) or not text:
+    if (
+        body and sum(not each.isprintable() and not each.isspace() for each in text) * 10 > len(text)
+    ) or not text:
         text = body[: _PREVIEW // 2].hex() if body else "(empty)"
     shown = plain(" ".join(text.split()) or repr(text))
     return shown if len(shown) <= _PREVIEW and len(body) <= 4 * _PREVIEW else shown[: _PREVIEW - 1] + "…"

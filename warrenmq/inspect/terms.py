@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from warrenmq.inspect.reading import Findings
 
 
-
 def recovery_terms(findings: Findings, vhost: Vhost) -> Callable[[QueueFolder], dict[str, Any] | None]:
     """Looks up the terms of a queue; None after a crash."""
     path = f"{vhost.path}/{RABBITMQ_TERMS}"

@@ -36,7 +36,9 @@ class Change(NamedTuple):
 class Changes:
     """All changes of one run."""
 
-    def __init__(self, disk: Disk, root: str, verb: str, *, backup: bool = True, dry_run: bool = False) -> None:
+    def __init__(
+        self, disk: Disk, root: str, verb: str, *, backup: bool = True, dry_run: bool = False
+    ) -> None:
         self.made: list[Change] = []
         self.backup: str | None = None
         """The folder of the backup, once there is one."""
@@ -94,7 +96,9 @@ class Changes:
             return
         if self.backup is None:
             taken = [name for name in self._disk.listdir(self._root) if name.startswith(BACKUP)]
-            numbers = [int(name.removeprefix(BACKUP)) for name in taken if name.removeprefix(BACKUP).isdecimal()]
+            numbers = [
+                int(name.removeprefix(BACKUP)) for name in taken if name.removeprefix(BACKUP).isdecimal()
+            ]
             self.backup = f"{self._root}/{BACKUP}{max(numbers, default=0) + 1}"
         if path not in self._kept and self._disk.exists(path):
             # `..`: one queue's directory was named, its store lies beside it

@@ -70,7 +70,9 @@ def compact(path: str, disk: Disk | None = None) -> Compacted:
         refuse_living_rabbitmq(node)
         inspection = Inspection(path, now_us=0)
         if inspection.layout.kind == "queue":
-            raise PreconditionFailed(f"{path} is one queue's directory, its messages lie beside others'; name its vhost's or node's.")
+            raise PreconditionFailed(
+                f"{path} is one queue's directory, its messages lie beside others'; name its vhost's or node's."
+            )
         for part in inspection.vhosts:
             _refuse_uncertain(inspection, part, path)
         done = Compacted(rabbitmqs=not all(part.vhost.ours for part in inspection.vhosts))
@@ -85,14 +87,19 @@ def _refuse_uncertain(inspection: Inspection, part: VhostInspection, path: str) 
     """Raise PreconditionFailed where it cannot be told what is garbage."""
     vhost = part.vhost
     if vhost.stores and not os.path.isdir(f"{vhost.path}/queues"):
-        raise PreconditionFailed(f"{vhost.path} has no queues, so nobody can tell what is garbage; nothing was changed.")
+        raise PreconditionFailed(
+            f"{vhost.path} has no queues, so nobody can tell what is garbage; nothing was changed."
+        )
     for queue in vhost.queues:
         for _ in part.rows(queue, bodies=False):
             pass
     part.stores  # noqa: B018  # looks at every file
     damaged = inspection.findings.damaged()
     unfinished = [
-        name for store in vhost.stores for name in inspection.findings.names(store) if name.endswith(RABBITMQ_TEMPORARY)
+        name
+        for store in vhost.stores
+        for name in inspection.findings.names(store)
+        if name.endswith(RABBITMQ_TEMPORARY)
     ]
     if damaged or unfinished:
         what = damaged[0].file if damaged else unfinished[0]

@@ -77,7 +77,9 @@ def of_vhost(findings: Findings, vhost: Vhost) -> dict[str, Definitions]:
     names = [vhost.name] if vhost.name is not None else found.vhosts
     by_name = {name: _of_mnesia(found, name) for name in names}
     if found.unread:
-        by_name[names[0]].notes.append(f"{found.unread} records of the definitions make no sense, and were left out")
+        by_name[names[0]].notes.append(
+            f"{found.unread} records of the definitions make no sense, and were left out"
+        )
     return by_name
 
 
@@ -99,10 +101,14 @@ def _of_mnesia(found: mnesia.Definitions, vhost: str) -> Definitions:
         if queue.vhost != vhost or queue.exclusive:  # an exclusive queue ended with its connection
             continue
         if queue.type != _CLASSIC:
-            said.notes.append(f"queue {queue.name!r} is a {queue.type}: neither it nor its messages come along")
+            said.notes.append(
+                f"queue {queue.name!r} is a {queue.type}: neither it nor its messages come along"
+            )
             continue
         name = _name(queue.name, said.notes)
-        said.queues[name] = QueueRecord(name, auto_delete=queue.auto_delete, arguments=dict_of_plain(queue.arguments))
+        said.queues[name] = QueueRecord(
+            name, auto_delete=queue.auto_delete, arguments=dict_of_plain(queue.arguments)
+        )
     for exchange in found.exchanges:
         if exchange.vhost == vhost and exchange.name and not exchange.name.startswith(_RESERVED):
             said.exchanges.append(ExchangeRecord(
@@ -145,7 +151,13 @@ class Target(Protocol):
         """Have a durable exchange."""
 
     def bind(
-        self, destination: str, source: str, routing_key: str, arguments: Mapping[str, Any], *, destination_type: str
+        self,
+        destination: str,
+        source: str,
+        routing_key: str,
+        arguments: Mapping[str, Any],
+        *,
+        destination_type: str,
     ) -> None:
         """Bind a "queue" or an "exchange" to the source."""
 
@@ -193,7 +205,11 @@ def have_queue(target: Target, wanted: QueueRecord, notes: list[str]) -> str:
 def _have_exchange(target: Target, wanted: ExchangeRecord, notes: list[str]) -> bool:
     try:
         target.declare_exchange(
-            wanted.name, wanted.type, auto_delete=wanted.auto_delete, internal=wanted.internal, arguments=wanted.arguments
+            wanted.name,
+            wanted.type,
+            auto_delete=wanted.auto_delete,
+            internal=wanted.internal,
+            arguments=wanted.arguments,
         )
     except CallerError as why:
         if wanted.arguments and _have_exchange(target, replace(wanted, arguments={}), []):

@@ -90,7 +90,12 @@ class Version1:
             return facts, damaged_at, _zero_tail(file, facts)
 
     def _rewrite(
-        self, changes: Changes, number: int, journal: SegmentFacts, in_journal: list[int], unreadable: Container[int]
+        self,
+        changes: Changes,
+        number: int,
+        journal: SegmentFacts,
+        in_journal: list[int],
+        unreadable: Container[int],
     ) -> None:
         facts, damaged_at, zero_tail = self._segment(number)
         published = dict(facts.published)
@@ -125,7 +130,11 @@ class Version1:
                 stored = file.pread(entry.stored_size, entry.offset + entry.head)
                 kind = PUBLISH | PERSISTENT if entry.persistent else PUBLISH
                 relative = entry.seq_id - first
-                yield _prefix(kind | relative) + HEADER.pack(entry.msg_id, entry.expiry, entry.size, len(stored)) + stored
+                yield (
+                    _prefix(kind | relative)
+                    + HEADER.pack(entry.msg_id, entry.expiry, entry.size, len(stored))
+                    + stored
+                )
                 if entry.seq_id in delivered:
                     yield _prefix(MARK | relative)
         finally:
@@ -213,9 +222,13 @@ class Version2:
                 changes.remove(bodies, "nothing refers to it; removed")
             return None
         last = max(max(keep) - first, (len(data) - qi.HEADER_BYTES) // qi.ENTRY_BYTES - 1)
-        entries_anew = b"".join(_packed(keep.get(first + position)) for position in range(min(last + 1, count)))
+        entries_anew = b"".join(
+            _packed(keep.get(first + position)) for position in range(min(last + 1, count))
+        )
         why.append(f"written anew with its {len(keep)} messages")
-        changes.replace(file.path, [qi.pack_header(qi.MAGIC, first, first + count), entries_anew], "; ".join(why))
+        changes.replace(
+            file.path, [qi.pack_header(qi.MAGIC, first, first + count), entries_anew], "; ".join(why)
+        )
         return list(keep.values())
 
     def _mend_bodies(self, changes: Changes, number: int, count: int, entries: list[Entry]) -> None:
@@ -249,6 +262,12 @@ def _packed(entry: Entry | None) -> bytes:
         place = qi.Entry(entry.persistent, qi.Location.STORE, entry.msg_id, 0, 0, entry.size, entry.expiry)
     else:
         place = qi.Entry(
-            entry.persistent, qi.Location.QUEUE_STORE, b"", entry.offset, entry.stored_size, entry.size, entry.expiry
+            entry.persistent,
+            qi.Location.QUEUE_STORE,
+            b"",
+            entry.offset,
+            entry.stored_size,
+            entry.size,
+            entry.expiry,
         )
     return qi.pack_entry(place)

@@ -81,7 +81,9 @@ class Ledger:
                 case [_Kind.MOVING, int() as first, bytes() as keys, bytes() as fingerprints]:
                     batches[first] = _cut(keys, KEY_BYTES)
                     prints = _cut(fingerprints, FINGERPRINT_BYTES)
-                    for seq_id, (key, fingerprint) in enumerate(zip(batches[first], prints, strict=True), first):
+                    for seq_id, (key, fingerprint) in enumerate(
+                        zip(batches[first], prints, strict=True), first
+                    ):
                         self.doubtful[key] = Doubt(seq_id, fingerprint)
                 case [_Kind.MOVED, int() as first]:
                     for key in batches.pop(first, ()):
@@ -104,7 +106,11 @@ class Ledger:
     def resolve(self, found: Sequence[bytes]) -> None:
         """Of all that was in doubt these are in the target, and nothing else; on disk when it returns."""
         prints = [self.doubtful[key].fingerprint for key in found]
-        frames = (_Kind.MOVING, _NOWHERE, b"".join(found), b"".join(prints)), (_Kind.MOVED, _NOWHERE), (_Kind.NO_DOUBT,)
+        frames = (
+            (_Kind.MOVING, _NOWHERE, b"".join(found), b"".join(prints)),
+            (_Kind.MOVED, _NOWHERE),
+            (_Kind.NO_DOUBT,),
+        )
         self._file.append(b"".join(_frame(*fields) for fields in frames))
         self._file.datasync()
         self.moved.update(found)

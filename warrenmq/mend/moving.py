@@ -94,10 +94,14 @@ def candidates(rows: Iterable[Row], ledger: Ledger, outcome: Outcome, now_us: in
         if me in ledger.moved:
             outcome.already += 1
         else:
-            yield Candidate(me, print_of_it, message, milliseconds_left(row.entry.expiry, now_us), row.redelivered)
+            yield Candidate(
+                me, print_of_it, message, milliseconds_left(row.entry.expiry, now_us), row.redelivered
+            )
 
 
-def move(broker: Broker, queue: str, rows: Iterable[Row], ledger: Ledger, outcome: Outcome, now_us: int) -> None:
+def move(
+    broker: Broker, queue: str, rows: Iterable[Row], ledger: Ledger, outcome: Outcome, now_us: int
+) -> None:
     """Publish what has not been moved yet; a message may live as long after this as it could after `now_us`."""
     mover = _Mover(broker, queue, ledger, outcome)
     for each in candidates(rows, ledger, outcome, now_us):
@@ -147,7 +151,10 @@ class _Mover:
             self._outcome.not_recovered[f"it cannot be stored here: {why}"] += 1
             return None
         if odd_exchange or any(odd for _, odd in names):
-            altered = [*altered, "its exchange or a routing key is not UTF-8; bytes that are none are written as \\xNN"]
+            altered = [
+                *altered,
+                "its exchange or a routing key is not UTF-8; bytes that are none are written as \\xNN",
+            ]
         self._outcome.altered.update(altered)
         return Moved(head, len(head) - self._plain_size(exchange, tuple(keys)), message.body,
                      milliseconds, message.properties.get("priority") or 0)  # fmt: skip

@@ -85,7 +85,9 @@ class Report:
         return not self.damaged and not any(queue.lost for queue in self.queues)
 
 
-def recover(source: str, target: str, now_us: int, progress: Callable[[str], object] = lambda _: None) -> Report:
+def recover(
+    source: str, target: str, now_us: int, progress: Callable[[str], object] = lambda _: None
+) -> Report:
     """Do it; `now_us` decides which messages have expired, `progress` is told each queue's name."""
     source, target = os.path.abspath(source), os.path.abspath(target)
     _refuse_overlap(source, target)
@@ -142,7 +144,9 @@ def _refuse_overlap(source: str, target: str) -> None:
 def _refuse_stranger(target: str) -> None:
     names = os.listdir(target)
     if not any(name in names for name in (OWNER, "msg_stores", "rabbit_serial")):
-        raise PreconditionFailed(f"{target} is neither new nor a data directory of warrenmq; choose another one.")
+        raise PreconditionFailed(
+            f"{target} is neither new nor a data directory of warrenmq; choose another one."
+        )
 
 
 class _Workplace:
@@ -152,10 +156,16 @@ class _Workplace:
         self._folder = target + WORK
         self.data = f"{self._folder}/data"
         disk = RealDisk()
-        if os.path.isdir(self._folder) and os.listdir(self._folder) and not os.path.exists(f"{self._folder}/{_MARK}"):
+        if (
+            os.path.isdir(self._folder)
+            and os.listdir(self._folder)
+            and not os.path.exists(f"{self._folder}/{_MARK}")
+        ):
             raise PreconditionFailed(f"{self._folder} is in the way; remove it, or choose another directory.")
         disk.mkdir(self._folder)
-        disk.replace(f"{self._folder}/{_MARK}", b"what warrenmq recover had not finished; it may be removed\n")
+        disk.replace(
+            f"{self._folder}/{_MARK}", b"what warrenmq recover had not finished; it may be removed\n"
+        )
         self._lock = OwnerLock(self._folder)
         disk.rmtree(self.data)
         disk.mkdir(self.data)
@@ -191,24 +201,36 @@ def by_vhost(inspection: Inspection) -> dict[str, list[tuple[VhostInspection, li
     return found
 
 
-def by_name(parts: list[tuple[VhostInspection, list[QueueFolder]]]) -> dict[str, list[tuple[VhostInspection, QueueFolder]]]:
+def by_name(
+    parts: list[tuple[VhostInspection, list[QueueFolder]]],
+) -> dict[str, list[tuple[VhostInspection, QueueFolder]]]:
     """A queue's folders by its name: several for a queue with priorities, the highest first."""
     found: dict[str, list[tuple[VhostInspection, QueueFolder]]] = {}
     for part, queues in parts:
         for queue in queues:
-            name = queue.name if queue.name is not None else f"recovered-{os.path.basename(os.path.realpath(queue.path))}"
+            name = (
+                queue.name
+                if queue.name is not None
+                else f"recovered-{os.path.basename(os.path.realpath(queue.path))}"
+            )
             found.setdefault(name, []).append((part, queue))
     return found
 
 
-def definitions_of(inspection: Inspection, vhosts: Container[str], report: Report) -> dict[str, list[Definitions]]:
+def definitions_of(
+    inspection: Inspection, vhosts: Container[str], report: Report
+) -> dict[str, list[Definitions]]:
     """What virtual hosts declared, as far as it was asked for; what cannot come along is told at once."""
     found: dict[str, list[Definitions]] = {}
     kind = inspection.layout.kind
     for part in inspection.vhosts if kind != "store" else ():
         for name, said in of_vhost(inspection.findings, part.vhost).items():
             asked = {queue.name for queue in part.queues}
-            mine = said if kind != "queue" else Definitions({each: said.queues[each] for each in said.queues if each in asked})
+            mine = (
+                said
+                if kind != "queue"
+                else Definitions({each: said.queues[each] for each in said.queues if each in asked})
+            )
             report.notes += [note for note in mine.notes if note not in report.notes]
             if mine.queues or mine.exchanges or mine.bindings or name in vhosts:
                 found.setdefault(name, []).append(mine)
@@ -221,7 +243,9 @@ def definitions_of(inspection: Inspection, vhosts: Container[str], report: Repor
 class _Queue:
     """A queue of the source, on its way."""
 
-    def __init__(self, vhost: str, name: str, folders: list[tuple[VhostInspection, QueueFolder]], data: str) -> None:
+    def __init__(
+        self, vhost: str, name: str, folders: list[tuple[VhostInspection, QueueFolder]], data: str
+    ) -> None:
         self.name = name
         self._vhost = vhost
         self._folders = folders
@@ -255,7 +279,9 @@ class _Queue:
         """Have the queue say which of its messages had been delivered before; its broker must not run."""
         report = self._report
         folder = f"{self._target}/queues/{queue_folder(self._vhost, report.name)}"
-        if report.redelivered and not (self._was_empty and mark(RealDisk(), folder, report.redelivered_below)):
+        if report.redelivered and not (
+            self._was_empty and mark(RealDisk(), folder, report.redelivered_below)
+        ):
             report.unmarked, report.marked_too = report.redelivered, 0
 
     def _ledger_path(self, folder: QueueFolder) -> str:

@@ -148,7 +148,11 @@ class _Mender:
                     if entry.persistent:
                         self._wanted.add(entry.msg_id)
                         self._note_true_id(entry.msg_id)
-                elif row.reason is not None and (row.reason.startswith(UNREADABLE) or entry.where == Where.QUEUE_STORE) and row.message is None:
+                elif (
+                    row.reason is not None
+                    and (row.reason.startswith(UNREADABLE) or entry.where == Where.QUEUE_STORE)
+                    and row.message is None
+                ):
                     self._unreadable.setdefault(queue.path, set()).add(entry.seq_id)
 
     def _note_true_id(self, msg_id: bytes) -> None:
@@ -163,7 +167,11 @@ class _Mender:
         if text is None or queue.name is None or queue.vhost is None:
             return
         named = parse(text)
-        if named is not None and (named.vhost, named.name, named.priority) == (queue.vhost, queue.name, queue.priority):
+        if named is not None and (named.vhost, named.name, named.priority) == (
+            queue.vhost,
+            queue.name,
+            queue.priority,
+        ):
             return
         priority = b"" if queue.priority is None else bytes((0, queue.priority))
         index = b"INDEX: v2\n" if queue.version == 2 and not self._ours else b""

@@ -52,7 +52,11 @@ class StoreFiles:
     """The files of a store; `wanted` are ids that queues refer to, `true_ids` what stands under a damaged one."""
 
     def __init__(
-        self, findings: Findings, folder: str, wanted: Container[bytes], true_ids: Mapping[tuple[str, int], bytes]
+        self,
+        findings: Findings,
+        folder: str,
+        wanted: Container[bytes],
+        true_ids: Mapping[tuple[str, int], bytes],
     ) -> None:
         self._findings = findings
         self._folder = folder
@@ -76,7 +80,11 @@ class StoreFiles:
         whole = {kept.msg_id for name in self._files for kept in self._records(name)[0]}
         found: dict[str, tuple[str, list[_Kept]]] = {}
         for name in self._temporaries:
-            records = [each for each in self._records(name)[0] if each.msg_id in self._wanted and each.msg_id not in whole]
+            records = [
+                each
+                for each in self._records(name)[0]
+                if each.msg_id in self._wanted and each.msg_id not in whole
+            ]
             whole.update(each.msg_id for each in records)
             if records:
                 found[name.removesuffix(RABBITMQ_TEMPORARY) + EXTENSION] = name, records
@@ -89,7 +97,9 @@ class StoreFiles:
         if why:
             sources = [(name, records)] if records else []
             done = "; ".join([*why, "written anew with its records"])
-            changes.replace(f"{self._folder}/{name}", self._pieces([*sources, *([rescued] if rescued else [])]), done)
+            changes.replace(
+                f"{self._folder}/{name}", self._pieces([*sources, *([rescued] if rescued else [])]), done
+            )
 
     def _records(self, name: str) -> tuple[list[_Kept], list[str]]:
         """What the new file has, and what was wrong with the old one."""
@@ -108,7 +118,9 @@ class StoreFiles:
                     kept.append(record)
                     behind += found.trust in {Trust.BEHIND_ZEROS, Trust.BEHIND_DAMAGE}
                     if record.mended:
-                        why.append(f"byte {found.offset}: message {record.msg_id.hex()} has a damaged frame, which was mended")
+                        why.append(
+                            f"byte {found.offset}: message {record.msg_id.hex()} has a damaged frame, which was mended"
+                        )
                 else:
                     why.append(f"byte {found.offset}: an unreadable message set aside")
         if behind:

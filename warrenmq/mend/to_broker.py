@@ -56,7 +56,11 @@ _PERSISTENT = 2
 
 
 def recover_to_broker(
-    source: str, url: str, now_us: int, ledgers: str | None = None, progress: Callable[[str], object] = lambda _: None
+    source: str,
+    url: str,
+    now_us: int,
+    ledgers: str | None = None,
+    progress: Callable[[str], object] = lambda _: None,
 ) -> Report:
     """Do it; `now_us` decides which messages have expired, `progress` is told each queue's name."""
     source = os.path.abspath(source)
@@ -67,7 +71,9 @@ def recover_to_broker(
         refuse_living_rabbitmq(node)
         inspection = Inspection(source, now_us)
         address = urlsplit(url)
-        report = Report(source, f"{address.scheme}://{address.hostname}:{address.port or DEFAULT_PORT[address.scheme]}")
+        report = Report(
+            source, f"{address.scheme}://{address.hostname}:{address.port or DEFAULT_PORT[address.scheme]}"
+        )
         vhosts = by_vhost(inspection)
         said = definitions_of(inspection, vhosts, report)
         names = list({**vhosts, **said})
@@ -141,7 +147,9 @@ class _Move:
         path = f"{ledgers}/{os.path.basename(os.path.realpath(folder.path))}.log"
         with closing(Ledger(RealDisk(), path)) as ledger:
             if ledger.doubtful:
-                self.report.altered["it may have been moved by an earlier run already, and then is there twice"] += len(ledger.doubtful)
+                self.report.altered[
+                    "it may have been moved by an earlier run already, and then is there twice"
+                ] += len(ledger.doubtful)
                 ledger.resolve([])
             batch: list[_Prepared] = []
             size = 0

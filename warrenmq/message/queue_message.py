@@ -129,7 +129,15 @@ def records_of(publications: Sequence[Publication], first_seq_id: int, embed_bel
                 embedded = FRONT.size + len(rest) + size if embed else 0
             if embedded:
                 checksum = (crc(body, so_far) ^ seq_id) & MASK
-                append(join((_EMBEDDED.pack(prefix, msg, expiry, size, embedded, SEALED, checksum, size), rest, body)))
+                append(
+                    join(
+                        (
+                            _EMBEDDED.pack(prefix, msg, expiry, size, embedded, SEALED, checksum, size),
+                            rest,
+                            body,
+                        )
+                    )
+                )
             else:
                 record = _HEADER.pack(prefix, msg, expiry, size, 0)
                 front = FRONT.pack(SEALED, crc(body, so_far) ^ bound_to(record[:16]), size)

@@ -166,7 +166,9 @@ def head_of(before_body: bytes) -> bytes:
 
 def body_size(stored: bytes, index_says: int) -> int:
     """Bytes of the body: the message's own word, which has a checksum, or else the index record's."""
-    return int.from_bytes(stored[_CHECKED_FROM : FRONT.size], "big") if stored.startswith(SEALED) else index_says
+    return (
+        int.from_bytes(stored[_CHECKED_FROM : FRONT.size], "big") if stored.startswith(SEALED) else index_says
+    )
 
 
 def body_of(stored: bytes, size: int) -> bytes:
@@ -247,7 +249,11 @@ def _shape_problem(parts: Any) -> str | None:
 
 
 def _is_seal(version: Any) -> bool:
-    return isinstance(version, msgpack.ExtType) and version.code == VERSION + 1 and len(version.data) == FRONT.size - 3
+    return (
+        isinstance(version, msgpack.ExtType)
+        and version.code == VERSION + 1
+        and len(version.data) == FRONT.size - 3
+    )
 
 
 def _problem(values: Sequence[Any]) -> str | None:

@@ -73,7 +73,10 @@ def plan(records: Sequence[Span]) -> Plan:
     if is_mostly_garbage(sum(total for _, total in records), size):
         moves, size = gather(records)
     return Plan(
-        moves, size, list(_holes(records, size)), sorted((m.source, m.total) for m in moves if m.source < size)
+        moves,
+        size,
+        list(_holes(records, size)),
+        sorted((m.source, m.total) for m in moves if m.source < size),
     )
 
 

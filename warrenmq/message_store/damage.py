@@ -20,9 +20,7 @@ if TYPE_CHECKING:
 class StoreDamage:
     """What was found damaged in the files of one store since it was opened."""
 
-    def __init__(
-        self, disk: Disk, directory: str, quarantine: str, kind: str, found: DamageFound
-    ) -> None:
+    def __init__(self, disk: Disk, directory: str, quarantine: str, kind: str, found: DamageFound) -> None:
         self._disk = disk
         self._directory = directory
         self._quarantine = quarantine

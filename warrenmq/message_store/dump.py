@@ -90,7 +90,9 @@ def _load(disk: Disk, directory: str) -> tuple[MessageIndex, FileSummary, OwnerR
     names = disk.listdir(directory)
     sizes = {name: disk.size(f"{directory}/{name}") for name in names if name.endswith(_MESSAGE_FILES)}
     saved = {rdq.file_name(number): row.file_size for number, row in files.rows.items()}
-    if changed := [CorruptFile(f"{directory}/{name}", at, reason) for name, at, reason in changes_since(saved, sizes)]:
+    if changed := [
+        CorruptFile(f"{directory}/{name}", at, reason) for name, at, reason in changes_since(saved, sizes)
+    ]:
         raise NotClean("files are not as they were when the store was stopped", changed)
     entries = {row[0]: row[1:] for row in _ENTRY.iter_unpack(packed_entries)}
     for _, file, msg_id in sorted((entry[2], entry[1], msg_id) for msg_id, entry in entries.items()):
@@ -123,7 +125,11 @@ def changes_since(saved: Mapping[str, int], sizes: Mapping[str, int]) -> Iterato
         elif now is None:
             yield name, 0, f"it had {before} bytes when the store was stopped in order, and is gone"
         elif now != before:
-            yield name, min(before, now), f"it had {before} bytes when the store was stopped in order, now it has {now}"
+            yield (
+                name,
+                min(before, now),
+                f"it had {before} bytes when the store was stopped in order, now it has {now}",
+            )
 
 
 def _split(msg_ids: bytes) -> Iterator[bytes]:

@@ -133,7 +133,9 @@ class StoreGc:
         """Look for garbage."""
         files = self._tables.files
         if self.in_place:
-            due = (n for n, row in files.rows.items() if is_mostly_garbage(row.valid_total_size, row.file_size))
+            due = (
+                n for n, row in files.rows.items() if is_mostly_garbage(row.valid_total_size, row.file_size)
+            )
             self._due = dict.fromkeys(n for n in due if n not in self._candidates)
         else:
             self._reclaiming = True

@@ -158,7 +158,9 @@ class _Reader:
         claimed = self._entries.get(msg_id)
         if claimed is not None:
             _, where, place, length = claimed
-            other = file if where == number else self._disk.open_read(f"{self._directory}/{rdq.file_name(where)}")
+            other = (
+                file if where == number else self._disk.open_read(f"{self._directory}/{rdq.file_name(where)}")
+            )
             better = second_is_better(other.pread(length, place), data)
             if other is not file:
                 other.close()
@@ -174,8 +176,12 @@ class _Reader:
             if self._is_unfinished_copy(file, number, offset, length):
                 continue
             path = f"{self._directory}/{rdq.file_name(number)}"
-            self._damage.append(CorruptFile(path, offset, f"{length} bytes are no record; they were copied to the quarantine"))
-            with suppress(OSError):  # a full disk, say: the bytes stay where they are until the file is collected
+            self._damage.append(
+                CorruptFile(path, offset, f"{length} bytes are no record; they were copied to the quarantine")
+            )
+            with suppress(
+                OSError
+            ):  # a full disk, say: the bytes stay where they are until the file is collected
                 self._disk.mkdir(self._quarantine)
                 path = f"{self._quarantine}/{self._kind}-{rdq.file_name(number)}-{offset}"
                 copy = self._disk.open(path, create=True)

@@ -268,7 +268,9 @@ class MsgStoreState:
                 continue
             entry = self.tables.index.lookup(msg_id)
             masked = Mask.NONE if client.died_at is None else mask(client.died_at, entry)
-            action = remove_action(masked, entry[0] if entry is not None else None, self.gc.state_for_remove(entry))
+            action = remove_action(
+                masked, entry[0] if entry is not None else None, self.gc.state_for_remove(entry)
+            )
             if action is RemoveAction.IGNORE:
                 self._tell_remove(msg_id, client.trace_id, value, Decision.IGNORE)
                 continue

@@ -53,8 +53,12 @@ class Unclaimed:
                 record = file.pread(total, offset)
             finally:
                 file.close()
-            with suppress(OSError):  # a full disk, say: the bytes stay where they are until the file is collected
+            with suppress(
+                OSError
+            ):  # a full disk, say: the bytes stay where they are until the file is collected
                 set_aside(self._disk, self._quarantine, f"{self._kind}-{name}-{offset}", record, [(0, total)])
             reason = f"queue {owner!r} held message {msg_id.hex()} when it was stopped, and its index does not name it any more"
-            found.append(CorruptFile(f"{self._directory}/{name}", offset, f"{reason}; it was copied to the quarantine"))
+            found.append(
+                CorruptFile(f"{self._directory}/{name}", offset, f"{reason}; it was copied to the quarantine")
+            )
         return found

@@ -166,7 +166,9 @@ def _overflow(name: str, arguments: Arguments) -> str | None:
 
 def _queue_mode(name: str, arguments: Arguments) -> str | None:
     value = arguments[name]
-    return _text(name, arguments) or (None if value in QUEUE_MODES else f"\"unsupported queue mode '{value}'\"")
+    return _text(name, arguments) or (
+        None if value in QUEUE_MODES else f"\"unsupported queue mode '{value}'\""
+    )
 
 
 def _queue_version(name: str, arguments: Arguments) -> str | None:

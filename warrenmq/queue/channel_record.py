@@ -66,7 +66,10 @@ class ChannelRecord:
         if self.suspended or granted <= 0:
             return 0
         if self.limiter is not None:
-            asked, granted = granted, self.limiter.reserve(self._process.actor_ref, granted, ack_required=ack_required)
+            asked, granted = (
+                granted,
+                self.limiter.reserve(self._process.actor_ref, granted, ack_required=ack_required),
+            )
             self.suspended = granted < asked
         self.unsent += granted
         return granted
@@ -158,7 +161,9 @@ class Consumer:
         first = self.next_tag
         self.next_tag = first + len(fetched)
         if not self.no_ack:
-            self.unacked.update(zip(range(first, self.next_tag), [each.seq_id for each in fetched], strict=True))
+            self.unacked.update(
+                zip(range(first, self.next_tag), [each.seq_id for each in fetched], strict=True)
+            )
         return first
 
     def take_back(self, above: int) -> list[int]:

@@ -50,7 +50,11 @@ def with_death(headers: Table, death: Death) -> Table:
     counted = [["count", "l", 1], *info]
     match lookup(headers, X_DEATH):
         case None:
-            for key, value in (("reason", death.reason), ("queue", death.queue), ("exchange", death.exchange)):
+            for key, value in (
+                ("reason", death.reason),
+                ("queue", death.queue),
+                ("exchange", death.exchange),
+            ):
                 headers = _put(headers, f"x-first-death-{key}", "S", value)
             deaths = [["F", counted]]
         case "A", list() as earlier:

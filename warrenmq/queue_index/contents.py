@@ -59,5 +59,7 @@ def _version_2(disk: Disk, directory: str, settings: Settings) -> Contents:
         persistent |= any(entry.persistent for _, entry in entries)
         damaged |= bool(damage)
     for number in index_v2_recovery.file_numbers(disk, directory, qs.EXTENSION):
-        damaged |= number not in numbers and disk.size(f"{directory}/{number}{qs.EXTENSION}") > qi.HEADER_BYTES
+        damaged |= (
+            number not in numbers and disk.size(f"{directory}/{number}{qs.EXTENSION}") > qi.HEADER_BYTES
+        )
     return Contents(persistent, damaged)

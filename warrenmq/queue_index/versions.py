@@ -64,7 +64,12 @@ def make_acks_safe(disk: Disk, directory: str) -> None:
     A message whose ack can be read is not claimed any more, so the store may overwrite it; a power cut must not bring
     its entry back then.
     """
-    names = [name for version in (1, 2) for name in files_of(disk, directory, version) if not name.endswith(qs.EXTENSION)]
+    names = [
+        name
+        for version in (1, 2)
+        for name in files_of(disk, directory, version)
+        if not name.endswith(qs.EXTENSION)
+    ]
     for name in names:
         file = disk.open(f"{directory}/{name}")
         try:
@@ -84,7 +89,9 @@ def store_message_ids(disk: Disk, directory: str, settings: Settings) -> list[by
     if files_of(disk, directory, 1):
         ids = {
             seq_id: record[:ID_BYTES]
-            for seq_id, record, persistent in messages(disk, directory, settings.queue_index_segment_entry_count)
+            for seq_id, record, persistent in messages(
+                disk, directory, settings.queue_index_segment_entry_count
+            )
             if persistent and not embedded(record)
         }
     if files_of(disk, directory, 2):
@@ -98,7 +105,9 @@ def recover(opening: Opening) -> tuple[Index, Found]:
     before = Found()
     if version == 1 and files_of(disk, directory, 1) and files_of(disk, directory, 2):
         index, before = _open(2, replace(opening, trace=None))
-        opening = replace(opening, terms=index.terminate(next_seq_id=before.next_seq_id, next_deliver_seq_id=0))
+        opening = replace(
+            opening, terms=index.terminate(next_seq_id=before.next_seq_id, next_deliver_seq_id=0)
+        )
     index, found = _open(version, opening)
     found.dropped += before.dropped
     found.lost += before.lost

@@ -161,7 +161,9 @@ class _Alike:
 class Matcher:
     """Sights in, lives out (to `done`, when they are over for it)."""
 
-    def __init__(self, done: Callable[[Lifecycle], object], *, several: bool = False, limit: int = LIMIT) -> None:
+    def __init__(
+        self, done: Callable[[Lifecycle], object], *, several: bool = False, limit: int = LIMIT
+    ) -> None:
         self.forgotten = 0
         self._done = done
         self._several = several
@@ -179,7 +181,9 @@ class Matcher:
             self._publish(life, seen)
             self._done(life)
             return Step.UNROUTED, life
-        key = blake2b(f"{len(seen.vhost)} {seen.vhost}{seen.queue}".encode() + seen.identity, digest_size=16).digest()
+        key = blake2b(
+            f"{len(seen.vhost)} {seen.vhost}{seen.queue}".encode() + seen.identity, digest_size=16
+        ).digest()
         alike = self._alike.pop(key, None) or _Alike()
         self._alike[key] = alike
         found = self._published(alike, seen) if seen.published else self._received(alike, seen)
@@ -271,7 +275,9 @@ def _sureness(life: Lifecycle, alike: _Alike) -> str:
     return BY_CONTENT if life.message_id is None else BY_ID
 
 
-def lifecycles(records: Iterable[Record], *, several: bool = False, limit: int = LIMIT) -> Iterator[Lifecycle]:
+def lifecycles(
+    records: Iterable[Record], *, several: bool = False, limit: int = LIMIT
+) -> Iterator[Lifecycle]:
     """The lives that records tell of; those that are kept to the end in the order of their times."""
     done: list[Lifecycle] = []
     matcher = Matcher(done.append, several=several, limit=limit)

@@ -74,7 +74,6 @@ class LogFile:
         with open(self.path, "rb") as file:
             return self.format == "json" and file.read(2) != _GZIP
 
-
     def _unpacked(self, pieces: Iterable[bytes]) -> Iterator[bytes]:
         try:
             yield from pieces
@@ -157,7 +156,9 @@ def format_of(path: str) -> Format:
             continue
         return "json"
     if begin.lstrip().startswith((b'{"channel":', b'{"timestamp":', b"=" * 80)):
-        return "json" if begin.lstrip().startswith(b"{") else "text"  # nothing but one torn, or very long, record
+        return (
+            "json" if begin.lstrip().startswith(b"{") else "text"
+        )  # nothing but one torn, or very long, record
     raise NotATracingLog(
         f"{path} is no log of RabbitMQ's tracing plugin: nothing at its beginning is a record, neither as text nor as JSON."
     )

@@ -13,7 +13,8 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 _TIME = re.compile(
-    r"(\d{4})-(\d{1,2})-(\d{1,2})[T ](\d{1,2}):(\d{2}):(\d{2})(?:[:.,](\d{1,6}))?(Z|[+-]\d{2}:\d{2})?", re.ASCII
+    r"(\d{4})-(\d{1,2})-(\d{1,2})[T ](\d{1,2}):(\d{2}):(\d{2})(?:[:.,](\d{1,6}))?(Z|[+-]\d{2}:\d{2})?",
+    re.ASCII,
 )
 TIME_PATTERN = rb"\d{4}-\d{1,2}-\d{1,2}[T ]\d{1,2}:\d{2}:\d{2}(?:[:.,]\d{1,6})?(?:Z|[+-]\d{2}:\d{2})?"
 PUBLISHED, RECEIVED = "published", "received"

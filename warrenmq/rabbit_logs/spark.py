@@ -55,7 +55,9 @@ def read_tracing(spark: SparkSession, *paths: str | os.PathLike[str]) -> DataFra
     parts = [part for number, file in enumerate(files) for part in _parts(number, file)]
     table = pa.Table.from_pylist(parts, _PLACE)
     several = len(files) > 1
-    seen = spark.createDataFrame(table).repartition(len(parts) or 1).mapInArrow(_sights_of_parts, ddl(_SIGHTS))
+    seen = (
+        spark.createDataFrame(table).repartition(len(parts) or 1).mapInArrow(_sights_of_parts, ddl(_SIGHTS))
+    )
     order = ["vhost", "queue", *(["t"] if several else []), "number", "place"]
     return (
         seen.repartition("vhost", "queue")
@@ -122,7 +124,10 @@ def _batches(done: list[Lifecycle]) -> Iterator[pa.RecordBatch]:
     for at in range(0, len(done), BATCH_ROWS):
         lives = done[at : at + BATCH_ROWS]
         columns = [
-            pa.array([getattr(life, "delay" if field.name == "delay_us" else field.name) for life in lives], field.type)
+            pa.array(
+                [getattr(life, "delay" if field.name == "delay_us" else field.name) for life in lives],
+                field.type,
+            )
             for field in LIFECYCLES
         ]
         yield pa.RecordBatch.from_arrays(columns, schema=LIFECYCLES)

@@ -11,7 +11,19 @@ from warrenmq.rabbit_logs.order import UNDECIDED, QueueOrder
 from warrenmq.rabbit_logs.traffic import SECOND, QueueTraffic, Traffic
 
 PERCENTS = (50, 90, 99)
-_COLUMNS = ("queue", "published", "delivered", "again", "waiting", "at most", "in/s", "out/s", "p50 ms", "p99 ms", "order")
+_COLUMNS = (
+    "queue",
+    "published",
+    "delivered",
+    "again",
+    "waiting",
+    "at most",
+    "in/s",
+    "out/s",
+    "p50 ms",
+    "p99 ms",
+    "order",
+)
 
 
 def count(logs: TracingLogs) -> Traffic:
@@ -105,7 +117,9 @@ def lines(logs: TracingLogs, traffic: Traffic) -> Iterator[str]:
         )  # fmt: skip
         verdict = traffic.order.queues[vhost, queue].verdict(damaged=damaged)
         shown = ("-" if each is None else f"{each:,.1f}" for each in measured)
-        rows.append((_printable(queue if vhost == "/" else f"{vhost} {queue}"), *map(str, numbers), *shown, verdict))
+        rows.append(
+            (_printable(queue if vhost == "/" else f"{vhost} {queue}"), *map(str, numbers), *shown, verdict)
+        )
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         name, *rest = (f"{cell:>{width}}" for cell, width in zip(row, widths, strict=True))

@@ -34,7 +34,9 @@ __all__ = [
 ]  # fmt: skip
 
 
-def read(spark: SparkSession, *paths: str | os.PathLike[str], columns: Sequence[str] | None = None) -> DataFrame:
+def read(
+    spark: SparkSession, *paths: str | os.PathLike[str], columns: Sequence[str] | None = None
+) -> DataFrame:
     """The rows of traces, with names (docs/replay.md), or some of their columns; NotATrace when there are none."""
     require_pyspark()
     from warrenmq.replay.spark import frames as spark_frames

@@ -73,7 +73,12 @@ class Replayed:
     def violations(self) -> list[Violation]:
         """What breaks an invariant, as `check` gives it, in the order of `result.violations`."""
         return [
-            Violation(finding["rule"], finding["subject"], finding["text"], [RowName(**row) for row in finding["rows"]])
+            Violation(
+                finding["rule"],
+                finding["subject"],
+                finding["text"],
+                [RowName(**row) for row in finding["rows"]],
+            )
             for finding in (finding_as_dict(each, self.result.catalog) for each in self.result.violations)
         ]
 

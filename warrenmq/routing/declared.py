@@ -69,7 +69,13 @@ class Binding:
     identity: tuple[Any, ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        identity = self.destination_type, self.destination, self.source, self.routing_key, _exactly(self.arguments)
+        identity = (
+            self.destination_type,
+            self.destination,
+            self.source,
+            self.routing_key,
+            _exactly(self.arguments),
+        )
         object.__setattr__(self, "identity", identity)
 
     @property

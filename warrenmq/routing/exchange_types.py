@@ -131,4 +131,9 @@ class Headers(ExchangeType):
         return [to for fits, to in self._readable if fits(prepared)]
 
 
-TYPES: dict[str, type[ExchangeType]] = {"direct": Direct, "fanout": Fanout, "headers": Headers, "topic": Topic}
+TYPES: dict[str, type[ExchangeType]] = {
+    "direct": Direct,
+    "fanout": Fanout,
+    "headers": Headers,
+    "topic": Topic,
+}

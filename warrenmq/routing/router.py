@@ -90,9 +90,13 @@ class Router:
             raise self._no_exchange(exchange)
         if spec.internal:
             msg = f"exchange {exchange!r} is internal: only other exchanges publish to it"
-            raise AccessRefused(msg, reply_text=f"cannot publish to internal exchange '{exchange}' in vhost '{self.vhost}'")
+            raise AccessRefused(
+                msg, reply_text=f"cannot publish to internal exchange '{exchange}' in vhost '{self.vhost}'"
+            )
 
-    def _walk(self, exchange: str, keys: tuple[str, ...], headers: Mapping[str, Any]) -> tuple[tuple[str, ...], bool]:
+    def _walk(
+        self, exchange: str, keys: tuple[str, ...], headers: Mapping[str, Any]
+    ) -> tuple[tuple[str, ...], bool]:
         """The queues, and whether headers had a say."""
         if exchange not in self._types:
             raise self._no_exchange(exchange)

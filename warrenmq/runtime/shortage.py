@@ -26,9 +26,13 @@ def shortage(error: BaseException, what: str) -> ResourceError | None:
     if isinstance(error, ResourceError):
         return error
     if isinstance(error, MemoryError):
-        return ResourceError(f"there is no memory for {what!r}; free some, or raise the limit of this process, and try again")
+        return ResourceError(
+            f"there is no memory for {what!r}; free some, or raise the limit of this process, and try again"
+        )
     if isinstance(error, OSError) and error.errno in _ERRNOS:
-        return ResourceError(f"the system refused {what!r} ({error.strerror}); close something, or raise that limit, and try again")
+        return ResourceError(
+            f"the system refused {what!r} ({error.strerror}); close something, or raise that limit, and try again"
+        )
     return None
 
 

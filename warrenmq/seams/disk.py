@@ -187,7 +187,9 @@ class RealFile:
     def begin_sync(self) -> None:
         if self._durable and _sync_file_range is not None:
             everything = ctypes.c_int64(0)
-            _sync_file_range(self._fd, everything, everything, _SYNC_FILE_RANGE_WRITE)  # datasync tells of errors
+            _sync_file_range(
+                self._fd, everything, everything, _SYNC_FILE_RANGE_WRITE
+            )  # datasync tells of errors
 
     def close(self) -> None:
         fd, self._fd = self._fd, -1

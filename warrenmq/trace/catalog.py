@@ -191,11 +191,20 @@ def build_catalog(indexes: Iterable[FileIndex]) -> Catalog:
             key = (index.header["run"], index.header["node"], index.header["pid"])
             groups.setdefault(key, []).append(index)
     copies: list[tuple[str, str]] = []
-    gathered = [(_run(files), files) for files in (_without_copies(files, copies) for files in groups.values())]
+    gathered = [
+        (_run(files), files) for files in (_without_copies(files, copies) for files in groups.values())
+    ]
     left_out = {name for name, _ in copies}
     damage = [found for found in damage if found.file not in left_out]
     gathered.sort(
-        key=lambda pair: (pair[0].directory, pair[0].node, pair[0].boot, pair[0].wall_ns, pair[0].name, pair[0].pid)
+        key=lambda pair: (
+            pair[0].directory,
+            pair[0].node,
+            pair[0].boot,
+            pair[0].wall_ns,
+            pair[0].name,
+            pair[0].pid,
+        )
     )
     catalog = Catalog([run for run, _ in gathered], [], {}, damage, 0, [], names, copies)
     find_missing_runs(catalog.runs)
@@ -226,7 +235,11 @@ def _extent(file: FileIndex) -> tuple[int, int, bool]:
     has_its_name = f"{header['run']}-{header['node']}-{header['pid']}" == _stem(file)
     if file.slabs is None:
         return len(file.frames), file.size, has_its_name
-    return sum(ROW.unpack_from(raw, len(raw) - ROW.size)[1] for raw in file.slabs.values() if raw), 0, has_its_name
+    return (
+        sum(ROW.unpack_from(raw, len(raw) - ROW.size)[1] for raw in file.slabs.values() if raw),
+        0,
+        has_its_name,
+    )
 
 
 def _stem(file: FileIndex) -> str:

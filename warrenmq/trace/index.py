@@ -75,7 +75,9 @@ class FileIndex:
     """Of a slab file: how far the segment files were written, at least."""
 
 
-_NEEDED = frozenset({"v", "run", "node", "pid", "boot", "wall_ns", "mono_ns", "n", "events", "actors", "kinds"})
+_NEEDED = frozenset(
+    {"v", "run", "node", "pid", "boot", "wall_ns", "mono_ns", "n", "events", "actors", "kinds"}
+)
 """What every header has, of whatever version."""
 
 

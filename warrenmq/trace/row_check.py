@@ -38,7 +38,11 @@ def mixed(columns: tuple[int, ...]) -> int:
     return mixture - (1 << 64) if mixture >> 63 else mixture
 
 
-_SAMPLES = [tuple(sign * (base + place) ** 3 for place in range(9)) for sign in (1, -1) for base in (0, 1 << 7, 1 << 20)]
+_SAMPLES = [
+    tuple(sign * (base + place) ** 3 for place in range(9))
+    for sign in (1, -1)
+    for base in (0, 1 << 7, 1 << 20)
+]
 
 mix: Callable[[tuple[int, ...]], int] = hash if all(hash(each) == mixed(each) for each in _SAMPLES) else mixed
 

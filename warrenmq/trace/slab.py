@@ -72,7 +72,19 @@ LARGE_BUDGET = 32 << 20
 """Bytes of slabs above the smallest size, all actors together."""
 
 
-SHORT_HEADER = ("v", "run", "node", "pid", "boot", "wall_ns", "mono_ns", "directory", "vhost", "machine", "slab")
+SHORT_HEADER = (
+    "v",
+    "run",
+    "node",
+    "pid",
+    "boot",
+    "wall_ns",
+    "mono_ns",
+    "directory",
+    "vhost",
+    "machine",
+    "slab",
+)
 """What the first page has of a segment's header."""
 
 
@@ -190,9 +202,7 @@ def _allocate(fd: int, start: int, size: int) -> None:
 
 def slab_header(header: dict[str, Any]) -> bytes:
     """The first page."""
-    encoded = encode_header(
-        {key: header[key] for key in SHORT_HEADER if key in header}
-    )
+    encoded = encode_header({key: header[key] for key in SHORT_HEADER if key in header})
     return encoded.ljust(HEAD_BYTES, b"\0")
 
 
@@ -261,20 +271,30 @@ def _checked_rows(body: bytes, until: int) -> tuple[dict[int, bytes], list[int],
                 rows.setdefault(row[-1], {})[row[1]] = place[:-CHECK_BYTES] + bytes(CHECK_BYTES)
             elif begin < until:
                 at = HEAD_BYTES + begin + number * ROW.size
-                (odd if _is_half_written(places, number) or _is_half_emptied(places, number) else bad).append(at)
+                (odd if _is_half_written(places, number) or _is_half_emptied(places, number) else bad).append(
+                    at
+                )
     return _joined(rows), odd, bad
 
 
 def _is_half_written(places: list[bytes], number: int) -> bool:
     """Zeros first, then the columns from t on, `who` last; behind it no row is written yet."""
     place = places[number]
-    return any(place[:_WHO_AT]) and not any(place[_WHO_AT:]) and all(each == EMPTY_ROW for each in places[number + 1 : number + 2])
+    return (
+        any(place[:_WHO_AT])
+        and not any(place[_WHO_AT:])
+        and all(each == EMPTY_ROW for each in places[number + 1 : number + 2])
+    )
 
 
 def _is_half_emptied(places: list[bytes], number: int) -> bool:
     """As an empty place from its beginning on, as a row to its end; what was before it is empty."""
     place = places[number]
-    return not any(place[:8]) and any(place[_WHO_AT:]) and all(each == EMPTY_ROW for each in places[:number][-1:])
+    return (
+        not any(place[:8])
+        and any(place[_WHO_AT:])
+        and all(each == EMPTY_ROW for each in places[:number][-1:])
+    )
 
 
 def _unchecked_rows(body: bytes) -> tuple[dict[int, bytes], int]:

@@ -146,7 +146,9 @@ class Tail:
     def _run(self, files: RunFiles, start: Place, slab: dict[int, bytes]) -> Place:
         read: dict[str, int] = dict(start.get("files", {}))
         latest: int = start["t"]
-        rows: dict[int, tuple[int, int]] = {int(actor): (lo, hi) for actor, (lo, hi) in start.get("rows", {}).items()}
+        rows: dict[int, tuple[int, int]] = {
+            int(actor): (lo, hi) for actor, (lo, hi) in start.get("rows", {}).items()
+        }
         for number in sorted(files.segments):
             if number <= read.get(_READ, 0):
                 continue
@@ -230,7 +232,9 @@ class Tail:
                     continue
                 actor, first, last = frame.who >> 16, frame.seq_first, frame.seq_first + frame.rows
                 lo, hi = taken.get(str(actor), (1, 0))
-                for seq, stop in ((first, min(last, lo)), (max(first, hi + 1), last)) if lo <= hi else ((first, last),):
+                for seq, stop in (
+                    ((first, min(last, lo)), (max(first, hi + 1), last)) if lo <= hi else ((first, last),)
+                ):
                     if seq < stop:
                         yield Part(key, actor, seq, stop, name, frame.offset)
 
@@ -273,7 +277,9 @@ def read_parts(parts: Iterable[Part], numbers: dict[str, int]) -> Iterator[tuple
                 frame = next_frame(memoryview(opened[1]), part.offset)
                 assert frame is not None, "a place names only frames that were whole"
                 skip = part.seq_first - frame.seq_first
-                columns = [column[skip : skip + part.seq_end - part.seq_first] for column in decode_columns(frame)]
+                columns = [
+                    column[skip : skip + part.seq_end - part.seq_first] for column in decode_columns(frame)
+                ]
                 frame.payload.release()
             yield _chunk(part, numbers[part.run], columns), columns
     finally:
@@ -282,7 +288,9 @@ def read_parts(parts: Iterable[Part], numbers: dict[str, int]) -> Iterator[tuple
 
 def _chunk(part: Part, run: int, columns: Sequence[memoryview]) -> Chunk:
     t, who = columns[0], columns[8]
-    return Chunk(run, part.actor, columns[1][0], len(t), t[0], t[-1], who[-1], part.file, part.offset, part.raw)
+    return Chunk(
+        run, part.actor, columns[1][0], len(t), t[0], t[-1], who[-1], part.file, part.offset, part.raw
+    )
 
 
 def _close(mapped: mmap.mmap | None) -> None:
@@ -361,7 +369,9 @@ def _trace_files(path: str) -> list[str]:
     if not os.path.isdir(path):
         return [path] if os.path.exists(path) else []
     return [
-        os.path.join(path, name) for name in sorted(os.listdir(path)) if name.endswith((SEGMENT_SUFFIX, SLAB_SUFFIX))
+        os.path.join(path, name)
+        for name in sorted(os.listdir(path))
+        if name.endswith((SEGMENT_SUFFIX, SLAB_SUFFIX))
     ]
 
 

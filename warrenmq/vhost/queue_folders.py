@@ -78,7 +78,9 @@ def _text(name: bytes) -> str:
 def told_by(folder: str, vhost: str, text: bytes | None, definition: bytes | None) -> QueueName | None:
     """The queue that a folder (its own name) of a vhost tells by its `.queue_name` and its `.definition`."""
     found = parse(text) if text is not None else None
-    if found is not None and (found.vhost != vhost or queue_folder(vhost, found.name, found.priority) != folder):
+    if found is not None and (
+        found.vhost != vhost or queue_folder(vhost, found.name, found.priority) != folder
+    ):
         found = None
     declared = Declared()
     declared.replay(definition or b"")
@@ -94,7 +96,11 @@ def told_together(vhost: str, files: Mapping[str, tuple[bytes | None, bytes | No
 
     A folder that does not may belong to a priority of a queue that another one tells.
     """
-    found = {folder: name for folder, texts in files.items() if (name := told_by(folder, vhost, *texts)) is not None}
+    found = {
+        folder: name
+        for folder, texts in files.items()
+        if (name := told_by(folder, vhost, *texts)) is not None
+    }
     if len(found) < len(files):
         for queue in {each.name for each in found.values() if each.priority is not None}:
             for priority in range(MAX_PRIORITY + 1):

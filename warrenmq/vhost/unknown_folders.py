@@ -35,7 +35,9 @@ if TYPE_CHECKING:
 DECLARED_AGAIN = "queue {0!r} is not declared in it, but has a folder with something in it; a start declares it again, unbound"
 FOLDER_GONE = "queue {0!r} is declared in it, and its folder is gone, with its messages"
 NOBODYS = "no file tells whose queue this is; its messages are kept, and no start gives them back"
-_SET_ASIDE = "no file tells whose queue this was, and bytes of its index make no sense; it was moved to the quarantine"
+_SET_ASIDE = (
+    "no file tells whose queue this was, and bytes of its index make no sense; it was moved to the quarantine"
+)
 _BEFORE_A_TRANSIENT = "a transient queue of its name was declared; what was in it was moved to the quarantine"
 
 
@@ -49,7 +51,9 @@ class SortedOut:
     damage: list[CorruptFile] = field(default_factory=list)
 
 
-def sort_out(disk: Disk, directory: VhostDirectory, definitions: Definitions, known: Mapping[str, QueueRecord]) -> SortedOut:
+def sort_out(
+    disk: Disk, directory: VhostDirectory, definitions: Definitions, known: Mapping[str, QueueRecord]
+) -> SortedOut:
     """Do what the table says with every folder of a vhost that is not `known` (path -> whose it is).
 
     A known folder of a durable queue that is not there is told: it was made before its queue was declared.  What is declared again is only returned.  Nothing that makes folders of queues may run meanwhile.
@@ -57,12 +61,16 @@ def sort_out(disk: Disk, directory: VhostDirectory, definitions: Definitions, kn
     found, again, used = SortedOut(), list[QueueName](), set[str]()
     whole, gone, deleted_folders = definitions.whole, definitions.gone, set[str]()
     unknown = {path.rpartition("/")[2]: path for path in directory.queue_folders(disk, known)}
-    told = told_together(directory.name, {folder: _naming_files(disk, path) for folder, path in unknown.items()})
+    told = told_together(
+        directory.name, {folder: _naming_files(disk, path) for folder, path in unknown.items()}
+    )
     for folder, path in unknown.items():
         sizes = {name: disk.size(f"{path}/{name}") for name in disk.listdir(path)}
         name = told.get(folder)
         if name is not None:
-            fate = fate_of_named(deleted=name.name in gone, only_a_name=only_a_name(sizes), log_is_whole=whole)
+            fate = fate_of_named(
+                deleted=name.name in gone, only_a_name=only_a_name(sizes), log_is_whole=whole
+            )
         else:
             there = contents(disk, path, directory.settings)
             deleted_folders = deleted_folders or folders_of(directory.name, gone)
@@ -88,7 +96,9 @@ def sort_out(disk: Disk, directory: VhostDirectory, definitions: Definitions, kn
         if each.name in used or not whole:
             found.damage.append(CorruptFile(directory.definitions, 0, DECLARED_AGAIN.format(each.name)))
         else:
-            Log("warrenmq.definitions").info("a queue whose declaration was cut off by a crash is declared", queue=each.name)
+            Log("warrenmq.definitions").info(
+                "a queue whose declaration was cut off by a crash is declared", queue=each.name
+            )
     found.damage += [
         CorruptFile(directory.definitions, 0, FOLDER_GONE.format(record.name))
         for path, record in known.items()
@@ -109,7 +119,9 @@ def clear(disk: Disk, path: str, quarantine: str, settings: Settings) -> list[Co
 
 def _naming_files(disk: Disk, path: str) -> tuple[bytes | None, bytes | None]:
     text, definition = f"{path}/{QUEUE_NAME}", f"{path}/{DEFINITION}"
-    return disk.read(text) if disk.exists(text) else None, disk.read(definition) if disk.exists(definition) else None
+    return disk.read(text) if disk.exists(text) else None, disk.read(definition) if disk.exists(
+        definition
+    ) else None
 
 
 def _set_aside(disk: Disk, path: str, quarantine: str) -> None:

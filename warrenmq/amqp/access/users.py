@@ -71,7 +71,9 @@ class Users:
     def default(cls) -> Users:
         """guest, with password guest, who may do everything in "/"."""
         users = cls()
-        users._accounts[DEFAULT_USER] = Account(PasswordHash(hash_password(DEFAULT_USER)), frozenset(["administrator"]))
+        users._accounts[DEFAULT_USER] = Account(
+            PasswordHash(hash_password(DEFAULT_USER)), frozenset(["administrator"])
+        )
         everything = re.compile(".*")
         users._permissions[DEFAULT_USER, "/"] = Permissions(everything, everything, everything)
         return users
@@ -113,7 +115,9 @@ class Users:
             msg = f"{who} has no password_hash (make one with: warrenmq hash_password)"
             raise ValueError(msg)
         old = str(version).startswith(("3.5.", "3.4.", "3.3."))
-        algorithm = user.get("hashing_algorithm") or ("rabbit_password_hashing_md5" if old else DEFAULT_ALGORITHM)
+        algorithm = user.get("hashing_algorithm") or (
+            "rabbit_password_hashing_md5" if old else DEFAULT_ALGORITHM
+        )
         tags = user.get("tags") or []
         names = tags.split(",") if isinstance(tags, str) else tags
         if not (isinstance(names, list) and all(isinstance(tag, str) for tag in names)):
@@ -146,7 +150,9 @@ class Users:
     def in_vhost(self, name: str, vhost: str) -> AuthenticatedUser | None:
         """The user at work in a virtual host; None if he has no permissions there."""
         permissions = self._permissions.get((name, vhost))
-        return None if permissions is None else AuthenticatedUser(name, self._accounts[name].tags, permissions)
+        return (
+            None if permissions is None else AuthenticatedUser(name, self._accounts[name].tags, permissions)
+        )
 
 
 def _rows(definitions: dict[str, Any], key: str) -> list[dict[str, Any]]:

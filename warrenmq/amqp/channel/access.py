@@ -1,10 +1,10 @@
 """Whether the user of a channel may do what he asks for, and which queue he means (rabbit_channel's check_ functions).
 
-    permission            403    access to queue 'jobs' in vhost '/' refused for user 'guest'
-    exclusive queue       405    cannot obtain exclusive access to locked queue ...
-    no such queue         404    no queue 'jobs' in vhost '/'
-    queue "" before any   404    no previously declared queue
-    default exchange      403    operation not permitted on the default exchange
+permission            403    access to queue 'jobs' in vhost '/' refused for user 'guest'
+exclusive queue       405    cannot obtain exclusive access to locked queue ...
+no such queue         404    no queue 'jobs' in vhost '/'
+queue "" before any   404    no previously declared queue
+default exchange      403    operation not permitted on the default exchange
 """
 
 from __future__ import annotations

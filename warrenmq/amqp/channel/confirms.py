@@ -64,7 +64,9 @@ class ChannelConfirm:
         return [self] * count
 
 
-def coalesce(runs: Iterable[Run], negatives: Sequence[Run], smallest_unconfirmed: int | None) -> list[tuple[int, bool]]:
+def coalesce(
+    runs: Iterable[Run], negatives: Sequence[Run], smallest_unconfirmed: int | None
+) -> list[tuple[int, bool]]:
     """The answers (sequence number, multiple) that cover `runs`; `negatives` get the other kind of answer.
 
     ============  =========  ===========  ==========================

@@ -90,7 +90,9 @@ class ChannelConsuming:
     def _subscribe(self, queue: str, parameters: ConsumeParameters) -> None:
         number = self._broker.next_consumer_id()
         # The queue has it as its outlet before it is known whose process that is.
-        consumer = ChannelConsumer(number, queue, self._server.actor_ref, parameters, self._server.actor_inbox.send)
+        consumer = ChannelConsumer(
+            number, queue, self._server.actor_ref, parameters, self._server.actor_inbox.send
+        )
         request = Consume(
             number, consumer, parameters.prefetch, parameters.no_ack, parameters.exclusive,
             channel=self._server.actor_ref, consumer_tag=parameters.tag, priority=parameters.priority,
@@ -111,7 +113,9 @@ class ChannelConsuming:
             with suppress(ActorDeadError, ProcessDied):  # a dead process has no consumers
                 self._calls.call_actor(consumer.ref, Cancel(consumer.id))
             if (record := self._broker.vhost.queue(consumer.queue)) is not None and record.auto_delete:
-                self._calls.call_named(VHOST_PROCESS, Sync())  # the client may count on it that the queue is gone
+                self._calls.call_named(
+                    VHOST_PROCESS, Sync()
+                )  # the client may count on it that the queue is gone
             # What the queue had sent before is in the mailbox: the client gets it first.
             self._server.actor_inbox.send(Cancelled(consumer, method.nowait))
             return
@@ -232,6 +236,8 @@ def consumer_priority(queue: str, arguments: Mapping[str, Any]) -> int:
             raise AmqpError(PRECONDITION_FAILED, f"invalid arg '{name}' for {queue}: {why}")
     for name in _OF_STREAMS:
         if name in arguments:
-            raise AmqpError(PRECONDITION_FAILED, f"invalid arg '{name}' for {queue} of queue type rabbit_classic_queue")
+            raise AmqpError(
+                PRECONDITION_FAILED, f"invalid arg '{name}' for {queue} of queue type rabbit_classic_queue"
+            )
     priority: int = arguments.get("x-priority", 0)
     return priority

@@ -106,7 +106,9 @@ class ContentAssembler:
         self._have += len(payload)
         if self._have > self._size:
             self.flush()
-            raise AmqpError(UNEXPECTED_FRAME, "the body of a message is longer than its header says", *PUBLISH)
+            raise AmqpError(
+                UNEXPECTED_FRAME, "the body of a message is longer than its header says", *PUBLISH
+            )
         if self._have == self._size:
             body = b"".join(self._pieces)
             self._pieces, self._have = [], 0

@@ -93,7 +93,9 @@ class ChannelCredit:
             flow.inbox.forget(key)
             self._tell_unblocked(flow, CREDIT_GAVE_UP)
         self._exhausted.clear()
-        self.tell = self._blocked = _nobody  # messages of ours may wait long in a queue's mailbox, and hold flows
+        self.tell = self._blocked = (
+            _nobody  # messages of ours may wait long in a queue's mailbox, and hold flows
+        )
 
     def _tell_unblocked(self, flow: ChannelFlow, why: int) -> None:
         if self._trace is not None:

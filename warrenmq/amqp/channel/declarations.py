@@ -150,7 +150,9 @@ class ChannelDeclarations:
                 messages, consumers = self._counts(name)
         access.last_declared = name
         if not method.nowait:
-            self._writer.send(commands.Queue.DeclareOk, queue=name, message_count=messages, consumer_count=consumers)
+            self._writer.send(
+                commands.Queue.DeclareOk, queue=name, message_count=messages, consumer_count=consumers
+            )
 
     def _counts(self, queue: str) -> tuple[int, int]:
         """Ready messages and consumers."""
@@ -192,7 +194,9 @@ class ChannelDeclarations:
     # -- bindings
 
     def _exchange_binding(self, method: commands.Exchange.Bind | commands.Exchange.Unbind) -> Binding:
-        return self._binding("exchange", method.destination, method.source, method.routing_key, method.arguments)
+        return self._binding(
+            "exchange", method.destination, method.source, method.routing_key, method.arguments
+        )
 
     def _queue_binding(self, method: commands.Queue.Bind | commands.Queue.Unbind) -> Binding:
         queue = self._access.queue_or_last(method.queue)
@@ -201,7 +205,9 @@ class ChannelDeclarations:
             key = queue
         return self._binding("queue", queue, method.exchange, key, method.arguments)
 
-    def _binding(self, kind: str, destination: str, source: str, key: str, arguments: dict[str, Any]) -> Binding:
+    def _binding(
+        self, kind: str, destination: str, source: str, key: str, arguments: dict[str, Any]
+    ) -> Binding:
         destination, source = strip_cr_lf(destination), strip_cr_lf(source)
         access = self._access
         access.write(kind, destination)

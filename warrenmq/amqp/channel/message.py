@@ -71,7 +71,9 @@ def _decode_envelope(head: bytes) -> Envelope:
         # rid of it.
         log.exception("a message is delivered without its properties")
         return Envelope("", "", raw_properties(None))
-    return Envelope(_short(stored.exchange), _short(stored.routing_keys[0] if stored.routing_keys else ""), raw)
+    return Envelope(
+        _short(stored.exchange), _short(stored.routing_keys[0] if stored.routing_keys else ""), raw
+    )
 
 
 def _short(name: str) -> str:
@@ -149,7 +151,9 @@ def without_bcc(properties: Properties) -> Properties:
     headers = properties.headers
     if isinstance(headers, TypedHeaders):
         return replace(properties, headers=TypedHeaders([each for each in headers.typed if each[0] != "BCC"]))
-    return replace(properties, headers={name: value for name, value in (headers or {}).items() if name != "BCC"})
+    return replace(
+        properties, headers={name: value for name, value in (headers or {}).items() if name != "BCC"}
+    )
 
 
 class Templates:

@@ -172,4 +172,6 @@ def error_of(error: Error, method: tuple[int, int]) -> AmqpError:
         return AmqpError(PRECONDITION_FAILED, str(error), *method)
     if isinstance(error, ProcessDied):
         return AmqpError(INTERNAL_ERROR, str(error), *method)
-    return AmqpError(CONNECTION_FORCED if isinstance(error, BrokerClosed) else RESOURCE_ERROR, str(error), *method)
+    return AmqpError(
+        CONNECTION_FORCED if isinstance(error, BrokerClosed) else RESOURCE_ERROR, str(error), *method
+    )

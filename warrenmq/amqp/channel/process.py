@@ -109,7 +109,9 @@ class ChannelProcess(Server):
         self._settling = Settling(self, limiter)
         self._consuming = ChannelConsuming(self, context, calls, access, self._writer, self._settling, limiter,
                                            self._reply_to)  # fmt: skip
-        self._publishing = ChannelPublishing(self, context, access, self._writer, self._reply_to, self._credit)
+        self._publishing = ChannelPublishing(
+            self, context, access, self._writer, self._reply_to, self._credit
+        )
         self._transaction = Transaction(self._publishing, self._settling)
         declarations = ChannelDeclarations(self.runtime, context, calls, access, self._writer, self._reply_to)
         self._content = ContentAssembler(self, settings.max_message_size)
@@ -288,7 +290,9 @@ class ChannelProcess(Server):
         confirms = self._publishing.confirms
         if not confirms.pending or self._transaction.selected:
             return
-        for kind, answers in zip((commands.Basic.Ack, commands.Basic.Nack), confirms.take_answers(), strict=True):
+        for kind, answers in zip(
+            (commands.Basic.Ack, commands.Basic.Nack), confirms.take_answers(), strict=True
+        ):
             for delivery_tag, multiple in answers:
                 self._writer.send(kind, delivery_tag=delivery_tag, multiple=multiple)
 

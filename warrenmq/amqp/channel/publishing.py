@@ -107,7 +107,9 @@ class ChannelPublishing:
 
     def deliver_late(self, routed: Routed) -> None:
         """Send a run that was routed a while ago; queues deleted since then do not count (rabbit_amqqueue:lookup)."""
-        self.deliver(routed._replace(queues=tuple(name for name in routed.queues if self._queue(name) is not None)))
+        self.deliver(
+            routed._replace(queues=tuple(name for name in routed.queues if self._queue(name) is not None))
+        )
 
     def _send(self, template: Template, bodies: list[bytes], queues: tuple[str, ...], first: int) -> None:
         publication = self._sender.publication(
@@ -119,7 +121,9 @@ class ChannelPublishing:
             return
         count = len(bodies)
         self.confirms.expect(first, count)
-        self._sender.send(queues, publication, ChannelConfirm(self._send_to_channel, first, count, len(queues)))
+        self._sender.send(
+            queues, publication, ChannelConfirm(self._send_to_channel, first, count, len(queues))
+        )
 
     def _may_refuse_some(self, queues: tuple[str, ...]) -> bool:
         """Whether a queue among these may take a part of a run and refuse the rest: then each needs its own answer."""

@@ -85,7 +85,9 @@ class ReplyTo:
         if (found := parse(address)) is not None:
             channel, key = found
             for body in bodies:
-                reply = DeliverReply(key, template.exchange, template.routing_key, template.raw_properties, body)
+                reply = DeliverReply(
+                    key, template.exchange, template.routing_key, template.raw_properties, body
+                )
                 self._server.cast(channel_name(channel), reply)
 
     def exists(self, address: str) -> bool:

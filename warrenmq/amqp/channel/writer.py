@@ -65,12 +65,18 @@ class ChannelWriter:
         """Send channel.close-ok."""
         self._put(encode_method(self._number, make(commands.Channel.CloseOk)))
 
-    def deliver(self, consumer_tag: str, delivery_tag: int, redelivered: bool, envelope: Envelope, body: bytes) -> None:
+    def deliver(
+        self, consumer_tag: str, delivery_tag: int, redelivered: bool, envelope: Envelope, body: bytes
+    ) -> None:
         """Send basic.deliver."""
-        method = self._template(consumer_tag, envelope.exchange, envelope.routing_key).frame(delivery_tag, redelivered)
+        method = self._template(consumer_tag, envelope.exchange, envelope.routing_key).frame(
+            delivery_tag, redelivered
+        )
         self._content(method, envelope.raw_properties, body)
 
-    def get_ok(self, delivery_tag: int, redelivered: bool, ready: int, envelope: Envelope, body: bytes) -> None:
+    def get_ok(
+        self, delivery_tag: int, redelivered: bool, ready: int, envelope: Envelope, body: bytes
+    ) -> None:
         """Send basic.get-ok; `ready` messages are left."""
         method = make(commands.Basic.GetOk, delivery_tag=delivery_tag, redelivered=redelivered, exchange=envelope.exchange,
                       routing_key=envelope.routing_key, message_count=ready)  # fmt: skip

@@ -49,7 +49,9 @@ log = Log("warrenmq.amqp")
 class Channels:
     """Of one connection, which owns this."""
 
-    def __init__(self, owner: Server, sup: ActorRef[Any], context: ConnectionContext, channel_max: int) -> None:
+    def __init__(
+        self, owner: Server, sup: ActorRef[Any], context: ConnectionContext, channel_max: int
+    ) -> None:
         self._owner = owner
         self._sup = sup
         self._context = context
@@ -109,7 +111,9 @@ class Channels:
         try:
             ref = start_child(self._owner, self._sup, frame.channel, self._owner.actor_ref, self._context)
         except ResourceError as error:
-            log.warning("channel refused", connection=self._context.name, channel=frame.channel, reason=str(error))
+            log.warning(
+                "channel refused", connection=self._context.name, channel=frame.channel, reason=str(error)
+            )
             self._context.transport.handled(len(frame.payload) + OVERHEAD)
             self.close_lost(frame.channel, AmqpError(RESOURCE_ERROR, str(error)))
             return False
@@ -139,7 +143,9 @@ class Channels:
     def close_lost(self, number: int, error: AmqpError) -> None:
         """A channel crashed, or could not be started: tell the client; the number is free when it has understood."""
         self._crashed[number] = None
-        close = make(Channel.Close, reply_code=error.code, reply_text=error.reply_text, class_id=0, method_id=0)
+        close = make(
+            Channel.Close, reply_code=error.code, reply_text=error.reply_text, class_id=0, method_id=0
+        )
         self._context.transport.write(encode_method(number, close))
 
     def writable(self) -> None:
@@ -155,14 +161,18 @@ class Channels:
         """
         self._context.closing.begun = True
         self.flush()
-        for request in (StopConsuming(), ConnectionClosing()) if len(self._refs) > 1 else (ConnectionClosing(),):
+        for request in (
+            (StopConsuming(), ConnectionClosing()) if len(self._refs) > 1 else (ConnectionClosing(),)
+        ):
             for ref in list(self._intakes):
                 try:
                     self._owner.call(ref, request, timeout=PATIENCE)
                 except ActorDeadError:  # it has ended already
                     continue
                 except Timeout:
-                    log.warning("a channel did not close in time and is given up", connection=self._context.name)
+                    log.warning(
+                        "a channel did not close in time and is given up", connection=self._context.name
+                    )
                     self._context.broker.runtime.kill(ref)
         self._refs.clear()
         self.blocked.clear()
@@ -176,7 +186,9 @@ class Channels:
         for name in [name for name, owner in list(vhost.owners.items()) if owner is me]:
             try:
                 vhost_process = self._context.broker.runtime.whereis(VHOST_PROCESS)
-                self._owner.call(vhost_process, DeleteQueue(name, if_unused=False, if_empty=False, owner=me), PATIENCE)
+                self._owner.call(
+                    vhost_process, DeleteQueue(name, if_unused=False, if_empty=False, owner=me), PATIENCE
+                )
             except (ActorDeadError, Timeout):
                 return  # it is being restarted, and will find the owner dead
             except Error as error:

@@ -146,7 +146,9 @@ class ConnectionProcess(Server):
             case Exit(ref, reason) if ref is not None and self._channels is not None:
                 crashed = self._channels.ended(ref)
                 if crashed is not None and not is_normal(reason):
-                    log.error("a channel crashed", connection=self._peer, channel=crashed, reason=repr(reason))
+                    log.error(
+                        "a channel crashed", connection=self._peer, channel=crashed, reason=repr(reason)
+                    )
                     self._channels.close_lost(crashed, AmqpError(INTERNAL_ERROR))
                 self._flow()
             case Down(monitor) if monitor == self._alarm_monitor:
@@ -214,7 +216,9 @@ class ConnectionProcess(Server):
 
     def _broken(self, error: AmqpError, size: int) -> None:
         """These are no frames; whatever follows is not looked at (rabbit_reader:fatal_frame_error)."""
-        self._transport.handled(size)  # some of it twice, which only lets more of what follows in, to be ignored
+        self._transport.handled(
+            size
+        )  # some of it twice, which only lets more of what follows in, to be ignored
         if self._phase is not Phase.CLOSED:
             self._fail(error)
         self._goodbye = DROPPED
@@ -327,7 +331,9 @@ class ConnectionProcess(Server):
 
     def _tell(self, notice: Notice, reason: str) -> None:
         if self._capabilities.get("connection.blocked") is True:
-            self._send(make(Connection.Blocked, reason=reason) if notice == "blocked" else make(Connection.Unblocked))
+            self._send(
+                make(Connection.Blocked, reason=reason) if notice == "blocked" else make(Connection.Unblocked)
+            )
 
     # -- the end
 

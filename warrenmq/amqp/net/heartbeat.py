@@ -75,7 +75,11 @@ class Heartbeater:
     """
 
     def __init__(
-        self, timeout: int, transport: Transport, after: Callable[[float, Callable[[], None]], Any], silent: Callable[[], None]
+        self,
+        timeout: int,
+        transport: Transport,
+        after: Callable[[float, Callable[[], None]], Any],
+        silent: Callable[[], None],
     ) -> None:
         self._timeout = timeout
         self._transport = transport

@@ -169,7 +169,9 @@ class SocketTransport(asyncio.Protocol):
             self._socket.abort()
             return
         tls = self._socket.get_extra_info("ssl_object")
-        self.peer = Peer(there[0], there[1], here[0], here[1], _is_loopback(there[0]), tls.version() if tls else "")
+        self.peer = Peer(
+            there[0], there[1], here[0], here[1], _is_loopback(there[0]), tls.version() if tls else ""
+        )
         self.descriptor = raw.fileno()
         self._io.open[self] = None
         if not tls:
@@ -240,7 +242,11 @@ class SocketTransport(asyncio.Protocol):
 
     def _allow_direct(self) -> None:
         with self._lock:
-            if not self._pending and not self._socket.get_write_buffer_size() and not self._socket.is_closing():
+            if (
+                not self._pending
+                and not self._socket.get_write_buffer_size()
+                and not self._socket.is_closing()
+            ):
                 self._direct = self._descriptor
 
     def _regulate(self) -> None:
@@ -337,7 +343,12 @@ class AmqpIo:
                 raise
 
     def listen(
-        self, host: str, port: int, tls: ssl.SSLContext | None, accepted: Callable[[SocketTransport], None], read_limit: int
+        self,
+        host: str,
+        port: int,
+        tls: ssl.SSLContext | None,
+        accepted: Callable[[SocketTransport], None],
+        read_limit: int,
     ) -> tuple[str, int]:
         """Accept connections from now on; returns the address, whose port is chosen when it was 0.  OSError.
 

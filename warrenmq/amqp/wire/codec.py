@@ -162,7 +162,9 @@ def make(kind: type[M], **values: Any) -> M:
     return method
 
 
-_EMPTY: dict[str, Any] = {"bit": False, "shortstr": "", "longstr": b"", "table": {}} | dict.fromkeys(_INTEGERS, 0)
+_EMPTY: dict[str, Any] = {"bit": False, "shortstr": "", "longstr": b"", "table": {}} | dict.fromkeys(
+    _INTEGERS, 0
+)
 
 
 def encode_method(channel: int, method: Method) -> bytes:
@@ -196,7 +198,11 @@ def encode_method(channel: int, method: Method) -> bytes:
 def _name(kind: type[Method]) -> str:
     """Connection.StartOk -> connection.start-ok, as the specification writes it."""
     upper, _, name = kind.name.partition(".")
-    return upper.lower() + "." + "".join("-" + char.lower() if char.isupper() else char for char in name).lstrip("-")
+    return (
+        upper.lower()
+        + "."
+        + "".join("-" + char.lower() if char.isupper() else char for char in name).lstrip("-")
+    )
 
 
 def _method_id(payload: bytes) -> str:
@@ -236,7 +242,9 @@ def _decode_properties(raw: bytes) -> Properties:
         return properties_of_plain(properties_of_bytes(raw)).properties or Properties()
     except (BadTable, ValueError) as why:
         reason = why.reason if isinstance(why, BadTable) else why
-        raise AmqpError(SYNTAX_ERROR, f"the properties of a message cannot be read: {reason}", *PUBLISH) from why
+        raise AmqpError(
+            SYNTAX_ERROR, f"the properties of a message cannot be read: {reason}", *PUBLISH
+        ) from why
 
 
 _remembered_properties = lru_cache(_REMEMBERED)(_decode_properties)
@@ -252,7 +260,9 @@ def encode_header(channel: int, raw_properties: bytes, size: int) -> bytes:
     return frame(HEADER, channel, _HEADER.pack(CLASS_BASIC, 0, size) + raw_properties)
 
 
-def encode_content(channel: int, method_frame: bytes, raw_properties: bytes, body: bytes, frame_max: int) -> list[bytes]:
+def encode_content(
+    channel: int, method_frame: bytes, raw_properties: bytes, body: bytes, frame_max: int
+) -> list[bytes]:
     """The frames of a method that carries content: the method's own, the header's, the body's in as many as it takes.
 
     `method_frame` is what `encode_method` or a DeliverTemplate made; `frame_max` 0 means no limit.
@@ -279,4 +289,9 @@ class DeliverTemplate:
         self._head, self._tail = whole[:at], whole[at + _u64.size + 1 :]
 
     def frame(self, delivery_tag: int, redelivered: bool) -> bytes:
-        return b"%b%b%b%b" % (self._head, _u64.pack(delivery_tag), b"\1" if redelivered else b"\0", self._tail)
+        return b"%b%b%b%b" % (
+            self._head,
+            _u64.pack(delivery_tag),
+            b"\1" if redelivered else b"\0",
+            self._tail,
+        )

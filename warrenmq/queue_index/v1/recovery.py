@@ -33,6 +33,7 @@ from warrenmq.queue_index.v1.segment import EXTENSION, MARK, MARK_BYTES, Facts, 
 if TYPE_CHECKING:
     from warrenmq.seams.disk import Disk
 
+
 @dataclass(slots=True)
 class Found:
     """What a recovery found."""

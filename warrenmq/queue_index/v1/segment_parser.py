@@ -222,7 +222,10 @@ def _in_step(data: bytes, position: int) -> bool:
 def _next_publish(data: bytes, position: int, limit: int | None = None) -> int:
     """Where the next whole publish with its deliver mark begins; `limit`, or the end of the data, when there is none before."""
     limit = len(data) if limit is None else limit
-    while position < limit and (match := _ANY_PUBLISH.search(data, position, limit + _PUBLISH_BYTES)) is not None:
+    while (
+        position < limit
+        and (match := _ANY_PUBLISH.search(data, position, limit + _PUBLISH_BYTES)) is not None
+    ):
         position = match.start()
         size, embedded_size = _unpack_sizes(data, position)
         body = position + _PUBLISH_BYTES

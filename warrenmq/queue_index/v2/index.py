@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     from warrenmq.trace.recorder import ActorTrace
 
 
-
 class QueueIndexV2(LiveSegments[SegmentV2]):
     """One queue's index and small bodies.  Not thread-safe: it belongs to its queue process.
 
@@ -309,7 +308,9 @@ class QueueIndexV2(LiveSegments[SegmentV2]):
                     if self._trace is not None:
                         self._trace.emit(Ev.SEGMENT_DELETE, a=number)
                 base = number * self.segment_entry_count
-                self._acks = {each for each in self._acks if not base <= each < base + self.segment_entry_count}
+                self._acks = {
+                    each for each in self._acks if not base <= each < base + self.segment_entry_count
+                }
                 del self._segments[number]
             del self._done[number]
 

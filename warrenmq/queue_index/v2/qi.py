@@ -199,7 +199,12 @@ def parse_entries(data: bytes, first: int = 0) -> tuple[list[tuple[int, Entry]],
                 append((position, Entry(flags == PERSISTENT, _IN_QS, b"", a, b, size, expiry)))
                 continue
             if location == _IN_STORE and (a or b or c):
-                append((position, Entry(flags == PERSISTENT, _IN_STORE, _MSG_ID.pack(a, b, c), 0, 0, size, expiry)))
+                append(
+                    (
+                        position,
+                        Entry(flags == PERSISTENT, _IN_STORE, _MSG_ID.pack(a, b, c), 0, 0, size, expiry),
+                    )
+                )
                 continue
         problem = entry_problem(data, ENTRY_BYTES * (position - first)) or ""
         damage.append(Damage(HEADER_BYTES + ENTRY_BYTES * position, ENTRY_BYTES, problem))

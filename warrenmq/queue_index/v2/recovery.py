@@ -65,12 +65,16 @@ def messages(disk: Disk, directory: str, settings: Settings) -> Iterator[tuple[i
     entry_count = segment_size(disk, directory, settings.classic_queue_index_v2_segment_entry_count)
     store = QueueStore(disk, directory, check_crc=settings.classic_queue_store_v2_check_crc32)
     for number in file_numbers(disk, directory, qi.EXTENSION):
-        for relative, entry in live_entries(disk.read(f"{directory}/{number}{qi.EXTENSION}"), number, entry_count)[0]:
+        for relative, entry in live_entries(
+            disk.read(f"{directory}/{number}{qi.EXTENSION}"), number, entry_count
+        )[0]:
             msg_id, body = entry.msg_id, b""
             if entry.location == qi.Location.QUEUE_STORE:
                 msg_id = bytes(ID_BYTES)
                 (data,) = store.read_many(number, [(entry.offset, entry.stored_size)])
-                if isinstance(data, str) or message_problem(data, number * entry_count + relative, entry.size):
+                if isinstance(data, str) or message_problem(
+                    data, number * entry_count + relative, entry.size
+                ):
                     continue
                 body = data
             record = HEADER.pack(msg_id, entry.expiry, entry.size, len(body)) + body
@@ -84,12 +88,16 @@ def store_message_ids(disk: Disk, directory: str, settings: Settings) -> dict[in
     return {
         number * entry_count + relative: entry.msg_id
         for number in file_numbers(disk, directory, qi.EXTENSION)
-        for relative, entry in live_entries(disk.read(f"{directory}/{number}{qi.EXTENSION}"), number, entry_count)[0]
+        for relative, entry in live_entries(
+            disk.read(f"{directory}/{number}{qi.EXTENSION}"), number, entry_count
+        )[0]
         if entry.persistent and entry.location == qi.Location.STORE
     }
 
 
-def live_entries(data: bytes, number: int, entry_count: int) -> tuple[list[tuple[int, qi.Entry]], list[Damage]]:
+def live_entries(
+    data: bytes, number: int, entry_count: int
+) -> tuple[list[tuple[int, qi.Entry]], list[Damage]]:
     """The live entries of a segment file; its name tells what a header tells, so a damaged header loses nothing."""
     right = qi.pack_header(qi.MAGIC, number * entry_count, (number + 1) * entry_count)
     damage: list[Damage] = []
@@ -142,7 +150,9 @@ class RecoveryV2:
         self._store = QueueStore(disk, directory, check_crc=settings.classic_queue_store_v2_check_crc32)
         numbers = file_numbers(disk, directory, qi.EXTENSION)
         files = {number: self._read(number) for number in numbers} if terms is not None else {}
-        self._clean = terms is not None and self._as_left(terms, {n: len(entries) for n, (_, entries, _) in files.items()})
+        self._clean = terms is not None and self._as_left(
+            terms, {n: len(entries) for n, (_, entries, _) in files.items()}
+        )
         self._highest = -1
         for number in numbers:
             self._recover_segment(number, *(files.pop(number, None) or self._read(number)))
@@ -277,7 +287,12 @@ class RecoveryV2:
     def _repair_bodies(self, number: int, head: bytes, path: str) -> None:
         header = qi.pack_header(qs.MAGIC, *_span(number, self.entry_count))
         if len(head) == len(header) and head != header:
-            self._set_aside(number, qs.EXTENSION, head, [Damage(0, len(head), qs.header_problem(head) or "its header is another's")])
+            self._set_aside(
+                number,
+                qs.EXTENSION,
+                head,
+                [Damage(0, len(head), qs.header_problem(head) or "its header is another's")],
+            )
             file = self._disk.open(path)
             try:
                 file.pwrite(header, 0)
@@ -305,4 +320,6 @@ class RecoveryV2:
         path = self._path(number, extension)
         self.found.damage += [CorruptFile(path, each.offset, each.reason) for each in damage]
         queue = self._directory.rpartition("/")[2]
-        set_aside(self._disk, self._quarantine, f"{queue}-{number}{extension}", data, [each[:2] for each in damage])
+        set_aside(
+            self._disk, self._quarantine, f"{queue}-{number}{extension}", data, [each[:2] for each in damage]
+        )

@@ -59,7 +59,12 @@ class SegmentFiles:
         return self._entries.path(number)
 
     def write(
-        self, segment: SegmentV2, published: list[int], records: list[bytes], flags: list[int], acked: list[int]
+        self,
+        segment: SegmentV2,
+        published: list[int],
+        records: list[bytes],
+        flags: list[int],
+        acked: list[int],
     ) -> tuple[int, int]:
         """Write messages (sequence ids, ascending, with their records and flags) and acks of one segment.
 
@@ -79,7 +84,9 @@ class SegmentFiles:
                 self.folder_changed = True
                 self._entries.create(number, qi.pack_header(qi.MAGIC, *span))
                 segment.on_disk = True
-            self._entries.write(number, adjacent(base, published, pack_entries(records, flags, offsets), acked))
+            self._entries.write(
+                number, adjacent(base, published, pack_entries(records, flags, offsets), acked)
+            )
         except OSError:
             self._bodies.take_back(number, stored)
             raise

@@ -44,7 +44,11 @@ def replay_sifted(trace: Trace) -> Result:
         for name, key, fact in found.facts:
             if machines[name].stage == stage:
                 _absorb(workers[name], states, (name, key), fact)
-        first_look = _finish({place: state for place, state in states.items() if workers[place[0]].stage == stage}, workers, world)
+        first_look = _finish(
+            {place: state for place, state in states.items() if workers[place[0]].stage == stage},
+            workers,
+            world,
+        )
         again = _look_again(trace, pieces, workers, found, first_look.suspects)
         second_look = _finish(again, machines, world)
         for each in (first_look, second_look):
@@ -72,7 +76,9 @@ def _rises(pieces: Sequence[Chunk]) -> bool:
     return True
 
 
-def _sift(trace: Trace, pieces: Sequence[Chunk], workers: dict[str, Machine], world: World) -> dict[Place, State]:
+def _sift(
+    trace: Trace, pieces: Sequence[Chunk], workers: dict[str, Machine], world: World
+) -> dict[Place, State]:
     sifter = Sifter(list(workers.values()))
     states: dict[Place, State] = {}
     marks: defaultdict[tuple[int, int], list[tuple[int, Landmarks]]] = defaultdict(list)
@@ -124,5 +130,3 @@ def _finish(states: dict[Place, State], workers: dict[str, Machine], world: Worl
         found.figures.update(outcome.figures)
         found.facts += outcome.facts
     return found
-
-

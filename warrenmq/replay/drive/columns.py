@@ -135,7 +135,8 @@ class Unit:
             np.all(np.diff(self.rows.seq)[inside] == 1)
             and np.all(np.diff(self.rows.t)[inside] > 0)
             and all(
-                self.rows.seq[first] == piece.seq_first and np.all(self.rows.actor[first : first + piece.rows] == piece.actor)
+                self.rows.seq[first] == piece.seq_first
+                and np.all(self.rows.actor[first : first + piece.rows] == piece.actor)
                 for piece, first in self.parts()
             )
             and all(
@@ -192,7 +193,12 @@ def codes(majors: Sequence[Ints], minors: Sequence[Ints]) -> list[Ints]:
     major, minor = np.concatenate(majors), np.concatenate(minors)
     if not len(major):
         return [np.zeros(0, np.int64) for _ in majors]
-    fits = major.min() >= 0 and major.max() < 1 << _MAJOR_BITS - 1 and minor.min() >= 0 and minor.max() < 1 << _MINOR_BITS
+    fits = (
+        major.min() >= 0
+        and major.max() < 1 << _MAJOR_BITS - 1
+        and minor.min() >= 0
+        and minor.max() < 1 << _MINOR_BITS
+    )
     if fits:
         both = major << _MINOR_BITS | minor
     else:

@@ -66,7 +66,11 @@ def damage_rows(catalog: Catalog, files: Iterable[str]) -> Iterator[Row]:
             text = f"written as version {run.version}, this reader knows {SCHEMA_VERSION}"
             yield Row("newer version", None, run.name, None, None, None, None, None, text)
     for before, run in pairwise(catalog.runs):
-        if (before.directory, before.node) == (run.directory, run.node) and before.boot < run.boot and before.wall_ns > run.wall_ns:
+        if (
+            (before.directory, before.node) == (run.directory, run.node)
+            and before.boot < run.boot
+            and before.wall_ns > run.wall_ns
+        ):
             text = f"its wall clock began {(before.wall_ns - run.wall_ns) / 1e9:.0f} s before that of run {before.name}"
             yield Row("clock jump", None, run.name, None, None, None, None, None, text)
     for (number, actor), coverage in sorted(catalog.coverage.items()):

@@ -108,7 +108,9 @@ def store_state(who: Who, counts: Counts) -> dict[str, Any]:
 def disagreements(world: World, figures: Mapping[FigureKey, int]) -> Iterator[Finding]:
     """E1: what queues and stores said of themselves, against what their rows add up to, and what they had said before."""
     yield from _untrue(world, counts_of(figures))
-    for name in sorted({world.scoped(who) for who, mark in world.landmarks.items() if mark.closed is not None}):
+    for name in sorted(
+        {world.scoped(who) for who, mark in world.landmarks.items() if mark.closed is not None}
+    ):
         for before, after in pairwise(world.incarnations(name)):
             yield from _changed_while_down(world, before, after)
 
@@ -125,7 +127,10 @@ def _changed_while_down(world: World, before: Who, after: Who) -> Iterator[Findi
             f"next sequence id: {next_seq_id}": (next_seq_id != stop[6], stop[6]),
         }
     else:
-        broken = {f"messages: {start[5]}": (start[5] != stop[5], stop[5]), f"files: {start[6]}": (start[6] != stop[7], stop[7])}
+        broken = {
+            f"messages: {start[5]}": (start[5] != stop[5], stop[5]),
+            f"files: {start[6]}": (start[6] != stop[7], stop[7]),
+        }
     name = world.name(after)
     for said, (is_wrong, before_it) in broken.items():
         if is_wrong:
@@ -152,7 +157,11 @@ def _untrue(world: World, counts: Counts) -> Iterator[Finding]:
         else:
             store = store_state(who, counts)
             said = {"messages": a, "references": b, "files": c}
-            found = {"messages": store["messages"], "references": store["references"], "files": len(store["files"])}
+            found = {
+                "messages": store["messages"],
+                "references": store["references"],
+                "files": len(store["files"]),
+            }
         for what, value in said.items():
             if found[what] != value:
                 text = f"{what}: {value}, it said when it stopped; its rows make {found[what]}"

@@ -123,7 +123,10 @@ def _absorb(machine: Machine, states: dict[Key, State], key: Key, summary: Any) 
 def result(verdict: Verdict, catalog: Catalog, world: World, figures: Counter[FigureKey]) -> Result:
     """The same for every engine: findings and figures put together."""
     return Result(
-        verdict.word, verdict.violations, verdict.indeterminate, catalog,
+        verdict.word,
+        verdict.violations,
+        verdict.indeterminate,
+        catalog,
         {"brokers": _brokers(verdict, catalog)} | _tell(catalog, world, figures),
     )
 

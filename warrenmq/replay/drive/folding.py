@@ -73,12 +73,19 @@ def fold_files(runs: Sequence[Run], piece: Chunk, rows: Rows) -> Iterator[tuple[
     of_one = np.isin(event, list(files.OF_ONE))
     first = np.flatnonzero(of_record | of_two | of_one | read)
     second = np.flatnonzero(of_two & (rows.a != rows.b))
-    table = np.concatenate((_table(rows, first, np.where(read[first], 0, 1)), _table(rows, second, np.zeros(len(second), np.int64))))
+    table = np.concatenate(
+        (
+            _table(rows, first, np.where(read[first], 0, 1)),
+            _table(rows, second, np.zeros(len(second), np.int64)),
+        )
+    )
     whose = np.concatenate((np.where(read, rows.peer, store)[first], store[second]))
     file = np.concatenate((np.where(of_record, rows.pseq, rows.a)[first], rows.b[second]))
     order = np.lexsort((table[:, 1], file, whose))
     table, whose, file = table[order], whose[order], file[order]
-    starts = np.flatnonzero(np.concatenate(([True], (whose[1:] != whose[:-1]) | (file[1:] != file[:-1])))[: len(whose)])
+    starts = np.flatnonzero(
+        np.concatenate(([True], (whose[1:] != whose[:-1]) | (file[1:] != file[:-1])))[: len(whose)]
+    )
     for at, end in zip(starts.tolist(), np.append(starts, len(whose))[1:].tolist(), strict=True):
         if whose[at]:
             yield (piece.run, int(whose[at]), int(file[at])), array("q", table[at:end].tobytes())
@@ -87,7 +94,9 @@ def fold_files(runs: Sequence[Run], piece: Chunk, rows: Rows) -> Iterator[tuple[
 def _table(rows: Rows, places: Places, mark: Ints) -> Ints:
     chosen = rows.at(places)
     word = (chosen.who & 0xFFFF) << 1 | mark
-    return np.stack((chosen.t, chosen.seq, chosen.who >> 16, word, chosen.msg, chosen.pseq, chosen.b, chosen.c), axis=1)
+    return np.stack(
+        (chosen.t, chosen.seq, chosen.who >> 16, word, chosen.msg, chosen.pseq, chosen.b, chosen.c), axis=1
+    )
 
 
 def fold_garbage(runs: Sequence[Run], piece: Chunk, rows: Rows) -> Iterator[tuple[Key, tuple[int, States]]]:
@@ -99,7 +108,9 @@ def fold_garbage(runs: Sequence[Run], piece: Chunk, rows: Rows) -> Iterator[tupl
         if store and len(its):
             acts = its.t[its.event != Ev.FILE_STATE]
             told = its.where(its.event == Ev.FILE_STATE)
-            states = list(zip(told.seq.tolist(), told.t.tolist(), told.b.tolist(), told.c.tolist(), strict=True))
+            states = list(
+                zip(told.seq.tolist(), told.t.tolist(), told.b.tolist(), told.c.tolist(), strict=True)
+            )
             yield (piece.run, store), (int(acts.max()) if len(acts) else 0, states)
 
 

@@ -1,12 +1,12 @@
 """What went wrong in the runs of a trace, counted, whether or not it broke a rule; one line of it stands before every verdict.
 
-    crashes                   processes that ended by an exception or a kill, as their supervisors say (CHILD_EXIT)
-    restarts, escalations     what the supervisors did about them (RESTART, ESCALATE)
-    killed_runs               runs without a RUN_END: the whole broker was killed, or it is still going
-    lost_messages             confirmed messages that were gone after a restart, or whose bodies were damaged (the ledger counts them)
-    damaged_messages          messages, confirmed or not, that were to be delivered and whose bodies were damaged (DROP_LOST)
-    damaged_records           records of a store's files that a recovery set aside (STORE_RECOVERED)
-    damaged_trace_files       files of the trace with bytes that make no sense
+crashes                   processes that ended by an exception or a kill, as their supervisors say (CHILD_EXIT)
+restarts, escalations     what the supervisors did about them (RESTART, ESCALATE)
+killed_runs               runs without a RUN_END: the whole broker was killed, or it is still going
+lost_messages             confirmed messages that were gone after a restart, or whose bodies were damaged (the ledger counts them)
+damaged_messages          messages, confirmed or not, that were to be delivered and whose bodies were damaged (DROP_LOST)
+damaged_records           records of a store's files that a recovery set aside (STORE_RECOVERED)
+damaged_trace_files       files of the trace with bytes that make no sense
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ def incidents(catalog: Catalog, world: World, figures: Mapping[FigureKey, int]) 
     ended = {who[0] for who, mark in world.landmarks.items() if mark.ended_run}
     recovered = (mark.recovered for mark in marks if mark.recovered is not None)
     return {
-        "crashes": sum(mark.count(Ev.CHILD_EXIT, reason) for mark in marks for reason in (Reason.CRASH, Reason.KILLED)),
+        "crashes": sum(
+            mark.count(Ev.CHILD_EXIT, reason) for mark in marks for reason in (Reason.CRASH, Reason.KILLED)
+        ),
         "restarts": sum(mark.count(Ev.RESTART) for mark in marks),
         "escalations": sum(mark.count(Ev.ESCALATE) for mark in marks),
         "killed_runs": len(catalog.runs) - len(ended),

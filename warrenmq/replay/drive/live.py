@@ -45,7 +45,22 @@ class Words(Protocol):
 
 
 _OF_RUNS = frozenset(
-    {"chain", "mail", "supervisor", "names", "confirms", "fifo", "synced", "on_disk", "files", "garbage", "waits", "settles", "rests", "places"}
+    {
+        "chain",
+        "mail",
+        "supervisor",
+        "names",
+        "confirms",
+        "fifo",
+        "synced",
+        "on_disk",
+        "files",
+        "garbage",
+        "waits",
+        "settles",
+        "rests",
+        "places",
+    }
 )
 """Machines whose keys begin with the number of a run."""
 
@@ -113,7 +128,9 @@ class Live:
         for number in range(len(self.runs)):
             if number not in self._ended and self._is_over(number):
                 findings += self._end(number, world)
-        for name, key in sorted(touched, key=lambda each: (self._machines[each[0]].stage, each[0], str(each[1]))):
+        for name, key in sorted(
+            touched, key=lambda each: (self._machines[each[0]].stage, each[0], str(each[1]))
+        ):
             findings += self._ask(name, key, world)
         for finding in findings:
             if stands(finding, world):
@@ -157,7 +174,9 @@ class Live:
                 coverage.known_until = coverage.t_last if coverage.rows else NEVER
             coverage.missing.append((expected, chunk.seq_first - 1))
         elif coverage.rows and (chunk.seq_first < expected or chunk.t_first <= coverage.t_last):
-            last = chunk._replace(seq_first=expected - 1, rows=1, t_first=coverage.t_last, t_last=coverage.t_last)
+            last = chunk._replace(
+                seq_first=expected - 1, rows=1, t_first=coverage.t_last, t_last=coverage.t_last
+            )
             yield from broken_chains(Catalog(self.runs, [], {}, [], 0, [(last, chunk)]))
         coverage.rows += chunk.rows
         coverage.last_seq, coverage.t_last = chunk.seq_end - 1, chunk.t_last
@@ -184,7 +203,9 @@ class Live:
             if coverage.missing:
                 continue
             coverage.end_known = coverage.stopped or self._is_over(number)
-            coverage.known_until = FOREVER if coverage.end_known else max(coverage.t_last, self.settled(number))
+            coverage.known_until = (
+                FOREVER if coverage.end_known else max(coverage.t_last, self.settled(number))
+            )
 
     def settled(self, number: int) -> int:
         """Every row of a run up to this t was read, if the disk took it."""
@@ -198,7 +219,8 @@ class Live:
     def are_over(self) -> bool:
         """Every run was closed, or was killed: the next boot of its directory has begun, or its process has ended."""
         return bool(self.runs) and all(
-            run.closed or self._was_followed(number) or has_ended(run.machine, run.pid) for number, run in enumerate(self.runs)
+            run.closed or self._was_followed(number) or has_ended(run.machine, run.pid)
+            for number, run in enumerate(self.runs)
         )
 
     def _was_followed(self, number: int) -> bool:
@@ -271,7 +293,9 @@ class Live:
                     continue
                 outcome = machine.finish(key, self.store.load(name, key), world)
                 findings += self._decidable(outcome.findings)
-                figures.update({each: n for each, n in outcome.figures.items() if each[0] == STATE and each[1] == number})
+                figures.update(
+                    {each: n for each, n in outcome.figures.items() if each[0] == STATE and each[1] == number}
+                )
                 for to, fact_key, fact in outcome.facts:
                     if fact[0][0] == number:
                         state = self._state(self._machines[to], fact_key)
@@ -281,7 +305,11 @@ class Live:
         return findings
 
     def _save(
-        self, changed: Iterable[Who], absorbed: set[tuple[str, Key]], touched: Iterable[tuple[str, Key]], world: World
+        self,
+        changed: Iterable[Who],
+        absorbed: set[tuple[str, Key]],
+        touched: Iterable[tuple[str, Key]],
+        world: World,
     ) -> None:
         for name, key in touched:
             state = self.store.load(name, key)

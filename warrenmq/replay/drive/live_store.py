@@ -45,9 +45,13 @@ class LiveStore:
             self._db.execute("pragma locking_mode = exclusive")
             self._db.executescript(_TABLES)
         except sqlite3.DatabaseError as error:
-            raise CallerError(f"{path} cannot be used: {error}. Is another watch using this checkpoint?") from error
+            raise CallerError(
+                f"{path} cannot be used: {error}. Is another watch using this checkpoint?"
+            ) from error
         if self.get("version", _VERSION) != _VERSION:
-            raise CallerError(f"{path} was written by another version; begin with a new checkpoint directory.")
+            raise CallerError(
+                f"{path} was written by another version; begin with a new checkpoint directory."
+            )
         self._states: OrderedDict[tuple[str, Key], State] = OrderedDict()
 
     # one transaction a batch
@@ -117,7 +121,9 @@ class LiveStore:
 
     def report(self, what: tuple[Any, ...], said: str, *, is_violation: bool = False) -> None:
         """Note something to be printed, unless it is known."""
-        self._db.execute("insert or ignore into found values (?, ?, ?, 0)", (msgpack.packb(what), said, is_violation))
+        self._db.execute(
+            "insert or ignore into found values (?, ?, ?, 0)", (msgpack.packb(what), said, is_violation)
+        )
 
     def count_violations(self) -> int:
         """Violations that were ever noted."""

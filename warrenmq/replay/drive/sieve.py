@@ -47,7 +47,9 @@ class Sieve(Machine):
         """What a sound unit (Unit.is_sound) leaves open, by the machine's keys."""
 
     @abstractmethod
-    def settle(self, key: Key, leftovers: Sequence[Leftover], facts: Sequence[Any], world: World) -> Outcome | None:
+    def settle(
+        self, key: Key, leftovers: Sequence[Leftover], facts: Sequence[Any], world: World
+    ) -> Outcome | None:
         """All leftovers of a key, in no order, and none of them SUSPECT; the facts that other machines told: decide."""
 
     @abstractmethod

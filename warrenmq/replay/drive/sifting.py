@@ -24,7 +24,16 @@ from warrenmq.replay.rules.sieves.settles import SettlesSieve
 from warrenmq.replay.rules.sieves.waits import WaitsSieve
 from warrenmq.trace.catalog import Chunk, Run
 
-_SIEVES = (MailSieve, ConfirmsSieve, LedgerSieve, OnDiskSieve, ReferencesSieve, WaitsSieve, SettlesSieve, PlacesSieve)
+_SIEVES = (
+    MailSieve,
+    ConfirmsSieve,
+    LedgerSieve,
+    OnDiskSieve,
+    ReferencesSieve,
+    WaitsSieve,
+    SettlesSieve,
+    PlacesSieve,
+)
 
 Place = tuple[str, Key]
 """A machine, and one of its keys."""
@@ -74,8 +83,6 @@ class Sifter:
         """Of each piece."""
         for piece, first in unit.parts():
             yield piece, landmarks_of(unit.rows.between(first, first + piece.rows))
-
-
 
 
 class SecondLook:

@@ -79,7 +79,9 @@ def batches(tail: Tail, start: Place, end: Place) -> Iterator[Batch]:
 def _run(run: Run, actors: Iterable[int]) -> Run:
     """A run with some of its actors and those that started them."""
     known = {actor: run.actors[actor] for actor in actors if actor in run.actors}
-    parents = {entry.parent: run.actors[entry.parent] for entry in known.values() if entry.parent in run.actors}
+    parents = {
+        entry.parent: run.actors[entry.parent] for entry in known.values() if entry.parent in run.actors
+    }
     return replace(run, actors=parents | known)
 
 

@@ -72,7 +72,9 @@ def _undecided(machines: Iterable[Machine], catalog: Catalog, world: World) -> I
             continue
         events = kinds.get(_kind(world, who), frozenset()) | world.landmark(who).events
         run = catalog.runs[who[0]]
-        missing = f"version {run.version} of the format is not known here" if run.is_newer else _missing(coverage)
+        missing = (
+            f"version {run.version} of the format is not known here" if run.is_newer else _missing(coverage)
+        )
         for rule in RULES.values():
             reads = [by_name[name].events for name in rule.machines]
             # An actor of whom nothing at all is known may have been anything.

@@ -59,7 +59,9 @@ class JsonWords:
         return json.dumps({"event": "violation", **finding_as_dict(finding, catalog), "t": finding.t})
 
     def damage(self, found: Damage) -> str:
-        return json.dumps({"event": "damage", "file": found.file, "offset": found.offset, "bytes": found.size})
+        return json.dumps(
+            {"event": "damage", "file": found.file, "offset": found.offset, "bytes": found.size}
+        )
 
     def missing(self, catalog: Catalog, who: Who, gap: tuple[int, int]) -> str:
         run = catalog.runs[who[0]]

@@ -220,7 +220,10 @@ class World:
         """
         earlier = self._earlier(run)
         return tuple(
-            (number, actor) for number, its in earlier for actor, entry in its.actors.items() if entry.name == name
+            (number, actor)
+            for number, its in earlier
+            for actor, entry in its.actors.items()
+            if entry.name == name
         ) + tuple((number, STRANGER) for number, _ in earlier if (number, STRANGER) in self.coverage)
 
     def _earlier(self, run: int) -> list[tuple[int, Run]]:

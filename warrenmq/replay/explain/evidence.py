@@ -138,7 +138,9 @@ def _speaks_to(want: Want, runs: Sequence[Run], piece: Chunk) -> bool:
         case RowAt(run, actor, seq):
             return (piece.run, piece.actor) == (run, actor) and piece.seq_first <= seq < piece.seq_end
         case Near(run, actor, _, t, after):
-            return (piece.run, piece.actor) == (run, actor) and (piece.t_last > t if after else piece.t_first < t)
+            return (piece.run, piece.actor) == (run, actor) and (
+                piece.t_last > t if after else piece.t_first < t
+            )
         case OfId(scope, queue, _):
             return runs[piece.run].scope == scope and runs[piece.run].actor_name(piece.actor) == queue
         case OfMessage(scope, _):
@@ -157,7 +159,9 @@ def _pick(want: Want, rows: Sequence[Row]) -> Iterable[Row]:
         case RowAt(_, _, seq):
             return [row for row in rows if row[1] == seq]
         case OfId(_, _, id_):
-            return [row for row in rows if row[8] >> 8 & 0xFF in COVERS_IDS and row[5] <= id_ < row[5] + row[6]]
+            return [
+                row for row in rows if row[8] >> 8 & 0xFF in COVERS_IDS and row[5] <= id_ < row[5] + row[6]
+            ]
         case OfMessage(_, msg):
             return [row for row in rows if row[2] and row[2] <= msg < row[2] + _messages(row)]
         case Receives(_, sender, seq):
@@ -166,7 +170,9 @@ def _pick(want: Want, rows: Sequence[Row]) -> Iterable[Row]:
             if after:
                 found = next((row for row in rows if row[0] > t and row[8] >> 8 & 0xFF == event), None)
             else:
-                found = next((row for row in reversed(rows) if row[0] < t and row[8] >> 8 & 0xFF == event), None)
+                found = next(
+                    (row for row in reversed(rows) if row[0] < t and row[8] >> 8 & 0xFF == event), None
+                )
             return [] if found is None else [found]
         case OfFile(_, _, file, t):
             last: dict[int, list[Row]] = {}
@@ -193,6 +199,8 @@ _NAME_IT = frozenset(int(event) for event, meaning in REGISTRY.items() if meanin
 
 def speaks_of_file(row: Row, file: int) -> bool:
     """Whether a row of a store or its collector changes this file, or what is live in it."""
-    return row[5] == file if row[8] >> 8 & 0xFF in _NAME_IT else (
-        row[8] >> 8 & 0xFF in OF_SEVERAL and file in other_files(row)
+    return (
+        row[5] == file
+        if row[8] >> 8 & 0xFF in _NAME_IT
+        else (row[8] >> 8 & 0xFF in OF_SEVERAL and file in other_files(row))
     )

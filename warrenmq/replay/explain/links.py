@@ -46,7 +46,11 @@ class ChainWords:
             return f"{'':13}  missing: {link.missing}"
         run, row = self._runs[link.run], link.row
         columns = self._describer(link.run).columns(row)
-        said = ", ".join(f"{re.split('[;,(]', name)[0].strip()} {value}" for name, value in columns.items() if name != "seq" and value != "")
+        said = ", ".join(
+            f"{re.split('[;,(]', name)[0].strip()} {value}"
+            for name, value in columns.items()
+            if name != "seq" and value != ""
+        )
         after = (row[0] - begins[link.run]) / 1e6
         who = f"{run.actor_name(row[8] >> 16)} {row[1]}"
         return f"{after:+10.3f} ms  {who}  {self._describer(link.run).title(row)}  {said}".rstrip()

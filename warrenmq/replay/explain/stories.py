@@ -61,6 +61,7 @@ class Link(NamedTuple):
 
 Chain = list[Link]
 
+
 class Story:
     """One finding and where its rows come from."""
 
@@ -94,7 +95,9 @@ class Story:
 
     def of_id(self, id_: int) -> list[Placed]:
         """What this queue's earlier rows say of a sequence id."""
-        return [placed for placed in self.known.rows(OfId(self.scope, self.name, id_)) if self.is_before(placed)]
+        return [
+            placed for placed in self.known.rows(OfId(self.scope, self.name, id_)) if self.is_before(placed)
+        ]
 
     def sent(self, placed: Placed) -> list[Link]:
         """The SEND of a receive."""
@@ -102,7 +105,11 @@ class Story:
         if not row[3] or row[4] <= 0:
             return []
         send = self.known.row(RowAt(run, row[3], row[4]))
-        return [Link(run, None, f"SEND {row[4]} of {self.runs[run].actor_name(row[3])}")] if send is None else [Link(*send)]
+        return (
+            [Link(run, None, f"SEND {row[4]} of {self.runs[run].actor_name(row[3])}")]
+            if send is None
+            else [Link(*send)]
+        )
 
     def near(self, event: Ev, t: int, *, after: bool, actor: int = 0) -> Placed | None:
         """The next or last row of an actor and event, if it is before the evidence."""
@@ -136,13 +143,20 @@ def _confirmed(story: Story) -> Chain:
         return _confirm_of_queue(story, story.finding.about[0])
     msg = story.last[2]
     if story.event == Ev.ON_DISK:
-        return [*_in_store(story, msg, story.actor, ""), Link(story.run, None, "STORE_CONFIRM: no store reported this body")]
+        return [
+            *_in_store(story, msg, story.actor, ""),
+            Link(story.run, None, "STORE_CONFIRM: no store reported this body"),
+        ]
     why = "FILE_SYNC: between the APPEND and the STORE_CONFIRM no sync covers the record"
     return _in_store(story, msg, story.last[3], why)
 
 
 def _confirm_of_queue(story: Story, id_: int) -> Chain:
-    rows = [placed for placed in story.of_id(id_) if _event(placed) in {Ev.PUBLISH, Ev.CONFIRM} and placed[0] == story.run]
+    rows = [
+        placed
+        for placed in story.of_id(id_)
+        if _event(placed) in {Ev.PUBLISH, Ev.CONFIRM} and placed[0] == story.run
+    ]
     published = next((placed for placed in reversed(rows) if _event(placed) == Ev.PUBLISH), None)
     if published is None:
         return [Link(story.run, None, f"PUBLISH: nothing was published as {id_} in this life of the queue")]
@@ -167,13 +181,22 @@ def _confirm_of_queue(story: Story, id_: int) -> Chain:
 def _owed(story: Story) -> Chain:
     """As of a confirm, up to the one that never came."""
     id_ = story.finding.about[0]
-    return [*_confirm_of_queue(story, id_), Link(story.run, None, f"CONFIRM of {id_}: nothing was missing for it")]
+    return [
+        *_confirm_of_queue(story, id_),
+        Link(story.run, None, f"CONFIRM of {id_}: nothing was missing for it"),
+    ]
 
 
 def _in_store(story: Story, msg: int, client: int, why: str) -> Chain:
     """What a store did with a client's message, and the sync that covers it; `why` says what is wrong without one."""
-    rows = [placed for placed in story.known.rows(OfMessage(story.scope, msg)) if story.is_before(placed) and placed[0] == story.run]
-    write = next((placed for placed in rows if _event(placed) == Ev.STORE_WRITE and placed[1][3] in {client, 0}), None)
+    rows = [
+        placed
+        for placed in story.known.rows(OfMessage(story.scope, msg))
+        if story.is_before(placed) and placed[0] == story.run
+    ]
+    write = next(
+        (placed for placed in rows if _event(placed) == Ev.STORE_WRITE and placed[1][3] in {client, 0}), None
+    )
     chain = _links(each for each in (write,) if each is not None)
     append = next((placed for placed in reversed(rows) if _event(placed) == Ev.APPEND), None)
     if append is None:
@@ -185,13 +208,20 @@ def _in_store(story: Story, msg: int, client: int, why: str) -> Chain:
         chain.append(Link(*synced))
     elif why:
         chain.append(Link(story.run, None, why))
-    return [*chain, *_links([placed for placed in rows if _event(placed) == Ev.STORE_CONFIRM and placed[1][3] == client][-1:])]
+    return [
+        *chain,
+        *_links(
+            [placed for placed in rows if _event(placed) == Ev.STORE_CONFIRM and placed[1][3] == client][-1:]
+        ),
+    ]
 
 
 def _survived(story: Story) -> Chain:
     """A message from its publish over the end of a queue process to the next one's recovery."""
     id_ = story.finding.about[0]
-    rows = [placed for placed in story.known.rows(OfId(story.scope, story.name, id_)) if story.is_before(placed)]
+    rows = [
+        placed for placed in story.known.rows(OfId(story.scope, story.name, id_)) if story.is_before(placed)
+    ]
     here = [placed for placed in rows if placed[0] == story.run and placed[1][8] >> 16 == story.actor]
     before = rows[: len(rows) - len(here)]
     chain = [link for placed in before[:1] if _event(placed) == Ev.PUBLISH for link in story.sent(placed)]
@@ -213,7 +243,11 @@ def _survived(story: Story) -> Chain:
 def _in_queue(story: Story) -> Chain:
     """The lives of the message and of the one that should have gone first."""
     id_, *others = story.finding.about
-    lives = [story.of_id(id_)[-2:], *(story.of_id(each)[-3:] for each in others)] if others else [story.of_id(id_)[-6:]]
+    lives = (
+        [story.of_id(id_)[-2:], *(story.of_id(each)[-3:] for each in others)]
+        if others
+        else [story.of_id(id_)[-6:]]
+    )
     rows = sorted({placed for life in lives for placed in life}, key=lambda placed: (placed[0], placed[1][0]))
     sends = [link for placed in rows[:1] if _event(placed) == Ev.PUBLISH for link in story.sent(placed)]
     if not rows and not others:
@@ -222,7 +256,11 @@ def _in_queue(story: Story) -> Chain:
 
 
 def _expired(story: Story) -> Chain:
-    rows = [placed for placed in story.of_id(story.finding.about[0]) if _event(placed) in {Ev.PUBLISH, Ev.EXPIRY, Ev.RECOVERED}]
+    rows = [
+        placed
+        for placed in story.of_id(story.finding.about[0])
+        if _event(placed) in {Ev.PUBLISH, Ev.EXPIRY, Ev.RECOVERED}
+    ]
     sends = [link for placed in rows[:1] if _event(placed) == Ev.PUBLISH for link in story.sent(placed)]
     return [*sends, *_links(rows)]
 
@@ -234,7 +272,9 @@ def _counted(story: Story) -> Chain:
     msg = story.finding.about[0]
     rows = [placed for placed in story.known.rows(OfMessage(story.scope, msg)) if story.is_before(placed)]
     counts = [
-        placed for placed in rows if _event(placed) in _COUNTS and placed[1][8] >> 16 == story.actor and placed[0] == story.run
+        placed
+        for placed in rows
+        if _event(placed) in _COUNTS and placed[1][8] >> 16 == story.actor and placed[0] == story.run
     ]
     published = [placed for placed in rows if _event(placed) == Ev.PUBLISH]
     return _links(sorted([*published[-2:], *counts[-6:]], key=lambda placed: (placed[0], placed[1][0])))
@@ -242,7 +282,18 @@ def _counted(story: Story) -> Chain:
 
 _MOVES = {Ev.GC_START, Ev.GC_MOVE, Ev.GC_DONE, Ev.COMPACT_START, Ev.COMPACT_MOVE, Ev.TRUNCATE}
 _DECIDES: dict[str, frozenset[int]] = {
-    "S3": frozenset({Ev.FILE_STATE, Ev.APPEND, Ev.STORE_REMOVE, Ev.REF_DROPPED, Ev.REF_RECOVERED, Ev.GC_MOVE, Ev.GC_DONE, Ev.TRUNCATE}),
+    "S3": frozenset(
+        {
+            Ev.FILE_STATE,
+            Ev.APPEND,
+            Ev.STORE_REMOVE,
+            Ev.REF_DROPPED,
+            Ev.REF_RECOVERED,
+            Ev.GC_MOVE,
+            Ev.GC_DONE,
+            Ev.TRUNCATE,
+        }
+    ),
     "S4": frozenset({Ev.LOCK, Ev.UNLOCK}),
     "S5": frozenset({Ev.ROLL, Ev.APPEND, *_MOVES}),
     "S6": frozenset({Ev.ROLL, Ev.APPEND, Ev.FILE_WRITE, Ev.FILE_STATE}),
@@ -250,6 +301,8 @@ _DECIDES: dict[str, frozenset[int]] = {
     "E1": frozenset({Ev.FILE_STATE, Ev.ROLL, Ev.APPEND, Ev.GC_DONE, Ev.TRUNCATE}),
     "S8": frozenset({Ev.COMPACT_START, Ev.COMPACT_DONE, Ev.TRUNCATE, Ev.UNLOCK}),
 }
+
+
 def _file(story: Story) -> Chain:
     finding = story.finding
     store, file = finding.about
@@ -258,7 +311,11 @@ def _file(story: Story) -> Chain:
         if _event(placed) in _DECIDES[finding.rule] and story.is_before(placed)
     ]  # fmt: skip
     if finding.rule == "S4":
-        missing = [] if story.event in {Ev.APPEND, Ev.FILE_WRITE} else [Link(story.run, None, f"LOCK of file {file}")]
+        missing = (
+            []
+            if story.event in {Ev.APPEND, Ev.FILE_WRITE}
+            else [Link(story.run, None, f"LOCK of file {file}")]
+        )
         return [*_links(rows[-1:]), *missing]
     if not rows:
         return [Link(story.run, None, f"any earlier row of file {file}")]
@@ -270,13 +327,18 @@ def _ended(story: Story) -> Chain:
     """From the recovery to what was said at the end."""
     if story.finding.about:
         return _file(story)
-    seen = [story.near(event, story.last[0], after=False) for event in (Ev.QUEUE_RECOVERED, Ev.STORE_RECOVERED)]
+    seen = [
+        story.near(event, story.last[0], after=False) for event in (Ev.QUEUE_RECOVERED, Ev.STORE_RECOVERED)
+    ]
     return _links(placed for placed in seen if placed is not None)
 
 
 def _quiet(story: Story) -> Chain:
     """What last happened in the store, and that nobody collected."""
-    seen = [story.near(event, story.last[0], after=False) for event in (Ev.APPEND, Ev.STORE_REMOVE, Ev.ROLL, Ev.UNLOCK)]
+    seen = [
+        story.near(event, story.last[0], after=False)
+        for event in (Ev.APPEND, Ev.STORE_REMOVE, Ev.ROLL, Ev.UNLOCK)
+    ]
     rows = sorted((placed for placed in seen if placed is not None), key=lambda placed: placed[1][0])
     return [*_links(rows), Link(story.run, None, "LOCK: no file went to the collector")]
 
@@ -302,7 +364,8 @@ def _incarnations(story: Story) -> Chain:
     if entry is None or not entry.parent:
         return []
     seen = [
-        story.known.row(Near(run, entry.parent, int(event), row[0], after=False)) for event in (Ev.CHILD_EXIT, Ev.CHILD_START)
+        story.known.row(Near(run, entry.parent, int(event), row[0], after=False))
+        for event in (Ev.CHILD_EXIT, Ev.CHILD_START)
     ]
     return _links(placed for placed in seen if placed is not None)
 
@@ -313,7 +376,10 @@ def _waited(story: Story) -> Chain:
         return []
     begins = Ev.CREDIT_BLOCKED if story.event == Ev.CREDIT_UNBLOCKED else Ev.ALARM_BLOCKED
     seen = [story.near(event, story.last[0], after=False) for event in (begins, Ev(story.event))]
-    return [*_links(placed for placed in seen if placed is not None), Link(story.run, None, f"{begins.name}: no wait had begun")]
+    return [
+        *_links(placed for placed in seen if placed is not None),
+        Link(story.run, None, f"{begins.name}: no wait had begun"),
+    ]
 
 
 def _overdue(story: Story) -> Chain:
@@ -321,27 +387,49 @@ def _overdue(story: Story) -> Chain:
     id_ = story.finding.about[0]
     run, row = story.evidence[0]
     synced = story.known.row(Near(run, story.actor, int(Ev.QI_SYNC), row[0], after=True))
-    told = [placed for placed in story.known.rows(OfMessage(story.scope, row[2] + id_ - row[5])) if _event(placed) == Ev.ON_DISK and placed[0] == run]
+    told = [
+        placed
+        for placed in story.known.rows(OfMessage(story.scope, row[2] + id_ - row[5]))
+        if _event(placed) == Ev.ON_DISK and placed[0] == run
+    ]
     after = [placed for placed in [synced, *told[-1:]] if placed is not None]
     missing = Link(run, None, f"CONFIRM of {id_}: nothing was missing for it")
-    return [*story.sent(story.evidence[0]), Link(run, row), *_links(sorted(after, key=lambda placed: placed[1][0])), missing]
+    return [
+        *story.sent(story.evidence[0]),
+        Link(run, row),
+        *_links(sorted(after, key=lambda placed: placed[1][0])),
+        missing,
+    ]
 
 
 def _settled(story: Story) -> Chain:
     """The last delivery of the message, what became of it, and what is known of its consumer."""
     id_ = story.finding.about[0]
-    life = [placed for placed in story.known.rows(OfId(story.scope, story.name, id_)) if placed[0] == story.run and placed[1][8] >> 16 == story.actor]
+    life = [
+        placed
+        for placed in story.known.rows(OfId(story.scope, story.name, id_))
+        if placed[0] == story.run and placed[1][8] >> 16 == story.actor
+    ]
     added = story.near(Ev.CONSUMER_ADDED, story.last[0], after=False)
-    rows = [*([added] if added is not None else []), *[placed for placed in life if story.is_before(placed)][-4:]]
+    rows = [
+        *([added] if added is not None else []),
+        *[placed for placed in life if story.is_before(placed)][-4:],
+    ]
     missing = []
     if story.event == Ev.CONSUMER_GONE:
         missing = [Link(story.run, None, f"REQUEUE of {id_}: its consumer is gone")]
-    return [*_links(sorted(rows, key=lambda placed: placed[1][0])), *story.sent((story.run, story.last)), *missing]
+    return [
+        *_links(sorted(rows, key=lambda placed: placed[1][0])),
+        *story.sent((story.run, story.last)),
+        *missing,
+    ]
 
 
 def _stuck(story: Story) -> Chain:
     """Somebody who could have had the message."""
-    seen = [story.near(event, story.last[0], after=False) for event in (Ev.CONSUMER_ADDED, Ev.DELIVER, Ev.PUBLISH)]
+    seen = [
+        story.near(event, story.last[0], after=False) for event in (Ev.CONSUMER_ADDED, Ev.DELIVER, Ev.PUBLISH)
+    ]
     rows = sorted((placed for placed in seen if placed is not None), key=lambda placed: placed[1][0])
     return [*_links(rows), Link(story.run, None, "DELIVER: a consumer or a waiting get had room")]
 
@@ -349,7 +437,11 @@ def _stuck(story: Story) -> Chain:
 def _told_of(story: Story) -> Chain:
     """Where the message's record was."""
     places = {Ev.APPEND, Ev.REF_RECOVERED, Ev.GC_MOVE, Ev.COMPACT_MOVE, Ev.STORE_REMOVE}
-    rows = [placed for placed in story.known.rows(OfMessage(story.scope, story.finding.about[0])) if _event(placed) in places and placed[0] == story.run]
+    rows = [
+        placed
+        for placed in story.known.rows(OfMessage(story.scope, story.finding.about[0]))
+        if _event(placed) in places and placed[0] == story.run
+    ]
     rows = [placed for placed in rows if story.is_before(placed)]
     return _links(rows[-4:]) or [Link(story.run, None, "APPEND: no store had a record of this message")]
 

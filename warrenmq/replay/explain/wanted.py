@@ -56,7 +56,12 @@ class Wanted:
                 return False
         low, high = self.ranges.get("t", (NEVER, FOREVER))
         first, last = self.ranges.get("seq", (NEVER, FOREVER))
-        return chunk.t_last >= low and chunk.t_first <= high and chunk.seq_end > first and chunk.seq_first <= last
+        return (
+            chunk.t_last >= low
+            and chunk.t_first <= high
+            and chunk.seq_end > first
+            and chunk.seq_first <= last
+        )
 
     @property
     def events(self) -> frozenset[str] | None:

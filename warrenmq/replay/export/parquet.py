@@ -30,7 +30,9 @@ def write_parquet(trace: Trace, folder: str) -> tuple[int, int]:
         if writer is None or in_file >= ROWS_PER_FILE:
             if writer is not None:
                 writer.close()
-            writer = pq.ParquetWriter(os.path.join(folder, f"rows-{files:05d}.parquet"), SCHEMA, compression="zstd")
+            writer = pq.ParquetWriter(
+                os.path.join(folder, f"rows-{files:05d}.parquet"), SCHEMA, compression="zstd"
+            )
             files, in_file = files + 1, 0
         writer.write_table(pa.Table.from_batches([batch]))
         rows, in_file = rows + batch.num_rows, in_file + batch.num_rows

@@ -30,7 +30,9 @@ _RECEIVES = frozenset({Ev.RECV, Ev.PUBLISH, Ev.ACK})
 _DEPTH: dict[int, int] = {Ev.PUBLISH: 1, Ev.RECOVERED: 1, Ev.ACK: -1, Ev.DROP: -1}
 
 
-def write_perfetto(catalog: Catalog, rows: Iterable[tuple[int, Row]], to: TextIO, limit: int) -> tuple[int, bool]:
+def write_perfetto(
+    catalog: Catalog, rows: Iterable[tuple[int, Row]], to: TextIO, limit: int
+) -> tuple[int, bool]:
     """Write rows (of `select_rows`); returns how many, and whether there were more than `limit`."""
     timeline = _Timeline(catalog)
     to.write('{"displayTimeUnit":"ns","traceEvents":[\n')
@@ -90,7 +92,14 @@ class _Timeline:
             yield {"ph": "s", "cat": "cast", "name": "cast", "id": f"{number}.{actor}.{seq}", **at}
         elif event in _RECEIVES and pseq:
             for sent in range(pseq, pseq + (max(c, 1) if event == Ev.PUBLISH else 1)):
-                yield {"ph": "f", "bp": "e", "cat": "cast", "name": "cast", "id": f"{number}.{peer}.{sent}", **at}
+                yield {
+                    "ph": "f",
+                    "bp": "e",
+                    "cat": "cast",
+                    "name": "cast",
+                    "id": f"{number}.{peer}.{sent}",
+                    **at,
+                }
         if msg:
             yield from self._message_arrow(number, actor, msg, at)
         if (change := _DEPTH.get(event)) is not None:
@@ -100,14 +109,20 @@ class _Timeline:
         if event in CHANGING and (moved := step(event, actor, peer, pseq, c)) is not None:
             yield from self._level(number, *moved, at)
 
-    def _level(self, number: int, kind: int, actor: int, peer: int, by: int, at: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    def _level(
+        self, number: int, kind: int, actor: int, peer: int, by: int, at: dict[str, Any]
+    ) -> Iterator[dict[str, Any]]:
         whose = {Kind.MAIL: actor, Kind.CREDIT: peer}.get(Kind(kind), 0)
         if kind == Kind.MAIL and (number, actor) not in self._known:
             return  # nothing of it is exported, so nothing would ever be taken
         place = number, kind, whose
-        level = self._levels[place] = max(self._levels.get(place, 0) + by, 0)  # what fell below 0 rose before the export begins
+        level = self._levels[place] = max(
+            self._levels.get(place, 0) + by, 0
+        )  # what fell below 0 rose before the export begins
         name = self._catalog.runs[number].actor_name(whose) if whose else ""
-        name = {Kind.MAIL: f"mail of {name}", Kind.CREDIT: f"waiting for credit of {name}"}.get(Kind(kind), "waiting for an alarm")
+        name = {Kind.MAIL: f"mail of {name}", Kind.CREDIT: f"waiting for credit of {name}"}.get(
+            Kind(kind), "waiting for an alarm"
+        )
         yield {"ph": "C", "name": name, "args": {"mail" if kind == Kind.MAIL else "senders": level}, **at}
 
     def last_slices(self) -> Iterator[dict[str, Any]]:
@@ -126,7 +141,9 @@ class _Timeline:
             name = self._catalog.runs[number].actor_name(actor)
             yield {"ph": "M", "pid": number + 1, "tid": actor, "name": "thread_name", "args": {"name": name}}
 
-    def _message_arrow(self, number: int, actor: int, msg: int, at: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    def _message_arrow(
+        self, number: int, actor: int, msg: int, at: dict[str, Any]
+    ) -> Iterator[dict[str, Any]]:
         before = self._last_of.get((number, msg))
         self._last_of[number, msg] = number, actor
         arrow = {"cat": "message", "name": "message", "id": f"m{number}.{msg}", "bp": "e", **at}

@@ -41,7 +41,9 @@ def select_rows(trace: Trace, wanted: Selection) -> Iterator[tuple[int, Row]]:
     catalog = trace.catalog
     life = None if wanted.message is None else _Life.of(trace, wanted.message)
     if unknown := wanted.actors - {entry.name for run in catalog.runs for entry in run.actors.values()}:
-        raise CallerError(f"no actor of this trace is called {min(unknown)!r}; `warrenmq replay` lists the queues.")
+        raise CallerError(
+            f"no actor of this trace is called {min(unknown)!r}; `warrenmq replay` lists the queues."
+        )
     for number, its in groupby(catalog.chunks, key=attrgetter("run")):
         chunks = list(its)
         run = catalog.runs[number]

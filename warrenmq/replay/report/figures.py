@@ -240,7 +240,10 @@ def _collected(picture: Picture) -> str:
 
 def _gc_marks(picture: Picture) -> list[dict[str, Any]]:
     combines = [
-        (run.start, f"{run.destination} + {run.source}: {run.reclaimed / 1e6:.2f} MB in {run.seconds * 1000:.1f} ms")
+        (
+            run.start,
+            f"{run.destination} + {run.source}: {run.reclaimed / 1e6:.2f} MB in {run.seconds * 1000:.1f} ms",
+        )
         for run in picture.combines
     ]
     cuts = [(cut.at, f"{cut.file}: {cut.reclaimed / 1e6:.2f} MB") for cut in picture.cuts]

@@ -67,7 +67,13 @@ def short_time(seconds: float) -> str:
     """Three digits of any time."""
     if seconds < 1e-3:
         return f"{seconds * 1e6:,.3g} µs"
-    return f"{seconds * 1e3:,.3g} ms" if seconds < 1 else f"{seconds:,.3g} s" if seconds < 1000 else f"{seconds:,.0f} s"
+    return (
+        f"{seconds * 1e3:,.3g} ms"
+        if seconds < 1
+        else f"{seconds:,.3g} s"
+        if seconds < 1000
+        else f"{seconds:,.0f} s"
+    )
 
 
 def times_in_words(n: int) -> str:

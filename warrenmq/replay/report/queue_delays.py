@@ -40,4 +40,7 @@ def queue_delays(figures: Mapping[str, Any]) -> list[QueueDelays]:
         )
         for name, told in figures["queues"].items()
     ]
-    return sorted(found, key=lambda queue: (-queue.counts.get("published", 0), -queue.counts.get("delivered", 0), queue.name))
+    return sorted(
+        found,
+        key=lambda queue: (-queue.counts.get("published", 0), -queue.counts.get("delivered", 0), queue.name),
+    )

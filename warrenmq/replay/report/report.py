@@ -83,7 +83,9 @@ def _verdict(replayed: Replayed) -> str:
         "indeterminate": "No violation, but part of the trace is missing.",
     }[replayed.verdict]
     told = replayed.result.figures["brokers"]
-    each = "".join(f"<br><span>{html.escape(one['broker'])}: {one['verdict']}</span>" for one in told if len(told) > 1)
+    each = "".join(
+        f"<br><span>{html.escape(one['broker'])}: {one['verdict']}</span>" for one in told if len(told) > 1
+    )
     more = f" <span>{_count(len(undecided), 'case')} could not be decided.</span>" if undecided else ""
     return f'<p class="verdict {replayed.verdict}">{text}{more}{each}</p>'
 
@@ -145,7 +147,10 @@ def _missing(result: Result) -> Iterable[str]:
         yield "<h2>What is missing</h2>"
         yield _table(
             ["what", "where", "text"],
-            [[row.what, ", ".join(name for name in (row.file, row.run, row.actor) if name), row.text] for row in rows[:SHOWN]],
+            [
+                [row.what, ", ".join(name for name in (row.file, row.run, row.actor) if name), row.text]
+                for row in rows[:SHOWN]
+            ],
         )
         if len(rows) > SHOWN:
             yield f'<p class="note">and {len(rows) - SHOWN:,} more: warrenmq replay --json lists all.</p>'
@@ -172,7 +177,9 @@ def _queues(result: Result) -> Iterable[str]:
     if not queues:
         return
     yield "<h2>Queues</h2>"
-    above = "".join(f'<th class="over" colspan="{len(PERCENTILES)}">{html.escape(kind)}</th>' for kind in KINDS.values())
+    above = "".join(
+        f'<th class="over" colspan="{len(PERCENTILES)}">{html.escape(kind)}</th>' for kind in KINDS.values()
+    )
     names = "".join(f'<th class="n">{name}</th>' for name in (*COUNTS, *PERCENTILES * len(KINDS)))
     head = f'<tr><th></th><th colspan="{len(COUNTS)}"></th>{above}</tr><tr><th>queue</th>{names}</tr>'
     yield f'<div class="card scroll"><table>{head}{"".join(map(_queue, queues[:SHOWN]))}</table></div>'
@@ -183,7 +190,9 @@ def _queues(result: Result) -> Iterable[str]:
 def _queue(queue: QueueDelays) -> str:
     counts = [queue.counts.get(what, 0) for what in COUNTS]
     cells = [f'<td class="n{"" if n else " zero"}">{n:,}</td>' for n in counts]
-    cells += [f'<td class="n">{queue.time(kind, percentile)}</td>' for kind in KINDS for percentile in PERCENTILES]
+    cells += [
+        f'<td class="n">{queue.time(kind, percentile)}</td>' for kind in KINDS for percentile in PERCENTILES
+    ]
     return f"<tr><td>{html.escape(queue.name)}</td>{''.join(cells)}</tr>"
 
 

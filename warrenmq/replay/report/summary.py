@@ -46,7 +46,15 @@ def summary_lines(replayed: Replayed) -> list[str]:
     lines += _findings("violated", result.violations, result)
     lines += _findings("undecided", [finding for finding in result.indeterminate if finding.rows], None)
     lines += _without_rows([finding for finding in result.indeterminate if not finding.rows])
-    return [*lines, *_missing(result), *_queues(result), *_brokers(result), *_waiting(replayed.picture), f"happened  {incidents_line(result.figures['incidents'])}", verdict_line(replayed)]
+    return [
+        *lines,
+        *_missing(result),
+        *_queues(result),
+        *_brokers(result),
+        *_waiting(replayed.picture),
+        f"happened  {incidents_line(result.figures['incidents'])}",
+        verdict_line(replayed),
+    ]
 
 
 def _brokers(result: Result) -> list[str]:
@@ -63,7 +71,11 @@ def _without_rows(findings: list[Finding]) -> list[str]:
     for finding in findings:
         rules.setdefault((finding.subject, finding.text), []).append(finding.rule)
     lines = [f"undecided  {' '.join(those)}  {subject}: {text}" for (subject, text), those in rules.items()]
-    more = [f"undecided  and {len(lines) - MISSING:,} more that miss rows (--json lists all)"] if len(lines) > MISSING else []
+    more = (
+        [f"undecided  and {len(lines) - MISSING:,} more that miss rows (--json lists all)"]
+        if len(lines) > MISSING
+        else []
+    )
     return lines[:MISSING] + more
 
 
@@ -90,12 +102,18 @@ def _queues(result: Result) -> list[str]:
     room = WIDTH - published - len(KINDS) * (2 * _TIME + 3) - 2
     width = max(len("queue"), *(len(_short(queue.name, room)) for queue in shown))
     lines = [
-        " " * (width + 2 + published) + "".join(f"  {kind.removesuffix('_ms'):>{2 * _TIME + 1}}" for kind in KINDS),
-        f"{'queue':{width}}  {'published':>{published}}" + f"  {'p50':>{_TIME}} {'p99':>{_TIME}}" * len(KINDS),
+        " " * (width + 2 + published)
+        + "".join(f"  {kind.removesuffix('_ms'):>{2 * _TIME + 1}}" for kind in KINDS),
+        f"{'queue':{width}}  {'published':>{published}}"
+        + f"  {'p50':>{_TIME}} {'p99':>{_TIME}}" * len(KINDS),
     ]
     for queue in shown:
-        times = "".join(f"  {queue.time(kind, 'p50'):>{_TIME}} {queue.time(kind, 'p99'):>{_TIME}}" for kind in KINDS)
-        lines.append(f"{_short(queue.name, room):{width}}  {queue.counts.get('published', 0):>{published},}{times}")
+        times = "".join(
+            f"  {queue.time(kind, 'p50'):>{_TIME}} {queue.time(kind, 'p99'):>{_TIME}}" for kind in KINDS
+        )
+        lines.append(
+            f"{_short(queue.name, room):{width}}  {queue.counts.get('published', 0):>{published},}{times}"
+        )
     more = [f"queues    and {len(found) - QUEUES:,} more (--json lists all)"] if len(found) > QUEUES else []
     return lines + more
 
@@ -109,9 +127,14 @@ def _waiting(picture: Picture | None) -> list[str]:
     """Who waited longest, of a replay that measured."""
     held = [] if picture is None else picture.held
     lines = [
-        f"waiting   {each.sender}: {short_time(each.seconds)} for {each.towards}, {times_in_words(each.times)}" for each in held[:SHOWN]
+        f"waiting   {each.sender}: {short_time(each.seconds)} for {each.towards}, {times_in_words(each.times)}"
+        for each in held[:SHOWN]
     ]
-    return [*lines, f"waiting   and {len(held) - SHOWN:,} more (the report shows who)"] if len(held) > SHOWN else lines
+    return (
+        [*lines, f"waiting   and {len(held) - SHOWN:,} more (the report shows who)"]
+        if len(held) > SHOWN
+        else lines
+    )
 
 
 def _findings(title: str, findings: list[Finding], explained: Result | None) -> list[str]:

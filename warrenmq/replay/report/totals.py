@@ -100,7 +100,10 @@ def waiting_totals(measures: Measures, catalog: Catalog) -> dict[str, float]:
     """How long mail and senders waited, by name, in a fixed order; what was recorded before senders said it, is left out."""
     found = list(courses(measures, catalog))
     told: dict[str, float] = {}
-    for kind, event, what in ((Kind.CREDIT, Ev.CREDIT_BLOCKED, "credit"), (Kind.ALARM, Ev.ALARM_BLOCKED, "an alarm")):
+    for kind, event, what in (
+        (Kind.CREDIT, Ev.CREDIT_BLOCKED, "credit"),
+        (Kind.ALARM, Ev.ALARM_BLOCKED, "an alarm"),
+    ):
         if all(event in run.events for run in catalog.runs):
             waits = [course for course in found if course.kind == kind]
             told[f"waits for {what}"] = sum(course.rises for course in waits)
@@ -117,7 +120,9 @@ def _for_each_message(found: dict[str, float]) -> dict[str, float]:
     messages = found["messages published"]
     if not messages:
         return {}
-    written = sum(found[f"{what} MB"] for what in ("index written", "index flushed", "store written", "gc copied"))
+    written = sum(
+        found[f"{what} MB"] for what in ("index written", "index flushed", "store written", "gc copied")
+    )
     syncs = found["index syncs"] + found["store syncs"]
     return {"bytes written a message": written / MB / messages, "messages a sync": messages / max(syncs, 1)}
 

@@ -115,7 +115,14 @@ def mailboxes(picture: Picture, found: list[Course], catalog: Catalog, axis: Axi
     for course in found:
         if course.kind == Kind.MAIL and course.spans:
             boxes[catalog.runs[course.who[0]].actor_name(course.who[1])].append(course)
-    deepest = sorted(boxes, key=lambda name: (-max(each.most for each in boxes[name]), -sum(each.seconds for each in boxes[name]), name))
+    deepest = sorted(
+        boxes,
+        key=lambda name: (
+            -max(each.most for each in boxes[name]),
+            -sum(each.seconds for each in boxes[name]),
+            name,
+        ),
+    )
     for name in deepest[:TOP]:
         its = boxes[name]
         if most := max(each.most for each in its):
@@ -129,7 +136,9 @@ def _depth(its: list[Course], axis: Axis) -> list[int | None]:
     line: list[int | None] = [None] * axis.points
     for course in its:
         run = course.who[0]
-        for point in range(axis.point(run, course.spans[0].first), axis.point(run, course.until // SLICE_NS) + 1):
+        for point in range(
+            axis.point(run, course.spans[0].first), axis.point(run, course.until // SLICE_NS) + 1
+        ):
             line[point] = line[point] or 0
         for span in course.spans:
             for point in range(axis.point(run, span.first), axis.point(run, span.end - 1) + 1):
@@ -166,4 +175,7 @@ def held_up(picture: Picture, found: list[Course], catalog: Catalog, axis: Axis)
         for span in course.spans:
             for point, share in axis.shares(course.who[0], span.first, span.end):
                 line[point] += share * span.ns / 1e9 / axis.width
-    picture.held = [Held(*whose, seconds[whose], times[whose]) for whose in sorted(seconds, key=lambda each: (-seconds[each], each))]
+    picture.held = [
+        Held(*whose, seconds[whose], times[whose])
+        for whose in sorted(seconds, key=lambda each: (-seconds[each], each))
+    ]

@@ -76,8 +76,7 @@ def senders(picture: Picture) -> Plot | None:
     return Plot(
         "Who waited, and for what",
         f"{len(total):,} sender{'' if len(total) == 1 else 's'} waited {times_in_words(times)}, "
-        f"{short_time(sum(total.values()))} in all."
-        + (f" {hidden:,} more are not shown." if hidden else ""),
+        f"{short_time(sum(total.values()))} in all." + (f" {hidden:,} more are not shown." if hidden else ""),
         data,
         {
             "xaxis": {"title": {"text": "seconds"}, "rangemode": "tozero"},

@@ -44,7 +44,7 @@ class Chain(Machine):
         if complaints:
             yield (piece.run, piece.actor), complaints
 
-    def start(self, key: Key) -> list[Complaint]:  # noqa: ARG002
+    def start(self, key: Key) -> list[Complaint]:
         return []
 
     def absorb(self, state: list[Complaint], summary: list[Complaint]) -> None:
@@ -100,7 +100,7 @@ class Supervisor(Machine):
         if complaints:
             yield (piece.run, piece.actor), complaints
 
-    def start(self, key: Key) -> list[Complaint]:  # noqa: ARG002
+    def start(self, key: Key) -> list[Complaint]:
         return []
 
     def absorb(self, state: list[Complaint], summary: list[Complaint]) -> None:
@@ -128,7 +128,7 @@ class Names(Machine):
         name = self.runs[piece.run].actor_name(piece.actor)
         yield (piece.run, name), [(row[5], piece.actor, row[0], row[1]) for row in rows]
 
-    def start(self, key: Key) -> list[tuple[int, int, int, int]]:  # noqa: ARG002
+    def start(self, key: Key) -> list[tuple[int, int, int, int]]:
         return []
 
     def absorb(

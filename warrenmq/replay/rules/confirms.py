@@ -178,7 +178,9 @@ class Window:
         for id_ in range(lo, hi):
             reason = _reason(self.on_disk.pop(msg, 0))
             if not reason:
-                self.problems.append((f"confirmed {id_} before the store said that its body is safe", id_, seq, t))
+                self.problems.append(
+                    (f"confirmed {id_} before the store said that its body is safe", id_, seq, t)
+                )
             elif reason != IGNORED and id_ >= self.synced:
                 self.problems.append((f"confirmed {id_} before the index was synced", id_, seq, t))
             msg += 1
@@ -199,7 +201,12 @@ class Window:
     def overdue(self) -> Iterator[Block]:
         """Of these the first of each that has waited for OVERDUE syncs more than it had to."""
         for together in self.owed():
-            told = [self.on_disk[msg + place] >> _REASON for lo, hi, msg, flags, _, _ in together if flags & IN_STORE for place in range(hi - lo)]
+            told = [
+                self.on_disk[msg + place] >> _REASON
+                for lo, hi, msg, flags, _, _ in together
+                if flags & IN_STORE
+                for place in range(hi - lo)
+            ]
             if self.syncs - max([together[-1][4] + 1, *told]) >= OVERDUE and together[0][0] < together[0][1]:
                 yield together[0]
 
@@ -224,7 +231,9 @@ class Window:
             self.synced = max(self.synced, later.synced)
             self.blocks += [[*block[:4], block[4] + before, block[5]] for block in later.blocks[later.head :]]
         self._take_in(later.heard, before)
-        self.on_disk |= {msg: reason and reason + (before << _REASON) for msg, reason in later.on_disk.items()}
+        self.on_disk |= {
+            msg: reason and reason + (before << _REASON) for msg, reason in later.on_disk.items()
+        }
         self.problems += later.problems
         self.syncs += later.syncs
 
@@ -298,7 +307,9 @@ class Confirms(Machine):
     """See the module."""
 
     name: ClassVar[str] = "confirms"
-    events: ClassVar[frozenset[int]] = frozenset({Ev.PUBLISH, Ev.QI_SYNC, Ev.ON_DISK, Ev.CONFIRM, Ev.QUEUE_CLOSED})
+    events: ClassVar[frozenset[int]] = frozenset(
+        {Ev.PUBLISH, Ev.QI_SYNC, Ev.ON_DISK, Ev.CONFIRM, Ev.QUEUE_CLOSED}
+    )
 
     def summarise(self, piece: Chunk, rows: list[Row]) -> Iterator[tuple[Key, Windows]]:
         windows = Windows()
@@ -314,7 +325,7 @@ class Confirms(Machine):
                 windows.sync(t)
         yield (piece.run, piece.actor), windows
 
-    def start(self, key: Key) -> Windows:  # noqa: ARG002
+    def start(self, key: Key) -> Windows:
         return Windows(start=0)
 
     def absorb(self, state: Windows, summary: Windows) -> None:
@@ -333,7 +344,11 @@ class Confirms(Machine):
         )
         closed = world.landmark(who).closed
         owed = [
-            id_ for window in windows for together in window.owed() for lo, hi, *_ in together for id_ in range(lo, hi)
+            id_
+            for window in windows
+            for together in window.owed()
+            for lo, hi, *_ in together
+            for id_ in range(lo, hi)
         ]
         if closed is not None and owed:
             t, seq, *_ = closed
@@ -343,5 +358,7 @@ class Confirms(Machine):
         if overdue is not None:
             text = f"{overdue[0]} has no confirm, and lacked nothing for it {OVERDUE} syncs ago"
             rows = ((*who, overdue[5]),)
-            outcome.findings.append(Finding("C4", subject, text, rows, state.last_sync_t, (who,), (overdue[0],)))
+            outcome.findings.append(
+                Finding("C4", subject, text, rows, state.last_sync_t, (who,), (overdue[0],))
+            )
         return outcome

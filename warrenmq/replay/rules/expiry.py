@@ -62,7 +62,7 @@ class Expiry(Machine):
         for bucket, operations in found.items():
             yield (run.scope, run.actor_name(piece.actor), bucket), ((piece.run, piece.actor), operations)
 
-    def start(self, key: Key) -> Times:  # noqa: ARG002
+    def start(self, key: Key) -> Times:
         return Times()
 
     def absorb(self, state: Times, summary: tuple[Who, list[Operation]]) -> None:
@@ -80,8 +80,12 @@ class Expiry(Machine):
                     expiries.update(dict.fromkeys(ids, time))
                 elif early := [each for each in ids if expiries.get(each, 0) > time]:
                     too_soon = expiries[early[0]] - time
-                    text = f"{len(early)} messages from {early[0]} on expired {too_soon} microseconds too soon"
+                    text = (
+                        f"{len(early)} messages from {early[0]} on expired {too_soon} microseconds too soon"
+                    )
                     # a missing row of any incarnation could be a later EXPIRY of the same id
                     needs = world.namesakes(name, who[0])
-                    findings.append(Finding("Q3", f"queue {name}", text, ((*who, seq),), t, needs, (early[0],)))
+                    findings.append(
+                        Finding("Q3", f"queue {name}", text, ((*who, seq),), t, needs, (early[0],))
+                    )
         return Outcome(findings)

@@ -132,7 +132,7 @@ class Fifo(Machine):
         if operations:
             yield (piece.run, piece.actor), operations
 
-    def start(self, key: Key) -> Ready:  # noqa: ARG002
+    def start(self, key: Key) -> Ready:
         return Ready()
 
     def absorb(self, state: Ready, summary: list[Operation]) -> None:

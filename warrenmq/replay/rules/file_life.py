@@ -218,7 +218,9 @@ class File:
                 pass  # the next file's machine sees what comes
             case _ if why == ROLL_LARGE:
                 if len(self.sizes) > 1:
-                    return [("S6", f"left as a large message's own file, with {len(self.sizes)} records in it")]
+                    return [
+                        ("S6", f"left as a large message's own file, with {len(self.sizes)} records in it")
+                    ]
             case _ if why == ROLL_GARBAGE:
                 if self.valid * 2 >= size:
                     return [("S6", f"left because of garbage, with {self.valid} live of {size} bytes")]

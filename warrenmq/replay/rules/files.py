@@ -39,6 +39,7 @@ OF_ONE = frozenset(
 _FIELDS = 8
 """t, seq, actor, (event << 8 | flag) << 1 | (1 = the row's first file), msg, pseq, b, c."""
 
+
 def other_files(row: Row) -> tuple[int, ...]:
     """The files that a row is about, of the events that do not just name theirs in column a; destination first."""
     word = row[8] & 0xFFFF
@@ -83,7 +84,7 @@ class Files(Machine):
             if store:  # else nobody said whose collector it is
                 yield (piece.run, store, file), array("q", entries)
 
-    def start(self, key: Key) -> array[int]:  # noqa: ARG002
+    def start(self, key: Key) -> array[int]:
         return array("q")
 
     def absorb(self, state: array[int], summary: array[int]) -> None:

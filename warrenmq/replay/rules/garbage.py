@@ -67,7 +67,7 @@ class Garbage(Machine):
             if store:
                 yield (piece.run, store), its
 
-    def start(self, key: Key) -> Store:  # noqa: ARG002
+    def start(self, key: Key) -> Store:
         return Store()
 
     def absorb(self, state: Store, summary: tuple[int, States]) -> None:

@@ -133,7 +133,9 @@ class Ledger(Machine):
         outcome = Outcome()
         for who, life in state.lives.items():
             for rule, text, id_, seq, t in life.problems:
-                outcome.findings.append(Finding(rule, f"queue {name}", text, ((*who, seq),), t, (who,), (id_,)))
+                outcome.findings.append(
+                    Finding(rule, f"queue {name}", text, ((*who, seq),), t, (who,), (id_,))
+                )
             for event, n in life.counts.items():
                 outcome.figures["queue", title, COUNTED[Ev(event)]] += n
             for what, delays in (
@@ -142,7 +144,9 @@ class Ledger(Machine):
                 for delay, n in Counter(map(delay_class, delays)).items():
                     outcome.figures["delay", title, what, delay] += n
             self._tell_state(who, state.base, life, outcome)
-        incarnations = [who for who in world.incarnations((scope, name)) if counts_as_life(world.landmark(who))]
+        incarnations = [
+            who for who in world.incarnations((scope, name)) if counts_as_life(world.landmark(who))
+        ]
         self._compare_lives(name, incarnations, state, world, outcome)
         self._compare_flags(name, incarnations, state, world, outcome)
         self._tell_holdings(scope, incarnations, state, world, outcome)
@@ -161,7 +165,9 @@ class Ledger(Machine):
     def _lost(
         name: str, who: Who, base: int, life: Life, ids: bytes, first: int, needs: tuple[Who, ...]
     ) -> Finding:
-        said = f"{ids.count(1)} messages from {base + first} on were confirmed, and lost to damage on the disk"
+        said = (
+            f"{ids.count(1)} messages from {base + first} on were confirmed, and lost to damage on the disk"
+        )
         evidence = ((*who, life.gone_at[first]),)
         return Finding("C2", f"queue {name}", said, evidence, FOREVER, needs, (base + first,))
 
@@ -175,7 +181,10 @@ class Ledger(Machine):
             recovered = _set(life.marks, _RECOVERED)
             damaged, confirmed_here = _set(life.marks, _DAMAGED), _set(life.marks, _OWED)
             _count(outcome, DAMAGED, damaged)
-            damaged_here, damaged_since = _and(damaged, confirmed_here), _and(damaged, _minus(owed, confirmed_here))
+            damaged_here, damaged_since = (
+                _and(damaged, confirmed_here),
+                _and(damaged, _minus(owed, confirmed_here)),
+            )
             lost = _minus(owed, recovered)
             _count(outcome, INCIDENT_LOST, lost, damaged_here, damaged_since)
             if (first := damaged_here.find(1)) >= 0:
@@ -196,7 +205,9 @@ class Ledger(Machine):
                     # Any missing row of the queue could be the ack or the recovery: only whole lives convict.
                     needs = world.namesakes(name, who[0])
                     about = (state.base + first,)
-                    outcome.findings.append(Finding("C2", f"queue {name}", said, evidence, FOREVER, needs, about))
+                    outcome.findings.append(
+                        Finding("C2", f"queue {name}", said, evidence, FOREVER, needs, about)
+                    )
             if number + 1 == len(incarnations):
                 return
             owed = _and(_set(life.states, _HELD), _or(_set(life.marks, _OWED), _and(owed, recovered)))
@@ -205,7 +216,9 @@ class Ledger(Machine):
             transient = _or(_minus(transient, known), _and(known, _set(life.marks, _TRANSIENT)))
 
     @staticmethod
-    def _compare_flags(name: str, incarnations: list[Who], state: Lives, world: World, outcome: Outcome) -> None:
+    def _compare_flags(
+        name: str, incarnations: list[Who], state: Lives, world: World, outcome: Outcome
+    ) -> None:
         """Q4, over all incarnations."""
         before = _NOTHING
         for who in incarnations:
@@ -219,11 +232,15 @@ class Ledger(Machine):
                     id_ = state.base + place
                     text = f"delivered {id_} without the redelivered flag, which may have been delivered before the restart"
                     needs = world.namesakes(name, who[0])
-                    outcome.findings.append(Finding("Q4", f"queue {name}", text, ((*who, seq),), t, needs, (id_,)))
+                    outcome.findings.append(
+                        Finding("Q4", f"queue {name}", text, ((*who, seq),), t, needs, (id_,))
+                    )
             before = _or(before, delivered)
 
     @staticmethod
-    def _tell_holdings(scope: str, incarnations: list[Who], state: Lives, world: World, outcome: Outcome) -> None:
+    def _tell_holdings(
+        scope: str, incarnations: list[Who], state: Lives, world: World, outcome: Outcome
+    ) -> None:
         """What the last incarnation of each clean run holds of the persistent store."""
         for number, who in enumerate(incarnations):
             is_last = number + 1 == len(incarnations) or incarnations[number + 1][0] != who[0]

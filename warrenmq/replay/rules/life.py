@@ -200,7 +200,11 @@ class Life:
             if flag & REDELIVERED:
                 self._deliver_first(place, end, seq, t, base)
             else:
-                self.unflagged |= {place + at: (seq, t) for at, mark in enumerate(marks) if mark & (RECOVERED | DELIVERED) == RECOVERED}
+                self.unflagged |= {
+                    place + at: (seq, t)
+                    for at, mark in enumerate(marks)
+                    if mark & (RECOVERED | DELIVERED) == RECOVERED
+                }
             if marks.translate(None, _UNDELIVERED):
                 self._deliver_again(word, place, end, seq, t, base)
             else:
@@ -215,18 +219,24 @@ class Life:
     def _deliver_again(self, word: int, place: int, end: int, seq: int, t: int, base: int) -> None:
         if not word & REDELIVERED:
             again = next(at for at in range(place, end) if self.marks[at] & DELIVERED)
-            self.problems.append(("Q1", f"delivered {base + again} again without the redelivered flag", base + again, seq, t))
+            self.problems.append(
+                ("Q1", f"delivered {base + again} again without the redelivered flag", base + again, seq, t)
+            )
 
     def _deliver_first(self, place: int, end: int, seq: int, t: int, base: int) -> None:
         """Flagged as redelivered: fine for what an earlier incarnation may have delivered."""
-        new = next((at for at in range(place, end) if self.published[at] and not self.marks[at] & DELIVERED), None)
+        new = next(
+            (at for at in range(place, end) if self.published[at] and not self.marks[at] & DELIVERED), None
+        )
         if new is not None:
             text = f"delivered {base + new} for the first time with the redelivered flag"
             self.problems.append(("Q1", text, base + new, seq, t))
 
     def _expire(self, place: int, end: int, seq: int, t: int, base: int) -> None:
         """Dropped as expired: what was published here must have been given a time to live."""
-        immortal = next((at for at in range(place, end) if self.published[at] and not self.marks[at] & MORTAL), None)
+        immortal = next(
+            (at for at in range(place, end) if self.published[at] and not self.marks[at] & MORTAL), None
+        )
         if immortal is not None:
             text = f"{base + immortal} expired, which has no time to live"
             self.problems.append(("Q3", text, base + immortal, seq, t))

@@ -65,7 +65,9 @@ class Mail(Machine):
         for t, seq, _, peer, pseq, _, _, c, who in rows:
             event = who >> 8 & 0xFF
             if event == _PUBLISH and pseq > 0:
-                for each in range(pseq, pseq + max(c, 1)):  # one row for publishes that were sent one after the other
+                for each in range(
+                    pseq, pseq + max(c, 1)
+                ):  # one row for publishes that were sent one after the other
                     key = (peer, each >> SHIFT)
                     if key != last:
                         last = key
@@ -88,7 +90,7 @@ class Mail(Machine):
         for (sender, bucket), its in found.items():
             yield (run, sender, bucket), its
 
-    def start(self, key: Key) -> Bucket:  # noqa: ARG002
+    def start(self, key: Key) -> Bucket:
         return Bucket()
 
     def absorb(self, state: Bucket, summary: Halves) -> None:

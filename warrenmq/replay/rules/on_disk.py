@@ -76,7 +76,7 @@ class Synced(Machine):
             folded.early.append((confirms, (-1, 0)))
         yield (piece.run, piece.actor), folded
 
-    def start(self, key: Key) -> Unsynced:  # noqa: ARG002
+    def start(self, key: Key) -> Unsynced:
         return Unsynced()
 
     def absorb(self, state: Unsynced, summary: Unsynced) -> None:
@@ -128,7 +128,7 @@ class OnDisk(Machine):
         for (bucket, hearing), entries in found.items():
             yield (piece.run, bucket), (int(hearing), entries)
 
-    def start(self, key: Key) -> Meeting:  # noqa: ARG002
+    def start(self, key: Key) -> Meeting:
         return Meeting()
 
     def absorb(self, state: Meeting, summary: Told) -> None:

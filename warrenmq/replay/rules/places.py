@@ -46,7 +46,6 @@ class Places:
     """(where, reader, seq, t)"""
 
 
-
 class DirectReads(Machine):
     """See the module."""
 
@@ -68,7 +67,7 @@ class DirectReads(Machine):
         for bucket, entries in found.items():
             yield (piece.run, bucket), array("q", entries)
 
-    def start(self, key: Key) -> Places:  # noqa: ARG002
+    def start(self, key: Key) -> Places:
         return Places()
 
     def absorb(self, state: Places, summary: array[int]) -> None:
@@ -88,7 +87,9 @@ class DirectReads(Machine):
             if state.records.get(place, t + 1) > t:
                 msg, store, file, offset = place
                 subject = f"message {msg & 0xFFFFFFFFFFFFFFFF:016x} in queue {world.name((run, reader))}"
-                text = f"it was read at {offset} of file {file} of {world.name((run, store))}, where it was not"
+                text = (
+                    f"it was read at {offset} of file {file} of {world.name((run, store))}, where it was not"
+                )
                 needs = ((run, reader), (run, store), *world.started_by((run, store)))
                 outcome.findings.append(Finding("D1", subject, text, ((run, reader, seq),), t, needs, (msg,)))
         return outcome

@@ -157,7 +157,7 @@ class References(Machine):
         for bucket, entries in found.items():
             yield (scope, bucket), ((piece.run, piece.actor), entries)
 
-    def start(self, key: Key) -> Messages:  # noqa: ARG002
+    def start(self, key: Key) -> Messages:
         return Messages()
 
     def absorb(self, state: Messages, summary: Entries | Held) -> None:
@@ -172,7 +172,7 @@ class References(Machine):
         new = int(Ev.STORE_WRITE) << 8 | _NEW
         state.written.update(msg for word, msg in zip(told[::8], told[1::8], strict=True) if word == new)
 
-    def finish(self, key: Key, state: Messages, world: World) -> Outcome:  # noqa: ARG002
+    def finish(self, key: Key, state: Messages, world: World) -> Outcome:
         outcome = Outcome()
         for who, store in sorted(state.stores.items()):
             alive = [count for count in store.counts.values() if count > 0]
@@ -189,7 +189,13 @@ class References(Machine):
                     client_who = (who[0], client)
                     outcome.findings.append(
                         Finding(
-                            "S2", self._subject(world, who, msg), text, ((*who, seq),), FOREVER, (who, client_who), (msg,)
+                            "S2",
+                            self._subject(world, who, msg),
+                            text,
+                            ((*who, seq),),
+                            FOREVER,
+                            (who, client_who),
+                            (msg,),
                         )
                     )
             if (

@@ -38,6 +38,7 @@ class Rule(NamedTuple):
     counts_itself: bool = False
     """Its machine says how often it could have been broken (JUDGED): not every row that the machine reads is a case."""
 
+
 RULES: dict[str, Rule] = {
     rule.id: rule
     for rule in (

@@ -36,7 +36,7 @@ class Rests(Machine):
     def summarise(self, piece: Chunk, rows: list[Row]) -> Iterator[tuple[Key, list[Rest]]]:
         yield (piece.run, piece.actor), [(row[5], row[6], row[1], row[0]) for row in rows]
 
-    def start(self, key: Key) -> list[Rest]:  # noqa: ARG002
+    def start(self, key: Key) -> list[Rest]:
         return []
 
     def absorb(self, state: list[Rest], summary: list[Rest]) -> None:
@@ -50,5 +50,7 @@ class Rests(Machine):
         if stuck:
             ready, room, seq, t = stuck[0]
             text = f"{ready} messages were ready when the queue came to rest, and {room} consumers or gets had room"
-            outcome.findings.append(Finding("Q5", f"queue {world.name(who)}", text, ((*who, seq),), t, (who,)))
+            outcome.findings.append(
+                Finding("Q5", f"queue {world.name(who)}", text, ((*who, seq),), t, (who,))
+            )
         return outcome

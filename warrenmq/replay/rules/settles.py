@@ -148,7 +148,9 @@ class Held:
             if text:
                 is_older = which == EACH and consumer == word >> CONSUMER_SHIFT and tag < word & _TAG
                 rule = "A2" if is_older and (n > 1 or again) else "A1"
-                problem = found.setdefault(rule, Problem(rule, f"{first + place}, {text}", first + place, (seq,), t))
+                problem = found.setdefault(
+                    rule, Problem(rule, f"{first + place}, {text}", first + place, (seq,), t)
+                )
                 if is_older and rule == "A1":
                     self.older = problem
         self.problems += found.values()
@@ -167,7 +169,9 @@ class Held:
         for id_, (consumer, since) in self.going_back.items():
             of_each.setdefault((consumer, since), []).append(id_)
         for (consumer, since), ids in of_each.items():
-            text = f"consumer {consumer} is gone, and {len(ids)} messages from {min(ids)} on did not come back"
+            text = (
+                f"consumer {consumer} is gone, and {len(ids)} messages from {min(ids)} on did not come back"
+            )
             self.problems.append(Problem("A3", text, min(ids), (since,), t))
         self.going_back.clear()
 
@@ -198,7 +202,7 @@ class Settles(Machine):
         if steps:
             yield (piece.run, piece.actor), array("q", steps)
 
-    def start(self, key: Key) -> Held:  # noqa: ARG002
+    def start(self, key: Key) -> Held:
         return Held()
 
     def absorb(self, state: Held, summary: array[int]) -> None:
@@ -220,5 +224,3 @@ class Settles(Machine):
             outcome.findings.append(Finding(each.rule, subject, each.text, rows, each.t, (who,), (each.id,)))
         outcome.figures.update({(JUDGED, rule): n for rule, n in state.judged.items()})
         return outcome
-
-

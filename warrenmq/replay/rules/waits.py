@@ -58,7 +58,9 @@ class Waiting:
         if event == _SEND:
             if since is not None and peer not in self.impatient:
                 self.impatient.add(peer)
-                self.problems.append(("it sent messages while it waited for the credit", peer, (since, seq), t))
+                self.problems.append(
+                    ("it sent messages while it waited for the credit", peer, (since, seq), t)
+                )
         elif event == _BLOCKED:
             if since is not None:
                 self.problems.append(("it began to wait a second time for the credit", peer, (since, seq), t))
@@ -70,7 +72,9 @@ class Waiting:
                 self.problems.append(("it went on, and had not waited for the credit", peer, (seq,), t))
         elif event == _ALARM_BLOCKED:
             if self.alarms and not is_thread:
-                self.problems.append(("it began to wait a second time for the alarms", 0, (self.alarms[-1], seq), t))
+                self.problems.append(
+                    ("it began to wait a second time for the alarms", 0, (self.alarms[-1], seq), t)
+                )
             self.alarms.append(seq)
         elif self.alarms:
             self.alarms.pop()

@@ -106,7 +106,6 @@ class Naming:
         schema = SCHEMA if columns is COLUMNS else pa.schema([SCHEMA.field(name) for name in columns])
         return pa.RecordBatch.from_arrays([made[name]() for name in columns], schema=schema)
 
-
     def _peers(self, event: pa.Array, peer: pa.Array) -> pa.Array:
         """Names of actors, and of consumers where the event speaks of one."""
         of_actors = _look_up(self._names, peer)
@@ -114,7 +113,9 @@ class Naming:
         if not pc.any(of_consumer).as_py():
             return of_actors
         numbers = pc.if_else(pc.not_equal(peer, 0), peer, None)
-        return pc.if_else(of_consumer, pc.binary_join_element_wise(CONSUMER, numbers.cast(pa.string()), " "), of_actors)
+        return pc.if_else(
+            of_consumer, pc.binary_join_element_wise(CONSUMER, numbers.cast(pa.string()), " "), of_actors
+        )
 
 
 def _look_up(table: pa.Array, ids: pa.Array) -> pa.Array:

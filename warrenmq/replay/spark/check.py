@@ -75,7 +75,9 @@ def check_rows(rows: DataFrame) -> Result:
         needed = _kept(needed, kept)  # it is counted, and then sent: what it comes from is asked once
         number = partitions(needed.count(), ROWS_OF_PIECES)
         block = sf.expr(f"shiftright(seq, {_BLOCK_BITS})")
-        sent = needed.repartition(number, "run", "actor_id", block).sortWithinPartitions("run", "actor_id", "seq")
+        sent = needed.repartition(number, "run", "actor_id", block).sortWithinPartitions(
+            "run", "actor_id", "seq"
+        )
         together = _kept(sent, kept)
         catalog = _catalog(together)
         numbers = {run.name: number for number, run in enumerate(catalog.runs)}

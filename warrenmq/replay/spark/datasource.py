@@ -93,12 +93,18 @@ class TraceSource(DataSource):
         from warrenmq.replay.spark.stream import TraceStream
 
         if self._report() != "rows":
-            raise CallerError('a stream gives rows only; read the damage with spark.read and option("report", "damage").')
+            raise CallerError(
+                'a stream gives rows only; read the damage with spark.read and option("report", "damage").'
+            )
         return TraceStream(self._paths(), columns_of(schema))
 
     def _paths(self) -> list[str]:
         several = self.options.get("paths")
-        paths = json.loads(several) if several else [self.options[name] for name in ("path",) if name in self.options]
+        paths = (
+            json.loads(several)
+            if several
+            else [self.options[name] for name in ("path",) if name in self.options]
+        )
         if not paths:
             raise CallerError('say which trace: spark.read.format("warrenmq-trace").load("trace/").')
         for path in paths:
@@ -139,7 +145,9 @@ class TraceReader(DataSourceReader):
             column: tuple[str, ...] = getattr(each, "attribute", ())
             if operator is not None and len(column) == 1:
                 value = each.value  # type: ignore[attr-defined]
-                self._wanted = self._wanted.narrowed(column[0], operator, value if isinstance(each, In) else [value])
+                self._wanted = self._wanted.narrowed(
+                    column[0], operator, value if isinstance(each, In) else [value]
+                )
         return filters  # all of them are looked at again: only blocks were passed over
 
     def partitions(self) -> Sequence[InputPartition]:
@@ -181,7 +189,9 @@ class DamageReader(DataSourceReader):
         return iter(partition.rows)
 
 
-def _batches(part: FilePart, columns: Sequence[str], events: frozenset[str] | None) -> Iterator[pa.RecordBatch]:
+def _batches(
+    part: FilePart, columns: Sequence[str], events: frozenset[str] | None
+) -> Iterator[pa.RecordBatch]:
     asked = columns if events is None or "ev" in columns else [*columns, "ev"]
     for batch in named_batches(part.names, _pieces(part.chunks, stored_columns(asked)), asked):
         chosen = batch

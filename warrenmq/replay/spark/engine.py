@@ -123,7 +123,9 @@ class Summarise:
 class LookAgain:
     """Job of `map_pieces`: what the machines say of the keys that no sieve could prove fine."""
 
-    def __init__(self, workers: Sequence[Machine], suspects: Sequence[Place], files: Sequence[str], unpack: Pieces) -> None:
+    def __init__(
+        self, workers: Sequence[Machine], suspects: Sequence[Place], files: Sequence[str], unpack: Pieces
+    ) -> None:
         self._workers = workers
         self._suspects = suspects
         self._numbers = {name: number for number, name in enumerate(sorted(files))}
@@ -183,7 +185,9 @@ def replay_look(spark: SparkSession, trace: Look) -> Result:
 
 def _gather(spark: SparkSession, trace: Look, wants: Sequence[Want]) -> list[tuple[int, int, Row]]:
     """One more job, for what explains."""
-    picked = map_pieces(spark, trace, partial(PickEvidence, wants, trace.catalog.runs), "found binary").collect()
+    picked = map_pieces(
+        spark, trace, partial(PickEvidence, wants, trace.catalog.runs), "found binary"
+    ).collect()
     return [found for row in picked for found in pickle.loads(bytes(row["found"]))]  # noqa: S301 - our own tasks'
 
 
@@ -218,14 +222,22 @@ def conclude(catalog: Catalog, over_pieces: Callable[[Job, str], DataFrame]) -> 
     try:
         _landmarks(summaries, world)
         for stage in sorted({machine.stage for machine in machines}):
-            told = _stage([summaries, *kept], [each for each in workers if each.stage == stage], world, number).persist(StorageLevel.DISK_ONLY)
+            told = _stage(
+                [summaries, *kept], [each for each in workers if each.stage == stage], world, number
+            ).persist(StorageLevel.DISK_ONLY)
             kept.append(told)
             looked = _collect(told)
             found.add(looked)
             if looked.suspects:
-                again = over_pieces(partial(LookAgain, workers, looked.suspects, catalog.files), SUMMARIES_DDL)
+                again = over_pieces(
+                    partial(LookAgain, workers, looked.suspects, catalog.files), SUMMARIES_DDL
+                )
                 facts = [_of(each, looked.suspects) for each in kept[:-1]]
-                kept.append(_stage([again, *facts], [each for each in machines if each.stage == stage], world, number).persist(StorageLevel.DISK_ONLY))
+                kept.append(
+                    _stage(
+                        [again, *facts], [each for each in machines if each.stage == stage], world, number
+                    ).persist(StorageLevel.DISK_ONLY)
+                )
                 found.add(_collect(kept[-1]))
         verdict = judge(found.findings, found.figures, machines, catalog, world)
         return result(verdict, catalog, world, found.figures)
@@ -245,7 +257,9 @@ def _landmarks(summaries: DataFrame, world: World) -> None:
             world.landmarks[who].merge(marks)
 
 
-def _stage(summaries: Sequence[DataFrame], machines: Sequence[Machine], world: World, number: int) -> DataFrame:
+def _stage(
+    summaries: Sequence[DataFrame], machines: Sequence[Machine], world: World, number: int
+) -> DataFrame:
     """What these machines conclude, in so many partitions."""
     mine = sf.col("machine").isin([machine.name for machine in machines])
     # Filtered one by one: Spark flattens a union of unions, and would then not find what was kept.
@@ -269,7 +283,9 @@ def _collect(outcomes: DataFrame) -> Found:
 def _of(told: DataFrame, places: Sequence[Place]) -> DataFrame:
     """What these keys were told."""
     names, keys = zip(*[(name, pack_key(key)) for name, key in places], strict=True)
-    wanted = told.sparkSession.createDataFrame(pa.table({"machine": pa.array(names), "key": pa.array(keys, pa.binary())}))
+    wanted = told.sparkSession.createDataFrame(
+        pa.table({"machine": pa.array(names), "key": pa.array(keys, pa.binary())})
+    )
     return told.join(sf.broadcast(wanted), ["machine", "key"], "left_semi")
 
 

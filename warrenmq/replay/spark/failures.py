@@ -22,7 +22,9 @@ from pyspark.errors import PySparkException
 from warrenmq.errors import Error
 
 _REMEDY = "set PYSPARK_PYTHON (or spark.pyspark.python) to a Python that has it on every worker."
-_VERSIONS = re.compile(r"Python in worker has different version:? \(?(\d+)[., ]+(\d+)|different version (\d+)\.(\d+) than")
+_VERSIONS = re.compile(
+    r"Python in worker has different version:? \(?(\d+)[., ]+(\d+)|different version (\d+)\.(\d+) than"
+)
 
 
 class SparkFailed(Error):
@@ -47,11 +49,25 @@ def sentence_of(said: str) -> str:
     if found := _VERSIONS.search(said):
         theirs = ".".join(part for part in found.groups() if part)
         return f"Spark's workers run Python {theirs}, this process {ours}: {_REMEDY.replace('has it', f'is {ours}')}"
-    if any(sign in said for sign in ("PYTHON_VERSION_MISMATCH", "bad magic number", "unknown opcode", "unsupported pickle protocol")):
+    if any(
+        sign in said
+        for sign in (
+            "PYTHON_VERSION_MISMATCH",
+            "bad magic number",
+            "unknown opcode",
+            "unsupported pickle protocol",
+        )
+    ):
         return f"Spark's workers run another version of Python than this process ({ours}): {_REMEDY.replace('has it', f'is {ours}')}"
     if program := re.search(r'Cannot run program "([^"]+)"', said):
         return f"Spark's workers cannot start {program[1]!r} as their Python: {_REMEDY.replace('that has it', 'that is there')}"
-    if any(sign in said for sign in ("masters are unresponsive", "_taskScheduler()")):  # the latter is how 4.x comes to say it
+    if any(
+        sign in said for sign in ("masters are unresponsive", "_taskScheduler()")
+    ):  # the latter is how 4.x comes to say it
         return "Spark's master does not answer; start it, or correct its address."
-    lines = [line.strip(" :") for line in said.splitlines() if line.strip() and not line.startswith("An error occurred while calling")]
+    lines = [
+        line.strip(" :")
+        for line in said.splitlines()
+        if line.strip() and not line.startswith("An error occurred while calling")
+    ]
     return f"Spark failed: {lines[0] if lines else 'it does not say why'}"

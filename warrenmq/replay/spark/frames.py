@@ -29,7 +29,9 @@ class NamedBatches:
         return named_batches(self._names, self._unpack(batches))
 
 
-def read(spark: SparkSession, *paths: str | os.PathLike[str], columns: Sequence[str] | None = None) -> DataFrame:
+def read(
+    spark: SparkSession, *paths: str | os.PathLike[str], columns: Sequence[str] | None = None
+) -> DataFrame:
     """The rows of a trace, with names; only some `columns` if they are given.
 
     Of files that Python can open it is the data source that reads, so blocks that a filter excludes are passed over.  Other
@@ -41,7 +43,11 @@ def read(spark: SparkSession, *paths: str | os.PathLike[str], columns: Sequence[
         return read_through_spark(spark, *names).select(*(columns or "*"))
     require_header(file for name in names for file in trace_files(local_name(name)))
     register(spark)
-    return spark.read.schema(schema).format(TraceSource.name()).load([os.path.abspath(local_name(name)) for name in names])
+    return (
+        spark.read.schema(schema)
+        .format(TraceSource.name())
+        .load([os.path.abspath(local_name(name)) for name in names])
+    )
 
 
 def _type_of(column: str) -> str:

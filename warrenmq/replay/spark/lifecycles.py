@@ -84,11 +84,16 @@ def _told(rows: DataFrame) -> DataFrame:
 def _gaps(rows: DataFrame) -> DataFrame:
     """For each actor of whom rows are missing: pairs of numbers (first, last) between which they are, or some of them."""
     blocks = rows.groupBy("run", "actor_id", sf.shiftright("seq", BLOCK_BITS).alias("block")).agg(
-        sf.min("seq").alias("first"), sf.max("seq").alias("last"), sf.count("*").alias("n"), sf.max("actor_rows").alias("total")
+        sf.min("seq").alias("first"),
+        sf.max("seq").alias("last"),
+        sf.count("*").alias("n"),
+        sf.max("actor_rows").alias("total"),
     )
     actor = Window.partitionBy("run", "actor_id").orderBy("block")
     between = blocks.select(
-        "*", sf.lag("last", 1, 0).over(actor).alias("before"), sf.lead("last").over(actor).isNull().alias("is_last")
+        "*",
+        sf.lag("last", 1, 0).over(actor).alias("before"),
+        sf.lead("last").over(actor).isNull().alias("is_last"),
     )
     first, last, total, before = map(sf.col, ("first", "last", "total", "before"))
 
@@ -98,7 +103,11 @@ def _gaps(rows: DataFrame) -> DataFrame:
     found = sf.array(
         gap(first > before + 1, before + 1, first - 1),
         gap(sf.col("n") != last - first + 1, first, last),
-        gap(sf.col("is_last") & (total.isNull() | (total > last)), last + 1, sf.coalesce(total, sf.lit(FOREVER))),
+        gap(
+            sf.col("is_last") & (total.isNull() | (total > last)),
+            last + 1,
+            sf.coalesce(total, sf.lit(FOREVER)),
+        ),
     )
     return (
         between.select("run", "actor_id", sf.explode(found).alias("gap"))
@@ -113,7 +122,9 @@ def _span() -> tuple[Column, Column]:
     begun = sf.col("published").isNotNull() | sf.col("found").isNotNull()
     waits = sf.col("publish_flag").bitwiseAND(WANTS_CONFIRM) != 0
     over = _is_gone() & (sf.col("confirmed").isNotNull() | ~sf.coalesce(waits, sf.lit(False)))
-    return sf.when(begun, sf.col("first_seq")).otherwise(0), sf.when(over, sf.col("last_seq")).otherwise(FOREVER)
+    return sf.when(begun, sf.col("first_seq")).otherwise(0), sf.when(over, sf.col("last_seq")).otherwise(
+        FOREVER
+    )
 
 
 def _may_lack(begin: Column, end: Column) -> Column:
@@ -127,7 +138,9 @@ def _is_gone() -> Column:
 
 def _named(lives: DataFrame) -> DataFrame:
     """The public columns."""
-    published, delivered, last_delivered, acked = map(sf.col, ("published", "delivered", "last_delivered", "acked"))
+    published, delivered, last_delivered, acked = map(
+        sf.col, ("published", "delivered", "last_delivered", "acked")
+    )
     whole = sf.col("whole")
     first = sf.when(whole | (published.isNotNull() & (delivered == sf.col("delivered_new"))), delivered)
     was_published, was_found = published.isNotNull(), sf.col("found").isNotNull()

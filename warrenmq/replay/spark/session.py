@@ -90,7 +90,9 @@ def spark_session(
         return
     master = master or "local[*]"
     if not _MASTER.match(master):  # Spark's launcher would say so, with a stack trace
-        raise CallerError(f"{master!r} is no master of Spark; they are like local[*], spark://HOST:7077, yarn and k8s://HOST:PORT.")
+        raise CallerError(
+            f"{master!r} is no master of Spark; they are like local[*], spark://HOST:7077, yarn and k8s://HOST:PORT."
+        )
     ensure_java()
     scratch = Path(tempfile.mkdtemp(prefix="warrenmq-spark-"))
     try:

@@ -115,7 +115,9 @@ def load_rows(spark: SparkSession, trace: Look) -> DataFrame:
 class CutBlocks:
     """Cuts (path, content of a trace file) into blocks of whole frames; goes to the workers by value."""
 
-    def __init__(self, runs: dict[tuple[str, str, int], int], sizes: dict[str, int], places: dict[str, int]) -> None:
+    def __init__(
+        self, runs: dict[tuple[str, str, int], int], sizes: dict[str, int], places: dict[str, int]
+    ) -> None:
         self._runs = runs
         self._sizes = sizes
         self._places = places
@@ -141,7 +143,8 @@ class CutBlocks:
                 if offset > begin:
                     columns = [[run], [name], [begin], [place], [bytes(data[begin:offset])]]
                     yield pa.RecordBatch.from_arrays(
-                        [pa.array(each, kind) for each, kind in zip(columns, _BLOCKS.types, strict=True)], schema=_BLOCKS
+                        [pa.array(each, kind) for each, kind in zip(columns, _BLOCKS.types, strict=True)],
+                        schema=_BLOCKS,
                     )
                 begin, rows, place = offset, 0, place + 1
             if frame is None:

@@ -52,7 +52,9 @@ class TraceStream(DataSourceStreamReader):
         for (key, _), group in groupby(found, key=lambda part: (part.run, part.file)):
             parts = list(group)
             names = Names(self._tail.runs[key].run, {})
-            planned += [StreamPart(names, parts[at : at + PART_PIECES]) for at in range(0, len(parts), PART_PIECES)]
+            planned += [
+                StreamPart(names, parts[at : at + PART_PIECES]) for at in range(0, len(parts), PART_PIECES)
+            ]
         return planned
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -85,7 +85,9 @@ def watch(
         raise CallerError("a watch keeps its state where it prints, so it cannot run through Spark Connect.")
     place = os.path.join(os.path.abspath(checkpoint), "spark")
     done = taken_by.progress
-    refusal = CallerError(f"{checkpoint} is the checkpoint of the other engine, or half of one; say another --checkpoint.")
+    refusal = CallerError(
+        f"{checkpoint} is the checkpoint of the other engine, or half of one; say another --checkpoint."
+    )
     if done is not None and not (isinstance(done, int) and os.path.isdir(place)):
         raise refusal
 

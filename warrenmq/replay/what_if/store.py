@@ -30,7 +30,9 @@ from warrenmq.trace.events import Decision, Ev
 GARBAGE_FRACTION = 0.5
 """The threshold that every run has."""
 CHECK_INTERVAL = 15_000_000_000
-RECORDS = frozenset({Ev.STORE_WRITE, Ev.APPEND, Ev.STORE_REMOVE, Ev.REF_RECOVERED, Ev.REF_DROPPED, Ev.FILE_STATE})
+RECORDS = frozenset(
+    {Ev.STORE_WRITE, Ev.APPEND, Ev.STORE_REMOVE, Ev.REF_RECOVERED, Ev.REF_DROPPED, Ev.FILE_STATE}
+)
 """The rows that are walked."""
 DEFAULT_LIMIT = 16_777_216
 
@@ -206,7 +208,9 @@ class Store:
             return
         self._looked = t
         if self._in_place:
-            for number in [n for n, file in self._files.items() if self._is_garbage(file) and n != self._current]:
+            for number in [
+                n for n, file in self._files.items() if self._is_garbage(file) and n != self._current
+            ]:
                 self._rewrite([number])
         else:
             while self._too_much() and (worst := self._worst()) is not None:
@@ -227,7 +231,11 @@ class Store:
         return bool(file.valid) and file.garbage > self._threshold * file.size
 
     def _worst(self) -> int | None:
-        found = [(file.garbage, -n) for n, file in self._files.items() if n != self._current and self._is_garbage(file)]
+        found = [
+            (file.garbage, -n)
+            for n, file in self._files.items()
+            if n != self._current and self._is_garbage(file)
+        ]
         return -max(found)[1] if found else None
 
     def _pair(self) -> list[int]:

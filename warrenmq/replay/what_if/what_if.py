@@ -119,7 +119,9 @@ class _StoreSyncs:
                 self.open[key] = t, len(self.rows.syncs)
             case Ev.STORE_CONFIRM:
                 came, syncs = self.open.pop(key, (0, 0))
-                if came and flag == WRITTEN and syncs < len(self.rows.syncs):  # else its file was safe already
+                if (
+                    came and flag == WRITTEN and syncs < len(self.rows.syncs)
+                ):  # else its file was safe already
                     self.waited.append(came)
             case Ev.FILE_WRITE:
                 self.rows.write(t, flag)
@@ -214,13 +216,19 @@ def _lines(question: Question, told: dict[str, float], measures: Measures, found
     messages = told["messages published"]
     syncs = MODEL if question.asks_syncs else RECORDED
     for name, (was, now) in (("index", found.index), ("store", found.store)):
-        lines.append(Line(f"{name} syncs", told[f"{name} syncs"], told[f"{name} syncs"] + now.count - was.count, syncs))
+        lines.append(
+            Line(f"{name} syncs", told[f"{name} syncs"], told[f"{name} syncs"] + now.count - was.count, syncs)
+        )
         lines.append(Line(f"{name} syncs by the timer", was.by_timer, now.by_timer, syncs))
         for percent in (50, 99) if was.delays else ():
             name_ = f"{name}: wait for a sync p{percent} ms"
-            lines.append(Line(name_, _percentile(was.delays, percent), _percentile(now.delays, percent), syncs))
+            lines.append(
+                Line(name_, _percentile(was.delays, percent), _percentile(now.delays, percent), syncs)
+            )
         if was.delays:
-            lines.append(Line(f"{name}: wait for a sync mean ms", _mean(was.delays), _mean(now.delays), syncs))
+            lines.append(
+                Line(f"{name}: wait for a sync mean ms", _mean(was.delays), _mean(now.delays), syncs)
+            )
     before = told["index syncs"] + told["store syncs"]
     after = before + sum(now.count - was.count for was, now in (found.index, found.store))
     lines.append(Line("messages a sync", messages / max(before, 1), messages / max(after, 1), syncs))
@@ -250,9 +258,14 @@ def _store_lines(question: Question, told: dict[str, float], measures: Measures,
             Line("garbage MB, at most", None, asked.most_garbage * MB, MODEL, present.most_garbage * MB),
         ]
     else:
-        lines += [Line(name, told[name], told[name], RECORDED) for name in ("gc runs", "gc copied MB", "files deleted")]
+        lines += [
+            Line(name, told[name], told[name], RECORDED)
+            for name in ("gc runs", "gc copied MB", "files deleted")
+        ]
     flushed = told["index written MB"] + told["index flushed MB"] + told["store written MB"]
-    written = Line("bytes written MB", flushed + told["gc copied MB"], flushed + more_bytes + copied, RECORDED)
+    written = Line(
+        "bytes written MB", flushed + told["gc copied MB"], flushed + more_bytes + copied, RECORDED
+    )
     if question.asks_gc:
         written = replace(written, basis=MODEL, model=flushed + present.gc_bytes * MB)
     return [*lines, written]

@@ -95,9 +95,12 @@ class ConfirmsSieve(Sieve):
         found: Bools = np.isin(rows.actor, [int(key[1]) for key in keys if key[0] == run])
         return found
 
-    def settle(self, key: Key, leftovers: Sequence[Leftover], facts: Sequence[Any], world: World) -> Outcome | None:  # noqa: ARG002
+    def settle(
+        self, key: Key, leftovers: Sequence[Leftover], facts: Sequence[Any], world: World
+    ) -> Outcome | None:
         published, confirmed, on_disk = (
-            np.concatenate([each[part].reshape(-1, width) for each in leftovers]) for part, width in ((0, 4), (1, 3), (2, 3))
+            np.concatenate([each[part].reshape(-1, width) for each in leftovers])
+            for part, width in ((0, 4), (1, 3), (2, 3))
         )
         syncs, answered, spans = (np.concatenate([each[part] for each in leftovers]) for part in (3, 4, 5))
         if not _rise(spans.reshape(-1, 4)):
@@ -109,7 +112,11 @@ class ConfirmsSieve(Sieve):
         who = int(key[0]), int(key[1])
         if len(left.published) and world.landmark(who).closed is not None and np.any(_owed(left)):
             return None
-        if len(left.published) and len(left.syncs) and np.any(_owed(left) & (left.published[:, 3] < left.syncs[-1])):
+        if (
+            len(left.published)
+            and len(left.syncs)
+            and np.any(_owed(left) & (left.published[:, 3] < left.syncs[-1]))
+        ):
             return None  # C4
         return Outcome()
 
@@ -157,7 +164,9 @@ def _open_of(rows: Rows) -> Open | None:
     on_disk = np.stack((heard.msg, heard.flag, heard.seq), axis=1)
     nothing = np.zeros(0, np.int64)
     left = _match(Open(published, confirmed, on_disk, rows.seq[event == Ev.QI_SYNC], nothing, spans))
-    return None if left is None else replace(left, syncs=left.syncs[[0, -1]] if len(left.syncs) else left.syncs)
+    return (
+        None if left is None else replace(left, syncs=left.syncs[[0, -1]] if len(left.syncs) else left.syncs)
+    )
 
 
 def _match(rows: Open) -> Open | None:

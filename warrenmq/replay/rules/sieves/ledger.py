@@ -45,7 +45,9 @@ class LedgerSieve(Sieve):
     def sift(self, unit: Unit) -> Iterator[tuple[Key, Leftover]]:
         rows = unit.of(Ledger.events)
         large = rows.b > _LONGEST_ROW
-        for actor, first, n in zip(rows.actor[large].tolist(), rows.a[large].tolist(), rows.b[large].tolist(), strict=True):
+        for actor, first, n in zip(
+            rows.actor[large].tolist(), rows.a[large].tolist(), rows.b[large].tolist(), strict=True
+        ):
             for bucket in range(first >> SHIFT, (first + n - 1 >> SHIFT) + 1):
                 yield self._key(unit.run, actor, bucket), SUSPECT
         entries = _entries(rows.where(~large))
@@ -54,7 +56,9 @@ class LedgerSieve(Sieve):
         (code,) = codes((entries[:, ACTOR],), (entries[:, ID],))
         walked = walk(entries, code)
         delays, measurable = _delays(walked)
-        published = walked.entries[walked.begins, WORD] >> 8 == Ev.PUBLISH  # of others, earlier incarnations matter
+        published = (
+            walked.entries[walked.begins, WORD] >> 8 == Ev.PUBLISH
+        )  # of others, earlier incarnations matter
         over = walked.fine & (walked.state == GONE) & walked.confirmed & measurable & published
         heads = walked.entries[walked.starts]
         tables = (
@@ -82,11 +86,14 @@ class LedgerSieve(Sieve):
                 found |= (rows.actor == actor) & touches(rows.a >> SHIFT, last >> SHIFT, wanted)
         return found
 
-    def settle(self, key: Key, leftovers: Sequence[Leftover], facts: Sequence[Any], world: World) -> Outcome | None:  # noqa: ARG002
+    def settle(
+        self, key: Key, leftovers: Sequence[Leftover], facts: Sequence[Any], world: World
+    ) -> Outcome | None:
         name, bucket = (str(key[0]), str(key[1])), int(key[2])
         title = world.title(name)
         entries, ranges = (
-            np.concatenate([each[part].reshape(-1, width) for each in leftovers]) for part, width in ((1, WIDTH), (2, 3))
+            np.concatenate([each[part].reshape(-1, width) for each in leftovers])
+            for part, width in ((1, WIDTH), (2, 3))
         )
         actors = np.unique(np.concatenate((entries[:, ACTOR], ranges[:, 0])))
         runs = {int(each[0][0]) for each in leftovers}
@@ -149,7 +156,9 @@ class LedgerSieve(Sieve):
             begun = walked.entries[walked.begins[walked.state != GONE]]
             word = begun[:, WORD]
             stored = (word >> 8 == Ev.PUBLISH) & (word & PERSISTENT != 0) & (word & IN_STORE != 0)
-            outcome.facts += [("references", (name[0], msg >> SHIFT), (who, msg)) for msg in begun[stored, MSG].tolist()]
+            outcome.facts += [
+                ("references", (name[0], msg >> SHIFT), (who, msg)) for msg in begun[stored, MSG].tolist()
+            ]
         return True
 
 
@@ -157,7 +166,14 @@ def _entries(rows: Rows) -> Ints:
     """A row of n messages as n entries."""
     row, ids = expand(rows.a, rows.b)
     words = rows.who & 0xFFFF
-    columns = (rows.actor[row], ids, words[row], rows.msg[row] + ids - rows.a[row], rows.seq[row], rows.t[row])
+    columns = (
+        rows.actor[row],
+        ids,
+        words[row],
+        rows.msg[row] + ids - rows.a[row],
+        rows.seq[row],
+        rows.t[row],
+    )
     return np.stack(columns, axis=1)
 
 
@@ -197,7 +213,8 @@ def _classes(heads: Ints, over: Bools, delays: list[tuple[Ints, Ints]]) -> Ints:
     """(actor, an id of the bucket, which and class, how many) of the messages that are over."""
     whose = [messages[over[messages]] for messages, _ in delays]
     numbers = [
-        which << _WHICH | class_numbers(delay[over[messages]]) for which, (messages, delay) in enumerate(delays)
+        which << _WHICH | class_numbers(delay[over[messages]])
+        for which, (messages, delay) in enumerate(delays)
     ]
     return _tally(heads, np.concatenate(whose), np.concatenate(numbers))
 
@@ -243,7 +260,10 @@ def _by_bucket(tables: Sequence[Ints]) -> Iterator[tuple[tuple[int, int], list[I
     for code in sorted(set(chain(*places))):
         parts = [table[its.get(code, slice(0))] for table, its in zip(tables, places, strict=True)]
         actor, id_ = next(part[0, :2].tolist() for part in parts if len(part))
-        whole = [parts[0].reshape(-1), parts[1].reshape(-1), parts[2][:, 2:].reshape(-1), parts[3][:, 2:].reshape(-1)]
+        whole = [
+            parts[0].reshape(-1),
+            parts[1].reshape(-1),
+            parts[2][:, 2:].reshape(-1),
+            parts[3][:, 2:].reshape(-1),
+        ]
         yield (actor, id_ >> SHIFT), whole
-
-

@@ -56,7 +56,9 @@ class MailSieve(Sieve):
         send_codes, receive_codes = codes((sent.actor, sender), (sent.seq, pseq))
         open_sends, open_receives, wrong = _meet(sends, send_codes, receives, receive_codes)
         suspects = np.unique(np.stack((sender[wrong], pseq[wrong] >> SHIFT), axis=1), axis=0)
-        left = _by_bucket(sent.actor[open_sends], sends[open_sends], sender[open_receives], receives[open_receives])
+        left = _by_bucket(
+            sent.actor[open_sends], sends[open_sends], sender[open_receives], receives[open_receives]
+        )
         for each in suspects.tolist():
             left[each[0], each[1]] = SUSPECT
         for (whose, bucket), leftover in left.items():
@@ -77,7 +79,9 @@ class MailSieve(Sieve):
             found |= (sender == whose) & touches(first >> SHIFT, last >> SHIFT, np.sort(np.array(its)))
         return found
 
-    def settle(self, key: Key, leftovers: Sequence[Leftover], facts: Sequence[Any], world: World) -> Outcome | None:  # noqa: ARG002
+    def settle(
+        self, key: Key, leftovers: Sequence[Leftover], facts: Sequence[Any], world: World
+    ) -> Outcome | None:
         sends = np.concatenate([each[0].reshape(-1, 3) for each in leftovers])
         receives = np.concatenate([each[1].reshape(-1, 4) for each in leftovers])
         sends = sends[np.argsort(sends[:, 0], kind="stable")]

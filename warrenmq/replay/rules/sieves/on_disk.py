@@ -41,7 +41,9 @@ class OnDiskSieve(Sieve):
         found: Bools = np.isin(rows.msg >> SHIFT, [int(key[1]) for key in keys if key[0] == run])
         return found
 
-    def settle(self, key: Key, leftovers: Sequence[Leftover], facts: Sequence[Any], world: World) -> Outcome | None:  # noqa: ARG002
+    def settle(
+        self, key: Key, leftovers: Sequence[Leftover], facts: Sequence[Any], world: World
+    ) -> Outcome | None:
         told, took = (np.concatenate([each[side].reshape(-1, 3) for each in leftovers]) for side in (0, 1))
         _, open_took = _cancel(told, took)
         return None if open_took.any() else Outcome()

@@ -34,7 +34,9 @@ class PlacesSieve(Sieve):
         told = np.isin(rows.event, list(RECORDS))
         store = rows.actor.copy()
         for actor in np.unique(rows.actor[np.isin(rows.event, list(MOVES))]).tolist():
-            store[(rows.actor == actor) & np.isin(rows.event, list(MOVES))] = store_of_collector(self.runs[unit.run], actor)
+            store[(rows.actor == actor) & np.isin(rows.event, list(MOVES))] = store_of_collector(
+                self.runs[unit.run], actor
+            )
         store[read] = rows.peer[read]
         places = np.stack((rows.msg, store, rows.a, rows.b, rows.t), axis=1)
         records, reads = _firsts(places[told]), places[read]
@@ -49,8 +51,12 @@ class PlacesSieve(Sieve):
         found: Bools = np.isin(rows.msg >> SHIFT, [int(key[1]) for key in keys if key[0] == run])
         return found
 
-    def settle(self, key: Key, leftovers: Sequence[Leftover], facts: Sequence[Any], world: World) -> Outcome | None:  # noqa: ARG002
-        records, reads = (np.concatenate([each[part].reshape(-1, _WIDTH) for each in leftovers]) for part in (0, 1))
+    def settle(
+        self, key: Key, leftovers: Sequence[Leftover], facts: Sequence[Any], world: World
+    ) -> Outcome | None:
+        records, reads = (
+            np.concatenate([each[part].reshape(-1, _WIDTH) for each in leftovers]) for part in (0, 1)
+        )
         if not np.all(_are_in(reads, records)):
             return None
         outcome = Outcome()

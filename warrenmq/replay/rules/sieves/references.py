@@ -75,10 +75,14 @@ class ReferencesSieve(Sieve):
         found: Bools = np.isin(rows.msg >> SHIFT, [int(bucket) for whose, bucket in keys if whose == scope])
         return found
 
-    def settle(self, key: Key, leftovers: Sequence[Leftover], facts: Sequence[Held], world: World) -> Outcome | None:  # noqa: ARG002
+    def settle(
+        self, key: Key, leftovers: Sequence[Leftover], facts: Sequence[Held], world: World
+    ) -> Outcome | None:
         tables = [each[0].reshape(-1, _WIDTH) for each in leftovers]
         table = np.concatenate([np.zeros((0, _WIDTH), np.int64), *tables])
-        runs = np.repeat([int(each[2][0]) for each in leftovers], [len(each) for each in tables]).astype(np.int64)
+        runs = np.repeat([int(each[2][0]) for each in leftovers], [len(each) for each in tables]).astype(
+            np.int64
+        )
         order = np.lexsort((table[:, 2], table[:, 0], runs, table[:, 1]))
         table, runs = table[order], runs[order]
         starts = group_starts(table[:, 1])
@@ -90,7 +94,9 @@ class ReferencesSieve(Sieve):
         again = over[np.isin(over[:, 0], table[starts, 1])]
         if not all(_has_none_before(table, *each) for each in again.tolist()):
             return None
-        if not (np.all(fine) and np.all((begins == _WRITTEN) | recovered) and np.all(runs[starts] == runs[ends])):
+        if not (
+            np.all(fine) and np.all((begins == _WRITTEN) | recovered) and np.all(runs[starts] == runs[ends])
+        ):
             return None
         outcome = Outcome()
         alive = Counter[tuple[int, int]]()

@@ -79,9 +79,12 @@ class SettlesSieve(Sieve):
         found: Bools = np.isin(rows.actor, [int(key[1]) for key in keys if key[0] == run])
         return found
 
-    def settle(self, key: Key, leftovers: Sequence[Leftover], facts: Sequence[Any], world: World) -> Outcome | None:  # noqa: ARG002
+    def settle(
+        self, key: Key, leftovers: Sequence[Leftover], facts: Sequence[Any], world: World
+    ) -> Outcome | None:
         entries, gone, lasts = (
-            np.concatenate([each[part].reshape(-1, width) for each in leftovers]) for part, width in ((0, 4), (1, 4), (2, 2))
+            np.concatenate([each[part].reshape(-1, width) for each in leftovers])
+            for part, width in ((0, 4), (1, 4), (2, 2))
         )
         firsts = np.sort(np.concatenate([each[3] for each in leftovers]))
         pairs = _pairs(entries)
@@ -89,7 +92,9 @@ class SettlesSieve(Sieve):
             return None
         judged = np.sum([each[4] for each in leftovers], axis=0).tolist()
         outcome = Outcome()
-        outcome.figures.update({(JUDGED, rule): n for rule, n in zip(("A1", "A2", "A3"), judged, strict=True)})
+        outcome.figures.update(
+            {(JUDGED, rule): n for rule, n in zip(("A1", "A2", "A3"), judged, strict=True)}
+        )
         return outcome
 
 
@@ -111,13 +116,27 @@ def _left_of(rows: Rows, which: Ints) -> Leftover:
     if pairs is None:
         return SUSPECT
     others = rows.seq[(which != GONE) & (which != GIVEN_BACK)]
-    gone = np.stack((word[is_gone] >> CONSUMER_SHIFT, rows.a[is_gone], rows.seq[is_gone], _next_of(others, rows.seq[is_gone])), axis=1)
+    gone = np.stack(
+        (
+            word[is_gone] >> CONSUMER_SHIFT,
+            rows.a[is_gone],
+            rows.seq[is_gone],
+            _next_of(others, rows.seq[is_gone]),
+        ),
+        axis=1,
+    )
     keep = np.ones(len(entries), np.bool_)
     delivered, settled = pairs
-    rest = (entries[settled, _WHICH] != GIVEN_BACK) & ~np.isin(entries[delivered, _WORD] >> CONSUMER_SHIFT, gone[:, 0])
+    rest = (entries[settled, _WHICH] != GIVEN_BACK) & ~np.isin(
+        entries[delivered, _WORD] >> CONSUMER_SHIFT, gone[:, 0]
+    )
     keep[delivered[rest]] = keep[settled[rest]] = False
     told = (which == EACH) | (which == UP_TO)
-    judged = [int(np.maximum(rows.b[told], 0).sum()), int(np.maximum(rows.b[which == EACH], 0).sum()), len(gone)]
+    judged = [
+        int(np.maximum(rows.b[told], 0).sum()),
+        int(np.maximum(rows.b[which == EACH], 0).sum()),
+        len(gone),
+    ]
     return (
         entries[keep].reshape(-1), gone.reshape(-1), _lasts(word[of_delivery] >> CONSUMER_SHIFT, rows.seq[of_delivery]).reshape(-1),
         others[:1], np.array(judged, np.int64),
@@ -177,7 +196,9 @@ def _come_back(entries: Ints, pairs: tuple[Ints, Ints], gone: Ints, lasts: Ints,
             return False
         if taken < 0:
             continue
-        its = deliveries[np.searchsorted(consumers, consumer) : np.searchsorted(consumers, consumer, side="right")]
+        its = deliveries[
+            np.searchsorted(consumers, consumer) : np.searchsorted(consumers, consumer, side="right")
+        ]
         its = its[(entries[its, _WORD] & _TAG > taken) & (when[its] > seq)]
         later = next_other or int(_next_of(firsts, np.array([seq]))[0]) or _NEVER
         if np.any((how[its] != GIVEN_BACK) | (when[its] >= later)):

@@ -135,4 +135,3 @@ def _may_expire(word: Ints, owner: Places, begins: Places, was_published: Bools)
     lasts = (limit[whose] > begins[whose]) & (limit[whose] < expired)
     fine[whose[~lasts & was_published[whose]]] = False
     return fine
-

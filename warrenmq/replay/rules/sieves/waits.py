@@ -37,7 +37,9 @@ class WaitsSieve(Sieve):
         found: Bools = np.isin(rows.actor, [int(key[1]) for key in keys if key[0] == run])
         return found
 
-    def settle(self, key: Key, leftovers: Sequence[Leftover], facts: Sequence[Any], world: World) -> Outcome | None:  # noqa: ARG002
+    def settle(
+        self, key: Key, leftovers: Sequence[Leftover], facts: Sequence[Any], world: World
+    ) -> Outcome | None:
         run, actor = int(key[0]), int(key[1])
         rows = np.concatenate([each[0].reshape(-1, _WIDTH) for each in leftovers])
         rows = rows[np.argsort(rows[:, _SEQ])]
