@@ -133,5 +133,5 @@ def _local_conf(scratch: Path, partitions: int) -> dict[str, str]:
         "spark.sql.shuffle.partitions": str(partitions),
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
         # Workers import this package from where we did, installed or not.
-        "spark.executorEnv.PYTHONPATH": str(Path(__file__).resolve().parents[2]),
+        "spark.executorEnv.PYTHONPATH": str(Path(__file__).resolve().parents[3]),
     }
