@@ -14,10 +14,10 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from warrenmq.actors.queue.messages import SetRamDurationTarget
 from warrenmq.backing_queue.paging import INFINITE, desired_duration, must_inform
 from warrenmq.log import Log
 from warrenmq.node.memory_use import memory_ratio
+from warrenmq.queue.messages import SetRamDurationTarget
 from warrenmq.runtime import Down, Server
 
 if TYPE_CHECKING:

@@ -22,8 +22,8 @@ from warrenmq.errors import PreconditionFailed
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from warrenmq.actors.queue.messages import AckDeadline
     from warrenmq.queue.channel_record import Consumer
+    from warrenmq.queue.messages import AckDeadline
     from warrenmq.runtime import Server
 
 

@@ -17,10 +17,10 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from warrenmq.actors.queue.ack_timeout import AckTimeouts, too_late
-from warrenmq.actors.queue.messages import ConsumerInfo, Deliveries, Got
 from warrenmq.errors import AccessRefused
 from warrenmq.queue.channel_record import ChannelRecord, Consumer
 from warrenmq.queue.consumer_turns import ConsumerTurns
+from warrenmq.queue.messages import ConsumerInfo, Deliveries, Got, Resume
 from warrenmq.trace.events import CHANNEL_ENDED, CONSUMER_CANCELLED, CONSUMER_LAPSED
 
 if TYPE_CHECKING:
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from pykka import ActorRef
 
     from warrenmq.actors.queue.head import QueueHead
-    from warrenmq.actors.queue.messages import Cancel, Consume, Get
     from warrenmq.actors.queue.trace import QueueTrace
     from warrenmq.message.queue_message import Fetched
     from warrenmq.queue.limiter import Limiter
+    from warrenmq.queue.messages import Cancel, Consume, Get
     from warrenmq.runtime import From, Server
 
 
@@ -54,6 +54,7 @@ class QueueConsumers:
         self._in_use = in_use
         """What RabbitMQ says when an exclusive consumer is in the way."""
         self._channels: dict[ActorRef[Any], ChannelRecord] = {}
+        self._monitors: dict[ActorRef[Any], int] = {}
         self._members: dict[int, Consumer] = {}
         """Consumers and getters, and former ones that still hold messages, by id."""
         self._pushed: dict[int, Consumer] = {}
@@ -133,8 +134,7 @@ class QueueConsumers:
         channel = self._channels.pop(ref, None)
         if channel is None:
             return {}, False
-        if channel.monitor is not None:
-            self._process.demonitor(channel.monitor)
+        self._process.demonitor(self._monitors.pop(ref))
         self._getters = [each for each in self._getters if each[1].channel is not channel]
         before = len(self._pushed)
         for consumer in channel.members.values():
@@ -150,10 +150,11 @@ class QueueConsumers:
 
     def _channel(self, ref: ActorRef[Any] | None, limiter: Limiter | None) -> ChannelRecord:
         if ref is None:
-            return ChannelRecord(self._process, None, None)
+            return ChannelRecord(self._process.actor_ref, None, None)
         channel = self._channels.get(ref)
         if channel is None:
-            channel = self._channels[ref] = ChannelRecord(self._process, ref, limiter)
+            channel = self._channels[ref] = ChannelRecord(self._process.actor_ref, ref, limiter)
+            self._monitors[ref] = self._process.monitor(ref)
         channel.limiter = channel.limiter or limiter  # a get brings none
         return channel
 
@@ -308,7 +309,10 @@ class QueueConsumers:
                 at += count
                 consumer.claimed -= len(hand)
                 if len(hand) < count:
-                    consumer.give_back(count - len(hand))
+                    room_again, channel = consumer.give_back(count - len(hand)), consumer.channel.ref
+                    if channel is not None:  # others have no limiter
+                        for queue in room_again:
+                            self._process.cast(queue, Resume(channel))
                     self._unblock(consumer.channel)  # it may have been found full of what it did not get
                 if hand:
                     yield consumer, hand

@@ -11,7 +11,7 @@ from warrenmq.actors.queue.consumers import QueueConsumers
 from warrenmq.actors.queue.dead_letter import DeadLetters
 from warrenmq.actors.queue.head import QueueHead
 from warrenmq.actors.queue.lease import QueueLease
-from warrenmq.actors.queue.messages import Ack, Acks, GetTimeout, QueueInfo, Reject
+from warrenmq.queue.messages import Ack, Acks, GetTimeout, QueueInfo, Reject
 from warrenmq.runtime import NO_REPLY
 from warrenmq.trace.events import DROP_LOST
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from pykka import ActorRef
 
-    from warrenmq.actors.queue.messages import Cancel, Get
     from warrenmq.actors.queue.recovery import QueueSpec
     from warrenmq.actors.queue.sync import QueueSync
     from warrenmq.actors.queue.trace import QueueTrace
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
     from warrenmq.log import Log
     from warrenmq.message.queue_message import Fetched
     from warrenmq.queue.channel_record import Consumer
+    from warrenmq.queue.messages import Cancel, Get
     from warrenmq.runtime import From, Server
 
 

@@ -18,7 +18,6 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from warrenmq.actors.queue.dead_letter import AT_ONCE, EXPIRED, MAXLEN
-from warrenmq.actors.queue.messages import DropExpired
 from warrenmq.message.queue_message import expiry_of
 from warrenmq.queue.limits import (
     Limits,
@@ -29,6 +28,7 @@ from warrenmq.queue.limits import (
     surplus,
     timer_delay,
 )
+from warrenmq.queue.messages import DropExpired
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from warrenmq.actors.queue.head import QueueHead
-    from warrenmq.actors.queue.messages import Publish, Publisher
     from warrenmq.actors.queue.trace import QueueTrace
     from warrenmq.backing_queue.protocol import BackingQueue
+    from warrenmq.queue.messages import Publish, Publisher
     from warrenmq.queue.unconfirmed import Unconfirmed
 
 BATCH = 64

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from warrenmq.actors.queue.messages import MaybeExpire
+from warrenmq.queue.messages import MaybeExpire
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,9 +13,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from warrenmq.actors.queue.dead_letter import MAXLEN
-from warrenmq.actors.queue.messages import Publish
 from warrenmq.message.stored import encode
 from warrenmq.queue.limits import Limits, fitting
+from warrenmq.queue.messages import Publish
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

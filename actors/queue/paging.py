@@ -14,8 +14,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from warrenmq.actors.node.memory_monitor import RABBIT_MEMORY_MONITOR, ReportRamDuration
-from warrenmq.actors.queue.messages import BumpReduceMemoryUse, UpdateRamDuration
 from warrenmq.backing_queue.paging import INFINITE
+from warrenmq.queue.messages import BumpReduceMemoryUse, UpdateRamDuration
 
 if TYPE_CHECKING:
     from warrenmq.backing_queue.protocol import BackingQueue

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from warrenmq.actors.queue.messages import (
+from warrenmq.actors.store.client import BumpCredit
+from warrenmq.queue.messages import (
     Ack,
     Acks,
     BumpReduceMemoryUse,
@@ -18,7 +19,6 @@ from warrenmq.actors.queue.messages import (
     Taken,
     UpdateRamDuration,
 )
-from warrenmq.actors.store.client import BumpCredit
 
 PRIORITIES: dict[type, int] = {
     ListConsumers: 9, SetRamDurationTarget: 8, UpdateRamDuration: 8, MsgsOnDisk: 6,

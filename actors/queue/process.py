@@ -7,7 +7,7 @@
                      │
                      └──► what expired, is too much or was rejected ──► dead-letter exchange
 
-Everything that can arrive here stands in actors/queue/messages.py.  Deliveries wait while only publishes and acks arrive, because
+Everything that can arrive here stands in queue/messages.py.  Deliveries wait while only publishes and acks arrive, because
 many at a time are cheaper; before anything else is handled each consumer has what it has room for (assert_invariant).
 A confirm waits for the sync.  Promises outlive the process: publishers without an answer get a nack however it ends.
 """
@@ -20,7 +20,20 @@ from warrenmq.actors.queue.ack_timeout import CheckAcks
 from warrenmq.actors.queue.departures import QueueDepartures
 from warrenmq.actors.queue.drain import LookAtDrain, QueueDrain, unwritten
 from warrenmq.actors.queue.intake import BATCH, QueueIntake
-from warrenmq.actors.queue.messages import (
+from warrenmq.actors.queue.overflow import QueueOverflow
+from warrenmq.actors.queue.paging import QueuePaging
+from warrenmq.actors.queue.priorities import PRIORITIES
+from warrenmq.actors.queue.recovery import QueueSpec, recover, tell_found
+from warrenmq.actors.queue.sync import QueueSync
+from warrenmq.actors.queue.trace import QueueTrace
+from warrenmq.actors.sending.message_sender import Flow
+from warrenmq.actors.store.client import BumpCredit, MsgStoreClient
+from warrenmq.directory.recovery_terms import save_terms
+from warrenmq.errors import Blocked
+from warrenmq.log import Log
+from warrenmq.queue.messages import (
+    DELETED,
+    ENDED,
     Ack,
     Acks,
     BumpReduceMemoryUse,
@@ -49,21 +62,10 @@ from warrenmq.actors.queue.messages import (
     SyncTimeout,
     Taken,
     UpdateRamDuration,
-    why_ended,
 )
-from warrenmq.actors.queue.overflow import QueueOverflow
-from warrenmq.actors.queue.paging import QueuePaging
-from warrenmq.actors.queue.priorities import PRIORITIES
-from warrenmq.actors.queue.recovery import QueueSpec, recover, tell_found
-from warrenmq.actors.queue.sync import QueueSync
-from warrenmq.actors.queue.trace import QueueTrace
-from warrenmq.actors.sending.message_sender import Flow
-from warrenmq.actors.store.client import BumpCredit, MsgStoreClient
-from warrenmq.directory.recovery_terms import save_terms
-from warrenmq.errors import Blocked
-from warrenmq.log import Log
 from warrenmq.queue.unconfirmed import Unconfirmed
 from warrenmq.runtime import CreditSpec, Down, From, Server, Stop
+from warrenmq.runtime.messages import NORMAL
 from warrenmq.seams.disk import is_full
 from warrenmq.trace.events import DROP_DELETED, DROP_PURGED, Trigger
 
@@ -75,6 +77,11 @@ if TYPE_CHECKING:
 FLUSH_STEP_EVERY = 512
 """Messages published between two steps of a journal flush while the mailbox does not run dry: the flush keeps pace
 without stopping the queue."""
+
+
+def why_ended(reason: object) -> str:
+    """The nack text for publishers of a queue process that ended for this reason."""
+    return DELETED if reason == NORMAL else ENDED
 
 
 class QueueProcess(Server):
@@ -153,7 +160,7 @@ class QueueProcess(Server):
     # -- what arrives
 
     def handle_cast(self, message: Any) -> None:
-        """One message (see actors/queue/messages.py)."""
+        """One message (see queue/messages.py)."""
         if type(message) is Publish:
             self._publish(message)
             return

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from warrenmq.actors.queue.messages import Idle, SyncTimeout
+from warrenmq.queue.messages import Idle, SyncTimeout
 from warrenmq.seams.disk import is_full
 
 if TYPE_CHECKING:

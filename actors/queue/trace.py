@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from warrenmq.backing_queue.runs import delivery_runs, owned_runs, publication_runs, runs, tagged_runs
+from warrenmq.message.runs import delivery_runs, owned_runs, publication_runs, runs, tagged_runs
 from warrenmq.runtime.life import inbox_of
 from warrenmq.trace.events import (
     CLEAN,
@@ -36,11 +36,11 @@ from warrenmq.trace.settled import settled_by
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from warrenmq.actors.queue.messages import Ack, Reject
     from warrenmq.message.queue_message import Fetched
     from warrenmq.message.queue_message import Publication as Published
     from warrenmq.queue.arguments import QueueArguments
     from warrenmq.queue.channel_record import Consumer
+    from warrenmq.queue.messages import Ack, Reject
     from warrenmq.queue.unconfirmed import Publication
     from warrenmq.queue_index.v1.recovery import Found
     from warrenmq.trace.recorder import ActorTrace

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from pykka import ActorDeadError
 
-from warrenmq.actors.queue.messages import Publish, Publisher
 from warrenmq.message.queue_message import Publication
 from warrenmq.message.stored import encode_head, encode_raw_head
+from warrenmq.queue.messages import Publish, Publisher
 from warrenmq.runtime.life import inbox_of
 from warrenmq.trace.events import Ev
 

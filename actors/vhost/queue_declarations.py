@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 
 from pykka import ActorDeadError
 
-from warrenmq.actors.queue.messages import Delete, GoAhead, Stat
 from warrenmq.actors.queue.recovery import QueueSpec
 from warrenmq.actors.sending.guid import OF_QUEUE, token
 from warrenmq.actors.vhost import equivalence
@@ -28,6 +27,7 @@ from warrenmq.actors.vhost.vhost import queue_name
 from warrenmq.directory.definition_frames import check_storable
 from warrenmq.errors import Blocked, PreconditionFailed, ResourceError
 from warrenmq.queue.arguments import QueueArguments
+from warrenmq.queue.messages import Delete, GoAhead, Stat
 from warrenmq.seams.disk import is_full
 from warrenmq.supervisors import start_child
 from warrenmq.vhost.queue_folders import keep_definition

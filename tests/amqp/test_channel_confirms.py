@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warrenmq.actors.queue.messages import DELETED
 from warrenmq.amqp.channel.confirms import ChannelConfirm, Confirms, coalesce
 from warrenmq.amqp.channel.messages import Settled
+from warrenmq.queue.messages import DELETED
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,6 @@ import pika.exceptions
 import pytest
 
 import warrenmq
-from warrenmq.actors.queue.messages import Consume, Delete, Drain, Get, Info, ListConsumers, Purge, Stat
 from warrenmq.actors.queue.process import QueueProcess
 from warrenmq.actors.vhost import queue_declarations
 from warrenmq.actors.vhost.messages import (
@@ -28,6 +27,7 @@ from warrenmq.actors.vhost.messages import (
 from warrenmq.actors.vhost.process import VhostProcess
 from warrenmq.actors.vhost.vhost import queue_name
 from warrenmq.amqp import serve
+from warrenmq.queue.messages import Consume, Delete, Drain, Get, Info, ListConsumers, Purge, Stat
 from warrenmq.supervisors.broker_sup import VHOST_PROCESS
 
 SETTINGS = {"durability": "os", "vhost_restart_intensity": (1000, 1)}

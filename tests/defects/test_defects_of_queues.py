@@ -11,10 +11,10 @@ import pytest
 import warrenmq
 from tests.support.limits import LIMIT
 from tests.support.simulated import BOTH_PROFILES, SMALL, SimulatedHost
-from warrenmq.actors.queue.messages import Ack, Publish, Reject
 from warrenmq.actors.queue.process import QueueProcess
 from warrenmq.actors.vhost.vhost import queue_name
 from warrenmq.broker.broker import Broker
+from warrenmq.queue.messages import Ack, Publish, Reject
 from warrenmq.routing.exchange_types import Topic
 from warrenmq.settings import Settings
 

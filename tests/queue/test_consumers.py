@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warrenmq.backing_queue.runs import runs
 from warrenmq.message.queue_message import Fetched
+from warrenmq.message.runs import runs
 from warrenmq.queue.channel_record import UNSENT_LIMIT, ChannelRecord, Consumer
 from warrenmq.queue.consumer_turns import ConsumerTurns
 

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from tests.support.channels import Held, TestChannel
 from tests.support.simulated import EVERY_KIND, SimulatedHost
-from warrenmq.actors.queue.messages import Purge, Stat
 from warrenmq.errors import PreconditionFailed
+from warrenmq.queue.messages import Purge, Stat
 from warrenmq.settings import Settings
 
 LIMITS: dict[str, dict[str, Any]] = {

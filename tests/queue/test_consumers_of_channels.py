@@ -8,10 +8,10 @@ import pytest
 
 from tests.support.channels import Holder, TestChannel
 from tests.support.simulated import SimulatedHost
-from warrenmq.actors.queue.messages import ListConsumers
 from warrenmq.broker.broker import Broker
 from warrenmq.errors import AccessRefused, NotFound
 from warrenmq.queue.channel_record import UNSENT_LIMIT
+from warrenmq.queue.messages import ListConsumers
 
 
 class Place:

@@ -3,36 +3,18 @@
 from __future__ import annotations
 
 from threading import Lock, Thread
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
-from warrenmq.actors.queue.messages import Resume
 from warrenmq.queue.limiter import Limiter
-
-CHANNEL = cast("Any", "channel")
-
-
-class Runtime:
-    lock = staticmethod(Lock)
-
-
-class By:
-    """Whoever makes room."""
-
-    def __init__(self) -> None:
-        self.resumed: list[str] = []
-
-    def cast(self, queue: str, message: Resume) -> None:
-        assert message.channel is CHANNEL
-        self.resumed.append(queue)
 
 
 def limiter(prefetch_count: int = 0, volume: int = 0) -> Any:
     """One with so many deliveries on their way."""
-    made: Any = Limiter(cast("Any", Runtime()), CHANNEL)
+    made: Any = Limiter(Lock())
     assert made.reserve("q", volume, ack_required=True) == volume
-    made.limit(prefetch_count, By())
+    made.limit(prefetch_count)
     return made
 
 
@@ -48,47 +30,39 @@ def test_the_table_of_grants(
 ) -> None:
     one = limiter(limit, volume)
     assert one.reserve("q", most, ack_required=ack_required) == granted
-    one.limit(100, By())
+    one.limit(100)
     assert one.reserve("q", 1000, ack_required=True) == 100 - after
 
 
 def test_queues_that_were_refused_hear_when_there_is_room_and_no_others() -> None:
-    one, by = limiter(2), By()
+    one = limiter(2)
     assert one.reserve("a", 2, ack_required=True) == 2
     assert one.reserve("b", 1, ack_required=True) == 0
-    one.ack(1, by)
-    assert by.resumed == ["b"]
-    one.ack(1, by)
-    assert by.resumed == ["b"], "once"
+    assert one.ack(1) == ["b"]
+    assert one.ack(1) == []
 
 
 def test_no_resume_comes_before_there_is_room() -> None:
-    one, by = limiter(2, volume=5), By()
+    one = limiter(2, volume=5)
     assert one.reserve("a", 1, ack_required=True) == 0
-    one.ack(3, by)
-    assert by.resumed == []
-    one.ack(1, by)
-    assert by.resumed == ["a"]
+    assert one.ack(3) == []
+    assert one.ack(1) == ["a"]
 
 
 @pytest.mark.parametrize(("change", "resumed"), [(0, ["a"]), (3, ["a"]), (2, []), (1, [])])
 def test_a_higher_limit_or_none_resumes(change: int, resumed: list[str]) -> None:
-    one, by = limiter(2, volume=2), By()
+    one = limiter(2, volume=2)
     assert one.reserve("a", 1, ack_required=True) == 0
-    one.limit(change, by)
-    assert by.resumed == resumed
+    assert one.limit(change) == resumed
     assert one.prefetch_count == change
 
 
 def test_who_was_served_last_hears_last() -> None:
-    one, by = limiter(1), By()
-    served = []
+    one = limiter(1)
+    served, resumed = [], ["a", "b", "c"]
     for _ in range(6):
-        for queue in by.resumed or ["a", "b", "c"]:
-            if one.reserve(queue, 2, ack_required=True):
-                served.append(queue)
-        by.resumed.clear()
-        one.ack(1, by)
+        served += [queue for queue in resumed if one.reserve(queue, 2, ack_required=True)]
+        resumed = one.ack(1)
     assert served == ["a", "b", "c", "a", "b", "c"]
 
 

@@ -9,9 +9,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from warrenmq.actors.queue.consumers import QueueConsumers
-from warrenmq.actors.queue.messages import Consume, Deliveries, Resume
 from warrenmq.message.queue_message import Fetched
 from warrenmq.queue.limiter import Limiter
+from warrenmq.queue.messages import Consume, Deliveries, Resume
 
 
 class Process:
@@ -76,9 +76,9 @@ def test_nobody_is_taken_for_full_of_messages_that_were_gone(
     consumers = QueueConsumers(
         "q", process, cast("Any", Head(messages)), lambda *_: None, rows=None, single_active=False, in_use=""
     )
-    limiters = {channel: Limiter(process, cast("Any", channel)) for channel in ("one", "two")}
+    limiters = {channel: Limiter(process.lock()) for channel in ("one", "two")}
     for limiter in limiters.values():
-        limiter.limit(limit, process)
+        limiter.limit(limit)
     outlets = [Outlet() for _ in wished]
     for number, (outlet, (prefetch, no_ack, channel, priority)) in enumerate(
         zip(outlets, wished, strict=True)

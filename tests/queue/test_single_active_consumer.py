@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from tests.support.channels import Holder, TestChannel
 from tests.support.simulated import SimulatedHost
-from warrenmq.actors.queue.messages import ListConsumers
 from warrenmq.broker.broker import Broker
 from warrenmq.errors import AccessRefused
+from warrenmq.queue.messages import ListConsumers
 
 SINGLE = {"x-single-active-consumer": True}
 

@@ -11,7 +11,7 @@ import warrenmq
 from tests.support.held_up import CLIENT, QUEUE, hand_made, stuck_queue
 from tests.support.simulated import SimulatedHost
 from tests.support.trace_writer import Actor, write_trace
-from warrenmq.actors.queue.messages import Ack
+from warrenmq.queue.messages import Ack
 from warrenmq.replay.drive.levels import Kind
 from warrenmq.replay.report.histories import draw
 from warrenmq.replay.report.measures import Measures, measure_trace

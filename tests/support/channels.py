@@ -12,7 +12,12 @@ from typing import Any
 
 from pykka import ActorDeadError, ActorRef
 
-from warrenmq.actors.queue.messages import (
+from warrenmq.amqp.channel.settling import resume
+from warrenmq.broker.broker import Broker
+from warrenmq.message.queue_message import Fetched
+from warrenmq.message.stored import body_of
+from warrenmq.queue.limiter import Limiter
+from warrenmq.queue.messages import (
     Acks,
     Cancel,
     ChannelClosed,
@@ -23,10 +28,6 @@ from warrenmq.actors.queue.messages import (
     Reject,
     Taken,
 )
-from warrenmq.broker.broker import Broker
-from warrenmq.message.queue_message import Fetched
-from warrenmq.message.stored import body_of
-from warrenmq.queue.limiter import Limiter
 from warrenmq.runtime import Runtime, Server
 
 
@@ -93,7 +94,7 @@ class TestChannel:
         self.broker = broker
         self.runtime: Runtime = broker.runtime
         self.ref = self.runtime.start(ChannelActor)
-        self.limiter = Limiter(self.runtime, self.ref)
+        self.limiter = Limiter(self.runtime.lock())
         self.alive = True
         self.slow = False
         """Its client does not read: nothing is taken."""
@@ -138,7 +139,7 @@ class TestChannel:
 
     def qos(self, prefetch_count: int) -> None:
         """basic.qos with global=true."""
-        self._do(lambda me: self.limiter.limit(prefetch_count, me))
+        self._do(lambda me: resume(me, self.limiter.limit(prefetch_count)))
 
     def unsent(self, queue: str) -> int:
         """Messages of a queue that its client has not read."""
@@ -172,7 +173,7 @@ class TestChannel:
             for holder, its in tags.items():
                 for message in messages(holder, its):
                     me.cast(holder.ref, message)
-            self.limiter.ack(sum(not held.holder.getter for held in settled), me)
+            resume(me, self.limiter.ack(sum(not held.holder.getter for held in settled)))
 
         self._do(tell)
 

@@ -33,7 +33,6 @@ from typing import TYPE_CHECKING
 from warrenmq.backing_queue import paging
 from warrenmq.backing_queue.paging import INFINITE
 from warrenmq.backing_queue.parts import QueueMemory
-from warrenmq.backing_queue.runs import runs
 from warrenmq.backing_queue.variable_queue import VariableQueue
 from warrenmq.message.queue_message import (
     APART,
@@ -43,6 +42,7 @@ from warrenmq.message.queue_message import (
     in_memory,
     messages_of,
 )
+from warrenmq.message.runs import runs
 from warrenmq.queue_index.v1.segment import next_boundary
 from warrenmq.trace.events import Ev, State
 

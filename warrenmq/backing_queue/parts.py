@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from warrenmq.backing_queue.runs import runs
+from warrenmq.message.runs import runs
 from warrenmq.queue_index.record import body_size
 
 if TYPE_CHECKING:

@@ -17,7 +17,6 @@ from warrenmq import forks
 from warrenmq.actors.node.alarm import RABBIT_ALARM, GetAlarms
 from warrenmq.actors.node.disk_monitor import RABBIT_DISK_MONITOR, SetDiskFreeLimit
 from warrenmq.actors.node.vm_memory_monitor import VM_MEMORY_MONITOR, SetVmMemoryHighWatermark
-from warrenmq.actors.queue.messages import Drain, Info
 from warrenmq.actors.sending.confirms import Confirm
 from warrenmq.actors.sending.message_sender import MessageIds
 from warrenmq.actors.store.messages import Statistics
@@ -36,6 +35,7 @@ from warrenmq.directory.layout import DataDirectory
 from warrenmq.errors import ArgumentTypeError, BrokerClosed, Error, NotFound, SettingsError
 from warrenmq.log import Log
 from warrenmq.node.resources import Resources
+from warrenmq.queue.messages import Drain, Info
 from warrenmq.routing import Router
 from warrenmq.runtime import Runtime, Threads
 from warrenmq.runtime.life import inbox_of
@@ -56,8 +56,8 @@ if TYPE_CHECKING:
 
     from pykka import ActorRef
 
-    from warrenmq.actors.queue.messages import Ack, Cancel, Reject, Taken
     from warrenmq.message.properties import Properties
+    from warrenmq.queue.messages import Ack, Cancel, Reject, Taken
     from warrenmq.runtime import Channel
     from warrenmq.seams.disk import Disk
     from warrenmq.seams.memory import Memory

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any
 from pykka import ActorDeadError
 
 from warrenmq import forks
-from warrenmq.actors.queue.messages import Ack, AckDeadline, Cancel, Consume, Deliveries, Reject, Taken
 from warrenmq.checks import flag, seconds, whole
 from warrenmq.errors import BrokerClosed, Error, ForkedProcess, PreconditionFailed, ProcessDied
 from warrenmq.message.properties import Properties
 from warrenmq.message.stored import StoredMessage, body_of, decode
+from warrenmq.queue.messages import Ack, AckDeadline, Cancel, Consume, Deliveries, Reject, Taken
 from warrenmq.runtime.life import inbox_of
 
 if TYPE_CHECKING:
@@ -154,12 +154,12 @@ class _Holder:
         self._consumer = weakref.ref(consumer)
 
     def handed_out(self) -> int:
-        """See actors/queue/messages.py."""
+        """See queue/messages.py."""
         consumer = self._consumer()
         return 0 if consumer is None else consumer.handed_out
 
     def lapsed(self, error: PreconditionFailed) -> None:
-        """See actors/queue/messages.py."""
+        """See queue/messages.py."""
         if (consumer := self._consumer()) is not None:
             consumer.lapse(error)
 

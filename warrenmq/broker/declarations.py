@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import TYPE_CHECKING, Any
 
-from warrenmq.actors.queue.messages import Purge
 from warrenmq.actors.vhost.messages import (
     Bind,
     DeclareExchange,
@@ -21,6 +20,7 @@ from warrenmq.broker.handles import Exchange, Queue
 from warrenmq.checks import flag, is_a, short_text, shown, text
 from warrenmq.directory.definitions import QueueRecord
 from warrenmq.errors import ArgumentValueError
+from warrenmq.queue.messages import Purge
 from warrenmq.routing import Binding, ExchangeSpec
 from warrenmq.supervisors.broker_sup import VHOST_PROCESS
 

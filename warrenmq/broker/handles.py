@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypedDict
 
-from warrenmq.actors.queue.messages import Get, Got, Info
 from warrenmq.broker.arguments import Named
 from warrenmq.broker.consumer import Consumer, Delivery, Subscription, ack_deadline
 from warrenmq.checks import flag, seconds, whole
+from warrenmq.queue.messages import Get, Got, Info
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from warrenmq.actors.queue.messages import QueueInfo
     from warrenmq.actors.sending.confirms import Confirm
     from warrenmq.broker.broker import Broker
     from warrenmq.message.properties import Properties
+    from warrenmq.queue.messages import QueueInfo
 
 DEFAULT_PREFETCH = 250
 MOST_PREFETCH = (1 << 31) - 1

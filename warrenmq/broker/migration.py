@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from warrenmq.actors.queue.messages import Publish
 from warrenmq.actors.sending.confirms import Confirm
 from warrenmq.broker.publisher import WaitingFlow
 from warrenmq.message.queue_message import Publication
+from warrenmq.queue.messages import Publish
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from warrenmq.actors.queue.messages import QueueInfo
     from warrenmq.backing_queue.parts import QueueMemory
     from warrenmq.directory.damage_found import DamageFound
     from warrenmq.message_store.effects import StoreStatistics
     from warrenmq.node.alarms import BlockedPublisher, Source
     from warrenmq.node.resources import Resources
+    from warrenmq.queue.messages import QueueInfo
 
 
 @dataclass(frozen=True, slots=True)

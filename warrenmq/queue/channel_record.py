@@ -12,17 +12,16 @@ too, one that is never pushed to and that nothing of this concerns.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from pykka import ActorRef
 
-    from warrenmq.actors.queue.messages import AckDeadline, Consume
     from warrenmq.message.queue_message import Fetched
     from warrenmq.queue.limiter import Limiter
-    from warrenmq.runtime import Server
+    from warrenmq.queue.messages import AckDeadline, Consume, Outlet
 
 UNSENT_LIMIT = 200
 """Messages of one queue on their way to one client (UNSENT_MESSAGE_LIMIT)."""
@@ -31,19 +30,13 @@ UNSENT_IN_PROCESS = 2_048
 share."""
 
 
-class Outlet(Protocol):
-    """Where a consumer's deliveries go: a channel, or the application's end of the embedded face."""
-
-    def put(self, item: object, /) -> None: ...
-
-
 class ChannelRecord:
     """One channel in one queue; a consumer of the embedded face has one for itself."""
 
-    def __init__(self, process: Server, ref: ActorRef[Any] | None, limiter: Limiter | None) -> None:
-        self._process = process
+    def __init__(self, queue: ActorRef[Any], ref: ActorRef[Any] | None, limiter: Limiter | None) -> None:
+        """`queue` is what the limiter knows this queue by."""
+        self._queue = queue
         self.ref = ref
-        self.monitor = None if ref is None else process.monitor(ref)
         self.limiter = limiter
         self.members: dict[int, Consumer] = {}
         """Its consumers and getters, and former ones that still hold messages, by id."""
@@ -68,17 +61,16 @@ class ChannelRecord:
         if self.limiter is not None:
             asked, granted = (
                 granted,
-                self.limiter.reserve(self._process.actor_ref, granted, ack_required=ack_required),
+                self.limiter.reserve(self._queue, granted, ack_required=ack_required),
             )
             self.suspended = granted < asked
         self.unsent += granted
         return granted
 
-    def give_back(self, count: int, *, ack_required: bool) -> None:
-        """So many claimed messages were not there after all."""
+    def give_back(self, count: int, *, ack_required: bool) -> list[ActorRef[Any]]:
+        """So many claimed messages were not there after all; returns the queues that the limiter has room for again."""
         self.unsent -= count
-        if self.limiter is not None and ack_required:
-            self.limiter.ack(count, self._process)
+        return self.limiter.ack(count) if self.limiter is not None and ack_required else []
 
 
 class Consumer:
@@ -150,11 +142,11 @@ class Consumer:
         self.unsent += granted
         return granted
 
-    def give_back(self, count: int) -> None:
-        """So many claimed messages were not there after all."""
+    def give_back(self, count: int) -> list[ActorRef[Any]]:
+        """So many claimed messages were not there after all; returns the queues that the channel's limiter has room for again."""
         self.claimed -= count
         self.unsent -= count
-        self.channel.give_back(count, ack_required=not self.no_ack)
+        return self.channel.give_back(count, ack_required=not self.no_ack)
 
     def take(self, fetched: Sequence[Fetched]) -> int:
         """Note deliveries to this consumer; returns the tag of the first."""

@@ -9,28 +9,25 @@ It counts deliveries that wait for an ack, whether or not a limit is set, so tha
 on its way.  A queue that was refused leaves the channel alone until a Resume tells it to ask again.  basic.get does
 not come here, so that acks of what was got must not be told here either.
 
-RabbitMQ's limiter is a process; this is an object with a lock.  It is called from the threads of the channel and of
-its queues; the Resumes are sent by whoever makes room, after the lock has been released.
+RabbitMQ's limiter is a process; this is an object with a lock, called from the threads of the channel and of its queues.
+It sends nothing: a call that makes room returns the queues that are to be sent a Resume.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from warrenmq.actors.queue.messages import Resume
-
 if TYPE_CHECKING:
-    from pykka import ActorRef
+    from contextlib import AbstractContextManager
 
-    from warrenmq.runtime import Runtime, Server
+    from pykka import ActorRef
 
 
 class Limiter:
-    """One channel's; `channel` is what the Resumes name."""
+    """The shared limit of one channel's consumers."""
 
-    def __init__(self, runtime: Runtime, channel: ActorRef[Any]) -> None:
-        self._lock = runtime.lock()
-        self._channel = channel
+    def __init__(self, lock: AbstractContextManager[Any]) -> None:
+        self._lock = lock
         self._prefetch_count = 0
         self._volume = 0
         """Deliveries that wait for an ack."""
@@ -71,22 +68,20 @@ class Limiter:
                 self._refused[queue] = None
             return granted
 
-    def limit(self, prefetch_count: int, by: Server) -> None:
-        """Another limit, 0 = none; one below what is on its way makes the queues pause."""
+    def limit(self, prefetch_count: int) -> list[ActorRef[Any]]:
+        """Set another limit, 0 = none; returns the queues to resume.  One below what is on its way makes the queues pause."""
         with self._lock:
             self._prefetch_count = prefetch_count
-            ask_again = self._who_may_ask()
-        self._resume(ask_again, by)
+            return self._to_resume()
 
-    def ack(self, count: int, by: Server) -> None:
-        """So many deliveries do not wait any more: acked, rejected, or never sent."""
+    def ack(self, count: int) -> list[ActorRef[Any]]:
+        """So many deliveries do not wait any more (acked, rejected, or never sent); returns the queues to resume."""
         with self._lock:
             self._volume -= count
-            ask_again = self._who_may_ask()
-        self._resume(ask_again, by)
+            return self._to_resume()
 
-    def _who_may_ask(self) -> list[ActorRef[Any]]:
-        """All that were refused, if there is room; who was served last is the last, so that nobody starves."""
+    def _to_resume(self) -> list[ActorRef[Any]]:
+        """All that were refused, if there is room; the one that was served last comes last, so that none starves."""
         if not self._refused or 0 < self._prefetch_count <= self._volume:
             return []
         refused = list(self._refused)
@@ -95,7 +90,3 @@ class Limiter:
             refused.remove(self._served)
             refused.append(self._served)
         return refused
-
-    def _resume(self, queues: list[ActorRef[Any]], by: Server) -> None:
-        for queue in queues:
-            by.cast(queue, Resume(self._channel))

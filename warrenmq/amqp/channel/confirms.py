@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, TypeAlias
 
-from warrenmq.actors.queue.messages import DELETED
 from warrenmq.amqp.channel.messages import Settled
+from warrenmq.queue.messages import DELETED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

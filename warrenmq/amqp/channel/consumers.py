@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from warrenmq.actors.queue.messages import Taken
 from warrenmq.amqp.channel.messages import Delivered
+from warrenmq.queue.messages import Taken
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from pykka import ActorRef
 
-    from warrenmq.actors.queue.messages import Deliveries
+    from warrenmq.queue.messages import Deliveries
     from warrenmq.runtime import Server
 
 MORE_CONSUMER_CREDIT_AFTER = 50

@@ -13,15 +13,16 @@ from typing import TYPE_CHECKING, Any
 from pamqp import commands
 from pykka import ActorDeadError
 
-from warrenmq.actors.queue.messages import Cancel, ChannelClosed, Consume, Get, Got
 from warrenmq.actors.sending.guid import OF_CONSUMER, token
 from warrenmq.actors.vhost.messages import Sync
 from warrenmq.amqp.channel.consumers import ChannelConsumer, ConsumeParameters, Holder, SentNotices
 from warrenmq.amqp.channel.message import REPLY_TO, opened
 from warrenmq.amqp.channel.messages import Cancelled
+from warrenmq.amqp.channel.settling import resume
 from warrenmq.amqp.wire.errors import NOT_ALLOWED, NOT_IMPLEMENTED, PRECONDITION_FAILED, AmqpError
 from warrenmq.errors import Error, ProcessDied
 from warrenmq.queue.arguments import check_boolean, check_integer
+from warrenmq.queue.messages import Cancel, ChannelClosed, Consume, Get, Got
 from warrenmq.supervisors.broker_sup import VHOST_PROCESS
 from warrenmq.trace.events import OF_CHANNEL, OF_CONSUMERS_TO_COME, Ev
 
@@ -193,10 +194,11 @@ class ChannelConsuming:
             flag = OF_CHANNEL if method.global_ else OF_CONSUMERS_TO_COME
             trace.emit(Ev.CHANNEL_LIMIT, flag, a=method.prefetch_count)
         if method.global_:
-            self._limiter.limit(method.prefetch_count, self._server)
+            limit = method.prefetch_count
         else:
             self._prefetch = method.prefetch_count
-            self._limiter.limit(0, self._server)
+            limit = 0
+        resume(self._server, self._limiter.limit(limit))
         self._writer.send(commands.Basic.QosOk)
 
     # -- the end

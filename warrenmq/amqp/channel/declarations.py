@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Any
 
 from pamqp import commands
 
-from warrenmq.actors.queue.messages import Purge, Stat
 from warrenmq.actors.sending.guid import OF_QUEUE, token
 from warrenmq.actors.vhost.messages import (
     Bind,
@@ -38,16 +37,17 @@ from warrenmq.amqp.wire.errors import ACCESS_REFUSED, COMMAND_INVALID, PRECONDIT
 from warrenmq.directory.definitions import QueueRecord
 from warrenmq.errors import NotFound
 from warrenmq.queue.arguments import type_of
+from warrenmq.queue.messages import Purge, Stat
 from warrenmq.routing import TYPES, Binding, ExchangeSpec
 from warrenmq.supervisors.broker_sup import VHOST_PROCESS
 
 if TYPE_CHECKING:
-    from warrenmq.actors.queue.messages import Declared
     from warrenmq.amqp.channel.access import ChannelAccess
     from warrenmq.amqp.channel.calls import ChannelCalls
     from warrenmq.amqp.channel.context import ConnectionContext
     from warrenmq.amqp.channel.reply_to import ReplyTo
     from warrenmq.amqp.channel.writer import ChannelWriter
+    from warrenmq.queue.messages import Declared
     from warrenmq.runtime import Runtime
 
 ALTERNATE, DEAD_LETTER = "alternate-exchange", "x-dead-letter-exchange"

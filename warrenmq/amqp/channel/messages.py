@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from warrenmq.actors.queue.messages import Deliveries
     from warrenmq.amqp.channel.consumers import ChannelConsumer
     from warrenmq.amqp.channel.credit import ChannelFlow
+    from warrenmq.queue.messages import Deliveries
 
 
 @dataclass(slots=True)

@@ -102,7 +102,7 @@ class ChannelProcess(Server):
         self._consumer_timeout = settings.consumer_timeout
         access = ChannelAccess(context)
         calls = ChannelCalls(self, context.broker)
-        limiter = Limiter(self.runtime, self.actor_ref)
+        limiter = Limiter(self.runtime.lock())
         self._credit = ChannelCredit(self.actor_inbox.send, self._tell_blocked, self.trace)
         self._writer = ChannelWriter(number, context)
         self._reply_to = ReplyTo(self)

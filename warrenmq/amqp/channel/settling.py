@@ -8,16 +8,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from warrenmq.actors.queue.messages import Ack, Acks, Reject
 from warrenmq.amqp.channel.unacked import Unacked
+from warrenmq.queue.messages import Ack, Acks, Reject, Resume
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from pykka import ActorRef
 
     from warrenmq.amqp.channel.consumers import Holder
     from warrenmq.amqp.channel.unacked import Pending
     from warrenmq.queue.limiter import Limiter
     from warrenmq.runtime import Server
+
+
+def resume(channel: Server, queues: Iterable[ActorRef[Any]]) -> None:
+    """Tell queues that the channel's limiter has room again."""
+    for queue in queues:
+        channel.cast(queue, Resume(channel.actor_ref))
 
 
 class Settling:
@@ -50,7 +58,7 @@ class Settling:
             message: Any = Acks(holder.id, tags) if len(tags) > 1 else Ack(holder.id, tags[0], multiple=False)
             self._server.cast(holder.ref, message)
         if limited:
-            self._limiter.ack(limited, self._server)
+            resume(self._server, self._limiter.ack(limited))
 
     def reject(self, rejected: Iterable[Pending], *, requeue: bool, prefix: bool) -> None:
         """Give these back; with `prefix` they are, for each holder, all that it has up to the last of them."""
@@ -68,7 +76,7 @@ class Settling:
             for tag in tags:
                 self._server.cast(holder.ref, Reject(holder.id, tag, multiple=False, requeue=requeue))
         if limited:
-            self._limiter.ack(limited, self._server)
+            resume(self._server, self._limiter.ack(limited))
 
     def recover(self, *, prefix: bool) -> None:
         """basic.recover: requeue everything."""

@@ -27,9 +27,9 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from warrenmq.backing_queue.runs import runs
 from warrenmq.directory.quarantine import set_aside_lost
 from warrenmq.directory.recovery_terms import Terms
+from warrenmq.message.runs import runs
 from warrenmq.queue_index.live_segments import LiveSegments
 from warrenmq.queue_index.v1.segment import split, tune_read
 from warrenmq.queue_index.v2 import qi

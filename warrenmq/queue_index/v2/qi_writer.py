@@ -11,7 +11,7 @@ from bisect import bisect_left
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from warrenmq.backing_queue.runs import runs
+from warrenmq.message.runs import runs
 from warrenmq.queue_index.record import HEADER, HEADER_BYTES
 from warrenmq.queue_index.v2 import qi
 

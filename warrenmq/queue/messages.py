@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from warrenmq.errors import PreconditionFailed
-from warrenmq.runtime.messages import NORMAL
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -15,10 +14,8 @@ if TYPE_CHECKING:
 
     from warrenmq.backing_queue.parts import QueueMemory
     from warrenmq.message.queue_message import Fetched, Publication
-    from warrenmq.queue.channel_record import Outlet
     from warrenmq.queue.limiter import Limiter
     from warrenmq.queue.unconfirmed import Promise
-    from warrenmq.runtime import From
 
 
 DELETED = "the queue was deleted before the message was safe"
@@ -26,9 +23,10 @@ DELETED = "the queue was deleted before the message was safe"
 ENDED = "the queue process ended before the message was safe; publish it again"
 
 
-def why_ended(reason: object) -> str:
-    """The nack text for publishers of a queue process that ended for this reason."""
-    return DELETED if reason == NORMAL else ENDED
+class Outlet(Protocol):
+    """Where a consumer's deliveries go: an AMQP channel, or the application's end of an embedded consumer."""
+
+    def put(self, item: object, /) -> None: ...
 
 
 class Publisher:
@@ -344,4 +342,5 @@ class BumpReduceMemoryUse:
 class GetTimeout:
     """Info: a Get has waited long enough."""
 
-    sender: From
+    sender: Any
+    """Whoever waits for the answer to the Get."""

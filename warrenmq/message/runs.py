@@ -8,7 +8,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from warrenmq.message.queue_message import Fetched
-    from warrenmq.queue.unconfirmed import Publication
 
 
 def runs(seqs: Iterable[int]) -> Iterator[tuple[int, int]]:
@@ -65,8 +64,8 @@ def delivery_runs(fetched: Sequence[Fetched]) -> Iterator[tuple[int, int, bool]]
     yield first, count, redelivered
 
 
-def publication_runs(complete: Sequence[Publication]) -> Iterator[tuple[int, int, int]]:
-    """(first, count, msg) of publications, those next to each other in one."""
+def publication_runs(complete: Sequence[tuple[int, int, int, object]]) -> Iterator[tuple[int, int, int]]:
+    """(first, count, msg) of publications (first, count, msg, anything); those next to each other in one."""
     first, count, msg = 0, 0, 0
     for next_first, next_count, next_msg, _ in complete:
         if count and next_first == first + count:
