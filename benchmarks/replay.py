@@ -1,7 +1,7 @@
-"""The replay's engines side by side: plain Python, the same with sieves, Spark on one core and on two, and a pass of DuckDB over the same rows.
+"""The replay's engines side by side: plain Python, the same with arrays, Spark on one core and on two, and a pass of DuckDB over the same rows.
 
     python -m benchmarks.trace_run RUN --events 10000000
-    python -m benchmarks.replay RUN/trace [--engines python,sieves,spark,duckdb] [--cores 1,2] [--repeats 3] [--out replay.json]
+    python -m benchmarks.replay RUN/trace [--engines python,arrays,spark,duckdb] [--cores 1,2] [--repeats 3] [--out replay.json]
     python -m benchmarks.replay --scale 1,10,100 --dir SCRATCH           # consistent traces of so many million events
     python -m benchmarks.replay --smoke --engines python,spark
 
@@ -67,7 +67,7 @@ def plans(engines: Sequence[str], cores: Sequence[int]) -> list[Plan]:
     return [
         Plan(engine, count)
         for engine in engines
-        for count in ([1] if engine in {"python", "sieves"} else cores)
+        for count in ([1] if engine in {"python", "arrays"} else cores)
     ]
 
 

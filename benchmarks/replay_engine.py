@@ -37,13 +37,13 @@ def python(_cores: int) -> Iterator[Replay]:
 
 
 @contextmanager
-def sieves(_cores: int) -> Iterator[Replay]:
-    from warrenmq.replay.drive.array_engine import replay_sifted
+def arrays(_cores: int) -> Iterator[Replay]:
+    from warrenmq.replay.drive.array_engine import replay_arrays
     from warrenmq.trace.reader import open_trace
 
     def replay(path: str) -> Found:
         with open_trace(path) as trace:
-            return _found(replay_sifted(trace))
+            return _found(replay_arrays(trace))
 
     yield replay
 
@@ -64,7 +64,7 @@ def duckdb(cores: int) -> Iterator[Replay]:
     yield partial(_pass_of_duckdb, cores)
 
 
-ENGINES = {"python": python, "sieves": sieves, "spark": spark, "duckdb": duckdb}
+ENGINES = {"python": python, "arrays": arrays, "spark": spark, "duckdb": duckdb}
 
 
 def _found(result: Result) -> Found:

@@ -7,7 +7,7 @@ import shutil
 
 import warrenmq
 from warrenmq.replay.drive import engine
-from warrenmq.replay.drive.told import batches, tell
+from warrenmq.replay.drive.batch_summary import batches, summarise_batch
 from warrenmq.replay.drive.watch import Watch
 from warrenmq.replay.replayed import replay
 from warrenmq.replay.report.summary import summary_lines
@@ -39,7 +39,7 @@ def watched(trace, checkpoint):
     out = io.StringIO()
     watch, tail = Watch(str(checkpoint), to=out), Tail(str(trace))
     now = tail.look({})
-    watch.take([tell(batch) for batch in batches(tail, {}, now)], now)
+    watch.take([summarise_batch(batch) for batch in batches(tail, {}, now)], now)
     watch.close()
     return out.getvalue()
 

@@ -11,8 +11,8 @@ from tests.support.simulated import BOTH_PROFILES, SimulatedHost
 from tests.support.trace_model import consistent_trace
 from tests.support.trace_writer import insert, spread, write_trace
 from warrenmq.replay.drive import engine
+from warrenmq.replay.drive.batch_summary import batches, summarise_batch
 from warrenmq.replay.drive.incidents import incidents_line
-from warrenmq.replay.drive.told import batches, tell
 from warrenmq.replay.drive.watch import Watch
 from warrenmq.replay.replayed import replay
 from warrenmq.replay.report.summary import summary_lines
@@ -76,7 +76,7 @@ def test_a_confirmed_message_that_was_lost_to_damage_breaks_c2(tmp_path, profile
     for _ in range(3):
         place = watch.progress or {}
         now = tail.look(place)
-        watch.take([tell(batch) for batch in batches(tail, place, now)], now)
+        watch.take([summarise_batch(batch) for batch in batches(tail, place, now)], now)
     assert watch.violations == len(plain.violations)
     watch.close()
 

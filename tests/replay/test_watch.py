@@ -12,7 +12,7 @@ from tests.support.trace_model import consistent_trace
 from tests.support.trace_plants import PLANTS
 from tests.support.trace_union import planted, side_by_side, with_a_gap
 from warrenmq.replay.drive import engine
-from warrenmq.replay.drive.told import batches, tell
+from warrenmq.replay.drive.batch_summary import batches, summarise_batch
 from warrenmq.replay.drive.watch import Watch, watch
 from warrenmq.trace.tail import Tail
 
@@ -39,7 +39,7 @@ class Watcher:
         place = self.watch.progress or {}
         now = self.tail.look(place)
         if now != place:
-            self.watch.take([tell(batch) for batch in batches(self.tail, place, now)], now)
+            self.watch.take([summarise_batch(batch) for batch in batches(self.tail, place, now)], now)
         return now != place
 
     def read(self):

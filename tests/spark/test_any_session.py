@@ -49,7 +49,7 @@ def tasks_of(spark, does):
 def test_a_small_trace_takes_few_tasks_in_any_session(default_session, clean_trace):
     from warrenmq.replay.spark.engine import replay
     from warrenmq.replay.spark.measures import measure_rows
-    from warrenmq.replay.spark.source import load_rows, look
+    from warrenmq.replay.spark.source import index_trace, load_rows
 
     spark = default_session
     expected = engine.replay(clean_trace).violations
@@ -59,11 +59,11 @@ def test_a_small_trace_takes_few_tasks_in_any_session(default_session, clean_tra
     rows.unpersist()
     assert len(found) == len(expected)
     assert tasks < 80
-    files = len(look(spark, clean_trace).sizes)
+    files = len(index_trace(spark, clean_trace).sizes)
     result, tasks = tasks_of(spark, lambda: replay(spark, clean_trace))
     assert result.violations == expected
     assert tasks < 40 + 8 * files
-    _, tasks = tasks_of(spark, lambda: measure_rows(load_rows(spark, look(spark, clean_trace))))
+    _, tasks = tasks_of(spark, lambda: measure_rows(load_rows(spark, index_trace(spark, clean_trace))))
     assert tasks < 20 + 12 * files
 
 

@@ -44,10 +44,10 @@ def test_they_agree_on_every_planted_violation_and_on_missing_rows(spark, broken
 def test_they_measure_the_same(spark, clean_trace):
     from warrenmq.replay.report.measures import measure_trace
     from warrenmq.replay.spark.measures import measure_rows
-    from warrenmq.replay.spark.source import load_rows, look
+    from warrenmq.replay.spark.source import index_trace, load_rows
     from warrenmq.trace.reader import open_trace
 
-    ours = measure_rows(load_rows(spark, look(spark, clean_trace)))
+    ours = measure_rows(load_rows(spark, index_trace(spark, clean_trace)))
     with open_trace(clean_trace) as trace:
         theirs = measure_trace(trace)
     assert ours.tallies == theirs.tallies
@@ -61,11 +61,11 @@ def test_they_measure_the_same(spark, clean_trace):
 def test_they_agree_on_who_waited(spark, tmp_path):
     from warrenmq.replay.report.measures import measure_trace
     from warrenmq.replay.spark.measures import measure_rows
-    from warrenmq.replay.spark.source import load_rows, look
+    from warrenmq.replay.spark.source import index_trace, load_rows
     from warrenmq.trace.reader import open_trace
 
     folder = write_directory(tmp_path / "trace", hand_made())
-    ours = measure_rows(load_rows(spark, look(spark, folder)))
+    ours = measure_rows(load_rows(spark, index_trace(spark, folder)))
     with open_trace(folder) as trace:
         assert ours.levels == measure_trace(trace).levels
     assert {key.kind for key in ours.levels} == set(Kind)

@@ -815,7 +815,7 @@ def a_store_that_counts_wrong_when_it_stops(runs: list[RunRows]) -> bool:
 
 @plant("E1")
 def a_file_that_is_larger_than_its_records(runs: list[RunRows]) -> bool:
-    """Told when the store stopped."""
+    """BatchSummary when the store stopped."""
     for _, store in stores(runs):
         for row in store.find(Ev.STORE_CLOSED):
             store.rows[row[SEQ] - 2][C] += 1

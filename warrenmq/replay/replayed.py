@@ -11,9 +11,9 @@ from typing import Any, Literal, NamedTuple
 
 from warrenmq.replay.drive import engine as python_engine
 from warrenmq.replay.drive.engine import Result, finding_as_dict
-from warrenmq.replay.report.histories import draw
 from warrenmq.replay.report.measures import measure_trace
 from warrenmq.replay.report.picture import Picture
+from warrenmq.replay.report.report_data import build
 from warrenmq.replay.rules.registry import RULES, all_machines
 from warrenmq.replay.spark.session import require_pyspark, spark_session
 from warrenmq.trace.events import Ev
@@ -131,16 +131,16 @@ def replay(
 def _in_this_process(path: str, _master: str | None, picture: bool) -> tuple[Result, Picture | None]:
     with open_trace(path) as trace:
         result = _engine()(trace)
-        return result, draw(measure_trace(trace), trace.catalog) if picture else None
+        return result, build(measure_trace(trace), trace.catalog) if picture else None
 
 
 def _engine() -> Callable[[Trace], Result]:
     """With numpy the same result comes sooner."""
     try:
-        from warrenmq.replay.drive.array_engine import replay_sifted
+        from warrenmq.replay.drive.array_engine import replay_arrays
     except ImportError:
         return python_engine.replay_trace
-    return replay_sifted
+    return replay_arrays
 
 
 def _in_spark(path: str, master: str | None, picture: bool) -> tuple[Result, Picture | None]:
@@ -152,13 +152,13 @@ def _in_spark(path: str, master: str | None, picture: bool) -> tuple[Result, Pic
     from warrenmq.replay.spark.partitions import ROWS_OF_KEYS, partitions
 
     with told_in_a_sentence(), spark_session(master=master, short=_is_short(path)) as spark:
-        trace = spark_source.look(spark, path)
-        result = spark_engine.replay_look(spark, trace)
+        trace = spark_source.index_trace(spark, path)
+        result = spark_engine.replay_indexed(spark, trace)
         if not picture:
             return result, None
         rows = spark_source.load_rows(spark, trace)
         number = partitions(sum(chunk.rows for chunk in trace.catalog.chunks), ROWS_OF_KEYS)
-        return result, draw(spark_measures.measure_rows(rows, number), trace.catalog)
+        return result, build(spark_measures.measure_rows(rows, number), trace.catalog)
 
 
 def _is_short(path: str) -> bool:

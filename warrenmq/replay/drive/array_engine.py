@@ -1,4 +1,4 @@
-"""Replay in one process, with sieves: engine.py's steps, and a second look at what the sieves could not prove fine."""
+"""Replay in one process, with prechecks: engine.py's steps, and a second look at what the prechecks could not prove fine."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from functools import partial
 from warrenmq.replay.drive.columns import units_of
 from warrenmq.replay.drive.engine import Result, gather, replay_trace, result
 from warrenmq.replay.drive.machines import FigureKey, Finding, Key, Machine, State, Summary
-from warrenmq.replay.drive.sifting import Place, SecondLook, Sifter, sieves_and_machines
+from warrenmq.replay.drive.prechecking import FullCheck, Place, Prechecker, prechecks_and_machines
+from warrenmq.replay.drive.trace_context import ActorSummary, TraceContext
 from warrenmq.replay.drive.verdict import judge
-from warrenmq.replay.drive.world import Landmarks, World
 from warrenmq.replay.explain.causes import explain
 from warrenmq.replay.rules.registry import all_machines
 from warrenmq.trace.catalog import Chunk
@@ -26,37 +26,37 @@ class Found:
     findings: list[Finding] = field(default_factory=list)
     figures: Counter[FigureKey] = field(default_factory=Counter)
     facts: list[tuple[str, Key, Summary]] = field(default_factory=list)
-    suspects: set[Place] = field(default_factory=set)
+    unproven: set[Place] = field(default_factory=set)
 
 
-def replay_sifted(trace: Trace) -> Result:
+def replay_arrays(trace: Trace) -> Result:
     """What `replay_trace` gives, sooner."""
     catalog = trace.catalog
     pieces = sorted(catalog.chunks, key=file_order)
     if catalog.overlaps or not _rises(pieces):
         return replay_trace(trace)
-    workers = {each.name: each for each in sieves_and_machines(catalog.runs)}
+    workers = {each.name: each for each in prechecks_and_machines(catalog.runs)}
     machines = {each.name: each for each in all_machines(catalog.runs)}
-    world = World.of(catalog)
-    states = _sift(trace, pieces, workers, world)
+    context = TraceContext.of(catalog)
+    states = _precheck(trace, pieces, workers, context)
     found = Found()
     for stage in sorted({each.stage for each in machines.values()}):
         for name, key, fact in found.facts:
             if machines[name].stage == stage:
                 _absorb(workers[name], states, (name, key), fact)
-        first_look = _finish(
+        prechecked = _finish(
             {place: state for place, state in states.items() if workers[place[0]].stage == stage},
             workers,
-            world,
+            context,
         )
-        again = _look_again(trace, pieces, workers, found, first_look.suspects)
-        second_look = _finish(again, machines, world)
-        for each in (first_look, second_look):
+        again = _full_check(trace, pieces, workers, found, prechecked.unproven)
+        fully_checked = _finish(again, machines, context)
+        for each in (prechecked, fully_checked):
             found.findings += each.findings
             found.figures.update(each.figures)
             found.facts += each.facts
-    verdict = judge(found.findings, found.figures, list(machines.values()), catalog, world)
-    told = result(verdict, catalog, world, found.figures)
+    verdict = judge(found.findings, found.figures, list(machines.values()), catalog, context)
+    told = result(verdict, catalog, context, found.figures)
     told.chains = explain(told.violations, catalog.runs, partial(gather, trace))
     return told
 
@@ -76,38 +76,38 @@ def _rises(pieces: Sequence[Chunk]) -> bool:
     return True
 
 
-def _sift(
-    trace: Trace, pieces: Sequence[Chunk], workers: dict[str, Machine], world: World
+def _precheck(
+    trace: Trace, pieces: Sequence[Chunk], workers: dict[str, Machine], context: TraceContext
 ) -> dict[Place, State]:
-    sifter = Sifter(list(workers.values()))
+    prechecker = Prechecker(list(workers.values()))
     states: dict[Place, State] = {}
-    marks: defaultdict[tuple[int, int], list[tuple[int, Landmarks]]] = defaultdict(list)
+    marks: defaultdict[tuple[int, int], list[tuple[int, ActorSummary]]] = defaultdict(list)
     for unit in units_of((piece, trace.columns(piece)) for piece in pieces):
-        for piece, noted in sifter.landmarks(unit):
+        for piece, noted in prechecker.actor_summaries(unit):
             marks[piece.run, piece.actor].append((piece.seq_first, noted))
-        for name, key, _, summary in sifter.sift(unit):
+        for name, key, _, summary in prechecker.check(unit):
             _absorb(workers[name], states, (name, key), summary)
     for who, its in sorted(marks.items()):
-        world.landmarks[who] = Landmarks()
+        context.actor_summaries[who] = ActorSummary()
         for _, noted in sorted(its, key=lambda each: each[0]):
-            world.landmarks[who].merge(noted)
+            context.actor_summaries[who].merge(noted)
     return states
 
 
-def _look_again(
-    trace: Trace, pieces: Sequence[Chunk], workers: dict[str, Machine], found: Found, suspects: set[Place]
+def _full_check(
+    trace: Trace, pieces: Sequence[Chunk], workers: dict[str, Machine], found: Found, unproven: set[Place]
 ) -> dict[Place, State]:
     """The machines, on all rows of these keys."""
     machines = {each.name: each for each in all_machines(trace.catalog.runs)}
     states: dict[Place, State] = {}
-    if suspects:
-        look = SecondLook(list(workers.values()), suspects)
+    if unproven:
+        look = FullCheck(list(workers.values()), unproven)
         units = units_of(((piece, trace.columns(piece)) for piece in pieces), join=False)
         told = [each for unit in units for each in look.summarise(unit)]
         for name, key, _, summary in sorted(told, key=lambda each: file_order(each[2])):
             _absorb(machines[name], states, (name, key), summary)
     for name, key, fact in found.facts:
-        if (name, key) in suspects:
+        if (name, key) in unproven:
             _absorb(machines[name], states, (name, key), fact)
     return states
 
@@ -119,12 +119,12 @@ def _absorb(machine: Machine, states: dict[Place, State], place: Place, summary:
     machine.absorb(state, summary)
 
 
-def _finish(states: dict[Place, State], workers: dict[str, Machine], world: World) -> Found:
+def _finish(states: dict[Place, State], workers: dict[str, Machine], context: TraceContext) -> Found:
     found = Found()
     for (name, key), state in states.items():
-        outcome = workers[name].finish(key, state, world)
-        if outcome.is_suspect:
-            found.suspects.add((name, key))
+        outcome = workers[name].finish(key, state, context)
+        if outcome.needs_full_check:
+            found.unproven.add((name, key))
             continue
         found.findings += outcome.findings
         found.figures.update(outcome.figures)

@@ -27,7 +27,7 @@ from itertools import pairwise
 from typing import Any
 
 from warrenmq.replay.drive.machines import STATE, FigureKey, Finding
-from warrenmq.replay.drive.world import Who, World
+from warrenmq.replay.drive.trace_context import TraceContext, Who
 from warrenmq.trace.catalog import FOREVER
 from warrenmq.trace.events import CLEAN, Ev, Reason
 
@@ -43,39 +43,39 @@ def counts_of(figures: Mapping[FigureKey, int]) -> Counts:
     return found
 
 
-def end_states(world: World, figures: Mapping[FigureKey, int]) -> dict[str, Any]:
+def end_states(context: TraceContext, figures: Mapping[FigureKey, int]) -> dict[str, Any]:
     """Each run's name -> its queues and stores at its end."""
     counts = counts_of(figures)
-    runs: dict[str, Any] = {run.name: {"queues": {}, "stores": {}} for run in world.runs}
-    for who, mark in sorted(world.landmarks.items()):
-        if not world.is_last_of_name(who) or was_deleted(world, who):
+    runs: dict[str, Any] = {run.name: {"queues": {}, "stores": {}} for run in context.runs}
+    for who, mark in sorted(context.actor_summaries.items()):
+        if not context.is_last_of_name(who) or was_deleted(context, who):
             continue
-        told = runs[world.runs[who[0]].name]
-        if is_queue(world, who):
-            told["queues"][world.name(who)] = queue_state(world, who, counts)
+        told = runs[context.runs[who[0]].name]
+        if is_queue(context, who):
+            told["queues"][context.name(who)] = queue_state(context, who, counts)
         elif mark.recovered is not None:
-            told["stores"][world.name(who)] = store_state(who, counts)
+            told["stores"][context.name(who)] = store_state(who, counts)
     return runs
 
 
-def is_queue(world: World, who: Who) -> bool:
+def is_queue(context: TraceContext, who: Who) -> bool:
     """Whether this actor is a queue process that got through its recovery."""
-    mark = world.landmark(who)
+    mark = context.actor_summary(who)
     if mark.recovered is not None:
         return mark.recovered[8] >> 8 & 0xFF == Ev.QUEUE_RECOVERED
     return Ev.PUBLISH in mark.events
 
 
-def was_deleted(world: World, who: Who) -> bool:
+def was_deleted(context: TraceContext, who: Who) -> bool:
     """A queue that ends by itself was deleted, or has expired."""
-    mark = world.landmark(who)
+    mark = context.actor_summary(who)
     by_itself = mark.stopped is not None and mark.stopped[8] & 0xFF == Reason.NORMAL
-    return is_queue(world, who) and (by_itself or bool(mark.deleted_t))
+    return is_queue(context, who) and (by_itself or bool(mark.deleted_t))
 
 
-def queue_state(world: World, who: Who, counts: Counts) -> dict[str, int]:
+def queue_state(context: TraceContext, who: Who, counts: Counts) -> dict[str, int]:
     """One queue's end."""
-    its, recovered = counts.get(who, Counter()), world.landmark(who).recovered
+    its, recovered = counts.get(who, Counter()), context.actor_summary(who).recovered
     tops = [n for key, n in its.items() if key[0] == "next"]
     return {
         "ready": its["ready",],
@@ -105,22 +105,22 @@ def store_state(who: Who, counts: Counts) -> dict[str, Any]:
     }
 
 
-def disagreements(world: World, figures: Mapping[FigureKey, int]) -> Iterator[Finding]:
+def disagreements(context: TraceContext, figures: Mapping[FigureKey, int]) -> Iterator[Finding]:
     """E1: what queues and stores said of themselves, against what their rows add up to, and what they had said before."""
-    yield from _untrue(world, counts_of(figures))
+    yield from _untrue(context, counts_of(figures))
     for name in sorted(
-        {world.scoped(who) for who, mark in world.landmarks.items() if mark.closed is not None}
+        {context.scoped(who) for who, mark in context.actor_summaries.items() if mark.closed is not None}
     ):
-        for before, after in pairwise(world.incarnations(name)):
-            yield from _changed_while_down(world, before, after)
+        for before, after in pairwise(context.incarnations(name)):
+            yield from _changed_while_down(context, before, after)
 
 
-def _changed_while_down(world: World, before: Who, after: Who) -> Iterator[Finding]:
+def _changed_while_down(context: TraceContext, before: Who, after: Who) -> Iterator[Finding]:
     """Between a clean stop and the clean recovery after it."""
-    stop, start = world.landmark(before).closed, world.landmark(after).recovered
+    stop, start = context.actor_summary(before).closed, context.actor_summary(after).recovered
     if stop is None or start is None or start[8] & 0xFF != CLEAN:
         return
-    if is_queue(world, after):
+    if is_queue(context, after):
         messages, next_seq_id, dropped = start[5:8]
         broken = {
             f"messages: {messages} and {dropped} dropped": (messages + dropped > stop[5], stop[5]),
@@ -131,27 +131,27 @@ def _changed_while_down(world: World, before: Who, after: Who) -> Iterator[Findi
             f"messages: {start[5]}": (start[5] != stop[5], stop[5]),
             f"files: {start[6]}": (start[6] != stop[7], stop[7]),
         }
-    name = world.name(after)
+    name = context.name(after)
     for said, (is_wrong, before_it) in broken.items():
         if is_wrong:
             evidence = ((*before, stop[1]), (*after, start[1]))
             text = f"{said}, it said when it was recovered; {before_it} when it had stopped"
-            yield Finding("E1", name, text, evidence, FOREVER, world.namesakes(name, after[0]))
+            yield Finding("E1", name, text, evidence, FOREVER, context.namesakes(name, after[0]))
 
 
-def _untrue(world: World, counts: Counts) -> Iterator[Finding]:
-    for who, mark in sorted(world.landmarks.items()):
+def _untrue(context: TraceContext, counts: Counts) -> Iterator[Finding]:
+    for who, mark in sorted(context.actor_summaries.items()):
         if mark.recovered is not None:
             told, recovered = mark.recovered[5], counts.get(who, Counter())["recovered",]
             if told != recovered:
                 text = f"messages: {told}, it said when it was recovered; its rows make {recovered}"
                 seq = mark.recovered[1]
-                yield Finding("E1", world.name(who), text, ((*who, seq),), FOREVER, (who,))
+                yield Finding("E1", context.name(who), text, ((*who, seq),), FOREVER, (who,))
         if mark.closed is None:
             continue
         t, seq, *_, a, b, c, _ = mark.closed
-        if is_queue(world, who):
-            queue = queue_state(world, who, counts)
+        if is_queue(context, who):
+            queue = queue_state(context, who, counts)
             said = {"messages": a, "next sequence id": b}
             found = {"messages": queue["ready"] + queue["unacked"], "next sequence id": queue["next_seq_id"]}
         else:
@@ -165,5 +165,5 @@ def _untrue(world: World, counts: Counts) -> Iterator[Finding]:
         for what, value in said.items():
             if found[what] != value:
                 text = f"{what}: {value}, it said when it stopped; its rows make {found[what]}"
-                needs = (who, *world.started_by(who))
-                yield Finding("E1", world.name(who), text, ((*who, seq),), t, needs)
+                needs = (who, *context.started_by(who))
+                yield Finding("E1", context.name(who), text, ((*who, seq),), t, needs)

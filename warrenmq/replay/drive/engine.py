@@ -16,8 +16,8 @@ from warrenmq.replay.drive import damage
 from warrenmq.replay.drive.end_state import end_states
 from warrenmq.replay.drive.incidents import incidents
 from warrenmq.replay.drive.machines import JUDGED, FigureKey, Finding, Key, Machine, State, Summariser
+from warrenmq.replay.drive.trace_context import ActorSummary, TraceContext
 from warrenmq.replay.drive.verdict import Verdict, judge
-from warrenmq.replay.drive.world import Landmarks, World
 from warrenmq.replay.explain.causes import explain
 from warrenmq.replay.explain.evidence import Want, pick
 from warrenmq.replay.explain.links import ChainWords
@@ -83,26 +83,26 @@ def replay_trace(trace: Trace) -> Result:
     catalog = trace.catalog
     machines = all_machines(catalog.runs)
     summariser = Summariser(machines)
-    world = World.of(catalog)
+    context = TraceContext.of(catalog)
     states: dict[str, dict[Key, State]] = {machine.name: {} for machine in machines}
-    landmarks: defaultdict[tuple[int, int], Landmarks] = defaultdict(Landmarks)
+    actor_summaries: defaultdict[tuple[int, int], ActorSummary] = defaultdict(ActorSummary)
     for piece in catalog.chunks:
         rows = trace.rows(piece)
-        landmarks[piece.run, piece.actor].note(rows)
+        actor_summaries[piece.run, piece.actor].note(rows)
         for name, key, summary in summariser.summarise(piece, rows):
             _absorb(summariser.machines[name], states[name], key, summary)
-    world.landmarks = dict(landmarks)
+    context.actor_summaries = dict(actor_summaries)
     findings: list[Finding] = []
     figures: Counter[FigureKey] = Counter()
     for machine in sorted(machines, key=lambda each: each.stage):
         for key, state in states[machine.name].items():
-            outcome = machine.finish(key, state, world)
+            outcome = machine.finish(key, state, context)
             findings += outcome.findings
             figures.update(outcome.figures)
             for name, fact_key, fact in outcome.facts:
                 _absorb(summariser.machines[name], states[name], fact_key, fact)
-    verdict = judge(findings, figures, machines, catalog, world)
-    found = result(verdict, catalog, world, figures)
+    verdict = judge(findings, figures, machines, catalog, context)
+    found = result(verdict, catalog, context, figures)
     found.chains = explain(found.violations, catalog.runs, partial(gather, trace))
     return found
 
@@ -120,14 +120,14 @@ def _absorb(machine: Machine, states: dict[Key, State], key: Key, summary: Any) 
     machine.absorb(state, summary)
 
 
-def result(verdict: Verdict, catalog: Catalog, world: World, figures: Counter[FigureKey]) -> Result:
+def result(verdict: Verdict, catalog: Catalog, context: TraceContext, figures: Counter[FigureKey]) -> Result:
     """The same for every engine: findings and figures put together."""
     return Result(
         verdict.word,
         verdict.violations,
         verdict.indeterminate,
         catalog,
-        {"brokers": _brokers(verdict, catalog)} | _tell(catalog, world, figures),
+        {"brokers": _brokers(verdict, catalog)} | _tell(catalog, context, figures),
     )
 
 
@@ -140,7 +140,7 @@ def _brokers(verdict: Verdict, catalog: Catalog) -> list[dict[str, Any]]:
     ]
 
 
-def _tell(catalog: Catalog, world: World, figures: Counter[FigureKey]) -> dict[str, Any]:
+def _tell(catalog: Catalog, context: TraceContext, figures: Counter[FigureKey]) -> dict[str, Any]:
     queues: dict[str, dict[str, Any]] = {}
     delays: defaultdict[tuple[str, str], Counter[int]] = defaultdict(Counter)
     for key, n in sorted(figures.items(), key=str):
@@ -158,7 +158,7 @@ def _tell(catalog: Catalog, world: World, figures: Counter[FigureKey]) -> dict[s
         "runs": len(catalog.runs),
         "actors": sum(actor != STRANGER for _, actor in catalog.coverage),
         "events": sum(coverage.rows for coverage in catalog.coverage.values()),
-        "events_of": _events_of(world),
+        "events_of": _events_of(context),
         "messages": messages,
         "judged": {str(key[1]): n for key, n in sorted(figures.items(), key=str) if key[0] == JUDGED},
         "missing_rows": sum(
@@ -166,34 +166,34 @@ def _tell(catalog: Catalog, world: World, figures: Counter[FigureKey]) -> dict[s
         ),
         "damaged_bytes": sum(damage.size for damage in catalog.damage),
         "torn_rows": catalog.torn_rows,
-        "incidents": incidents(catalog, world, figures),
+        "incidents": incidents(catalog, context, figures),
         "queues": queues,
-        "stores": _stores(world),
-        "state": end_states(world, figures),
+        "stores": _stores(context),
+        "state": end_states(context, figures),
         "delays_ms": {what: percentiles(classes.items()) for what, classes in sorted(together.items())},
     }
 
 
-def _events_of(world: World) -> dict[str, int]:
+def _events_of(context: TraceContext) -> dict[str, int]:
     """How many rows of each event."""
     found: Counter[int] = Counter()
-    for mark in world.landmarks.values():
+    for mark in context.actor_summaries.values():
         for word, n in mark.counts.items():
             found[word >> 8] += n
-    return {world.runs[0].event_name(event): n for event, n in sorted(found.items())}
+    return {context.runs[0].event_name(event): n for event, n in sorted(found.items())}
 
 
-def _stores(world: World) -> dict[str, dict[str, int]]:
+def _stores(context: TraceContext) -> dict[str, dict[str, int]]:
     stores: defaultdict[str, Counter[str]] = defaultdict(Counter)
-    for who, mark in sorted(world.landmarks.items()):
+    for who, mark in sorted(context.actor_summaries.items()):
         if mark.events & {Ev.GC_START, Ev.COMPACT_START}:
-            entry = world.runs[who[0]].actors.get(who[1])
+            entry = context.runs[who[0]].actors.get(who[1])
             if entry is not None and entry.parent:
                 runs = mark.count(Ev.GC_DONE) + mark.count(Ev.COMPACT_DONE)
-                stores[world.name((who[0], entry.parent))]["gc_runs"] += runs
+                stores[context.name((who[0], entry.parent))]["gc_runs"] += runs
         if not mark.events & {Ev.STORE_RECOVERED, Ev.STORE_WRITE}:
             continue
-        told = stores[world.name(who)]
+        told = stores[context.name(who)]
         told["writes"] += mark.count(Ev.STORE_WRITE)
         told["cancelled_writes"] += mark.count(Ev.STORE_WRITE, Decision.IGNORE)
         told["appends"] += mark.count(Ev.APPEND)

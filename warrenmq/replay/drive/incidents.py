@@ -14,17 +14,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from warrenmq.replay.drive.machines import INCIDENT, FigureKey
-from warrenmq.replay.drive.world import World
+from warrenmq.replay.drive.trace_context import TraceContext
 from warrenmq.trace.catalog import Catalog
 from warrenmq.trace.events import Ev, Reason
 
 LOST, DAMAGED = "lost_messages", "damaged_messages"
 
 
-def incidents(catalog: Catalog, world: World, figures: Mapping[FigureKey, int]) -> dict[str, int]:
+def incidents(catalog: Catalog, context: TraceContext, figures: Mapping[FigureKey, int]) -> dict[str, int]:
     """The counts, by the names above."""
-    marks = world.landmarks.values()
-    ended = {who[0] for who, mark in world.landmarks.items() if mark.ended_run}
+    marks = context.actor_summaries.values()
+    ended = {who[0] for who, mark in context.actor_summaries.items() if mark.ended_run}
     recovered = (mark.recovered for mark in marks if mark.recovered is not None)
     return {
         "crashes": sum(

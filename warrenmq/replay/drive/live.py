@@ -1,12 +1,12 @@
 """The rules on a trace that is still being written: the machines, driven batch by batch.
 
-    take(what a batch of rows told)    1  runs, actors and landmarks grow; `known_until` follows what was read
+    take(what a batch of rows told)    1  runs, actors and actor_summaries grow; `known_until` follows what was read
                                        2  every key that was spoken of absorbs what was said to it, and is asked again (`finish`)
-                                       3  findings that stand (standing.py) are noted to be printed; a key with others is asked
+                                       3  findings that stand (finality.py) are noted to be printed; a key with others is asked
                                           again with every batch
-                                       4  what is finished is forgotten (finished.py)
+                                       4  what is finished is forgotten (pruning.py)
 
-The world of a live trace is what was read so far, so `finish`, which a replay calls once, is called on states that go on
+The context of a live trace is what was read so far, so `finish`, which a replay calls once, is called on states that go on
 to grow: no machine's `finish` changes its state.  Keys that no row speaks of are asked when something else happens that they
 look at: the names of actors with several incarnations always, a queue's ids when it has recovered, everything when a run ends.
 
@@ -20,13 +20,13 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
+from warrenmq.replay.drive.batch_summary import BatchSummary, PieceSummary
 from warrenmq.replay.drive.end_state import disagreements
-from warrenmq.replay.drive.finished import retire
+from warrenmq.replay.drive.finality import is_final
 from warrenmq.replay.drive.live_store import LiveStore
 from warrenmq.replay.drive.machines import STATE, FigureKey, Finding, Key, Machine
-from warrenmq.replay.drive.standing import stands
-from warrenmq.replay.drive.told import Said, Told
-from warrenmq.replay.drive.world import Landmarks, Name, Who, World
+from warrenmq.replay.drive.pruning import prune
+from warrenmq.replay.drive.trace_context import ActorSummary, Name, TraceContext, Who
 from warrenmq.replay.rules.actors import broken_chains
 from warrenmq.replay.rules.life import READY, UNACKED
 from warrenmq.replay.rules.registry import all_machines
@@ -68,11 +68,11 @@ _AT_THE_END = ("ledger", "references", "files")
 """Machines that are asked for the state at the end of a run, in the order of their stages."""
 
 
-class LiveWorld(World):
-    """The world so far.  An actor without rows has written none up to the time that everything was read to."""
+class LiveContext(TraceContext):
+    """The context so far.  An actor without rows has written none up to the time that everything was read to."""
 
     def __init__(self, live: Live) -> None:
-        super().__init__(live.runs, live.coverage, live.landmarks)
+        super().__init__(live.runs, live.coverage, live.actor_summaries)
         self._live = live
 
     def known_until(self, who: Who) -> int:
@@ -90,9 +90,9 @@ class Live:
         self._pending: set[tuple[str, Key]] = store.get("pending", set())
         """Keys that are asked with every batch."""
         self.coverage: dict[Who, Coverage] = {}
-        self.landmarks: dict[Who, Landmarks] = {}
+        self.actor_summaries: dict[Who, ActorSummary] = {}
         for who, coverage, marks in store.all_about("actor "):
-            self.coverage[who], self.landmarks[who] = coverage, marks
+            self.coverage[who], self.actor_summaries[who] = coverage, marks
         self._machines = {machine.name: machine for machine in all_machines(self.runs)}
         self._ledgers: dict[Name, set[Key]] = {}
         for key in store.keys("ledger"):
@@ -103,7 +103,7 @@ class Live:
         """For the names in findings."""
         return Catalog(self.runs, [], self.coverage, [], 0, [])
 
-    def take(self, batch: Iterable[Told], words: Words) -> None:
+    def take(self, batch: Iterable[BatchSummary], words: Words) -> None:
         """Take in what was told; the caller has begun a transaction."""
         told = sorted(batch, key=lambda each: (each.number, each.chunks[0].seq_first if each.chunks else 0))
         changed: set[Who] = set()
@@ -123,19 +123,19 @@ class Live:
         self._know()
         absorbed = self._absorb(said for each in told for said in each.summaries)
         touched |= absorbed
-        world = LiveWorld(self)
+        context = LiveContext(self)
         self._pending = self._names_to_watch(touched)
         for number in range(len(self.runs)):
             if number not in self._ended and self._is_over(number):
-                findings += self._end(number, world)
+                findings += self._end(number, context)
         for name, key in sorted(
             touched, key=lambda each: (self._machines[each[0]].stage, each[0], str(each[1]))
         ):
-            findings += self._ask(name, key, world)
+            findings += self._ask(name, key, context)
         for finding in findings:
-            if stands(finding, world):
+            if is_final(finding, context):
                 self.store.report(finding[:4], words.violation(self.catalog, finding), is_violation=True)
-        self._save(changed, absorbed, touched, world)
+        self._save(changed, absorbed, touched, context)
 
     def waiting(self) -> int:
         """Keys with something that cannot be decided yet."""
@@ -143,10 +143,10 @@ class Live:
 
     def in_flight(self) -> int:
         """Messages that queues hold, ready or unacked."""
-        world = LiveWorld(self)
+        context = LiveContext(self)
         held = 0
         for name, keys in self._ledgers.items():
-            last = world.incarnations(name)[-1:]
+            last = context.incarnations(name)[-1:]
             for state in (self.store.load("ledger", key) for key in keys):
                 for life in (state.lives[who] for who in last if state is not None and who in state.lives):
                     held += life.states.count(READY) + life.states.count(UNACKED)
@@ -154,7 +154,7 @@ class Live:
 
     # what is there
 
-    def _take_run(self, told: Told) -> None:
+    def _take_run(self, told: BatchSummary) -> None:
         while len(self.runs) <= told.number:
             self.runs.append(told.run)
         run = self.runs[told.number]
@@ -182,15 +182,15 @@ class Live:
         coverage.last_seq, coverage.t_last = chunk.seq_end - 1, chunk.t_last
         coverage.stopped = chunk.who >> 8 & 0xFF == Ev.ACTOR_STOP
 
-    def _take_marks(self, told: Sequence[Told]) -> set[tuple[str, Key]]:
-        """Landmarks; returns the keys of queues that have recovered."""
+    def _take_marks(self, told: Sequence[BatchSummary]) -> set[tuple[str, Key]]:
+        """ActorSummary; returns the keys of queues that have recovered."""
         woken: set[tuple[str, Key]] = set()
         marks = sorted(
             (((each.number, actor), seq, mark) for each in told for actor, seq, mark in each.marks),
             key=lambda each: each[:2],
         )
         for who, _, mark in marks:
-            self.landmarks.setdefault(who, Landmarks()).merge(mark)
+            self.actor_summaries.setdefault(who, ActorSummary()).merge(mark)
             if mark.recovered is not None:
                 run = self.runs[who[0]]
                 name = run.scope, run.actor_name(who[1])
@@ -237,7 +237,7 @@ class Live:
 
     # the machines
 
-    def _absorb(self, summaries: Iterable[Said]) -> set[tuple[str, Key]]:
+    def _absorb(self, summaries: Iterable[PieceSummary]) -> set[tuple[str, Key]]:
         touched: dict[tuple[str, Key], Any] = {}
         for said in sorted(summaries, key=lambda each: each.order):
             machine = self._machines[said.machine]
@@ -264,12 +264,12 @@ class Live:
             if name == "names" and key[0] not in self._ended and len(self.store.load(name, key) or ()) > 1
         }
 
-    def _ask(self, name: str, key: Key, world: World) -> list[Finding]:
+    def _ask(self, name: str, key: Key, context: TraceContext) -> list[Finding]:
         state = self.store.load(name, key)
         if state is None:
             return []
-        findings = self._decidable(self._machines[name].finish(key, state, world).findings)
-        if not all(stands(finding, world) for finding in findings):
+        findings = self._decidable(self._machines[name].finish(key, state, context).findings)
+        if not all(is_final(finding, context) for finding in findings):
             self._pending.add((name, key))
         return findings
 
@@ -281,7 +281,7 @@ class Live:
             if finding.rule != "S1" or finding.t < FOREVER or finding.rows[0][0] in self._ended
         ]
 
-    def _end(self, number: int, world: World) -> list[Finding]:
+    def _end(self, number: int, context: TraceContext) -> list[Finding]:
         """What only the end of a run decides: S1 and E1; then its keys go."""
         self._ended.add(number)
         findings: list[Finding] = []
@@ -291,7 +291,7 @@ class Live:
             for key in self.store.keys(name):
                 if name in _OF_RUNS and key[0] != number:
                     continue
-                outcome = machine.finish(key, self.store.load(name, key), world)
+                outcome = machine.finish(key, self.store.load(name, key), context)
                 findings += self._decidable(outcome.findings)
                 figures.update(
                     {each: n for each, n in outcome.figures.items() if each[0] == STATE and each[1] == number}
@@ -301,7 +301,7 @@ class Live:
                         state = self._state(self._machines[to], fact_key)
                         self._machines[to].absorb(state, fact)
                         self.store.save(to, fact_key, state)
-        findings += [found for found in disagreements(world, figures) if found.rows[-1][0] == number]
+        findings += [found for found in disagreements(context, figures) if found.rows[-1][0] == number]
         return findings
 
     def _save(
@@ -309,20 +309,22 @@ class Live:
         changed: Iterable[Who],
         absorbed: set[tuple[str, Key]],
         touched: Iterable[tuple[str, Key]],
-        world: World,
+        context: TraceContext,
     ) -> None:
         for name, key in touched:
             state = self.store.load(name, key)
             if state is None:
                 continue
             run_ended = name in _OF_RUNS and self.runs[int(key[0])].closed
-            if (name, key) not in self._pending and (run_ended or retire(key, state, world)):
+            if (name, key) not in self._pending and (run_ended or prune(key, state, context)):
                 self.store.forget(name, key)
             elif (name, key) in absorbed:
                 self.store.save(name, key, state)
         for number, actor in changed:
             who = number, actor
-            self.store.put(f"actor {number:06d} {actor:09d}", (who, self.coverage[who], self.landmarks[who]))
+            self.store.put(
+                f"actor {number:06d} {actor:09d}", (who, self.coverage[who], self.actor_summaries[who])
+            )
         self.store.put("places", self._places)
         self.store.put("ended", self._ended)
         self.store.put("pending", self._pending)
@@ -341,7 +343,7 @@ def _boot(run: Run) -> int:
     return run.start[5] if run.start is not None else run.boot
 
 
-def _chunks(told: Iterable[Told]) -> Iterator[tuple[Who, Chunk]]:
+def _chunks(told: Iterable[BatchSummary]) -> Iterator[tuple[Who, Chunk]]:
     """The pieces of each actor in the order of its rows."""
     chunks = sorted((chunk for each in told for chunk in each.chunks), key=lambda chunk: chunk.order)
     return (((chunk.run, chunk.actor), chunk) for chunk in chunks)

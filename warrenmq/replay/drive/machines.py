@@ -4,18 +4,18 @@
 
     1  for every piece (<= 1,024 consecutive rows of one actor), anywhere, in any order:
            Summariser(all_machines(catalog.runs)).summarise(piece, rows)   -> (machine name, key, summary) ...
-           marks = Landmarks(); marks.note(rows)                           -> the piece's landmarks
-       world = World.of(catalog); world.landmarks[run, actor] = those of its pieces, `merge`d in order
+           marks = ActorSummary(); marks.note(rows)                           -> the piece's actor_summaries
+       context = TraceContext.of(catalog); context.actor_summaries[run, actor] = those of its pieces, `merge`d in order
 
     2  for every (machine name, key) of stage 1, each in one place, different keys anywhere:
            state = machine.start(key)
            for summary in its summaries, ordered by piece.order: machine.absorb(state, summary)
-           outcome = machine.finish(key, state, world)       -> findings, figures, facts
+           outcome = machine.finish(key, state, context)       -> findings, figures, facts
        A fact is one more (machine name, key, summary) for a machine of stage 2.
 
     3  the same for the machines of stage 2, whose summaries are those of step 1 and the facts.
 
-    4  verdict.judge(findings, figures, machines, catalog, world)     -> violated, indeterminate
+    4  verdict.judge(findings, figures, machines, catalog, context)     -> violated, indeterminate
 
 `all_machines` is in rules.py, beside the rules; engine.py is these four steps in one process.
 
@@ -58,7 +58,7 @@ from dataclasses import dataclass, field
 from itertools import compress
 from typing import Any, ClassVar, NamedTuple
 
-from warrenmq.replay.drive.world import Who, World
+from warrenmq.replay.drive.trace_context import TraceContext, Who
 from warrenmq.trace.catalog import Chunk, Run
 from warrenmq.trace.index import Row
 
@@ -101,8 +101,8 @@ class Outcome:
     findings: list[Finding] = field(default_factory=list)
     figures: Counter[FigureKey] = field(default_factory=Counter)
     facts: list[tuple[str, Key, Summary]] = field(default_factory=list)
-    is_suspect: bool = False
-    """A sieve could not prove the key fine; nothing else is said."""
+    needs_full_check: bool = False
+    """A precheck could not prove the key fine; nothing else is said."""
 
 
 class Machine(ABC):
@@ -129,7 +129,7 @@ class Machine(ABC):
         """Take the next summary into the state."""
 
     @abstractmethod
-    def finish(self, key: Key, state: State, world: World) -> Outcome:
+    def finish(self, key: Key, state: State, context: TraceContext) -> Outcome:
         """All summaries are in: decide."""
 
 

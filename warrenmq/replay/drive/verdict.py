@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from warrenmq.replay.drive.end_state import disagreements
 from warrenmq.replay.drive.machines import FigureKey, Finding, Machine
-from warrenmq.replay.drive.world import Who, World
+from warrenmq.replay.drive.trace_context import TraceContext, Who
 from warrenmq.replay.rules.actors import broken_chains
 from warrenmq.replay.rules.registry import RULES
 from warrenmq.trace.catalog import FOREVER, STRANGER, Catalog, Coverage, Run
@@ -44,14 +44,14 @@ class Verdict:
 
 def judge(
     findings: Iterable[Finding], figures: Mapping[FigureKey, int], machines: Iterable[Machine], catalog: Catalog,
-    world: World,
+    context: TraceContext,
 ) -> Verdict:  # fmt: skip
     """Sort findings into those that stand and those that do not, and add what cannot be decided."""
     verdict = Verdict()
-    for finding in sorted([*findings, *broken_chains(catalog), *disagreements(world, figures)], key=_place):
-        stands = all(world.known_until(who) >= finding.t for who in finding.needs)
+    for finding in sorted([*findings, *broken_chains(catalog), *disagreements(context, figures)], key=_place):
+        stands = all(context.known_until(who) >= finding.t for who in finding.needs)
         (verdict.violations if stands else verdict.indeterminate).append(finding)
-    verdict.indeterminate += _undecided(machines, catalog, world)
+    verdict.indeterminate += _undecided(machines, catalog, context)
     return verdict
 
 
@@ -64,13 +64,13 @@ def _place(finding: Finding) -> tuple[str, str, int, str]:
     return finding.rule, finding.subject, finding.t, finding.text
 
 
-def _undecided(machines: Iterable[Machine], catalog: Catalog, world: World) -> Iterator[Finding]:
+def _undecided(machines: Iterable[Machine], catalog: Catalog, context: TraceContext) -> Iterator[Finding]:
     by_name = {machine.name: machine for machine in machines}
-    kinds = _events_of_kinds(world)
+    kinds = _events_of_kinds(context)
     for who, coverage in sorted(catalog.coverage.items()):
         if coverage.complete:
             continue
-        events = kinds.get(_kind(world, who), frozenset()) | world.landmark(who).events
+        events = kinds.get(_kind(context, who), frozenset()) | context.actor_summary(who).events
         run = catalog.runs[who[0]]
         missing = (
             f"version {run.version} of the format is not known here" if run.is_newer else _missing(coverage)
@@ -79,21 +79,21 @@ def _undecided(machines: Iterable[Machine], catalog: Catalog, world: World) -> I
             reads = [by_name[name].events for name in rule.machines]
             # An actor of whom nothing at all is known may have been anything.
             if not events or any(not each or each & events for each in reads):
-                subject = f"run {run.name}" if who[1] == STRANGER else f"actor {world.name(who)}"
+                subject = f"run {run.name}" if who[1] == STRANGER else f"actor {context.name(who)}"
                 yield Finding(rule.id, subject, missing, (), FOREVER, (who,))
 
 
-def _events_of_kinds(world: World) -> dict[str, frozenset[int]]:
+def _events_of_kinds(context: TraceContext) -> dict[str, frozenset[int]]:
     """What actors of each kind are known to write."""
     kinds: dict[str, frozenset[int]] = {}
-    for who, mark in world.landmarks.items():
-        kind = _kind(world, who)
+    for who, mark in context.actor_summaries.items():
+        kind = _kind(context, who)
         kinds[kind] = kinds.get(kind, frozenset()) | mark.events
     return kinds
 
 
-def _kind(world: World, who: Who) -> str:
-    entry = world.runs[who[0]].actors.get(who[1])
+def _kind(context: TraceContext, who: Who) -> str:
+    entry = context.runs[who[0]].actors.get(who[1])
     return entry.kind if entry is not None else "?"
 
 

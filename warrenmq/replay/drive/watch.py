@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from typing import Any, TextIO
 
 from warrenmq.errors import CallerError
+from warrenmq.replay.drive.batch_summary import BatchSummary, batches, summarise_batch
 from warrenmq.replay.drive.engine import finding_as_dict
 from warrenmq.replay.drive.live import Live
 from warrenmq.replay.drive.live_store import LiveStore
 from warrenmq.replay.drive.machines import Finding
-from warrenmq.replay.drive.told import Told, batches, tell
-from warrenmq.replay.drive.world import Who
+from warrenmq.replay.drive.trace_context import Who
 from warrenmq.trace.catalog import Catalog
 from warrenmq.trace.index import Damage
 from warrenmq.trace.reader import require_live
@@ -80,7 +80,7 @@ class Watch:
         self._to = to or sys.stdout
         self._print()  # what was noted before a kill
 
-    def take(self, told: Iterable[Told], progress: Any) -> None:
+    def take(self, told: Iterable[BatchSummary], progress: Any) -> None:
         """One batch, in one transaction with how far the trace is read."""
         self.store.begin()
         self._live.take(told, self._words)
@@ -137,7 +137,7 @@ def watch(
     while True:
         now = tail.look(place)
         if now != place:
-            taken_by.take([tell(batch) for batch in batches(tail, place, now)], now)
+            taken_by.take([summarise_batch(batch) for batch in batches(tail, place, now)], now)
             place = now
         elif until_closed and taken_by.closed:
             return

@@ -1,5 +1,5 @@
 """The plots of the report: what flows through the broker, what is written and why, the files, the actors.  Who waits is in
-`waiting_figures`.
+`blocking_figures`.
 """
 
 from __future__ import annotations
@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from warrenmq.replay.report.blocking_figures import mailboxes, senders, waiting
 from warrenmq.replay.report.picture import Picture
 from warrenmq.replay.report.plots import (
     AMBER,
@@ -25,7 +26,6 @@ from warrenmq.replay.report.plots import (
     run_edges,
     time_in_words,
 )
-from warrenmq.replay.report.waiting_figures import mailboxes, senders, waiting
 
 FLOWS = {"published": BLUE, "confirmed": GREEN, "delivered": AMBER, "acked": VIOLET}
 TRIGGERS = {

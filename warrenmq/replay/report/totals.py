@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from warrenmq.replay.drive.levels import Kind
+from warrenmq.replay.report.blocking import courses
 from warrenmq.replay.report.measures import CONFIRM_DELAY, CONSUMER_DELAY, WAIT_DELAY, Measures, class_middle
-from warrenmq.replay.report.waiting import courses
 from warrenmq.trace.catalog import Catalog
 from warrenmq.trace.events import REDELIVERED, Decision, Ev, Reason, Trigger
 

@@ -8,7 +8,7 @@ from operator import itemgetter, lt
 from typing import ClassVar
 
 from warrenmq.replay.drive.machines import Finding, Key, Machine, Outcome
-from warrenmq.replay.drive.world import World
+from warrenmq.replay.drive.trace_context import TraceContext
 from warrenmq.trace.catalog import Catalog, Chunk
 from warrenmq.trace.events import Ev
 from warrenmq.trace.index import Row
@@ -50,9 +50,9 @@ class Chain(Machine):
     def absorb(self, state: list[Complaint], summary: list[Complaint]) -> None:
         state += summary
 
-    def finish(self, key: Key, state: list[Complaint], world: World) -> Outcome:
+    def finish(self, key: Key, state: list[Complaint], context: TraceContext) -> Outcome:
         run, actor = int(key[0]), int(key[1])
-        subject = f"actor {world.name((run, actor))}"
+        subject = f"actor {context.name((run, actor))}"
         return Outcome(
             [
                 Finding("T1", subject, text, ((run, actor, seq - 1), (run, actor, seq)), t, ())
@@ -106,9 +106,9 @@ class Supervisor(Machine):
     def absorb(self, state: list[Complaint], summary: list[Complaint]) -> None:
         state += summary
 
-    def finish(self, key: Key, state: list[Complaint], world: World) -> Outcome:
+    def finish(self, key: Key, state: list[Complaint], context: TraceContext) -> Outcome:
         run, actor = int(key[0]), int(key[1])
-        subject = f"supervisor {world.name((run, actor))}"
+        subject = f"supervisor {context.name((run, actor))}"
         return Outcome([Finding("R1", subject, text, ((run, actor, seq),), t, ()) for seq, t, text in state])
 
 
@@ -136,12 +136,12 @@ class Names(Machine):
     ) -> None:
         state += summary
 
-    def finish(self, key: Key, state: list[tuple[int, int, int, int]], world: World) -> Outcome:
+    def finish(self, key: Key, state: list[tuple[int, int, int, int]], context: TraceContext) -> Outcome:
         run, name = int(key[0]), str(key[1])
         outcome = Outcome()
         state.sort()
         for (incarnation, dead, _, _), (successor, alive, started, seq) in pairwise(state):
-            last = world.landmark((run, dead)).last_act
+            last = context.actor_summary((run, dead)).last_act
             if incarnation < successor and last is not None and last[0] > started:
                 text = f"incarnation {incarnation} still acted after incarnation {successor} had started"
                 evidence = ((run, alive, seq), (run, dead, last[1]))

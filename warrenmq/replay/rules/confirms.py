@@ -35,7 +35,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from warrenmq.replay.drive.machines import Finding, Key, Machine, Outcome
-from warrenmq.replay.drive.world import World
+from warrenmq.replay.drive.trace_context import TraceContext
 from warrenmq.trace.catalog import Chunk
 from warrenmq.trace.events import (
     CONFIRM_DURABLE,
@@ -331,9 +331,9 @@ class Confirms(Machine):
     def absorb(self, state: Windows, summary: Windows) -> None:
         state.extend(summary)
 
-    def finish(self, key: Key, state: Windows, world: World) -> Outcome:
+    def finish(self, key: Key, state: Windows, context: TraceContext) -> Outcome:
         who = int(key[0]), int(key[1])
-        subject = f"queue {world.name(who)}"
+        subject = f"queue {context.name(who)}"
         windows = state.windows.values()
         outcome = Outcome(
             [
@@ -342,7 +342,7 @@ class Confirms(Machine):
                 for text, id_, seq, t in window.problems
             ]
         )
-        closed = world.landmark(who).closed
+        closed = context.actor_summary(who).closed
         owed = [
             id_
             for window in windows

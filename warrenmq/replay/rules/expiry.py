@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from warrenmq.replay.drive.machines import Finding, Key, Machine, Outcome
-from warrenmq.replay.drive.world import Who, World
+from warrenmq.replay.drive.trace_context import TraceContext, Who
 from warrenmq.replay.rules.life import SHIFT, SIZE
 from warrenmq.trace.catalog import Chunk
 from warrenmq.trace.events import DEAD_LETTERED, DROP_EXPIRED, Ev
@@ -69,7 +69,7 @@ class Expiry(Machine):
         who, operations = summary
         state.said.setdefault(who, []).extend(operations)
 
-    def finish(self, key: Key, state: Times, world: World) -> Outcome:
+    def finish(self, key: Key, state: Times, context: TraceContext) -> Outcome:
         name = str(key[1])
         expiries: dict[int, int] = {}
         findings = []
@@ -84,7 +84,7 @@ class Expiry(Machine):
                         f"{len(early)} messages from {early[0]} on expired {too_soon} microseconds too soon"
                     )
                     # a missing row of any incarnation could be a later EXPIRY of the same id
-                    needs = world.namesakes(name, who[0])
+                    needs = context.namesakes(name, who[0])
                     findings.append(
                         Finding("Q3", f"queue {name}", text, ((*who, seq),), t, needs, (early[0],))
                     )

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from warrenmq.replay.drive.machines import Finding, Key, Machine, Outcome
-from warrenmq.replay.drive.world import World
+from warrenmq.replay.drive.trace_context import TraceContext
 from warrenmq.trace.catalog import Chunk
 from warrenmq.trace.events import (
     DEAD_LETTERED,
@@ -170,9 +170,9 @@ class Fifo(Machine):
         state.published_to = hi
         state.tops[priority] = max(hi, top)
 
-    def finish(self, key: Key, state: Ready, world: World) -> Outcome:
+    def finish(self, key: Key, state: Ready, context: TraceContext) -> Outcome:
         who = int(key[0]), int(key[1])
-        subject = f"queue {world.name(who)}"
+        subject = f"queue {context.name(who)}"
         return Outcome(
             [
                 Finding(rule, subject, said.format(lo, first), ((*who, seq),), t, (who,), (lo, first))

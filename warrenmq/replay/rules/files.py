@@ -12,7 +12,7 @@ from operator import le
 from typing import ClassVar
 
 from warrenmq.replay.drive.machines import STATE, Finding, Key, Machine, Outcome
-from warrenmq.replay.drive.world import World
+from warrenmq.replay.drive.trace_context import TraceContext
 from warrenmq.replay.rules.file_life import File
 from warrenmq.trace.catalog import FOREVER, Chunk, Run
 from warrenmq.trace.events import DIRECT, Decision, Ev
@@ -90,14 +90,14 @@ class Files(Machine):
     def absorb(self, state: array[int], summary: array[int]) -> None:
         state.extend(summary)
 
-    def finish(self, key: Key, state: array[int], world: World) -> Outcome:
+    def finish(self, key: Key, state: array[int], context: TraceContext) -> Outcome:
         run, store, number = int(key[0]), int(key[1]), int(key[2])
-        limit, buffer = limits(world.runs[run])
+        limit, buffer = limits(context.runs[run])
         file = File(number, limit, buffer)
         outcome = Outcome()
-        subject = f"file {number} of {world.name((run, store))}"
+        subject = f"file {number} of {context.name((run, store))}"
         columns = [state[i::_FIELDS] for i in range(_FIELDS)]
-        needs = ((run, store), *world.started_by((run, store)))
+        needs = ((run, store), *context.started_by((run, store)))
         rows: Iterable[tuple[int, ...]] = zip(*columns, strict=True)
         if not all(map(le, columns[0], columns[0][1:])):
             rows = sorted(rows)
@@ -105,7 +105,7 @@ class Files(Machine):
             for rule, text in file.take(word >> 1, bool(word & 1), msg, pseq, b, c):
                 until, whose = t, needs
                 if rule == "S8" and (run, actor) not in needs:
-                    if world.was_killed((run, actor)):
+                    if context.was_killed((run, actor)):
                         continue  # its mark was released; its thread did not know yet
                     until, whose = FOREVER, (*needs, (run, actor))
                 finding = Finding(rule, subject, text, ((run, actor, seq),), until, whose, (store, number))

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from warrenmq.replay.drive.machines import Finding, Key, Machine, Outcome
-from warrenmq.replay.drive.world import World
+from warrenmq.replay.drive.trace_context import TraceContext
 from warrenmq.replay.rules.files import store_of_collector
 from warrenmq.trace.catalog import Chunk
 from warrenmq.trace.events import Ev
@@ -74,7 +74,7 @@ class Garbage(Machine):
         state.last = max(state.last, summary[0])
         state.states += summary[1]
 
-    def finish(self, key: Key, state: Store, world: World) -> Outcome:
+    def finish(self, key: Key, state: Store, context: TraceContext) -> Outcome:
         who = int(key[0]), int(key[1])
         outcome = Outcome()
         told = _of_the_end(sorted(state.states))
@@ -83,9 +83,9 @@ class Garbage(Machine):
         valid, size = sum(each[2] for each in told), sum(each[3] for each in told)
         if valid * 2 < size:
             text = f"after {(told[0][1] - state.last) / 1e9:.0f} quiet seconds, {valid} of {size} bytes are valid"
-            needs = (who, *world.started_by(who))
+            needs = (who, *context.started_by(who))
             rows = ((*who, told[-1][0]),)
-            outcome.findings.append(Finding("S9", world.name(who), text, rows, told[-1][1], needs))
+            outcome.findings.append(Finding("S9", context.name(who), text, rows, told[-1][1], needs))
         return outcome
 
 

@@ -36,7 +36,7 @@ from typing import ClassVar
 from warrenmq.replay.drive.incidents import DAMAGED
 from warrenmq.replay.drive.incidents import LOST as INCIDENT_LOST
 from warrenmq.replay.drive.machines import INCIDENT, JUDGED, STATE, Finding, Key, Machine, Outcome
-from warrenmq.replay.drive.world import Landmarks, Who, World
+from warrenmq.replay.drive.trace_context import ActorSummary, TraceContext, Who
 from warrenmq.replay.rules.life import (
     CONFIRMED,
     DELIVERED,
@@ -127,9 +127,9 @@ class Ledger(Machine):
             life = state.lives[who] = Life()
         life.take(entries, state.base)
 
-    def finish(self, key: Key, state: Lives, world: World) -> Outcome:
+    def finish(self, key: Key, state: Lives, context: TraceContext) -> Outcome:
         scope, name = str(key[0]), str(key[1])
-        title = world.title((scope, name))
+        title = context.title((scope, name))
         outcome = Outcome()
         for who, life in state.lives.items():
             for rule, text, id_, seq, t in life.problems:
@@ -145,11 +145,11 @@ class Ledger(Machine):
                     outcome.figures["delay", title, what, delay] += n
             self._tell_state(who, state.base, life, outcome)
         incarnations = [
-            who for who in world.incarnations((scope, name)) if counts_as_life(world.landmark(who))
+            who for who in context.incarnations((scope, name)) if counts_as_life(context.actor_summary(who))
         ]
-        self._compare_lives(name, incarnations, state, world, outcome)
-        self._compare_flags(name, incarnations, state, world, outcome)
-        self._tell_holdings(scope, incarnations, state, world, outcome)
+        self._compare_lives(name, incarnations, state, context, outcome)
+        self._compare_flags(name, incarnations, state, context, outcome)
+        self._tell_holdings(scope, incarnations, state, context, outcome)
         return outcome
 
     @staticmethod
@@ -172,7 +172,7 @@ class Ledger(Machine):
         return Finding("C2", f"queue {name}", said, evidence, FOREVER, needs, (base + first,))
 
     def _compare_lives(
-        self, name: str, incarnations: list[Who], state: Lives, world: World, outcome: Outcome
+        self, name: str, incarnations: list[Who], state: Lives, context: TraceContext, outcome: Outcome
     ) -> None:
         """C2, from each incarnation to the next."""
         owed = settled = transient = _NOTHING
@@ -191,7 +191,7 @@ class Ledger(Machine):
                 # The queue says itself, in this one life, that they were confirmed and that they are lost: nothing else counts.
                 outcome.findings.append(self._lost(name, who, state.base, life, damaged_here, first, ()))
             if (first := damaged_since.find(1)) >= 0:
-                needs = world.namesakes(name, who[0])
+                needs = context.namesakes(name, who[0])
                 outcome.findings.append(self._lost(name, who, state.base, life, damaged_since, first, needs))
             for text, ids in (
                 ("confirmed, and not recovered", lost),
@@ -200,10 +200,10 @@ class Ledger(Machine):
             ):
                 if (first := ids.find(1)) >= 0:
                     said = f"{ids.count(1)} messages from {state.base + first} on were {text}"
-                    row = world.landmark(who).recovered
+                    row = context.actor_summary(who).recovered
                     evidence = ((*who, row[1] if row is not None else 1),)
                     # Any missing row of the queue could be the ack or the recovery: only whole lives convict.
-                    needs = world.namesakes(name, who[0])
+                    needs = context.namesakes(name, who[0])
                     about = (state.base + first,)
                     outcome.findings.append(
                         Finding("C2", f"queue {name}", said, evidence, FOREVER, needs, about)
@@ -212,18 +212,18 @@ class Ledger(Machine):
                 return
             owed = _and(_set(life.states, _HELD), _or(_set(life.marks, _OWED), _and(owed, recovered)))
             known = _set(life.states, _KNOWN)
-            settled = _or(_minus(settled, known), _settled(life, world.landmark(who)))
+            settled = _or(_minus(settled, known), _settled(life, context.actor_summary(who)))
             transient = _or(_minus(transient, known), _and(known, _set(life.marks, _TRANSIENT)))
 
     @staticmethod
     def _compare_flags(
-        name: str, incarnations: list[Who], state: Lives, world: World, outcome: Outcome
+        name: str, incarnations: list[Who], state: Lives, context: TraceContext, outcome: Outcome
     ) -> None:
         """Q4, over all incarnations."""
         before = _NOTHING
         for who in incarnations:
             life = state.lives.get(who) or Life()
-            row = world.landmark(who).recovered
+            row = context.actor_summary(who).recovered
             recovered, delivered = _set(life.marks, _RECOVERED), _set(life.marks, _DELIVERED)
             before = recovered if row is not None and row[8] & 0xFF == DIRTY else _and(before, recovered)
             outcome.figures[JUDGED, "Q4"] += _and(before, delivered).count(1)
@@ -231,7 +231,7 @@ class Ledger(Machine):
                 if before[place]:
                     id_ = state.base + place
                     text = f"delivered {id_} without the redelivered flag, which may have been delivered before the restart"
-                    needs = world.namesakes(name, who[0])
+                    needs = context.namesakes(name, who[0])
                     outcome.findings.append(
                         Finding("Q4", f"queue {name}", text, ((*who, seq),), t, needs, (id_,))
                     )
@@ -239,12 +239,12 @@ class Ledger(Machine):
 
     @staticmethod
     def _tell_holdings(
-        scope: str, incarnations: list[Who], state: Lives, world: World, outcome: Outcome
+        scope: str, incarnations: list[Who], state: Lives, context: TraceContext, outcome: Outcome
     ) -> None:
         """What the last incarnation of each clean run holds of the persistent store."""
         for number, who in enumerate(incarnations):
             is_last = number + 1 == len(incarnations) or incarnations[number + 1][0] != who[0]
-            if not is_last or not world.ended_cleanly(who[0]):
+            if not is_last or not context.ended_cleanly(who[0]):
                 continue
             lives = [state.lives[each] for each in incarnations[number::-1] if each in state.lives]
             held = _set(lives[0].states, _HELD) if lives and who in state.lives else _NOTHING
@@ -261,7 +261,7 @@ def _count(outcome: Outcome, what: str, *sets: bytes) -> None:
         outcome.figures[INCIDENT, what] += n
 
 
-def counts_as_life(mark: Landmarks) -> bool:
+def counts_as_life(mark: ActorSummary) -> bool:
     """It got through its recovery."""
     return mark.recovered is not None or not _AT_WORK.isdisjoint(mark.events)
 
@@ -277,7 +277,7 @@ def _message_at(place: int, lives: list[Life]) -> int:
     return 0
 
 
-def _settled(life: Life, mark: Landmarks) -> bytes:
+def _settled(life: Life, mark: ActorSummary) -> bytes:
     """What was gone before the last sync, or before a clean stop, of this incarnation."""
     last = FOREVER if mark.closed is not None else mark.last_sync
     return bytes(0 < seq < last for seq in life.gone_at).ljust(SIZE, b"\0")

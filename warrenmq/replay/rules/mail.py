@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from warrenmq.replay.drive.machines import Finding, Key, Machine, Outcome
-from warrenmq.replay.drive.world import Who, World
+from warrenmq.replay.drive.trace_context import TraceContext, Who
 from warrenmq.trace.catalog import STRANGER, Chunk
 from warrenmq.trace.events import Ev
 from warrenmq.trace.index import Row
@@ -129,22 +129,22 @@ class Mail(Machine):
             text = f"was received {sent_t - t} ns before it was sent"
             state.problems.append(("T4", text, send, t, actor, abs(seq)))
 
-    def finish(self, key: Key, state: Bucket, world: World) -> Outcome:
+    def finish(self, key: Key, state: Bucket, context: TraceContext) -> Outcome:
         run, sender = int(key[0]), int(key[1])
         outcome = Outcome()
         for rule, text, send, t, actor, seq in state.problems:
             evidence = ((run, sender, send), (run, actor, seq))
             outcome.findings.append(
-                Finding(rule, self._subject(world, run, sender, send), text, evidence, t, ())
+                Finding(rule, self._subject(context, run, sender, send), text, evidence, t, ())
             )
         for send, (actor, t, seq) in state.waiting.items():
-            text = f"was received by {world.name((run, actor))}, but there is no such row"
+            text = f"was received by {context.name((run, actor))}, but there is no such row"
             needs: tuple[Who, ...] = ((run, sender),)
-            if world.ends_unproven((run, sender), send):
+            if context.ends_unproven((run, sender), send):
                 needs = (*needs, (run, STRANGER))
             finding = Finding(
                 "T2",
-                self._subject(world, run, sender, send),
+                self._subject(context, run, sender, send),
                 text,
                 ((run, actor, abs(seq)),),
                 t,
@@ -155,5 +155,5 @@ class Mail(Machine):
         return outcome
 
     @staticmethod
-    def _subject(world: World, run: int, sender: int, send: int) -> str:
-        return f"message {send} of actor {world.name((run, sender))}"
+    def _subject(context: TraceContext, run: int, sender: int, send: int) -> str:
+        return f"message {send} of actor {context.name((run, sender))}"

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from warrenmq.replay.drive.machines import Finding, Key, Machine, Outcome
-from warrenmq.replay.drive.world import World
+from warrenmq.replay.drive.trace_context import TraceContext
 from warrenmq.replay.rules.life import SHIFT
 from warrenmq.trace.catalog import Chunk
 from warrenmq.trace.events import IGNORED, WRITTEN, Ev
@@ -86,17 +86,17 @@ class Synced(Machine):
         state.records |= summary.records
         state.problems += summary.problems
 
-    def finish(self, key: Key, state: Unsynced, world: World) -> Outcome:
+    def finish(self, key: Key, state: Unsynced, context: TraceContext) -> Outcome:
         who = int(key[0]), int(key[1])
         outcome = Outcome()
         for msg, seq, t in state.problems:
-            subject = f"message {msg & 0xFFFFFFFFFFFFFFFF:016x} in {world.name(who)}"
+            subject = f"message {msg & 0xFFFFFFFFFFFFFFFF:016x} in {context.name(who)}"
             text = "the store confirmed it before its record was synced"
             outcome.findings.append(Finding("C1", subject, text, ((*who, seq),), t, (who,)))
         return outcome
 
 
-Told = tuple[int, list[tuple[int, ...]]]
+BatchSummary = tuple[int, list[tuple[int, ...]]]
 """(queue, message, flag, seq, t) of ON_DISK rows (1), or (queue, message, flag) of STORE_CONFIRM rows (0)."""
 
 
@@ -115,7 +115,7 @@ class OnDisk(Machine):
     name: ClassVar[str] = "on_disk"
     events: ClassVar[frozenset[int]] = frozenset({Ev.STORE_CONFIRM, Ev.ON_DISK})
 
-    def summarise(self, piece: Chunk, rows: list[Row]) -> Iterator[tuple[Key, Told]]:
+    def summarise(self, piece: Chunk, rows: list[Row]) -> Iterator[tuple[Key, BatchSummary]]:
         found: dict[tuple[int, bool], list[tuple[int, ...]]] = {}
         actor = piece.actor
         for t, seq, msg, peer, _, _, _, _, who in rows:
@@ -131,7 +131,7 @@ class OnDisk(Machine):
     def start(self, key: Key) -> Meeting:
         return Meeting()
 
-    def absorb(self, state: Meeting, summary: Told) -> None:
+    def absorb(self, state: Meeting, summary: BatchSummary) -> None:
         heard, entries = summary
         told, waiting = state.told, state.heard
         if heard:
@@ -153,14 +153,14 @@ class OnDisk(Machine):
             else:
                 told[key] = told.get(key, 0) + 1
 
-    def finish(self, key: Key, state: Meeting, world: World) -> Outcome:
+    def finish(self, key: Key, state: Meeting, context: TraceContext) -> Outcome:
         run = int(key[0])
         outcome = Outcome()
-        needs = world.incomplete(run)
+        needs = context.incomplete(run)
         for (queue, msg, flag), rows in state.heard.items():
             for seq, t in rows:
                 said = "cancelled" if flag == IGNORED else "safe"
-                subject = f"message {msg & 0xFFFFFFFFFFFFFFFF:016x} in queue {world.name((run, queue))}"
+                subject = f"message {msg & 0xFFFFFFFFFFFFFFFF:016x} in queue {context.name((run, queue))}"
                 text = f"the queue was told that its body is {said}, but no store said so"
                 outcome.findings.append(Finding("C1", subject, text, ((run, queue, seq),), t, needs))
         return outcome

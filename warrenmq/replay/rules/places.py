@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from warrenmq.replay.drive.machines import JUDGED, Finding, Key, Machine, Outcome
-from warrenmq.replay.drive.world import World
+from warrenmq.replay.drive.trace_context import TraceContext
 from warrenmq.replay.rules.files import store_of_collector
 from warrenmq.replay.rules.life import SHIFT
 from warrenmq.trace.catalog import Chunk
@@ -79,17 +79,15 @@ class DirectReads(Machine):
                 place = msg, store, file, offset
                 state.records[place] = min(state.records.get(place, t), t)
 
-    def finish(self, key: Key, state: Places, world: World) -> Outcome:
+    def finish(self, key: Key, state: Places, context: TraceContext) -> Outcome:
         run = int(key[0])
         outcome = Outcome()
         outcome.figures[JUDGED, "D1"] = len(state.reads)
         for place, reader, seq, t in state.reads:
             if state.records.get(place, t + 1) > t:
                 msg, store, file, offset = place
-                subject = f"message {msg & 0xFFFFFFFFFFFFFFFF:016x} in queue {world.name((run, reader))}"
-                text = (
-                    f"it was read at {offset} of file {file} of {world.name((run, store))}, where it was not"
-                )
-                needs = ((run, reader), (run, store), *world.started_by((run, store)))
+                subject = f"message {msg & 0xFFFFFFFFFFFFFFFF:016x} in queue {context.name((run, reader))}"
+                text = f"it was read at {offset} of file {file} of {context.name((run, store))}, where it was not"
+                needs = ((run, reader), (run, store), *context.started_by((run, store)))
                 outcome.findings.append(Finding("D1", subject, text, ((run, reader, seq),), t, needs, (msg,)))
         return outcome

@@ -38,7 +38,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from warrenmq.replay.drive.machines import STATE, Finding, Key, Machine, Outcome
-from warrenmq.replay.drive.world import Who, World
+from warrenmq.replay.drive.trace_context import TraceContext, Who
 from warrenmq.replay.rules.life import SHIFT
 from warrenmq.trace.catalog import FOREVER, Chunk
 from warrenmq.trace.events import Decision, Ev
@@ -172,7 +172,7 @@ class References(Machine):
         new = int(Ev.STORE_WRITE) << 8 | _NEW
         state.written.update(msg for word, msg in zip(told[::8], told[1::8], strict=True) if word == new)
 
-    def finish(self, key: Key, state: Messages, world: World) -> Outcome:
+    def finish(self, key: Key, state: Messages, context: TraceContext) -> Outcome:
         outcome = Outcome()
         for who, store in sorted(state.stores.items()):
             alive = [count for count in store.counts.values() if count > 0]
@@ -181,16 +181,16 @@ class References(Machine):
             outcome.figures[STATE, *who, "recovered"] = store.recovered
             for rule, text, msg, seq, t in store.problems:
                 outcome.findings.append(
-                    Finding(rule, self._subject(world, who, msg), text, ((*who, seq),), t, (who,), (msg,))
+                    Finding(rule, self._subject(context, who, msg), text, ((*who, seq),), t, (who,), (msg,))
                 )
             for what, msg, client, seq, t in store.ignored:
-                if not world.was_leaving((who[0], client), t):
+                if not context.was_leaving((who[0], client), t):
                     text = f"a {what} that the flying counter let pass was ignored"
                     client_who = (who[0], client)
                     outcome.findings.append(
                         Finding(
                             "S2",
-                            self._subject(world, who, msg),
+                            self._subject(context, who, msg),
                             text,
                             ((*who, seq),),
                             FOREVER,
@@ -199,26 +199,28 @@ class References(Machine):
                         )
                     )
             if (
-                not world.is_transient_store(who)
-                and world.ended_cleanly(who[0])
-                and world.is_last_of_name(who)
+                not context.is_transient_store(who)
+                and context.ended_cleanly(who[0])
+                and context.is_last_of_name(who)
             ):
-                self._compare(who, store, state, world, outcome)
+                self._compare(who, store, state, context, outcome)
         return outcome
 
-    def _compare(self, who: Who, store: Store, state: Messages, world: World, outcome: Outcome) -> None:
+    def _compare(
+        self, who: Who, store: Store, state: Messages, context: TraceContext, outcome: Outcome
+    ) -> None:
         """S1 at the clean end of a run."""
         run = who[0]
-        needs = world.incomplete(run)
+        needs = context.incomplete(run)
         for msg in sorted(state.written):
             count, holders = store.counts.get(msg, 0), state.held.get((run, msg), 0)
             if count != holders:
                 text = f"at the clean end it has {count} references and {holders} queues hold it"
-                coverage = world.coverage[who]
+                coverage = context.coverage[who]
                 outcome.findings.append(
                     Finding(
                         "S1",
-                        self._subject(world, who, msg),
+                        self._subject(context, who, msg),
                         text,
                         ((*who, coverage.last_seq),),
                         FOREVER,
@@ -228,5 +230,5 @@ class References(Machine):
                 )
 
     @staticmethod
-    def _subject(world: World, who: Who, msg: int) -> str:
-        return f"message {msg & 0xFFFFFFFFFFFFFFFF:016x} in {world.name(who)}"
+    def _subject(context: TraceContext, who: Who, msg: int) -> str:
+        return f"message {msg & 0xFFFFFFFFFFFFFFFF:016x} in {context.name(who)}"

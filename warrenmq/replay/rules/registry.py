@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from warrenmq.replay.drive.machines import Machine
 from warrenmq.replay.rules.actors import Chain, Names, Supervisor
+from warrenmq.replay.rules.blocking import Blocking
 from warrenmq.replay.rules.confirms import Confirms
 from warrenmq.replay.rules.expiry import Expiry
 from warrenmq.replay.rules.fifo import Fifo
@@ -23,7 +24,6 @@ from warrenmq.replay.rules.places import DirectReads
 from warrenmq.replay.rules.references import References
 from warrenmq.replay.rules.rests import Rests
 from warrenmq.replay.rules.settles import Settles
-from warrenmq.replay.rules.waits import Waits
 from warrenmq.trace.catalog import Run
 
 
@@ -117,6 +117,6 @@ def all_machines(runs: Sequence[Run]) -> list[Machine]:
         machine(runs)
         for machine in (
             Chain, Mail, Supervisor, Names, Confirms, Fifo, Expiry, Ledger, Synced, OnDisk, References, Files,
-            Garbage, Waits, Settles, Rests, DirectReads,
+            Garbage, Blocking, Settles, Rests, DirectReads,
         )
     ]  # fmt: skip

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 from warrenmq.replay.drive.machines import JUDGED, Finding, Key, Machine, Outcome
-from warrenmq.replay.drive.world import World
+from warrenmq.replay.drive.trace_context import TraceContext
 from warrenmq.trace.catalog import Chunk
 from warrenmq.trace.events import Ev
 from warrenmq.trace.index import Row
@@ -42,7 +42,7 @@ class Rests(Machine):
     def absorb(self, state: list[Rest], summary: list[Rest]) -> None:
         state += summary
 
-    def finish(self, key: Key, state: list[Rest], world: World) -> Outcome:
+    def finish(self, key: Key, state: list[Rest], context: TraceContext) -> Outcome:
         who = int(key[0]), int(key[1])
         outcome = Outcome()
         outcome.figures[JUDGED, "Q5"] = len(state)
@@ -51,6 +51,6 @@ class Rests(Machine):
             ready, room, seq, t = stuck[0]
             text = f"{ready} messages were ready when the queue came to rest, and {room} consumers or gets had room"
             outcome.findings.append(
-                Finding("Q5", f"queue {world.name(who)}", text, ((*who, seq),), t, (who,))
+                Finding("Q5", f"queue {context.name(who)}", text, ((*who, seq),), t, (who,))
             )
         return outcome

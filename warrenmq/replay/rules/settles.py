@@ -25,7 +25,7 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from warrenmq.replay.drive.machines import JUDGED, Finding, Key, Machine, Outcome
-from warrenmq.replay.drive.world import World
+from warrenmq.replay.drive.trace_context import TraceContext
 from warrenmq.trace.catalog import Chunk
 from warrenmq.trace.events import (
     DEAD_LETTERED,
@@ -210,15 +210,15 @@ class Settles(Machine):
         for step in zip(*[numbers] * WIDTH, strict=True):
             state.take(*step)
 
-    def finish(self, key: Key, state: Held, world: World) -> Outcome:
+    def finish(self, key: Key, state: Held, context: TraceContext) -> Outcome:
         who = int(key[0]), int(key[1])
-        mark = world.landmark(who)
+        mark = context.actor_summary(who)
         ended = max(mark.last_sync, mark.closed[1] if mark.closed is not None else 0)
         if mark.last_act is not None and any(since < ended for _, since in state.going_back.values()):
             state = replace(state, problems=list(state.problems), going_back=dict(state.going_back))
             state.complain_of_kept(mark.last_act[0])
         outcome = Outcome()
-        subject = f"queue {world.name(who)}"
+        subject = f"queue {context.name(who)}"
         for each in state.problems:
             rows = tuple((*who, seq) for seq in each.seqs)
             outcome.findings.append(Finding(each.rule, subject, each.text, rows, each.t, (who,), (each.id,)))

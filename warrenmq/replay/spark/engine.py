@@ -1,15 +1,15 @@
 """Spark drives the machines: sift where the rows are, then one pass by key for each stage.
 
-    blocks of the trace ──mapInArrow──► (machine, key, order, summary or leftover), kept
-                                         │ landmarks to the driver, into the World
+    blocks of the trace ──mapInArrow──► (machine, key, order, summary or rows_left), kept
+                                         │ actor_summaries to the driver, into the TraceContext
                                          ▼ repartition by key, sort by order
-                          stage 1 ──mapInArrow──► findings, figures and suspects to the driver
+                          stage 1 ──mapInArrow──► findings, figures and unproven to the driver
                                          │ facts         └─► if there are any: a second look at their rows, by the machines
                                          ▼ repartition by key, sort by order
                           stage 2 ──mapInArrow──► the same
 
-No actor is one task: a block of some 130,000 rows is sifted wherever it comes to lie, and what is shuffled by key is what the sieves
-(warrenmq/replay/rules/sieves) leave of it, and one small row for each key that it speaks of.  Blocks of messages and files,
+No actor is one task: a block of some 130,000 rows is sifted wherever it comes to lie, and what is shuffled by key is what the prechecks
+(warrenmq/replay/rules/prechecks) leave of it, and one small row for each key that it speaks of.  Blocks of messages and files,
 not the store, are the keys of what the store does.  A task handles thousands of keys in one call, so no Python call is
 paid for a message.
 """
@@ -34,21 +34,21 @@ from pyspark.sql import functions as sf
 from warrenmq.replay.drive.columns import units_of
 from warrenmq.replay.drive.engine import Result, result
 from warrenmq.replay.drive.machines import FigureKey, Finding, Machine, Outcome
-from warrenmq.replay.drive.sifting import Place, SecondLook, Sifter, sieves_and_machines
+from warrenmq.replay.drive.prechecking import FullCheck, Place, Prechecker, prechecks_and_machines
+from warrenmq.replay.drive.trace_context import ActorSummary, TraceContext
 from warrenmq.replay.drive.verdict import judge
-from warrenmq.replay.drive.world import Landmarks, World
 from warrenmq.replay.explain.causes import explain
 from warrenmq.replay.explain.evidence import Want, pick
 from warrenmq.replay.rules.registry import all_machines
 from warrenmq.replay.spark.partitions import ROWS_OF_KEYS, partitions
-from warrenmq.replay.spark.source import Batches, Look, Pieces, look, map_pieces
+from warrenmq.replay.spark.source import Batches, Pieces, TraceIndex, index_trace, map_pieces
 from warrenmq.trace.catalog import Catalog, Chunk, Run
 from warrenmq.trace.index import Row, rows_of
 
 Job = Callable[[Pieces], Callable[[Batches], Iterator[pa.RecordBatch]]]
 """Of `map_pieces`."""
 
-LANDMARKS = "landmarks"
+ACTOR_SUMMARY = "actor_summaries"
 FOUND = "found"
 """Stand in the machine column of rows for the driver."""
 
@@ -82,12 +82,12 @@ class Found:
 
     findings: list[Finding] = field(default_factory=list)
     figures: Counter[FigureKey] = field(default_factory=Counter)
-    suspects: list[Place] = field(default_factory=list)
+    unproven: list[Place] = field(default_factory=list)
 
     def take(self, place: Place, outcome: Outcome) -> None:
         """What one key came to."""
-        if outcome.is_suspect:
-            self.suspects.append(place)
+        if outcome.needs_full_check:
+            self.unproven.append(place)
         self.findings += outcome.findings
         self.figures.update(outcome.figures)
 
@@ -95,11 +95,11 @@ class Found:
         """What the keys of another task came to."""
         self.findings += other.findings
         self.figures.update(other.figures)
-        self.suspects += other.suspects
+        self.unproven += other.unproven
 
 
 class Summarise:
-    """Job of `map_pieces`: everybody's summaries and leftovers, and the landmarks."""
+    """Job of `map_pieces`: the summaries and open rows of every machine, and the actors' summaries."""
 
     def __init__(self, workers: Sequence[Machine], unpack: Pieces) -> None:
         self._workers = workers
@@ -109,25 +109,25 @@ class Summarise:
         return _batches(self._summaries(batches))
 
     def _summaries(self, batches: Batches) -> Iterator[Summarised]:
-        sifter = Sifter(self._workers)
-        marks: dict[tuple[int, int], list[tuple[int, Landmarks]]] = {}
+        prechecker = Prechecker(self._workers)
+        marks: dict[tuple[int, int], list[tuple[int, ActorSummary]]] = {}
         for unit in units_of(self._unpack(batches)):
-            for piece, noted in sifter.landmarks(unit):
+            for piece, noted in prechecker.actor_summaries(unit):
                 marks.setdefault((piece.run, piece.actor), []).append((piece.seq_first, noted))
-            for nth, (machine, key, piece, summary) in enumerate(sifter.sift(unit)):
+            for nth, (machine, key, piece, summary) in enumerate(prechecker.check(unit)):
                 yield Summarised(machine, pack_key(key), *piece.order, nth, pickle.dumps(summary))
         for (run, actor), noted_at in marks.items():
-            yield Summarised(LANDMARKS, b"", run, actor, 0, 0, pickle.dumps(noted_at))
+            yield Summarised(ACTOR_SUMMARY, b"", run, actor, 0, 0, pickle.dumps(noted_at))
 
 
-class LookAgain:
-    """Job of `map_pieces`: what the machines say of the keys that no sieve could prove fine."""
+class RunFullCheck:
+    """Job of `map_pieces`: what the machines say of the keys that no precheck could prove fine."""
 
     def __init__(
-        self, workers: Sequence[Machine], suspects: Sequence[Place], files: Sequence[str], unpack: Pieces
+        self, workers: Sequence[Machine], unproven: Sequence[Place], files: Sequence[str], unpack: Pieces
     ) -> None:
         self._workers = workers
-        self._suspects = suspects
+        self._unproven = unproven
         self._numbers = {name: number for number, name in enumerate(sorted(files))}
         self._unpack = unpack
 
@@ -135,7 +135,7 @@ class LookAgain:
         return _batches(self._summaries(batches))
 
     def _summaries(self, batches: Batches) -> Iterator[Summarised]:
-        look = SecondLook(self._workers, self._suspects)
+        look = FullCheck(self._workers, self._unproven)
         for unit in units_of(self._unpack(batches), join=False):
             for nth, (machine, key, piece, summary) in enumerate(look.summarise(unit)):
                 yield Summarised(machine, pack_key(key), *self._order(piece), nth, pickle.dumps(summary))
@@ -150,9 +150,9 @@ class LookAgain:
 class Conclude:
     """Summaries that come key by key, in order: facts for the next stage, and at the end of the task what was found."""
 
-    def __init__(self, machines: Sequence[Machine], world: World) -> None:
+    def __init__(self, machines: Sequence[Machine], context: TraceContext) -> None:
         self._machines = {machine.name: machine for machine in machines}
-        self._world = world
+        self._context = context
 
     def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
         return _batches(self._outcomes(_rows(batches)))
@@ -164,7 +164,7 @@ class Conclude:
             state = machine.start(key)
             for row in group:
                 machine.absorb(state, pickle.loads(row.summary))  # noqa: S301 - our own tasks'
-            outcome = machine.finish(key, state, self._world)
+            outcome = machine.finish(key, state, self._context)
             found.take((name, key), outcome)
             for nth, (to, fact_key, fact) in enumerate(outcome.facts):
                 yield Summarised(to, pack_key(fact_key), _AFTER_ALL_RUNS, 0, 0, nth, pickle.dumps(fact))
@@ -173,17 +173,17 @@ class Conclude:
 
 def replay(spark: SparkSession, *paths: str | os.PathLike[str]) -> Result:
     """Replay trace directories or files; NotATrace if they hold none."""
-    return replay_look(spark, look(spark, *paths))
+    return replay_indexed(spark, index_trace(spark, *paths))
 
 
-def replay_look(spark: SparkSession, trace: Look) -> Result:
+def replay_indexed(spark: SparkSession, trace: TraceIndex) -> Result:
     """The same after a first look."""
     found = conclude(trace.catalog, partial(map_pieces, spark, trace))
     found.chains = explain(found.violations, trace.catalog.runs, partial(_gather, spark, trace))
     return found
 
 
-def _gather(spark: SparkSession, trace: Look, wants: Sequence[Want]) -> list[tuple[int, int, Row]]:
+def _gather(spark: SparkSession, trace: TraceIndex, wants: Sequence[Want]) -> list[tuple[int, int, Row]]:
     """One more job, for what explains."""
     picked = map_pieces(
         spark, trace, partial(PickEvidence, wants, trace.catalog.runs), "found binary"
@@ -210,55 +210,57 @@ class PickEvidence:
 
 def conclude(catalog: Catalog, over_pieces: Callable[[Job, str], DataFrame]) -> Result:
     """The result for all pieces that `over_pieces` gives a job."""
-    world = World.of(catalog)
+    context = TraceContext.of(catalog)
     machines = all_machines(catalog.runs)
-    # The same rows twice are more than a sieve can judge.
-    workers = machines if catalog.overlaps else sieves_and_machines(catalog.runs)
+    # The same rows twice are more than a precheck can judge.
+    workers = machines if catalog.overlaps else prechecks_and_machines(catalog.runs)
     number = partitions(sum(chunk.rows for chunk in catalog.chunks), ROWS_OF_KEYS)
     found = Found()
     kept: list[DataFrame] = []
     """What keys said that are facts to others, stage by stage."""
     summaries = over_pieces(partial(Summarise, workers), SUMMARIES_DDL).persist(StorageLevel.DISK_ONLY)
     try:
-        _landmarks(summaries, world)
+        _actor_summaries(summaries, context)
         for stage in sorted({machine.stage for machine in machines}):
             told = _stage(
-                [summaries, *kept], [each for each in workers if each.stage == stage], world, number
+                [summaries, *kept], [each for each in workers if each.stage == stage], context, number
             ).persist(StorageLevel.DISK_ONLY)
             kept.append(told)
             looked = _collect(told)
             found.add(looked)
-            if looked.suspects:
+            if looked.unproven:
                 again = over_pieces(
-                    partial(LookAgain, workers, looked.suspects, catalog.files), SUMMARIES_DDL
+                    partial(RunFullCheck, workers, looked.unproven, catalog.files), SUMMARIES_DDL
                 )
-                facts = [_of(each, looked.suspects) for each in kept[:-1]]
+                facts = [_of(each, looked.unproven) for each in kept[:-1]]
                 kept.append(
                     _stage(
-                        [again, *facts], [each for each in machines if each.stage == stage], world, number
+                        [again, *facts], [each for each in machines if each.stage == stage], context, number
                     ).persist(StorageLevel.DISK_ONLY)
                 )
                 found.add(_collect(kept[-1]))
-        verdict = judge(found.findings, found.figures, machines, catalog, world)
-        return result(verdict, catalog, world, found.figures)
+        verdict = judge(found.findings, found.figures, machines, catalog, context)
+        return result(verdict, catalog, context, found.figures)
     finally:
         for each in (summaries, *kept):
             each.unpersist()
 
 
-def _landmarks(summaries: DataFrame, world: World) -> None:
-    parts: dict[tuple[int, int], list[tuple[int, Landmarks]]] = {}
-    for row in summaries.where(sf.col("machine") == LANDMARKS).select("run", "actor", "summary").collect():
-        noted: list[tuple[int, Landmarks]] = pickle.loads(bytes(row["summary"]))  # noqa: S301 - our own tasks'
+def _actor_summaries(summaries: DataFrame, context: TraceContext) -> None:
+    parts: dict[tuple[int, int], list[tuple[int, ActorSummary]]] = {}
+    for row in (
+        summaries.where(sf.col("machine") == ACTOR_SUMMARY).select("run", "actor", "summary").collect()
+    ):
+        noted: list[tuple[int, ActorSummary]] = pickle.loads(bytes(row["summary"]))  # noqa: S301 - our own tasks'
         parts.setdefault((row["run"], row["actor"]), []).extend(noted)
     for who, noted in sorted(parts.items()):
-        world.landmarks[who] = Landmarks()
+        context.actor_summaries[who] = ActorSummary()
         for _, marks in sorted(noted, key=lambda part: part[0]):
-            world.landmarks[who].merge(marks)
+            context.actor_summaries[who].merge(marks)
 
 
 def _stage(
-    summaries: Sequence[DataFrame], machines: Sequence[Machine], world: World, number: int
+    summaries: Sequence[DataFrame], machines: Sequence[Machine], context: TraceContext, number: int
 ) -> DataFrame:
     """What these machines conclude, in so many partitions."""
     mine = sf.col("machine").isin([machine.name for machine in machines])
@@ -268,7 +270,7 @@ def _stage(
         reduce(DataFrame.union, others, first)
         .repartition(number, "machine", "key")
         .sortWithinPartitions("machine", "key", "run", "actor", "seq", "nth", "summary")
-        .mapInArrow(Conclude(machines, world), SUMMARIES_DDL)
+        .mapInArrow(Conclude(machines, context), SUMMARIES_DDL)
     )
 
 

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from warrenmq.errors import CallerError
 from warrenmq.replay.spark.arrow_rows import DDL, TYPES, Names, named_batches, names_of
 from warrenmq.replay.spark.datasource import TraceSource
-from warrenmq.replay.spark.source import Batches, Pieces, local_name, look, map_pieces
+from warrenmq.replay.spark.source import Batches, Pieces, index_trace, local_name, map_pieces
 from warrenmq.trace.reader import require_header, trace_files
 
 
@@ -58,7 +58,7 @@ def _type_of(column: str) -> str:
 
 def read_through_spark(spark: SparkSession, *paths: str) -> DataFrame:
     """All rows, from wherever Spark reads files."""
-    trace = look(spark, *paths)
+    trace = index_trace(spark, *paths)
     return map_pieces(spark, trace, partial(NamedBatches, names_of(trace.catalog)), DDL)
 
 

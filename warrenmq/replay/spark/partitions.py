@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 ROWS_OF_PIECES = 1 << 19
 """Rows of a partition that holds all rows of a part of the trace: those of a block."""
 ROWS_OF_KEYS = 1 << 20
-"""Rows of the trace for each partition by key, which holds what the sieves left of them."""
+"""Rows of the trace for each partition by key, which holds what the prechecks left of them."""
 _SHUFFLE = "spark.sql.shuffle.partitions"
 
 

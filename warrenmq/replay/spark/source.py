@@ -45,14 +45,14 @@ _BLOCKS = pa.schema([
     ("run", pa.int32()), ("file", pa.string()), ("offset", pa.int64()), ("place", pa.int32()), ("frames", pa.binary()),
 ])  # fmt: skip
 BLOCK_ROWS = ROWS_OF_PIECES
-"""Rows of a block, which is a task: some 3 MB, and a unit (sieves/columns.py)."""
+"""Rows of a block, which is a task: some 3 MB, and a unit (prechecks/columns.py)."""
 Batches = Iterable[pa.RecordBatch]
 Pieces = Callable[[Batches], Iterator[Piece]]
 """Unpacks what a task is given."""
 
 
 @dataclass(frozen=True)
-class Look:
+class TraceIndex:
     """What a first look at a trace found."""
 
     paths: list[str]
@@ -61,7 +61,7 @@ class Look:
     """Bytes of each file when it was looked at: a live trace grows, and is read up to there."""
 
 
-def look(spark: SparkSession, *paths: str | os.PathLike[str]) -> Look:
+def index_trace(spark: SparkSession, *paths: str | os.PathLike[str]) -> TraceIndex:
     """Index every file; raises NotATrace when there is nothing to read."""
     names = [_address(os.fspath(path)) for path in paths]
     found = _files(spark, names).mapInArrow(_index_batches, "found binary").collect()
@@ -71,12 +71,14 @@ def look(spark: SparkSession, *paths: str | os.PathLike[str]) -> Look:
     if not catalog.runs:
         raise NotATrace(f"{', '.join(names)}: no file there begins with a whole header of a trace.")
     copies = {name for name, _ in catalog.copies}
-    return Look(names, catalog, {index.name: index.size for index in indexes if index.name not in copies})
+    return TraceIndex(
+        names, catalog, {index.name: index.size for index in indexes if index.name not in copies}
+    )
 
 
 def map_pieces(
     spark: SparkSession,
-    trace: Look,
+    trace: TraceIndex,
     job: Callable[[Pieces], Callable[[Batches], Iterator[pa.RecordBatch]]],
     ddl: str,
 ) -> DataFrame:
@@ -94,7 +96,7 @@ def map_pieces(
     return mapped
 
 
-def _places(trace: Look) -> tuple[dict[str, int], int]:
+def _places(trace: TraceIndex) -> tuple[dict[str, int], int]:
     """For each file the place of its first block, all blocks in a row; and how many blocks there are, about."""
     rows: Counter[str] = Counter()
     for chunk in trace.catalog.chunks:
@@ -107,7 +109,7 @@ def _places(trace: Look) -> tuple[dict[str, int], int]:
     return places, max(place, 1)
 
 
-def load_rows(spark: SparkSession, trace: Look) -> DataFrame:
+def load_rows(spark: SparkSession, trace: TraceIndex) -> DataFrame:
     """Every row of the trace, once, as ROWS_DDL; `run` is an index into `catalog.runs`."""
     return map_pieces(spark, trace, RowBatches, ROWS_DDL)
 

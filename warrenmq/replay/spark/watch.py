@@ -1,7 +1,7 @@
 """The watch as a query of Structured Streaming.
 
     source    which rows are new, in the driver: a place of trace/tail.py is the offset
-    tasks     unpack their blocks and tell (told.py): a few hundred bytes a block come out, no rows
+    tasks     unpack their blocks and tell (batch_summary.py): a few hundred bytes a block come out, no rows
     batch     Live takes what was told, in one transaction with the number of the batch
 
 After a restart Spark does the last batch again if it is not known to be done; `Watch` knows whether it was, by its number.
@@ -23,7 +23,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import ReadLimit
 
 from warrenmq.errors import CallerError
-from warrenmq.replay.drive.told import Batch, batches, tell
+from warrenmq.replay.drive.batch_summary import Batch, batches, summarise_batch
 from warrenmq.replay.drive.watch import INTERVAL, Watch
 from warrenmq.trace.reader import require_live
 from warrenmq.trace.tail import Place, Tail
@@ -36,7 +36,7 @@ class ToldPart(InputPartition):
     batch: Batch
 
 
-class ToldSource(DataSource):
+class BatchSource(DataSource):
     """What new parts of a trace tell, pickled."""
 
     @classmethod
@@ -67,7 +67,7 @@ class ToldStream(DataSourceStreamReader):
 
     def read(self, partition: InputPartition) -> Iterator[tuple[bytes]]:
         if isinstance(partition, ToldPart):
-            yield (pickle.dumps(tell(partition.batch)),)
+            yield (pickle.dumps(summarise_batch(partition.batch)),)
 
 
 def watch(
@@ -98,9 +98,9 @@ def watch(
         if number > last:
             taken_by.take([pickle.loads(bytes(row["told"])) for row in frame.collect()], number)  # noqa: S301 - our tasks'
 
-    spark.dataSource.register(ToldSource)
+    spark.dataSource.register(BatchSource)
     query = (
-        spark.readStream.format(ToldSource.name())
+        spark.readStream.format(BatchSource.name())
         .option("traces", json.dumps([os.path.abspath(path) for path in paths]))
         .load()
         .writeStream.foreachBatch(take)

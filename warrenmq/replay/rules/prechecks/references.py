@@ -1,4 +1,4 @@
-"""Sieve of reference counts and flying decisions (references.py).
+"""Precheck of reference counts and flying decisions (references.py).
 
 Row by row: the decision is the one that the table names for the counter seen.  Message by message, in the order of the
 store's rows:
@@ -8,7 +8,7 @@ store's rows:
     REMOVE, DROPPED one less than the row before said, not below 0
     RECOVERED       begins
 
-A message whose rows in a unit begin with a WRITE and end at 0 is over, and only that WRITE is kept; of others a leftover
+A message whose rows in a unit begin with a WRITE and end at 0 is over, and only that WRITE is kept; of others open rows
 has all rows, flat (store, message, seq, word, count).  At the end each of these begins with a WRITE or RECOVERED, is in one
 store, and has no reference where it began once more in another unit; and where a run ended cleanly, those that were written have as many references
 as queues hold them (the ledger's facts).
@@ -24,8 +24,8 @@ import numpy as np
 
 from warrenmq.replay.drive.columns import Bools, Ints, Rows, Unit, group_starts, groups
 from warrenmq.replay.drive.machines import STATE, Key, Machine, Outcome
-from warrenmq.replay.drive.sieve import SUSPECT, Leftover, Sieve
-from warrenmq.replay.drive.world import Who, World
+from warrenmq.replay.drive.precheck import NEEDS_FULL_CHECK, OpenRows, Precheck
+from warrenmq.replay.drive.trace_context import TraceContext, Who
 from warrenmq.replay.rules.life import SHIFT
 from warrenmq.replay.rules.references import Held, References
 from warrenmq.trace.events import Decision, Ev
@@ -36,12 +36,12 @@ _MORE = int(Ev.STORE_WRITE) << 8 | Decision.CONFIRM
 _LESS = int(Ev.STORE_REMOVE) << 8 | Decision.REMOVE
 
 
-class ReferencesSieve(Sieve):
+class ReferencesPrecheck(Precheck):
     """See the module."""
 
     machine: ClassVar[type[Machine]] = References
 
-    def sift(self, unit: Unit) -> Iterator[tuple[Key, Leftover]]:
+    def open_rows(self, unit: Unit) -> Iterator[tuple[Key, OpenRows]]:
         rows = unit.of(References.events)
         wrong = ~_decided(rows)
         word = rows.who & 0xFFFF
@@ -59,28 +59,28 @@ class ReferencesSieve(Sieve):
         whole = fine & (table[starts, 3] == _WRITTEN) & (table[ends, 4] == 0)
         left = table[~np.repeat(whole, ends - starts + 1)]
         over = table[starts[whole]][:, [1, 0, 2]]
-        suspects = np.unique(rows.msg[wrong] >> SHIFT).tolist()
+        unproven = np.unique(rows.msg[wrong] >> SHIFT).tolist()
         overs = dict(groups(over[:, 0] >> SHIFT))
         lefts = dict(groups(left[:, 1] >> SHIFT))
         scope = self.runs[unit.run].scope
-        for bucket in sorted({*overs, *lefts}.difference(suspects)):
+        for bucket in sorted({*overs, *lefts}.difference(unproven)):
             its = left[lefts.get(bucket, slice(0))]
             began = over[overs.get(bucket, slice(0))]
             yield (scope, bucket), (its.reshape(-1), began.reshape(-1), np.array([unit.run], np.int64))
-        for bucket in suspects:
-            yield (scope, bucket), SUSPECT
+        for bucket in unproven:
+            yield (scope, bucket), NEEDS_FULL_CHECK
 
     def concerned(self, rows: Rows, keys: Collection[Key], run: int) -> Bools:
         scope = self.runs[run].scope
         found: Bools = np.isin(rows.msg >> SHIFT, [int(bucket) for whose, bucket in keys if whose == scope])
         return found
 
-    def settle(
-        self, key: Key, leftovers: Sequence[Leftover], facts: Sequence[Held], world: World
+    def prove(
+        self, key: Key, open_rows: Sequence[OpenRows], facts: Sequence[Held], context: TraceContext
     ) -> Outcome | None:
-        tables = [each[0].reshape(-1, _WIDTH) for each in leftovers]
+        tables = [each[0].reshape(-1, _WIDTH) for each in open_rows]
         table = np.concatenate([np.zeros((0, _WIDTH), np.int64), *tables])
-        runs = np.repeat([int(each[2][0]) for each in leftovers], [len(each) for each in tables]).astype(
+        runs = np.repeat([int(each[2][0]) for each in open_rows], [len(each) for each in tables]).astype(
             np.int64
         )
         order = np.lexsort((table[:, 2], table[:, 0], runs, table[:, 1]))
@@ -90,7 +90,7 @@ class ReferencesSieve(Sieve):
         ends = np.append(starts, len(table))[1:] - 1
         begins = table[starts, 3]
         recovered = begins >> 8 == Ev.REF_RECOVERED
-        over = np.concatenate([np.zeros((0, 3), np.int64), *(each[1].reshape(-1, 3) for each in leftovers)])
+        over = np.concatenate([np.zeros((0, 3), np.int64), *(each[1].reshape(-1, 3) for each in open_rows)])
         again = over[np.isin(over[:, 0], table[starts, 1])]
         if not all(_has_none_before(table, *each) for each in again.tolist()):
             return None
@@ -108,7 +108,7 @@ class ReferencesSieve(Sieve):
             outcome.figures[STATE, *who, "messages"] += count > 0
             outcome.figures[STATE, *who, "references"] += count
             outcome.figures[STATE, *who, "recovered"] += found
-            if count and not found and _is_compared(world, who):
+            if count and not found and _is_compared(context, who):
                 alive[run, msg] = count
         holders = Counter((who[0], msg) for who, msg in facts)
         return outcome if alive == holders else None
@@ -157,5 +157,7 @@ def _has_none_before(table: Ints, msg: int, store: int, seq: int) -> bool:
     return bool(np.all(its[:, 0] == store)) and (not len(before) or int(before[-1, 4]) == 0)
 
 
-def _is_compared(world: World, who: Who) -> bool:
-    return not world.is_transient_store(who) and world.ended_cleanly(who[0]) and world.is_last_of_name(who)
+def _is_compared(context: TraceContext, who: Who) -> bool:
+    return (
+        not context.is_transient_store(who) and context.ended_cleanly(who[0]) and context.is_last_of_name(who)
+    )

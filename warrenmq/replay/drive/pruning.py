@@ -16,7 +16,7 @@ from __future__ import annotations
 from array import array
 
 from warrenmq.replay.drive.machines import Key, State
-from warrenmq.replay.drive.world import World
+from warrenmq.replay.drive.trace_context import TraceContext
 from warrenmq.replay.rules.ledger import Lives
 from warrenmq.replay.rules.life import GONE, SIZE, Life
 from warrenmq.replay.rules.mail import Bucket
@@ -26,11 +26,11 @@ _BLOCK = 12
 """Of the mail's keys: seq >> 12."""
 
 
-def retire(key: Key, state: State, world: World) -> bool:
+def prune(key: Key, state: State, context: TraceContext) -> bool:
     """Whether a state can be forgotten; one that cannot is made as small as it may be."""
     match state:
         case Bucket():
-            coverage = world.coverage.get((int(key[0]), int(key[1])))
+            coverage = context.coverage.get((int(key[0]), int(key[1])))
             is_past = coverage is not None and coverage.last_seq >= (int(key[2]) + 1) << _BLOCK
             return is_past and not state.sent and not state.waiting
         case Meeting():
@@ -38,7 +38,7 @@ def retire(key: Key, state: State, world: World) -> bool:
         case Lives():
             for who, life in state.lives.items():
                 if len(life.states) == SIZE and life.states.count(GONE) == SIZE:
-                    _shrink(life, world.landmark(who).last_sync)
+                    _shrink(life, context.actor_summary(who).last_sync)
     return False
 
 

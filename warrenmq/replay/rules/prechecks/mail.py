@@ -1,6 +1,6 @@
-"""Sieve of messages between actors (mail.py): a SEND and its one receive, wherever they are, cancel each other.
+"""Precheck of messages between actors (mail.py): a SEND and its one receive, wherever they are, cancel each other.
 
-A leftover is the sends that nobody received (seq, t, receiver) and the receives without a send (seq of the SEND, t,
+Open rows are the sends that nobody received (seq, t, receiver) and the receives without a send (seq of the SEND, t,
 actor, 1 = UNDELIVERED), flat.  At the end sends may be left, they lie in mailboxes; receives may not.
 """
 
@@ -24,20 +24,20 @@ from warrenmq.replay.drive.columns import (
     touches,
 )
 from warrenmq.replay.drive.machines import Key, Machine, Outcome
-from warrenmq.replay.drive.sieve import SUSPECT, Leftover, Sieve
-from warrenmq.replay.drive.world import World
+from warrenmq.replay.drive.precheck import NEEDS_FULL_CHECK, OpenRows, Precheck
+from warrenmq.replay.drive.trace_context import TraceContext
 from warrenmq.replay.rules.mail import SHIFT, Mail
 from warrenmq.trace.events import Ev
 
 _RECEIVES = frozenset({Ev.RECV, Ev.ACK, Ev.UNDELIVERED})
 
 
-class MailSieve(Sieve):
+class MailPrecheck(Precheck):
     """See the module."""
 
     machine: ClassVar[type[Machine]] = Mail
 
-    def sift(self, unit: Unit) -> Iterator[tuple[Key, Leftover]]:
+    def open_rows(self, unit: Unit) -> Iterator[tuple[Key, OpenRows]]:
         sent = unit.of(frozenset({Ev.SEND}))
         took = unit.of(_RECEIVES)
         took = took.where(took.pseq > 0)
@@ -55,14 +55,14 @@ class MailSieve(Sieve):
         sends = np.stack((sent.seq, sent.t, sent.peer), axis=1)
         send_codes, receive_codes = codes((sent.actor, sender), (sent.seq, pseq))
         open_sends, open_receives, wrong = _meet(sends, send_codes, receives, receive_codes)
-        suspects = np.unique(np.stack((sender[wrong], pseq[wrong] >> SHIFT), axis=1), axis=0)
+        unproven = np.unique(np.stack((sender[wrong], pseq[wrong] >> SHIFT), axis=1), axis=0)
         left = _by_bucket(
             sent.actor[open_sends], sends[open_sends], sender[open_receives], receives[open_receives]
         )
-        for each in suspects.tolist():
-            left[each[0], each[1]] = SUSPECT
-        for (whose, bucket), leftover in left.items():
-            yield (unit.run, whose, bucket), leftover
+        for each in unproven.tolist():
+            left[each[0], each[1]] = NEEDS_FULL_CHECK
+        for (whose, bucket), rows_left in left.items():
+            yield (unit.run, whose, bucket), rows_left
 
     def concerned(self, rows: Rows, keys: Collection[Key], run: int) -> Bools:
         found = np.zeros(len(rows), np.bool_)
@@ -79,11 +79,11 @@ class MailSieve(Sieve):
             found |= (sender == whose) & touches(first >> SHIFT, last >> SHIFT, np.sort(np.array(its)))
         return found
 
-    def settle(
-        self, key: Key, leftovers: Sequence[Leftover], facts: Sequence[Any], world: World
+    def prove(
+        self, key: Key, open_rows: Sequence[OpenRows], facts: Sequence[Any], context: TraceContext
     ) -> Outcome | None:
-        sends = np.concatenate([each[0].reshape(-1, 3) for each in leftovers])
-        receives = np.concatenate([each[1].reshape(-1, 4) for each in leftovers])
+        sends = np.concatenate([each[0].reshape(-1, 3) for each in open_rows])
+        receives = np.concatenate([each[1].reshape(-1, 4) for each in open_rows])
         sends = sends[np.argsort(sends[:, 0], kind="stable")]
         open_sends, open_receives, wrong = _meet(sends, sends[:, 0], receives, receives[:, 0])
         if wrong.any() or open_receives.any() or doubles(sends[:, 0]).any():
@@ -111,9 +111,9 @@ def _meet(sends: Ints, send_codes: Ints, receives: Ints, receive_codes: Ints) ->
     return open_sends, ~found, wrong
 
 
-def _by_bucket(actors: Ints, sends: Ints, senders: Ints, receives: Ints) -> dict[tuple[int, int], Leftover]:
+def _by_bucket(actors: Ints, sends: Ints, senders: Ints, receives: Ints) -> dict[tuple[int, int], OpenRows]:
     nothing = np.zeros(0, np.int64)
-    found: dict[tuple[int, int], Leftover] = {}
+    found: dict[tuple[int, int], OpenRows] = {}
     for who, bucket, rows in _split(actors, sends):
         found[who, bucket] = (rows.reshape(-1), nothing)
     for who, bucket, rows in _split(senders, receives):

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from warrenmq.replay.drive.machines import Finding, Key, Machine, Outcome
-from warrenmq.replay.drive.world import World
+from warrenmq.replay.drive.trace_context import TraceContext
 from warrenmq.trace.catalog import Chunk, Run
 from warrenmq.trace.events import Ev
 from warrenmq.trace.index import Row
@@ -32,7 +32,7 @@ from warrenmq.trace.index import Row
 _SEND = int(Ev.SEND)
 _BLOCKED, _UNBLOCKED = int(Ev.CREDIT_BLOCKED), int(Ev.CREDIT_UNBLOCKED)
 _ALARM_BLOCKED = int(Ev.ALARM_BLOCKED)
-WAITS = frozenset({Ev.CREDIT_BLOCKED, Ev.CREDIT_UNBLOCKED, Ev.ALARM_BLOCKED, Ev.ALARM_UNBLOCKED})
+BLOCKING_EVENTS = frozenset({Ev.CREDIT_BLOCKED, Ev.CREDIT_UNBLOCKED, Ev.ALARM_BLOCKED, Ev.ALARM_UNBLOCKED})
 
 Step = tuple[int, int, int, int]
 """(event, peer, seq, t)"""
@@ -82,11 +82,11 @@ class Waiting:
             self.problems.append(("it went on, and had not waited for the alarms", 0, (seq,), t))
 
 
-class Waits(Machine):
+class Blocking(Machine):
     """See the module."""
 
     name: ClassVar[str] = "waits"
-    events: ClassVar[frozenset[int]] = WAITS | {Ev.SEND}
+    events: ClassVar[frozenset[int]] = BLOCKING_EVENTS | {Ev.SEND}
 
     def summarise(self, piece: Chunk, rows: list[Row]) -> Iterator[tuple[Key, list[Step]]]:
         steps: list[Step] = []
@@ -115,13 +115,15 @@ class Waits(Machine):
         for step in summary:
             waiting.take(step, is_thread=is_thread)
 
-    def finish(self, key: Key, state: tuple[bool, Waiting], world: World) -> Outcome:
+    def finish(self, key: Key, state: tuple[bool, Waiting], context: TraceContext) -> Outcome:
         run, actor = who = int(key[0]), int(key[1])
         outcome = Outcome()
         for text, peer, seqs, t in state[1].problems:
-            whose = f" of {world.name((run, peer))}" if peer else ""
+            whose = f" of {context.name((run, peer))}" if peer else ""
             rows = tuple((run, actor, seq) for seq in seqs)
-            outcome.findings.append(Finding("W1", f"actor {world.name(who)}", text + whose, rows, t, (who,)))
+            outcome.findings.append(
+                Finding("W1", f"actor {context.name(who)}", text + whose, rows, t, (who,))
+            )
         return outcome
 
 

@@ -1,7 +1,7 @@
-"""Sieve of the messages of a queue (ledger.py, life.py): those whose whole life went well leave only their numbers.
+"""Precheck of the messages of a queue (ledger.py, life.py): those whose whole life went well leave only their numbers.
 
 A message is over in a unit when all its rows are fine (steps.py), it is gone, and has its confirm if it wanted one.  A
-leftover is
+rows_left is
 
     entries   all rows of the messages that are not over
     ranges    (actor, first id, end) of those that are: an id must not come a second time
@@ -22,12 +22,12 @@ import numpy as np
 
 from warrenmq.replay.drive.columns import Bools, Ints, Places, Rows, Unit, codes, expand, groups, touches
 from warrenmq.replay.drive.machines import JUDGED, STATE, Key, Machine, Outcome
-from warrenmq.replay.drive.sieve import SUSPECT, Leftover, Sieve
-from warrenmq.replay.drive.world import Name, Who, World
+from warrenmq.replay.drive.precheck import NEEDS_FULL_CHECK, OpenRows, Precheck
+from warrenmq.replay.drive.trace_context import Name, TraceContext, Who
 from warrenmq.replay.rules.ledger import COUNTED, Ledger, counts_as_life
 from warrenmq.replay.rules.life import GONE, READY, SHIFT, UNACKED
-from warrenmq.replay.rules.sieves.delays import LONGEST, class_numbers, class_of
-from warrenmq.replay.rules.sieves.steps import ACTOR, ID, MSG, SEQ, WIDTH, WORD, T, Walked, walk
+from warrenmq.replay.rules.prechecks.delays import LONGEST, class_numbers, class_of
+from warrenmq.replay.rules.prechecks.steps import ACTOR, ID, MSG, SEQ, WIDTH, WORD, T, Walked, walk
 from warrenmq.trace.events import DIRTY, IN_STORE, PERSISTENT, PRIORITY_SHIFT, REDELIVERED, Ev
 
 _LONGEST_ROW = 1 << 20
@@ -37,19 +37,19 @@ _WHICH = 20
 """Bits of a class number; above it stands which delay it is."""
 
 
-class LedgerSieve(Sieve):
+class LedgerPrecheck(Precheck):
     """See the module."""
 
     machine: ClassVar[type[Machine]] = Ledger
 
-    def sift(self, unit: Unit) -> Iterator[tuple[Key, Leftover]]:
+    def open_rows(self, unit: Unit) -> Iterator[tuple[Key, OpenRows]]:
         rows = unit.of(Ledger.events)
         large = rows.b > _LONGEST_ROW
         for actor, first, n in zip(
             rows.actor[large].tolist(), rows.a[large].tolist(), rows.b[large].tolist(), strict=True
         ):
             for bucket in range(first >> SHIFT, (first + n - 1 >> SHIFT) + 1):
-                yield self._key(unit.run, actor, bucket), SUSPECT
+                yield self._key(unit.run, actor, bucket), NEEDS_FULL_CHECK
         entries = _entries(rows.where(~large))
         if not len(entries):
             return
@@ -86,17 +86,17 @@ class LedgerSieve(Sieve):
                 found |= (rows.actor == actor) & touches(rows.a >> SHIFT, last >> SHIFT, wanted)
         return found
 
-    def settle(
-        self, key: Key, leftovers: Sequence[Leftover], facts: Sequence[Any], world: World
+    def prove(
+        self, key: Key, open_rows: Sequence[OpenRows], facts: Sequence[Any], context: TraceContext
     ) -> Outcome | None:
         name, bucket = (str(key[0]), str(key[1])), int(key[2])
-        title = world.title(name)
+        title = context.title(name)
         entries, ranges = (
-            np.concatenate([each[part].reshape(-1, width) for each in leftovers])
+            np.concatenate([each[part].reshape(-1, width) for each in open_rows])
             for part, width in ((1, WIDTH), (2, 3))
         )
         actors = np.unique(np.concatenate((entries[:, ACTOR], ranges[:, 0])))
-        runs = {int(each[0][0]) for each in leftovers}
+        runs = {int(each[0][0]) for each in open_rows}
         if len(actors) != 1 or len(runs) != 1:
             return None
         who = runs.pop(), int(actors[0])
@@ -108,27 +108,27 @@ class LedgerSieve(Sieve):
             return None
         held = heads[walked.state != GONE]
         outcome = Outcome()
-        if not self._tell_flags(who, walked, world, outcome):
+        if not self._tell_flags(who, walked, context, outcome):
             return None
-        if len(held) and not self._tell_holdings(name, who, walked, world, outcome):
+        if len(held) and not self._tell_holdings(name, who, walked, context, outcome):
             return None
         self._tell_state(who, bucket << SHIFT, walked, ranges, outcome)
-        counted = np.concatenate([each[3].reshape(-1, 2) for each in leftovers])
+        counted = np.concatenate([each[3].reshape(-1, 2) for each in open_rows])
         for event, n in _sums(counted).items():
             outcome.figures["queue", title, COUNTED[Ev(event)]] = n
             if event == Ev.RECOVERED:
                 outcome.figures[STATE, *who, "recovered"] = n
-        found = [each[4].reshape(-1, 2) for each in leftovers]
+        found = [each[4].reshape(-1, 2) for each in open_rows]
         for number, n in _sums(np.concatenate([*found, _in_classes(delays)])).items():
             which, kind = number >> _WHICH, number & (1 << _WHICH) - 1
             outcome.figures["delay", title, _DELAYS[which], class_of(kind)] = n
         return outcome
 
     @staticmethod
-    def _tell_flags(who: Who, walked: Walked, world: World, outcome: Outcome) -> bool:
+    def _tell_flags(who: Who, walked: Walked, context: TraceContext, outcome: Outcome) -> bool:
         """Q4 of the first incarnation that these ids are known from; False if a flag is missing."""
         outcome.figures[JUDGED, "Q4"] = 0
-        row = world.landmark(who).recovered
+        row = context.actor_summary(who).recovered
         if row is not None and row[8] & 0xFF == DIRTY:
             recovered = (walked.entries[walked.begins, WORD] >> 8 == Ev.RECOVERED) & (walked.delivery >= 0)
             flags = walked.entries[walked.delivery[recovered], WORD]
@@ -145,14 +145,16 @@ class LedgerSieve(Sieve):
             outcome.figures[STATE, *who, "next", base] = max(tops)
 
     @staticmethod
-    def _tell_holdings(name: Name, who: Who, walked: Walked, world: World, outcome: Outcome) -> bool:
+    def _tell_holdings(name: Name, who: Who, walked: Walked, context: TraceContext, outcome: Outcome) -> bool:
         """Tell `references` what is there at the clean end; False if a later incarnation may have it."""
-        incarnations = [each for each in world.incarnations(name) if counts_as_life(world.landmark(each))]
+        incarnations = [
+            each for each in context.incarnations(name) if counts_as_life(context.actor_summary(each))
+        ]
         if who not in incarnations:
             return True
         if incarnations[-1] != who:
             return False
-        if world.ended_cleanly(who[0]):
+        if context.ended_cleanly(who[0]):
             begun = walked.entries[walked.begins[walked.state != GONE]]
             word = begun[:, WORD]
             stored = (word >> 8 == Ev.PUBLISH) & (word & PERSISTENT != 0) & (word & IN_STORE != 0)

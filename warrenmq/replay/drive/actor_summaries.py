@@ -1,11 +1,11 @@
-"""Landmarks of a piece (world.py) from its columns."""
+"""The ActorSummary of a piece (trace_context.py) from its columns."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from warrenmq.replay.drive.columns import Rows
-from warrenmq.replay.drive.world import FAREWELLS, RARE, UNDELIVERED, Landmarks
+from warrenmq.replay.drive.trace_context import FAREWELLS, RARE, UNDELIVERED, ActorSummary
 
 
 def _table(events: frozenset[int]) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
@@ -15,9 +15,9 @@ def _table(events: frozenset[int]) -> np.ndarray[tuple[int], np.dtype[np.bool_]]
 _IS_FAREWELL, _IS_RARE = _table(FAREWELLS), _table(RARE)
 
 
-def landmarks_of(rows: Rows) -> Landmarks:
-    """What `Landmarks.note` makes of rows (at least one) of one actor."""
-    marks = Landmarks(first_t=int(rows.t[0]))
+def actor_summary_of(rows: Rows) -> ActorSummary:
+    """What `ActorSummary.note` makes of rows (at least one) of one actor."""
+    marks = ActorSummary(first_t=int(rows.t[0]))
     event = rows.event
     words, numbers = np.unique(rows.who & 0xFFFF, return_counts=True)
     marks.counts.update(dict(zip(words.tolist(), numbers.tolist(), strict=True)))

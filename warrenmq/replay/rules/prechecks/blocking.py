@@ -1,4 +1,4 @@
-"""Sieve of those who wait (waits.py): nobody waits twice, nobody goes on who did not wait, and a thread writes nothing meanwhile.
+"""Precheck of those who wait (blocking.py): nobody waits twice, nobody goes on who did not wait, and a thread writes nothing meanwhile.
 
 What a thread sends is most of what it writes; by their numbers its rows tell that there is none between the beginning of a wait
 for credit and its end, and no SEND has to be looked at.  Leftovers are all rows about waiting, flat (event, peer, seq).
@@ -13,22 +13,22 @@ import numpy as np
 
 from warrenmq.replay.drive.columns import Bools, Ints, Rows, Unit, groups
 from warrenmq.replay.drive.machines import Key, Machine, Outcome
-from warrenmq.replay.drive.sieve import Leftover, Sieve
-from warrenmq.replay.drive.world import World
-from warrenmq.replay.rules.waits import WAITS, Waits, is_a_thread
+from warrenmq.replay.drive.precheck import OpenRows, Precheck
+from warrenmq.replay.drive.trace_context import TraceContext
+from warrenmq.replay.rules.blocking import BLOCKING_EVENTS, Blocking, is_a_thread
 from warrenmq.trace.events import Ev
 
 _WIDTH = 3
 _EVENT, _PEER, _SEQ = range(_WIDTH)
 
 
-class WaitsSieve(Sieve):
+class BlockingPrecheck(Precheck):
     """See the module."""
 
-    machine: ClassVar[type[Machine]] = Waits
+    machine: ClassVar[type[Machine]] = Blocking
 
-    def sift(self, unit: Unit) -> Iterator[tuple[Key, Leftover]]:
-        rows = unit.of(WAITS)
+    def open_rows(self, unit: Unit) -> Iterator[tuple[Key, OpenRows]]:
+        rows = unit.of(BLOCKING_EVENTS)
         table = np.stack((rows.event, rows.peer, rows.seq), axis=1)
         for actor, where in groups(rows.actor):
             yield (unit.run, actor), (table[where].reshape(-1),)
@@ -37,18 +37,18 @@ class WaitsSieve(Sieve):
         found: Bools = np.isin(rows.actor, [int(key[1]) for key in keys if key[0] == run])
         return found
 
-    def settle(
-        self, key: Key, leftovers: Sequence[Leftover], facts: Sequence[Any], world: World
+    def prove(
+        self, key: Key, open_rows: Sequence[OpenRows], facts: Sequence[Any], context: TraceContext
     ) -> Outcome | None:
         run, actor = int(key[0]), int(key[1])
-        rows = np.concatenate([each[0].reshape(-1, _WIDTH) for each in leftovers])
+        rows = np.concatenate([each[0].reshape(-1, _WIDTH) for each in open_rows])
         rows = rows[np.argsort(rows[:, _SEQ])]
         is_credit = (rows[:, _EVENT] == Ev.CREDIT_BLOCKED) | (rows[:, _EVENT] == Ev.CREDIT_UNBLOCKED)
         alarms, credit = rows[~is_credit], rows[is_credit]
         if not _take_turns(alarms[:, _EVENT] == Ev.ALARM_BLOCKED):
             return None
-        if is_a_thread(world.runs[run], actor):
-            last = world.coverage[run, actor].last_seq
+        if is_a_thread(context.runs[run], actor):
+            last = context.coverage[run, actor].last_seq
             return Outcome() if _stands_still(credit, last) else None
         credit = credit[np.argsort(credit[:, _PEER], kind="stable")]
         begins = credit[:, _EVENT] == Ev.CREDIT_BLOCKED

@@ -1,6 +1,6 @@
-"""Sieve of direct reads (places.py): each is at a place that a store or its collector told of that message.
+"""Precheck of direct reads (places.py): each is at a place that a store or its collector told of that message.
 
-A leftover is the records (message, store, file, offset, t), each once, and the reads that have not met theirs in the unit, flat;
+Open rows are the records (message, store, file, offset, t), each once, and the reads that have not met theirs in the unit, flat;
 and how many reads there are.
 """
 
@@ -13,8 +13,8 @@ import numpy as np
 
 from warrenmq.replay.drive.columns import Bools, Ints, Rows, Unit, groups
 from warrenmq.replay.drive.machines import JUDGED, Key, Machine, Outcome
-from warrenmq.replay.drive.sieve import Leftover, Sieve
-from warrenmq.replay.drive.world import World
+from warrenmq.replay.drive.precheck import OpenRows, Precheck
+from warrenmq.replay.drive.trace_context import TraceContext
 from warrenmq.replay.rules.files import store_of_collector
 from warrenmq.replay.rules.life import SHIFT
 from warrenmq.replay.rules.places import MOVES, READ, RECORDS, DirectReads
@@ -23,12 +23,12 @@ _WIDTH = 5
 _T = 4
 
 
-class PlacesSieve(Sieve):
+class PlacesPrecheck(Precheck):
     """See the module."""
 
     machine: ClassVar[type[Machine]] = DirectReads
 
-    def sift(self, unit: Unit) -> Iterator[tuple[Key, Leftover]]:
+    def open_rows(self, unit: Unit) -> Iterator[tuple[Key, OpenRows]]:
         rows = unit.of(DirectReads.events)
         read = (rows.who & 0xFFFF == READ) & (rows.peer != 0)
         told = np.isin(rows.event, list(RECORDS))
@@ -51,16 +51,16 @@ class PlacesSieve(Sieve):
         found: Bools = np.isin(rows.msg >> SHIFT, [int(key[1]) for key in keys if key[0] == run])
         return found
 
-    def settle(
-        self, key: Key, leftovers: Sequence[Leftover], facts: Sequence[Any], world: World
+    def prove(
+        self, key: Key, open_rows: Sequence[OpenRows], facts: Sequence[Any], context: TraceContext
     ) -> Outcome | None:
         records, reads = (
-            np.concatenate([each[part].reshape(-1, _WIDTH) for each in leftovers]) for part in (0, 1)
+            np.concatenate([each[part].reshape(-1, _WIDTH) for each in open_rows]) for part in (0, 1)
         )
         if not np.all(_are_in(reads, records)):
             return None
         outcome = Outcome()
-        outcome.figures[JUDGED, "D1"] = sum(int(each[2][0]) for each in leftovers)
+        outcome.figures[JUDGED, "D1"] = sum(int(each[2][0]) for each in open_rows)
         return outcome
 
 

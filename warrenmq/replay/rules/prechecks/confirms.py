@@ -1,4 +1,4 @@
-"""Sieve of confirms (confirms.py, the queue's side of C1, and C3): a PUBLISH that wants a confirm, and what must lie between.
+"""Precheck of confirms (confirms.py, the queue's side of C1, and C3): a PUBLISH that wants a confirm, and what must lie between.
 
 By the numbers of a queue's rows, where `p < x < c` means that there is an x between PUBLISH and CONFIRM:
 
@@ -36,8 +36,8 @@ from warrenmq.replay.drive.columns import (
     look_up,
 )
 from warrenmq.replay.drive.machines import Key, Machine, Outcome
-from warrenmq.replay.drive.sieve import Leftover, Sieve
-from warrenmq.replay.drive.world import World
+from warrenmq.replay.drive.precheck import OpenRows, Precheck
+from warrenmq.replay.drive.trace_context import TraceContext
 from warrenmq.replay.rules.confirms import Confirms
 from warrenmq.trace.events import (
     CONFIRM_DURABLE,
@@ -73,19 +73,19 @@ class Open:
     spans: Ints
     """(priority, seq of the first PUBLISH, first sequence id, last)."""
 
-    def packed(self) -> Leftover:
+    def packed(self) -> OpenRows:
         return (
             self.published.reshape(-1), self.confirmed.reshape(-1), self.on_disk.reshape(-1), self.syncs, self.answered,
             self.spans.reshape(-1),
         )  # fmt: skip
 
 
-class ConfirmsSieve(Sieve):
+class ConfirmsPrecheck(Precheck):
     """See the module."""
 
     machine: ClassVar[type[Machine]] = Confirms
 
-    def sift(self, unit: Unit) -> Iterator[tuple[Key, Leftover]]:
+    def open_rows(self, unit: Unit) -> Iterator[tuple[Key, OpenRows]]:
         rows = unit.of(Confirms.events)
         for actor, where in groups(rows.actor):
             found = _open_of(rows.between(where.start, where.stop))
@@ -95,14 +95,14 @@ class ConfirmsSieve(Sieve):
         found: Bools = np.isin(rows.actor, [int(key[1]) for key in keys if key[0] == run])
         return found
 
-    def settle(
-        self, key: Key, leftovers: Sequence[Leftover], facts: Sequence[Any], world: World
+    def prove(
+        self, key: Key, open_rows: Sequence[OpenRows], facts: Sequence[Any], context: TraceContext
     ) -> Outcome | None:
         published, confirmed, on_disk = (
-            np.concatenate([each[part].reshape(-1, width) for each in leftovers])
+            np.concatenate([each[part].reshape(-1, width) for each in open_rows])
             for part, width in ((0, 4), (1, 3), (2, 3))
         )
-        syncs, answered, spans = (np.concatenate([each[part] for each in leftovers]) for part in (3, 4, 5))
+        syncs, answered, spans = (np.concatenate([each[part] for each in open_rows]) for part in (3, 4, 5))
         if not _rise(spans.reshape(-1, 4)):
             return None
         published = published[np.argsort(published[:, 0], kind="stable")]
@@ -110,7 +110,7 @@ class ConfirmsSieve(Sieve):
         if left is None or len(left.confirmed) or np.isin(published[:, 1], answered).any():
             return None
         who = int(key[0]), int(key[1])
-        if len(left.published) and world.landmark(who).closed is not None and np.any(_owed(left)):
+        if len(left.published) and context.actor_summary(who).closed is not None and np.any(_owed(left)):
             return None
         if (
             len(left.published)

@@ -1,4 +1,4 @@
-"""Sieve of what consumers settle (settles.py): each delivery with the row that settles it, side by side.
+"""Precheck of what consumers settle (settles.py): each delivery with the row that settles it, side by side.
 
 Rows become entries of single messages.  Sorted by sequence id, a delivery and a settling take turns, and each pair is fine if what was
 named fits what was delivered.  Of a unit there are left, by queue process:
@@ -23,8 +23,8 @@ import numpy as np
 
 from warrenmq.replay.drive.columns import Bools, Ints, Rows, Unit, expand, groups
 from warrenmq.replay.drive.machines import JUDGED, Key, Machine, Outcome
-from warrenmq.replay.drive.sieve import SUSPECT, Leftover, Sieve
-from warrenmq.replay.drive.world import World
+from warrenmq.replay.drive.precheck import NEEDS_FULL_CHECK, OpenRows, Precheck
+from warrenmq.replay.drive.trace_context import TraceContext
 from warrenmq.replay.rules.settles import (
     DELIVERED,
     EACH,
@@ -61,12 +61,12 @@ def _steps_table() -> Ints:
 _STEPS = _steps_table()
 
 
-class SettlesSieve(Sieve):
+class SettlesPrecheck(Precheck):
     """See the module."""
 
     machine: ClassVar[type[Machine]] = Settles
 
-    def sift(self, unit: Unit) -> Iterator[tuple[Key, Leftover]]:
+    def open_rows(self, unit: Unit) -> Iterator[tuple[Key, OpenRows]]:
         rows = unit.of(Settles.events)
         said = [(column != 0).astype(np.int64) for column in (rows.peer, rows.pseq, rows.c)]
         which = _STEPS[rows.who & 0xFFFF, *said]
@@ -79,18 +79,18 @@ class SettlesSieve(Sieve):
         found: Bools = np.isin(rows.actor, [int(key[1]) for key in keys if key[0] == run])
         return found
 
-    def settle(
-        self, key: Key, leftovers: Sequence[Leftover], facts: Sequence[Any], world: World
+    def prove(
+        self, key: Key, open_rows: Sequence[OpenRows], facts: Sequence[Any], context: TraceContext
     ) -> Outcome | None:
         entries, gone, lasts = (
-            np.concatenate([each[part].reshape(-1, width) for each in leftovers])
+            np.concatenate([each[part].reshape(-1, width) for each in open_rows])
             for part, width in ((0, 4), (1, 4), (2, 2))
         )
-        firsts = np.sort(np.concatenate([each[3] for each in leftovers]))
+        firsts = np.sort(np.concatenate([each[3] for each in open_rows]))
         pairs = _pairs(entries)
         if pairs is None or not _come_back(entries, pairs, gone, lasts, firsts):
             return None
-        judged = np.sum([each[4] for each in leftovers], axis=0).tolist()
+        judged = np.sum([each[4] for each in open_rows], axis=0).tolist()
         outcome = Outcome()
         outcome.figures.update(
             {(JUDGED, rule): n for rule, n in zip(("A1", "A2", "A3"), judged, strict=True)}
@@ -98,11 +98,11 @@ class SettlesSieve(Sieve):
         return outcome
 
 
-def _left_of(rows: Rows, which: Ints) -> Leftover:
+def _left_of(rows: Rows, which: Ints) -> OpenRows:
     """The rows of one queue process in a unit."""
     is_gone = which == GONE
     if np.any(rows.b[~is_gone] > _LONGEST_ROW):
-        return SUSPECT
+        return NEEDS_FULL_CHECK
     of_delivery = which <= NO_ACK_DELIVERED
     of_consumer = of_delivery | is_gone
     word = np.where(of_consumer, (rows.peer & (1 << 31) - 1) << CONSUMER_SHIFT | rows.c & _TAG, rows.c)
@@ -114,7 +114,7 @@ def _left_of(rows: Rows, which: Ints) -> Leftover:
     entries = np.stack((ids, which[row], words, rows.seq[row]), axis=1)
     pairs = _pairs(entries)
     if pairs is None:
-        return SUSPECT
+        return NEEDS_FULL_CHECK
     others = rows.seq[(which != GONE) & (which != GIVEN_BACK)]
     gone = np.stack(
         (

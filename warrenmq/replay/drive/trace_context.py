@@ -1,6 +1,6 @@
 """What a machine may know beside the rows of its own key: the runs, who was who, and how far the trace is whole.
 
-A World is small (a few numbers an actor), the same for every key, and can be pickled: a cluster builds it once and
+A TraceContext is small (a few numbers an actor), the same for every key, and can be pickled: a cluster builds it once and
 sends it everywhere.
 """
 
@@ -40,7 +40,7 @@ RARE = frozenset(
 
 
 @dataclass(slots=True)
-class Landmarks:
+class ActorSummary:
     """One actor's rows, counted, and the rare ones that others need."""
 
     counts: Counter[int] = field(default_factory=Counter)
@@ -114,7 +114,7 @@ class Landmarks:
             case _ if word == _DELETED and not self.deleted_t:
                 self.deleted_t = row[0]
 
-    def merge(self, later: Landmarks) -> None:
+    def merge(self, later: ActorSummary) -> None:
         """Take in those of later rows of the same actor."""
         self.counts.update(later.counts)
         self.first_t = self.first_t or later.first_t
@@ -131,19 +131,19 @@ class Landmarks:
 
 
 @dataclass(slots=True)
-class World:
-    """Runs in the order of their boots, the coverage and the landmarks of every actor."""
+class TraceContext:
+    """Runs in the order of their boots, the coverage and the actor_summaries of every actor."""
 
     runs: Sequence[Run]
     coverage: dict[Who, Coverage]
-    landmarks: dict[Who, Landmarks] = field(default_factory=dict)
+    actor_summaries: dict[Who, ActorSummary] = field(default_factory=dict)
     _queues: dict[Name, list[Who]] = field(default_factory=dict)
     _several: bool | None = None
     _clean: dict[int, bool] = field(default_factory=dict)
     _lasts: dict[tuple[int, str], int] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, catalog: Catalog) -> World:
+    def of(cls, catalog: Catalog) -> TraceContext:
         return cls(catalog.runs, catalog.coverage)
 
     def name(self, who: Who) -> str:
@@ -171,33 +171,33 @@ class World:
         run = self.runs[who[0]]
         return coverage is None or (seq > coverage.last_seq and not coverage.stopped and not run.closed)
 
-    def landmark(self, who: Who) -> Landmarks:
-        return self.landmarks.get(who) or Landmarks()
+    def actor_summary(self, who: Who) -> ActorSummary:
+        return self.actor_summaries.get(who) or ActorSummary()
 
     def incarnations(self, name: Name) -> list[Who]:
         """All queue processes of this name, in the order of their lives."""
         if not self._queues:
-            for who, mark in sorted(self.landmarks.items()):
+            for who, mark in sorted(self.actor_summaries.items()):
                 if mark.recovered is not None or Ev.PUBLISH in mark.events:
                     self._queues.setdefault(self.scoped(who), []).append(who)
         return self._queues.get(name, [])
 
     def was_leaving(self, who: Who, t: int) -> bool:
         """At t the actor's queue was being deleted, or the actor had done its last work: it was about to stop."""
-        mark = self.landmark(who)
+        mark = self.actor_summary(who)
         if mark.deleted_t and mark.deleted_t < t:
             return True
         return mark.stopped is not None and mark.last_work < t
 
     def was_killed(self, who: Who) -> bool:
         """Whether the actor was killed, which its thread notices only when it does something."""
-        stopped = self.landmark(who).stopped
+        stopped = self.actor_summary(who).stopped
         return stopped is not None and stopped[8] & 0xFF == Reason.KILLED
 
     def ended_cleanly(self, run: int) -> bool:
         """The run wrote RUN_END, and the last incarnation of each queue and store in it stopped in good order."""
         if run not in self._clean:
-            marks = {who: mark for who, mark in self.landmarks.items() if who[0] == run}
+            marks = {who: mark for who, mark in self.actor_summaries.items() if who[0] == run}
             lasts = {
                 self.name(who): mark for who, mark in sorted(marks.items()) if mark.recovered is not None
             }
@@ -238,7 +238,9 @@ class World:
     def is_last_of_name(self, who: Who) -> bool:
         """No later incarnation of this actor in its run."""
         if not self._lasts:
-            self._lasts = {(run, self.name((run, actor))): actor for run, actor in sorted(self.landmarks)}
+            self._lasts = {
+                (run, self.name((run, actor))): actor for run, actor in sorted(self.actor_summaries)
+            }
         return self._lasts[who[0], self.name(who)] == who[1]
 
     def is_transient_store(self, who: Who) -> bool:

@@ -1,6 +1,6 @@
-"""Sieve of what stores told queues (on_disk.py): a STORE_CONFIRM and the ON_DISK row of the same queue and message.
+"""Precheck of what stores told queues (on_disk.py): a STORE_CONFIRM and the ON_DISK row of the same queue and message.
 
-A leftover is what was told (queue, message, flag) and not heard, and what was heard and not told, flat.  At the end
+Open rows are what was told (queue, message, flag) and not heard, and what was heard and not told, flat.  At the end
 something may be left that was told, for a queue that died does not hear it; nothing that was heard.
 """
 
@@ -13,8 +13,8 @@ import numpy as np
 
 from warrenmq.replay.drive.columns import Bools, Ints, Rows, Unit, doubles, groups, look_up
 from warrenmq.replay.drive.machines import Key, Machine, Outcome
-from warrenmq.replay.drive.sieve import Leftover, Sieve
-from warrenmq.replay.drive.world import World
+from warrenmq.replay.drive.precheck import OpenRows, Precheck
+from warrenmq.replay.drive.trace_context import TraceContext
 from warrenmq.replay.rules.life import SHIFT
 from warrenmq.replay.rules.on_disk import OnDisk
 from warrenmq.trace.events import Ev
@@ -23,28 +23,28 @@ _MIX = (-0x61C8864680B583EB, 0x2545F4914F6CDD1D, 0x369DEA0F31A53F85)
 """Odd numbers that spread bits; the rows are compared themselves afterwards."""
 
 
-class OnDiskSieve(Sieve):
+class OnDiskPrecheck(Precheck):
     """See the module."""
 
     machine: ClassVar[type[Machine]] = OnDisk
 
-    def sift(self, unit: Unit) -> Iterator[tuple[Key, Leftover]]:
+    def open_rows(self, unit: Unit) -> Iterator[tuple[Key, OpenRows]]:
         said = unit.of(frozenset({Ev.STORE_CONFIRM}))
         heard = unit.of(frozenset({Ev.ON_DISK}))
         told = np.stack((said.peer, said.msg, said.flag), axis=1)
         took = np.stack((heard.actor, heard.msg, heard.flag), axis=1)
         open_told, open_took = _cancel(told, took)
-        for bucket, leftover in _by_bucket(told[open_told], took[open_took]).items():
-            yield (unit.run, bucket), leftover
+        for bucket, rows_left in _by_bucket(told[open_told], took[open_took]).items():
+            yield (unit.run, bucket), rows_left
 
     def concerned(self, rows: Rows, keys: Collection[Key], run: int) -> Bools:
         found: Bools = np.isin(rows.msg >> SHIFT, [int(key[1]) for key in keys if key[0] == run])
         return found
 
-    def settle(
-        self, key: Key, leftovers: Sequence[Leftover], facts: Sequence[Any], world: World
+    def prove(
+        self, key: Key, open_rows: Sequence[OpenRows], facts: Sequence[Any], context: TraceContext
     ) -> Outcome | None:
-        told, took = (np.concatenate([each[side].reshape(-1, 3) for each in leftovers]) for side in (0, 1))
+        told, took = (np.concatenate([each[side].reshape(-1, 3) for each in open_rows]) for side in (0, 1))
         _, open_took = _cancel(told, took)
         return None if open_took.any() else Outcome()
 
@@ -69,9 +69,9 @@ def _mixed(rows: Ints) -> Ints:
     return mixed
 
 
-def _by_bucket(told: Ints, took: Ints) -> dict[int, Leftover]:
+def _by_bucket(told: Ints, took: Ints) -> dict[int, OpenRows]:
     nothing = np.zeros(0, np.int64)
-    found: dict[int, Leftover] = {}
+    found: dict[int, OpenRows] = {}
     for bucket, rows in _split(told):
         found[bucket] = (rows.reshape(-1), nothing)
     for bucket, rows in _split(took):

@@ -19,36 +19,36 @@ A finding that does not stand yet is looked at again with the next rows: nothing
 from __future__ import annotations
 
 from warrenmq.replay.drive.machines import Finding
-from warrenmq.replay.drive.world import Who, World
+from warrenmq.replay.drive.trace_context import TraceContext, Who
 from warrenmq.trace.catalog import FOREVER
 
 
-def stands(finding: Finding, world: World) -> bool:
+def is_final(finding: Finding, context: TraceContext) -> bool:
     """See the module."""
     if finding.rule == "C2" and finding.needs:
-        return _recovered_wrongly(finding, world)
+        return _recovered_wrongly(finding, context)
     if finding.rule == "E1" and finding.t == FOREVER:
-        return all(_has_ended(who, world) for who in finding.needs)
-    if not all(world.known_until(who) >= finding.t for who in finding.needs):
+        return all(_has_ended(who, context) for who in finding.needs)
+    if not all(context.known_until(who) >= finding.t for who in finding.needs):
         return False
     if finding.rule == "S2" and len(finding.needs) > 1:
         client = finding.needs[1]
-        return _has_ended(client, world) or world.landmark(client).last_work > finding.t
+        return _has_ended(client, context) or context.actor_summary(client).last_work > finding.t
     if finding.rule == "S8":
         run, actor, _ = finding.rows[0]
-        return _has_ended((run, actor), world)
+        return _has_ended((run, actor), context)
     return True
 
 
-def _recovered_wrongly(finding: Finding, world: World) -> bool:
+def _recovered_wrongly(finding: Finding, context: TraceContext) -> bool:
     run, actor, _ = finding.rows[0]
     who = run, actor
-    recovered = world.landmark(who).recovered
-    if recovered is None or world.known_until(who) < recovered[0]:
+    recovered = context.actor_summary(who).recovered
+    if recovered is None or context.known_until(who) < recovered[0]:
         return False
-    return all(_has_ended(each, world) for each in finding.needs if each < who)
+    return all(_has_ended(each, context) for each in finding.needs if each < who)
 
 
-def _has_ended(who: Who, world: World) -> bool:
+def _has_ended(who: Who, context: TraceContext) -> bool:
     """Every row that it will ever have written is there; an actor without any row has written none."""
-    return who not in world.coverage or world.known_until(who) == FOREVER
+    return who not in context.coverage or context.known_until(who) == FOREVER

@@ -6,10 +6,10 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
 from warrenmq.replay.drive.levels import SLICE_NS
+from warrenmq.replay.report.blocking import courses, held_up, mailboxes
 from warrenmq.replay.report.measures import Measures, Row
 from warrenmq.replay.report.picture import Combine, Cut, FileBar, Life, Picture, Restart
 from warrenmq.replay.report.series import Axis, decisions, delays, depth, flows, flushes
-from warrenmq.replay.report.waiting import courses, held_up, mailboxes
 from warrenmq.trace.catalog import Catalog, Run
 from warrenmq.trace.events import Ev, Reason
 
@@ -20,7 +20,7 @@ RUNNING = "still running"
 PROCESS_DIED = "the process died"
 
 
-def draw(measures: Measures, catalog: Catalog) -> Picture:
+def build(measures: Measures, catalog: Catalog) -> Picture:
     """All of it."""
     runs = catalog.runs
     axis = Axis(measures, runs)

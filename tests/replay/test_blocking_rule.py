@@ -1,4 +1,4 @@
-"""W1: the table of who waits, by the machine and by its sieve, however the rows are cut."""
+"""W1: the table of who waits, by the machine and by its precheck, however the rows are cut."""
 
 from __future__ import annotations
 
@@ -88,13 +88,13 @@ def test_the_table_of_who_waits(actor, rows, expected):
 
 
 @pytest.mark.parametrize(("actor", "rows", "expected"), CASES)
-def test_the_sieve_leaves_to_the_machine_what_is_wrong(monkeypatch, actor, rows, expected):
+def test_the_precheck_leaves_to_the_machine_what_is_wrong(monkeypatch, actor, rows, expected):
     pytest.importorskip("numpy")
     from warrenmq.replay.drive import columns
-    from warrenmq.replay.drive.array_engine import replay_sifted
+    from warrenmq.replay.drive.array_engine import replay_arrays
     from warrenmq.trace.reader import open_memory
 
     for unit_rows in (1, 100):
         monkeypatch.setattr(columns, "UNIT_ROWS", unit_rows)
-        found = replay_sifted(open_memory(write_trace(trace(actor, rows), 2))).violations
+        found = replay_arrays(open_memory(write_trace(trace(actor, rows), 2))).violations
         assert [finding.text for finding in found if finding.rule == "W1"] == expected

@@ -13,11 +13,11 @@ from tests.support.simulated import SimulatedHost
 from tests.support.trace_writer import Actor, write_trace
 from warrenmq.queue.messages import Ack
 from warrenmq.replay.drive.levels import Kind
-from warrenmq.replay.report.histories import draw
+from warrenmq.replay.report.blocking import AN_ALARM, courses
+from warrenmq.replay.report.blocking_figures import mailboxes, senders, waiting
 from warrenmq.replay.report.measures import Measures, measure_trace
+from warrenmq.replay.report.report_data import build
 from warrenmq.replay.report.totals import waiting_totals
-from warrenmq.replay.report.waiting import AN_ALARM, courses
-from warrenmq.replay.report.waiting_figures import mailboxes, senders, waiting
 from warrenmq.runtime.life import inbox_of
 from warrenmq.trace.catalog import Catalog
 from warrenmq.trace.events import Ev, Reason
@@ -30,7 +30,7 @@ def measured(files: dict[str, bytes]) -> tuple[Measures, Catalog]:
 
 
 def drawn(files: dict[str, bytes]):
-    return draw(*measured(files))
+    return build(*measured(files))
 
 
 def mail_of(files: dict[str, bytes], name: str):

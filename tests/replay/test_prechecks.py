@@ -1,4 +1,4 @@
-"""With sieves a replay comes to what the machines come to: of consistent traces, and of every wrong that is done to one."""
+"""With prechecks a replay comes to what the machines come to: of consistent traces, and of every wrong that is done to one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.support.trace_mutations import jumbled, mutated, mutations
 from tests.support.trace_plants import PLANTS
 from tests.support.trace_union import every_plant, side_by_side, with_a_gap
 from tests.support.trace_writer import write_trace
-from warrenmq.replay.drive import array_engine as sieves
+from warrenmq.replay.drive import array_engine as prechecks
 from warrenmq.replay.drive import columns
 from warrenmq.replay.drive.engine import Result, replay_trace
 from warrenmq.trace.reader import open_memory
@@ -29,7 +29,7 @@ def unit_rows(request, monkeypatch) -> int:
 
 def agree(runs, piece: int = 16) -> Result:
     trace = open_memory(write_trace(runs, piece=piece))
-    ours, theirs = sieves.replay_sifted(trace), replay_trace(trace)
+    ours, theirs = prechecks.replay_arrays(trace), replay_trace(trace)
     assert ours.violations == theirs.violations
     assert ours.indeterminate == theirs.indeterminate
     assert ours.figures == theirs.figures

@@ -1,7 +1,7 @@
 """What one part of a live trace tells the rules: summaries and little else, made where the part was unpacked.
 
 This is step 1 of machines.py for rows that have just come; `Live` (live.py) takes what was told.  It can be pickled, and it
-is small: no rows are in it but the rare ones that are landmarks.
+is small: no rows are in it but the rare ones of actor summaries.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from warrenmq.replay.drive.machines import Key, Summariser
-from warrenmq.replay.drive.world import Landmarks
+from warrenmq.replay.drive.trace_context import ActorSummary
 from warrenmq.replay.rules.registry import all_machines
 from warrenmq.trace.catalog import Chunk, Run
 from warrenmq.trace.index import BROKER, Damage, Row, rows_of, run_starts
@@ -21,7 +21,7 @@ PART_PIECES = 512
 """Pieces that are told of together: half a million rows."""
 
 
-class Said(NamedTuple):
+class PieceSummary(NamedTuple):
     """What a piece says to a key of a machine."""
 
     machine: str
@@ -31,7 +31,7 @@ class Said(NamedTuple):
     summary: Any
 
 
-class Told(NamedTuple):
+class BatchSummary(NamedTuple):
     """What some pieces of one run said."""
 
     number: int
@@ -42,9 +42,9 @@ class Told(NamedTuple):
     """Of the run: t, settled, closed, lossy (trace/tail.py)."""
     chunks: list[Chunk] = []  # noqa: RUF012 - a tuple's default; nobody appends
     """Without their rows."""
-    marks: list[tuple[int, int, Landmarks]] = []  # noqa: RUF012
-    """(actor, seq of the piece, landmarks)"""
-    summaries: list[Said] = []  # noqa: RUF012
+    marks: list[tuple[int, int, ActorSummary]] = []  # noqa: RUF012
+    """(actor, seq of the piece, its summary)"""
+    summaries: list[PieceSummary] = []  # noqa: RUF012
     damage: list[Damage] = []  # noqa: RUF012
 
 
@@ -85,20 +85,20 @@ def _run(run: Run, actors: Iterable[int]) -> Run:
     return replace(run, actors=parents | known)
 
 
-def tell(batch: Batch) -> Told:
+def summarise_batch(batch: Batch) -> BatchSummary:
     """Unpack and summarise."""
-    told = Told(batch.number, replace(batch.run), batch.place, [], [], [], batch.damage)
+    told = BatchSummary(batch.number, replace(batch.run), batch.place, [], [], [], batch.damage)
     # The machines look their piece's run up by its number, and at no other.
     summariser = Summariser(all_machines([told.run] * (batch.number + 1)))
     for chunk, columns in read_parts(batch.parts, {part.run: batch.number for part in batch.parts}):
         rows = rows_of(columns)
         told.chunks.append(chunk._replace(raw=b""))
-        marks = Landmarks()
+        marks = ActorSummary()
         marks.note(rows)
         told.marks.append((chunk.actor, chunk.seq_first, marks))
         _note_start(told.run, chunk, rows, columns)
         for nth, (machine, key, summary) in enumerate(summariser.summarise(chunk, rows)):
-            told.summaries.append(Said(machine, key, (*chunk.order, nth), summary))
+            told.summaries.append(PieceSummary(machine, key, (*chunk.order, nth), summary))
     return told
 
 

@@ -1,0 +1,81 @@
+"""What a precheck is: a machine's quick twin, that proves keys fine and leaves the rest to the machine.
+
+    open_rows(unit)            for each key that the unit speaks of: what of it is not proven fine yet (open rows)
+    prove(key, open_rows)      all units are in: the outcome of a key that is fine, None if the machine has to say
+    concerned(rows, keys)      the rows that it needs for that
+
+A precheck knows when all is well, and nothing else.  It never finds anything: a key that it cannot prove fine is unproven,
+whose rows the machine of the same name reads then, from the beginning.  So each rule is written once, in its machine; the precheck's
+promise is that where it says "fine" the machine would have found nothing, and counted the same.
+
+Open rows are a few arrays of 64-bit integers.  What was begun and ended within one unit (sent and received, published and acked)
+is in none, which is why most rows are never sorted, sent or looked at one by one.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any, ClassVar
+
+from warrenmq.replay.drive.columns import Bools, Ints, Rows, Unit
+from warrenmq.replay.drive.machines import Key, Machine, Outcome
+from warrenmq.replay.drive.trace_context import TraceContext
+from warrenmq.trace.catalog import Chunk, Run
+from warrenmq.trace.index import Row
+
+OpenRows = tuple[Ints, ...]
+"""What the precheck makes of it."""
+NEEDS_FULL_CHECK: OpenRows = ()
+"""In place of open rows: the machine has to look."""
+
+
+class Precheck(Machine):
+    """The quick twin of `machine`; absorbs and finishes as one, so that what drives machines drives prechecks."""
+
+    machine: ClassVar[type[Machine]]
+
+    def __init_subclass__(cls) -> None:
+        cls.name, cls.events, cls.stage = cls.machine.name, cls.machine.events, cls.machine.stage
+
+    def __init__(self, runs: Sequence[Run]) -> None:
+        super().__init__(runs)
+        self._machine = self.machine(runs)
+
+    @abstractmethod
+    def open_rows(self, unit: Unit) -> Iterator[tuple[Key, OpenRows]]:
+        """What a sound unit (Unit.is_sound) leaves open, by the machine's keys."""
+
+    @abstractmethod
+    def prove(
+        self, key: Key, open_rows: Sequence[OpenRows], facts: Sequence[Any], context: TraceContext
+    ) -> Outcome | None:
+        """All open_rows of a key, in no order, and none of them NEEDS_FULL_CHECK; the facts that other machines told: decide."""
+
+    @abstractmethod
+    def concerned(self, rows: Rows, keys: Collection[Key], run: int) -> Bools:
+        """Which rows, of the machine's events, the machine has to see to judge these keys; rather more than fewer."""
+
+    def summarise(self, piece: Chunk, rows: list[Row]) -> Iterator[tuple[Key, OpenRows]]:
+        """Of a unit that is not sound: whatever the rows speak of is unproven."""
+        for key, _ in self._machine.summarise(piece, rows):
+            yield key, NEEDS_FULL_CHECK
+
+    def start(self, key: Key) -> list[Any]:  # noqa: ARG002
+        """Leftovers and facts."""
+        return []
+
+    def absorb(self, state: list[Any], summary: Any) -> None:
+        state.append(summary)
+
+    def finish(self, key: Key, state: list[Any], context: TraceContext) -> Outcome:
+        """The outcome, or that the key is unproven."""
+        open_rows = [each for each in state if self._is_open_rows(each)]
+        if NEEDS_FULL_CHECK in open_rows:
+            return Outcome(needs_full_check=True)
+        facts = [each for each in state if not self._is_open_rows(each)]
+        return self.prove(key, open_rows, facts, context) or Outcome(needs_full_check=True)
+
+    @staticmethod
+    def _is_open_rows(summary: Any) -> bool:
+        return not summary or hasattr(summary[0], "dtype")
