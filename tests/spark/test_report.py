@@ -20,31 +20,28 @@ from warrenmq.replay.report.summary import summary_lines
 
 
 class Page(html.parser.HTMLParser):
-    """What matters of a page: its words, the addresses it would load, and its scripts."""
+    """A page: the addresses that it would load, its sections, and the data that its script draws."""
 
     def __init__(self, text):
         super().__init__()
-        self.words, self.addresses, self.scripts, self._open = "", [], [], ""
+        self.addresses, self.sections, self.scripts, self._open = [], [], [], ""
         self.feed(text)
+        self.data = json.loads(self.scripts[1])
 
     def handle_starttag(self, tag, attrs):
-        self._open = tag
+        self._open, attributes = tag, dict(attrs)
         self.addresses += [value for name, value in attrs if name in {"src", "href"}]
         if tag == "script":
             self.scripts.append("")
+        elif tag in {"section", "p"} and "id" in attributes:
+            self.sections.append(attributes["id"])
 
     def handle_data(self, data):
         if self._open == "script":
             self.scripts[-1] += data
-        else:
-            self.words += data
 
     def handle_endtag(self, tag):
         self._open = ""
-
-    def plots(self):
-        line = next(line for line in self.scripts[-1].splitlines() if line.startswith("const plots = "))
-        return json.loads(line.removeprefix("const plots = ").removesuffix(";"))
 
 
 @pytest.fixture(scope="module")
@@ -60,20 +57,15 @@ def test_the_page_needs_no_network(page):
 
 
 def test_violations_stand_before_everything_else(page):
-    words = page.words
-    assert (
-        words.index("violations.")
-        < words.index("Violations")
-        < words.index("Invariants")
-        < words.index("What happened")
-    )
-    assert "Not decided" in words
+    order = ["verdict", "violations", "undecided", "missing", "rules", "queues", "plots"]
+    assert [each for each in page.sections if each in order] == order
+    assert set(order) - {"verdict", "plots"} <= {name for name, value in page.data.items() if value}
+    assert "violations of" in page.data["verdict"]["text"]
 
 
 def test_every_plot_has_something_to_show(page):
-    plots = page.plots()
-    assert len(plots) >= 11
-    assert all(trace["x"] and trace["y"] for plot in plots for trace in plot["data"])
+    assert len(page.data["plots"]) >= 11
+    assert all(trace["x"] and trace["y"] for plot in page.data["plots"] for trace in plot["data"])
 
 
 def test_what_the_collectors_gave_back_is_marked_where_the_files_are(clean_trace):
@@ -95,10 +87,9 @@ def test_who_waited_is_on_the_page_and_on_the_terminal(tmp_path):
     pytest.importorskip("plotly")
     replayed = replay(write_directory(tmp_path / "trace", hand_made()), engine="python")
     write_report(replayed, tmp_path / "report.html")
-    words = Page((tmp_path / "report.html").read_text(encoding="utf-8")).words
-    for title in ("Mailboxes", "Senders that wait", "Who waited, and for what"):
-        assert title in words
-    assert "2 senders waited 3 times, 55 ms in all." in words
+    cards = Page((tmp_path / "report.html").read_text(encoding="utf-8")).data["plots"]
+    assert {"Mailboxes", "Senders that wait", "Who waited, and for what"} <= {each["title"] for each in cards}
+    assert any("2 senders waited 3 times, 55 ms in all." in each["note"] for each in cards)
     assert [line for line in summary_lines(replayed) if line.startswith("waiting")] == [
         "waiting   client-1: 25 ms for queue:q, once",
         "waiting   client-1: 20 ms for an alarm, once",
@@ -110,16 +101,15 @@ def test_how_long_each_queues_messages_took_is_on_the_page_and_on_the_terminal(t
     pytest.importorskip("plotly")
     replayed = replay(clean_trace, engine="python")
     write_report(replayed, tmp_path / "report.html")
-    words = Page((tmp_path / "report.html").read_text(encoding="utf-8")).words
-    table = words.partition("Queues")[2].partition("What happened")[0]
+    table = Page((tmp_path / "report.html").read_text(encoding="utf-8")).data["queues"]["rows"]
+    times = {row["name"]: row["times"] for row in table}
     lines = summary_lines(replayed)
     head = next(at for at, line in enumerate(lines) if line.startswith("queue"))
     figures = replayed.result.figures["queues"]
     busiest = sorted(figures, key=lambda name: -figures[name]["published"])
     for name in busiest:
-        assert name in table
         for kind in ("confirm_ms", "deliver_ms", "ack_ms"):
-            assert short_time(figures[name][kind]["p99.9"] / 1e3) in table
+            assert short_time(figures[name][kind]["p99.9"] / 1e3) in times[name]
     assert [line.split()[0] for line in lines[head + 1 : head + 1 + len(busiest)]] == busiest
     assert lines[head + 1].split()[1] == f"{figures[busiest[0]]['published']:,}"
     assert lines[head + 1].endswith(short_time(figures[busiest[0]]["ack_ms"]["p99"] / 1e3))
@@ -146,8 +136,8 @@ def test_a_queue_may_be_called_anything(tmp_path):
     target = tmp_path / "report.html"
     write_report(replay(write_directory(tmp_path / "trace", runs), engine="python"), target)
     page = Page(target.read_text(encoding="utf-8"))
-    assert len(page.scripts) == 2
-    assert any("</script><b>" in trace["name"] for plot in page.plots() for trace in plot["data"])
+    assert len(page.scripts) == 3
+    assert any("</script><b>" in trace["name"] for plot in page.data["plots"] for trace in plot["data"])
 
 
 def test_without_plotly_the_extra_is_named(monkeypatch, clean_trace, capsys):

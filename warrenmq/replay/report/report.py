@@ -1,16 +1,18 @@
-"""The report: one HTML file that needs no network, violations first, then the plots people would draw.
+"""The report of a replay: one HTML file that needs no network, violations first, then plots.
 
-plotly.js goes into the page (4.8 MB), so the file can be mailed or kept beside the trace it speaks of.
+`report.html` is the page; `report_data` is what it shows, as plain values, which go into it as JSON.  plotly.js goes into it
+too (4.8 MB), so that the file can be mailed, or kept beside the trace that it is about.
 """
 
 from __future__ import annotations
 
-import html
 import importlib.util
 import json
 import os
 from collections.abc import Iterable, Sequence
+from importlib import resources
 from pathlib import Path
+from string import Template
 from typing import Any
 
 from warrenmq.errors import CallerError
@@ -21,16 +23,19 @@ from warrenmq.replay.explain.links import ChainWords
 from warrenmq.replay.replayed import Replayed
 from warrenmq.replay.report.figures import plots
 from warrenmq.replay.report.measures import CONFIRM_DELAY
-from warrenmq.replay.report.page import PAGE
 from warrenmq.replay.report.picture import Picture
-from warrenmq.replay.report.plots import Plot, short_time
-from warrenmq.replay.report.queue_delays import KINDS, QueueDelays, queue_delays
+from warrenmq.replay.report.plots import short_time
+from warrenmq.replay.report.queue_delays import KINDS, queue_delays
+from warrenmq.replay.report.summary import verdict_in_words
 from warrenmq.trace.catalog import Catalog
 
 SHOWN = 200
-"""Violations on the page, and queues; the rest is counted."""
+"""Findings on the page, and queues; the rest is counted."""
 COUNTS = ("published", "confirmed", "delivered", "acked", "dropped")
 PERCENTILES = ("p50", "p99", "p99.9")
+
+Plain = dict[str, Any]
+"""An object of JSON."""
 
 
 class ReportUnavailable(CallerError):
@@ -47,54 +52,52 @@ def write_report(replayed: Replayed, target: str | os.PathLike[str]) -> None:
     require_plotly()
     from plotly.offline import get_plotlyjs  # type: ignore[import-untyped]
 
-    picture = replayed.picture
-    if picture is None:
+    if replayed.picture is None:
         raise CallerError("This replay took no picture: call replay(..., picture=True) for a report.")
-    drawn = plots(picture)
-    page = PAGE.substitute(
-        title="Replay of a trace",
-        subtitle=_subtitle(replayed),
-        body="\n".join([
-            _happened(replayed.result), _verdict(replayed), _tiles(replayed, picture), *_findings(replayed), *_missing(replayed.result),
-            _rules(replayed), *_queues(replayed.result), _cards(drawn),
-        ]),
-        footer="Written by warrenmq replay. Times are seconds since the first row of the trace.",
-        plotly=get_plotlyjs(),
-        # "</" inside a script would end it, whatever a queue is called
-        plots=json.dumps([{"data": plot.data, "layout": plot.layout} for plot in drawn]).replace("</", "<\\/"),
-    )  # fmt: skip
-    Path(target).write_text(page, encoding="utf-8")
+    # "<" would let a queue's name end the script that the data is in
+    data = json.dumps(report_data(replayed, replayed.picture)).replace("<", "\\u003c")
+    template = Template(resources.files(__package__).joinpath("report.html").read_text(encoding="utf-8"))
+    Path(target).write_text(template.safe_substitute(plotly=get_plotlyjs(), data=data), encoding="utf-8")
 
 
-def _subtitle(replayed: Replayed) -> str:
+def report_data(replayed: Replayed, picture: Picture) -> Plain:
+    """Everything that the page shows, in the order in which it stands there."""
+    result = replayed.result
     engine = {"spark": "in Spark", "python": "in one Python process"}[replayed.engine]
-    return f"{html.escape(os.path.abspath(replayed.path))}, replayed {engine} in {replayed.seconds:,.1f} s"
+    return {
+        "subtitle": f"{os.path.abspath(replayed.path)}, replayed {engine} in {replayed.seconds:,.1f} s",
+        "happened": incidents_line(result.figures["incidents"]),
+        "verdict": _verdict(replayed),
+        "tiles": _tiles(replayed, picture),
+        "violations": _findings(result.violations, result.catalog),
+        "chains": list(_chains(result)),
+        "undecided": _findings(result.indeterminate, result.catalog),
+        "missing": _first([
+            {"what": row.what, "where": ", ".join(filter(None, (row.file, row.run, row.actor))), "text": row.text}
+            for row in result.missing
+        ]),
+        "rules": [rule._asdict() for rule in replayed.rules],
+        "queues": _queues(result),
+        "plots": [plot._asdict() for plot in plots(picture)],
+    }  # fmt: skip
 
 
-def _happened(result: Result) -> str:
-    return f'<p class="note">{html.escape(incidents_line(result.figures["incidents"]))}</p>'
-
-
-def _verdict(replayed: Replayed) -> str:
-    violations, undecided = replayed.result.violations, replayed.result.indeterminate
-    text = {
-        "ok": "Every invariant holds.",
-        "violated": f"{_count(len(violations), 'violation')}.",
-        "indeterminate": "No violation, but part of the trace is missing.",
-    }[replayed.verdict]
-    told = replayed.result.figures["brokers"]
-    each = "".join(
-        f"<br><span>{html.escape(one['broker'])}: {one['verdict']}</span>" for one in told if len(told) > 1
-    )
-    more = f" <span>{_count(len(undecided), 'case')} could not be decided.</span>" if undecided else ""
-    return f'<p class="verdict {replayed.verdict}">{text}{more}{each}</p>'
+def _verdict(replayed: Replayed) -> Plain:
+    undecided = replayed.result.indeterminate if replayed.verdict == "violated" else []
+    text = verdict_in_words(replayed)
+    brokers = replayed.result.figures["brokers"]
+    more = [f"{_count(len(undecided), 'case')} could not be decided."] if undecided else []
+    if len(brokers) > 1:
+        more += [f"{one['broker']}: {one['verdict']}" for one in brokers]
+    return {"kind": replayed.verdict, "text": f"{text[0].upper()}{text[1:]}.", "more": more}
 
 
 def _count(n: int, noun: str) -> str:
     return f"{n:,} {noun}" + ("" if n == 1 else "s")
 
 
-def _tiles(replayed: Replayed, picture: Picture) -> str:
+def _tiles(replayed: Replayed, picture: Picture) -> list[tuple[str, str]]:
+    """Figures with what they are, the most important first."""
     figures = replayed.result.figures
     tiles = [(f"{figures['messages']:,}", "messages"), (f"{figures['events']:,}", "events")]
     tiles.append((f"{picture.seconds[-1] + picture.width:,.1f} s", _count(figures["runs"], "run")))
@@ -108,118 +111,48 @@ def _tiles(replayed: Replayed, picture: Picture) -> str:
     if picture.held:
         tiles.append((short_time(sum(held.seconds for held in picture.held)), "senders waited"))
     tiles.append((f"{len(picture.restarts):,}", "restart" if len(picture.restarts) == 1 else "restarts"))
-    cells = "".join(
-        f'<div class="card tile"><b>{value}</b><span>{label}</span></div>' for value, label in tiles
-    )
-    return f'<div class="tiles">{cells}</div>'
+    return tiles
 
 
-def _findings(replayed: Replayed) -> Iterable[str]:
-    result = replayed.result
-    for title, findings in (("Violations", result.violations), ("Not decided", result.indeterminate)):
-        if findings:
-            yield f"<h2>{title}</h2>"
-            rows = [
-                [finding.rule, finding.subject, finding.text, _evidence(finding, result.catalog)]
-                for finding in findings[:SHOWN]
-            ]
-            yield _table(["rule", "where", "what", "rows"], rows)
-            if findings is result.violations:
-                yield from _chains(result)
-            if len(findings) > SHOWN:
-                yield f'<p class="note">and {len(findings) - SHOWN:,} more: warrenmq replay --json lists all.</p>'
+def _first(rows: Sequence[Plain]) -> Plain:
+    """The rows that the page shows, and how many more there are."""
+    return {"rows": rows[:SHOWN], "more": max(0, len(rows) - SHOWN)}
 
 
-def _chains(result: Result) -> Iterable[str]:
-    """Why: the rows that led to each of the first violations of every rule."""
+def _findings(findings: Sequence[Finding], catalog: Catalog) -> Plain:
+    shown = [
+        {
+            "rule": finding.rule,
+            "subject": finding.subject,
+            "text": finding.text,
+            "rows": ", ".join(
+                f"{catalog.runs[run].actor_name(actor)} {seq:,}" for run, actor, seq in finding.rows[:4]
+            ),
+        }
+        for finding in findings[:SHOWN]
+    ]
+    return {"rows": shown, "more": len(findings) - len(shown)}
+
+
+def _chains(result: Result) -> Iterable[Plain]:
+    """The rows that led to each of the first violations of every rule."""
     words = ChainWords(result.catalog.runs)
     for place, chain in result.chains.items():
         finding = result.violations[place]
-        title = html.escape(f"{finding.rule}: why {finding.subject}: {finding.text}")
-        lines = html.escape("\n".join(words.lines(chain)))
-        yield f'<details class="card"><summary>{title}</summary><pre>{lines}</pre></details>'
+        yield {
+            "title": f"{finding.rule}: why {finding.subject}: {finding.text}",
+            "lines": list(words.lines(chain)),
+        }
 
 
-def _missing(result: Result) -> Iterable[str]:
-    """What the trace lacks, and what is wrong with its files."""
-    rows = result.missing
-    if rows:
-        yield "<h2>What is missing</h2>"
-        yield _table(
-            ["what", "where", "text"],
-            [
-                [row.what, ", ".join(name for name in (row.file, row.run, row.actor) if name), row.text]
-                for row in rows[:SHOWN]
-            ],
-        )
-        if len(rows) > SHOWN:
-            yield f'<p class="note">and {len(rows) - SHOWN:,} more: warrenmq replay --json lists all.</p>'
-
-
-def _evidence(finding: Finding, catalog: Catalog) -> str:
-    """Which rows show it: actor and row number."""
-    return ", ".join(f"{catalog.runs[run].actor_name(actor)} {seq:,}" for run, actor, seq in finding.rows[:4])
-
-
-def _rules(replayed: Replayed) -> str:
-    rows = [
-        [rule.id, rule.name, rule.text, rule.checked, rule.violated, rule.indeterminate]
-        for rule in replayed.rules
-    ]
-    return "<h2>Invariants</h2>" + _table(
-        ["rule", "name", "text", "rows checked", "violated", "not decided"], rows
-    )
-
-
-def _queues(result: Result) -> Iterable[str]:
+def _queues(result: Result) -> Plain:
     """What each queue did, and how long its messages took."""
-    queues = queue_delays(result.figures)
-    if not queues:
-        return
-    yield "<h2>Queues</h2>"
-    above = "".join(
-        f'<th class="over" colspan="{len(PERCENTILES)}">{html.escape(kind)}</th>' for kind in KINDS.values()
-    )
-    names = "".join(f'<th class="n">{name}</th>' for name in (*COUNTS, *PERCENTILES * len(KINDS)))
-    head = f'<tr><th></th><th colspan="{len(COUNTS)}"></th>{above}</tr><tr><th>queue</th>{names}</tr>'
-    yield f'<div class="card scroll"><table>{head}{"".join(map(_queue, queues[:SHOWN]))}</table></div>'
-    if len(queues) > SHOWN:
-        yield f'<p class="note">and {len(queues) - SHOWN:,} more: warrenmq replay --json lists all.</p>'
-
-
-def _queue(queue: QueueDelays) -> str:
-    counts = [queue.counts.get(what, 0) for what in COUNTS]
-    cells = [f'<td class="n{"" if n else " zero"}">{n:,}</td>' for n in counts]
-    cells += [
-        f'<td class="n">{queue.time(kind, percentile)}</td>' for kind in KINDS for percentile in PERCENTILES
+    rows = [
+        {
+            "name": queue.name,
+            "counts": [queue.counts.get(what, 0) for what in COUNTS],
+            "times": [queue.time(kind, percentile) for kind in KINDS for percentile in PERCENTILES],
+        }
+        for queue in queue_delays(result.figures)
     ]
-    return f"<tr><td>{html.escape(queue.name)}</td>{''.join(cells)}</tr>"
-
-
-def _table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """A table; counts of findings stand right and have a colour."""
-    colours = {"rows checked": "", "violated": "bad", "not decided": "open"}
-    parts = ['<div class="card scroll"><table><tr>']
-    parts += [f"<th{' class=n' if name in colours else ''}>{name}</th>" for name in head]
-    parts.append("</tr>")
-    for row in rows:
-        parts.append("<tr>")
-        for name, value in zip(head, row, strict=True):
-            if name in colours:
-                parts.append(f'<td class="n {colours[name] if value else "zero"}">{value:,}</td>')
-            else:
-                text = html.escape(str(value))
-                parts.append(f'<td class="{name}">{text}</td>')
-        parts.append("</tr>")
-    parts.append("</table></div>")
-    return "".join(parts)
-
-
-def _cards(drawn: Sequence[Plot]) -> str:
-    cards = []
-    for index, plot in enumerate(drawn):
-        cards.append(
-            f'<section class="card{" wide" if plot.wide else ""}"><h3>{html.escape(plot.title)}</h3>'
-            f'<p class="note">{html.escape(plot.note)}</p><div id="plot-{index}"></div></section>'
-        )
-    return f'<h2>What happened</h2><div class="plots">{"".join(cards)}</div>'
+    return {"counts": COUNTS, "kinds": list(KINDS.values()), "percentiles": PERCENTILES, **_first(rows)}

@@ -158,18 +158,23 @@ def _findings(title: str, findings: list[Finding], explained: Result | None) -> 
     return lines
 
 
-def verdict_line(replayed: Replayed) -> str:
-    """For instance "verdict ok: 15 invariants hold for 1,024 messages in 9,101 events"."""
-    figures, result = replayed.result.figures, replayed.result
+def verdict_in_words(replayed: Replayed) -> str:
+    """For instance "15 invariants hold (14 not exercised)"."""
+    result = replayed.result
     exercised = sum(rule.checked > 0 for rule in replayed.rules)
     others = len(replayed.rules) - exercised
-    said = {
+    return {
         "ok": f"{exercised} invariants hold" + (f" ({others} not exercised)" if others else ""),
         "violated": f"{len(result.violations):,} violations of {len({each.rule for each in result.violations})} invariants",
         "indeterminate": f"no violation, but rows are missing: {len(result.indeterminate):,} cases are undecided",
     }[replayed.verdict]
+
+
+def verdict_line(replayed: Replayed) -> str:
+    """For instance "verdict ok: 15 invariants hold, in 9,101 events of 1,024 messages (python, 1.4 s)"."""
+    figures = replayed.result.figures
     return (
-        f"verdict {replayed.verdict}: {said}, in {figures['events']:,} events of {figures['messages']:,} messages "
+        f"verdict {replayed.verdict}: {verdict_in_words(replayed)}, in {figures['events']:,} events of {figures['messages']:,} messages "
         f"({replayed.engine}, {replayed.seconds:.1f} s)"
     )
 
