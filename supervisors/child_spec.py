@@ -10,7 +10,7 @@ from pykka import Actor
 
 from warrenmq.checks import converted, exact, is_a, number_of_seconds, seconds, shown
 from warrenmq.errors import ArgumentTypeError, ArgumentValueError
-from warrenmq.runtime.messages import is_normal
+from warrenmq.runtime.reasons import is_normal
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence

@@ -21,7 +21,8 @@ from warrenmq.errors import ArgumentTypeError, ArgumentValueError, ResourceError
 from warrenmq.log import Log
 from warrenmq.runtime import Exit, Server, Stop, Threads
 from warrenmq.runtime.life import inbox_of, reason_number
-from warrenmq.runtime.messages import SHUTDOWN, Info
+from warrenmq.runtime.messages import Info
+from warrenmq.runtime.reasons import SHUTDOWN
 from warrenmq.supervisors.calls import (
     ChildInfo,
     DeleteChild,

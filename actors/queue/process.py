@@ -65,8 +65,9 @@ from warrenmq.queue.messages import (
 )
 from warrenmq.queue.unconfirmed import Unconfirmed
 from warrenmq.runtime import CreditSpec, Down, From, Server, Stop
-from warrenmq.runtime.messages import NORMAL
+from warrenmq.runtime.reasons import NORMAL
 from warrenmq.seams.disk import is_full
+from warrenmq.seams.fenced_disk import FencedDisk
 from warrenmq.trace.events import DROP_DELETED, DROP_PURGED, Trigger
 
 if TYPE_CHECKING:
@@ -126,7 +127,7 @@ class QueueProcess(Server):
 
     def _recover(self) -> None:
         spec = self.spec
-        disk = spec.disk.fenced(self.fence)
+        disk = FencedDisk(spec.disk, self.fence)
         cref, send = (
             self.runtime.token_bytes,
             self.actor_inbox.send,

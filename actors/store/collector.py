@@ -20,6 +20,7 @@ from warrenmq.message_store.rdq import file_name
 from warrenmq.message_store.tables import trace_number
 from warrenmq.runtime import Server
 from warrenmq.seams.disk import is_full
+from warrenmq.seams.fenced_disk import FencedDisk
 from warrenmq.trace.events import Ev
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ class MsgStoreGc(Server):
     def init(self, store: ActorRef[Any], disk: Disk, directory: str, files: FileSummary) -> None:
         """Begin; `disk` is the store's, fence and all."""
         self._store = store
-        self._disk = disk.fenced(self.fence)
+        self._disk = FencedDisk(disk, self.fence)
         self._directory = directory
         self._files = files
         self._waiting: dict[int, Job] = {}

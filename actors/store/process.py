@@ -45,7 +45,8 @@ from warrenmq.message_store.state import MsgStoreState
 from warrenmq.message_store.trace import tell_closed
 from warrenmq.message_store.unclaimed import Unclaimed
 from warrenmq.runtime import NO_REPLY, CreditFlow, CreditSpec, Down, Server
-from warrenmq.runtime.messages import is_normal
+from warrenmq.runtime.reasons import is_normal
+from warrenmq.seams.fenced_disk import FencedDisk
 from warrenmq.trace.events import Trigger
 
 if TYPE_CHECKING:
@@ -114,7 +115,7 @@ class MsgStore(Server):
         """
         self._log = Log("warrenmq.store", store=kind)
         self._kind = kind
-        self._disk = disk.fenced(self.fence)
+        self._disk = FencedDisk(disk, self.fence)
         self._directory = directory
         self._keeps = refs is not None
         self._settings = settings

@@ -28,6 +28,7 @@ from warrenmq.errors import Blocked
 from warrenmq.runtime import Down, Server
 from warrenmq.runtime.shortage import shortage
 from warrenmq.seams.disk import is_full
+from warrenmq.seams.fenced_disk import FencedDisk
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,7 +49,7 @@ class VhostProcess(Server):
 
     def init(self, vhost: Vhost, queue_sup: Name, persistent_store: str, transient_store: str) -> None:
         """Recover the vhost (rabbit_vhost:recover)."""
-        disk = vhost.disk.fenced(self.fence)
+        disk = FencedDisk(vhost.disk, self.fence)
         stores = persistent_store, transient_store
         exchanges = ExchangeDeclarations(vhost)
         self._queues = queues = QueueDeclarations(self, vhost, exchanges, disk, queue_sup, stores)

@@ -11,9 +11,8 @@ from warrenmq.replay.drive.batch_summary import batches, summarise_batch
 from warrenmq.replay.drive.watch import Watch
 from warrenmq.replay.replayed import replay
 from warrenmq.replay.report.summary import summary_lines
-from warrenmq.trace.catalog import Run
+from warrenmq.trace.catalog import Run, find_lost_pages
 from warrenmq.trace.reader import open_trace
-from warrenmq.trace.run_order import find_lost_pages
 from warrenmq.trace.tail import Tail
 
 

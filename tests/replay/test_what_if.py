@@ -11,7 +11,8 @@ from tests.support.limits import LIMIT
 from tests.support.trace_model import consistent_trace
 from tests.support.trace_writer import write_trace
 from warrenmq.cli import main
-from warrenmq.replay.report.measures import Row, delay_class, measure_trace
+from warrenmq.latency import delay_class
+from warrenmq.replay.report.measures import Row, measure_trace
 from warrenmq.replay.report.totals import totals
 from warrenmq.replay.what_if.store import CHECK_INTERVAL, Store
 from warrenmq.replay.what_if.syncs import SyncRows, with_interval

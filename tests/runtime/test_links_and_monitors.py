@@ -52,9 +52,9 @@ def test_a_monitor_of_the_dead_tells_at_once(runtime):
 def test_demonitor_ends_a_monitor_and_leaves_nothing_behind(runtime):
     notes = runtime.channel()
     watcher, watched = runtime.start(Worker, notes), runtime.start(Worker)
-    before = len(watched.actor_inbox._mourners), len(watcher.actor_inbox._mourners)
+    before = len(watched.actor_inbox._callbacks), len(watcher.actor_inbox._callbacks)
     runtime.call(watcher, do(lambda server: server.demonitor(server.monitor(watched))))
-    assert (len(watched.actor_inbox._mourners), len(watcher.actor_inbox._mourners)) == before
+    assert (len(watched.actor_inbox._callbacks), len(watcher.actor_inbox._callbacks)) == before
     runtime.stop_actor(watched, timeout=LIMIT)
     runtime.call(watcher, "settle")
     assert [note for note in drained(notes) if note[0] == "info"] == []
@@ -62,11 +62,11 @@ def test_demonitor_ends_a_monitor_and_leaves_nothing_behind(runtime):
 
 def test_a_watcher_that_dies_leaves_nothing_with_the_watched(runtime):
     watcher, watched = runtime.start(Worker), runtime.start(Worker)
-    before = len(watched.actor_inbox._mourners)
+    before = len(watched.actor_inbox._callbacks)
     runtime.call(watcher, do(lambda server: server.monitor(watched)))
     runtime.call(watcher, do(lambda server: server.link(watched)))
     runtime.stop_actor(watcher, "normal", timeout=LIMIT)
-    assert len(watched.actor_inbox._mourners) == before
+    assert len(watched.actor_inbox._callbacks) == before
 
 
 REASONS = [("normal", True), ("shutdown", False), ("bad luck", False)]
@@ -124,10 +124,10 @@ def test_a_child_of_the_dead_ends_at_once(runtime):
 
 def test_links_leave_nothing_behind(runtime):
     hub = runtime.start(Trapper)
-    before = len(hub.actor_inbox._mourners)
+    before = len(hub.actor_inbox._callbacks)
     for _ in range(20):
         end_of(runtime, _linked_and_gone(runtime, hub))
-    assert len(hub.actor_inbox._mourners) == before
+    assert len(hub.actor_inbox._callbacks) == before
 
 
 def _linked_and_gone(runtime, hub):
@@ -215,7 +215,7 @@ def test_a_death_notice_that_fails_keeps_no_other_from_being_told(runtime, logs)
     worker.actor_inbox.on_close(told.put)
     runtime.stop_actor(worker, timeout=LIMIT)
     assert told.get(timeout=LIMIT) == "shutdown"
-    assert [line["event"] for line in logs] == ["a death notice failed"]
+    assert [line["event"] for line in logs] == ["a callback of on_close failed"]
 
 
 def test_whoever_learns_of_an_end_finds_it_complete(runtime):

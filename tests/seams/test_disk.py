@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from warrenmq.seams.disk import Disk, RealDisk
+from warrenmq.seams.fenced_disk import FencedDisk
 from warrenmq.testing.disk import PowerCut, SimulatedDisk
 
 if TYPE_CHECKING:
@@ -109,7 +110,7 @@ class Cuttable:
 
 def test_a_cut_fence_refuses_every_change_and_allows_reading(disk: Disk, folder: str) -> None:
     fence = Cuttable()
-    fenced = disk.fenced(fence)
+    fenced = FencedDisk(disk, fence)
     file = fenced.open(f"{folder}/f", create=True)
     file.append(b"x")
     fence.cut = True
@@ -124,7 +125,7 @@ def test_a_cut_fence_refuses_every_change_and_allows_reading(disk: Disk, folder:
         lambda: fenced.unlink(f"{folder}/f"),
         lambda: fenced.rename(f"{folder}/f", f"{folder}/g"),
         lambda: fenced.rmtree(folder),
-        lambda: fenced.fenced(fence).unlink(f"{folder}/f"),
+        lambda: FencedDisk(fenced, fence).unlink(f"{folder}/f"),
     ):
         with pytest.raises(PermissionError):
             change()

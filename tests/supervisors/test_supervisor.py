@@ -384,10 +384,10 @@ def test_pykkas_stop_takes_a_whole_tree_down(runtime):
 
 def test_many_restarts_leave_nothing_behind(runtime, logs):
     tree = Tree(runtime, intensity=1000)
-    before = len(inbox_of(tree.ref)._mourners)
+    before = len(inbox_of(tree.ref)._callbacks)
     for _ in range(30):
         tree.fell("b")
-    assert len(inbox_of(tree.ref)._mourners) == before
+    assert len(inbox_of(tree.ref)._callbacks) == before
     logs.clear()
 
 

@@ -25,12 +25,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from warrenmq.directory.foreign import refuse_rabbitmqs
 from warrenmq.directory.owner_lock import OwnerLock
 from warrenmq.directory.quarantine import set_aside
 from warrenmq.errors import CorruptFile
 from warrenmq.seams.disk import RealDisk
 from warrenmq.settings import MAX_SEGMENT_ENTRIES
-from warrenmq.vhost.foreign import refuse_rabbitmqs
 
 if TYPE_CHECKING:
     from warrenmq.seams.disk import Disk

@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from warrenmq.directory.definitions import Declared, snapshot
+from warrenmq.directory.foreign import is_rabbitmqs
 from warrenmq.directory.layout import QUEUE_NAME
 from warrenmq.directory.owner_lock import FILE_NAME as OWNER
 from warrenmq.directory.owner_lock import OwnerLock, ReaderLock
@@ -38,7 +39,6 @@ from warrenmq.mend.living import node_of, refuse_living_rabbitmq
 from warrenmq.mend.store_files import StoreFiles
 from warrenmq.message_store.dump import CLEAN, INDEX, SUMMARY
 from warrenmq.seams.disk import RealDisk
-from warrenmq.vhost.foreign import is_rabbitmqs
 from warrenmq.vhost.queue_folders import parse, records_of
 
 if TYPE_CHECKING:

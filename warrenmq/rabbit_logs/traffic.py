@@ -1,6 +1,6 @@
 """Rates, delays and depths of queues, from the records of a log and the lives that they tell of.
 
-Everything is counted as it is read: a histogram of delays (classes 6 % wide, as in measures.py) and a time line of at most
+Everything is counted as it is read: a histogram of delays (classes 6 % wide, as in latency.py) and a time line of at most
 SLICES slices for each queue, whose slices double when the log is longer.
 
 What waits is what was published within the log and not delivered yet.  A log does not say what expired, was dropped, purged
@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
+from warrenmq.latency import delay_class, percentile
 from warrenmq.rabbit_logs.lifecycles import Lifecycle, Matcher, Step, sights
 from warrenmq.rabbit_logs.order import OrderCheck
 from warrenmq.rabbit_logs.record import Record
-from warrenmq.replay.report.measures import class_middle, delay_class
 
 SLICES = 600
 SECOND = 1_000_000
@@ -104,12 +104,7 @@ class QueueTraffic:
 
     def percentile(self, percent: float) -> float | None:
         """Milliseconds from publish to first delivery, 6 % sharp; None = there are none."""
-        wanted, seen = percent / 100 * self.delays.total(), 0
-        for cls, n in sorted(self.delays.items()):
-            seen += n
-            if seen >= wanted:
-                return min(class_middle(cls) / 1e6, self.longest / 1e3)
-        return None
+        return min(percentile(self.delays, percent) / 1e6, self.longest / 1e3) if self.delays else None
 
 
 class Traffic:

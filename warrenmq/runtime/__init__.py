@@ -6,7 +6,8 @@ from warrenmq.runtime.credit_flow import CreditFlow, CreditSpec
 from warrenmq.runtime.fence import Fence
 from warrenmq.runtime.life import inbox_of
 from warrenmq.runtime.mailbox import Timer
-from warrenmq.runtime.messages import CallFailed, Down, Exit, Stop
+from warrenmq.runtime.messages import Down, Exit
+from warrenmq.runtime.reasons import CallFailed, Stop
 from warrenmq.runtime.scheduler import Deadlock
 from warrenmq.runtime.seams import Channel, Event, Lock
 from warrenmq.runtime.server import Server

@@ -18,9 +18,10 @@ from pykka import Actor, ActorDeadError, ActorRef, ActorRegistry
 
 from warrenmq.errors import ForkedProcess
 from warrenmq.runtime.calls import From
-from warrenmq.runtime.life import Boot, Life, inbox_of
-from warrenmq.runtime.messages import NO_PROC, SHUTDOWN, Call, CallFailed, Exit, Traced
+from warrenmq.runtime.life import Boot, inbox_of
+from warrenmq.runtime.messages import Call, Exit, Traced
 from warrenmq.runtime.plain import supervised
+from warrenmq.runtime.reasons import NO_PROC, SHUTDOWN, CallFailed
 from warrenmq.runtime.shortage import shortage
 from warrenmq.trace.events import Ev
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
     from warrenmq.runtime.inbox import Inbox
     from warrenmq.runtime.seams import Channel, Event, Lock
+    from warrenmq.runtime.system import Living
     from warrenmq.trace.recorder import ActorTrace, Recorder
 
 Name: TypeAlias = Hashable
@@ -55,7 +57,7 @@ class Runtime(ABC):
         """Where actors write their trace; None = tracing is off.  Counts for actors that start later."""
         self.tick = count(1).__next__
         self._names: dict[Name, ActorRef[Any]] = {}
-        self._living: dict[ActorRef[Any], Life] = {}  # in order of start
+        self._living: dict[ActorRef[Any], Living] = {}  # in order of start
         self._counts: dict[str, int] = {}
         """Actors without a name, by class."""
         self._incarnations: dict[str, int] = {}
@@ -119,8 +121,8 @@ class Runtime(ABC):
         ResourceError when the system has no thread, memory or file descriptor for it: nothing was started.  A plain Pykka actor, too: its `on_start` takes the place of `init`.
         """
         self.check_process()
-        boot = Boot(self, name, parent, args, kwargs)
-        self.actor_class(actor).start(boot=boot)
+        boot = Boot(self.channel(), name, parent, args, kwargs)
+        self.actor_class(actor).start(runtime=self, boot=boot)
         ref, error = boot.started.get()
         if error is not None:
             if (refusal := shortage(error, str(name or actor.__name__))) is not None and refusal is not error:
@@ -153,7 +155,7 @@ class Runtime(ABC):
             raise ValueError(msg)
         inbox_of(ref).on_close(lambda _reason: self._names.pop(name, None))
 
-    def enlist(self, ref: ActorRef[Any], life: Life) -> None:
+    def enlist(self, ref: ActorRef[Any], life: Living) -> None:
         """Count an actor among those that live, and that `shutdown` stops."""
         self._living[ref] = life
         inbox_of(ref).on_close(lambda _reason: self._living.pop(ref, None))
@@ -282,12 +284,12 @@ class Runtime(ABC):
         if inbox.kill():
             if life is not None:
                 life.killed()
-            # Shut first, looked for second; a child counts itself first and looks at its parent second (Life.begin).
+            # Shut first, looked for second; a child counts itself first and looks at its parent second (ActorLife.begin).
             for child in [each for each, life in list(self._living.items()) if life.parent is ref][::-1]:
                 self.kill(child)
             ActorRegistry.unregister(ref)
             ref.actor_stopped.set()
-            inbox.mourn()
+            inbox.notify_closed()
 
     def kill(self, ref: ActorRef[Any]) -> None:
         """End an actor at once, without its consent; see `disown` for what that can mean."""

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from pykka import Timeout
 
-from warrenmq.runtime.messages import CallFailed
+from warrenmq.runtime.reasons import CallFailed
 
 if TYPE_CHECKING:
     from pykka import Future
 
-    from warrenmq.runtime.mortal import Mortal
+    from warrenmq.runtime.closable import Closable
     from warrenmq.runtime.seams import Channel
 
 NO_REPLY = object()
@@ -72,7 +72,7 @@ class FutureFrom(From):
 
     __slots__ = ("_callee", "_key", "_unanswered")
 
-    def __init__(self, future: Future[Any], callee: Mortal) -> None:
+    def __init__(self, future: Future[Any], callee: Closable) -> None:
         self.t = 0
         self._handling = False
         self._unanswered = [future]

@@ -14,13 +14,13 @@ from abc import abstractmethod
 from queue import Empty
 from typing import TYPE_CHECKING, Any
 
-from warrenmq.runtime.messages import KILLED
-from warrenmq.runtime.mortal import ALIVE, Mortal
+from warrenmq.runtime.closable import ALIVE, Closable
+from warrenmq.runtime.reasons import KILLED
 
 if TYPE_CHECKING:
-    from warrenmq.runtime.base import Runtime
     from warrenmq.runtime.fence import Fence
     from warrenmq.runtime.messages import Exit
+    from warrenmq.runtime.system import System
     from warrenmq.trace.recorder import ActorTrace
 
 
@@ -47,10 +47,10 @@ WAKE = Wake()
 _NOBODYS = object()
 
 
-class Inbox(Mortal):
+class Inbox(Closable):
     """What anybody may touch of an actor."""
 
-    def __init__(self, runtime: Runtime, fence: Fence) -> None:
+    def __init__(self, runtime: System, fence: Fence) -> None:
         super().__init__(runtime.tick)
         self.runtime = runtime
         self.fence = fence
@@ -72,7 +72,7 @@ class Inbox(Mortal):
 
     def kill(self) -> bool:
         """Give the owner up: it takes no more mail, and stops when it next looks for some."""
-        if not self.shut(KILLED):
+        if not self.begin_close(KILLED):
             return False
         self.drain()
         self._incoming.put(WAKE)

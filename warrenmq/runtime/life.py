@@ -1,7 +1,7 @@
-"""Life: the beginning and the end of one actor, the same for servers and for supervised plain Pykka actors.
+"""ActorLife: the beginning and the end of one actor, the same for servers and for supervised plain Pykka actors.
 
-Order at the end: no more mail (`shut`), what was left is lost and said so, the last row of the trace, Pykka's
-own marks, and only then the notices: whoever learns of the end, a supervisor above all, finds it complete.
+Order at the end: no more mail (`begin_close`), leftover mail is reported as lost, the last row of the trace, Pykka's
+own marks, and only then the callbacks: a supervisor that hears of the end finds it complete.
 """
 
 from __future__ import annotations
@@ -10,15 +10,19 @@ from typing import TYPE_CHECKING, Any
 
 from pykka import ActorRegistry
 
-from warrenmq.runtime.messages import KILLED, NORMAL, CallFailed, Exit, Killed, is_normal
-from warrenmq.runtime.mortal import ALIVE, log
+from warrenmq.runtime.closable import ALIVE, log
+from warrenmq.runtime.messages import Exit
+from warrenmq.runtime.reasons import KILLED, NORMAL, CallFailed, Killed, is_normal
 from warrenmq.trace.events import Ev, Reason
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable
+
     from pykka import ActorRef
 
-    from warrenmq.runtime.base import Name, Runtime
     from warrenmq.runtime.inbox import Inbox
+    from warrenmq.runtime.seams import Channel
+    from warrenmq.runtime.system import System
     from warrenmq.trace.recorder import ActorTrace
 
 
@@ -28,67 +32,68 @@ def inbox_of(ref: ActorRef[Any]) -> Inbox:
 
 
 def reason_number(reason: Any) -> Reason:
-    """A reason as the trace has it."""
+    """The trace's code for an exit reason."""
     if is_normal(reason):
         return Reason.NORMAL if reason == NORMAL else Reason.SHUTDOWN
     return Reason.KILLED if reason == KILLED else Reason.CRASH
 
 
-def link(runtime: Runtime, one: ActorRef[Any], other: ActorRef[Any]) -> None:
-    """Tie two fates together: when either ends, the other gets an exit signal."""
-    key = runtime.tick()
-    _tie(key, one, other)
-    _tie(key, other, one)
+def link(tick: Callable[[], int], one: ActorRef[Any], other: ActorRef[Any]) -> None:
+    """Link two actors: when either ends, the other gets an exit signal."""
+    key = tick()
+    _exit_with(key, one, other)
+    _exit_with(key, other, one)
 
 
-def _tie(key: int, one: ActorRef[Any], other: ActorRef[Any]) -> None:
-    def mourn(reason: Any) -> None:
+def _exit_with(key: int, one: ActorRef[Any], other: ActorRef[Any]) -> None:
+    def exit_other(reason: Any) -> None:
         inbox_of(other).forget(key)
         inbox_of(other).signal(Exit(one, reason))
 
-    inbox_of(one).on_close(mourn, key)
+    inbox_of(one).on_close(exit_other, key)
 
 
 class Boot:
-    """What a runtime hands a new actor; `started` gets (ref, None) or (None, error)."""
+    """What a new actor is started with; `started` gets (ref, None) or (None, error)."""
 
-    __slots__ = ("args", "kwargs", "name", "parent", "runtime", "started")
+    __slots__ = ("args", "kwargs", "name", "parent", "started")
 
     def __init__(
         self,
-        runtime: Runtime,
-        name: Name | None,
+        started: Channel,
+        name: Hashable | None,
         parent: ActorRef[Any] | None,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> None:
-        self.runtime = runtime
+        self.started = started
         self.name = name
         self.parent = parent
         self.args = args
         self.kwargs = kwargs
-        self.started = runtime.channel()
 
 
-class Life:
+class ActorLife:
     """Kept by the actor, used in its own thread."""
 
-    def __init__(self, boot: Boot, actor_class: type) -> None:
-        self.runtime = boot.runtime
+    def __init__(self, runtime: System, boot: Boot, actor_class: type) -> None:
+        self.runtime = runtime
         self.name = boot.name
         self.parent = boot.parent
-        self.label = boot.runtime.label(boot.name, actor_class)
+        self.label = runtime.label(boot.name, actor_class)
+        self.incarnation = 1
         self.trace: ActorTrace | None = None
+        self.over = False
         self._kind = actor_class.__name__
         self._started = boot.started
-        self.over = False
 
     def begin(self, ref: ActorRef[Any]) -> None:
-        """Before init: be known by name, and have a trace."""
+        """Before init: register the name and open the trace."""
         self._ref = ref
         self._inbox = inbox_of(ref)
-        # Those without a name have a label of their own: nobody comes back under it, and it is not to be remembered.
-        self.incarnation = 1 if self.name is None else self.runtime.incarnation(self.label)
+        # An actor without a name has a label that never comes again, so its incarnations need no counting.
+        if self.name is not None:
+            self.incarnation = self.runtime.incarnation(self.label)
         self.runtime.enlist(ref, self)
         if self.parent is not None and inbox_of(self.parent).reason == KILLED:
             raise Killed  # its parent was killed while it started this one
@@ -100,35 +105,35 @@ class Life:
             self._inbox.trace_id = self.trace.id
 
     def running(self) -> None:
-        """After init: tell the trace and the starter."""
+        """After init: write the first row, link the parent, answer the starter."""
         if self.trace is not None:
             self.trace.emit(Ev.ACTOR_START, 0, 0, 0, 0, self.incarnation)
         if self.parent is not None:
-            link(self.runtime, self._ref, self.parent)
+            link(self.runtime.tick, self._ref, self.parent)
         self._started.put((self._ref, None))
 
-    def stillborn(self, error: BaseException) -> None:
-        """Init failed: the starter raises it, nobody else hears of it."""
+    def failed_to_start(self, error: BaseException) -> None:
+        """Init raised: the starter raises it, and no exit signal is sent."""
         self.runtime.caught(error)
         self.end(error)
         self._started.put((None, error))
 
     def killed(self) -> None:
-        """Whoever waits for its start waits no longer; called by the killer.  No matter if it has started."""
+        """Release a starter that still waits; called by the killer, whether the actor has started or not."""
         self._started.put((None, CallFailed(KILLED)))
 
     def crashed(self, error: BaseException) -> None:
-        """Tell people; unless it was given up before, when it is nobody's business any more."""
+        """Log a crash, unless the actor was given up before: then its successor is what matters."""
         self.runtime.caught(error)
         if self._inbox.reason is ALIVE:
             log.error("actor crashed", actor=self.label, exc_info=error)
 
     def end(self, reason: Any) -> None:
-        """Take leave; then Pykka's loop ends."""
+        """Close the inbox, the trace and Pykka's books; then Pykka's loop ends.  A second call does nothing."""
         if self.over:
             return
         self.over = True
-        first = self._inbox.shut(reason)
+        first = self._inbox.begin_close(reason)
         try:
             self._inbox.drain(trace=self.trace)
             self.close_trace(self._inbox.reason)
@@ -136,7 +141,7 @@ class Life:
             self._ref.actor_stopped.set()
         finally:
             if first:
-                self._inbox.mourn()
+                self._inbox.notify_closed()
 
     def close_trace(self, reason: Any) -> None:
         """Write the last row."""

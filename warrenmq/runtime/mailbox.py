@@ -18,16 +18,17 @@ from typing import TYPE_CHECKING, Any
 from pykka.messages import ProxyCall, ProxyGetAttr, ProxySetAttr
 
 from warrenmq.runtime.calls import FutureFrom
+from warrenmq.runtime.closable import ALIVE, log
 from warrenmq.runtime.inbox import CLOSED, WAKE, Inbox, Letter, Wake
-from warrenmq.runtime.messages import Call, Down, Exit, Info, Killed, ProxyRequest, Traced
-from warrenmq.runtime.mortal import ALIVE, log
+from warrenmq.runtime.messages import Call, Down, Exit, Info, ProxyRequest, Traced
+from warrenmq.runtime.reasons import Killed
 from warrenmq.trace.events import Ev
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from warrenmq.runtime.base import Runtime
     from warrenmq.runtime.fence import Fence
+    from warrenmq.runtime.system import System
     from warrenmq.trace.recorder import ActorTrace
 
 
@@ -64,7 +65,7 @@ class Timer:
 class Mailbox(Inbox):
     """One server's mail and its timers."""
 
-    def __init__(self, runtime: Runtime, fence: Fence, undelivered: Callable[[Any], None] | None) -> None:
+    def __init__(self, runtime: System, fence: Fence, undelivered: Callable[[Any], None] | None) -> None:
         super().__init__(runtime, fence)
         self._now = runtime.monotonic_ns
         self._undelivered = undelivered

@@ -2,7 +2,7 @@
 
 `supervised(cls)` makes a subclass of a plain actor class: the inbox is ours (so that its end can be waited for,
 and an `ask` that races with a stop is answered), the thread is the runtime's, and each of Pykka's hooks reports
-to the actor's Life.  What the actor itself does, Pykka's rules included, stays as it is, but for one trap: a
+to the actor's ActorLife.  What the actor itself does, Pykka's rules included, stays as it is, but for one trap: a
 SystemExit in a handler crashes this actor, where Pykka would stop every actor there is.
 """
 
@@ -16,8 +16,9 @@ from pykka import Actor, ActorDeadError
 
 from warrenmq.runtime.fence import Fence
 from warrenmq.runtime.inbox import CLOSED, WAKE, Inbox, Letter
-from warrenmq.runtime.life import Boot, Life
-from warrenmq.runtime.messages import NORMAL, Call, Exit, Traced
+from warrenmq.runtime.life import ActorLife, Boot
+from warrenmq.runtime.messages import Call, Exit, Traced
+from warrenmq.runtime.reasons import NORMAL
 from warrenmq.trace.events import Ev
 
 if TYPE_CHECKING:
@@ -25,8 +26,8 @@ if TYPE_CHECKING:
 
     from pykka import ActorRef
 
-    from warrenmq.runtime.base import Runtime
     from warrenmq.runtime.calls import From
+    from warrenmq.runtime.system import System
     from warrenmq.trace.recorder import ActorTrace
 
 
@@ -52,7 +53,7 @@ class Answer:
 class PlainInbox(Inbox):
     """Pykka's letters, in order; what of ours reaches a plain actor is made a letter."""
 
-    def __init__(self, runtime: Runtime, fence: Fence, parent: ActorRef[Any] | None) -> None:
+    def __init__(self, runtime: System, fence: Fence, parent: ActorRef[Any] | None) -> None:
         super().__init__(runtime, fence)
         self._parent = parent
         self.owner: ActorRef[Any]
@@ -93,9 +94,9 @@ class PlainInbox(Inbox):
 class Supervised(Actor):
     """The mixin: in front of a plain actor class."""
 
-    def __init__(self, *, boot: Boot) -> None:
-        self.__runtime = boot.runtime
-        self.__life = Life(boot, type(self))
+    def __init__(self, *, runtime: System, boot: Boot) -> None:
+        self.__runtime = runtime
+        self.__life = ActorLife(runtime, boot, type(self))
         super().__init__(*boot.args, **boot.kwargs)
         self.__inbox.owner = self.actor_ref
 
@@ -118,7 +119,7 @@ class Supervised(Actor):
             self.__inbox.trace = life.trace
             super().on_start()
         except BaseException as error:  # noqa: BLE001 - the starter raises it
-            life.stillborn(error)
+            life.failed_to_start(error)
         else:
             life.running()
 

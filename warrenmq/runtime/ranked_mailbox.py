@@ -11,16 +11,16 @@ from collections import deque
 from queue import Empty
 from typing import TYPE_CHECKING, Any
 
+from warrenmq.runtime.closable import ALIVE
 from warrenmq.runtime.inbox import CLOSED, WAKE, Letter, Wake
 from warrenmq.runtime.mailbox import DRY, PARK, Mailbox
 from warrenmq.runtime.messages import Call, Info, ProxyRequest, Traced
-from warrenmq.runtime.mortal import ALIVE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from warrenmq.runtime.base import Runtime
     from warrenmq.runtime.fence import Fence
+    from warrenmq.runtime.system import System
 
 
 _WRAPPERS = frozenset({Traced, Info, Call, Letter, ProxyRequest, Wake})
@@ -43,7 +43,7 @@ class RankedMailbox(Mailbox):
 
     def __init__(
         self,
-        runtime: Runtime,
+        runtime: System,
         fence: Fence,
         undelivered: Callable[[Any], None] | None,
         priority: Callable[[Any], int],

@@ -17,12 +17,11 @@ from __future__ import annotations
 from collections import deque
 from heapq import heappop, heappush
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from warrenmq.runtime.sim_sync import SimLock
 
 START_NS = 1_000_000_000
 RESTLESSNESS = (0.05, 0.3, 1.0)
@@ -37,6 +36,12 @@ BACKGROUND_TURNS = 10_000
 
 class Deadlock(Exception):
     """Nothing can run, and no timer will change that: says who waits for what."""
+
+
+class Releasable(Protocol):
+    """A lock that can be taken away from a task that will never run again."""
+
+    def release_of(self, task: Task) -> None: ...
 
 
 class Task:
@@ -70,7 +75,7 @@ class Task:
         self.timed_out = False
         self.woken_among: deque[Task] | None = None
         """Those it waited with, between being woken and going on."""
-        self.locks: list[SimLock] = []
+        self.locks: list[Releasable] = []
         """Those that it holds."""
 
 

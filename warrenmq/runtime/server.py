@@ -17,24 +17,14 @@ from pykka.messages import ProxyCall, ProxySetAttr
 
 from warrenmq.errors import CallerError, Refusal
 from warrenmq.runtime.calls import NO_REPLY
+from warrenmq.runtime.closable import ALIVE
 from warrenmq.runtime.fence import Fence
 from warrenmq.runtime.inbox import CLOSED, Inbox, Letter, Wake
-from warrenmq.runtime.life import Boot, Life, inbox_of, link
+from warrenmq.runtime.life import ActorLife, Boot, inbox_of, link
 from warrenmq.runtime.mailbox import Dry, Mailbox
-from warrenmq.runtime.messages import (
-    NO_PROC,
-    NORMAL,
-    Call,
-    Down,
-    Exit,
-    Info,
-    Killed,
-    ProxyRequest,
-    Stop,
-    Traced,
-)
-from warrenmq.runtime.mortal import ALIVE
+from warrenmq.runtime.messages import Call, Down, Exit, Info, ProxyRequest, Traced
 from warrenmq.runtime.ranked_mailbox import RankedMailbox
+from warrenmq.runtime.reasons import NO_PROC, NORMAL, Killed, Stop
 from warrenmq.trace.events import Ev
 
 if TYPE_CHECKING:
@@ -68,16 +58,16 @@ class Server(ThreadingActor):
     """A Runtime starts it as it is."""
     actor_inbox: Mailbox
 
-    def __init__(self, *, boot: Boot) -> None:
-        self.runtime: Runtime = boot.runtime
+    def __init__(self, *, runtime: Runtime, boot: Boot) -> None:
+        self.runtime = runtime
         self.name: Name | None = boot.name
-        self.fence = Fence(boot.runtime.lock())
+        self.fence = Fence(runtime.lock())
         self.trace: ActorTrace | None = None
         self.sender_id = 0
         """Who sent the message that is being handled (a trace id), and ..."""
         self.sender_seq = 0
         """... the row of its SEND; both 0 when untraced."""
-        self._life = Life(boot, type(self))
+        self._life = ActorLife(runtime, boot, type(self))
         self._arguments = boot.args, boot.kwargs
         self._monitors: dict[int, Inbox] = {}
         super().__init__()
@@ -171,13 +161,13 @@ class Server(ThreadingActor):
             return key
         its = inbox_of(ref)
 
-        def mourn(reason: Any) -> None:
+        def send_down(reason: Any) -> None:
             mine.forget(key)
             mine.send(Down(key, ref, reason))
 
         mine.on_close(lambda _reason: its.forget(key), key)
         self._monitors[key] = its
-        its.on_close(mourn, key)
+        its.on_close(send_down, key)
         return key
 
     def demonitor(self, key: int) -> None:
@@ -188,7 +178,7 @@ class Server(ThreadingActor):
 
     def link(self, other: ActorRef[Any]) -> None:
         """Tie two fates together: when one ends, the other gets an exit signal."""
-        link(self.runtime, self.actor_ref, other)
+        link(self.runtime.tick, self.actor_ref, other)
 
     # -- the life of an actor, in Pykka's hooks
 
@@ -210,7 +200,7 @@ class Server(ThreadingActor):
             self.trace = life.trace
             self.init(*args, **kwargs)
         except BaseException as error:  # noqa: BLE001 - the starter raises it
-            life.stillborn(error)
+            life.failed_to_start(error)
         else:
             life.running()
 

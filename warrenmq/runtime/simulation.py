@@ -21,9 +21,9 @@ from pykka import ActorRegistry
 
 from warrenmq.runtime.base import Runtime
 from warrenmq.runtime.life import inbox_of
-from warrenmq.runtime.messages import KILLED, Killed
+from warrenmq.runtime.reasons import KILLED, Killed
 from warrenmq.runtime.scheduler import Scheduler
-from warrenmq.runtime.sim_sync import SimChannel, SimEvent, SimFuture, SimLock
+from warrenmq.runtime.simulated_blocking import SimChannel, SimEvent, SimFuture, SimLock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -147,7 +147,7 @@ class Simulation(Runtime):
             inbox.drain()
             ActorRegistry.unregister(ref)
             ref.actor_stopped.set()
-            inbox.mourn()
+            inbox.notify_closed()
         if itself:
             self._scheduler.abandon(task)
             self._scheduler.leave()

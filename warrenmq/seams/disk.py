@@ -19,13 +19,9 @@ import errno
 import os
 import shutil
 from contextlib import suppress
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from warrenmq import forks
-from warrenmq.seams.fence import FencedDisk
-
-if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
 
 _datasync = getattr(os, "fdatasync", os.fsync)  # macOS has only fsync
 _sync_file_range = getattr(ctypes.CDLL(None), "sync_file_range", None)  # Linux only
@@ -37,13 +33,6 @@ _FOR_BLOCKS = 256 << 10
 def is_full(error: OSError) -> bool:
     """Whether there was no space: it may come back, and nothing else is wrong."""
     return error.errno in {errno.ENOSPC, errno.EDQUOT}
-
-
-class Fence(Protocol):
-    """What `Disk.fenced` needs of a runtime's fence."""
-
-    def guard(self) -> AbstractContextManager[None]:
-        """Hold the fence around one write; raises once it is cut."""
 
 
 class File(Protocol):
@@ -123,9 +112,6 @@ class Disk(Protocol):
 
     def room(self, path: str) -> int:
         """Bytes of messages that are sure to fit below this folder: less than what is free, as files are made of blocks."""
-
-    def fenced(self, fence: Fence) -> Disk:
-        """The same disk, but refusing every write once the fence is cut."""
 
 
 class RealFile:
@@ -290,6 +276,3 @@ class RealDisk:
 
     def room(self, path: str) -> int:
         return max(0, self.free_space(path) - _FOR_BLOCKS)
-
-    def fenced(self, fence: Fence) -> Disk:
-        return FencedDisk(self, fence)

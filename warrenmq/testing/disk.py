@@ -26,13 +26,12 @@ from threading import RLock
 from typing import TYPE_CHECKING
 
 from warrenmq.directory.torn import SECTOR
-from warrenmq.seams.fence import FencedDisk
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from random import Random
 
-    from warrenmq.seams.disk import Disk, Fence, File
+    from warrenmq.seams.disk import File
 
 PLENTY = 1 << 40
 """What `free_space` says of a disk without a limit."""
@@ -242,9 +241,6 @@ class SimulatedDisk:
     def room(self, path: str) -> int:  # noqa: ARG002
         """Always enough: here every full disk is met in the middle of a write."""
         return PLENTY
-
-    def fenced(self, fence: Fence) -> Disk:
-        return FencedDisk(self, fence)
 
     # for its files
 

@@ -36,10 +36,9 @@ from itertools import count
 from typing import Any, NamedTuple
 
 from warrenmq.trace.block import ROW, Frame, Kind, decode_columns, decode_map, next_frame, raw_columns
-from warrenmq.trace.catalog import NEVER, Chunk, Run
+from warrenmq.trace.catalog import NEVER, Chunk, Run, branch_of
 from warrenmq.trace.index import ActorEntry, Damage
 from warrenmq.trace.reader import header_of
-from warrenmq.trace.run_order import branch_of
 from warrenmq.trace.segment import SEGMENT_SUFFIX, decode_header
 from warrenmq.trace.slab import SLAB_SUFFIX, SlabContent, read_slabs
 

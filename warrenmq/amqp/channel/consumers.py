@@ -7,9 +7,9 @@ that a queue never has more than a few hundred messages on the way to one (rabbi
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from warrenmq.amqp.channel.messages import Delivered
 from warrenmq.queue.messages import Taken
 
 if TYPE_CHECKING:
@@ -67,6 +67,22 @@ class ChannelConsumer(Holder):
     def put(self, item: object, /) -> None:
         """Called by the queue, with Deliveries."""
         self._send(Delivered(self, cast("Deliveries", item)))
+
+
+@dataclass(slots=True)
+class Delivered:
+    """Queue -> channel: messages for a consumer of it."""
+
+    consumer: ChannelConsumer
+    deliveries: Deliveries
+
+
+@dataclass(slots=True)
+class Cancelled:
+    """Channel -> itself, behind what a queue had sent to a consumer before it was cancelled."""
+
+    consumer: ChannelConsumer
+    no_wait: bool
 
 
 class SentNotices:

@@ -15,9 +15,8 @@ from pykka import ActorDeadError
 
 from warrenmq.actors.sending.guid import OF_CONSUMER, token
 from warrenmq.actors.vhost.messages import Sync
-from warrenmq.amqp.channel.consumers import ChannelConsumer, ConsumeParameters, Holder, SentNotices
+from warrenmq.amqp.channel.consumers import Cancelled, ChannelConsumer, ConsumeParameters, Holder, SentNotices
 from warrenmq.amqp.channel.message import REPLY_TO, opened
-from warrenmq.amqp.channel.messages import Cancelled
 from warrenmq.amqp.channel.settling import resume
 from warrenmq.amqp.wire.errors import NOT_ALLOWED, NOT_IMPLEMENTED, PRECONDITION_FAILED, AmqpError
 from warrenmq.errors import Error, ProcessDied
@@ -33,8 +32,8 @@ if TYPE_CHECKING:
 
     from warrenmq.amqp.channel.access import ChannelAccess
     from warrenmq.amqp.channel.calls import ChannelCalls
+    from warrenmq.amqp.channel.consumers import Delivered
     from warrenmq.amqp.channel.context import ConnectionContext
-    from warrenmq.amqp.channel.messages import Delivered
     from warrenmq.amqp.channel.reply_to import ReplyTo
     from warrenmq.amqp.channel.settling import Settling
     from warrenmq.amqp.channel.writer import ChannelWriter

@@ -6,10 +6,10 @@ connection, which reads no more from the socket until every such queue has grant
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from warrenmq.actors.sending.message_sender import Flow
-from warrenmq.amqp.channel.messages import CreditGranted
 from warrenmq.trace.events import CREDIT_GAVE_UP, CREDIT_GRANTED, CREDIT_PEER_DOWN, Ev
 
 if TYPE_CHECKING:
@@ -46,6 +46,13 @@ class ChannelFlow(Flow):
         super().bump(credit)
         if self.exhausted:
             self._credit.tell(CreditGranted(self))
+
+
+@dataclass(slots=True)
+class CreditGranted:
+    """Queue -> channel: the flow that had no credit has some, or its queue is gone."""
+
+    flow: ChannelFlow
 
 
 def _nobody(_message: object) -> None:

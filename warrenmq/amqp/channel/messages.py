@@ -1,14 +1,12 @@
-"""What arrives at a channel besides what its connection sends (context.py): from queues, other channels, and itself."""
+"""Messages to a channel from queues, other channels, and itself.
+
+Others stand beside the thing that they carry: Delivered and Cancelled in consumers.py, CreditGranted in credit.py, and
+what the connection sends in context.py.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from warrenmq.amqp.channel.consumers import ChannelConsumer
-    from warrenmq.amqp.channel.credit import ChannelFlow
-    from warrenmq.queue.messages import Deliveries
 
 
 @dataclass(slots=True)
@@ -18,29 +16,6 @@ class Settled:
     first_seqno: int
     count: int
     ok: bool
-
-
-@dataclass(slots=True)
-class Delivered:
-    """Queue -> channel: messages for a consumer of it."""
-
-    consumer: ChannelConsumer
-    deliveries: Deliveries
-
-
-@dataclass(slots=True)
-class CreditGranted:
-    """Queue -> channel: the flow that had no credit has some, or its queue is gone."""
-
-    flow: ChannelFlow
-
-
-@dataclass(slots=True)
-class Cancelled:
-    """Channel -> itself, behind what a queue had sent to a consumer before it was cancelled."""
-
-    consumer: ChannelConsumer
-    no_wait: bool
 
 
 @dataclass(slots=True)

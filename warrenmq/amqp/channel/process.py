@@ -22,6 +22,7 @@ from pamqp import commands
 
 from warrenmq.amqp.channel.access import ChannelAccess
 from warrenmq.amqp.channel.calls import ChannelCalls
+from warrenmq.amqp.channel.consumers import Cancelled, Delivered
 from warrenmq.amqp.channel.consuming import ChannelConsuming
 from warrenmq.amqp.channel.content import ContentAssembler
 from warrenmq.amqp.channel.context import (
@@ -34,13 +35,10 @@ from warrenmq.amqp.channel.context import (
     StopConsuming,
     Writable,
 )
-from warrenmq.amqp.channel.credit import ChannelCredit
+from warrenmq.amqp.channel.credit import ChannelCredit, CreditGranted
 from warrenmq.amqp.channel.declarations import ChannelDeclarations
 from warrenmq.amqp.channel.message import Envelope
 from warrenmq.amqp.channel.messages import (
-    Cancelled,
-    CreditGranted,
-    Delivered,
     DeliverReply,
     IsReplyConsumer,
     Settled,
@@ -59,7 +57,8 @@ from warrenmq.errors import Error
 from warrenmq.log import Log
 from warrenmq.queue.limiter import Limiter
 from warrenmq.runtime import Server, Stop
-from warrenmq.runtime.messages import NORMAL, Down
+from warrenmq.runtime.messages import Down
+from warrenmq.runtime.reasons import NORMAL
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -47,7 +47,7 @@ from warrenmq.amqp.wire.frames import HEARTBEAT, METHOD, OVERHEAD, FrameCutter, 
 from warrenmq.log import Log
 from warrenmq.node.alarms import SOURCES
 from warrenmq.runtime import Down, Exit, Server, Stop
-from warrenmq.runtime.messages import SHUTDOWN, is_normal
+from warrenmq.runtime.reasons import SHUTDOWN, is_normal
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -18,6 +18,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from warrenmq.latency import delay_class
 from warrenmq.replay.drive.levels import CHANGING, SLICE_NS, LevelKey, Levels, step
 from warrenmq.trace.events import CONFIRM_NACK, REDELIVERED, Decision, Ev
 from warrenmq.trace.reader import Trace
@@ -98,20 +99,6 @@ class Measures:
 def sync_size(event: int, records: int) -> int:
     """The `size` of a tally key."""
     return records.bit_length() if event == Ev.QI_SYNC else 0
-
-
-def delay_class(ns: int) -> int:
-    """16 classes to a doubling: 6 % wide, exact below 32."""
-    bits = max(ns, 0).bit_length()
-    return ns if bits <= 4 else (bits - 4) * 16 + ((ns >> (bits - 5)) & 15)
-
-
-def class_middle(cls: int) -> float:
-    """The delay in ns that stands for a class; the inverse of `delay_class` but for its width."""
-    if cls < 16:
-        return float(cls)
-    shift = cls // 16 - 1
-    return ((16 + cls % 16) << shift) + ((1 << shift) - 1) / 2
 
 
 def measure_trace(trace: Trace) -> Measures:

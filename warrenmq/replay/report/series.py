@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import accumulate
 
+from warrenmq.latency import class_middle, percentile
 from warrenmq.replay.drive.levels import SLICE_NS
 from warrenmq.replay.report.measures import (
     CONFIRM_DELAY,
@@ -14,7 +14,6 @@ from warrenmq.replay.report.measures import (
     Measures,
     Row,
     TallyKey,
-    class_middle,
 )
 from warrenmq.replay.report.picture import Delays, Flushes, Picture
 from warrenmq.trace.catalog import Run
@@ -134,16 +133,6 @@ def depth(picture: Picture, measures: Measures, rare: Iterable[Row], runs: Seque
         ]
 
 
-def percentile(histogram: Counter[int], percent: float) -> float:
-    """In seconds; 0 for an empty histogram."""
-    wanted = histogram.total() * percent / 100
-    classes = sorted(histogram)
-    for cls, seen in zip(classes, accumulate(histogram[cls] for cls in classes), strict=True):
-        if seen >= wanted:
-            return class_middle(cls) / 1e9
-    return 0.0
-
-
 def delays(picture: Picture, measures: Measures, axis: Axis) -> None:
     for wanted in (CONFIRM_DELAY, WAIT_DELAY, CONSUMER_DELAY):
         total: Counter[int] = Counter()
@@ -153,10 +142,13 @@ def delays(picture: Picture, measures: Measures, axis: Axis) -> None:
                 total.update(histogram)
                 by_point[axis.point(run, slice_)].update(histogram)
         if total:
-            overall = {percent: percentile(total, percent) for percent in PERCENTILES}
+            overall = {percent: percentile(total, percent) / 1e9 for percent in PERCENTILES}
             overall[100.0] = class_middle(max(total)) / 1e9
             median, p99 = (
-                [percentile(by_point[at], percent) if at in by_point else None for at in range(axis.points)]
+                [
+                    percentile(by_point[at], percent) / 1e9 if at in by_point else None
+                    for at in range(axis.points)
+                ]
                 for percent in (50, 99)
             )
             picture.delays[wanted] = Delays(total.total(), overall, median, p99)

@@ -10,9 +10,10 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
+from warrenmq.latency import percentile
 from warrenmq.replay.drive.levels import Kind
 from warrenmq.replay.report.blocking import courses
-from warrenmq.replay.report.measures import CONFIRM_DELAY, CONSUMER_DELAY, WAIT_DELAY, Measures, class_middle
+from warrenmq.replay.report.measures import CONFIRM_DELAY, CONSUMER_DELAY, WAIT_DELAY, Measures
 from warrenmq.trace.catalog import Catalog
 from warrenmq.trace.events import REDELIVERED, Decision, Ev, Reason, Trigger
 
@@ -92,7 +93,7 @@ def totals(measures: Measures) -> dict[str, float]:
             if kind == which:
                 histogram.update(classes)
         for percent in PERCENTS if histogram else ():
-            found[f"{name} p{percent} ms"] = _percentile(histogram, percent) / 1e6
+            found[f"{name} p{percent} ms"] = percentile(histogram, percent) / 1e6
     return found
 
 
@@ -125,15 +126,6 @@ def _for_each_message(found: dict[str, float]) -> dict[str, float]:
     )
     syncs = found["index syncs"] + found["store syncs"]
     return {"bytes written a message": written / MB / messages, "messages a sync": messages / max(syncs, 1)}
-
-
-def _percentile(histogram: Counter[int], percent: float) -> float:
-    wanted, seen = percent / 100 * histogram.total(), 0
-    for cls, n in sorted(histogram.items()):
-        seen += n
-        if seen >= wanted:
-            return class_middle(cls)
-    raise AssertionError("the histogram is not empty")
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from statistics import median
 
-from warrenmq.replay.report.measures import delay_class
+from warrenmq.latency import delay_class
 from warrenmq.trace.events import Trigger
 
 NEVER = 1 << 62

@@ -17,7 +17,8 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from warrenmq.replay.report.measures import Measures, Row, class_middle, measure_trace
+from warrenmq.latency import class_middle, percentile
+from warrenmq.replay.report.measures import Measures, Row, measure_trace
 from warrenmq.replay.report.totals import MB, totals
 from warrenmq.replay.rules.files import limits
 from warrenmq.replay.what_if.store import GARBAGE_FRACTION, RECORDS, Store, StoreWork
@@ -223,7 +224,9 @@ def _lines(question: Question, told: dict[str, float], measures: Measures, found
         for percent in (50, 99) if was.delays else ():
             name_ = f"{name}: wait for a sync p{percent} ms"
             lines.append(
-                Line(name_, _percentile(was.delays, percent), _percentile(now.delays, percent), syncs)
+                Line(
+                    name_, percentile(was.delays, percent) / 1e6, percentile(now.delays, percent) / 1e6, syncs
+                )
             )
         if was.delays:
             lines.append(
@@ -269,15 +272,6 @@ def _store_lines(question: Question, told: dict[str, float], measures: Measures,
     if question.asks_gc:
         written = replace(written, basis=MODEL, model=flushed + present.gc_bytes * MB)
     return [*lines, written]
-
-
-def _percentile(delays: Counter[int], percent: float) -> float:
-    wanted, seen = percent / 100 * delays.total(), 0
-    for cls, n in sorted(delays.items()):
-        seen += n
-        if seen >= wanted:
-            return class_middle(cls) / 1e6
-    return 0.0
 
 
 def _mean(delays: Counter[int]) -> float:

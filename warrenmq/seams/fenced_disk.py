@@ -12,10 +12,19 @@ would hang whoever wants to cut.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from warrenmq.seams.disk import Disk, Fence, File
+    from contextlib import AbstractContextManager
+
+    from warrenmq.seams.disk import Disk, File
+
+
+class Fence(Protocol):
+    """What a fenced disk needs of a runtime's fence."""
+
+    def guard(self) -> AbstractContextManager[None]:
+        """Hold the fence around one write; raises once it is cut."""
 
 
 class FencedFile:
@@ -92,6 +101,3 @@ class FencedDisk:
     def rmtree(self, path: str) -> None:
         with self._guard():
             self._disk.rmtree(path)
-
-    def fenced(self, fence: Fence) -> Disk:
-        return FencedDisk(self, fence)

@@ -20,10 +20,12 @@ from typing import TYPE_CHECKING
 
 from warrenmq.directory.owner_lock import FILE_NAME
 from warrenmq.errors import PreconditionFailed
-from warrenmq.message_store.rdq import EXTENSION, RABBITMQ_TEMPORARY
 
 if TYPE_CHECKING:
     from warrenmq.seams.disk import Disk
+
+_MESSAGE_FILES = (".rdq", ".rdt")
+"""Endings of a message store's files: those in use, and RabbitMQ's temporary ones (message_store/rdq.py)."""
 
 
 def refuse_rabbitmqs(disk: Disk, path: str) -> None:
@@ -58,5 +60,5 @@ def is_rabbitmqs(disk: Disk, folder: str, *, owned: bool) -> bool:
         for name in disk.listdir(f"{folder}/{store}")
     )
     return any(disk.is_dir(f"{queues}/{name}") for name in disk.listdir(queues)) or any(
-        name.endswith((EXTENSION, RABBITMQ_TEMPORARY)) for name in stored
+        name.endswith(_MESSAGE_FILES) for name in stored
     )

@@ -1,0 +1,94 @@
+"""Closable: a one-shot close with a reason and callbacks, which is how an actor's end is seen from outside.
+
+One primitive, `on_close`, carries monitors, links, the release of names, failing calls and joins.
+
+A close has two moments.  `begin_close` sets the reason: from then on it can be read and no mail gets in.
+`notify_closed` runs the callbacks, once everything that belongs to the end has been done.
+
+Guarantees: each callback is called exactly once, in the order of registration, and none before `notify_closed`.  One
+that is registered between the two moments, or while callbacks run, is called after those.  Callbacks run in the thread
+that calls `notify_closed`, or, after it, in the thread that registers them: keep them short.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+from warrenmq.log import Log
+from warrenmq.runtime.reasons import KILLED, Killed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+log = Log("warrenmq.runtime")
+
+
+class _Alive:
+    def __repr__(self) -> str:
+        return "alive"
+
+
+ALIVE = _Alive()
+"""The `reason` of an actor that has not begun to close."""
+
+
+class Closable:
+    """State:
+
+    reason      why it closed; ALIVE until `begin_close`
+    _callbacks  by key, those that are still to be called
+    _notified   `notify_closed` is done: a callback that is registered now is called at once
+    """
+
+    def __init__(self, tick: Callable[[], int]) -> None:
+        """`tick` draws the keys of callbacks; they are unique in a runtime, so that one key can stand in two Closables."""
+        self.reason: Any = ALIVE
+        self._tick = tick
+        self._lock = threading.Lock()  # never held across anything that may wait
+        self._callbacks: dict[int, Callable[[Any], object]] = {}
+        self._notified = False
+
+    def on_close(self, callback: Callable[[Any], object], key: int = 0) -> int:
+        """Have `callback(reason)` called after the close, or now if that is over; returns the key for `forget`."""
+        key = key or self._tick()
+        with self._lock:
+            if not self._notified:
+                self._callbacks[key] = callback
+                return key
+        callback(self.reason)
+        return key
+
+    def forget(self, key: int) -> None:
+        """Drop a callback; without effect when it has been called."""
+        self._callbacks.pop(key, None)
+
+    def begin_close(self, reason: Any) -> bool:
+        """Set the reason.  False if it was set before; after True the caller has to call `notify_closed`."""
+        with self._lock:
+            if self.reason is not ALIVE:
+                return False
+            self.reason = reason
+            return True
+
+    def notify_closed(self) -> None:
+        """Run the callbacks.  Another thread may take over when the first one is killed in the middle of it."""
+        while (callback := self._next_callback()) is not None:
+            try:
+                callback(self.reason)
+            except (Exception, Killed):
+                log.exception("a callback of on_close failed")
+
+    def _next_callback(self) -> Callable[[Any], object] | None:
+        with self._lock:
+            for key in self._callbacks:
+                return self._callbacks.pop(key)
+            self._notified = True
+            return None
+
+    def vanish(self) -> None:
+        """Close without running any callback: the simulated process is gone."""
+        with self._lock:
+            self.reason = KILLED
+            self._notified = True
+            self._callbacks.clear()
