@@ -9,7 +9,6 @@ from __future__ import annotations
 import random
 from contextlib import suppress
 from functools import cache
-from itertools import islice
 
 import pytest
 
@@ -206,35 +205,17 @@ def cut_at(seed: int, profile: str, operation: int, again_at: int = 0) -> None:
         host.close()
 
 
-def at_every_operation(nth_life: int, profile: str) -> None:
-    """Of the n-th life in which everything happens."""
+@PROFILES
+def test_nothing_promised_is_lost_whatever_operation_the_power_fails_at(profile: str) -> None:
+    """Every operation of one life in which everything happens."""
     full = ((seed, operations) for seed in SEEDS if (operations := operations_of(seed, profile)) is not None)
-    seed, operations = next(islice(full, nth_life, None))
+    seed, operations = next(full)
     for operation in range(1, operations + 1):
         cut_at(seed, profile, operation)
 
 
 @PROFILES
-def test_whatever_the_disk_was_doing_nothing_that_was_promised_is_lost(profile: str) -> None:
-    at_every_operation(0, profile)
-
-
-@PROFILES
-def test_a_second_cut_during_the_recovery_loses_nothing_either(profile: str) -> None:
-    for seed in range(60):
-        cut_at(seed, profile, operation=40 + 2 * seed, again_at=1 + seed)
-
-
-@pytest.mark.slow
-@PROFILES
-@pytest.mark.parametrize("nth_life", [1, 2, 3])
-def test_a_power_cut_at_every_single_operation(nth_life: int, profile: str) -> None:
-    at_every_operation(nth_life, profile)
-
-
-@pytest.mark.slow
-@PROFILES
-def test_two_power_cuts_anywhere(profile: str) -> None:
+def test_nothing_promised_is_lost_by_a_second_power_cut_during_recovery(profile: str) -> None:
     chance = random.Random(profile)
-    for seed in range(1000, 1600):
+    for seed in range(1000, 1150):
         cut_at(seed, profile, chance.randint(1, 170), chance.randint(1, 60))

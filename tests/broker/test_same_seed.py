@@ -20,26 +20,26 @@ from warrenmq.trace.reader import open_memory
 ROOT = Path(__file__).parents[2]
 
 
-def test_the_same_seed_is_the_same_trace_for_a_thousand_seeds() -> None:
+def test_two_runs_of_one_seed_give_the_same_trace() -> None:
     distinct = set()
-    for seed in range(1000):
+    for seed in range(100):
         first, second = trace_of(seed, short_life), trace_of(seed, short_life)
         assert first == second, f"two runs of seed {seed}"
         distinct.add(b"".join(first.values()))
     # a life as short as this has few turns to take: now and then two seeds take the same ones
-    assert len(distinct) > 900
+    assert len(distinct) > 90
 
 
 @pytest.mark.parametrize("settings", BOTH_PROFILES.values(), ids=BOTH_PROFILES)
-def test_the_same_seed_is_the_same_trace_through_kills_and_a_power_cut(settings: Settings) -> None:
-    for seed in range(5):
+def test_two_runs_of_one_seed_give_the_same_trace_through_kills_and_a_power_cut(settings: Settings) -> None:
+    for seed in range(3):
         first, second = trace_of(seed, long_life, settings), trace_of(seed, long_life, settings)
         assert first == second, f"two runs of seed {seed}"
         result = replay_memory(first)
         assert result.verdict == "ok", "\n".join(map(str, [*result.violations, *result.indeterminate]))
 
 
-def test_the_order_of_sets_in_a_process_changes_nothing() -> None:
+def test_the_hash_seed_of_the_process_does_not_change_the_trace() -> None:
     def run(hash_seed: str) -> str:
         command = [sys.executable, "-m", "tests.support.lives", "11"]
         environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(ROOT)}
@@ -48,7 +48,7 @@ def test_the_order_of_sets_in_a_process_changes_nothing() -> None:
         ).stdout
 
     with ThreadPoolExecutor() as pool:
-        digests = set(pool.map(run, ["0", "1", "4242"]))
+        digests = set(pool.map(run, ["0", "4242"]))
     assert len(digests) == 1
 
 

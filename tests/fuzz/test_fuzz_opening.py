@@ -20,12 +20,13 @@ from tests.support.own_directories import (
     VHOST,
     Directory,
     directory,
+    files_of,
     given_back,
     given_back_twice,
     put,
     sha256,
 )
-from tests.support.simulated import EVERY_KIND, SimulatedHost
+from tests.support.simulated import EVERY_KIND, SMALL_CLASSIC, SimulatedHost
 from warrenmq.directory.layout import vhost_folder
 from warrenmq.settings import Settings
 
@@ -96,6 +97,27 @@ def test_one_damaged_place_costs_what_it_hit(
     indexes = {path: bytes_ for path, bytes_ in made.files.items() if path in made.edges}
     kinds = ("cut", "flip", "zero", "noise")
     check(made, data.draw(damages(indexes, made.edges, most=1, kinds=kinds)), settings)
+
+
+@pytest.mark.parametrize("stop", ["closed", "killed"])
+def test_a_directory_opens_without_any_one_of_its_files(stop: str) -> None:
+    files = directory(SMALL_CLASSIC, stop).files
+    for path in files:
+        found_in({each: data for each, data in files.items() if each != path}, SMALL_CLASSIC)
+
+
+def test_a_record_of_nonsense_is_put_into_quarantine() -> None:
+    made = directory(SMALL_CLASSIC, "killed")
+    for message in made.queues["a"].messages:
+        for path, start, end in message.places:
+            nonsense = b"\xff" * (end - start)
+            data = made.files[path]
+            host = SimulatedHost(seed=1, settings=SMALL_CLASSIC, traced=False)
+            put(host, {**made.files, path: data[:start] + nonsense + data[end:]})
+            given_back(host, ENOUGH)
+            kept = files_of(host).items()
+            host.close()
+            assert any(nonsense in data for path, data in kept if path.startswith(QUARANTINE))
 
 
 STORED = re.compile(rb"\x95\xd7\x02", re.DOTALL)

@@ -24,7 +24,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "kill-matrix.md"
 STEPS = 40
 PLACES = 16
 """Of each mutation on the page; the test repeats the first few of them."""
-REPEATED = 2
+REPEATED = 1
 
 SURVIVORS = {
     "drop": "nothing that happened later rests on it: unheard, unread, or known from another row",
