@@ -1,4 +1,7 @@
-"""The process that looks at the disk, the more often the fuller it is (rabbit_disk_monitor; classic-queue.md, 6.2)."""
+"""The process that looks at the disk, the more often the fuller it is.
+
+Source: rabbit_disk_monitor; docs/reference/classic-queue.md#disk-alarm.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """The process that decides how much memory the queues may have together (rabbit_memory_monitor; reference:
-classic-queue.md, 3.4).
+docs/reference/classic-queue.md#paging).
 
     queue --ReportRamDuration, every 5 s--> memory monitor --SetRamDurationTarget--> queue
                                                  ^ every 2.5 s: memory used of the limit (vm_memory_monitor), disk alarm

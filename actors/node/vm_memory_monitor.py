@@ -1,4 +1,7 @@
-"""The process that looks at the memory every second (vm_memory_monitor; reference: classic-queue.md, 6.1)."""
+"""The process that looks at the memory every second.
+
+Source: vm_memory_monitor; docs/reference/classic-queue.md#memory-alarm.
+"""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ copy's confirm.  Without such an exchange, or while it is missing, messages are 
 deleted messages are not dead-lettered.  The copy is a new message that says in its headers what happened
 (queue/x_death.py); its properties are stored as AMQP's bytes, as if a client had sent them.
 
-Source: reference/classic-queue.md, 4.6.
+Source: docs/reference/classic-queue.md#dead-lettering.
 """
 
 from __future__ import annotations

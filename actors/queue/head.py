@@ -9,7 +9,8 @@ A message expires only at the front: behind one that has not expired it waits.  
 highest one that has messages.  Expiry is a point in (wall clock) time, which is stored with the message, so it goes
 on while the broker is down.  While a vhost is being recovered nothing is dropped: dead letters need their bindings (GoAhead).
 
-Source: rabbit_amqqueue_process (fetch, requeue_and_run, maybe_drop_head, drop_expired_msgs); reference/classic-queue.md, 4.3.
+Source: rabbit_amqqueue_process (fetch, requeue_and_run, maybe_drop_head, drop_expired_msgs);
+docs/reference/classic-queue.md#arguments-and-limits.
 """
 
 from __future__ import annotations

@@ -4,7 +4,8 @@ The queue's length counts when a message comes, and ready messages only: a full 
 could take it.  A publish of many messages is cut where the next does not fit; what was let in until then may go
 to consumers first.  Every message gets its own answer then.
 
-Source: rabbit_amqqueue_process (will_overflow, send_reject_publish); reference/classic-queue.md, 4.2 and T13.
+Source: rabbit_amqqueue_process (will_overflow, send_reject_publish); docs/reference/classic-queue.md#publish-path
+and #t13.
 """
 
 from __future__ import annotations

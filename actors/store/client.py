@@ -4,7 +4,7 @@ It lives in the queue process and is as single-threaded as that.  Writes and rem
 message; a body is read from the current-file cache, or from its file without asking anybody, and only as a last
 resort by calling the store.
 
-    read(msg_id)                                            (reference: message-store.md, section 4.4)
+    read(msg_id)                             (docs/reference/message-store.md#read-to-312)
      1 in the cache?                                        -> that
      2 no entry with references?                            -> ask the store
      3 begin_read refuses the file (file_summary.py)?       -> ask the store

@@ -1,4 +1,7 @@
-"""A store after a crash in the middle of a combine: the table of reference/message-store.md 8.5, and its relatives."""
+"""A store after a crash in the middle of a combine, case by case.
+
+Source: docs/reference/message-store.md#crash-points-of-a-combine.
+"""
 
 import pytest
 
@@ -56,7 +59,7 @@ CRASHES = {
     ),
     "8, source not unlinked": ({"0.rdq": b"".join(each.record for each in LIVE), "1.rdq": SRC}, set()),
 }
-"""What is on disk, and which messages a real 3.10.8 loses (marked [R3] in the reference)."""
+"""What is on disk, and which messages a real 3.10.8 loses ([R3] in docs/reference/message-store.md#crash-points-of-a-combine)."""
 
 
 @pytest.mark.parametrize("moment", CRASHES)
@@ -97,7 +100,7 @@ def test_records_behind_zeros_are_found_and_marked(count, tmp_path):
 
 
 def test_a_record_of_4096_bytes_behind_a_zero_is_not_read_one_byte_early(tmp_path):
-    """Defect 25 of the reference: size 4096 and an id that ends in FF look like a record of 16 bytes."""
+    """Defect S25 (docs/defects.md): size 4096 and an id that ends in FF look like a record of 16 bytes."""
     stored = make(7, 4096 - 16 - (len(make(7, 0).term))).term
     msg_id = bytes(range(15)) + b"\xff"
     assert len(stored) + 16 == 4096

@@ -1,4 +1,8 @@
-"""The decision tables of the reference, row by row (message-store.md, sections 4.7, 6.2, 6.3 and 8.1)."""
+"""The decision tables of the store, row by row.
+
+Source: docs/reference/message-store.md#the-end-of-a-client, #write-action, #remove-action and
+#when-a-combine-is-due.
+"""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def test_clients_read_while_the_collector_is_at_work_and_never_ask_the_store(hos
 
 
 def test_what_is_removed_and_written_again_during_a_compaction_stays_where_it_was_written_last(host) -> None:
-    """Its first record is copied with the others; entering that place would be defect 32 of the reference."""
+    """Its first record is copied with the others; entering that place would be defect S32 (docs/defects.md)."""
     arrived, go = host.gate("pwrite", "/0.rdq")
     queue = garbage(host)
     assert arrived.wait(LIMIT)
@@ -186,7 +186,7 @@ def test_a_large_message_has_a_file_of_its_own_which_goes_with_it(host, large) -
 
 
 def test_the_empty_file_before_a_large_message_is_deleted(host, large) -> None:
-    """Defect 26 of the reference."""
+    """Defect S26 (docs/defects.md)."""
     queue = host.queue("q")
     host.write(queue, 1)
     host.confirmed(queue, 1)

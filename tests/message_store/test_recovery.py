@@ -317,7 +317,8 @@ def test_a_wiped_store_has_nothing():
     assert recovered.files.current == 0
 
 
-# what RabbitMQ leaves when it is killed in a combine (reference, section 8.5): left = A x C x D, right = E x F
+# what RabbitMQ leaves when it is killed in a combine: left = A x C x D, right = E x F
+# (docs/reference/message-store.md#crash-points-of-a-combine)
 
 A, C, D, E, F, X, Y = (record(n, b"\x83ody %d" % n) for n in range(7))
 ZEROS = bytes(200)

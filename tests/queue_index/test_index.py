@@ -24,7 +24,7 @@ def seqs(found: list[tuple[int, bytes, bool]]) -> list[int]:
     return [seq_id for seq_id, _, _ in found]
 
 
-# worked traces (reference/classic-queue.md 10.3)
+# worked traces (docs/reference/classic-queue.md#worked-traces)
 
 
 def test_trace_1_only_what_is_not_acked_reaches_the_segment_file() -> None:

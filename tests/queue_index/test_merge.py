@@ -1,4 +1,4 @@
-"""The merge rules, row by row (reference/classic-queue.md 1.8)."""
+"""The merge rules, row by row (docs/reference/classic-queue.md#merge-rules)."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ SETTINGS = {
 class IndexModel(RuleBasedStateMachine):
     """`live` is what must be read; `synced` what it was at the last sync, `since` what happened to it after that.
 
-    The numbers in the comments are those of reference/classic-queue.md 10.1.
+    The numbers in the comments are those of docs/reference/classic-queue.md#properties.
     """
 
     versions: ClassVar = (1,)

@@ -43,7 +43,7 @@ def seqs(found: list[tuple[int, bytes, bool]]) -> list[int]:
     return [seq_id for seq_id, _, _ in found]
 
 
-# worked traces (reference/classic-queue.md 10.3)
+# worked traces (docs/reference/classic-queue.md#worked-traces)
 
 
 def test_trace_5_a_segment_goes_when_its_last_message_is_acked_and_what_was_acked_in_time_was_never_written() -> (

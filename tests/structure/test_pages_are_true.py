@@ -1,13 +1,12 @@
 """What the README and docs/ name is there: files, links, settings, invariants."""
 
-import os
 import re
 from dataclasses import fields
 
 import pytest
 
 from tests.support.documents import pages, text_of
-from tests.support.source_tree import ROOT, modules, tracked_files
+from tests.support.source_tree import modules, tracked_files
 from warrenmq.replay.rules.registry import RULES
 from warrenmq.settings import Settings
 
@@ -22,18 +21,6 @@ def test_every_file_that_a_page_names_exists(page):
     named = FILE.findall(text_of(page))
     missing = [each for each in named if f"/{each}\n" not in there and f"\n{each}\n" not in there]
     assert [each for each in missing if each not in MADE_BY_COMMANDS] == []
-
-
-@pytest.mark.parametrize("page", pages())
-def test_every_link_leads_somewhere(page):
-    text, here = text_of(page), os.path.dirname(os.path.join(ROOT, page))
-    headings = {
-        "#" + re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-")
-        for heading in re.findall(r"^#+ (.+)$", text, re.MULTILINE)
-    }
-    links = [link for link in re.findall(r"\]\(([^)\s]+)\)", text) if "://" not in link]
-    dead = [link for link in links if link not in headings and not os.path.exists(os.path.join(here, link))]
-    assert dead == []
 
 
 def test_every_setting_in_the_readme_is_one_and_has_the_default_that_is_said():

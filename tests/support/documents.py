@@ -27,13 +27,29 @@ class Block(NamedTuple):
 
 def pages():
     """The pages for people, relative to the root."""
-    docs = os.path.join(ROOT, "docs")
-    return ["README.md", *(f"docs/{name}" for name in sorted(os.listdir(docs)) if name.endswith(".md"))]
+    found = [
+        os.path.relpath(os.path.join(where, name), ROOT)
+        for where, _, names in os.walk(os.path.join(ROOT, "docs"))
+        for name in names
+        if name.endswith(".md")
+    ]
+    return ["README.md", *sorted(found)]
 
 
 def text_of(page):
     with open(os.path.join(ROOT, page), encoding="utf-8") as file:
         return file.read()
+
+
+def anchors(page):
+    """What a link into a page can name: its headings, as GitHub turns them into anchors, and its own anchors."""
+    text = text_of(page)
+    headings = re.findall(
+        r"^#+ (.+)$", re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL), re.MULTILINE
+    )
+    return {re.sub(r"[^\w -]", "", each).lower().replace(" ", "-") for each in headings} | set(
+        re.findall(r'<a id="([\w-]+)">', text)
+    )
 
 
 def blocks(language):

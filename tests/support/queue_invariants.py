@@ -1,4 +1,4 @@
-"""What holds of a backing queue after every operation (reference/classic-queue.md, 3.2 and 3.5)."""
+"""What holds of a backing queue after every operation (docs/reference/classic-queue.md#five-queues and #head-and-tail)."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ SMALL_IN_PLACE = Settings(msg_store_file_size_limit=4096, msg_store_write_buffer
 
 
 def check_tables(state: MsgStoreState, disk: Disk, folder: str = FOLDER) -> None:
-    """What is true of a store at every moment between two messages (reference, section 15.1)."""
+    """What is true of a store at every moment between two messages (docs/reference/message-store.md#invariants)."""
     index, files = state.tables.index, state.tables.files
     numbers = list(files.rows)
     assert numbers == sorted(numbers)

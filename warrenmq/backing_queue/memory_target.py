@@ -9,7 +9,7 @@ Without pressure all messages are alphas in q4, and nothing is written but what 
 memory monitor, as a duration that what is in memory may last, and from the queue's own bound in bytes; both become
 `target_ram_count`.  A persistent message is on disk already: it becomes a gamma and a delta for nothing.
 
-After every operation (len is what is ready; reference/classic-queue.md, 3.2)
+After every operation (len is what is ready; docs/reference/classic-queue.md#five-queues)
 
     1  q1 is not empty => q3 is not          4  len = 0 <=> q3 and q4 are empty
     2  q2 is not empty => delta is not       5  no counter is negative

@@ -9,7 +9,7 @@ The ram duration of a queue is the time for which what it has in memory would la
 duration that nothing limits is infinite.
 
 `memory_limit` and `worth_reading_together` belong to the other behaviour, which reads ahead (3.5).
-Source: reference/classic-queue.md, 3.4 and 3.5.
+Source: docs/reference/classic-queue.md#paging and #head-and-tail.
 """
 
 from __future__ import annotations

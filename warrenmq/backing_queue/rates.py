@@ -2,7 +2,7 @@
 
 Four flows are counted: messages in (published or requeued), out (fetched), delivered with an ack to come (ack in), and
 acked (ack out).  Their rates are exponential moving averages with a half-life of 5 s, computed anew whenever more than
-100 messages came in or went out, or 5 s have passed (reference/classic-queue.md, 3.4).
+100 messages came in or went out, or 5 s have passed (docs/reference/classic-queue.md#paging).
 
 Nothing here knows the time: whoever asks says what it is.
 """

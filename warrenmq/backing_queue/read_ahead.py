@@ -11,7 +11,7 @@ message.  Nothing moves from the head back to the disk.  A message beyond the he
 too, whether memory is short or not.
 
 After every operation no counter is negative, tail_start + tail_count <= tail_end, and every message of the head and
-every pending one lies below tail_start.  Source: reference/classic-queue.md, 3.5.
+every pending one lies below tail_start.  Source: docs/reference/classic-queue.md#head-and-tail.
 
 Departures.  Messages are fetched many at a time, so a read brings those that are wanted at once, however small M is.  The
 head takes no more messages in while the queue has more than its own bound of bytes in memory (queue_ram_bytes).  An

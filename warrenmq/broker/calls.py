@@ -1,7 +1,7 @@
 """How the face and AMQP's channels reach the actors: they find them, and wait while they are being restarted.
 
 A request whose receiver died is sent to its successor if the receiver had not begun with it.  One that it died of, or might
-have died of, is never sent again: that is a ProcessDied for the caller, who decides (docs/runtime.md, "Whose error it is").
+have died of, is never sent again: that is a ProcessDied for the caller, who decides (docs/runtime.md#whose-error-it-is).
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """AMQP's tx: publishes and acks of one thread that take effect together, or not at all.
 
 As in RabbitMQ the commit is atomic for this thread only: until it happens nothing is sent, and then everything
-is, and waited for.  A crash in the middle of a commit may leave a part of it (reference/classic-queue.md, 5.3).
+is, and waited for.  A crash in the middle of a commit may leave a part of it
+(docs/reference/classic-queue.md#transactions).
 """
 
 from __future__ import annotations

@@ -14,7 +14,8 @@
 
 <V> is base36(md5(vhost)), <Q> is base36(md5("queue" + vhost + queue)).
 
-Source: rabbit_vhost:dir, rabbit_queue_index:queue_dir, rabbit_guid; reference/classic-queue.md 1.1 and 7.1.
+Source: rabbit_vhost:dir, rabbit_queue_index:queue_dir, rabbit_guid;
+docs/reference/classic-queue.md#directories-and-file-names and #message-ids.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ believed.  Either may be missing at the end: terms of older versions are believe
 Taking the terms removes them, durably, before the queue writes anything: from then on every stop is a crash until the
 next clean one.  Terms that cannot be read are none.
 
-Source: rabbit_recovery_terms, reference/classic-queue.md 1.11 and 3.9.
+Source: rabbit_recovery_terms, docs/reference/classic-queue.md#start-and-recovery and #init-and-terminate.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ publishes with one sequence id the one with its own mark counts, or the first.
 
 Zeros up to the end of a journal are no damage (file systems leave them after a power cut), unless there is nothing else.
 
-Source: rabbit_queue_index, reference/classic-queue.md 1.3, 1.4, 1.8 and 1.12.
+Source: rabbit_queue_index, docs/reference/classic-queue.md#journal, #segment-files, #merge-rules and #torn-tails.
 """
 
 from __future__ import annotations

@@ -4,7 +4,8 @@ The formats are in queue_index/v2/qi.py and queue_index/v2/qs.py.  RabbitMQ dele
 a torn last entry; here a header is only needed to count sequence ids, and a torn entry is read as far as it goes:
 what is missing of it, N.qs tells (its bodies say how long they are).
 
-Source: rabbit_classic_queue_index_v2, rabbit_classic_queue_store_v2; reference/classic-queue.md 2.1-2.4.
+Source: rabbit_classic_queue_index_v2, rabbit_classic_queue_store_v2; docs/reference/classic-queue.md#index-files,
+#index-operations, #recovery-of-version-2 and #store-files.
 """
 
 from __future__ import annotations

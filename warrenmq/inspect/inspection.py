@@ -12,7 +12,8 @@ then every message in turn.  Nothing but the ids is kept, so that a directory of
     queue that RabbitMQ would not start
     anything else                                             yes                 -
 
-Source: rabbit_variable_queue, rabbit_queue_index:recover; reference/classic-queue.md 1.11, 2.3 and 5.7.
+Source: rabbit_variable_queue, rabbit_queue_index:recover; docs/reference/classic-queue.md#start-and-recovery,
+#recovery-of-version-2 and #what-a-clean-restart-loses.
 """
 
 from __future__ import annotations

@@ -7,7 +7,8 @@
 A node of 3.6 is read as a vhost whose name is unknown: its queues say whose they are, if anything does.  A queue's
 directory brings along its vhost's, for the store beside it; so does a store's, for the queues that refer to it.
 
-Source: rabbit_vhost:dir, reference/classic-queue.md 1.1, message-store.md 1.2.
+Source: rabbit_vhost:dir, docs/reference/classic-queue.md#directories-and-file-names,
+docs/reference/message-store.md#directories-and-files.
 """
 
 from __future__ import annotations

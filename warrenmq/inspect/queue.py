@@ -7,7 +7,8 @@ A message is delivered as redelivered
                             up to 3.9, whose terms have neither, if the index says that it was delivered
     after anything else     always
 
-Source: rabbit_queue_index, rabbit_classic_queue_index_v2, rabbit_variable_queue; reference/classic-queue.md 1.11, 2.3 and 3.8.
+Source: rabbit_queue_index, rabbit_classic_queue_index_v2, rabbit_variable_queue;
+docs/reference/classic-queue.md#start-and-recovery, #recovery-of-version-2 and #delivery-marks.
 """
 
 from __future__ import annotations

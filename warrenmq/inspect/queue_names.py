@@ -9,7 +9,8 @@ durable.
     from 3.7 on    base36(md5("queue" + vhost + queue))
     up to 3.6      base36(md5(term_to_binary({resource, vhost, queue, queue})))
 
-Source: rabbit_queue_index:queue_dir, rabbit_priority_queue; reference/classic-queue.md 1.1 and 4.7.
+Source: rabbit_queue_index:queue_dir, rabbit_priority_queue;
+docs/reference/classic-queue.md#directories-and-file-names and #priority-queues.
 """
 
 from __future__ import annotations

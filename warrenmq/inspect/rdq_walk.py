@@ -15,9 +15,9 @@ on what it reads, and needs no more memory for a large file than for a small one
 
 What counts as a record outside the chain: its end is FF and it is wanted (a queue refers to its id), or its end is
 FF and it is followed by another such record or the end of the file.  Behind zeros up to eight places fit; the wanted
-one is taken (RabbitMQ reads a record of size 4096 behind a zero one byte early: defect 25 of the reference).
+one is taken (RabbitMQ reads a record of size 4096 behind a zero one byte early: defect S25 in docs/defects.md).
 
-Source: rabbit_msg_file, reference/message-store.md 2.
+Source: rabbit_msg_file, docs/reference/message-store.md#records-on-disk.
 """
 
 from __future__ import annotations

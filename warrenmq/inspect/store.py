@@ -12,7 +12,8 @@ combine left: the end of N.rdq, perhaps the only copy of it.
     no record
     without the end mark, size or id             loses it, after a clean stop too
 
-Source: rabbit_msg_store, rabbit_msg_file; reference/message-store.md 2, 8.5 and 9.
+Source: rabbit_msg_store, rabbit_msg_file; docs/reference/message-store.md#records-on-disk,
+#crash-points-of-a-combine and #start-up-and-recovery.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@
 What the target refuses is told in a note; a queue or exchange whose arguments are refused is declared without them, since
 messages need a place.  A node of RabbitMQ 4 may keep its definitions in Khepri instead of Mnesia; then they are not read.
 
-Source: rabbit_db_queue, rabbit_db_exchange, rabbit_db_binding; reference/classic-queue.md 5.5.
+Source: rabbit_db_queue, rabbit_db_exchange, rabbit_db_binding; docs/reference/classic-queue.md#exchanges.
 """
 
 from __future__ import annotations

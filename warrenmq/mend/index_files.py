@@ -2,7 +2,7 @@
 
 A version 1 index with damage in any of its files is written anew: for each segment the messages that are not acked, in
 order, and an empty journal.  So nothing depends on how a broker merges a journal with segment files of which parts are
-missing (RabbitMQ crashes over most combinations; reference/classic-queue.md 1.8).
+missing (RabbitMQ crashes over most combinations; docs/reference/classic-queue.md#merge-rules).
 
     journal.jif    acks whose publish was damaged, torn tails     empty
     N.idx          torn tails, zeros, damaged records, garbage    the live messages: publish, mark; none: no file
@@ -10,7 +10,8 @@ missing (RabbitMQ crashes over most combinations; reference/classic-queue.md 1.8
 A version 2 segment keeps its places: entries that cannot be, or whose body cannot be read, become zeros (acked), a header
 is written anew, a torn entry is completed or cut.  Of N.qs only the header and a torn tail are mended.
 
-Source: rabbit_queue_index, rabbit_classic_queue_index_v2, reference/classic-queue.md 1.12 and 2.3.
+Source: rabbit_queue_index, rabbit_classic_queue_index_v2, docs/reference/classic-queue.md#torn-tails and
+#recovery-of-version-2.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ A file is written anew when anything in it keeps a scan from a record: its recor
 
 Zeros at the end of a file hurt nobody and stay.  What is left out is in the backup.
 
-Source: rabbit_msg_store, rabbit_msg_file; reference/message-store.md 2.2 and 8.5.
+Source: rabbit_msg_store, rabbit_msg_file; docs/reference/message-store.md#scan-to-312 and #crash-points-of-a-combine.
 """
 
 from __future__ import annotations

@@ -2,14 +2,15 @@
 
 In memory a message is a tuple (sequence id, record, flags, stored), the record msg_status: the cyclic collector lets
 go of tuples that hold only numbers and bytes, and a queue may hold a great many of them.  `record` is what the queue
-index has or would have (queue_index/record.py).  Where the body is, the flags tell:
+index has or would have (queue_index/record.py).  The flags tell where the body is, and so which of RabbitMQ's four
+states the message is in (docs/reference/classic-queue.md#message-states):
 
     flags                              the body is
     none, or INDEXED                   in the record (and with it in the index)
     APART                              in `stored`, in memory only: a transient message that was not paged out
     APART | IN_STORE                   in a message store; `stored` has it, too, unless it is None
 
-    state (reference/classic-queue.md, 3.1)    body                  position
+    state      body                  position
     alpha                                      memory (and disk)     memory (and disk)
     beta                                       disk                  memory
     gamma                                      disk                  memory and disk
@@ -97,7 +98,7 @@ def embeds(body_size: int, properties_size: int, limit: int) -> bool:
     any                     limit 0   the message store
     ======================  ========  =================
 
-    Source: rabbit_variable_queue:determine_persist_to, reference/classic-queue.md 2.5.
+    Source: rabbit_variable_queue:determine_persist_to, docs/reference/classic-queue.md#where-a-body-goes.
     """
     return body_size + properties_size < limit
 

@@ -22,7 +22,7 @@ AMQP types are known (typed_headers.py).  Those of an AMQP client are its own by
 `properties_bin`), which go out as they came in.  Everything before the body is the head; it is the same for all
 messages published alike, so publishers keep it, as version 1 has it.
 
-RabbitMQ stores `#basic_message{}` as an Erlang term here (reference: classic queue, section 7.3).
+RabbitMQ stores `#basic_message{}` as an Erlang term here (docs/reference/classic-queue.md#what-is-stored).
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """What the store does with a write or a remove that the flying counter let pass.
 
-Three tables of the reference (message-store.md, sections 4.7, 6.2 and 6.3) as pure functions.
+Three tables of RabbitMQ's as pure functions.
+
+Source: docs/reference/message-store.md#the-end-of-a-client, #write-action and #remove-action.
 
 Where a message stands is told by `refs` (its references, None = no index entry) and `file`, the state of the file
 that its entry names.

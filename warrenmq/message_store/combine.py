@@ -1,4 +1,6 @@
-"""Combine two neighbouring files into one (rabbit_msg_store_gc; reference, sections 8.4 and 8.5).
+"""Combine two neighbouring files into one (rabbit_msg_store_gc).
+
+Source: docs/reference/message-store.md#combine and #crash-points-of-a-combine.
 
     left  = A x C x D       right = E x F          x: garbage, or a record nobody refers to
 
@@ -9,7 +11,7 @@
 Until 2 is durable nothing has happened; from then on `right` is garbage.  So a crash at any point leaves each record in
 a complete file at least, and in two at most, with the same bytes: recovery takes the first.  (RabbitMQ rewrites
 the left file in place, through a temporary file that has only what it overwrites; between its truncation with zeros
-and the copying back, a crash loses messages: defect 35 of the reference.)
+and the copying back, a crash loses messages: defect S35 in docs/defects.md.)
 
 A file can also be combined alone: then there is no 3, and its garbage is gone.
 """

@@ -1,5 +1,5 @@
 """Compact a file in place: its last records move into the holes at its front (rabbit_msg_store_gc since 3.13;
-reference, section 8.8).
+docs/reference/message-store.md#compaction).
 
     A x B x x C x D            x: garbage, or a record nobody refers to
 
@@ -14,8 +14,8 @@ there, and is waited for.
 
 A crash leaves each record whole in its old place until 5, and from 3 on in its new one too.  A copy counts only when it
 has its marker, and it gets that when the rest of it is on the disk: so there is no torn copy that looks like a record.
-(In RabbitMQ a copy whose head and marker arrived, but not its middle, wins over the good record behind it: defect 39 of
-the reference.  Blanking first is what makes 2 safe: what a hole holds might end in a marker by chance.)
+(In RabbitMQ a copy whose head and marker arrived, but not its middle, wins over the good record behind it: defect S39 in
+docs/defects.md.  Blanking first is what makes 2 safe: what a hole holds might end in a marker by chance.)
 
 Two plans.  RabbitMQ's tries only the last record for each hole (`two_cursors`), and stays as it is when that record is
 larger than every hole, however much garbage there is.  Then `gather` moves whatever fits, smallest first, and the

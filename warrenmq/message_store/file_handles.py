@@ -1,7 +1,8 @@
 """Open files, shared by all who read a store.
 
 An Erlang descriptor belongs to its process, so RabbitMQ's clients have handles of their own, and a handshake to have
-them closed before a file may go (reference, section 8.3).  Here a file is read by position from any thread:
+them closed before a file may go (docs/reference/message-store.md#closing-handles).  Here a file is read by position
+from any thread:
 one handle a file does for all, and the store drops it when the file was replaced or deleted.  (One that is compacted in
 place stays the same file.)
 

@@ -16,7 +16,8 @@ that wants to change it, so they change under one lock:
     | compact          | is read as any other    | is read as any other    | readers older than the threshold, before |
     | (`in_place`)     |                         |                         | it truncates                             |
 
-RabbitMQ has two counters without a lock for the first (reference, section 4.4, steps 3 to 6), and times of reading for
+RabbitMQ has two counters without a lock for the first (docs/reference/message-store.md#read-to-312, steps 3 to 6),
+and times of reading for
 the second; the outcome is the same.  Readers are known by client: those of a dead one are released, and a client that
 was not admitted, or is dead, begins no read.  So nothing that a client leaves behind can make the collector wait.
 """

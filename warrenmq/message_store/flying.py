@@ -1,4 +1,6 @@
-"""The flying counter: writes and removes that are still on their way to the store (reference, section 5.1).
+"""The flying counter: writes and removes that are still on their way to the store.
+
+Source: docs/reference/message-store.md#flying-to-312.
 
 A queue may remove a message before the store has handled its write.  Then neither needs to be done: the message
 never touches the disk.  For each client and message the table holds

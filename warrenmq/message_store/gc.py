@@ -1,7 +1,7 @@
 """The store's side of garbage collection: which files are at the collector, and what waits for them.
 
 A file is locked from the moment that a job which changes its records is made until the job comes back.
-Meanwhile (reference, section 6.4)
+Meanwhile (docs/reference/message-store.md#operations-on-a-locked-file)
 
     | operation on a message in a locked file   | combine                          | compact                        |
     | ----------------------------------------- | -------------------------------- | ------------------------------ |

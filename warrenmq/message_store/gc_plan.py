@@ -1,4 +1,6 @@
-"""When to collect garbage, and in which files (rabbit_msg_store:maybe_compact, maybe_gc; reference, 8.1 and 8.6).
+"""When to collect garbage, and in which files (rabbit_msg_store:maybe_compact, maybe_gc).
+
+Source: docs/reference/message-store.md#when-a-combine-is-due and #when-a-compaction-is-due.
 
 RabbitMQ leaves garbage for ever in some corners: combine does nothing while all files together are small, nor for a
 file whose neighbours are full; in-place compaction forgets the files that saw a remove while its timer ran, and

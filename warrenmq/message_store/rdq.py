@@ -1,4 +1,4 @@
-"""Records of the message store's files (rabbit_msg_file; reference: message-store.md, section 2).
+"""Records of the message store's files (rabbit_msg_file; docs/reference/message-store.md#records-on-disk).
 
 A file `N.rdq` is a run of records, written by its store only, read by anyone:
 

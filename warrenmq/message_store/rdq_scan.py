@@ -22,7 +22,7 @@ What counts as a record at a position
 
 Where a record may stand outside the chain is found by its size's four zero bytes (no record is as large as 4 GiB), so
 that garbage is searched at the speed of `bytes.find`.  After a run of zeros up to four places fit; the ids known to
-be alive tell which (RabbitMQ reads a record of size 4096 behind a zero one byte early: defect 25 of the reference).
+be alive tell which (RabbitMQ reads a record of size 4096 behind a zero one byte early: defect S25 in docs/defects.md).
 """
 
 from __future__ import annotations

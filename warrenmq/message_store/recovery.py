@@ -1,4 +1,4 @@
-"""How a store finds its messages again (reference, section 9).
+"""How a store finds its messages again (docs/reference/message-store.md#start-up-and-recovery).
 
     transient store         the folder is wiped
     stopped cleanly         the dumps are taken over (message_store/dump.py)

@@ -1,4 +1,6 @@
-"""The message store's state (rabbit_msg_store; reference: message-store.md, sections 4 to 8).
+"""The message store's state (rabbit_msg_store).
+
+Source: docs/reference/message-store.md#operations, #writing and #garbage-collection.
 
 A call changes tables and the current file, and leaves what is to be said to others in `effects`; the actor around it
 (actors/store/process.py) sends that.  No threads, no time.

@@ -1,4 +1,7 @@
-"""How much room the disk has (rabbit_disk_monitor's decisions; reference: classic-queue.md, 6.2)."""
+"""How much room the disk has (rabbit_disk_monitor's decisions).
+
+Source: docs/reference/classic-queue.md#disk-alarm.
+"""
 
 from __future__ import annotations
 

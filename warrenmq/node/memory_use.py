@@ -1,4 +1,6 @@
-"""How much memory the broker uses of what it may use (vm_memory_monitor's decisions; reference: classic-queue.md, 6.1).
+"""How much memory the broker uses of what it may use (vm_memory_monitor's decisions).
+
+Source: docs/reference/classic-queue.md#memory-alarm.
 
 `MemoryUse` is what vm_memory_monitor has measured last; everybody may read it.  Whoever pages by the ratio
 (rabbit_memory_monitor) asks `ratio`, the publishers' side asks nothing: it is told by the alarm.

@@ -1,7 +1,8 @@
 """Which messages at a queue's front have to go, and which do not get in: max-length, max-length-bytes and time to live.
 
 Pure decisions of rabbit_amqqueue_process (over_max_length, will_overflow, drop_expired_msgs, ensure_ttl_timer);
-reference/classic-queue.md, 4.2 and 4.3.  Only ready messages count, and of these the bytes of their bodies.
+docs/reference/classic-queue.md#publish-path and #arguments-and-limits.  Only ready messages count, and of these the
+bytes of their bodies.
 """
 
 from __future__ import annotations

@@ -7,7 +7,8 @@ the message was acked before it was ever written.
     embedded bodies         one part:   the index sync
     k bodies in the store   1 + k parts: the index sync and each body
 
-The answer goes out with the last part, in whatever order they come (reference/classic-queue.md, 3.6).
+The answer goes out with the last part, in whatever order they come
+(docs/reference/classic-queue.md#confirms-inside-the-queue).
 """
 
 from __future__ import annotations

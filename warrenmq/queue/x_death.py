@@ -8,7 +8,7 @@ tables than one, those behind the first change their order with each death, as t
 
 Headers are in the plain form of warrenmq/erlang: [[name, letter, value], ...].  Pure.
 
-Source: rabbit_dead_letter of 3.10.8; reference/classic-queue.md, 4.6.
+Source: rabbit_dead_letter of 3.10.8; docs/reference/classic-queue.md#dead-lettering.
 """
 
 from __future__ import annotations

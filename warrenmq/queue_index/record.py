@@ -12,7 +12,7 @@ Journal and segment put a prefix of their own before it and nothing after it.
 The header has no checksum.  A stored message of ours has one of its own, with its body's size in it, and is bound by it to
 its sequence id; of others it can be checked whether the three lengths agree with the stored message.
 
-Source: rabbit_queue_index, reference/classic-queue.md 1.2-1.4.
+Source: rabbit_queue_index, docs/reference/classic-queue.md#constants-of-version-1, #journal and #segment-files.
 """
 
 from __future__ import annotations

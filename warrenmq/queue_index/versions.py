@@ -15,7 +15,8 @@ may go either way, but when files of both are there, everything goes to version 
 again, while a message that a version 1 segment has as acked would stay so.  Messages keep their order, sequence ids, and whether they are
 persistent; message ids are kept for bodies in a store, as a .qs file has no place for others.
 
-Source: rabbit_variable_queue:convert_from_v1_to_v2 and back, reference/classic-queue.md 2.3 (end) and 2.5.  A remnant of
+Source: rabbit_variable_queue:convert_from_v1_to_v2 and back, docs/reference/classic-queue.md#recovery-of-version-2
+and #where-a-body-goes.  A remnant of
 version 1 is told by k.idx or journal.jif; RabbitMQ looked only for the first until 3.12, and lost messages that were in the
 journal alone (744e66e42a).
 """

@@ -8,7 +8,7 @@
     amq.match             headers
     amq.rabbitmq.trace    topic     internal
 
-are always there, in each vhost (rabbit_vhost:declare_default_exchanges; reference/classic-queue.md, 5.5).
+are always there, in each vhost (rabbit_vhost:declare_default_exchanges; docs/reference/classic-queue.md#exchanges).
 """
 
 from __future__ import annotations

@@ -4,7 +4,8 @@
     any other              a walk: what its type matches; exchanges among that are walked in their turn, each once, so
                            cycles end; one whose type matches nothing is followed by its alternate exchange, if it has one
 
-A message goes to a queue once, however many ways lead there (reference/classic-queue.md, 5.6).  As in RabbitMQ the default
+A message goes to a queue once, however many ways lead there (docs/reference/classic-queue.md#routing).  As in
+RabbitMQ the default
 exchange is no alternate of another: it has no bindings that could match.
 
 Publishers read the tables without a lock while the vhost process changes them: a reader does single look-ups and walks

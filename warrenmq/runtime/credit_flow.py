@@ -1,4 +1,4 @@
-"""RabbitMQ's credit_flow: how a slow receiver slows its senders down (reference: message-store.md, section 11).
+"""RabbitMQ's credit_flow: how a slow receiver slows its senders down (docs/reference/message-store.md#credit_flow).
 
 Pure bookkeeping of one process: what it may still send to its peers, and when it owes a peer more credit.
 It sends nothing: a grant comes back to the caller, who puts it in a bump message to the peer.

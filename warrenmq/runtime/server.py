@@ -83,7 +83,7 @@ class Server(ThreadingActor):
         }
 
     # -- callbacks: all run in the actor; what they raise ends it, Stop(reason) in good order, but for what `check_call`
-    # raises and a CallerError or Refusal of `handle_call`: these are the caller's (docs/runtime.md, "Whose error it is")
+    # raises and a CallerError or Refusal of `handle_call`: these are the caller's (docs/runtime.md#whose-error-it-is)
 
     def init(self, *args: Any, **kwargs: Any) -> None:
         """Set up the state.  What this raises is raised by `Runtime.start`, and `terminate` is not called."""

@@ -24,7 +24,8 @@ folder goes only when something else proves that nobody misses it:
     | it tells no queue, and bytes of its index make no sense                      | moved to the quarantine        |
     | it tells no queue, and nothing that outlives a start is in it                | removed: a transient queue's   |
 
-Source: rabbit_queue_index:queue_dir, rabbit_priority_queue; reference/classic-queue.md 1.1 and 4.7.
+Source: rabbit_queue_index:queue_dir, rabbit_priority_queue;
+docs/reference/classic-queue.md#directories-and-file-names and #priority-queues.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Messages that came in one go are a run: consecutive sequence numbers that the qu
 own thread; the last one casts Settled into the channel's mailbox.  What is settled is kept until the mailbox is empty,
 or a reply goes out, and leaves as few basic.acks and basic.nacks as possible.  Every number is answered once.
 
-Source: reference/classic-queue.md, 5.2 and T8.
+Source: docs/reference/classic-queue.md#publisher-confirms and #t8.
 """
 
 from __future__ import annotations

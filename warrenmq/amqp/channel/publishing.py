@@ -9,7 +9,8 @@
     7  a sequence number, in confirm mode or a transaction
     8  routed: to queues, which confirm; to nobody: returned if mandatory, and confirmed
 
-What stands at 3 to 6 is asked once for a run of equal publishes.  Source: reference/classic-queue.md, 5.1.
+What stands at 3 to 6 is asked once for a run of equal publishes.  Source:
+docs/reference/classic-queue.md#checks-of-a-publish.
 """
 
 from __future__ import annotations

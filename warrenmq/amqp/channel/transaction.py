@@ -1,7 +1,7 @@
 """tx: what a channel publishes and settles between two commits takes effect at the commit, or not at all.
 
 A commit delivers the messages, then applies the acks, and is answered when no queue owes a confirm any more; until then
-the channel takes no other method.  It is atomic for this channel only (reference/classic-queue.md, 5.3).
+the channel takes no other method.  It is atomic for this channel only (docs/reference/classic-queue.md#transactions).
 
     none ──select──► open ──commit──► committing ──all confirmed──► open, tx.commit-ok
                        ▲└─rollback─┘        └──────one refused──► 406, partial tx completion

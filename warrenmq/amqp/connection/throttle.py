@@ -1,4 +1,6 @@
-"""Whether a connection is held up: the state machine of rabbit_reader's #throttle (reference: classic queue, 6.3).
+"""Whether a connection is held up: the state machine of rabbit_reader's throttle record.
+
+Source: docs/reference/classic-queue.md#what-an-alarm-blocks.
 
     running ──reason──► blocking ──a content frame──► blocked ──no reason left──► running
                            └───────no reason left───────────────────────────────────┘

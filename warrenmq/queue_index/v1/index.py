@@ -13,7 +13,7 @@ Rules for maintainers
 3. publish and ack never raise for a full disk: what could not be written stays in the buffer, and sync() says so.
 4. Per message there is one bytes object and one dict entry here, nothing that the cyclic collector tracks.
 
-Source: rabbit_queue_index of RabbitMQ 3.10, reference/classic-queue.md section 1.
+Source: rabbit_queue_index of RabbitMQ 3.10, docs/reference/classic-queue.md#index-version-1.
 """
 
 from __future__ import annotations

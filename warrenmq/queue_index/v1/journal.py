@@ -12,7 +12,7 @@ tail that a power cut left behind.  Since 3.10 a deliver follows each publish.
 Appending is cheap: actions are collected as parts and joined when they are written.  `mark` and `restart` cut off what a
 flush has moved to segment files.
 
-Source: rabbit_queue_index, reference/classic-queue.md 1.3, 1.6 and 1.12.
+Source: rabbit_queue_index, docs/reference/classic-queue.md#journal, #publish-deliver-ack and #torn-tails.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ leave the journal, so either file may be ahead of the other, or both say the sam
 RabbitMQ replays its journal into an array in which {P,del,ack} vanishes; a publish that the segment already has then
 comes back although its ack is on disk.  Here a replayed journal keeps the whole entry, so rule (b) sees it.
 
-Source: rabbit_queue_index:segment_plus_journal and journal_minus_segment, reference/classic-queue.md 1.8.
+Source: rabbit_queue_index:segment_plus_journal and journal_minus_segment, docs/reference/classic-queue.md#merge-rules.
 """
 
 from __future__ import annotations

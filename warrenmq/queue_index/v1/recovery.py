@@ -11,7 +11,8 @@ cut out of a segment file (the journal is begun anew by the flush that follows).
 What is kept counts as delivered, what is dropped is acked, both as actions in memory that a flush takes to the segment
 files.  So recovering again, after a crash at any point of a recovery, finds the same messages.
 
-Source: rabbit_queue_index:recover and queue_index_walker, reference/classic-queue.md 1.11-1.13.  RabbitMQ believes the
+Source: rabbit_queue_index:recover and queue_index_walker, docs/reference/classic-queue.md#start-and-recovery,
+#torn-tails and #seeding-reference-counts.  RabbitMQ believes the
 counts that a clean stop saved; here they are always counted, the walker for the store reads every file anyway.
 """
 

@@ -12,7 +12,7 @@ A flush appends the entries of one segment in descending order (3.10.8 does; a r
 is deleted when nothing in it is unacked.  It is never trusted to be whole: the journal keeps what was
 appended until the file has been synced, and parsing reports the bytes that make no sense.
 
-Source: rabbit_queue_index, reference/classic-queue.md 1.4, 1.5 and 1.12.
+Source: rabbit_queue_index, docs/reference/classic-queue.md#segment-files, #journal-in-memory and #torn-tails.
 """
 
 from __future__ import annotations
@@ -180,7 +180,7 @@ def tune_read(start: int, end: int, entry_count: int) -> int:
     | 50, 150    | 100         | 50: far before `end`            | 150                |
     | 98, 99     | 100         | 2: 1 more                       | 100                |
 
-    Source: rabbit_classic_queue_index_v2:tune_read of 4.3, reference/classic-queue.md 2.2.
+    Source: rabbit_classic_queue_index_v2:tune_read of 4.3, docs/reference/classic-queue.md#index-operations.
     """
     boundary = next_boundary(start, entry_count)
     near = max(1, (end - start) // 7)

@@ -17,7 +17,8 @@ Rules for maintainers
 4. ack changes nothing on disk, it only says that there is something to do (`flushing`): what has happened to a message is
    told in the trace before it can be seen on disk.
 
-Source: rabbit_classic_queue_index_v2 and rabbit_classic_queue_store_v2, reference/classic-queue.md 2.2 and 2.4.  There a
+Source: rabbit_classic_queue_index_v2 and rabbit_classic_queue_store_v2,
+docs/reference/classic-queue.md#index-operations and #store-files.  There a
 body gets its place in the .qs file when it is published; here when it is written, so acks in time leave no garbage.
 """
 

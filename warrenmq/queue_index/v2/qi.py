@@ -25,7 +25,7 @@ All numbers are big-endian.  There is no checksum, no end mark and no padding: t
 was written.  32 divides the sector, so a power cut leaves each entry whole or not at all, and a shorter rest at the
 end is what a killed process had written of one.
 
-Source: rabbit_classic_queue_index_v2, reference/classic-queue.md 2.1.
+Source: rabbit_classic_queue_index_v2, docs/reference/classic-queue.md#index-files.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Reads and acks are at the old end of a queue, writes at the new one, so the files in the middle are closed first.
 
-Source: rabbit_classic_queue_index_v2 (get_fd, reduce_fd_usage), reference/classic-queue.md 2.2.
+Source: rabbit_classic_queue_index_v2 (get_fd, reduce_fd_usage), docs/reference/classic-queue.md#index-operations.
 """
 
 from __future__ import annotations

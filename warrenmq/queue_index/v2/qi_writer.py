@@ -2,7 +2,7 @@
 
 Pure functions over sequence ids and records; files are queue_index/v2/index.py's business.
 
-Source: rabbit_classic_queue_index_v2:flush_buffer, reference/classic-queue.md 2.2.
+Source: rabbit_classic_queue_index_v2:flush_buffer, docs/reference/classic-queue.md#index-operations.
 """
 
 from __future__ import annotations

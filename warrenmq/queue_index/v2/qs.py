@@ -19,7 +19,7 @@ RabbitMQ from 3.12 on pads data with zeros behind the term when it had estimated
 without the padding; its own reader then finds a mismatch.  Here the size is exact, and a reader tries both.
 A message that has a checksum of its own (message/stored.py) is compared with that, which is longer, and not with this one.
 
-Source: rabbit_classic_queue_store_v2, reference/classic-queue.md 2.4.
+Source: rabbit_classic_queue_store_v2, docs/reference/classic-queue.md#store-files.
 """
 
 from __future__ import annotations

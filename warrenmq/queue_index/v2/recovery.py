@@ -13,7 +13,7 @@ copied to the quarantine, and a header that makes no sense is written anew (Rabb
 
 A directory keeps the segment size that its files were made with.
 
-Source: rabbit_classic_queue_index_v2:recover, reference/classic-queue.md 2.3.
+Source: rabbit_classic_queue_index_v2:recover, docs/reference/classic-queue.md#recovery-of-version-2.
 """
 
 from __future__ import annotations

@@ -7,7 +7,8 @@
 A file whose sync failed cannot be trusted, though it can be read: UNSYNCED names it for the next recovery, which writes it
 anew.
 
-Source: rabbit_classic_queue_index_v2 and rabbit_classic_queue_store_v2, reference/classic-queue.md 2.2 and 2.4.
+Source: rabbit_classic_queue_index_v2 and rabbit_classic_queue_store_v2,
+docs/reference/classic-queue.md#index-operations and #store-files.
 """
 
 from __future__ import annotations

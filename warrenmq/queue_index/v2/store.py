@@ -5,7 +5,7 @@ found by what the index entry says of it.
 
 At most two files are open: the one that is written, and the one that was read last.
 
-Source: reference/classic-queue.md 2.4.
+Source: docs/reference/classic-queue.md#store-files.
 """
 
 from __future__ import annotations
