@@ -39,7 +39,7 @@ def test_the_top_folders_refuse_their_bare_name(folder, monkeypatch):
 
 
 def test_the_package_is_marked_as_typed(pyproject):
-    assert pyproject["tool"]["setuptools"]["package-data"] == {"warrenmq": ["py.typed"]}
+    assert pyproject["tool"]["setuptools"]["package-data"]["warrenmq"] == ["py.typed"]
     assert os.path.exists(os.path.join(ROOT, "warrenmq", "py.typed"))
 
 
