@@ -174,8 +174,7 @@ def test_what_writes_where_it_cannot_is_a_sentence_and_2(here, capfd, command, b
 @pytest.mark.parametrize(
     ("command", "where"),
     [
-        ("--help", "full"), ("ls good --json", "full"), ("replay trace --engine python", "full"), ("trace export trace --to perfetto", "full"),
-        ("consume jobs --data copy", "full"), ("check good", "closed"), ("consume jobs --data copy", "closed"),
+        ("--help", "full"), ("consume jobs --data copy", "full"), ("check good", "closed"),
         ("trace export trace --to shiviz", "gone"), ("consume jobs --data copy", "gone"),
     ],
 )  # fmt: skip

@@ -182,8 +182,7 @@ def test_a_living_rabbitmq_is_refused(
     assert main(["recover", str(node), "--to", str(tmp_path / "data")]) == 0  # this process is no broker's
 
 
-@pytest.mark.parametrize("existing", [False, True])
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize(("seed", "existing"), [(1, False), (2, True)])
 def test_killed_in_the_middle_and_run_again_it_gives_each_message_once_and_in_order(
     seed: int, existing: bool, tmp_path: Path
 ) -> None:

@@ -266,14 +266,14 @@ def test_a_backlog_comes_back_once_and_in_order_whatever_part_of_it_is_in_memory
     """Read in runs across segments, requeued in between, restarted in the middle: no message twice, none left out."""
     broker = host.open()
     queue = broker.declare_queue("q")
-    wanted = [b"%d" % n for n in range(20_000)]
-    for first in range(0, 20_000, 1_000):
-        queue.publish_many(wanted[first : first + 1_000]).result()
+    wanted = [b"%d" % n for n in range(4_000)]
+    for first in range(0, 4_000, 200):
+        queue.publish_many(wanted[first : first + 200]).result()
     seen = []
     for clean in (True, False):
-        with queue.consume(prefetch=300) as consumer:
+        with queue.consume(prefetch=60) as consumer:
             for _ in range(10):
-                some = [next(consumer) for _ in range(300)]
+                some = [next(consumer) for _ in range(60)]
                 some[-1].nack()
                 queue.info()  # acks overtake rejects in the mailbox, as in RabbitMQ: wait until the nack was handled
                 some[-2].ack(multiple=True)
@@ -292,11 +292,11 @@ def test_a_purge_takes_the_part_of_a_queue_that_is_on_disk_too(host: SimulatedHo
     broker = host.open()
     queue = broker.declare_queue("q")
     for _ in range(20):
-        queue.publish_many([b"x"] * 1_000).result()
+        queue.publish_many([b"x"] * 200).result()
     queue.publish(LARGE).result()
     held = queue.get()
     assert held is not None
-    assert queue.purge() == 20_000
+    assert queue.purge() == 4_000
     held.ack()
     host.sleep(1)
     assert bodies(broker, "q") == []

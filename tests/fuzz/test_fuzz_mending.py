@@ -50,7 +50,7 @@ def lay_out(scratch: Path, files: Files) -> Path:
     return folder
 
 
-@examples(50)
+@examples(30)
 @given(data=st.data(), name=names)
 def test_a_repaired_directory_has_everything_that_was_whole_and_needs_no_repair(
     scratch: Path, data: st.DataObject, name: str

@@ -62,7 +62,7 @@ def test_the_directories_are_healthy_to_begin_with(name: str, disk: OnDisk) -> N
     check_damaged(disk, name, [])
 
 
-@examples(120)
+@examples(60)
 @given(data=st.data(), name=st.sampled_from(OURS))
 def test_of_our_directories_everything_whole_is_given_back(
     disk: OnDisk, data: st.DataObject, name: str
@@ -71,7 +71,7 @@ def test_of_our_directories_everything_whole_is_given_back(
     check_damaged(disk, name, data.draw(damages(made.files, made.edges)))
 
 
-@examples(60)
+@examples(30)
 @given(data=st.data(), name=st.sampled_from(GOLDEN))
 def test_of_rabbitmqs_directories_everything_whole_is_given_back(
     disk: OnDisk, data: st.DataObject, name: str
@@ -80,7 +80,7 @@ def test_of_rabbitmqs_directories_everything_whole_is_given_back(
     check_damaged(disk, name, data.draw(damages(made.files, made.edges)))
 
 
-@examples(60)
+@examples(30)
 @given(data=st.data(), name=st.sampled_from([*GOLDEN, *OURS]))
 def test_one_damaged_place_costs_what_it_hit(disk: OnDisk, data: st.DataObject, name: str) -> None:
     made = readable(name)

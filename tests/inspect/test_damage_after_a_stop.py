@@ -58,7 +58,7 @@ def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("stopped") / "data"
 
 
-@examples(40)
+@examples(20)
 @given(data=st.data(), made_with=kinds, settings=kinds)
 def test_a_file_that_changed_its_size_since_a_clean_stop_is_told_by_check_and_by_an_open(
     scratch: Path, data: st.DataObject, made_with: Settings, settings: Settings

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-
 import pytest
 
 from tests.support.believers import World, check_trace
@@ -16,7 +14,7 @@ pytestmark = pytest.mark.usefixtures("logs")
 
 
 @COLLECTORS
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("seed", range(15))
 def test_queues_that_share_messages_and_die_neither_leak_nor_steal(seed, settings):
     world = World(seed, settings)
     with world.sim:
@@ -26,7 +24,7 @@ def test_queues_that_share_messages_and_die_neither_leak_nor_steal(seed, setting
 
 
 @COLLECTORS
-@pytest.mark.parametrize("seed", range(100, 115))
+@pytest.mark.parametrize("seed", range(100, 110))
 def test_nothing_confirmed_is_lost_when_the_machine_goes_dark(seed, settings):
     world = World(seed, settings)
     with world.sim:
@@ -54,7 +52,7 @@ def test_the_same_seed_gives_the_same_trace(settings):
 
 
 @COLLECTORS
-@pytest.mark.parametrize("seed", range(200, 215))
+@pytest.mark.parametrize("seed", range(200, 208))
 def test_a_store_in_which_nothing_happens_gets_below_one_half_garbage(seed, settings):
     """Whatever was going on before: removes from the current file, files put off, readers killed, restarts."""
     world = World(seed, settings)
@@ -102,8 +100,8 @@ def test_a_queue_killed_at_any_step_leaves_nothing_behind(settings):
         world.sim.run(lambda: steps_of_a_life(world, count))
         world.sim.crash()
     assert steps[0] > 60
-    for victim, seed in itertools.product(range(steps[0] + 20), range(2)):
-        world, left = World(2 * victim + seed, settings), [victim]
+    for victim in range(steps[0] + 20):
+        world, left = World(victim, settings), [victim]
 
         def kill(world=world, left=left):
             left[0] -= 1

@@ -12,7 +12,7 @@ from warrenmq.supervisors import ChildSpec, Supervisor
 from warrenmq.trace.recorder import Recorder
 from warrenmq.trace.sink import MemorySink
 
-SEEDS = 1000
+SEEDS = 200
 
 
 class Juggler(Server):

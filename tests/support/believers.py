@@ -61,7 +61,7 @@ class Believer(StoreQueue):
             assert found == {msg_id(n): body_of(n) for n in wanted}
 
 
-class TraceContext(StoreHost):
+class World(StoreHost):
     """The store, its queues, and a die."""
 
     def __init__(self, seed, settings=SMALL):
