@@ -18,6 +18,7 @@ MAY_IMPORT = {
     "forks": set(),
     "log": set(),
     "version": set(),
+    "terminal": set(),
     "checks": {"errors"},
     "settings": {"checks", "errors"},
     "seams": {"errors", "forks"},
@@ -50,13 +51,13 @@ MAY_IMPORT = {
     "root": FACE | {"broker", "version"},
     "remote": {"errors"},
     "amqp": FACE | {"erlang", "broker"},  # clients over the network, at a broker
-    "bench": FACE | {"broker", "root"},
+    "bench": FACE | {"broker", "root", "terminal"},
     # readers
-    "inspect": STATES | {"erlang", "message_store", "queue_index", "vhost"},  # reads directories, knows no actor
-    "mend": FACE | {"erlang", "inspect", "broker", "remote"},  # moves and mends directories
-    "rabbit_logs": {"errors", "erlang", "latency"},
-    "replay": {"errors", "trace", "latency", "rabbit_logs"},
-    "cli": FACE | {"amqp", "bench", "broker", "inspect", "mend", "rabbit_logs", "remote", "replay", "root", "version"},
+    "inspect": STATES | {"erlang", "message_store", "queue_index", "vhost", "terminal"},  # reads directories, knows no actor
+    "mend": FACE | {"erlang", "inspect", "broker", "remote", "terminal"},  # moves and mends directories
+    "rabbit_logs": {"errors", "erlang", "latency", "terminal"},
+    "replay": {"errors", "trace", "latency", "rabbit_logs", "terminal"},
+    "cli": FACE | {"amqp", "bench", "broker", "inspect", "mend", "rabbit_logs", "remote", "replay", "root", "version", "terminal"},
     "__main__": {"cli"},
 }  # fmt: skip
 """For each package, the others that it may import."""

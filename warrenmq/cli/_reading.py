@@ -79,7 +79,7 @@ def note_broker(inspection: Inspection) -> None:
 
 def complain(inspection: Inspection, problems: int = 0, stream: TextIO | None = None) -> int:
     """Say which bytes are damaged, and return the exit status."""
-    from warrenmq.inspect.tables import plain
+    from warrenmq.terminal import plain
 
     damaged = inspection.findings.damaged()
     stream = stream or sys.stderr

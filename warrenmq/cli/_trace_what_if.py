@@ -42,8 +42,8 @@ def add_task(tasks: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from warrenmq.inspect.tables import number, table
     from warrenmq.replay.what_if.what_if import Question, what_if
+    from warrenmq.terminal import number, table
     from warrenmq.trace.reader import open_trace
 
     question = Question(args.sync_interval, args.gc_threshold, not args.no_flying, args.was_sync_interval)

@@ -21,8 +21,8 @@ import structlog
 
 from warrenmq.cli._parsers import add_verb
 from warrenmq.errors import CallerError, Error, NotFound
-from warrenmq.inspect.tables import number, table
 from warrenmq.settings import PROFILES
+from warrenmq.terminal import number, table
 
 
 def add_parser(subparsers: Any) -> None:

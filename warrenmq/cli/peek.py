@@ -97,7 +97,7 @@ def _chosen(inspection: Inspection, args: argparse.Namespace) -> tuple[VhostInsp
 
 def _show(row: Row, position: int) -> None:
     """A message in a few lines: where it came from, its properties, how its body begins."""
-    from warrenmq.inspect.tables import plain, preview, size
+    from warrenmq.terminal import plain, preview, size
 
     message = row.message
     assert message is not None

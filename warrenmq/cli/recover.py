@@ -95,7 +95,7 @@ def _as_dict(report: Report) -> dict[str, Any]:
 
 
 def _print(report: Report) -> None:
-    from warrenmq.inspect.tables import plain
+    from warrenmq.terminal import plain
 
     several = len({queue.vhost for queue in report.queues}) > 1
     for queue in report.queues:

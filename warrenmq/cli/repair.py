@@ -26,8 +26,8 @@ def add_parser(subparsers: Any) -> Any:
 
 
 def run(args: argparse.Namespace) -> int:
-    from warrenmq.inspect.tables import plain
     from warrenmq.mend.repair import repair
+    from warrenmq.terminal import plain
 
     done = repair(args.directory, dry_run=args.dry_run)
     if done.rabbitmqs:

@@ -97,9 +97,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _compare(args: argparse.Namespace) -> int:
-    from warrenmq.inspect.tables import number, table
     from warrenmq.replay.report.measures import measure_trace
     from warrenmq.replay.report.totals import changes, totals, waiting_totals
+    from warrenmq.terminal import number, table
     from warrenmq.trace.reader import open_trace
 
     numbers = []

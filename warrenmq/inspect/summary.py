@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from warrenmq.inspect.entries import Where
 from warrenmq.inspect.reading import file_sizes
-from warrenmq.inspect.tables import size, table
+from warrenmq.terminal import size, table
 
 if TYPE_CHECKING:
     from warrenmq.inspect.inspection import Inspection, VhostInspection

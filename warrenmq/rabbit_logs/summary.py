@@ -9,6 +9,7 @@ from typing import Any
 from warrenmq.rabbit_logs.log_files import TracingLogs
 from warrenmq.rabbit_logs.order import UNDECIDED, QueueOrder
 from warrenmq.rabbit_logs.traffic import SECOND, QueueTraffic, Traffic
+from warrenmq.terminal import plain, table
 
 PERCENTS = (50, 90, 99)
 _COLUMNS = (
@@ -108,7 +109,7 @@ def lines(logs: TracingLogs, traffic: Traffic) -> Iterator[str]:
     yield f"{traffic.records} records from {first:%Y-%m-%d %H:%M:%S} to {last:%Y-%m-%d %H:%M:%S} UTC"
     if traffic.unrouted:
         yield f"{traffic.unrouted} messages were routed to no queue"
-    rows: list[tuple[str, ...]] = [_COLUMNS]
+    rows = list[tuple[str | int, ...]]()
     for (vhost, queue), found in sorted(traffic.queues.items()):
         numbers = (found.published, found.delivered, found.redelivered, found.waiting, found.most_waiting)
         measured = (
@@ -117,15 +118,10 @@ def lines(logs: TracingLogs, traffic: Traffic) -> Iterator[str]:
         )  # fmt: skip
         verdict = traffic.order.queues[vhost, queue].verdict(damaged=damaged)
         shown = ("-" if each is None else f"{each:,.1f}" for each in measured)
-        rows.append(
-            (_printable(queue if vhost == "/" else f"{vhost} {queue}"), *map(str, numbers), *shown, verdict)
-        )
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        name, *rest = (f"{cell:>{width}}" for cell, width in zip(row, widths, strict=True))
-        yield "  ".join([f"{name.strip():{widths[0]}}", *rest[:-1], row[-1]])
+        rows.append((plain(queue if vhost == "/" else f"{vhost} {queue}"), *numbers, *shown, verdict))
+    yield from table(_COLUMNS, rows).splitlines()
     for (_, queue), order in sorted(traffic.order.queues.items()):
-        yield from _reasons(_printable(queue), order)
+        yield from _reasons(plain(queue), order)
     if traffic.forgotten:
         yield f"{traffic.forgotten} messages were let go to save memory: what was delivered of them later counts as unpublished"
 
@@ -140,7 +136,3 @@ def _reasons(queue: str, order: QueueOrder) -> Iterator[str]:
             yield f"{queue}: {n} not compared, {reason}: {UNDECIDED[reason]}"
     if not order.compared and not order.undecided.total():
         yield f"{queue}: nothing was delivered"
-
-
-def _printable(text: str) -> str:
-    return "".join(each if each.isprintable() else "?" for each in text)

@@ -14,6 +14,7 @@ from warrenmq.replay.replayed import Replayed
 from warrenmq.replay.report.picture import Picture
 from warrenmq.replay.report.plots import short_time, times_in_words
 from warrenmq.replay.report.queue_delays import KINDS, queue_delays
+from warrenmq.terminal import table
 
 SHOWN = 3
 """Findings of a rule that are printed; the rest is counted."""
@@ -21,10 +22,8 @@ MISSING = 10
 """Actors of whom rows are missing that are printed."""
 QUEUES = 8
 """Queues whose delays are printed: the busiest."""
-WIDTH = 80
-"""Columns of a terminal, which tables fit."""
-_TIME = 7
-"""Columns of a time: 13.4 ms."""
+PERCENTILES = ("p50", "p99")
+"""The percentiles of delays that are printed."""
 
 
 def print_summary(replayed: Replayed, out: TextIO | None = None) -> None:
@@ -36,13 +35,13 @@ def print_summary(replayed: Replayed, out: TextIO | None = None) -> None:
 def summary_lines(replayed: Replayed) -> list[str]:
     """What `print_summary` prints."""
     result = replayed.result
-    width = max(len(rule.name) for rule in replayed.rules)
-    lines = [f"rule  {'invariant':{width}}  {'rows checked':>12}  violated  undecided"]
-    lines += [
-        f"{rule.id:4}  {rule.name:{width}}  {rule.checked:>12,}  {_or_dash(rule.violated):>8}  "
-        f"{_or_dash(rule.indeterminate):>9}"
-        for rule in replayed.rules
-    ]
+    lines = table(
+        ["rule", "invariant", "rows checked", "violated", "undecided"],
+        [
+            [rule.id, rule.name, rule.checked, _or_dash(rule.violated), _or_dash(rule.indeterminate)]
+            for rule in replayed.rules
+        ],
+    ).splitlines()
     lines += _findings("violated", result.violations, result)
     lines += _findings("undecided", [finding for finding in result.indeterminate if finding.rows], None)
     lines += _without_rows([finding for finding in result.indeterminate if not finding.rows])
@@ -97,30 +96,19 @@ def _queues(result: Result) -> list[str]:
     found = [queue for queue in queue_delays(result.figures) if queue.delays]
     if not found:
         return []
-    shown = found[:QUEUES]
-    published = max(9, *(len(f"{queue.counts.get('published', 0):,}") for queue in shown))
-    room = WIDTH - published - len(KINDS) * (2 * _TIME + 3) - 2
-    width = max(len("queue"), *(len(_short(queue.name, room)) for queue in shown))
-    lines = [
-        " " * (width + 2 + published)
-        + "".join(f"  {kind.removesuffix('_ms'):>{2 * _TIME + 1}}" for kind in KINDS),
-        f"{'queue':{width}}  {'published':>{published}}"
-        + f"  {'p50':>{_TIME}} {'p99':>{_TIME}}" * len(KINDS),
+    names = (each for kind in KINDS for each in (kind.removesuffix("_ms"), "p99"))
+    rows: list[list[str | int]] = [
+        [
+            queue.name,
+            queue.counts.get("published", 0),
+            *(queue.time(kind, each) for kind in KINDS for each in PERCENTILES),
+        ]
+        for queue in found[:QUEUES]
     ]
-    for queue in shown:
-        times = "".join(
-            f"  {queue.time(kind, 'p50'):>{_TIME}} {queue.time(kind, 'p99'):>{_TIME}}" for kind in KINDS
-        )
-        lines.append(
-            f"{_short(queue.name, room):{width}}  {queue.counts.get('published', 0):>{published},}{times}"
-        )
+    about = "delays    median and 99th percentile: to confirm, to delivery, delivery to ack"
+    lines = [about, *table(["queue", "published", *names], rows).splitlines()]
     more = [f"queues    and {len(found) - QUEUES:,} more (--json lists all)"] if len(found) > QUEUES else []
     return lines + more
-
-
-def _short(name: str, room: int) -> str:
-    """A name of which both ends are there: that is where names differ."""
-    return name if len(name) <= room else f"{name[: room // 2]}…{name[len(name) - (room - 1) // 2 :]}"
 
 
 def _waiting(picture: Picture | None) -> list[str]:

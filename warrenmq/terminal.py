@@ -1,4 +1,4 @@
-"""Tables for a terminal of 80 columns, and texts that cannot do anything to it."""
+"""Tables for a terminal of 80 columns, and texts without control characters."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ WIDTH = 80
 _PREVIEW = 76
 _GAP = "  "
 _NARROWEST = 8
-_NUMBER = re.compile(r"[\d.,]+( [KMGT]?B)?|v\d|-")
+_NUMBER = re.compile(r"[\d.,]+( ([KMGT]?B|[mµn]?s))?|v\d|-")
 _UNITS = ("B", "KB", "MB", "GB", "TB")
 
 
 def table(headers: Sequence[str], rows: Sequence[Sequence[str | int]]) -> str:
-    """Columns beside each other, numbers to the right; the widest text gives way where a line is too long."""
+    """Columns beside each other, numbers to the right; the widest texts are cut where a line would be longer than WIDTH."""
     cells = [[f"{cell:,}" if isinstance(cell, int) else plain(cell) for cell in row] for row in rows]
     right = [bool(cells) and all(_NUMBER.fullmatch(row[n]) for row in cells) for n in range(len(headers))]
     widths = [max(columns(row[n]) for row in [list(headers), *cells]) for n in range(len(headers))]
