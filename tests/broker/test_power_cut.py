@@ -18,7 +18,7 @@ from tests.support.own_directories import VHOST, folder_of
 from tests.support.simulated import BOTH_PROFILES, SimulatedHost
 from warrenmq.errors import CorruptFile
 from warrenmq.message_store.rdq import body_of
-from warrenmq.message_store.rdq_scan import scan
+from warrenmq.message_store.scan import whole_records
 from warrenmq.queue_index.versions import store_message_ids
 from warrenmq.replay.drive.engine import replay_memory
 from warrenmq.testing.disk import PowerCut
@@ -157,7 +157,7 @@ class Life:
         store = f"{VHOST}/msg_store_persistent"
         for name in disk.listdir(store):
             file = disk.open_read(f"{store}/{name}")
-            for msg_id, offset, total in scan(file, named).records:
+            for msg_id, offset, total in whole_records(file, named):
                 with suppress(CorruptFile):
                     body_of(file.pread(total, offset), msg_id, name, offset)
                     named.discard(msg_id)

@@ -12,7 +12,7 @@ from tests.support.power import power_fails_at
 from tests.support.store import FOLDER, QUARANTINE, SMALL, body_of, msg_id, new_disk, record
 from tests.support.store_actors import LIMIT, STORE, StoreHost, Watched
 from warrenmq.directory.torn import SECTOR
-from warrenmq.message_store import compact, rdq_scan
+from warrenmq.message_store import compact, scan
 from warrenmq.message_store.gc_plan import CHECK_INTERVAL
 from warrenmq.message_store.recovery import recover
 from warrenmq.runtime import Simulation
@@ -155,8 +155,8 @@ def test_what_a_hole_holds_is_blanked_before_anything_else_the_first_hole_too():
     plan = compacted(disk, data, alive)
     whole = disk.read(f"{FOLDER}/0.rdq")[: plan.size]  # the rest will be cut off
     disk.replace(f"{FOLDER}/1.rdq", whole)
-    found = rdq_scan.scan(disk.open_read(f"{FOLDER}/1.rdq"))
-    assert {int.from_bytes(m[8:], "big") for m, _, _ in found.records} == {1, 2, 3}
+    found = scan.whole_records(disk.open_read(f"{FOLDER}/1.rdq"), ())
+    assert {int.from_bytes(m[8:], "big") for m, _, _ in found} == {1, 2, 3}
     covered = sorted(
         [
             *(each for each in alive if each[0] < plan.size),

@@ -33,7 +33,8 @@ from warrenmq.erlang import (
     term,
 )
 from warrenmq.errors import CorruptFile
-from warrenmq.inspect import extent, message, queue_names
+from warrenmq.inspect import message, queue_names
+from warrenmq.message import extent
 from warrenmq.message import stored as stored_message
 from warrenmq.message.properties import Properties
 from warrenmq.queue_index.v1 import segment_parser

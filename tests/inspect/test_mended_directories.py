@@ -15,10 +15,10 @@ from tests.support.directories import contents, given_back, lay_out
 from tests.support.golden import CASES, ROOT, files
 from tests.support.mortal_disk import Cut, Mortal
 from warrenmq.inspect.inspection import Inspection
-from warrenmq.inspect.rdq_walk import Record, Trust, walk
 from warrenmq.inspect.reading import Findings
 from warrenmq.mend.changes import BACKUP
 from warrenmq.mend.repair import repair
+from warrenmq.message_store.scan import Records, Trust, scan
 from warrenmq.queue_index.v1 import segment_parser
 from warrenmq.queue_index.v1.journal import Replay
 
@@ -72,9 +72,9 @@ def assert_brokers_can_read(where: Path, entry_count: int = 2048) -> None:
             file = findings.open(str(path))
             assert file is not None
             with file:
-                found = list(walk(file, ()))
+                found = list(scan(file, ()))
             assert all(
-                each.trust == Trust.SOUND if isinstance(each, Record) else not each.reason for each in found
+                each.trust == Trust.SOUND if isinstance(each, Records) else not each.damage for each in found
             )
         assert path.suffix != ".rdt"
 

@@ -17,7 +17,7 @@ from tests.support.rabbit_directory import (
 from tests.support.walked import Bytes
 from warrenmq.inspect import index_v1
 from warrenmq.inspect.index_v1 import JournalFormat, SegmentFormat
-from warrenmq.inspect.rdq_walk import Gap, Record, walk
+from warrenmq.message_store.scan import whole_records
 
 MADE = [make(n, size) for n, size in enumerate((0, 1, 40, 300, 300, 800, 4096, 5000, 20, 2000, 600, 77))]
 FEW = settings(
@@ -65,35 +65,20 @@ def untouched(start, end, hit):
     st.lists(st.sampled_from(range(len(MADE))), min_size=1, max_size=12, unique=True),
     st.sets(st.integers(0, 11)),
 )
-def test_a_walk_finds_every_wanted_record_that_was_not_hit(data, order, dead):
+def test_a_scan_finds_every_wanted_record_that_was_not_hit(data, order, dead):
     parts = [MADE[n].record for n in order]
     clean = b"".join(parts)
     damaged, hit = apply(clean, data.draw(damages(len(clean))))
     wanted = {MADE[n].msg_id for n in order if n not in dead}
-    found = list(walk(Bytes(damaged), wanted))
-    at = 0
-    for each in found:  # nothing twice, nothing left out
-        assert each.offset == at
-        at += each.total if isinstance(each, Record) else each.length
-    assert at == len(damaged)
-    records = {
-        each.msg_id: damaged[each.offset : each.offset + each.total]
-        for each in found
-        if isinstance(each, Record)
+    found = {
+        msg_id: damaged[offset : offset + total]
+        for msg_id, offset, total in whole_records(Bytes(damaged), wanted)
     }
     start = 0
     for n, part in zip(order, parts, strict=True):
         if n not in dead and untouched(start, start + len(part), hit):
-            assert records.get(MADE[n].msg_id) == part
+            assert found.get(MADE[n].msg_id) == part
         start += len(part)
-
-
-@FEW
-@given(st.binary(max_size=3000))
-def test_a_walk_over_anything_ends_where_the_file_does(data):
-    found = list(walk(Bytes(data), set()))
-    assert sum(each.total if isinstance(each, Record) else each.length for each in found) == len(data)
-    assert all(each.length > 0 for each in found if isinstance(each, Gap))
 
 
 @FEW

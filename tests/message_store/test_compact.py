@@ -12,7 +12,7 @@ from warrenmq.errors import CorruptFile
 from warrenmq.message_store import rdq
 from warrenmq.message_store.compact import Move, Plan, fill_holes, gather, plan, truncate, two_cursors
 from warrenmq.message_store.gc_plan import is_mostly_garbage
-from warrenmq.message_store.rdq_scan import scan
+from warrenmq.message_store.scan import whole_records
 
 PATH = f"{FOLDER}/0.rdq"
 
@@ -177,7 +177,7 @@ def places(disk, kept):
     """Where each of these messages stands, as far as a scan can tell."""
     found: dict[bytes, list[int]] = {}
     alive = {msg_id(n) for n in kept}
-    for each, offset, _ in scan(disk.open_read(PATH), alive).records:
+    for each, offset, _ in whole_records(disk.open_read(PATH), alive):
         if each in alive:
             found.setdefault(each, []).append(offset)
     return found

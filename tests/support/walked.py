@@ -10,8 +10,10 @@ class Bytes:
 
     def __init__(self, data: bytes) -> None:
         self.data = data
-        self.size = len(data)
         self.notes: list[tuple[int, str]] = []
+
+    def size(self) -> int:
+        return len(self.data)
 
     def pread(self, size: int, offset: int) -> bytes:
         return self.data[offset : offset + size] if size > 0 else b""

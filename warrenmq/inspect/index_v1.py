@@ -27,7 +27,7 @@ from struct import Struct
 from typing import TYPE_CHECKING
 
 from warrenmq.inspect.entries import Entry, SegmentFacts, Where
-from warrenmq.inspect.extent import FIRST_BYTES, WARREN_MESSAGE, stored_end
+from warrenmq.message.extent import FIRST_BYTES, WARREN_MESSAGE, stored_end
 from warrenmq.queue_index.record import lengths_agree
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ class _Reader:
         """Where the last publish with its own mark ends."""
 
     def run(self) -> None:
-        at, size = 0, self._file.size
+        at, size = 0, self._file.size()
         while True:
             at, reason = self._chain(at)
             start = max(self._believed, at - _OUT_OF_STEP)
@@ -158,7 +158,7 @@ class _Reader:
 
     def _chain(self, at: int) -> tuple[int, str]:
         """Reads records up to the end of the file or the first place that makes no sense, and says why it makes none."""
-        size, width = self._file.size, self._layout.prefix_bytes
+        size, width = self._file.size(), self._layout.prefix_bytes
         head = width + _RECORD.size
         facts, prefix = self.facts, self._layout.prefix
         while at < size:
@@ -185,7 +185,7 @@ class _Reader:
 
     def _publish(self, at: int, seq_id: int, *, persistent: bool) -> tuple[int, str]:
         """The publish at a place: where it ends, its own mark included, or why it is none."""
-        width, size_of_file = self._layout.prefix_bytes, self._file.size
+        width, size_of_file = self._layout.prefix_bytes, self._file.size()
         head = width + _RECORD.size
         body = at + head
         if body > size_of_file or len(self._data) < body - self._base:
@@ -239,7 +239,7 @@ class _Reader:
         while at < limit:
             self._load(at, WINDOW // 2)
             data = self._data
-            window = len(data) if at + len(data) >= self._file.size else len(data) - WINDOW // 4
+            window = len(data) if at + len(data) >= self._file.size() else len(data) - WINDOW // 4
             stop = min(window, limit - at)
             place = 0
             while place < stop and (
@@ -255,7 +255,7 @@ class _Reader:
 
     def _doubtful(self, body: int, stop: int, size: int, own_mark: bytes) -> tuple[str, int]:
         """A publish without its own mark behind it: what is wrong with it if anything is, and where it really ends."""
-        size_of_file = self._file.size
+        size_of_file = self._file.size()
         if stop == body:
             behind = self._bytes(body, 64)
             return ("a publish is followed by zeros" if behind and not any(behind) and not size else ""), stop
@@ -281,10 +281,10 @@ class _Reader:
     def _resume(self, at: int) -> int:
         """The next place from `at` on where a record certainly begins, or the end of the file."""
         width = self._layout.prefix_bytes
-        while at < self._file.size:
+        while at < self._file.size():
             self._load(at, WINDOW // 2)
             data = self._data
-            last = at + len(data) >= self._file.size
+            last = at + len(data) >= self._file.size()
             window = len(data) - (0 if last else WINDOW // 4)
             for place in range(window):
                 found = self._layout.prefix(data, place)
@@ -297,7 +297,7 @@ class _Reader:
                 elif self._marks_follow(place):
                     return at + place
             at += max(1, window)
-        return self._file.size
+        return self._file.size()
 
     def _certain(self, place: int, seq_id: int, *, tells_its_end: bool) -> bool:
         """Whether a whole publish stands at a place of the window: its message or its own mark ends it.
@@ -326,7 +326,7 @@ class _Reader:
 
     def _likely(self, place: int) -> bool:
         """Whether a place that should be behind a publish of before 3.10 looks like it."""
-        if self._base + place == self._file.size:
+        if self._base + place == self._file.size():
             return True
         width = self._layout.prefix_bytes
         found = self._layout.prefix(self._data, place) if place + width <= len(self._data) else None
@@ -353,7 +353,7 @@ class _Reader:
                 return self._certain(at, found[1], tells_its_end=False)
             if found[1] not in self.facts.published:
                 return False
-        return self._base + len(data) >= self._file.size
+        return self._base + len(data) >= self._file.size()
 
     # bytes of the file
 

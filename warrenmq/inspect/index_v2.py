@@ -94,7 +94,7 @@ class _Segment:
             data = data[:end]
         if self._bodies is not None:
             problem = qs.header_problem(self._bodies.pread(qi.HEADER_BYTES, 0))
-            if problem is not None and self._bodies.size:
+            if problem is not None and self._bodies.size():
                 self._bodies.note(0, problem)
         found = [
             entry
@@ -149,7 +149,7 @@ class _Segment:
 def body_problem(bodies: File, entry: Entry) -> str | None:
     """Why the body file does not have an entry's body, from its header alone."""
     header = bodies.pread(entry.head, entry.offset)
-    if entry.offset + entry.head + entry.stored_size > bodies.size or len(header) < entry.head:
+    if entry.offset + entry.head + entry.stored_size > bodies.size() or len(header) < entry.head:
         return "its body is cut off"
     size, has_crc, _, zero = qs.ENTRY_HEADER.unpack(header)
     if size != entry.stored_size or has_crc > qs.HAS_CRC or zero:

@@ -61,7 +61,7 @@ class Findings:
         if file is None:
             return None
         with file:
-            return file.pread(min(file.size, most), 0)
+            return file.pread(min(file.size(), most), 0)
 
     def names(self, path: str) -> list[str]:
         """The names in a folder, sorted; none when it is missing."""
@@ -117,13 +117,17 @@ class File:
 
     def __init__(self, findings: Findings, path: str, descriptor: int, size: int) -> None:
         self.path = path
-        self.size = size
+        self._size = size
         self._findings = findings
         self._descriptor = descriptor
 
+    def size(self) -> int:
+        """Bytes in it when it was opened."""
+        return self._size
+
     def pread(self, size: int, offset: int) -> bytes:
         """Bytes at a place; fewer at the end, and where the file was cut down or the disk refuses."""
-        size = min(size, self.size - offset)
+        size = min(size, self._size - offset)
         if size <= 0:
             return b""
         try:

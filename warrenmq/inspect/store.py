@@ -24,10 +24,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from warrenmq.erlang import ets
 from warrenmq.errors import CorruptFile
-from warrenmq.inspect.rdq_walk import Gap, Record, Trust, walk
 from warrenmq.inspect.reading import file_sizes
 from warrenmq.message_store.dump import CLEAN, INDEX, SUMMARY, NotClean, changes_since, saved_sizes
 from warrenmq.message_store.rdq import EXTENSION, HEAD, MARKER, OVERHEAD, RABBITMQ_TEMPORARY, file_name
+from warrenmq.message_store.scan import Gap, Trust, scan, whole_records
 
 if TYPE_CHECKING:
     from warrenmq.inspect.reading import File, Findings
@@ -178,39 +178,40 @@ class Store:
         file = self._findings.open(f"{self.path}/{name}")
         if file is None:
             return
-        records = live = passed = zeros = damaged = 0
-        wanted = self._wanted
+        count = live = passed = zeros = damaged = 0
+        wanted, temporary = self._wanted, name.endswith(RABBITMQ_TEMPORARY)
         with file:
-            for found in walk(file, wanted):
+            for found in scan(file, wanted):
                 if isinstance(found, Gap):
-                    if not found.reason:
+                    if not found.damage:
                         zeros += found.length
                         self._zeros.add(name)
                     else:
                         damaged += found.length
-                        if not name.endswith(RABBITMQ_TEMPORARY):  # a torn copy is what a crash leaves
-                            file.note(found.offset, found.reason)
+                        if not temporary:  # a torn copy is what a crash leaves
+                            file.note(found.offset, found.damage)
                     continue
-                records += 1
-                passed += found.total
-                where = wanted.get(found.msg_id)
-                if where is None:
-                    continue
-                simple = found.trust == Trust.SOUND and not name.endswith(RABBITMQ_TEMPORARY)
-                if where < 0 and simple and found.msg_id not in self._more:
-                    wanted[found.msg_id] = index * _MOST_OFFSET + found.offset
-                    live += found.total
-                else:
-                    live += found.total * (where < 0 and found.msg_id not in self._more)
-                    self._another(found, name)
-                    if found.trust >= Trust.BAD_MARKER:
-                        file.note(found.offset, f"message {found.msg_id.hex()}: {_WHY_LOST[found.trust]}")
-            self.files.append(FileSummary(name, file.size, records, live, passed - live, zeros, damaged))
+                trust = found.trust
+                count += len(found.records)
+                for msg_id, offset, total in found.records:
+                    passed += total
+                    where = wanted.get(msg_id)
+                    if where is None:
+                        continue
+                    first = where < 0 and msg_id not in self._more
+                    live += total * first
+                    if first and trust == Trust.SOUND and not temporary:
+                        wanted[msg_id] = index * _MOST_OFFSET + offset
+                        continue
+                    self._another(msg_id, Place(name, offset, total, trust))
+                    if trust >= Trust.BAD_MARKER:
+                        file.note(offset, f"message {msg_id.hex()}: {_WHY_LOST[trust]}")
+            self.files.append(FileSummary(name, file.size(), count, live, passed - live, zeros, damaged))
 
-    def _another(self, found: Record, name: str) -> None:
-        if found.msg_id not in self._more:
-            self._more[found.msg_id] = self.places(found.msg_id)
-        self._more[found.msg_id].append(Place(name, found.offset, found.total, found.trust))
+    def _another(self, msg_id: bytes, place: Place) -> None:
+        if msg_id not in self._more:
+            self._more[msg_id] = self.places(msg_id)
+        self._more[msg_id].append(place)
 
     def _look_inside(self) -> None:
         """A message whose record is missing may lie under a damaged id: RabbitMQ's messages have theirs inside, too."""
@@ -222,15 +223,13 @@ class Store:
             if file is None:
                 continue
             with file:
-                for found in walk(file, self._wanted):
-                    if isinstance(found, Record) and found.msg_id not in self._wanted:
-                        tail = file.pread(
-                            min(_TAIL, found.total), found.offset + found.total - min(_TAIL, found.total)
-                        )
-                        for inner in _INNER_ID.findall(tail):
+                for msg_id, offset, total in whole_records(file, self._wanted):
+                    if msg_id not in self._wanted:
+                        size = min(_TAIL, total)
+                        for inner in _INNER_ID.findall(file.pread(size, offset + total - size)):
                             if inner in missing:
-                                self._another(found._replace(msg_id=inner, trust=Trust.BAD_ID), name)
-                                file.note(found.offset, f"message {inner.hex()}: {_WHY_LOST[Trust.BAD_ID]}")
+                                self._another(inner, Place(name, offset, total, Trust.BAD_ID))
+                                file.note(offset, f"message {inner.hex()}: {_WHY_LOST[Trust.BAD_ID]}")
 
     def _is_mc(self, place: Place) -> bool:
         file = self._file(place.file)

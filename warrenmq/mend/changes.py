@@ -14,10 +14,10 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from warrenmq.seams.disk import Disk
+    from warrenmq.seams.disk import Disk, Readable
 
 TEMPORARY = ".mending"
 """The end of a name of a file that is not finished: the next run removes it, no broker looks at it."""
@@ -113,13 +113,6 @@ class Changes:
         manifest = {"verb": self._verb, "files": [change._asdict() for change in self.made]}
         self._disk.mkdir(self.backup)
         self._disk.replace(f"{self.backup}/manifest.json", json.dumps(manifest, indent=1).encode())
-
-
-class Readable(Protocol):
-    """A file of the directory, however it was opened."""
-
-    def pread(self, size: int, offset: int) -> bytes:
-        """Bytes at a place."""
 
 
 def pieces_of(file: Readable, spans: Iterable[tuple[int, int]]) -> Iterator[bytes]:

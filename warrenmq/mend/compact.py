@@ -25,12 +25,12 @@ from warrenmq.directory.owner_lock import OwnerLock, ReaderLock
 from warrenmq.errors import PreconditionFailed
 from warrenmq.inspect.inspection import Inspection
 from warrenmq.inspect.layout import PERSISTENT
-from warrenmq.inspect.rdq_walk import Record, walk
 from warrenmq.mend.changes import Changes, pieces_of
 from warrenmq.mend.living import node_of, refuse_living_rabbitmq
 from warrenmq.message_store.combine import runs
 from warrenmq.message_store.dump import CLEAN, INDEX, SUMMARY
 from warrenmq.message_store.rdq import EXTENSION, RABBITMQ_TEMPORARY
+from warrenmq.message_store.scan import whole_records
 from warrenmq.seams.disk import RealDisk
 
 if TYPE_CHECKING:
@@ -137,11 +137,11 @@ def _survivors(findings: Findings, store: Store, name: str) -> list[Survivor]:
         return []
     found: list[Survivor] = []
     with file:
-        for each in walk(file, ()):
-            if isinstance(each, Record):
-                places = store.places(each.msg_id)
-                if places and (places[0].file, places[0].offset) == (name, each.offset):
-                    found.append((each.msg_id, each.offset, each.total))
+        for record in whole_records(file, ()):
+            msg_id, offset, _ = record
+            places = store.places(msg_id)
+            if places and (places[0].file, places[0].offset) == (name, offset):
+                found.append(record)
     return found
 
 

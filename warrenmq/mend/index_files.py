@@ -70,7 +70,7 @@ class Version1:
         file = self._findings.open(f"{self._folder}/{JOURNAL}") if self._has_journal else None
         if file is not None:
             with file:
-                if file.size:
+                if file.size():
                     changes.replace(file.path, [], "its messages are in the segment files now; emptied")
 
     def _journal(self) -> tuple[SegmentFacts, bool]:
@@ -150,7 +150,7 @@ class Version1:
             return 0
         with file:
             end = _end_of_actions(file)
-            return end if end < file.size else 0
+            return end if end < file.size() else 0
 
     def _cut_journal(self, changes: Changes, size: int) -> None:
         file = self._findings.open(f"{self._folder}/{JOURNAL}")
@@ -203,7 +203,7 @@ class Version2:
         if file is None:
             return None
         with file:
-            data = file.pread(file.size, 0)
+            data = file.pread(file.size(), 0)
         header = qi.unpack_header(qi.MAGIC, data)
         foreign = None if isinstance(header, str) else index_v2.foreign(header, number)
         first = number * count if isinstance(header, str) or foreign else header.first
@@ -238,7 +238,7 @@ class Version2:
         if file is None:
             return
         with file:
-            data = file.pread(file.size, 0)
+            data = file.pread(file.size(), 0)
         first = number * count
         used = max((each.offset + each.head + each.stored_size for each in entries if each.where == Where.QUEUE_STORE),
                    default=qi.HEADER_BYTES)  # fmt: skip

@@ -32,12 +32,12 @@ from warrenmq.directory.recovery_terms import FILE_NAME as TERMS
 from warrenmq.inspect.entries import Where
 from warrenmq.inspect.inspection import UNREADABLE, Inspection
 from warrenmq.inspect.layout import RABBITMQ_TERMS, TRANSIENT
-from warrenmq.inspect.rdq_walk import Trust
 from warrenmq.mend.changes import Changes
 from warrenmq.mend.index_files import Version1, Version2
 from warrenmq.mend.living import node_of, refuse_living_rabbitmq
 from warrenmq.mend.store_files import StoreFiles
 from warrenmq.message_store.dump import CLEAN, INDEX, SUMMARY
+from warrenmq.message_store.scan import Trust
 from warrenmq.seams.disk import RealDisk
 from warrenmq.vhost.queue_folders import parse, records_of
 

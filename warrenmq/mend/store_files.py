@@ -24,16 +24,17 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from warrenmq.errors import CorruptFile
 from warrenmq.inspect import message
-from warrenmq.inspect.rdq_walk import Gap, Record, Trust, walk
 from warrenmq.mend.changes import pieces_of
 from warrenmq.message.stored import bound_to
 from warrenmq.message_store.rdq import EXTENSION, HEAD, MARKER, RABBITMQ_TEMPORARY
+from warrenmq.message_store.scan import Gap, Trust, scan
 
 if TYPE_CHECKING:
     from collections.abc import Container, Mapping
 
     from warrenmq.inspect.reading import File, Findings
     from warrenmq.mend.changes import Changes
+    from warrenmq.message_store.scan import Record
 
 _AROUND = 9
 
@@ -110,36 +111,38 @@ class StoreFiles:
         why: list[str] = []
         behind = 0
         with file:
-            for found in walk(file, self._wanted):
+            for found in scan(file, self._wanted):
                 if isinstance(found, Gap):
-                    if found.reason:
-                        why.append(f"byte {found.offset}: {found.reason}")
-                elif (record := self._record(file, name, found)) is not None:
+                    if found.damage:
+                        why.append(f"byte {found.offset}: {found.damage}")
+                    continue
+                for each in found.records:
+                    if (record := self._record(file, name, each, found.trust)) is None:
+                        why.append(f"byte {each[1]}: an unreadable message set aside")
+                        continue
                     kept.append(record)
                     behind += found.trust in {Trust.BEHIND_ZEROS, Trust.BEHIND_DAMAGE}
                     if record.mended:
-                        why.append(
-                            f"byte {found.offset}: message {record.msg_id.hex()} has a damaged frame, which was mended"
-                        )
-                else:
-                    why.append(f"byte {found.offset}: an unreadable message set aside")
+                        name_of = record.msg_id.hex()
+                        why.append(f"byte {each[1]}: message {name_of} has a damaged frame, which was mended")
         if behind:
             why.append(f"{behind} records lay behind zeros or damage")
         return kept, why
 
-    def _record(self, file: File, name: str, found: Record) -> _Kept | None:
-        """What becomes of a record; None: it is left out."""
-        msg_id = self._true_ids.get((name, found.offset), found.msg_id)
-        mended = found.trust >= Trust.BAD_MARKER or msg_id != found.msg_id
+    def _record(self, file: File, name: str, found: Record, trust: Trust) -> _Kept | None:
+        """What the new file has of a record; None: nothing."""
+        id_there, offset, total = found
+        msg_id = self._true_ids.get((name, offset), id_there)
+        mended = trust >= Trust.BAD_MARKER or msg_id != id_there
         if msg_id in self._wanted:
-            stored = file.pread(found.total - HEAD.size - len(MARKER), found.offset + HEAD.size)
+            stored = file.pread(total - HEAD.size - len(MARKER), offset + HEAD.size)
             try:
-                message.decode(stored, file.path, found.offset, bound_to(msg_id))
+                message.decode(stored, file.path, offset, bound_to(msg_id))
             except CorruptFile:
                 return None
         elif mended:
             return None
-        return _Kept(msg_id, found.offset, found.total, mended)
+        return _Kept(msg_id, offset, total, mended)
 
     def _pieces(self, sources: list[tuple[str, list[_Kept]]]) -> Iterator[bytes]:
         for name, records in sources:

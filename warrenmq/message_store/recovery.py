@@ -36,14 +36,14 @@ from warrenmq.message_store.dump import CLEAN, INDEX, SUMMARY, NotClean, load
 from warrenmq.message_store.file_summary import FileSummary
 from warrenmq.message_store.message_index import MessageIndex
 from warrenmq.message_store.owner_refs import OwnerRefs
-from warrenmq.message_store.rdq_scan import BLOCK, Scan, scan
+from warrenmq.message_store.scan import BLOCK, Gap, Trust, scan
 from warrenmq.seams.disk import is_full
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from warrenmq.message_store.message_index import Entry
-    from warrenmq.message_store.rdq_scan import Record
+    from warrenmq.message_store.scan import Record
     from warrenmq.seams.disk import Disk, File
 
 
@@ -137,12 +137,20 @@ class _Reader:
             return  # the store's very first start
         file = self._disk.open_read(path)
         try:
-            found = scan(file, self._refs)
             self._files.resize(number, valid=0, size=file.size())
-            for record in found.records:
-                if record[0] in self._refs:
-                    self._claim(file, number, record)
-            self._set_aside(file, number, found)
+            refs = self._refs
+            damaged: list[tuple[int, int]] = []
+            for found in scan(file, refs):
+                if isinstance(found, Gap):
+                    if found.damage:
+                        damaged.append((found.offset, found.length))
+                elif found.trust >= Trust.BAD_MARKER:
+                    damaged += [(offset, total) for _, offset, total in found.records]
+                else:
+                    for record in found.records:
+                        if record[0] in refs:
+                            self._claim(file, number, record)
+            self._set_aside(file, number, damaged)
         finally:
             file.close()
 
@@ -171,8 +179,8 @@ class _Reader:
         self._files.rows[number].ids.append(msg_id)
         self._files.add_valid(number, total)
 
-    def _set_aside(self, file: File, number: int, found: Scan) -> None:
-        for offset, length in found.damaged:
+    def _set_aside(self, file: File, number: int, damaged: list[tuple[int, int]]) -> None:
+        for offset, length in damaged:
             if self._is_unfinished_copy(file, number, offset, length):
                 continue
             path = f"{self._directory}/{rdq.file_name(number)}"

@@ -35,6 +35,16 @@ def is_full(error: OSError) -> bool:
     return error.errno in {errno.ENOSPC, errno.EDQUOT}
 
 
+class Readable(Protocol):
+    """A file that is only read: what the readers of RabbitMQ's formats need."""
+
+    def size(self) -> int:
+        """Bytes in the file."""
+
+    def pread(self, size: int, offset: int) -> bytes:
+        """Read `size` bytes at `offset`; fewer only at the end of the file."""
+
+
 class File(Protocol):
     """An open file.  Reads and writes name their place; only `append` knows an end."""
 
