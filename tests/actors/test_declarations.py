@@ -11,7 +11,6 @@ import pytest
 from pykka import ActorRef
 
 import warrenmq
-from tests.support.power import power_fails_at
 from tests.support.simulated import SimulatedHost
 from warrenmq.actors.vhost.messages import Bind, DeclareQueue, DeleteQueue, Unbind
 from warrenmq.broker.broker import Broker
@@ -349,7 +348,7 @@ def test_a_power_cut_at_any_moment_leaves_what_was_or_what_was_wanted(seed: int,
         broker = host.open()
         chain(broker)
         before = exchanges(broker) - {"second"}, set(broker.vhost.definitions.queues)
-        with power_fails_at(host.disk, operation) as outage, suppress(warrenmq.Error):
+        with host.disk.power_fails_at(operation) as outage, suppress(warrenmq.Error):
             match change:
                 case "unbind":
                     broker.unbind("q", "third")

@@ -15,7 +15,7 @@ from warrenmq.message.stored import body_of, encode_head
 from warrenmq.queue_index import versions as index_versions
 from warrenmq.queue_index.protocol import Opening
 from warrenmq.settings import Settings
-from warrenmq.testing.disk import SimulatedDisk
+from warrenmq.testing import SimulatedDisk
 
 HEAD = encode_head("", ["q"], None)
 SMALL, LARGE = 10, 200

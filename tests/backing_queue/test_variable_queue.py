@@ -20,7 +20,7 @@ from warrenmq.queue_index import versions as index_versions
 from warrenmq.queue_index.protocol import Opening
 from warrenmq.queue_index.v1.index import QueueIndex
 from warrenmq.settings import Settings
-from warrenmq.testing.disk import SimulatedDisk
+from warrenmq.testing import SimulatedDisk
 from warrenmq.trace.events import Trigger
 
 SETTINGS = Settings(

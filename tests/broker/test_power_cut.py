@@ -21,7 +21,7 @@ from warrenmq.message_store.rdq import body_of
 from warrenmq.message_store.scan import whole_records
 from warrenmq.queue_index.versions import store_message_ids
 from warrenmq.replay.drive.engine import replay_memory
-from warrenmq.testing.disk import PowerCut
+from warrenmq.testing import PowerCut
 
 QUEUES = ("a", "b")
 SIZES = (10, 40, 300, 900, 1500)

@@ -8,7 +8,6 @@ from random import Random
 
 import pytest
 
-from tests.support.power import power_fails_at
 from tests.support.store import FOLDER, QUARANTINE, SMALL, body_of, msg_id, new_disk, record
 from tests.support.store_actors import LIMIT, STORE, StoreHost, Watched
 from warrenmq.directory.torn import SECTOR
@@ -213,7 +212,7 @@ def test_a_copy_that_was_torn_in_the_middle_does_not_win_over_the_whole_record()
             disk = new_disk(seed)
             disk.replace(f"{FOLDER}/0.rdq", b"".join(parts))
             disk.replace(f"{FOLDER}/1.rdq", record(99))
-            with power_fails_at(disk, cut):
+            with disk.power_fails_at(cut):
                 compact.fill_holes(disk, f"{FOLDER}/0.rdq", compact.plan(alive))
             scattered(disk, Random(cut * 10 + seed))
             recovered = recover(disk, FOLDER, [("q", [msg_id(n) for n in kept])], QUARANTINE, "store")

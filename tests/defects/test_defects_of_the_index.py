@@ -9,7 +9,6 @@ import msgpack
 import pytest
 
 from tests.support import index_kit as kit
-from tests.support.power import power_fails_at
 from warrenmq.directory.recovery_terms import Terms, save_terms, take_terms
 from warrenmq.queue_index.v1 import journal, segment_parser
 from warrenmq.queue_index.v1.index import QueueIndex
@@ -132,7 +131,7 @@ def test_what_a_dirty_recovery_drops_stays_dropped_wherever_the_next_crash_comes
         index.publish_many(7, [kit.stored_record(7)], persistent=True)
         index.flush()
         index.sync(Trigger.CLOSE)
-        with power_fails_at(disk, cut) as outage:
+        with disk.power_fails_at(cut) as outage:
             index, found = kit.recover(disk, in_store=lambda _msg_id: False)
             publish(index, found.next_seq_id)
             index.sync(Trigger.CLOSE)

@@ -12,11 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.power import power_fails_at
 from warrenmq.directory.definition_frames import check_storable
 from warrenmq.directory.definitions import BindingRecord, Definitions, ExchangeRecord, QueueRecord
 from warrenmq.errors import PreconditionFailed
-from warrenmq.testing.disk import SimulatedDisk
+from warrenmq.testing import SimulatedDisk
 
 PATH = "/data/definitions.log"
 QUARANTINE = "/data/quarantine"
@@ -303,7 +302,7 @@ def test_each_change_is_there_or_not_wherever_the_power_goes(seed: int) -> None:
         done: list[str] = []
         deleted: set[str] = set()
         attempted = ""
-        with power_fails_at(disk, operation) as outage:
+        with disk.power_fails_at(operation) as outage:
             definitions = opened(disk)
             for number in range(8):
                 attempted = f"q{number}"
@@ -333,7 +332,7 @@ def test_what_is_deleted_in_one_go_is_deleted_or_not_wherever_the_power_goes(see
         definitions.bind(TO_EXCHANGE)
         before = state(definitions)
         finished = False
-        with power_fails_at(disk, operation) as outage:
+        with disk.power_fails_at(operation) as outage:
             definitions.delete(queues=["jobs"], exchanges=["logs"])
             finished = True
             opened(disk)

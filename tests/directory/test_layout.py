@@ -10,7 +10,6 @@ from random import Random
 import pytest
 
 from tests.support import golden
-from tests.support.power import power_fails_at
 from warrenmq.directory.layout import (
     DataDirectory,
     VhostDirectory,
@@ -22,7 +21,7 @@ from warrenmq.directory.layout import (
 from warrenmq.errors import DirectoryInUse
 from warrenmq.seams.disk import RealDisk
 from warrenmq.settings import Settings
-from warrenmq.testing.disk import SimulatedDisk
+from warrenmq.testing import SimulatedDisk
 
 SETTINGS = Settings()
 VHOST = "/data/msg_stores/vhosts/628WB79CIFDYO9LJI6DKMI09L"
@@ -139,7 +138,7 @@ def test_no_boot_number_comes_twice_whenever_the_power_goes() -> None:
         disk = SimulatedDisk(Random(operation))
         directory = DataDirectory.open(disk, "/data", SETTINGS)
         boots = []
-        with power_fails_at(disk, operation) as outage:
+        with disk.power_fails_at(operation) as outage:
             boots += [directory.next_boot() for _ in range(2)]
             boots += [directory.next_boot() for _ in range(2)]
         if outage.came:

@@ -7,7 +7,7 @@ import msgpack
 import pytest
 
 from warrenmq.directory.recovery_terms import FILE_NAME, Terms, discard_terms, save_terms, take_terms
-from warrenmq.testing.disk import SimulatedDisk
+from warrenmq.testing import SimulatedDisk
 
 PATH = f"/q/{FILE_NAME}"
 

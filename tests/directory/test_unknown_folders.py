@@ -11,7 +11,7 @@ from warrenmq.directory.definitions import Definitions, QueueRecord, queue_frame
 from warrenmq.directory.layout import DataDirectory, VhostDirectory, queue_folder
 from warrenmq.queue_index.v1.journal import Journal
 from warrenmq.settings import Settings
-from warrenmq.testing.disk import SimulatedDisk
+from warrenmq.testing import SimulatedDisk
 from warrenmq.vhost.queue_folders import QueueName, keep_definition, records_of, told_by, told_together
 from warrenmq.vhost.unknown_folders import SortedOut, clear, sort_out
 

@@ -77,6 +77,7 @@ LESSONS = {
 """Lines that are somewhere in the output, in this order, as regular expressions."""
 TESTED_WITH_ITS_WORKER = {"celery_app.py"}  # tests/clients/test_celery.py
 MAKES_ITS_OWN_ENVIRONMENT = {"run_demo.py"}
+IS_A_TEST = {"simulated_test.py"}
 
 
 def run(script, *arguments):
@@ -123,11 +124,31 @@ def test_an_example_with_a_server_says_what_it_promises(script, server):
     assert done.stdout.splitlines() == AT_A_SERVER[script]
 
 
+@pytest.mark.parametrize("script", IS_A_TEST)
+def test_an_example_of_tests_passes(script):
+    pytest.importorskip("greenlet")
+    arguments = ["-m", "pytest", "-q", "-p", "no:cacheprovider", os.path.join(ROOT, "examples", script)]
+    done = subprocess.run(
+        [sys.executable, *arguments],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONPATH": ROOT},
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+    assert "4 passed" in done.stdout
+
+
 def test_every_example_is_tested():
     scripts = {name for name in os.listdir(os.path.join(ROOT, "examples")) if name.endswith(".py")}
     assert (
         scripts
-        == set(SAYS) | set(LESSONS) | set(AT_A_SERVER) | TESTED_WITH_ITS_WORKER | MAKES_ITS_OWN_ENVIRONMENT
+        == set(SAYS)
+        | set(LESSONS)
+        | set(AT_A_SERVER)
+        | TESTED_WITH_ITS_WORKER
+        | MAKES_ITS_OWN_ENVIRONMENT
+        | IS_A_TEST
     )
 
 

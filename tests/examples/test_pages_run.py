@@ -26,6 +26,9 @@ PRINTS = {
     "docs/runtime.md: Two schedulers, python 1": "crash: the whole process\n",
     "docs/runtime.md: Supervisors, python 1": "",
     "docs/serving.md: Serving AMQP clients, python 1": "True\n",
+    "docs/testing.md: A first test, python 1": "passed\n",
+    "docs/testing.md: A crash at any disk operation, python 1": "passed\n",
+    "docs/testing.md: Time that passes, python 1": "passed\n",
 }
 """What each prints, as a regular expression."""
 
@@ -66,6 +69,18 @@ class SomePykkaActor(pykka.ThreadingActor):
     pass
 """,
         "root.stop()\n",
+    ),
+    "docs/testing.md: A first test, python 1": (
+        "",
+        "test_a_confirmed_job_survives_a_power_cut()\nprint('passed')\n",
+    ),
+    "docs/testing.md: A crash at any disk operation, python 1": (
+        "",
+        "test_no_confirmed_job_is_lost()\nprint('passed')\n",
+    ),
+    "docs/testing.md: Time that passes, python 1": (
+        "",
+        "test_a_job_expires_after_an_hour()\nprint('passed')\n",
     ),
 }
 """What a fragment needs before and after it."""

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from warrenmq.mend.ledger import Doubt, Ledger, key
-from warrenmq.testing.disk import SimulatedDisk
+from warrenmq.testing import SimulatedDisk
 
 PRINT = b"f" * 16
 

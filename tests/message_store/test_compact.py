@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.power import power_fails_at
 from tests.support.store import FOLDER, msg_id, new_disk
 from warrenmq.errors import CorruptFile
 from warrenmq.message_store import rdq
@@ -201,7 +200,7 @@ def test_a_compacted_file_holds_its_records_and_zeros(kept) -> None:
 def run_until(disk, operation, kept):
     """Compact until this operation begins; False if it was over before."""
     records = a_file(disk, kept)
-    with power_fails_at(disk, operation, reads=False) as outage:
+    with disk.power_fails_at(operation, reads=False) as outage:
         compact(disk, records)
     return outage.came
 
@@ -239,7 +238,7 @@ def test_what_a_killed_predecessor_copied_is_made_safe_before_its_old_place_is_b
         made, file = plan(records), disk.open(PATH)
         for source, target, total in made.moves:
             file.pwrite(file.pread(total, source), target)
-        with power_fails_at(disk, 1 + seed % 3, reads=False):
+        with disk.power_fails_at(1 + seed % 3, reads=False):
             compact(disk, after(records, made))
         disk.power_cut()
         found = places(disk, kept)

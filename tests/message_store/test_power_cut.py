@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.power import power_fails_at
 from tests.support.store import SMALL, SMALL_IN_PLACE, check_tables, msg_id, new_disk
 from tests.support.store_world import StoreWorld
 
@@ -36,7 +35,7 @@ def life(world):
 
 def run_until(world, operation):
     """Live until this operation begins; False if life ended before."""
-    with power_fails_at(world.disk, operation, reads=False) as outage:
+    with world.disk.power_fails_at(operation, reads=False) as outage:
         life(world)
     return outage.came
 
@@ -81,7 +80,7 @@ def test_a_second_power_cut_during_the_recovery_from_the_first(collector, operat
         world = StoreWorld(new_disk(seed), OWNERS, COLLECTORS[collector])
         run_until(world, 38)
         world.disk.power_cut()
-        with power_fails_at(world.disk, operation, reads=False):
+        with world.disk.power_fails_at(operation, reads=False):
             world.open()
         world.disk.power_cut()
         world.open()

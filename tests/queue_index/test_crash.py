@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.support import index_kit as kit
-from warrenmq.testing.disk import PowerCut, SimulatedDisk
+from warrenmq.testing import PowerCut, SimulatedDisk
 from warrenmq.trace.events import Trigger
 
 SETTINGS = {

@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 
 from tests.support import index_kit as kit
-from tests.support.power import power_fails_at
 from warrenmq.directory.recovery_terms import Terms
 from warrenmq.queue_index import versions as index_versions
-from warrenmq.testing.disk import SimulatedDisk
+from warrenmq.testing import SimulatedDisk
 from warrenmq.trace.events import Trigger
 
 SETTINGS = {
@@ -140,7 +139,7 @@ def test_the_power_may_fail_at_each_operation_of_a_conversion_and_again_when_it_
         disk, terms = written(operation, version, clean=True)
         to = 3 - version
         for left in (operation, rng.randint(1, 60), rng.randint(1, 60)):
-            with power_fails_at(disk, left, reads=False) as outage:
+            with disk.power_fails_at(left, reads=False) as outage:
                 kit.recover(disk, SETTINGS[to], terms)
             if power_cut and outage.came:
                 disk.power_cut()

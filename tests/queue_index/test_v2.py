@@ -15,7 +15,7 @@ from warrenmq.queue_index.v2 import recovery as index_v2_recovery
 from warrenmq.queue_index.v2.qi_files import MOST_OPEN, QiFiles, to_close
 from warrenmq.queue_index.v2.qi_writer import adjacent, by_segment, newest_that_fit
 from warrenmq.queue_index.v2.store import QueueStore, together
-from warrenmq.testing.disk import SimulatedDisk
+from warrenmq.testing import SimulatedDisk
 from warrenmq.trace.events import Ev, Trigger
 
 N = 4_096

@@ -5,13 +5,16 @@ from __future__ import annotations
 import errno
 import random
 from contextlib import contextmanager
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from warrenmq.seams.disk import Disk, RealDisk
 from warrenmq.seams.fenced_disk import FencedDisk
-from warrenmq.testing.disk import PowerCut, SimulatedDisk
+from warrenmq.testing import PowerCut, SimulatedDisk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -290,3 +293,66 @@ def test_the_power_can_be_cut_before_any_operation() -> None:
     with pytest.raises(PowerCut):
         file.datasync()
     assert seen == [("create", "/d/f"), ("append", "/d/f"), ("datasync", "/d/f")]
+
+
+NAMES = ("f", "g", "d/h")
+STEPS = st.one_of(
+    st.tuples(st.just("create"), st.sampled_from(NAMES)),
+    st.tuples(st.just("open"), st.sampled_from(NAMES)),
+    st.tuples(st.just("append"), st.binary(max_size=600)),
+    st.tuples(st.just("pwrite"), st.binary(max_size=40), st.integers(0, 900)),
+    st.tuples(st.just("pread"), st.integers(0, 900), st.integers(0, 900)),
+    st.tuples(st.just("truncate"), st.integers(0, 900)),
+    st.tuples(st.just("size")),
+    st.tuples(st.just("datasync")),
+    st.tuples(st.just("replace"), st.sampled_from(NAMES), st.binary(max_size=30)),
+    st.tuples(st.just("rename"), st.sampled_from(NAMES), st.sampled_from(NAMES)),
+    st.tuples(st.just("unlink"), st.sampled_from(NAMES)),
+    st.tuples(st.just("mkdir"), st.just("d")),
+    st.tuples(st.just("rmtree"), st.just("d")),
+    st.tuples(st.just("sync_dir"), st.sampled_from(("", "d"))),
+    st.tuples(st.sampled_from(("exists", "is_dir", "listdir", "read")), st.sampled_from((*NAMES, "d"))),
+    st.tuples(st.just("size_of"), st.sampled_from(NAMES)),
+)  # fmt: skip
+"""Operations on a folder, and on the file that was opened last."""
+
+
+class Driven:
+    """A disk that is given the same steps as another one."""
+
+    def __init__(self, disk: Disk, root: str) -> None:
+        self.disk, self.root = disk, root
+        disk.mkdir(root)
+        self.file = disk.open(f"{root}/f", create=True)
+
+    def answer(self, what: str, *arguments: object) -> object:
+        """What the step returned, or the error that it raised."""
+        try:
+            return self._take(what, *arguments)
+        except OSError as error:
+            return error.errno
+
+    def _take(self, what: str, *arguments: object) -> object:
+        if what in {"append", "pwrite", "pread", "truncate", "size", "datasync"}:
+            return getattr(self.file, what)(*arguments)
+        path, *rest = arguments
+        path = f"{self.root}/{path}"
+        if what in {"create", "open"}:
+            file = self.disk.open(path, create=what == "create")
+            self.file.close()
+            self.file = file
+            return file.size()
+        if what == "rename":
+            return self.disk.rename(path, f"{self.root}/{rest[0]}")
+        return getattr(self.disk, {"size_of": "size"}.get(what, what))(path, *rest)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(STEPS, max_size=25))
+def test_the_simulated_disk_answers_as_the_operating_system_does(steps: list[tuple[object, ...]]) -> None:
+    with TemporaryDirectory() as folder:
+        real = Driven(RealDisk(), f"{folder}/data")
+        simulated = Driven(SimulatedDisk(random.Random(1)), f"{folder}/data")
+        for step in steps:
+            assert simulated.answer(*step) == real.answer(*step), step
+        real.file.close()

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from warrenmq.node.memory_use import MemoryUse, is_memory_short, memory_limit, memory_ratio, total_memory
-from warrenmq.seams.memory import RealMemory, SimulatedMemory
+from warrenmq.seams.memory import RealMemory
 from warrenmq.settings import Settings
+from warrenmq.testing import SimulatedMemory
 
 if TYPE_CHECKING:
     from pathlib import Path

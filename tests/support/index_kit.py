@@ -20,8 +20,8 @@ from warrenmq.queue_index.v1.recovery import Found
 from warrenmq.queue_index.v1.segment import Segment
 from warrenmq.queue_index.v2.segment_files import NO_ID
 from warrenmq.settings import Settings
+from warrenmq.testing import SimulatedDisk
 from warrenmq.testing import disk as sim_disk
-from warrenmq.testing.disk import SimulatedDisk
 
 DIRECTORY = "/data/queues/Q"
 QUARANTINE = "/data/quarantine"

@@ -1,22 +1,16 @@
-"""A simulated machine: one disk, one broker process at a time, all of it decided by a seed."""
+"""Brokers on a simulated machine (warrenmq.testing), with settings under which everything overflows soon."""
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import product
 from typing import Any
 
-from warrenmq.broker.broker import Broker
 from warrenmq.replay.drive.engine import replay_memory
-from warrenmq.runtime import Simulation
-from warrenmq.seams.memory import SimulatedMemory
 from warrenmq.settings import Settings
-from warrenmq.testing.disk import SimulatedDisk
-from warrenmq.trace.recorder import Recorder
-from warrenmq.trace.sink import MemorySink
+from warrenmq.testing import SimulatedMachine
 
 _SMALL: dict[str, Any] = {
     "msg_store_file_size_limit": 4096,
@@ -43,30 +37,11 @@ EVERY_KIND = [
 """Every combination of what a profile presets.  One directory may be opened with any of them after any other."""
 
 
-class SimulatedHost:
-    """Opens brokers one after the other on the same disk; each is one run in the trace."""
+class SimulatedHost(SimulatedMachine):
+    """A machine with small limits whose runs are traced and can be replayed."""
 
     def __init__(self, seed: int, settings: Settings = SMALL, *, traced: bool = True) -> None:
-        self.seed = seed
-        self.settings = settings
-        self.disk = SimulatedDisk(random.Random(f"disk {seed}"))
-        self.memory = SimulatedMemory()
-        self.sink = MemorySink() if traced else None
-        self.sim = Simulation(seed)
-        self.runs = 0
-
-    def open(self) -> Broker:
-        """A new broker process."""
-        self.runs += 1
-        self.disk.before_op = self.before_op
-        recorder = None
-        if self.sink is not None:
-            recorder = Recorder(self.sink, run=f"{self.runs:06d}", boot=self.runs, clock=self.sim)
-        return Broker("/data", self.settings, self.sim, self.disk, self.memory, recorder)
-
-    def before_op(self, _op: str, _path: str) -> None:
-        """Each disk operation is a point where another actor may run."""
-        self.sim.checkpoint()
+        super().__init__(seed, settings, traced=traced)
 
     @contextmanager
     def at_most(self, operations: int) -> Iterator[None]:
@@ -87,26 +62,6 @@ class SimulatedHost:
             self.before_op = simulate  # type: ignore[method-assign]
             self.disk.before_op = simulate
 
-    def crash(self, *, power_cut: bool) -> None:
-        """The process is killed, or the whole machine loses power."""
-        self.sim.crash()
-        self.disk.before_op = None
-        if power_cut:
-            self.disk.power_cut()
-
-    def sleep(self, seconds: float) -> None:
-        """Let virtual time pass."""
-        self.sim.event().wait(seconds)
-
-    def wait_until(self, condition: Callable[[], bool], seconds: float = 100.0) -> None:
-        """Let virtual time pass until something is so."""
-        for _ in range(int(seconds / 0.001)):
-            if condition():
-                return
-            self.sleep(0.001)
-        msg = "it never came about"
-        raise AssertionError(msg)
-
     def check_trace(self) -> None:
         """Replay all runs: every invariant holds."""
         assert self.sink is not None
@@ -114,7 +69,3 @@ class SimulatedHost:
         assert result.verdict == "ok", "\n".join(
             map(str, (result.verdict, *result.violations, *result.indeterminate))
         )
-
-    def close(self) -> None:
-        """Free what the simulation holds."""
-        self.sim.close()

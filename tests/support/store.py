@@ -11,7 +11,7 @@ from warrenmq.message_store import rdq
 from warrenmq.message_store.damage import StoreDamage
 from warrenmq.message_store.gc_jobs import Truncate
 from warrenmq.settings import Settings
-from warrenmq.testing.disk import SimulatedDisk
+from warrenmq.testing import SimulatedDisk
 
 if TYPE_CHECKING:
     from warrenmq.message_store.state import MsgStoreState

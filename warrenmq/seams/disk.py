@@ -167,7 +167,8 @@ class RealFile:
                 if more == 0:
                     raise OSError(errno.EIO, os.strerror(errno.EIO), self.path)
                 written += more
-        self._end = max(self._end, offset + len(data))
+        if data:  # nothing to write makes no file longer
+            self._end = max(self._end, offset + len(data))
 
     def truncate(self, size: int) -> None:
         os.ftruncate(self._fd, size)

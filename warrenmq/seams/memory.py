@@ -1,6 +1,6 @@
 """The memory seam: how much this process uses, and how much it may use at most (vm_memory_monitor's OS part).
 
-`RealMemory` asks the operating system; `SimulatedMemory` is two numbers that a test sets.  Used is the resident
+`RealMemory` asks the operating system; `warrenmq.testing.SimulatedMemory` is numbers that a test sets.  Used is the resident
 set, as RabbitMQ counts by default (vm_memory_calculation_strategy = rss).  The total is the smallest of
 
     the machine's physical memory
@@ -17,7 +17,6 @@ import os
 import resource
 import subprocess
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Protocol
 
@@ -39,26 +38,6 @@ class Memory(Protocol):
 
     def release(self) -> None:
         """Give the system back what is free in this process but counted as used."""
-
-
-@dataclass(slots=True)
-class SimulatedMemory:
-    """Memory as a test says it is."""
-
-    used_bytes: int = 0
-    total_bytes: int = 1 << 34
-    releasable_bytes: int = 0
-    """Part of what is used that `release` gives back."""
-
-    def used(self) -> int:
-        return self.used_bytes
-
-    def total(self) -> int:
-        return self.total_bytes
-
-    def release(self) -> None:
-        self.used_bytes -= self.releasable_bytes
-        self.releasable_bytes = 0
 
 
 class RealMemory:

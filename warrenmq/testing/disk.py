@@ -14,7 +14,7 @@ still see it, a later datasync that succeeds does not save it.
 
 Errors are injected by operation and path (`fail_next`) or by a limit of space (`free_bytes`).  `before_op` is
 called before each operation on a file, with its name and path: a simulation makes it a point where another actor
-may run, and a test raises `PowerCut` from it.
+may run, and `power_fails_at` has it raise `PowerCut`.
 """
 
 from __future__ import annotations
@@ -22,23 +22,21 @@ from __future__ import annotations
 import errno
 import os
 import posixpath
+from contextlib import contextmanager, suppress
 from threading import RLock
 from typing import TYPE_CHECKING
 
 from warrenmq.directory.torn import SECTOR
+from warrenmq.testing.outage import Outage, PowerCut
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from random import Random
 
     from warrenmq.seams.disk import File
 
 PLENTY = 1 << 40
 """What `free_space` says of a disk without a limit."""
-
-
-class PowerCut(BaseException):
-    """The machine went dark in the middle of an operation.  Not an `Exception`: nobody may handle it."""
 
 
 class _Change:
@@ -147,6 +145,20 @@ class SimulatedDisk:
             self._unsynced.clear()
             self._failures.clear()
 
+    @contextmanager
+    def power_fails_at(self, operation: int, *, reads: bool = True) -> Iterator[Outage]:
+        """End the block before the n-th operation in it, without an exception; `power_cut` is left to the test.
+
+        `reads`: operations that only read are counted, too.  A SimulatedMachine has `crash_at` for this.
+        """
+        outage = Outage(operation, reads=reads)
+        self.before_op = lambda op, _path: outage.before_op(op)
+        try:
+            with suppress(PowerCut):
+                yield outage
+        finally:
+            self.before_op = None
+
     def fail_next(self, op: str, path_suffix: str, error: int) -> None:
         """Let the next operation of this name on a path with this end raise `OSError(error)`."""
         self._failures.append((op, path_suffix, error))
@@ -158,8 +170,7 @@ class SimulatedDisk:
         if create and path not in self._files:
             self.begin("create", path)
             with self.lock:
-                if posixpath.dirname(path) not in self._folders:
-                    raise _os_error(errno.ENOENT, path)
+                self._check_folder(path)
                 self._change_entries(posixpath.dirname(path), {path: _Inode()})
         return SimulatedFile(self, path, self._inode(path))
 
@@ -185,6 +196,8 @@ class SimulatedDisk:
     def listdir(self, path: str) -> list[str]:
         path = _normal(path)
         with self.lock:
+            if path in self._files:
+                raise _os_error(errno.ENOTDIR, path)
             paths = [*self._files, *self._folders]
         return sorted({posixpath.basename(p) for p in paths if p != path and posixpath.dirname(p) == path})
 
@@ -213,6 +226,9 @@ class SimulatedDisk:
         self.begin("rename", dst)
         with self.lock:
             inode = self._inode(src)
+            self._check_folder(dst)
+            if src == dst:
+                return
             if dst in self._files:
                 self.give_back(len(self._files[dst].live))
             self._change_entries(posixpath.dirname(dst), {dst: inode, src: None})
@@ -271,6 +287,13 @@ class SimulatedDisk:
             raise _os_error(errno.EISDIR if path in self._folders else errno.ENOENT, path)
         return inode
 
+    def _check_folder(self, path: str) -> None:
+        """Raise what a new name raises in a folder that is not there, or that a folder has already."""
+        if path in self._folders:
+            raise _os_error(errno.EISDIR, path)
+        if posixpath.dirname(path) not in self._folders:
+            raise _os_error(errno.ENOENT, path)
+
     def _add_folders(self, path: str) -> None:
         while path not in self._folders:
             self._sync_entries(posixpath.dirname(path))
@@ -323,8 +346,9 @@ class SimulatedFile:
         disk, inode = self._disk, self._inode
         disk.begin("pwrite", self.path)
         with disk.lock:
-            disk.take(max(0, offset + len(data) - len(inode.live)), self.path)
-            inode.change(_Change(bytes(data), offset))
+            if data:  # nothing to write makes no file longer
+                disk.take(max(0, offset + len(data) - len(inode.live)), self.path)
+                inode.change(_Change(bytes(data), offset))
 
     def truncate(self, size: int) -> None:
         disk, inode = self._disk, self._inode

@@ -1,0 +1,123 @@
+"""SimulatedMachine: one disk, one memory and one broker process at a time, in an order and a time that a seed decides."""
+
+from __future__ import annotations
+
+import os
+from contextlib import contextmanager, suppress
+from random import Random
+from typing import TYPE_CHECKING, TypeVar
+
+from warrenmq.broker.broker import Broker
+from warrenmq.runtime import Simulation
+from warrenmq.settings import Settings
+from warrenmq.testing.disk import SimulatedDisk
+from warrenmq.testing.memory import SimulatedMemory
+from warrenmq.testing.outage import Outage, PowerCut
+from warrenmq.trace.recorder import Recorder
+from warrenmq.trace.sink import MemorySink
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from types import TracebackType
+
+T = TypeVar("T")
+DATA = "/data"
+"""Where the broker's directory is on the simulated disk."""
+LOOK = 0.001
+"""Seconds of virtual time between two looks of `wait_until`."""
+
+
+class SimulatedMachine:
+    """Opens brokers one after the other on the same disk.  The same seed gives the same run, on any real machine.
+
+    disk, memory  what the broker sees of the machine; a test sets `disk.free_bytes`, `memory.used_bytes` and so on
+    sim           the Simulation that runs the broker's actors: `sim.spawn` runs an application task beside the test,
+                  `sim.kill(ref)` kills an actor
+    """
+
+    def __init__(self, seed: int = 0, settings: Settings | None = None, *, traced: bool = False) -> None:
+        """With `traced` each broker is one run of a trace (`save_trace`)."""
+        self.seed = seed
+        self.settings = settings or Settings()
+        self.disk = SimulatedDisk(Random(f"disk {seed}"))
+        self.memory = SimulatedMemory()
+        self.sim = Simulation(seed)
+        self.sink = MemorySink() if traced else None
+        self.runs = 0
+        self._outage: Outage | None = None
+
+    def open(self) -> Broker:
+        """A broker in a new process; what the disk holds is recovered.  The one before it was closed, or crashed."""
+        self.runs += 1
+        self.disk.before_op = self.before_op
+        recorder = None
+        if self.sink is not None:
+            recorder = Recorder(self.sink, run=f"{self.runs:06d}", boot=self.runs, clock=self.sim)
+        return Broker(DATA, self.settings, self.sim, self.disk, self.memory, recorder)
+
+    def before_op(self, op: str, _path: str) -> None:
+        """Called before each disk operation of a broker: a point where another actor may run."""
+        if self._outage is not None:
+            self._outage.before_op(op)
+        self.sim.checkpoint()
+
+    # -- time
+
+    def sleep(self, seconds: float) -> None:
+        """Let virtual time pass; it takes no real time."""
+        self.sim.event().wait(seconds)
+
+    def wait_until(self, condition: Callable[[], bool], seconds: float = 100.0) -> None:
+        """Let virtual time pass until `condition()` is true; AssertionError after `seconds`."""
+        for _ in range(round(seconds / LOOK)):
+            if condition():
+                return
+            self.sleep(LOOK)
+        msg = f"the condition did not become true in {seconds} s"
+        raise AssertionError(msg)
+
+    # -- sudden ends
+
+    def crash(self, *, power_cut: bool) -> None:
+        """End the process, as SIGKILL does; with `power_cut` the machine, and the disk forgets what was not synced."""
+        self.sim.crash()
+        self.disk.before_op = None
+        if power_cut:
+            self.disk.power_cut()
+
+    @contextmanager
+    def crash_at(self, operation: int, *, power_cut: bool, reads: bool = False) -> Iterator[Outage]:
+        """`crash` before the `operation`-th disk operation inside the block, which ends there without an exception.
+
+        Operations that only read are counted with `reads`.  `came` of the Outage says whether there were that many.
+        """
+        self._outage = outage = Outage(operation, reads=reads)
+        try:
+            with suppress(PowerCut):
+                yield outage
+        finally:
+            self._outage = None
+        if outage.came:
+            self.crash(power_cut=power_cut)
+
+    # -- the end of the test
+
+    def save_trace(self, folder: str | os.PathLike[str]) -> None:
+        """Write the trace of all runs so far to a real folder, for `warrenmq replay` and `warrenmq trace`."""
+        assert self.sink is not None, "the machine was made without traced=True"
+        os.makedirs(folder, exist_ok=True)
+        for name, data in self.sink.files().items():
+            with open(os.path.join(folder, name), "wb") as file:
+                file.write(data)
+
+    def close(self) -> None:
+        """Free what the simulation holds."""
+        self.sim.close()
+
+    def __enter__(self) -> SimulatedMachine:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()

@@ -1,0 +1,31 @@
+"""Outage: a countdown of disk operations to a sudden end."""
+
+from __future__ import annotations
+
+
+class PowerCut(BaseException):
+    """The machine, or the process, ended in the middle of a disk operation.
+
+    Not an `Exception`: no handler may treat it as an error that it can go on after.
+    """
+
+
+class Outage:
+    """Counts disk operations down; the n-th one, and each after it, raises PowerCut before it does anything."""
+
+    def __init__(self, operation: int, *, reads: bool = True) -> None:
+        """`reads`: operations that only read are counted, too."""
+        self._left = operation
+        self._reads = reads
+
+    @property
+    def came(self) -> bool:
+        """Whether there were that many operations."""
+        return self._left <= 0
+
+    def before_op(self, op: str) -> None:
+        """Count one operation."""
+        if not self.came and (self._reads or op != "pread"):
+            self._left -= 1
+        if self.came:
+            raise PowerCut
