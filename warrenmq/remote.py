@@ -1,4 +1,4 @@
-"""Another broker, over AMQP 0-9-1: what `publish --url` and `recover --to amqp://` publish through.
+"""A client of another broker over AMQP 0-9-1, for `publish --url`, `consume --url` and `recover --to amqp://`.
 
 pika's connection for event loops, driven by whoever calls: each call runs the loop until what it waits for has come, so
 to the caller this blocks like any function, and still a thousand messages may be on their way unconfirmed (pika's
@@ -36,15 +36,15 @@ _REFUSALS: dict[int, type[CallerError]] = {403: AccessRefused, 404: NotFound, 40
 
 
 class Unreachable(Error):
-    """The other broker is not there, or the connection to it broke."""
+    """The other broker cannot be reached, or the connection broke."""
 
 
 class Refused(Nacked):
-    """The other broker did not take messages: it said so, or nobody would have got them."""
+    """The other broker nacked or returned messages."""
 
 
 class RawProperties(pika.BasicProperties):  # type: ignore[misc]  # pika has no types
-    """Property flags and list as they are to stand in the frame: nothing is decoded, so nothing can change."""
+    """Encoded property flags and values, sent as they are: nothing is decoded, so nothing can change."""
 
     def __init__(self, raw: bytes) -> None:
         super().__init__()
@@ -90,18 +90,18 @@ class Remote:
     def declare_queue(
         self, name: str, *, auto_delete: bool = False, arguments: Mapping[str, Any] | None = None
     ) -> None:
-        """Have the durable queue; AccessRefused, PreconditionFailed as the broker says."""
+        """Declare a durable queue.  Raises AccessRefused or PreconditionFailed as the broker answers."""
         self._call(
             "queue_declare", name, durable=True, auto_delete=auto_delete, arguments=dict(arguments or {})
         )
 
     def queue(self, name: str) -> None:
-        """NotFound unless there is one of this name, whatever its arguments are."""
+        """Declare a queue passively: raises NotFound unless it exists, whatever its arguments."""
         self._call("queue_declare", name, passive=True)
 
     def declare_exchange(self, name: str, type: str, *, auto_delete: bool, internal: bool,
                          arguments: Mapping[str, Any]) -> None:  # fmt: skip
-        """Have the durable exchange."""
+        """Declare a durable exchange."""
         self._call(
             "exchange_declare",
             name,
@@ -120,7 +120,7 @@ class Remote:
     # -- publishing
 
     def publish(self, queue: str, body: bytes, properties: bytes | None = None) -> None:
-        """Send to a queue, persistent unless the raw properties say another thing; waits while WINDOW are unconfirmed."""
+        """Publish to a queue, persistent unless the raw properties say otherwise; waits while WINDOW are unconfirmed."""
         channel = self._open_channel()
         known = (
             pika.BasicProperties(delivery_mode=_PERSISTENT)
@@ -138,7 +138,7 @@ class Remote:
         return len(self._unconfirmed) >= WINDOW or self._bytes >= WINDOW_BYTES
 
     def flush(self) -> None:
-        """Return when everything is confirmed; Refused if something was not taken."""
+        """Wait until everything is confirmed.  Raises Refused if a message was nacked or returned."""
         self._wait(lambda: not self._unconfirmed)
         nacked, returned = self._nacked, self._returned
         self._nacked, self._returned = 0, {}
@@ -149,7 +149,7 @@ class Remote:
             raise Refused(f"the broker has no queue {names}.")
 
     def close(self) -> None:
-        """Say goodbye, if there is still somebody to say it to."""
+        """Close the connection if it is still open."""
         if self._connection.is_open:
             self._connection.close()
         while not self._connection.is_closed:
@@ -159,7 +159,7 @@ class Remote:
     # -- the loop
 
     def _call(self, method: str, *arguments: Any, **keywords: Any) -> None:
-        """One method of the channel, and its answer."""
+        """Call one method of the channel and wait for its answer."""
         answered: list[Any] = []
 
         def answer(frame: Any) -> None:
@@ -181,7 +181,7 @@ class Remote:
         return channel
 
     def _wait(self, until: Callable[[], bool]) -> None:
-        """Run the loop until it is so; every callback stops it for a look."""
+        """Run the loop until a condition holds; every callback stops it for a check."""
         while not until():
             if self._lost is not None:
                 raise _unreachable(self._lost, self.parameters, opened=self._opened) from self._lost
@@ -220,7 +220,7 @@ class Remote:
 class Subscription:
     """The messages of one queue of another broker, in order; nothing is acked but by `ack`.
 
-    An iterator over (body, ack): ack() acknowledges it and all before it.  None instead, where none came for a while.
+    An iterator over (body, ack): ack() acknowledges it and all before it.  It gives None when no message came for a while.
     """
 
     def __init__(self, url: str, queue: str, prefetch: int, patience: float) -> None:
@@ -244,7 +244,7 @@ class Subscription:
         self._channel.basic_ack(tag, multiple=True)
 
     def is_empty(self) -> bool:
-        """Whether nothing waits in the queue."""
+        """True if the queue has no ready message."""
         try:
             ready: int = self._channel.queue_declare(self._queue, passive=True).method.message_count
         except pika.exceptions.AMQPError as why:
@@ -256,7 +256,7 @@ class Subscription:
         return _refusal(why) if closed else _unreachable(why, self._connection.params, opened=True)
 
     def close(self) -> None:
-        """What was not acked goes back to the queue."""
+        """Close the channel; unacked messages are requeued."""
         if self._connection.is_open:
             self._connection.close()
 
@@ -267,14 +267,14 @@ def _parameters(url: str) -> Any:
             raise ValueError("its scheme is another one")
         return pika.URLParameters(url)
     except (ValueError, TypeError, IndexError) as why:
-        shown = re.sub(r"(?<=://)[^@/]*@", "...@", url)  # a password is nobody else's business
+        shown = re.sub(r"(?<=://)[^@/]*@", "...@", url)  # a password must not be shown
         raise CallerError(
             f"{shown} is no URL of a broker, like amqp://guest:guest@localhost:5672/%2F: {why}"
         ) from why
 
 
 def _unreachable(why: BaseException, parameters: Any, *, opened: bool) -> Unreachable:
-    """What went wrong with a connection, for a person who knows no pika."""
+    """An Unreachable with a sentence for people who do not know pika."""
     host = f"[{parameters.host}]" if ":" in parameters.host else parameters.host
     reason = reason_of(why, parameters, opened=opened)
     return Unreachable(f"{host}:{parameters.port} cannot be used: {reason}")
@@ -329,7 +329,7 @@ def _chain(why: Any) -> Iterator[BaseException]:
 
 
 def _said(chain: list[BaseException]) -> str:
-    """What the innermost error that says anything says; of a broker's connection.close its text."""
+    """The text of the innermost error that has one; of a broker's connection.close its reply text."""
     for each in reversed(chain):
         if reply := getattr(each, "reply_text", ""):
             return str(reply)

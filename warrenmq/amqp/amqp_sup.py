@@ -9,7 +9,7 @@
      └ one process a channel            temporary, linked to its connection
 
 RabbitMQ has a supervisor a connection and a supervisor of channels in each; here links do that: when a connection ends its
-channels end, and when a channel crashes its connection hears of it, and closes that channel only.
+channels end; when a channel crashes, its connection is notified and closes only that channel.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class ChannelSup(Supervisor):
 
 @dataclass(slots=True)
 class Accepted:
-    """io -> listener: somebody has connected."""
+    """io -> listener: a client has connected."""
 
     transport: SocketTransport
 
@@ -84,7 +84,7 @@ class Listener(Server):
 
     @staticmethod
     def undelivered(message: Any) -> None:
-        """Nobody will serve this socket."""
+        """The listener is dead: close the socket."""
         if isinstance(message, Accepted):
             message.transport.abort()
 

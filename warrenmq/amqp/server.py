@@ -3,8 +3,8 @@
     with warrenmq.open("data") as broker, warrenmq.amqp.serve(broker) as server:
         print(server.url)                       # amqp://127.0.0.1:5672
 
-It ends before its brokers do: `close` stops accepting, tells every client (320 CONNECTION_FORCED), waits a little for their
-close-ok, and takes down the tree and the sockets.
+It must be closed before its brokers: `close` stops accepting, sends every client connection.close (320 CONNECTION_FORCED), waits
+briefly for their close-ok, then stops the supervision tree and closes the sockets.
 """
 
 from __future__ import annotations
@@ -93,11 +93,11 @@ class AmqpServer:
 
     @property
     def connections(self) -> int:
-        """How many there are."""
+        """The number of open connections."""
         return len(which_children(self._runtime, CONNECTION_SUP))
 
     def close(self, patience: float = CLOSE_OK_PATIENCE) -> None:
-        """End; the brokers stay open.  Closing twice is no error; in a forked child it does nothing."""
+        """Stop serving; the brokers stay open.  Closing twice is no error; in a forked child it does nothing."""
         if self._closing or self._runtime.forked_from is not None:
             return
         self._closing = True

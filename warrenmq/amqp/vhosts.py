@@ -28,7 +28,7 @@ def open_vhosts(
 ) -> list[Broker]:
     """Open a directory's virtual hosts; the first one owns it, and is to be closed last.
 
-    CallerError when several are to be traced: a trace is of one runtime.
+    Raises CallerError when several are to be traced: a trace holds the rows of one runtime.
     """
     names = list(vhosts)
     if trace is not None and len(names) > 1:

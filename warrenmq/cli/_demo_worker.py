@@ -6,8 +6,8 @@
 Every item is published until it is confirmed and consumed until it is acked.  archive-b holds every third of its
 bundles back until the end, so that the store's files fill with garbage in between and have to be collected.
 
-What happened is told to the parent on stdout, one JSON object a line; what was consumed is appended to a file by
-eight-byte item numbers before it is acked, so that the parent can check it after a SIGKILL as well.
+It reports to the parent on stdout, one JSON object a line.  Consumed item numbers (8 bytes each) are appended to a file before
+the ack, so that the parent can check them after a SIGKILL as well.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ class Worker:
             tell(confirmed=number + 1)
 
     def _kill(self, victim: str) -> None:
-        """End one actor without its consent, and wait until its supervisor has put another in its place."""
+        """Kill one actor and wait until its supervisor has restarted it."""
         runtime = self._broker.runtime
         name: Any = {"store": PERSISTENT_STORE, "gc": f"{PERSISTENT_STORE}_gc"}.get(
             victim, queue_name(victim)
@@ -152,7 +152,7 @@ class Worker:
         tell(killed=str(name), back_after_ms=round((time.monotonic() - start) * 1000, 1))
 
     def _standing(self, name: Any) -> Any:
-        """The actor of this name, as soon as there is one: its supervisor may be starting it again after an earlier kill."""
+        """Wait for the actor of this name: its supervisor may still be restarting it after an earlier kill."""
         while True:
             try:
                 return self._broker.runtime.whereis(name)
@@ -187,13 +187,13 @@ class Worker:
 
 
 def tell(**what: Any) -> None:
-    """One line for the parent."""
+    """Write one line to the parent."""
     sys.stdout.write(json.dumps(what) + "\n")
     sys.stdout.flush()
 
 
 def main() -> None:
-    """Arguments are the parent's business."""
+    """Run a worker with the arguments that the parent built."""
     parser = argparse.ArgumentParser()
     for name in ("--data", "--trace", "--input", "--consumed"):
         parser.add_argument(name, required=True)

@@ -1,4 +1,4 @@
-"""What `publish` and `consume` share: which queue, and where it is."""
+"""Arguments that `publish` and `consume` share: the queue, and where it is."""
 
 from __future__ import annotations
 

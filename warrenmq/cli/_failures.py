@@ -1,4 +1,4 @@
-"""What a command says, and how it ends, when it raises.
+"""The message and exit status of a command that raises.
 
 | raised | exit status | said |
 | --- | --- | --- |
@@ -23,11 +23,11 @@ FOUND, IMPOSSIBLE, INTERRUPTED = 1, 2, 130
 
 
 class Problem(Error):
-    """A command was carried out, and found that something is wrong."""
+    """A command ran and found a problem (exit status 1)."""
 
 
 class Failure(NamedTuple):
-    """How a command ends."""
+    """The end of a command: exit status and message."""
 
     status: int
     text: str
@@ -72,7 +72,7 @@ def of_the_system(error: OSError) -> str:
 
 
 def _sentence(text: str) -> str:
-    """One line, whatever a name in it holds."""
+    """The text as one line, line breaks in names escaped."""
     return " ".join(text.split())
 
 

@@ -1,4 +1,4 @@
-"""What the verbs' parsers share: the form of the help, and numbers with limits."""
+"""The form of help texts and the number types that all verbs' parsers share."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TIME = "seconds since 1970 or ISO 8601"
 
 
 class _Help(argparse.HelpFormatter):
-    """Paragraphs are filled, indented lines are kept, and every default is told."""
+    """A help formatter that fills paragraphs, keeps indented lines and adds every default."""
 
     def __init__(self, prog: str) -> None:
         super().__init__(prog, max_help_position=26)

@@ -1,4 +1,4 @@
-"""What the verbs share that look at a directory without changing it."""
+"""Helpers of the verbs that read a directory without changing it."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def now(args: argparse.Namespace) -> int:
 
 
 def note_broker(inspection: Inspection) -> None:
-    """Find out whether a broker runs in the directory; then stderr says what the files of one that runs can tell."""
+    """Warn on stderr if a broker runs in the directory: its files show what the next start gives."""
     from warrenmq.directory.owner_lock import owner_of
     from warrenmq.mend.living import node_of, refuse_living_rabbitmq
 
@@ -78,7 +78,7 @@ def note_broker(inspection: Inspection) -> None:
 
 
 def complain(inspection: Inspection, problems: int = 0, stream: TextIO | None = None) -> int:
-    """Say which bytes are damaged, and return the exit status."""
+    """Print which bytes are damaged; returns the exit status."""
     from warrenmq.terminal import plain
 
     damaged = inspection.findings.damaged()

@@ -17,7 +17,7 @@ from typing import IO, Any
 
 
 class OutputLost(Exception):
-    """What a command says cannot be written.  No OSError: what catches one means its own file."""
+    """Standard output cannot be written.  Not an OSError: handlers of those mean files of their own."""
 
     def __init__(self, why: OSError) -> None:
         super().__init__(why.strerror)

@@ -1,4 +1,4 @@
-"""`warrenmq trace rabbitmq`: what logs of RabbitMQ's tracing plugin tell."""
+"""`warrenmq trace rabbitmq`: queues, delays and order from logs of RabbitMQ's tracing plugin."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`warrenmq bench`: what this machine and this disk give, in a minute.
+"""`warrenmq bench`: throughput and latency on this machine and disk, in a minute.
 
 Every measure runs in a process of its own, which is this same verb with `--only`.  With `--profile` it is one workload
 under each of the profiles instead, side by side, counted from their traces.
@@ -103,7 +103,7 @@ def _here(name: str, args: argparse.Namespace) -> dict[str, float]:
 
 @contextmanager
 def _folder(args: argparse.Namespace) -> Iterator[str]:
-    """A folder to measure in, for as long as it takes; nothing but warnings is logged."""
+    """A temporary folder to measure in; only warnings are logged."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
     try:
         directory = tempfile.mkdtemp(prefix="warrenmq-bench-", dir=args.dir)

@@ -1,4 +1,4 @@
-"""`warrenmq check DIR`: what of a directory would be given back, and what is wrong with it."""
+"""`warrenmq check DIR`: the messages that a start would recover from a directory, and the damage in it."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _queues(inspection: Inspection) -> int:
-    """Prints a line a queue, and below it what is odd; returns how many messages have a problem."""
+    """Print a line for each queue with its problems below; returns how many messages have one."""
     from warrenmq.inspect.inspection import NO_RECORD
     from warrenmq.inspect.summary import check_table, verdict
 

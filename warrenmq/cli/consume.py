@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 PREFETCH = 500
 ACK_EVERY = 100
 PATIENCE = 0.5
-"""Seconds without a message after which it is asked whether the queue is empty."""
+"""Seconds without a message after which the queue is checked for being empty."""
 
 
 class Empty(Enum):
-    """For a moment no message has come: because there is none, or because it takes its time."""
+    """No message has come for a while: the queue may be empty, or slow."""
 
     FOR_CERTAIN = auto()
     PERHAPS = auto()
@@ -73,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _write(messages: Messages, count: int | None, *, follow: bool) -> None:
-    """A message is acknowledged after it was written: with others, once they are many or the next one is not there yet."""
+    """Write messages, and ack them afterwards: in batches, or when the next one has not arrived yet."""
     out, written, ack = sys.stdout.buffer, 0, None
     for message in messages:
         if isinstance(message, Empty):
@@ -107,7 +107,7 @@ def _of_directory(data: str, name: str, prefetch: int) -> Messages:
 
 
 def _require_directory(data: str, name: str) -> None:
-    """CallerError unless this is a data directory: opening a path that was mistyped would make one there."""
+    """Raise CallerError unless this is a data directory: opening a mistyped path would create one."""
     from warrenmq.inspect.layout import recognise
     from warrenmq.inspect.reading import Findings
 

@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 DEFAULT_MESSAGES = 5_000
 MOST_MESSAGES = 10_000_000
 REPORT = "warrenmq-demo.html"
-"""In the working directory, where no directory for data was named."""
+"""The report's name in the working directory, where no data directory was given."""
 
 
 class DemoFailed(Problem):
-    """The demo's broker did something that it must not."""
+    """The demo's broker broke a promise."""
 
 
 def add_parser(subparsers: Any) -> None:
@@ -132,7 +132,7 @@ class Children:
         ]  # fmt: skip
         self._total = total
         self._log = data / "demo.log"
-        """What the broker processes say on stderr: their supervisors' reports of our kills."""
+        """stderr of the broker processes: their supervisors' reports of the kills."""
 
     def first_life(self, progress: _Progress) -> int:
         """Until half of the input is confirmed, then SIGKILL; returns how many items were confirmed by then."""
@@ -170,7 +170,7 @@ class Children:
 
     @contextmanager
     def _started(self, first: int, kills: list[tuple[str, str]]) -> Iterator[subprocess.Popen[str]]:
-        """One life; whatever happens here, the process does not outlive it."""
+        """Start one broker process, which is ended with this context whatever happens."""
         arguments = [word for kill in kills for word in ("--kill", *kill)]
         with self._log.open("ab") as log:
             child = subprocess.Popen(
@@ -209,7 +209,7 @@ def _report_kill(told: dict[str, Any]) -> None:
 
 
 def _lost(everything: list[tuple[str, str, bytes]], consumed: Path) -> str:
-    """What was published but never consumed, in words; empty when nothing was."""
+    """A sentence on items published but never consumed; empty if there are none."""
     raw = consumed.read_bytes()
     seen = Counter(int.from_bytes(raw[i : i + 8], "big") for i in range(0, len(raw) - 7, 8))
     missing = 0

@@ -75,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _chosen(inspection: Inspection, args: argparse.Namespace) -> tuple[VhostInspection, list[QueueFolder]]:
-    """The folders of the queue that was asked for, in order of delivery."""
+    """The folders of the named queue, in order of delivery."""
     known = [each for each in inspection.queues() if args.vhost is None or each[1].vhost == args.vhost]
     names = sorted({queue.name or inspection.findings.relative(queue.path) for _, queue in known})
     if args.queue is None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 PORT, TLS_PORT = 5672, 5671
 _LOOK = 0.5
-"""Seconds between looks whether the broker still stands."""
+"""Seconds between checks that the broker is still alive."""
 
 
 def add_parser(subparsers: Any) -> None:

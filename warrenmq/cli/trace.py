@@ -1,4 +1,4 @@
-"""`warrenmq trace`: a trace in the formats of other tools, beside another one, and traces of RabbitMQ."""
+"""`warrenmq trace`: export, compare and watch traces, and read those of RabbitMQ."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SASL: what the two mechanisms make of a response (rabbit_auth_mechanism_plain, _amqplain).
+"""SASL: decoding the responses of the two mechanisms (rabbit_auth_mechanism_plain, _amqplain).
 
 | mechanism | the response                                                                  |
 | --------- | ----------------------------------------------------------------------------- |
@@ -28,7 +28,7 @@ class Credentials(NamedTuple):
 
 
 def credentials(mechanism: str, response: bytes) -> Credentials:
-    """Who somebody says to be; AmqpError for an unknown mechanism and for what is no response."""
+    """Decode a SASL response.  Raises AmqpError for an unknown mechanism or a malformed response."""
     if (read := _MECHANISMS.get(mechanism)) is None:
         raise AmqpError(COMMAND_INVALID, f"unknown authentication mechanism '{mechanism}'", *START_OK)
     return read(response)
@@ -64,6 +64,6 @@ MECHANISMS = " ".join(_MECHANISMS)
 
 
 def refused(mechanism: str) -> AmqpError:
-    """A wrong name, a wrong password, or one who may not come from where he comes; the client is not told which."""
+    """The error of a refused login: it does not say whether name, password or origin was wrong."""
     why = f"Login was refused using authentication mechanism {mechanism}. For details see the broker logfile."
     return AmqpError(ACCESS_REFUSED, why)

@@ -23,12 +23,12 @@ DEFAULT_ALGORITHM = "rabbit_password_hashing_sha256"
 
 
 class PasswordHash:
-    """One password that can be compared, but not read."""
+    """A salted hash of one password."""
 
     __slots__ = ("_digest", "_name", "_salt")
 
     def __init__(self, password_hash: str, algorithm: str = DEFAULT_ALGORITHM) -> None:
-        """ValueError, as the end of a sentence, for what is none; "" is a hash that no password has."""
+        """Decode a password_hash; "" matches no password.  Raises ValueError, worded as the end of a sentence, for a malformed one."""
         if algorithm not in ALGORITHMS:
             msg = f"has hashing_algorithm {algorithm!r}; known are {', '.join(ALGORITHMS)}"
             raise ValueError(msg)
@@ -44,7 +44,7 @@ class PasswordHash:
             raise ValueError(msg)
 
     def matches(self, password: bytes) -> bool:
-        """Whether it is the hash of this password; an empty password never is (RabbitMQ refuses blank ones)."""
+        """True if this is the hash of the password; an empty password never is (RabbitMQ refuses blank ones)."""
         digest = hashlib.new(self._name, self._salt + password, usedforsecurity=False).digest()
         return bool(password) and hmac.compare_digest(digest, self._digest)
 

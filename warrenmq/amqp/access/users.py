@@ -6,7 +6,7 @@
      "permissions": [{"user": "app", "vhost": "/", "configure": ".*", "write": ".*", "read": ".*"}]}
 
 All else in the file (queues, policies, limits ...) is left alone, but a file with topic permissions is refused: they are not
-checked here, and who wrote them relies on it.  Patterns are regular expressions that are
+checked here, and ignoring them would grant more than their author meant.  Patterns are regular expressions that are
 searched for in a name; an empty one matches nothing (rabbit_auth_backend_internal).
 """
 
@@ -44,7 +44,7 @@ class Permissions(NamedTuple):
 
 
 class AuthenticatedUser:
-    """Who is logged in to a virtual host: see context.User."""
+    """A user who is logged in to a virtual host (the protocol: context.User)."""
 
     def __init__(self, name: str, tags: frozenset[str], permissions: Permissions) -> None:
         self.name = name
@@ -59,7 +59,7 @@ def _remembered(pattern: Pattern[str]) -> Any:
 
 
 class Users:
-    """Everybody who may log in."""
+    """The users of a server, with their permissions in each virtual host."""
 
     def __init__(self) -> None:
         self.vhosts: dict[str, None] = {"/": None}
@@ -80,7 +80,7 @@ class Users:
 
     @classmethod
     def load(cls, path: str) -> Users:
-        """Those of a file; SettingsError, one sentence, when it cannot be used."""
+        """Read a definitions file.  Raises SettingsError, in one sentence, when it cannot be used."""
         try:
             with open(path, encoding="utf-8") as file:
                 return cls.of_definitions(json.load(file))
@@ -92,7 +92,7 @@ class Users:
 
     @classmethod
     def of_definitions(cls, definitions: Any) -> Users:
-        """Of RabbitMQ's exported definitions; ValueError says what is wrong with them."""
+        """Read RabbitMQ's exported definitions.  Raises ValueError with what is wrong in them."""
         if type(definitions) is not dict:
             raise ValueError("it is not a JSON object with users, vhosts and permissions")
         users = cls()
@@ -143,7 +143,7 @@ class Users:
         self._permissions[user, vhost] = Permissions(*patterns)
 
     def check_password(self, name: str, password: bytes) -> bool:
-        """Whether this is a user's password (rabbit_access_control:check_user_pass_login)."""
+        """True if this is the user's password (rabbit_access_control:check_user_pass_login)."""
         account = self._accounts.get(name)
         return account is not None and account.password.matches(password)
 

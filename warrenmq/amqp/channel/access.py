@@ -1,4 +1,4 @@
-"""Whether the user of a channel may do what he asks for, and which queue he means (rabbit_channel's check_ functions).
+"""Permission checks and queue lookup of a channel (rabbit_channel's check_ functions).
 
 permission            403    access to queue 'jobs' in vhost '/' refused for user 'guest'
 exclusive queue       405    cannot obtain exclusive access to locked queue ...
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from warrenmq.directory.definitions import QueueRecord
 
 DEFAULT_EXCHANGE = "amq.default"
-"""What the exchange without a name is called in permissions."""
+"""The name of the default exchange in permissions."""
 LOCKED = (
     "cannot obtain exclusive access to locked {}. It could be originally declared on another connection or the exclusive "
     "property value does not match that of the original declaration."
@@ -26,7 +26,7 @@ LOCKED = (
 
 
 class ChannelAccess:
-    """What one channel may reach."""
+    """The permission checks of one channel."""
 
     def __init__(self, context: ConnectionContext) -> None:
         self._user = context.user
@@ -36,7 +36,7 @@ class ChannelAccess:
         """The queue that an empty name stands for."""
 
     def name(self, kind: str, name: str) -> str:
-        """How errors call a resource (rabbit_misc:rs)."""
+        """The description of a resource in errors (rabbit_misc:rs)."""
         return f"{kind} '{name}' in vhost '{self._vhost.name}'"
 
     def configure(self, kind: str, name: str) -> None:
@@ -59,7 +59,7 @@ class ChannelAccess:
         return AmqpError(ACCESS_REFUSED, f"access to {resource} refused for user '{self._user.name}'")
 
     def queue(self, name: str) -> QueueRecord:
-        """A queue that exists and is not another connection's."""
+        """Look up a queue.  Raises AmqpError if there is none or it is exclusive to another connection."""
         record = self._vhost.queue(name)
         if record is None:
             raise self.not_found("queue", name)
@@ -77,7 +77,7 @@ class ChannelAccess:
         return AmqpError(NOT_FOUND, f"no {self.name(kind, name)}")
 
     def not_default(self, exchange: str) -> None:
-        """Raise for the exchange that is not to be touched."""
+        """Raise 403 for the default exchange."""
         if not exchange:
             raise AmqpError(ACCESS_REFUSED, "operation not permitted on the default exchange")
 

@@ -1,4 +1,4 @@
-"""How a channel calls queues and the vhost process: as the face does, in the channel's own name."""
+"""Calls of a channel to queues and the vhost process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Publisher confirms of one channel: who owes answers, and how answers are put together (rabbit_confirms, rabbit_channel).
+"""Publisher confirms of one channel: outstanding sequence numbers, and coalescing of answers (rabbit_confirms, rabbit_channel).
 
 Messages that came in one go are a run: consecutive sequence numbers that the queues answer as one.  A queue answers in its
 own thread; the last one casts Settled into the channel's mailbox.  What is settled is kept until the mailbox is empty,
@@ -23,7 +23,7 @@ Run: TypeAlias = tuple[int, int]
 
 
 class ChannelConfirm:
-    """What the queues owe a channel for one run.  Its methods are called in their threads, by each queue once."""
+    """The outstanding answers of the queues for one run.  Its methods are called in their threads, by each queue once."""
 
     __slots__ = ("_count", "_first", "_send", "_shares")
 
@@ -34,7 +34,7 @@ class ChannelConfirm:
         self._shares = [None] * queues
 
     def confirm(self) -> None:
-        """One queue has the messages safe."""
+        """One queue confirmed the messages."""
         # As in actors/sending/confirms.py: who pops the last share settles, and each pop is one atomic step.
         try:
             self._shares.pop()
@@ -44,7 +44,7 @@ class ChannelConfirm:
             self._send(Settled(self._first, self._count, ok=True))
 
     def nack(self, why: str) -> None:
-        """One queue will not have them, and what the others say does not matter any more; unless it was deleted."""
+        """One queue rejected the messages: nack, whatever the others answer.  A deleted queue counts as confirmed."""
         if why is DELETED:
             self.confirm()
             return
@@ -104,7 +104,7 @@ class Confirms:
         self.enabled = False
         self.next_seqno = 1
         self.failed = False
-        """Something was refused since `take_failed`: a transaction wants to know."""
+        """A publish was nacked since the last `take_failed` (used by transactions)."""
         self._unconfirmed: dict[int, int] = {}
         """First sequence number of a run -> how many."""
         self._order: deque[int] = deque()
@@ -114,12 +114,12 @@ class Confirms:
 
     @property
     def waiting(self) -> bool:
-        """Whether queues owe answers."""
+        """True while answers of queues are outstanding."""
         return bool(self._unconfirmed)
 
     @property
     def pending(self) -> bool:
-        """Whether there are answers to send."""
+        """True if there are answers to send."""
         return bool(self._confirmed or self._rejected)
 
     def take_seqnos(self, count: int) -> int:
@@ -129,16 +129,16 @@ class Confirms:
         return first
 
     def expect(self, first: int, count: int) -> None:
-        """Queues will answer for this run."""
+        """Register a run that queues will answer."""
         self._unconfirmed[first] = count
         self._order.append(first)
 
     def unroutable(self, first: int, count: int) -> None:
-        """No queue has these, so none has to answer."""
+        """Confirm messages that were routed to no queue."""
         self._confirmed.append((first, count))
 
     def settle(self, settled: Settled) -> None:
-        """An answer came; a run has only one."""
+        """Take the one answer of a run."""
         if self._unconfirmed.pop(settled.first_seqno, None) is None:
             return
         run = (settled.first_seqno, settled.count)
@@ -149,7 +149,7 @@ class Confirms:
             self.failed = True
 
     def take_answers(self) -> tuple[list[tuple[int, bool]], list[tuple[int, bool]]]:
-        """What is to be sent, as (sequence number, multiple): basic.acks, and after them basic.nacks."""
+        """The answers to send, as (sequence number, multiple): basic.acks, then basic.nacks."""
         confirmed, rejected = self._confirmed, self._rejected
         self._confirmed, self._rejected = [], []
         smallest = self._smallest_unconfirmed()
@@ -159,11 +159,11 @@ class Confirms:
         return acks, coalesce(rejected, confirmed, smallest) if rejected else []
 
     def forget_answers(self) -> None:
-        """A transaction is complete: tx.commit-ok is all that is sent."""
+        """Drop the answers of a completed transaction, which is answered by tx.commit-ok alone."""
         self._confirmed, self._rejected = [], []
 
     def take_failed(self) -> bool:
-        """Whether something was refused since the last time."""
+        """True if a publish was nacked since the last call."""
         failed, self.failed = self.failed, False
         return failed
 

@@ -1,4 +1,4 @@
-"""Who holds deliveries of a channel at the queues: its consumers, and one getter for each queue that it gets from.
+"""The holders of a channel's deliveries at the queues: its consumers, and one getter for each queue of a basic.get.
 
 A consumer is the outlet that its queue puts deliveries into, in the queue's thread; they arrive in the channel's mailbox as
 Delivered.  `Taken` tells the queue how many have reached the socket; it is withheld while the client reads too slowly, so
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
     from warrenmq.runtime import Server
 
 MORE_CONSUMER_CREDIT_AFTER = 50
-"""Messages that are told in one Taken while the mailbox does not run dry."""
+"""Messages covered by one Taken while the mailbox is not empty."""
 
 
 class Holder:
-    """Somebody in a queue's books."""
+    """A holder of unacked messages, as a queue knows it."""
 
     __slots__ = ("id", "limited", "queue", "ref")
 
     def __init__(self, holder_id: int, queue: str, ref: ActorRef[Any], *, limited: bool) -> None:
         self.id = holder_id
-        """What the queue calls it."""
+        """Its number at the queue."""
         self.queue = queue
         self.ref = ref
         """The queue's process."""
@@ -40,7 +40,7 @@ class Holder:
 
 
 class ConsumeParameters(NamedTuple):
-    """What a consumer was made with; it may have to be made again."""
+    """The arguments of basic.consume, kept because the consumer is registered again after a crash of its queue."""
 
     tag: str
     no_ack: bool
@@ -61,7 +61,7 @@ class ChannelConsumer(Holder):
         self.tag = parameters.tag
         self.parameters = parameters
         self.sent = 0
-        """Messages that the queue has not been told to have been sent."""
+        """Messages sent to the client and not yet reported to the queue."""
         self._send = send
 
     def put(self, item: object, /) -> None:
@@ -86,7 +86,7 @@ class Cancelled:
 
 
 class SentNotices:
-    """What queues are to be told of messages that went to the socket; it belongs to the channel process."""
+    """The Taken notices that a channel owes its queues; belongs to the channel process."""
 
     def __init__(self, server: Server, writable: Callable[[], bool]) -> None:
         self._server = server
@@ -101,7 +101,7 @@ class SentNotices:
             self._tell(consumer)
 
     def tell(self) -> None:
-        """Tell all queues, unless the client's socket is full."""
+        """Send all notices, unless the client's socket is full."""
         while self._untold and self._writable():
             self._tell(next(iter(self._untold)))
 

@@ -60,7 +60,7 @@ class ChannelConsuming:
         self._limiter = limiter
         self._reply_to = reply_to
         self._prefetch = 0
-        """Of consumers to come."""
+        """The prefetch count of consumers to come."""
         self._consumers: dict[str, ChannelConsumer] = {}
         self._getters: dict[str, Holder] = {}
         """By queue."""
@@ -104,7 +104,7 @@ class ChannelConsuming:
             self._monitors[consumer.ref] = self._server.monitor(consumer.ref)
 
     def cancel(self, method: commands.Basic.Cancel) -> None:
-        """basic.cancel; no error for a tag that nobody has."""
+        """basic.cancel; an unknown tag is no error."""
         tag = method.consumer_tag or ""
         if tag == self._reply_to.consumer_tag:
             self._reply_to.cancel()
@@ -123,7 +123,7 @@ class ChannelConsuming:
             self._writer.send(commands.Basic.CancelOk, consumer_tag=tag)
 
     def cancelled(self, message: Cancelled) -> None:
-        """All that was delivered to a cancelled consumer has been sent."""
+        """Everything delivered to a cancelled consumer was sent: answer cancel-ok."""
         if not message.no_wait:
             self._writer.send(commands.Basic.CancelOk, consumer_tag=message.consumer.tag)
 
@@ -149,7 +149,7 @@ class ChannelConsuming:
     # -- deliveries
 
     def delivered(self, message: Delivered) -> None:
-        """Send messages on to the client."""
+        """Send delivered messages to the client."""
         consumer, deliveries = message.consumer, message.deliveries
         messages = deliveries.messages
         unacked = self._settling.unacked
@@ -203,13 +203,13 @@ class ChannelConsuming:
     # -- the end
 
     def stop(self) -> None:
-        """Have the queues deliver nothing more."""
+        """Make the queues stop delivering."""
         for consumer in self._consumers.values():
             with suppress(ActorDeadError):
                 self._server.call(consumer.ref, Cancel(consumer.id), timeout=None)
 
     def release(self) -> None:
-        """Have the queues take back what is unacked, and forget the consumers; they have when this returns."""
+        """Requeue what is unacked and remove the consumers at all queues; synchronous."""
         holders = [*self._consumers.values(), *self._getters.values(),
                    *(pending.holder for pending in self._settling.unacked.take_all())]  # fmt: skip
         for key in self._monitors.values():

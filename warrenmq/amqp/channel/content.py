@@ -1,4 +1,4 @@
-"""From the frames of one channel to its methods and publishes (rabbit_command_assembler).
+"""Assembles the frames of one channel into methods and publishes (rabbit_command_assembler).
 
     method without content           -> handed over decoded
     basic.publish, header, bodies    -> handed over when the body is complete
@@ -29,11 +29,11 @@ _EXPECTED = {
     BODY: "expected content body, got non content body frame instead",
 }
 LARGEST_MESSAGE = 536_870_912
-"""No setting allows more (MAX_MSG_SIZE)."""
+"""Bytes of the largest message, whatever the settings (MAX_MSG_SIZE)."""
 
 
 class Sink(Protocol):
-    """What the assembled is handed to."""
+    """The receiver of assembled methods and publishes."""
 
     def method(self, method: Method) -> None:
         """A method without content."""
@@ -43,7 +43,7 @@ class Sink(Protocol):
 
 
 class ContentAssembler:
-    """Between two frames of one channel; it belongs to the channel process."""
+    """The assembler of one channel; belongs to the channel process."""
 
     def __init__(self, sink: Sink, max_message_size: int) -> None:
         self._sink = sink
@@ -54,7 +54,7 @@ class ContentAssembler:
         self._pieces: list[bytes] = []
         self._run_method = self._run_raw = b""
         self._bodies: list[bytes] = []
-        """Of the run, which began with _run_method and _run_raw."""
+        """The bodies of the current run, whose method and properties are _run_method and _run_raw."""
 
     def take(self, frames: Iterator[Frame]) -> None:
         """Handle frames in order; AmqpError for those that come out of turn, and whatever the sink raises.
@@ -78,7 +78,7 @@ class ContentAssembler:
         self.flush()
 
     def flush(self) -> None:
-        """Hand the run over."""
+        """Hand the current run to the sink."""
         if bodies := self._bodies:
             self._bodies = []
             self._sink.publish(self._run_method, self._run_raw, bodies)

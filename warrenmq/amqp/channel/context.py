@@ -1,4 +1,4 @@
-"""What a channel is given of its connection, and what the two say to each other.
+"""What a channel shares with its connection, and the messages between the two.
 
     connection ─ Frames, Writable ──────────────────────────────► channel
                ─ StopConsuming, ConnectionClosing (calls) ──────►
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class User(Protocol):
-    """Who has logged in, and what he may do in the virtual host of the connection; cheap to ask.
+    """The logged-in user and his permissions in the connection's virtual host; checks are cheap.
 
     The default exchange is asked for as amq.default.
     """
@@ -41,7 +41,7 @@ class User(Protocol):
 
 
 class Closing:
-    """Whether a connection is being closed: set once by the connection, read by its channels, each in its own thread."""
+    """A flag that the connection is closing: set once by the connection, read by its channels in their threads."""
 
     __slots__ = ("begun",)
 
@@ -51,31 +51,31 @@ class Closing:
 
 @dataclass(frozen=True, slots=True)
 class ConnectionContext:
-    """The same for all channels of a connection."""
+    """The context that all channels of a connection share."""
 
     broker: Broker
     """Of the virtual host; its name is broker.vhost.name."""
     user: User
     frame_max: int
     capabilities: dict[str, Any]
-    """Of the client: consumer_cancel_notify and so on."""
+    """The client's capabilities: consumer_cancel_notify and so on."""
     transport: Transport
     connection: ActorRef[Any]
     """The ConnectionProcess, which also owns the connection's exclusive queues."""
     name: str
     """127.0.0.1:50000 -> 127.0.0.1:5672."""
     closing: Closing = field(default_factory=Closing)
-    """From then on channels answer what the client sent before, and send nothing of their own accord."""
+    """Once set, channels answer what the client sent before and send nothing else."""
 
     def can(self, capability: str) -> bool:
-        """Whether the client announced this."""
+        """True if the client announced this capability."""
         return self.capabilities.get(capability) is True
 
 
 class Intake:
-    """What one channel is handed of its connection's socket: what it has not dealt with keeps room from what follows.
+    """The bytes that a channel was handed and has not handled, which count against the socket's read limit.
 
-    Two counters, each with one writer: the connection gives, the channel handles.
+    Two counters, each with one writer: `give` is called by the connection, `handled` by the channel.
     """
 
     def __init__(self, transport: Transport) -> None:
@@ -84,17 +84,17 @@ class Intake:
         self._handled = 0
 
     def give(self, frames: list[Frame], size: int) -> Frames:
-        """The channel gets these, so many bytes on the wire."""
+        """Count bytes handed to the channel."""
         self._given += size
         return Frames(frames, size, self)
 
     def handled(self, size: int) -> None:
-        """The channel has dealt with so much of it."""
+        """Count bytes that the channel has handled."""
         self._handled += size
         self._transport.handled(size)
 
     def abandon(self) -> None:
-        """The channel has ended: nobody will deal with the rest."""
+        """The channel has ended: count all it had as handled."""
         self._transport.handled(self._given - self._handled)
 
 
@@ -105,8 +105,8 @@ class Intake:
 class Frames:
     """All frames of one read that are this channel's, in order: METHOD, HEADER and BODY.
 
-    The first one of a channel's life is channel.open.  Who has dealt with them says so, in all cases:
-    `frames.intake.handled(frames.size)`; without it the socket is not read on.
+    The first one of a channel's life is channel.open.  The receiver must call
+    `frames.intake.handled(frames.size)` in all cases: otherwise the socket is not read on.
     """
 
     frames: list[Frame]
@@ -143,7 +143,7 @@ class ChannelClosed:
 
     number: int
     channel: ActorRef[Any]
-    """Who says so; another may have the number by now."""
+    """The channel process that closed; another channel may have its number by now."""
 
 
 @dataclass(slots=True)

@@ -1,7 +1,7 @@
 """Credit of one channel towards the queues it publishes to (credit_flow, as rabbit_channel uses it).
 
-A channel never waits: it sends what it has been given, and where that was more than a queue had granted, it tells its
-connection, which reads no more from the socket until every such queue has granted more or is gone.
+A channel never waits for credit: it sends all that it was handed.  Where that exceeds a queue's credit, it notifies its
+connection, which stops reading the socket until each such queue has granted more or is gone.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _BLOCKED, _UNBLOCKED = int(Ev.CREDIT_BLOCKED), int(Ev.CREDIT_UNBLOCKED)
 
 
 class ChannelFlow(Flow):
-    """A Flow that says when it runs out, and when it does not any more."""
+    """A Flow that notifies its channel when credit runs out and when it is granted again."""
 
     __slots__ = ("_credit", "exhausted")
 
@@ -32,7 +32,7 @@ class ChannelFlow(Flow):
         super().__init__(runtime, ref, initial)
         self._credit = credit
         self.exhausted = False
-        """The channel waits for this one."""
+        """The channel is blocked by this flow."""
 
     def spend(self, count: int) -> None:
         """Use up credit, which may go negative."""
@@ -56,27 +56,27 @@ class CreditGranted:
 
 
 def _nobody(_message: object) -> None:
-    """Who is told when the channel has ended."""
+    """The callback of a channel that has ended: does nothing."""
 
 
 class ChannelCredit:
-    """All flows of a channel that have run out; `bump` tells the channel's mailbox, the rest is the channel's."""
+    """The exhausted flows of a channel.  `bump` is called by queues and casts to the channel; the rest runs in the channel."""
 
     def __init__(self, tell: Callable[[CreditGranted], object], blocked: Callable[[bool], object],
                  trace: ActorTrace | None) -> None:  # fmt: skip
-        """`blocked` is told when the channel has no credit any more, and when it has again; `trace` is the channel's."""
+        """`blocked` is called with True when credit runs out and with False when there is credit again; `trace` is the channel's."""
         self.tell = tell
         self._blocked = blocked
         self._trace = trace
         self._exhausted: dict[ChannelFlow, int] = {}
-        """Flow -> the key of the notice of its queue's end."""
+        """Flow -> the key of the monitor of its queue."""
 
     def flow(self, runtime: Runtime, ref: ActorRef[Any], initial: int) -> ChannelFlow:
-        """Towards one incarnation of a queue process."""
+        """The flow to one incarnation of a queue process."""
         return ChannelFlow(runtime, ref, initial, self)
 
     def ran_out(self, flow: ChannelFlow) -> None:
-        """The channel waits for this flow."""
+        """Block the channel on this flow."""
         if not self._exhausted:
             self._blocked(True)
         flow.exhausted = True
@@ -86,7 +86,7 @@ class ChannelCredit:
         self.granted(flow)
 
     def granted(self, flow: ChannelFlow) -> None:
-        """A flow may have credit again, or nobody to grant any."""
+        """Unblock by a flow that has credit again or whose queue is gone."""
         if flow in self._exhausted and (flow.credit > 0 or not flow.ref.is_alive()):
             flow.exhausted = False
             flow.inbox.forget(self._exhausted.pop(flow))
@@ -95,7 +95,7 @@ class ChannelCredit:
                 self._blocked(False)
 
     def end(self) -> None:
-        """The channel is at its end: no notice is wanted."""
+        """The channel ends: remove all monitors."""
         for flow, key in self._exhausted.items():
             flow.inbox.forget(key)
             self._tell_unblocked(flow, CREDIT_GAVE_UP)

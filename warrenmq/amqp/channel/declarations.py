@@ -218,7 +218,7 @@ class ChannelDeclarations:
         return Binding(destination, source, key, arguments, kind)
 
     def _check_other(self, arguments: dict[str, Any], argument: str, kind: str, name: str) -> None:
-        """Who names another exchange needs permissions for it."""
+        """Check the permissions for the alternate or dead-letter exchange that a declaration names."""
         other = arguments.get(argument)
         if not isinstance(other, str | None):
             text = f"invalid type '{type_of(arguments, argument)}' for arg '{argument}' in {self._access.name(kind, name)}"
@@ -229,11 +229,11 @@ class ChannelDeclarations:
 
 
 def strip_cr_lf(name: str) -> str:
-    """Names lose line ends."""
+    """Remove CR and LF from a name, as RabbitMQ does."""
     return name.replace("\n", "").replace("\r", "")
 
 
 def check_name(kind: str, name: str) -> None:
-    """AmqpError 403 for names that are the server's."""
+    """Raise AmqpError 403 for names that begin with amq."""
     if name.startswith("amq."):
         raise AmqpError(ACCESS_REFUSED, f"{kind} name '{name}' contains reserved prefix 'amq.*'")

@@ -1,4 +1,4 @@
-"""A message between its stored form and AMQP: what a publish says of it, and what a delivery tells the client.
+"""Conversion of messages between their stored form and AMQP's publish and deliver.
 
     Envelope    of a delivery: exchange, routing key, properties
     Template    of a publish: what all publishes with the same method and the same properties have in common, checked once
@@ -45,7 +45,7 @@ log = Log("warrenmq.channel")
 
 
 class Envelope(NamedTuple):
-    """What a client is told of a message besides its body."""
+    """A delivered message without its body: exchange, routing key, properties."""
 
     exchange: str
     routing_key: str
@@ -77,7 +77,7 @@ def _decode_envelope(head: bytes) -> Envelope:
 
 
 def _short(name: str) -> str:
-    """As much of a name as AMQP can say; Python's publishers may use longer ones."""
+    """A name cut to AMQP's 255 bytes; Python publishers may use longer ones."""
     encoded = name.encode()
     return name if len(encoded) <= _SHORT_STRING else encoded[:_SHORT_STRING].decode(errors="ignore")
 
@@ -87,24 +87,24 @@ _envelope = lru_cache(_REMEMBERED)(_decode_envelope)
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """What publishes have in common that differ in their bodies only; nothing of it can be refused any more."""
+    """The checked method and properties of publishes that differ in their bodies only."""
 
     exchange: str
     routing_key: str
     mandatory: bool
     more_keys: tuple[str, ...]
-    """Of the CC and BCC headers."""
+    """Routing keys from the CC and BCC headers."""
     headers: dict[str, Any] | None
-    """For exchanges that route by them."""
+    """Headers, for headers exchanges."""
     raw_properties: bytes
-    """As they are stored, without BCC."""
+    """The properties as stored, without BCC."""
     persistent: bool
     expiration: int | None
     priority: int
 
     @property
     def envelope(self) -> Envelope:
-        """What a client is told that gets the message back."""
+        """The envelope for basic.return."""
         return Envelope(self.exchange, self.routing_key, self.raw_properties)
 
 
@@ -140,14 +140,14 @@ def template(method: commands.Basic.Publish, raw: bytes, user: User, reply_to: C
 
 
 def check_user_id(user_id: str | None, user: User) -> None:
-    """AmqpError unless the user may say that he is `user_id`."""
+    """Raise AmqpError unless the user may publish with this `user_id`."""
     if user_id is not None and user_id != user.name and IMPERSONATOR not in user.tags:
         why = f"user_id property set to '{user_id}' but authenticated user was '{user.name}'"
         raise AmqpError(PRECONDITION_FAILED, why, *PUBLISH)
 
 
 def without_bcc(properties: Properties) -> Properties:
-    """What those who get the message may see."""
+    """The headers without BCC."""
     headers = properties.headers
     if isinstance(headers, TypedHeaders):
         return replace(properties, headers=TypedHeaders([each for each in headers.typed if each[0] != "BCC"]))

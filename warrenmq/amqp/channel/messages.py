@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class Settled:
-    """Queue -> channel: all queues have these messages safe, or one of them will not have them."""
+    """Queue -> channel: all queues confirmed these messages, or one of them rejected them."""
 
     first_seqno: int
     count: int
@@ -31,7 +31,7 @@ class DeliverReply:
 
 @dataclass(slots=True)
 class IsReplyConsumer:
-    """Call, channel -> channel: whether the consumer of amq.rabbitmq.reply-to with this key is there."""
+    """Call, channel -> channel: is there a consumer of amq.rabbitmq.reply-to with this key?"""
 
     key: str
 

@@ -1,6 +1,6 @@
-"""Which part of a channel handles which method (the clauses of rabbit_channel:handle_method).
+"""Dispatches each method to the part of a channel that handles it (the clauses of rabbit_channel:handle_method).
 
-What is short stands here: the class channel, the modes tx and confirm, and settling, which a transaction puts off.
+Short handlers are here: the class channel, the modes tx and confirm, and settling, which a transaction defers.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class ChannelMethods:
                  settling: Settling, transaction: Transaction, declarations: ChannelDeclarations,
                  close: Callable[[], object]) -> None:  # fmt: skip
         self._open = False
-        """channel.open has been seen."""
+        """True after channel.open."""
         self._writer = writer
         self._publishing = publishing
         self._settling = settling
@@ -156,7 +156,7 @@ class ChannelMethods:
 
 
 def error_of(error: Error, method: tuple[int, int]) -> AmqpError:
-    """What a client is told of an error of the broker, met by `method`.
+    """The protocol error for a broker error that `method` met.
 
     | error                     | code | closes         |                                            |
     | ------------------------- | ---- | -------------- | ------------------------------------------ |

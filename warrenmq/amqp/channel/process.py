@@ -1,4 +1,4 @@
-"""The process of one channel (rabbit_channel): takes methods, and hands each to the part that it concerns.
+"""The process of one channel (rabbit_channel): assembles methods and hands each to the part that handles it.
 
     connection ─Frames─► channel_content ─┬─ basic.publish ──► channel_publishing ─Publish─► queues
                                           ├─ tx.*  ──────────► channel_transaction
@@ -93,7 +93,7 @@ class ChannelProcess(Server):
         self._context = context
         self._log = Log("warrenmq.channel", connection=context.name, channel=number)
         self._method = (0, 0)
-        """What is being handled: class id, method id."""
+        """The method being handled: class id, method id."""
         self._tick_armed = False
         self._unhandled: deque[Frames] = deque()
         settings = context.broker.settings
@@ -146,7 +146,7 @@ class ChannelProcess(Server):
                 raise TypeError(message)
 
     def handle_call(self, request: Any, sender: From) -> Any:
-        """The connection closes, or another channel asks."""
+        """A call of the connection (it closes) or of another channel (direct reply-to)."""
         self._drop_unasked()
         match request:
             case StopConsuming():
@@ -171,7 +171,7 @@ class ChannelProcess(Server):
                 self._guarded(self._check_timeout)
 
     def mailbox_empty(self) -> None:
-        """Nothing more to do first: answer publishers, and let everything go out."""
+        """The mailbox is empty: answer publishers and flush the writer."""
         self._drop_unasked()
         if not self._closing:
             self._answer_publishers()
@@ -179,24 +179,24 @@ class ChannelProcess(Server):
         self._consuming.notices.tell()
 
     def terminate(self, reason: Any) -> None:  # noqa: ARG002  # OTP's signature
-        """The queues find out by themselves; what is left is sent."""
+        """Flush the writer; queues see the end of the process by their monitors."""
         self._credit.end()
         self._writer.flush()
 
     @property
     def _closing(self) -> bool:
-        """Whether the channel or its connection closes: nothing but answers is sent, whatever queues say."""
+        """True while the channel or its connection closes: only answers are sent."""
         return self._writer.closing or self._context.closing.begun
 
     def _drop_unasked(self) -> None:
-        """Answers are written with the frames that asked for them; what waits to be written besides was not asked for."""
+        """Discard what the writer holds besides answers, which were flushed with their requests."""
         if self._context.closing.begun:
             self._writer.discard()
 
     # -- frames
 
     def _go_on(self) -> None:
-        """Take in what has come, unless the client does not read what it gets for it."""
+        """Handle waiting frames, unless the client does not read its answers."""
         while self._unhandled and not self._context.transport.overfull():
             self._frames(self._unhandled.popleft())
 
@@ -235,7 +235,7 @@ class ChannelProcess(Server):
         self._method = (0, 0)
 
     def _ignore(self, frames: Iterator[Frame]) -> None:
-        """The channel is closing: only channel.close and channel.close-ok mean anything."""
+        """While closing, all but channel.close and channel.close-ok is ignored."""
         for kind, _, payload in frames:
             if kind == METHOD and payload.startswith(_CLOSE_OK):
                 raise Stop
@@ -245,7 +245,7 @@ class ChannelProcess(Server):
     # -- errors and the end
 
     def _guarded(self, action: Callable[[], object]) -> None:
-        """Do something that may be the client's mistake."""
+        """Run a handler; an error of the client closes the channel or connection."""
         try:
             action()
         except AmqpError as error:
@@ -302,13 +302,13 @@ class ChannelProcess(Server):
             self._writer.deliver(self._reply_to.consumer_tag, tag, False, envelope, message.body)
 
     def _arm_tick(self) -> None:
-        """A channel without unacked deliveries has no use for the time."""
+        """Start the tick timer if there are unacked deliveries and it is not running."""
         if not self._tick_armed and len(self._settling.unacked):
             self._tick_armed = True
             self.send_after(self._tick_interval, Tick())
 
     def _check_timeout(self) -> None:
-        """A consumer that takes longer than consumer_timeout is taken for dead."""
+        """Close the channel if its oldest delivery is unacked for longer than consumer_timeout."""
         oldest, timeout = self._settling.unacked.oldest(), self._consumer_timeout
         now = self.runtime.monotonic_ns()
         if timeout and oldest is not None and now - oldest.delivered_at > timeout * _NANOSECONDS:

@@ -1,4 +1,4 @@
-"""basic.publish: its checks, its way to the queues, and what the publisher hears (rabbit_channel:deliver_to_queues).
+"""basic.publish: checks, routing, delivery to the queues, returns (rabbit_channel:deliver_to_queues).
 
     1  immediate                     540
     2  size                          406, in amqp/channel/content.py
@@ -47,7 +47,7 @@ class Routed(NamedTuple):
     bodies: list[bytes]
     queues: tuple[str, ...]
     first_seqno: int
-    """0 where nobody wants a confirm."""
+    """0 without confirm mode or transaction."""
 
 
 class ChannelPublishing:
@@ -127,7 +127,7 @@ class ChannelPublishing:
         )
 
     def _may_refuse_some(self, queues: tuple[str, ...]) -> bool:
-        """Whether a queue among these may take a part of a run and refuse the rest: then each needs its own answer."""
+        """True if one of these queues may accept part of a run and reject the rest: then each message needs a confirm of its own."""
         for name in queues:
             record = self._queue(name)
             if record is not None and record.arguments.get("x-overflow", "").startswith("reject-publish"):

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 PREFIX = REPLY_TO + "."
 _PATIENCE = 5.0
-"""Seconds that another channel is waited for; two that ask each other at once must not wait for ever."""
+"""Seconds to wait for another channel's answer; two channels that call each other must not wait for ever."""
 
 
 def channel_name(channel: str) -> tuple[str, str]:
@@ -34,12 +34,12 @@ def channel_name(channel: str) -> tuple[str, str]:
 
 
 def is_address(routing_key: str) -> bool:
-    """Whether this is no queue, but somebody who waits for an answer."""
+    """True if a routing key is the address of a requester, not a queue's name."""
     return routing_key.startswith(PREFIX)
 
 
 def parse(address: str) -> tuple[str, str] | None:
-    """Channel and key of an address; None when it is none."""
+    """Channel and key of an address; None if it is malformed."""
     parts = address.removeprefix(PREFIX).split(".")
     return (parts[0], parts[1]) if len(parts) == 2 and address.startswith(PREFIX) else None
 
@@ -51,7 +51,7 @@ class ReplyTo:
         self._server = server
         self._channel = ""
         self.consumer_tag: str | None = None
-        """Of the reply consumer; None when there is none."""
+        """The reply consumer's tag; None when there is none."""
         self._key = ""
 
     def consume(self, consumer_tag: str, *, no_ack: bool) -> None:
@@ -67,21 +67,21 @@ class ReplyTo:
         self._key = token(self._server.runtime)
 
     def cancel(self) -> None:
-        """Want no answers any more."""
+        """Remove the reply consumer."""
         self.consumer_tag = None
 
     def address(self) -> str:
-        """What stands for amq.rabbitmq.reply-to in a request; AmqpError 406 without a consumer."""
+        """The address that replaces amq.rabbitmq.reply-to in a request; AmqpError 406 without a consumer."""
         if self.consumer_tag is None:
             raise AmqpError(PRECONDITION_FAILED, "fast reply consumer does not exist")
         return f"{PREFIX}{self._channel}.{self._key}"
 
     def accepts(self, key: str) -> bool:
-        """Whether an answer with this key is for the consumer that is there now."""
+        """True if an answer with this key belongs to the present reply consumer."""
         return self.consumer_tag is not None and key == self._key
 
     def answer(self, address: str, template: Template, bodies: list[bytes]) -> None:
-        """Send messages to whoever has this address, if anybody has."""
+        """Send messages to the requester with this address; dropped if it is gone."""
         if (found := parse(address)) is not None:
             channel, key = found
             for body in bodies:
@@ -91,7 +91,7 @@ class ReplyTo:
                 self._server.cast(channel_name(channel), reply)
 
     def exists(self, address: str) -> bool:
-        """Whether a requester still waits at this address (queue.declare of it)."""
+        """True if there is a requester with this address (queue.declare of it)."""
         if address == REPLY_TO:
             return True
         if (found := parse(address)) is None:

@@ -1,7 +1,7 @@
 """basic.ack, nack, reject and recover (rabbit_channel: collect_acks, settle_acks, internal_reject).
 
-Acks that a client sends in one go are told to a queue in one message: they wait until the channel has dealt with its
-batch of frames, or until something comes that has to follow them.
+Acks that a client sends together go to a queue in one message: they are collected until the channel has handled its
+batch of frames, or until a method that must follow them.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ if TYPE_CHECKING:
 
 
 def resume(channel: Server, queues: Iterable[ActorRef[Any]]) -> None:
-    """Tell queues that the channel's limiter has room again."""
+    """Notify queues that the channel's limiter has room again."""
     for queue in queues:
         channel.cast(queue, Resume(channel.actor_ref))
 
 
 class Settling:
-    """What one channel has to settle; it belongs to the channel process."""
+    """The acks, nacks and rejects of one channel; belongs to the channel process."""
 
     def __init__(self, server: Server, limiter: Limiter) -> None:
         self.unacked = Unacked()
         self._server = server
         self._limiter = limiter
         self._acked: dict[Holder, list[int]] = {}
-        """Queue's tags of acks that have not been told."""
+        """Queue tags of acks not yet sent, by holder."""
 
     def ack(self, acked: Iterable[Pending]) -> None:
-        """These are done with."""
+        """Ack deliveries."""
         for pending in acked:
             tags = self._acked.get(pending.holder)
             if tags is None:
@@ -47,7 +47,7 @@ class Settling:
             tags.append(pending.queue_tag)
 
     def flush(self) -> None:
-        """Tell the queues of all acks."""
+        """Send the collected acks to the queues."""
         if not self._acked:
             return
         acked, self._acked = self._acked, {}
@@ -61,7 +61,7 @@ class Settling:
             resume(self._server, self._limiter.ack(limited))
 
     def reject(self, rejected: Iterable[Pending], *, requeue: bool, prefix: bool) -> None:
-        """Give these back; with `prefix` they are, for each holder, all that it has up to the last of them."""
+        """Reject or requeue deliveries; with `prefix` they are all that each holder has up to the last of them."""
         self.flush()
         by_holder: dict[Holder, list[int]] = {}
         for pending in rejected:

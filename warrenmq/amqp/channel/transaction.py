@@ -22,10 +22,10 @@ _COMMIT = (90, 20)
 
 
 class Group(NamedTuple):
-    """Settled alike, one after the other."""
+    """Deliveries that are settled alike, in order."""
 
     requeue: bool | None
-    """None: acked; else rejected."""
+    """None: ack; True or False: reject with this requeue flag."""
     settled: list[Pending]
 
 
@@ -52,7 +52,7 @@ class Transaction:
             raise AmqpError(CHANNEL_ERROR, "unexpected command while processing 'tx.commit'")
 
     def publish(self, routed: Routed) -> None:
-        """At the commit."""
+        """Defer to the commit."""
         self._messages.append(routed)
 
     def settle(self, settled: list[Pending], requeue: bool | None) -> None:

@@ -21,9 +21,9 @@ class Pending(NamedTuple):
 
     delivery_tag: int
     holder: Holder
-    """The consumer, or the getter, that has it."""
+    """The consumer or getter that holds it."""
     queue_tag: int
-    """What its queue calls it."""
+    """Its tag at the queue."""
     delivered_at: int
     """Nanoseconds of the runtime's monotonic clock."""
 
@@ -48,13 +48,13 @@ class Unacked:
         return first
 
     def note(self, first: int, count: int, holder: Holder, first_queue_tag: int, now: int) -> None:
-        """Deliveries went out that need an ack."""
+        """Add deliveries that need an ack."""
         pending = self._pending
         for i in range(count):
             pending[first + i] = Pending(first + i, holder, first_queue_tag + i, now)
 
     def take(self, delivery_tag: int, *, multiple: bool) -> list[Pending]:
-        """What an ack, nack or reject names, oldest first; AmqpError for a tag that is not outstanding.
+        """Remove and return what an ack, nack or reject names, oldest first; AmqpError for a tag that is not outstanding.
 
         ===========  ===============  ========
         outstanding  tag, multiple    taken
@@ -81,14 +81,14 @@ class Unacked:
         return found
 
     def take_all(self) -> list[Pending]:
-        """Everything that is outstanding, oldest first."""
+        """Remove and return all outstanding deliveries, oldest first."""
         found = list(self._pending.values())
         self._pending = {}
         self._lowest = self.next_tag
         return found
 
     def put_back(self, settled: Iterable[Pending]) -> None:
-        """A transaction was rolled back: these are outstanding again."""
+        """Make deliveries outstanding again, after a rollback."""
         outstanding = sorted([*settled, *self._pending.values()], key=lambda pending: pending.delivery_tag)
         self._pending = {pending.delivery_tag: pending for pending in outstanding}
         self._lowest = outstanding[0].delivery_tag if outstanding else self.next_tag

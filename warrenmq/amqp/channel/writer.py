@@ -1,6 +1,6 @@
-"""What a channel sends: encoded, collected, and written to the socket in few pieces (rabbit_writer).
+"""Encodes and buffers a channel's output, and writes it to the socket in few pieces (rabbit_writer).
 
-It is flushed when the channel has dealt with what it was given, and before that when there is much.  Most of it is
+It is flushed when the channel has handled its input, and when the buffer is large.  Most of it is
 deliveries, and the frames of one delivery differ from those of the next in few bytes: methods are made of templates,
 headers are remembered by the properties and the size of the body.
 """
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from warrenmq.amqp.channel.message import Envelope
 
 FLUSH_AT = 1 << 16
-"""Bytes that are not kept back any longer."""
+"""Bytes in the buffer at which it is flushed."""
 REMEMBERED = 256
 WORTH_REMEMBERING = 512
 """Bytes of properties: larger ones hold what differs from message to message."""
@@ -36,7 +36,7 @@ class ChannelWriter:
 
     def __init__(self, number: int, context: ConnectionContext) -> None:
         self.closing = False
-        """Nothing but close-ok is sent any more."""
+        """True after channel.close was sent: only close-ok may follow."""
         self._number = number
         self._transport = context.transport
         self._frame_max = context.frame_max
@@ -91,14 +91,14 @@ class ChannelWriter:
             self._content(encoded, envelope.raw_properties, body)
 
     def flush(self) -> None:
-        """Write what has been collected."""
+        """Write the buffer to the socket."""
         if self._parts:
             data = b"".join(self._parts)
             self.discard()
             self._transport.write(data)
 
     def discard(self) -> None:
-        """Forget what has been collected and not written."""
+        """Discard the buffer."""
         self._parts.clear()
         self._size = 0
 

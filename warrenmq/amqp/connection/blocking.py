@@ -1,5 +1,5 @@
-"""A connection that is held up: its socket is not read, what has come is kept, its client is told, and the client's silence
-means nothing (rabbit_reader:control_throttle, maybe_block, maybe_unblock).  When, is in throttle.py.
+"""A blocked connection: its socket is not read, received bytes are kept, its client is notified, and heartbeats are not expected
+(rabbit_reader:control_throttle, maybe_block, maybe_unblock).  throttle.py decides when.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Blocking:
-    """Of one connection.
+    """The blocking of one connection.
 
     `tell(notice, reason)` sends connection.blocked or unblocked; `take(data)` handles bytes, and whatever it held back when it was blocked.
     """
@@ -33,7 +33,7 @@ class Blocking:
         self._take = take
         self._trace = trace
         self._waits = False
-        """The trace was told that an alarm holds the connection up; that channels have no credit, they say themselves."""
+        """The trace has a row that an alarm blocks the connection (channels write rows of their own for credit)."""
         self._throttle = Throttle()
         self._kept: list[bytes] = []
         self.heartbeater: Heartbeater | None = None
@@ -41,11 +41,11 @@ class Blocking:
 
     @property
     def blocked(self) -> bool:
-        """Whether the socket is not read."""
+        """True while the socket is not read."""
         return self._throttle.blocked
 
     def received(self, data: bytes) -> None:
-        """Take bytes, or keep them for later."""
+        """Handle received bytes, or keep them while blocked."""
         if self._throttle.blocked:
             self._kept.append(data)
         else:
@@ -56,20 +56,20 @@ class Blocking:
         self._after(self._throttle.content_received())
 
     def set(self, reason: str, stands: bool) -> None:
-        """A reason came or went."""
+        """Add or remove one reason."""
         was = self._throttle.blocked
         self._after(self._throttle.set(reason, stands))
         if was and not self._throttle.blocked:
             self._go_on()
 
     def set_all(self, reasons: Iterable[str], standing: Iterable[str]) -> None:
-        """Some reasons at once, those in `standing` stand."""
+        """Set several reasons at once: those in `standing` hold, the others do not."""
         standing = list(standing)
         for reason in reasons:
             self.set(reason, reason in standing)
 
     def give_up(self) -> None:
-        """The connection is closing: everything is read from now on, to be ignored."""
+        """The connection is closing: read from now on, and ignore what comes."""
         was, self._throttle = self._throttle.blocked, Throttle()
         self._tell_trace()
         if was:

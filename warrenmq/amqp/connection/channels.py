@@ -1,4 +1,4 @@
-"""The channels of one connection: who has which number, and handing frames on (rabbit_reader:process_frame).
+"""The channels of one connection by number, and the routing of frames to them (rabbit_reader:process_frame).
 
 Frames of one read are handed on together, one cast a channel.  A number is free again when the client's channel.close has
 been seen by the channel (ChannelClosed) or its channel.close-ok here, whichever of the two ends this channel.
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 _OPEN, _CLOSE, _CLOSE_OK = (start_of(kind) for kind in (Channel.Open, Channel.Close, Channel.CloseOk))
 AT_ONCE = 128
-"""Frames that a channel is given at a time: between two lots it looks whether its answers are read."""
+"""Frames in one cast to a channel: between two casts it checks whether the client reads its answers."""
 PATIENCE = 60.0
 """Seconds that a channel has to give back what is unacked when its connection closes."""
 
@@ -47,7 +47,7 @@ log = Log("warrenmq.amqp")
 
 
 class Channels:
-    """Of one connection, which owns this."""
+    """The channels of one connection process."""
 
     def __init__(
         self, owner: Server, sup: ActorRef[Any], context: ConnectionContext, channel_max: int
@@ -58,7 +58,7 @@ class Channels:
         self._channel_max = channel_max
         self._refs: dict[int, ActorRef[Any]] = {}
         self._intakes: dict[ActorRef[Any], Intake] = {}
-        """Of all that have not ended, those too whose numbers are free already."""
+        """The Intake of each channel that has not ended, also of those whose numbers are free again."""
         self._crashed: dict[int, None] = {}
         """Numbers whose channel.close has been sent: what comes is ignored until channel.close-ok."""
         self._batches: dict[int, list[Frame]] = {}
@@ -99,7 +99,7 @@ class Channels:
         self._context.transport.handled(len(frame.payload) + OVERHEAD)
 
     def _start(self, frame: Frame) -> bool:
-        """Start a channel; False when the system has no thread for it, which the client is told."""
+        """Start a channel; False when the system has no thread for it (the client gets channel.close)."""
         if frame.type != METHOD:
             raise AmqpError(UNEXPECTED_FRAME, "expected method frame, got non method frame instead")
         if not frame.payload.startswith(_OPEN):
@@ -123,13 +123,13 @@ class Channels:
         return True
 
     def forget(self, number: int, ref: ActorRef[Any]) -> None:
-        """A channel is closed: another may have its number."""
+        """Free the number of a closed channel."""
         if self._refs.get(number) is ref:
             del self._refs[number]
             self.blocked.pop(number, None)
 
     def ended(self, ref: ActorRef[Any]) -> int | None:
-        """A linked actor has ended; the number of the channel that it was, if nobody had closed that."""
+        """Handle the end of a linked actor; returns the number of the channel that it was, if that was open."""
         if ref not in self._intakes:
             return None
         self._intakes.pop(ref).abandon()
@@ -141,7 +141,7 @@ class Channels:
         return number
 
     def close_lost(self, number: int, error: AmqpError) -> None:
-        """A channel crashed, or could not be started: tell the client; the number is free when it has understood."""
+        """Send channel.close for a channel that crashed or could not be started; its number is free after close-ok."""
         self._crashed[number] = None
         close = make(
             Channel.Close, reply_code=error.code, reply_text=error.reply_text, class_id=0, method_id=0
@@ -149,7 +149,7 @@ class Channels:
         self._context.transport.write(encode_method(number, close))
 
     def writable(self) -> None:
-        """The socket takes more again."""
+        """The socket can be written to again."""
         for ref in self._refs.values():
             self._owner.cast(ref, Writable())
 
@@ -178,9 +178,9 @@ class Channels:
         self.blocked.clear()
 
     def delete_exclusive_queues(self) -> None:
-        """rabbit_queue_collector: they are gone before the client hears that its connection is closed.
+        """Delete the connection's exclusive queues before close-ok is sent (rabbit_queue_collector).
 
-        When the connection just dies, they go because the virtual host watches their owner.
+        When the connection dies without closing, the virtual host deletes them, as it monitors their owner.
         """
         vhost, me = self._context.broker.vhost, self._owner.actor_ref
         for name in [name for name, owner in list(vhost.owners.items()) if owner is me]:

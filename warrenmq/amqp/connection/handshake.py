@@ -1,6 +1,6 @@
-"""The decisions of a handshake: which protocol, who logs in, which virtual host (rabbit_reader, rabbit_access_control).
+"""The decisions of a handshake: protocol version, login, virtual host (rabbit_reader, rabbit_access_control).
 
-Functions of what came and of the node, with no state and no socket; AmqpError says no.
+Functions of the received method and of the node, without state or socket; a refusal raises AmqpError.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
     from warrenmq.amqp.node import Node, ServedVhost
 
 PROTOCOL_HEADER = b"AMQP\0\0\x09\x01"
-"""What is answered to a protocol that we do not speak, too."""
+"""Also the answer to a protocol that is not spoken here."""
 _VERSIONS = {PROTOCOL_HEADER: (0, 9), b"AMQP\x01\x01\0\x09": (0, 9)}
-"""Those we speak, major and minor; the second is how 0-9 was spelt."""
+"""The versions spoken here, major and minor; the second is how 0-9 was spelt."""
 
 
 class Login(NamedTuple):
-    """What a start-ok comes to."""
+    """The result of a start-ok."""
 
     user: str
     problem: str
-    """Why it is refused, for the log; empty when it is not."""
+    """Why the login is refused, for the log; empty when it succeeds."""
 
 
 def answer_to_header(header: bytes, node: Node) -> Connection.Start | None:
@@ -43,20 +43,20 @@ def answer_to_header(header: bytes, node: Node) -> Connection.Start | None:
 
 
 def tune(node: Node) -> Connection.Tune:
-    """What a client is offered."""
+    """connection.tune: the limits that a client is offered."""
     settings = node.settings
     return make(Connection.Tune, channel_max=settings.channel_max, frame_max=settings.frame_max,
                 heartbeat=settings.heartbeat)  # fmt: skip
 
 
 def capabilities_of(method: Connection.StartOk) -> dict[str, Any]:
-    """What a client says that it understands."""
+    """The capabilities in the client's properties."""
     capabilities = method.client_properties.get("capabilities")
     return capabilities if isinstance(capabilities, dict) else {}
 
 
 def log_in(method: Connection.StartOk, node: Node, peer: Peer) -> Login:
-    """Judge a start-ok; AmqpError when it is none that can be judged.
+    """Decide a login.  Raises AmqpError for a malformed start-ok.
 
     | password | user                     | from              |                                         |
     | -------- | ------------------------ | ----------------- | --------------------------------------- |
@@ -77,7 +77,7 @@ def log_in(method: Connection.StartOk, node: Node, peer: Peer) -> Login:
 
 
 def open_vhost(vhost: str, user: str, node: Node) -> tuple[ServedVhost, AuthenticatedUser]:
-    """What a connection.open gives access to.
+    """The virtual host of a connection.open, with the user's permissions there.  Raises AmqpError as in the table.
 
     | virtual host | permissions of the user | its broker |                                  |
     | ------------ | ----------------------- | ---------- | -------------------------------- |

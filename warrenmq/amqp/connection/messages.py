@@ -1,4 +1,4 @@
-"""What a connection process is told by sockets and by its server; by its channels: context.py."""
+"""Messages to a connection process from sockets and from its server; those from its channels are in channel/context.py."""
 
 from __future__ import annotations
 

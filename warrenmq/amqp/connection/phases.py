@@ -32,7 +32,7 @@ class Phase(Enum):
     """rabbit_reader's connection_state; its `blocked` is told by the Throttle."""
 
     INIT = "init"
-    """The protocol header has not come."""
+    """Waiting for the protocol header."""
     STARTING = "starting"
     SECURING = "securing"
     """The login is being judged."""
@@ -42,7 +42,7 @@ class Phase(Enum):
     CLOSING = "closing"
     """The client has closed; its channels are ending."""
     CLOSED = "closed"
-    """Nothing but close-ok is waited for."""
+    """Waiting for close-ok only."""
 
 
 ALLOWED: dict[Phase, tuple[type[Method], ...]] = {
@@ -58,11 +58,11 @@ ALLOWED: dict[Phase, tuple[type[Method], ...]] = {
 """Methods of channel 0 that are handled."""
 
 LOOSE = (Phase.CLOSING, Phase.CLOSED)
-"""Where all else is ignored, as the client may not have heard yet."""
+"""Phases in which other methods are ignored: the client may not know yet that the connection closes."""
 
 
 def judge(phase: Phase, method: Method) -> bool:
-    """Whether a method of channel 0 is to be handled, or ignored; AmqpError when it is neither."""
+    """True to handle a method of channel 0, False to ignore it.  Raises AmqpError when the phase does not allow it."""
     if type(method) in ALLOWED[phase]:
         return True
     if phase in LOOSE:
@@ -71,7 +71,7 @@ def judge(phase: Phase, method: Method) -> bool:
 
 
 def after_error(phase: Phase, code: int) -> Literal["close", "refuse", "drop", "ignore"]:
-    """What an error does (rabbit_reader:handle_exception).
+    """What to do about an error in each phase (rabbit_reader:handle_exception).
 
     | phase                      | code          |                                                                |
     | -------------------------- | ------------- | -------------------------------------------------------------- |
@@ -92,7 +92,7 @@ def after_error(phase: Phase, code: int) -> Literal["close", "refuse", "drop", "
 
 
 def check_tuning(tune_ok: Connection.TuneOk, settings: Settings) -> None:
-    """AmqpError 530, for the log, unless the client stays within what it was offered; 0 asks for no limit.
+    """Raise AmqpError 530 (for the log) if a tune-ok exceeds the limits that were offered; 0 asks for no limit.
 
     | field       | least | most                                  |
     | ----------- | ----- | ------------------------------------- |

@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 FAILED_LOGIN = 0.3
 """Seconds before a refused login is answered."""
 DROPPED = 3.0
-"""Seconds before a socket is closed that is not told why, or that sends what are no frames."""
+"""Seconds before a socket is closed without connection.close, or that sent bytes that are not frames."""
 _LONGEST_GOODBYE = 30.0
 _ALARM_RESTARTS = 0.1
 """Seconds to wait before registering with a new rabbit_alarm."""
@@ -183,7 +183,7 @@ class ConnectionProcess(Server):
             self._broken(self._cutter.error, len(data))
 
     def _handle(self, frame: Frame) -> int:
-        """One frame; how many of its bytes are dealt with when this returns."""
+        """Handle one frame; returns the bytes of it that are done with (a channel's frames are handled later)."""
         try:
             if frame.channel == 0 or self._channels is None or self._phase is not Phase.RUNNING:
                 self._handle_own(frame)
@@ -215,7 +215,7 @@ class ConnectionProcess(Server):
             raise error.of(ids(method)) from None
 
     def _broken(self, error: AmqpError, size: int) -> None:
-        """These are no frames; whatever follows is not looked at (rabbit_reader:fatal_frame_error)."""
+        """Close after bytes that are not frames; what follows is ignored (rabbit_reader:fatal_frame_error)."""
         self._transport.handled(
             size
         )  # some of it twice, which only lets more of what follows in, to be ignored
@@ -227,7 +227,7 @@ class ConnectionProcess(Server):
     # -- the handshake
 
     def _take_header(self, data: bytes) -> bytes | None:
-        """What follows the protocol header; None until that has come."""
+        """Take the protocol header; returns the bytes behind it, None until it is complete."""
         self._start += data
         if len(self._start) < len(PROTOCOL_HEADER):
             return None
@@ -293,7 +293,7 @@ class ConnectionProcess(Server):
         self._go()
 
     def _update_secret(self, _method: Connection.UpdateSecret) -> None:
-        """Passwords do not run out here; who asks is told that all is well, as by RabbitMQ's own users."""
+        """Answer update-secret-ok and change nothing: passwords do not expire, as with RabbitMQ's internal users."""
         self._send(make(Connection.UpdateSecretOk))
 
     _methods: dict[type[Method], Callable[[Any, Any], None]] = {  # noqa: RUF012  # a table, never changed
@@ -313,7 +313,7 @@ class ConnectionProcess(Server):
     # -- being held up
 
     def _register(self) -> None:
-        """With rabbit_alarm, and again with its successor."""
+        """Register with rabbit_alarm, and again with its successor after a restart."""
         if self._phase is not Phase.RUNNING:
             return
         try:
@@ -357,7 +357,7 @@ class ConnectionProcess(Server):
             self._channels.delete_exclusive_queues()
 
     def _leave(self) -> None:
-        """Only close-ok, or the end of the socket, is waited for, and not for long."""
+        """Wait for close-ok or the end of the socket, for a limited time."""
         self._phase = Phase.CLOSED
         self._blocking.give_up()
         self._leave_soon()

@@ -1,4 +1,4 @@
-"""Whether a connection is held up: the state machine of rabbit_reader's throttle record.
+"""The state machine that decides whether a connection is blocked (rabbit_reader's throttle record).
 
 Source: docs/reference/classic-queue.md#what-an-alarm-blocks.
 
@@ -26,7 +26,7 @@ Notice = Literal["blocked", "unblocked"]
 
 
 class Throttle:
-    """Of one connection."""
+    """The throttle of one connection."""
 
     def __init__(self) -> None:
         self._reasons: dict[str, None] = {}  # a dict, for its order
@@ -37,27 +37,27 @@ class Throttle:
 
     @property
     def blocked(self) -> bool:
-        """Whether the socket is not to be read."""
+        """True while the socket must not be read."""
         return self._publishes and bool(self._reasons)
 
     @property
     def alarms(self) -> list[str]:
-        """The reasons that clients are told."""
+        """The alarms among the reasons, which connection.blocked names."""
         return [reason for reason in self._reasons if reason != FLOW]
 
     @property
     def reason_text(self) -> str:
-        """What connection.blocked says."""
+        """The reason text of connection.blocked."""
         return f"low on {' & '.join(self.alarms)}"
 
     def content_received(self) -> Notice | None:
-        """A content header or body has come; what to tell the client."""
+        """A content header or body was received; returns the notice to send to the client."""
         if self._reasons:
             self._publishes = True
         return self._notice()
 
     def set(self, reason: str, stands: bool) -> Notice | None:
-        """A reason came or went; what to tell the client."""
+        """Add or remove a reason; returns the notice to send to the client."""
         if stands:
             self._reasons[reason] = None
         else:

@@ -1,4 +1,4 @@
-"""Heartbeats: whether to send one, and whether the peer is gone (rabbit_heartbeat).
+"""Heartbeats: deciding when to send one and when the peer is dead (rabbit_heartbeat).
 
 Both sides look at a count of bytes at a fixed interval, and nothing is done for each frame:
 
@@ -37,7 +37,7 @@ class SenderMonitor:
         self._seen = 0
 
     def look(self, written: int) -> bool:
-        """Whether a heartbeat is due, of `written` bytes so far; it will be counted itself at the next look."""
+        """True if a heartbeat is due: nothing was written since the last look (`written`: bytes so far)."""
         due = written == self._seen
         self._seen = written
         return due
@@ -55,7 +55,7 @@ class ReceiverMonitor:
         self._same = 0
 
     def look(self, received: int) -> bool:
-        """Whether the peer is gone, of `received` bytes so far."""
+        """True if the peer is dead: nothing was received at two looks in a row (`received`: bytes so far)."""
         if received != self._seen:
             self._seen, self._same = received, 0
             return False
@@ -63,7 +63,7 @@ class ReceiverMonitor:
         return self._same > _TIMES_SAME
 
     def restart(self) -> None:
-        """Nothing was read for a while: count from here."""
+        """Start counting anew after the socket was not read for a while."""
         self._same = 0
         self._seen = -1
 
@@ -71,7 +71,7 @@ class ReceiverMonitor:
 class Heartbeater:
     """Both sides of one connection, looking at their intervals.
 
-    `after(seconds, what)` is a timer of the connection; `silent` is told when the peer is gone.
+    `after(seconds, what)` is a timer of the connection; `silent` is called when the peer is dead.
     """
 
     def __init__(

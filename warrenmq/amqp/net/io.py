@@ -69,7 +69,7 @@ class SocketTransport(asyncio.Protocol):
         """Bytes in _pending."""
         self._handled = 0
         self._awaited = False
-        """Somebody has seen that there is no room, and is to be told when there is."""
+        """A sender saw `writable` False: cast Writable when there is room."""
         self.written = 0
         self._direct: int | None = None
         """The descriptor to write to, while nothing waits to be sent: neither in _pending nor in asyncio's buffer."""
@@ -80,14 +80,14 @@ class SocketTransport(asyncio.Protocol):
         """None with TLS, where only asyncio knows what is to be written."""
         self._connection: ActorRef[Any] | None = None
         self._early: list[bytes] = []
-        """What came before `attach`."""
+        """Bytes received before `attach`."""
         self._received = 0
         self._choked = False
         """The kernel takes no more: above WRITE_HIGH."""
         self._buffered = 0
         """Bytes in asyncio's buffer after the last write, or at the last change of _choked."""
         self._held = False
-        """The connection wants nothing for now."""
+        """The connection has paused reading."""
         self._reading = True
         self._closing = False
         self._gone = False
@@ -108,7 +108,7 @@ class SocketTransport(asyncio.Protocol):
             self._io.soon(self._flush)
 
     def _write_now(self, descriptor: int, data: bytes) -> bytes:
-        """What the kernel did not take; from then on the loop writes, until it has caught up."""
+        """Write at once; returns the bytes that the kernel did not accept, which the loop writes later."""
         try:
             sent = os.write(descriptor, data)
         except OSError:  # it is full, or broken, which the loop finds out by itself
@@ -153,7 +153,7 @@ class SocketTransport(asyncio.Protocol):
         self._io.soon(self._abort)
 
     def attach(self, connection: ActorRef[Any]) -> None:
-        """Have this actor told of everything; the socket closes when it ends, however it ends."""
+        """Cast everything that happens on the socket to this actor; the socket closes when the actor ends, for whatever reason."""
         inbox_of(connection).on_close(lambda _reason: self.close())
         self._io.soon(lambda: self._attach(connection))
 
@@ -250,7 +250,7 @@ class SocketTransport(asyncio.Protocol):
                 self._direct = self._descriptor
 
     def _regulate(self) -> None:
-        """Read, or do not."""
+        """Resume or pause reading, by the bytes that wait in both directions."""
         unhandled = self._received - self._handled
         full = unhandled > (self._read_limit if self._reading else self._read_limit // 2)
         unread = self._choked and self._buffered > WRITE_LIMIT
@@ -333,7 +333,7 @@ class AmqpIo:
         self.loop.run_forever()
 
     def soon(self, what: Callable[[], object]) -> None:
-        """Run something in the loop, after all that was asked for before; nothing happens once it is closed, or in a child."""
+        """Run a callback in the loop, behind those scheduled before.  Does nothing once the loop is closed, or in a forked child."""
         if self._forked:
             return
         try:
@@ -367,7 +367,7 @@ class AmqpIo:
         return str(address[0]), int(address[1])
 
     def stop_listening(self) -> None:
-        """Accept nobody any more; open connections stay."""
+        """Stop accepting; open connections stay."""
 
         async def stop() -> None:
             for server in self._servers:
@@ -377,7 +377,7 @@ class AmqpIo:
         self._servers.clear()
 
     def close(self) -> None:
-        """Close all that is open, and end the thread."""
+        """Close all sockets and end the thread."""
 
         async def stop() -> None:
             for each in list(self.open):

@@ -1,4 +1,4 @@
-"""What a connection and its channels know of a socket.
+"""The protocol of a socket, as connections and channels use it.
 
 The sockets of amqp/net/io.py are one such Transport, tests have others.  `write` and `writable` may be called from any
 thread, and nothing here waits.
@@ -33,31 +33,31 @@ class Transport(Protocol):
     """Bytes given to `write` so far."""
 
     def write(self, data: bytes) -> None:
-        """Have bytes sent after all that was written before; nothing happens once it is closed."""
+        """Send bytes, behind those written before.  Does nothing once the socket is closed."""
 
     def writable(self) -> bool:
-        """Whether less waits to be sent than the high-water mark.
+        """True if fewer bytes than the high-water mark wait to be sent.
 
-        Who sees False, and has more to send than answers, waits for the connection's Writable.
+        A sender that sees False, and has more to send than answers, waits for the connection's Writable.
         """
 
     def overfull(self) -> bool:
-        """Whether so much waits to be sent that nothing more should be asked for: the peer does not read its answers.
+        """True if so much waits to be sent that no further request should be handled: the peer does not read its answers.
 
-        Who sees True waits for the connection's Writable.
+        A channel that sees True waits for the connection's Writable.
         """
 
     def pause_reading(self) -> None:
-        """Let TCP hold the peer up."""
+        """Stop reading, so that TCP's window slows the peer."""
 
     def resume_reading(self) -> None:
         """Read again."""
 
     def handled(self, size: int) -> None:
-        """So many bytes of what was received have been dealt with: there is room for more."""
+        """Report that `count` received bytes have been handled, which makes room for more."""
 
     def close(self) -> None:
-        """Close once everything that was written is sent, or has not been for some seconds."""
+        """Close after everything written was sent, or after a few seconds."""
 
     def abort(self) -> None:
         """Close at once."""

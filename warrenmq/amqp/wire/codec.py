@@ -14,7 +14,7 @@ less than RabbitMQ does (names only of certain letters), check no depth, and cop
 | a bad table   | ValueError                               | 502 (RabbitMQ drops the connection without a word)     |
 | no method     | UnmarshalingException                    | 503 (the same)                                         |
 
-What is decoded is remembered where publishers repeat themselves (basic.publish, properties): treat it as frozen.
+Decoded values are cached where publishers repeat themselves (basic.publish, properties): treat them as frozen.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _REMEMBERED = 1024
 _WORTH_REMEMBERING = 512
 """Bytes of properties: larger ones hold what differs from message to message."""
 _SHOWN = 255
-"""Bytes of what cannot be decoded; the text is cut anyhow."""
+"""Bytes of an undecodable value that an error shows."""
 
 _u8, _u16, _u32, _u64 = Struct(">B"), Struct(">H"), Struct(">I"), Struct(">Q")
 _INTEGERS = {"octet": _u8, "short": _u16, "long": _u32, "longlong": _u64}
@@ -64,7 +64,7 @@ def ids(method: Method | type[Method]) -> tuple[int, int]:
 
 
 def start_of(kind: type[Method]) -> bytes:
-    """What the payload of such a method begins with."""
+    """The first bytes of a method's payload: its class and method ids."""
     return _u32.pack(kind.index)
 
 
@@ -72,7 +72,7 @@ PUBLISH_START = start_of(commands.Basic.Publish)
 
 
 def decode_method(payload: bytes) -> Method:
-    """The method of a frame of type METHOD; AmqpError when it is none."""
+    """Decode the payload of a METHOD frame.  Raises AmqpError for an unknown or malformed method."""
     return _decode_publish(payload) if payload.startswith(PUBLISH_START) else _decode_method(payload)
 
 
@@ -97,7 +97,7 @@ _decode_publish = lru_cache(_REMEMBERED)(_decode_method)  # its fields are short
 
 
 def _decode_fields(method: Method, payload: bytes) -> int:
-    """Set all fields; where they end."""
+    """Set all fields of a method from its bytes; returns the offset behind the last one."""
     at, bit = _u32.size, 0
     for name, kind in _FIELDS[type(method)]:
         value: Any
@@ -150,9 +150,9 @@ def encode_table(table: dict[str, Any]) -> bytes:
 
 
 def make(kind: type[M], **values: Any) -> M:
-    """A method with these fields; pamqp's constructors refuse names that RabbitMQ takes.
+    """Make a method; fields that are not given are empty.
 
-    Fields that are not given are empty.
+    pamqp's constructors are not called: they refuse names that RabbitMQ accepts.
     """
     method = kind.__new__(kind)
     for name, field in _FIELDS[kind]:
@@ -218,7 +218,7 @@ def _method_id(payload: bytes) -> str:
 def decode_header(payload: bytes) -> tuple[int, bytes]:
     """(size of the body, properties as they came) of a frame of type HEADER; AmqpError.
 
-    Who checks properties calls decode_properties.
+    The properties are not checked: decode_properties does that.
     """
     if len(payload) < _HEADER.size:
         raise AmqpError(SYNTAX_ERROR, "a content header ends too early", *PUBLISH)
@@ -233,7 +233,7 @@ def decode_header(payload: bytes) -> tuple[int, bytes]:
 
 
 def decode_properties(raw: bytes) -> Properties:
-    """What the property flags and values of a content header say; AmqpError when they cannot be read."""
+    """Decode the property flags and values of a content header.  Raises AmqpError when they cannot be decoded."""
     return _remembered_properties(raw) if len(raw) <= _WORTH_REMEMBERING else _decode_properties(raw)
 
 
@@ -263,7 +263,7 @@ def encode_header(channel: int, raw_properties: bytes, size: int) -> bytes:
 def encode_content(
     channel: int, method_frame: bytes, raw_properties: bytes, body: bytes, frame_max: int
 ) -> list[bytes]:
-    """The frames of a method that carries content: the method's own, the header's, the body's in as many as it takes.
+    """The frames of a method with content: the method's, the header's, and as many body frames as the body needs.
 
     `method_frame` is what `encode_method` or a DeliverTemplate made; `frame_max` 0 means no limit.
     """
@@ -278,7 +278,7 @@ def encode_content(
 
 
 class DeliverTemplate:
-    """basic.deliver to one consumer of messages that came the same way: encoded once, two fields are set anew."""
+    """basic.deliver to one consumer, encoded once; delivery tag and redelivered are patched for each message."""
 
     __slots__ = ("_head", "_tail")
 

@@ -68,7 +68,7 @@ class AmqpError(Exception):
 
     @property
     def closes(self) -> Literal["channel", "connection"]:
-        """What it closes when it happens on a channel."""
+        """The channel or the connection: which of them this error closes when it happens on a channel."""
         return "channel" if self.code in SOFT else "connection"
 
     @property
@@ -84,11 +84,11 @@ class AmqpError(Exception):
         return f"{self.code} {self.reply_text}"
 
     def of(self, method: tuple[int, int]) -> AmqpError:
-        """The same error, of a method, unless it names one already."""
+        """The error with the method that failed, unless it names one already."""
         return self if self.class_id else AmqpError(self.code, self.text, *method)
 
 
 def of_caller_error(error: CallerError, method: tuple[int, int]) -> AmqpError:
-    """What a client is told when the broker refuses what `method` (class id, method id) asked for."""
+    """The protocol error for a broker error that `method` (class id, method id) caused."""
     code = next((code for kind, code in _CODES if isinstance(error, kind)), PRECONDITION_FAILED)
     return AmqpError(code, error.reply_text or str(error), *method)

@@ -7,8 +7,8 @@
     3 body      bytes
     8 heartbeat nothing
 
-Nothing of a payload is looked at here, and sizes are checked before a payload has come, so a peer can make us keep one
-frame of the size that it was allowed and no more.  Source: rabbit_reader:handle_input.
+Payloads are not looked at here.  A size is checked before the payload arrives, so a peer can make the server buffer one
+frame of the negotiated size and no more.  Source: rabbit_reader:handle_input.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from warrenmq.amqp.wire.errors import FRAME_ERROR, UNEXPECTED_FRAME, AmqpError
 METHOD, HEADER, BODY, HEARTBEAT = 1, 2, 3, 8
 FRAME_END = 206
 FRAME_MIN_SIZE = 4096
-"""What everybody can take, and nobody may exceed before it was negotiated."""
+"""The limit before tune-ok; every peer must accept frames of this size."""
 OVERHEAD = 8
 """Bytes of a frame that are no payload."""
 
@@ -31,7 +31,7 @@ _SNIPPET = 16
 
 
 class Frame(NamedTuple):
-    """One frame; its payload as it came."""
+    """One frame, its payload undecoded."""
 
     type: int
     channel: int
@@ -44,24 +44,24 @@ def frame(type: int, channel: int, payload: bytes) -> bytes:
 
 
 class FrameCutter:
-    """Cuts what one peer sends.  Not thread-safe: it belongs to its connection."""
+    """Cuts the bytes of one peer into frames.  Not thread-safe: it belongs to its connection."""
 
     def __init__(self, frame_max: int = FRAME_MIN_SIZE) -> None:
         self.frame_max = frame_max
         """The largest frame that the peer may send, in RabbitMQ's reading: this is a limit of the payload; 0: none."""
         self.error: AmqpError | None = None
-        """Set once something came that is no frame; nothing is cut any more."""
+        """Set at the first bytes that are not a frame; nothing behind them is cut."""
         self._pieces: list[bytes] = []
         self._have = 0
         self._need = _HEAD.size
 
     @property
     def pending(self) -> int:
-        """Bytes of the frame that has not come whole."""
+        """Bytes received of the frame that is still incomplete."""
         return self._have
 
     def feed(self, data: bytes) -> list[Frame]:
-        """The frames that end in `data`, up to what is no frame: see `error`."""
+        """The frames that end in `data`, up to the first bytes that are not a frame (see `error`)."""
         if self.error is not None:
             return []
         self._pieces.append(data)
@@ -105,7 +105,7 @@ def frame_error(type: int, payload: bytes, why: str) -> AmqpError:
 
 
 def check_shape(frame: Frame) -> None:
-    """AmqpError unless a frame has what its type needs (rabbit_command_assembler:analyze_frame).
+    """Raise AmqpError unless a frame has the length and channel that its type needs (rabbit_command_assembler:analyze_frame).
 
     | type                | on channel 0           | on another             |
     | ------------------- | ---------------------- | ---------------------- |
