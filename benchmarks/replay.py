@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 
 from benchmarks.process_tree import ProcessTree
 from benchmarks.replay_engine import ENGINES
-from tests.support.trace_periods import write_large
+from tests.replay.trace_periods import write_large
 from warrenmq.trace.reader import open_trace
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from pamqp.commands import Basic, Confirm, Queue
 from pamqp.commands import Channel as ChannelClass
 
-from tests.support.amqp_channels import Channel, Client, Message
+from tests.amqp.channels import Channel, Client, Message
 from tests.support.simulated import EVERY_KIND, SimulatedHost
 from warrenmq.amqp.channel.process import ChannelProcess
 from warrenmq.settings import Settings

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from pamqp.commands import Basic, Channel, Confirm, Exchange, Queue, Tx
 
-from tests.support.amqp_channels import Client, Message, NamedUser
+from tests.amqp.channels import Client, Message, NamedUser
 from tests.support.simulated import SimulatedHost
 from warrenmq.amqp.channel.context import ChannelBlocked, ConnectionClosing, Writable
 from warrenmq.broker.broker import Broker

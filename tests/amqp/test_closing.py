@@ -14,7 +14,7 @@ from pamqp import body, header
 from pamqp import frame as pamqp_frame
 from pamqp.commands import Basic, Channel, Confirm, Connection, Queue
 
-from tests.support.amqp_connections import SimulatedNode
+from tests.amqp.connections import SimulatedNode
 from warrenmq.amqp.channel.process import ChannelProcess
 from warrenmq.amqp.connection.channels import Channels
 

@@ -12,7 +12,7 @@ from pamqp import body, header, heartbeat
 from pamqp import frame as pamqp_frame
 from pamqp.commands import Basic, Channel, Confirm, Connection, Queue
 
-from tests.support.amqp_connections import EVERYTHING, SimulatedClient, SimulatedNode
+from tests.amqp.connections import EVERYTHING, SimulatedClient, SimulatedNode
 from tests.support.held_up import WAITS, said
 from warrenmq.actors.node.alarm import RABBIT_ALARM
 from warrenmq.amqp.access.passwords import hash_password

@@ -7,7 +7,7 @@ from struct import pack
 import pytest
 from pamqp import commands
 
-from tests.support.amqp_channels import Client, method_of
+from tests.amqp.channels import Client, method_of
 from tests.support.simulated import SimulatedHost
 from warrenmq.amqp.channel.context import ChannelFailed
 

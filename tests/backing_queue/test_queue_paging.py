@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from tests.support.queue_invariants import check_invariants
+from tests.backing_queue.invariants import check_invariants
 from warrenmq.backing_queue import paging
 from warrenmq.backing_queue.memory_target import MemoryTargetQueue
 from warrenmq.backing_queue.read_ahead import ReadAheadQueue

@@ -9,7 +9,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from tests.support.queue_invariants import check_invariants
+from tests.backing_queue.invariants import check_invariants
 from warrenmq.backing_queue import memory_target as variable_queue_memory_target
 from warrenmq.backing_queue import paging, variable_queue
 from warrenmq.backing_queue.memory_target import MemoryTargetQueue

@@ -20,7 +20,7 @@ from typing import Any, Literal
 import pytest
 
 import warrenmq
-from tests.support.odd_arguments import HUGE_TABLES, Boom, odd_values
+from tests.broker.odd_arguments import HUGE_TABLES, Boom, odd_values
 from warrenmq import aio
 from warrenmq.broker import handles
 from warrenmq.message.properties import Properties

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 import warrenmq
+from tests.broker.lives import digest
 from tests.support.limits import LIMIT
-from tests.support.lives import digest
 from tests.support.simulated import SMALL, SimulatedHost
 from warrenmq.node.alarms import Source
 from warrenmq.runtime import Deadlock

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 import warrenmq
-from tests.support.amqp_channels import Client
+from tests.amqp.channels import Client
 from tests.support.held_up import WAITS, hold_disk, said, stuck_queue
 from tests.support.simulated import SMALL, SimulatedHost
 from warrenmq.trace.events import CREDIT_GAVE_UP, CREDIT_GRANTED, CREDIT_PEER_DOWN, Ev

@@ -13,7 +13,7 @@ from functools import cache
 import pytest
 
 import warrenmq
-from tests.support.ledger import Ledger
+from tests.broker.ledger import Ledger
 from tests.support.own_directories import VHOST, folder_of
 from tests.support.simulated import BOTH_PROFILES, SimulatedHost
 from warrenmq.errors import CorruptFile

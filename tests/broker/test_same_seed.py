@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.lives import long_life, short_life, trace_of
+from tests.broker.lives import long_life, short_life, trace_of
 from tests.support.simulated import BOTH_PROFILES, SimulatedHost
 from warrenmq.replay.drive.engine import replay_memory
 from warrenmq.settings import Settings
@@ -41,7 +41,7 @@ def test_two_runs_of_one_seed_give_the_same_trace_through_kills_and_a_power_cut(
 
 def test_the_hash_seed_of_the_process_does_not_change_the_trace() -> None:
     def run(hash_seed: str) -> str:
-        command = [sys.executable, "-m", "tests.support.lives", "11"]
+        command = [sys.executable, "-m", "tests.broker.lives", "11"]
         environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(ROOT)}
         return subprocess.run(
             command, cwd=ROOT, env=environment, check=True, capture_output=True, text=True

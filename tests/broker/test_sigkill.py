@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import warrenmq
-from tests.support.ledger import Ledger
-from tests.support.sigkill_victim import QUEUES, SETTINGS, number_of
+from tests.broker.ledger import Ledger
+from tests.broker.sigkill_victim import QUEUES, SETTINGS, number_of
 from warrenmq.replay.drive.engine import replay
 
 ROOT = Path(__file__).parents[2]
@@ -85,7 +85,7 @@ class Witness:
 def live_and_die(witness: Witness, data: Path, trace: Path, seed: int, lines: int) -> None:
     """One process, killed when it has said so many lines."""
     witness.begin()
-    with child("-m", "tests.support.sigkill_victim", data, trace, seed, witness.next_number) as process:
+    with child("-m", "tests.broker.sigkill_victim", data, trace, seed, witness.next_number) as process:
         assert process.stdout is not None
         for line in process.stdout:
             witness.hear(line)

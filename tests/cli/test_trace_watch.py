@@ -9,8 +9,8 @@ import sys
 import pytest
 
 import warrenmq
+from tests.replay.live_trace import grow
 from tests.support.limits import LIMIT
-from tests.support.live_trace import grow
 from tests.support.source_tree import ROOT
 from tests.support.trace_plants import PLANTS
 from tests.support.trace_union import planted

@@ -8,7 +8,7 @@ import zlib
 import msgpack
 import pytest
 
-from tests.support import index_kit as kit
+from tests.queue_index import index_kit as kit
 from warrenmq.directory.recovery_terms import Terms, save_terms, take_terms
 from warrenmq.queue_index.v1 import journal, segment_parser
 from warrenmq.queue_index.v1.index import QueueIndex

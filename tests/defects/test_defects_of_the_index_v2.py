@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.support import index_kit as kit
+from tests.queue_index import index_kit as kit
 from warrenmq.message.stored import encode
 from warrenmq.queue_index import versions as index_versions
 from warrenmq.queue_index.record import pack

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from tests.support.index_kit import stored_record
+from tests.queue_index.index_kit import stored_record
 from warrenmq.directory.definitions import Definitions, QueueRecord, queue_frame
 from warrenmq.directory.layout import DataDirectory, VhostDirectory, queue_folder
 from warrenmq.queue_index.v1.journal import Journal

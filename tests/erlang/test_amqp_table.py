@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from tests.support import golden, golden_messages
+from tests.erlang import golden_messages
+from tests.support import golden
 from warrenmq.erlang import amqp_table
 from warrenmq.erlang.amqp_table import (
     PROPERTIES,

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.erlang.terms import encode
 from tests.support import golden
-from tests.support.erlang_terms import encode
 from warrenmq.erlang.consult import consult
 from warrenmq.erlang.dets import problem, read_recovery_terms
 from warrenmq.erlang.values import Atom

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.erlang.terms import encode
 from tests.support import golden
-from tests.support.erlang_terms import encode
 from warrenmq.erlang import definitions, disk_log, ets, mnesia
 from warrenmq.erlang.values import Atom, Opaque
 

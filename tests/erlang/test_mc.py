@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.erlang_terms import basic_message, encode
+from tests.erlang.terms import basic_message, encode
 from warrenmq.erlang import rabbit_message
 from warrenmq.erlang.term import BadTerm
 from warrenmq.erlang.values import Atom, ImproperList, Opaque

@@ -2,7 +2,8 @@
 
 import pytest
 
-from tests.support import golden, golden_messages
+from tests.erlang import golden_messages
+from tests.support import golden
 from warrenmq.erlang import rabbit_message
 
 

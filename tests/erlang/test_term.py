@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.erlang_terms import compressed, encode
+from tests.erlang.terms import compressed, encode
 from warrenmq.erlang.term import BadTerm, decode
 from warrenmq.erlang.term_reader import MAX_ELEMENTS
 from warrenmq.erlang.values import Atom, BitString, ImproperList, Opaque

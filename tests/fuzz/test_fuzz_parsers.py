@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support import golden, golden_messages
+from tests.erlang import golden_messages
+from tests.support import golden
 from tests.support.damage import OF_BYTES, apply, damages
 from tests.support.fuzzing import examples, no_hanging
 from tests.support.own_directories import directory

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.fuzz.trace_damage import DAMAGE
+from tests.fuzz.trace_sources import Files, simulated, threaded
 from tests.support.fuzzing import TIMES
-from tests.support.trace_damage import DAMAGE
-from tests.support.trace_sources import Files, simulated, threaded
 from warrenmq.replay.drive.engine import replay_memory
 from warrenmq.trace.reader import NotATrace
 

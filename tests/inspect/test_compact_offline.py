@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 import warrenmq
+from tests.inspect.mortal_disk import Cut, Mortal
 from tests.support.directories import contents, given_back, lay_out
 from tests.support.golden import CASES
-from tests.support.mortal_disk import Cut, Mortal
 from warrenmq.cli import main
 from warrenmq.errors import PreconditionFailed
 from warrenmq.mend.compact import compact

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.inspect.made_directory import journal_ack, journal_publish, make, segment_publish
+from tests.inspect.walked import Bytes
 from tests.support.damage import Damage, apply
 from tests.support.fuzzing import examples
-from tests.support.rabbit_directory import journal_ack, journal_publish, make, segment_publish
-from tests.support.walked import Bytes
 from warrenmq.inspect import index_v1
 from warrenmq.inspect.entries import SegmentFacts
 from warrenmq.inspect.index_v1 import JournalFormat, SegmentFormat

@@ -5,8 +5,8 @@ Source: docs/reference/message-store.md#crash-points-of-a-combine.
 
 import pytest
 
+from tests.inspect.made_directory import Node, make, record
 from tests.support.inspected import check
-from tests.support.rabbit_directory import Node, make, record
 
 A, C, D, E, F = (make(n, size) for n, size in enumerate((300, 5000, 700, 4096, 200)))
 X = make(99, 1234)
@@ -137,7 +137,7 @@ def test_the_same_id_twice_in_one_file_is_one_message(tmp_path):
 
 
 def test_messages_of_the_transient_store_are_reported_and_not_given_back(tmp_path):
-    from tests.support.rabbit_directory import journal_publish
+    from tests.inspect.made_directory import journal_publish
 
     node = Node(tmp_path)
     (node.queue / "journal.jif").write_bytes(

@@ -4,9 +4,9 @@ import shutil
 
 import pytest
 
+from tests.inspect.made_directory import Node, journal_publish, make
 from tests.support import golden
 from tests.support.inspected import check, expected, listed, say, unpack_golden
-from tests.support.rabbit_directory import Node, journal_publish, make
 
 CASE = "c11-full-mnesia-a"
 DEFAULT = "msg_stores/vhosts/628WB79CIFDYO9LJI6DKMI09L"
@@ -78,7 +78,7 @@ def test_the_folders_between_node_and_vhost_are_fine_too(below, tmp_path):
 
 def test_a_node_of_3_6_has_queues_and_stores_at_the_top(tmp_path):
     """base36(md5(term)) names the folders, no .vhost, no .config (16384 entries a segment), no .queue_name."""
-    from tests.support.rabbit_directory import segment_publish
+    from tests.inspect.made_directory import segment_publish
 
     made = [make(n, 5000 if n % 2 else 100) for n in range(6)]
     queue = tmp_path / "queues" / "EQPHTZTF4T591MHYF1FQ77D2L"

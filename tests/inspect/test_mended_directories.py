@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 import warrenmq
+from tests.inspect.mortal_disk import Cut, Mortal
 from tests.support.directories import contents, given_back, lay_out
 from tests.support.golden import CASES, ROOT, files
-from tests.support.mortal_disk import Cut, Mortal
 from warrenmq.inspect.inspection import Inspection
 from warrenmq.inspect.reading import Findings
 from warrenmq.mend.changes import BACKUP

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 import warrenmq
+from tests.inspect.made_directory import Node, journal_publish, make
 from tests.support.directories import lay_out
 from tests.support.golden import files, manifest
 from tests.support.limits import LIMIT
-from tests.support.rabbit_directory import Node, journal_publish, make
 from warrenmq.erlang import definitions as mnesia
 from warrenmq.mend.definitions import KHEPRI, NOWHERE
 from warrenmq.mend.moving import milliseconds_left

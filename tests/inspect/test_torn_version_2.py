@@ -2,9 +2,9 @@
 
 import pytest
 
+from tests.inspect.made_directory import Node, make, qi_entry, qi_file, qs_file
 from tests.support import golden
 from tests.support.inspected import check, expected, unpack_golden
-from tests.support.rabbit_directory import Node, make, qi_entry, qi_file, qs_file
 from warrenmq.mend.repair import repair
 
 CASE = "c05-v2-clean-a"
@@ -133,7 +133,7 @@ def test_padding_behind_a_term_is_no_damage(padding, tmp_path):
 
 def test_files_of_both_versions_are_one_queue(tmp_path):
     """An interrupted conversion: what the new files have is skipped in the old ones."""
-    from tests.support.rabbit_directory import segment_publish
+    from tests.inspect.made_directory import segment_publish
 
     made = [make(n) for n in range(6)]
     node = Node(tmp_path)

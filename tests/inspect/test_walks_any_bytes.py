@@ -6,15 +6,15 @@ from contextlib import contextmanager
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.support import golden
-from tests.support.inspected import check
-from tests.support.rabbit_directory import (
+from tests.inspect.made_directory import (
     journal_ack,
     journal_publish,
     make,
     segment_publish,
 )
-from tests.support.walked import Bytes
+from tests.inspect.walked import Bytes
+from tests.support import golden
+from tests.support.inspected import check
 from warrenmq.inspect import index_v1
 from warrenmq.inspect.index_v1 import JournalFormat, SegmentFormat
 from warrenmq.message_store.scan import whole_records

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.believers import World, check_trace
+from tests.message_store.believers import World, check_trace
 from tests.support.store import SMALL, SMALL_IN_PLACE
 
 COLLECTORS = pytest.mark.parametrize("settings", [SMALL, SMALL_IN_PLACE], ids=["combine", "compact"])

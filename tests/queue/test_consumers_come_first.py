@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from tests.support.channels import Held, TestChannel
+from tests.queue.channels import Held, TestChannel
 from tests.support.simulated import EVERY_KIND, SimulatedHost
 from warrenmq.errors import PreconditionFailed
 from warrenmq.queue.messages import Purge, Stat

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from tests.support.channels import Held, Holder, TestChannel
+from tests.queue.channels import Held, Holder, TestChannel
 from tests.support.simulated import EVERY_KIND, SimulatedHost
 from warrenmq.errors import AccessRefused
 from warrenmq.queue.channel_record import UNSENT_LIMIT

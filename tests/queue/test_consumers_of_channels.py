@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.channels import Holder, TestChannel
+from tests.queue.channels import Holder, TestChannel
 from tests.support.simulated import SimulatedHost
 from warrenmq.broker.broker import Broker
 from warrenmq.errors import AccessRefused, NotFound

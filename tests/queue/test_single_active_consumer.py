@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.support.channels import Holder, TestChannel
+from tests.queue.channels import Holder, TestChannel
 from tests.support.simulated import SimulatedHost
 from warrenmq.broker.broker import Broker
 from warrenmq.errors import AccessRefused

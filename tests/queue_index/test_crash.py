@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.support import index_kit as kit
+from tests.queue_index import index_kit as kit
 from warrenmq.testing import PowerCut, SimulatedDisk
 from warrenmq.trace.events import Trigger
 

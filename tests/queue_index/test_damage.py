@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support import index_kit as kit
+from tests.queue_index import index_kit as kit
 from warrenmq.directory.torn import SECTOR
 from warrenmq.queue_index.record import record_problem
 from warrenmq.queue_index.v1 import segment_parser

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support import index_kit as kit
+from tests.queue_index import index_kit as kit
 from warrenmq.message.stored import encode
 from warrenmq.queue_index.record import HEADER_BYTES, body_size, embedded, lengths_agree, pack
 from warrenmq.queue_index.v1 import segment_parser

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from tests.queue_index import index_kit as kit
 from tests.support import golden
-from tests.support import index_kit as kit
 from warrenmq.message.stored import ERLANG_TERM
 from warrenmq.queue_index.record import HEADER, embedded
 from warrenmq.queue_index.v1 import recovery as index_recovery

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.support import index_kit as kit
+from tests.queue_index import index_kit as kit
 from warrenmq.directory.recovery_terms import Terms
 from warrenmq.queue_index.v1.index import QueueIndex
 from warrenmq.queue_index.v1.journal import WRITE_BUFFER

@@ -13,7 +13,7 @@ from hypothesis import settings as run_with
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from tests.support import index_kit as kit
+from tests.queue_index import index_kit as kit
 from warrenmq.directory.recovery_terms import save_terms, take_terms
 from warrenmq.trace.events import Trigger
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.support import index_kit as kit
+from tests.queue_index import index_kit as kit
 from warrenmq.directory.recovery_terms import Terms
 from warrenmq.queue_index.record import embedded
 from warrenmq.queue_index.v2 import qi, qs

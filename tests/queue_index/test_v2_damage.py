@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support import index_kit as kit
+from tests.queue_index import index_kit as kit
 from warrenmq.queue_index.v2 import qi, qs
 from warrenmq.queue_index.v2.recovery import messages
 from warrenmq.trace.events import Trigger

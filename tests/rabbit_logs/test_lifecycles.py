@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.tracing_logs import json_log, published, received, text_log
+from tests.rabbit_logs.tracing_logs import json_log, published, received, text_log
 from warrenmq.cli import main
 from warrenmq.rabbit_logs.lifecycles import lifecycles
 from warrenmq.rabbit_logs.log_files import open_logs

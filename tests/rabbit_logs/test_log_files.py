@@ -9,7 +9,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.support.tracing_logs import LINE, json_line, json_log, published, received, text_log, text_record
+from tests.rabbit_logs.tracing_logs import (
+    LINE,
+    json_line,
+    json_log,
+    published,
+    received,
+    text_log,
+    text_record,
+)
 from warrenmq.rabbit_logs.log_files import NotATracingLog, open_logs
 from warrenmq.rabbit_logs.record import BadRecord, Record, moment
 from warrenmq.rabbit_logs.text_format import TextLog

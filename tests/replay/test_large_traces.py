@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.support.trace_periods import write_large
+from tests.replay.trace_periods import write_large
 from warrenmq.replay.drive.engine import replay
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.tracing_logs import json_log, published, received, text_log
+from tests.rabbit_logs.tracing_logs import json_log, published, received, text_log
 from warrenmq.rabbit_logs.lifecycles import lifecycles
 from warrenmq.rabbit_logs.log_files import open_logs
 from warrenmq.replay import read_tracing

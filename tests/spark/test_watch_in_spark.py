@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from tests.support.live_trace import grow
+from tests.replay.live_trace import grow
 from tests.support.trace_model import consistent_trace
 from tests.support.trace_plants import PLANTS
 from tests.support.trace_union import planted, side_by_side

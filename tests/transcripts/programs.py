@@ -1,4 +1,4 @@
-"""What clients rely on, as programs of raw frames (tests/support/transcripts.py); each has queues of its own.
+"""What clients rely on, as programs of raw frames (tests/transcripts/wire.py); each has queues of its own.
 
 A program waits for what must come, and ends a step with an answer that the server can give only after everything before it,
 so that what must not come would be seen.
@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from pamqp.commands import Basic, Channel, Confirm, Connection, Queue, Tx
 
-from tests.support.transcripts import Transcript, identity, published
+from tests.transcripts.wire import Transcript, identity, published
 from warrenmq.amqp.channel.access_methods import AccessRequest
 from warrenmq.amqp.wire.codec import decode_table, make
 

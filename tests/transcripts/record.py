@@ -11,7 +11,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.support import rabbitmq
+from tests.transcripts import rabbitmq
 from tests.transcripts.programs import PROGRAMS, run
 
 RECORDED = Path(__file__).with_name("recorded")

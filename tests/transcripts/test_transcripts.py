@@ -6,8 +6,8 @@ compared with it again.
 
 import pytest
 
-from tests.support import rabbitmq
 from tests.support.served import Served
+from tests.transcripts import rabbitmq
 from tests.transcripts.programs import PROGRAMS, run
 from tests.transcripts.record import RECORDED
 

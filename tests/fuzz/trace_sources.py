@@ -1,6 +1,6 @@
 """Traces in which all is well, of each way in which a run ends: closed, killed, crashed in simulation.
 
-python -m tests.support.trace_sources DATA TRACE SEED BOOT kill|close       one threaded run
+python -m tests.fuzz.trace_sources DATA TRACE SEED BOOT kill|close       one threaded run
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def one_run(data: str, trace: str, seed: int, boot: int, end: str) -> None:
 def threaded(folder: Path, seed: int, ends: list[str]) -> Files:
     """Runs of real threads, one after the other, each in a process of its own."""
     for boot, end in enumerate(ends, 1):
-        command = [sys.executable, "-m", "tests.support.trace_sources", str(folder / "data"), str(folder / "trace"),
+        command = [sys.executable, "-m", "tests.fuzz.trace_sources", str(folder / "data"), str(folder / "trace"),
                    str(seed + boot), str(boot), end]  # fmt: skip
         done = subprocess.run(command, cwd=ROOT, check=False, timeout=60)
         assert done.returncode == (-signal.SIGKILL if end == "kill" else 0)

@@ -4,7 +4,7 @@ The model works for a while and then comes to rest: queues empty, every body rem
 What it wrote from one rest to the next is a period, and the next one is the same rows with larger numbers: times, row
 numbers, messages, sequence ids, file numbers, readers' marks.  So the cost of a row does not depend on how many there are.
 
-    python -m tests.support.trace_periods FOLDER --events 10000000 [--seed 1] [--queues 16] [--plant NAME]...
+    python -m tests.replay.trace_periods FOLDER --events 10000000 [--seed 1] [--queues 16] [--plant NAME]...
 
 A plant is one of trace_plants.py (`--plant list` names them); it goes into a small run of its own beside the large one.
 """

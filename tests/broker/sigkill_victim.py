@@ -1,6 +1,6 @@
 """A process to be killed: it publishes and consumes, and says each thing on its standard output as it happens.
 
-    python -m tests.support.sigkill_victim DATA TRACE SEED FIRST
+    python -m tests.broker.sigkill_victim DATA TRACE SEED FIRST
 
     found QUEUE NUMBER...     what a recovery gave back, in order
     references N M            the store's references, and its messages

@@ -2,7 +2,7 @@
 
 As a program it prints the digest of the long one's trace, for a process with other hash seeds:
 
-    python -m tests.support.lives SEED
+    python -m tests.broker.lives SEED
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from pamqp import frame, heartbeat
 from pamqp.commands import Channel, Connection
 from pykka import ActorRef
 
-from tests.support.amqp_channels import KeptTransport
+from tests.amqp.channels import KeptTransport
 from tests.support.simulated import SimulatedHost
 from warrenmq.amqp.access.users import Users
 from warrenmq.amqp.amqp_sup import ChannelSup
