@@ -10,10 +10,11 @@ from tests.support.held_up import stuck_queue
 from tests.support.limits import LIMIT
 from tests.support.simulated import SimulatedHost
 from warrenmq.cli import main
-from warrenmq.replay.export.described import Describer
 from warrenmq.replay.export.selection import Selection, select_rows
-from warrenmq.trace.events import OF_CONSUMERS, REGISTRY, Ev
+from warrenmq.trace.events import Ev
 from warrenmq.trace.reader import open_trace
+from warrenmq.trace.schema import ACTOR, CONSUMER, EVENTS
+from warrenmq.trace.sentences import Words
 
 MESSAGES = 12
 
@@ -126,11 +127,13 @@ def test_a_consumer_is_named_as_one_and_never_as_an_actor(trace, tmp_path):
     assert "consumer=2 " in exported(trace, tmp_path, "--to", "shiviz")
     with open_trace(trace) as opened:
         actors = {entry.name for entry in opened.catalog.runs[0].actors.values()}
-        describer = Describer(opened.catalog.runs[0])
+        words = Words(opened.catalog.runs[0])
         for _, row in select_rows(opened, Selection()):
             event = Ev(row[8] >> 8 & 0xFF)
-            if (meaning := REGISTRY[event].peer) and row[3]:
-                assert (describer.columns(row)[meaning] in actors) is (event not in OF_CONSUMERS), event.name
+            for column in EVENTS[event].columns:
+                value = getattr(EVENTS[event].of(row), column.name)
+                if column.type in (ACTOR, CONSUMER) and value and column.name in words.columns(row):
+                    assert (words.columns(row)[column.name] in actors) is (column.type is ACTOR), event.name
 
 
 def test_a_limit_cuts_and_says_so(trace, tmp_path, capsys):

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from tests.support.trace_writer import Actor, Row, RunRows, T, packed, pieces
 from warrenmq.trace.block import encode_footer, encode_rows
-from warrenmq.trace.events import COLUMNS, SCHEMA_VERSION, Ev
+from warrenmq.trace.events import SCHEMA_VERSION, Ev
+from warrenmq.trace.schema import COLUMNS
 from warrenmq.trace.segment import encode_header
 from warrenmq.trace.slab import CHUNK_BYTES, HEAD_BYTES, slab_header
 

@@ -17,10 +17,21 @@ from tests.support.trace_plants import PLANTS
 from tests.support.trace_union import planted
 from tests.support.trace_writer import write_trace
 from warrenmq.replay.drive.engine import replay_memory
-from warrenmq.replay.explain.names import flag_names
 from warrenmq.replay.rules.registry import all_machines
-from warrenmq.trace.events import CONFIRM_NACK, IN_STORE, PERSISTENT, WANTS_CONFIRM, Decision, Ev, Trigger
+from warrenmq.trace.events import (
+    CONFIRM_NACK,
+    IN_STORE,
+    PERSISTENT,
+    ROLL_FOR_LARGE,
+    ROLL_GARBAGE,
+    ROLL_LARGE,
+    WANTS_CONFIRM,
+    Decision,
+    Ev,
+    Trigger,
+)
 from warrenmq.trace.reader import open_memory
+from warrenmq.trace.sentences import flag_names
 
 _NO_TRIGGERS = {
     Ev.QI_SYNC: (Trigger.BUFFER_FULL, Trigger.ROLL_OVER, Trigger.READ, Trigger.JOURNAL_FLUSH),
@@ -39,6 +50,13 @@ NEVER_WRITTEN = {
         Ev.PUBLISH,
         WANTS_CONFIRM | IN_STORE,
     ): "of a transient message nobody knows yet whether it will be in a store",
+    **{
+        (
+            Ev.ROLL,
+            flag,
+        ): "the model has no large message and a small broker no file of garbage alone: tests/message_store has"
+        for flag in (ROLL_FOR_LARGE, ROLL_LARGE, ROLL_GARBAGE)
+    },
     (Ev.CONFIRM, CONFIRM_NACK): "nacks are answers to publishes that the queue has not taken",
 }
 """What the broker has no reason to write."""

@@ -23,7 +23,8 @@ from tests.support.trace_plants import PLANTS
 from tests.support.trace_union import side_by_side
 from tests.support.trace_writer import Actor, RunRows, write_trace
 from warrenmq.trace.block import encode_footer, encode_rows
-from warrenmq.trace.events import COLUMNS, DIRECT, REGISTRY, SCHEMA_VERSION, Ev, Trigger
+from warrenmq.trace.events import COVERS_SEQ_IDS, DIRECT, SCHEMA_VERSION, Ev, Trigger
+from warrenmq.trace.schema import COLUMNS
 from warrenmq.trace.segment import encode_header
 from warrenmq.trace.settled import CONSUMER_SHIFT
 
@@ -34,7 +35,6 @@ SEGMENT_BYTES = 16 << 20
 T, SEQ, MSG, PEER, PSEQ, A, B, C, WHO = range(len(COLUMNS))
 
 _RECEIVES = frozenset({Ev.RECV, Ev.PUBLISH, Ev.ACK, Ev.UNDELIVERED})
-_OF_SEQS = frozenset(event for event, meaning in REGISTRY.items() if meaning.a == "first sequence id")
 _OF_FILES = frozenset({
     Ev.APPEND, Ev.FILE_WRITE, Ev.FILE_SYNC, Ev.LOCK, Ev.UNLOCK, Ev.FILE_DELETE, Ev.FILE_STATE, Ev.GC_MOVE, Ev.COMPACT_START,
     Ev.COMPACT_MOVE, Ev.COMPACT_DONE, Ev.TRUNCATE, Ev.GC_START, Ev.GC_DONE, Ev.ROLL,
@@ -132,7 +132,7 @@ def _growth(rows: Sequence[Sequence[int]], before: dict[str, Any], after: dict[s
             line[MSG] = grown["msg"]
         if event in _RECEIVES and row[PSEQ]:
             line[PSEQ] = more_rows[row[PEER] or actor]
-        if event in _OF_SEQS:
+        if event in COVERS_SEQ_IDS:
             line[A] = more_seqs[actor]
         if event == Ev.DELIVER:
             line[C] = more_tags[row[PEER]]

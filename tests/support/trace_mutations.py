@@ -38,8 +38,9 @@ from tests.support.trace_writer import (
     set_flag,
     spread,
 )
-from warrenmq.replay.explain.names import flag_names
-from warrenmq.trace.events import REGISTRY, Ev
+from warrenmq.trace.events import Ev
+from warrenmq.trace.schema import EVENTS
+from warrenmq.trace.sentences import flag_names
 
 COLUMN = {"msg": MSG, "peer": PEER, "pseq": PSEQ, "a": A, "b": B, "c": C}
 _FLAGS: dict[int, list[int]] = {}
@@ -52,11 +53,12 @@ Mutation = tuple[str, Ev]
 
 def mutations() -> Iterator[Mutation]:
     """Every one that makes sense: flags and columns only where the schema gives them a meaning."""
-    for what, meaning in REGISTRY.items():
+    for what in Ev:
+        used = {column.place for column in EVENTS[what].columns}
         yield from ((change, what) for change in ("drop", "twice", "late"))
         if what in _FLAGS:
             yield "flag", what
-        yield from ((name, what) for name in COLUMN if getattr(meaning, name))
+        yield from ((name, what) for name in COLUMN if name in used)
 
 
 def mutated(mutation: Mutation, seed: int, steps: int) -> list[RunRows] | None:

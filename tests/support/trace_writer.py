@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from warrenmq.trace.block import ROW, encode_footer, encode_rows
-from warrenmq.trace.events import COLUMNS, SCHEMA_VERSION, Ev
+from warrenmq.trace.events import SCHEMA_VERSION, Ev
+from warrenmq.trace.schema import COLUMNS
 from warrenmq.trace.segment import encode_header
 from warrenmq.trace.slab import CHUNK_BYTES, HEAD_BYTES, slab_header
 

@@ -19,9 +19,10 @@ from warrenmq.trace import slab as slabs
 from warrenmq.trace.block import FRAME, ROW, decode_columns, encode_meta, encode_rows, frame_at
 from warrenmq.trace.catalog import FOREVER
 from warrenmq.trace.clock import SteppingClock
-from warrenmq.trace.events import COLUMNS, Ev
+from warrenmq.trace.events import Ev
 from warrenmq.trace.reader import NotATrace, Trace, open_memory, open_trace
 from warrenmq.trace.recorder import Recorder
+from warrenmq.trace.schema import COLUMNS
 from warrenmq.trace.segment import decode_header, encode_header
 from warrenmq.trace.sink import MemorySink
 

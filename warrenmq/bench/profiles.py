@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING
 import warrenmq
 from warrenmq.bench.resources import disk_used, peak_memory, settled_disk
 from warrenmq.settings import Settings
-from warrenmq.trace.events import COLUMNS, Ev
+from warrenmq.trace.events import Ev
 from warrenmq.trace.reader import open_trace
+from warrenmq.trace.schema import COLUMNS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -32,7 +32,7 @@ from typing import Any, NamedTuple
 
 import msgpack  # type: ignore[import-untyped]
 
-from warrenmq.trace.events import COLUMNS
+from warrenmq.trace.schema import COLUMNS
 
 ROW = struct.Struct(f"<{len(COLUMNS)}q")
 """One row; `who` is its last word."""

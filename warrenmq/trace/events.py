@@ -1,34 +1,66 @@
 """The event schema: what an actor can say of itself, and what the columns mean.
 
-A trace is rows of nine 64-bit integers.  Who wrote a row is its actor; an actor numbers its rows from 1
-without a gap (`seq`), so a reader can prove that nothing is missing.
+A trace is rows of nine 64-bit integers (schema.py).  An actor numbers its rows from 1 without a gap (`seq`), so a reader can
+prove that nothing is missing.
 
     t      hybrid logical clock, ns: strictly rising per actor, send < receive between actors
     seq    the actor's own number of this row
     msg    a message: the low 64 bits of its message id (unique in a data directory; read as signed); 0 = none
-    peer   another actor's trace id; on a receive, the sender; of the events of OF_CONSUMERS a consumer's number
-    pseq   on a receive, the `seq` of the sender's SEND row; elsewhere as the event says
+    peer   another actor's trace id; on a receive, the sender
+    pseq   on a receive, the `seq` of the sender's SEND row
     a b c  as the event says
     who    actor << 16 | event << 8 | flag
+
+Below is a class for each event, whose attributes name the columns that it uses.  An event may use peer and pseq for something
+else, and put several values into one column.
 
 A block of n messages published together has consecutive message ids and consecutive sequence ids; rows that
 cover such a block carry its first message, its first sequence id and n.  All bodies of a block of one PUBLISH row are in
 the store, or none is.  When one message leads to several receive rows, only the first names its SEND.
 
 Rule for maintainers: a number once given is never reused; a change of meaning raises SCHEMA_VERSION.
+
+`says` is the sentence of a row (sentences.py): {actor} wrote it, {name} is a column in words, {messages} the messages that it
+covers; a part in [brackets] is left out when one of its columns holds nothing.
 """
 
 from __future__ import annotations
 
-from enum import IntEnum
-from typing import NamedTuple
+from enum import IntEnum, IntFlag
+from typing import Self
 
-from warrenmq.trace.settled import SETTLED
+from warrenmq.trace.schema import (
+    ACTOR,
+    CONSUMER,
+    COUNT,
+    EVENTS,
+    FILE,
+    LIMIT,
+    MESSAGE_KIND,
+    MILLISECONDS,
+    OFFSET,
+    ROW,
+    SEGMENT,
+    SEQ_ID,
+    SIZE,
+    TAG,
+    WALL_CLOCK,
+    YES_NO,
+    Event,
+    T,
+    When,
+    in_a,
+    in_b,
+    in_c,
+    in_flag,
+    in_msg,
+    in_peer,
+    in_pseq,
+)
 
 SCHEMA_VERSION = 1
 PRIORITY_SHIFT = 48
 """A sequence id's bits from here on are the priority, in queues that have any; within one ids count from 0."""
-COLUMNS = ("t", "seq", "msg", "peer", "pseq", "a", "b", "c", "who")
 
 
 class Ev(IntEnum):
@@ -92,16 +124,16 @@ class Ev(IntEnum):
     COMPACT_MOVE = 64
     COMPACT_DONE = 65
     TRUNCATE = 66
-    # queue process, what its numbers above leave no room for
+    # queue process (its numbers above are all given)
     QUEUE_LIMITS = 100
     QUEUE_RESTS = 101
-    # who publishes, and channels
+    # publishers and channels
     UNROUTED = 110
     CHANNEL_LIMIT = 111
     # alarms
     ALARM_SET = 80
     ALARM_CLEAR = 81
-    # who is held up
+    # publishers and senders that wait
     ALARM_BLOCKED = 82
     ALARM_UNBLOCKED = 83
     CREDIT_BLOCKED = 90
@@ -111,479 +143,1004 @@ class Ev(IntEnum):
     RUN_END = 71
 
 
-class Trigger(IntEnum):
-    """Why a buffer was written or synced (the flag of QI_WRITE, QI_SYNC, FILE_WRITE, FILE_SYNC)."""
+class Worded(IntEnum):
+    """Values of a column, each with its words in a sentence."""
 
-    BUFFER_FULL = 1
-    TIMER = 2
-    MAILBOX_EMPTY = 3
-    ROLL_OVER = 4
-    CLOSE = 5
-    READ = 6
-    JOURNAL_FLUSH = 7
+    words: str
+
+    def __new__(cls, value: int, words: str = "") -> Self:
+        member = int.__new__(cls, value)
+        member._value_ = value
+        member.words = words
+        return member
 
 
-class Decision(IntEnum):
-    """What the store did with a write or a remove (the flag of STORE_WRITE and STORE_REMOVE)."""
+class WordedFlag(IntFlag):
+    """Bits of a column, each with its words in a sentence."""
 
-    WRITE = 1
-    """A new record was appended (an APPEND row follows)."""
-    IGNORE = 2
+    words: str
+
+    def __new__(cls, value: int, words: str = "") -> Self:
+        member = int.__new__(cls, value)
+        member._value_ = value
+        member.words = words
+        return member
+
+
+class Trigger(Worded):
+    """Why a buffer was written or synced."""
+
+    BUFFER_FULL = 1, "because the buffer was full"
+    TIMER = 2, "because the sync timer fired"
+    MAILBOX_EMPTY = 3, "because its mailbox was empty"
+    ROLL_OVER = 4, "because the file was full"
+    CLOSE = 5, "because it stops"
+    READ = 6, "because it had to read what was in the buffer"
+    JOURNAL_FLUSH = 7, "because the journal moves to segment files"
+
+
+class Decision(Worded):
+    """What the store did with a write or a remove."""
+
+    WRITE = 1, "to append a new record"
+    """An APPEND row follows."""
+    IGNORE = 2, "to ignore it"
     """Cancelled by the flying counter, or by a dying client."""
-    CONFIRM = 3
-    """The record exists: one reference more, nothing written."""
-    REMOVE = 4
-    """One reference less."""
-    DEFER = 5
-    """The file is at the garbage collector: done when it comes back (a DEFER row precedes)."""
+    CONFIRM = 3, "to count one reference more, since the record exists"
+    REMOVE = 4, "to count one reference less"
+    DEFER = 5, "to wait until the garbage collector returns the file"
+    """Done when it comes back (a DEFER row precedes)."""
 
 
-class Reason(IntEnum):
-    """Why an actor ended (the flag of ACTOR_STOP and CHILD_EXIT)."""
+class Reason(Worded):
+    """Why an actor ended."""
 
-    NORMAL = 1
-    SHUTDOWN = 2
-    KILLED = 3
-    CRASH = 4
+    NORMAL = 1, "normally"
+    SHUTDOWN = 2, "because it was shut down"
+    KILLED = 3, "because it was killed"
+    CRASH = 4, "because it crashed"
 
 
-class State(IntEnum):
-    """Where a ready message of a queue is (the flag of PAGE_OUT and PAGE_IN)."""
+class State(Worded):
+    """Where a ready message of a queue is."""
 
-    ALPHA = 1
+    ALPHA = 1, "alpha (body and position in memory)"
     """Body and position are in memory, and on disk, too, if the message is persistent."""
-    BETA = 2
+    BETA = 2, "beta (body on disk, position in memory)"
     """The body is on disk, the position in memory; a small body is part of the position."""
-    GAMMA = 3
-    """The body is on disk, the position in memory and on disk."""
-    DELTA = 4
-    """Both are on disk only."""
+    GAMMA = 3, "gamma (body on disk, position in memory and on disk)"
+    DELTA = 4, "delta (both on disk only)"
 
 
-# flags of PUBLISH (bits)
-PERSISTENT = 1
-"""The message is persistent and the queue durable."""
-WANTS_CONFIRM = 2
-IN_STORE = 4
-"""The body is in a message store; else it is embedded in the queue index."""
+class PublishFlag(WordedFlag):
+    """What a publish asks for, and where its body is."""
 
-# flags of CONFIRM
-CONFIRM_DURABLE = 1
-"""After the sync: body and index entry are on disk."""
-CONFIRM_TRANSIENT = 2
-"""At once: a transient message, or a queue that is not durable (RabbitMQ's rule)."""
-CONFIRM_NACK = 3
+    PERSISTENT = 1, "persistent"
+    """The message is persistent and the queue durable."""
+    WANTS_CONFIRM = 2, "to be confirmed"
+    IN_STORE = 4, "with the body in the store"
+    """The body is in a message store; else it is embedded in the queue index."""
 
-# flags of DELIVER (bits)
-REDELIVERED = 1
-NO_ACK = 2
-GET = 4
 
-# flags of ACK and REQUEUE
-MULTIPLE = 1
-"""The client settled everything up to its tag; without it, the tags that the row tells one by one."""
-RETURNED = 2
-"""Of REQUEUE: the consumer is gone, and left it untaken or unacked: nobody asked."""
+class ConfirmKind(Worded):
+    """When a confirm is given."""
 
-# flags of CONSUMER_ADDED (bits, beside NO_ACK)
-EXCLUSIVE = 8
-LIMITED = 16
-"""It shares a limit with all consumers of its channel (basic.qos with global=true), whether or not one is set."""
+    DURABLE = 1, "after the sync"
+    """After the sync: body and index entry are on disk."""
+    TRANSIENT = 2, "at once"
+    """A transient message, or a queue that is not durable (RabbitMQ's rule)."""
+    NACK = 3, "negatively (nack)"
 
-# flags of CONSUMER_GONE
-CONSUMER_CANCELLED, CHANNEL_ENDED, CONSUMER_LAPSED = 1, 2, 3
-"""The last: it did not ack in time (consumer_timeout)."""
 
-# flags of QUEUE_LIMITS
-OVERFLOW_DROP_HEAD, OVERFLOW_REJECT, OVERFLOW_REJECT_DLX = 1, 2, 3
+class DeliverFlag(WordedFlag):
+    """How messages were delivered."""
+
+    REDELIVERED = 1, "redelivered"
+    NO_ACK = 2, "without acks"
+    GET = 4, "by basic.get"
+
+
+class Settle(Worded):
+    """How a requeue names messages; 0 = one delivery tag a message."""
+
+    MULTIPLE = 1, "with all up to that tag"
+    """The client settled everything up to its tag."""
+    RETURNED = 2, "because the consumer left"
+    """Of REQUEUE: the consumer left them untaken or unacked."""
+
+
+class ConsumerFlag(WordedFlag):
+    """How a consumer consumes."""
+
+    NO_ACK = 2, "without acks"
+    EXCLUSIVE = 8, "exclusively"
+    LIMITED = 16, "within its channel's limit"
+    """It shares a limit with all consumers of its channel (basic.qos with global=true), whether or not one is set."""
+
+
+class ConsumerEnd(Worded):
+    """Why a consumer went."""
+
+    CANCELLED = 1, "was cancelled"
+    CHANNEL_ENDED = 2, "left with its channel"
+    LAPSED = 3, "did not ack in time"
+    """Not within consumer_timeout."""
+
+
+class Overflow(Worded):
+    """What a full queue does."""
+
+    DROP_HEAD = 1, "drops its oldest messages"
+    REJECT = 2, "rejects publishes"
+    REJECT_DLX = 3, "rejects publishes and dead-letters them"
+
+
+class QosScope(Worded):
+    """Whom a limit of basic.qos is for."""
+
+    OF_CHANNEL = 1, "for all consumers of the channel together"
+    OF_CONSUMERS_TO_COME = 2, "for each consumer added from now on"
+
+
+class DropReason(Worded):
+    """Why messages left a queue unconsumed."""
+
+    REJECTED = 1, "a client rejected them"
+    PURGED = 2, "the queue was purged"
+    DELETED = 3, "the queue was deleted"
+    LOST = 4, "the store lost their bodies"
+    """The store does not have the body any more: it was damaged."""
+    EXPIRED = 5, "their time to live was over"
+    MAXLEN = 6, "the queue was too long"
+    """The queue was longer than max-length or max-length-bytes allow."""
+
+
+class Recovery(Worded):
+    """How the run before ended."""
+
+    CLEAN = 1, "after a clean stop"
+    DIRTY = 2, "after a crash"
+
+
+class BodyReport(Worded):
+    """What the store reports of a body."""
+
+    WRITTEN = 1, "is on disk"
+    IGNORED = 2, "need not be written, since it was removed before"
+
+
+class ReadFrom(Worded):
+    """Where a body was read from."""
+
+    FROM_CACHE = 1, "from memory"
+    DIRECT = 2, "from the file, by itself"
+    BY_SERVER = 3, "from the file, for a queue"
+
+
+class CreditEnd(Worded):
+    """Why an actor stopped waiting for credit."""
+
+    GRANTED = 1, "which granted some"
+    PEER_DOWN = 2, "which is down"
+    GAVE_UP = 3, "and gave up"
+    """The sender no longer waits, and has not sent."""
+
+
+class Alarm(Worded):
+    """What runs short."""
+
+    MEMORY = 1, "memory"
+    DISK = 2, "disk space"
+
+
+class RollReason(Worded):
+    """Why the store began a new file; 0 = FULL."""
+
+    FULL = 1, "because it was full"
+    FOR_LARGE = 2, "because a large message comes, which gets a file of its own"
+    LARGE = 3, "because it holds a large message alone"
+    GARBAGE = 4, "because no reader uses it and most of it is garbage"
+
+
+class Deferred(Worded):
+    """Which operation waits for a locked file."""
+
+    READ = 1, "a read"
+    REMOVE = 2, "a remove"
+
+
+# The same as plain integers, for hot paths: `&` of an IntFlag costs a microsecond, to look a member up as much as to pack a row.
+PERSISTENT, WANTS_CONFIRM, IN_STORE = map(int, PublishFlag)
+CONFIRM_DURABLE, CONFIRM_TRANSIENT, CONFIRM_NACK = map(int, ConfirmKind)
+REDELIVERED, NO_ACK, GET = map(int, DeliverFlag)
+MULTIPLE, RETURNED = map(int, Settle)
+_, EXCLUSIVE, LIMITED = map(int, ConsumerFlag)
+CONSUMER_CANCELLED, CHANNEL_ENDED, CONSUMER_LAPSED = map(int, ConsumerEnd)
+OVERFLOW_DROP_HEAD, OVERFLOW_REJECT, OVERFLOW_REJECT_DLX = map(int, Overflow)
 SINGLE_ACTIVE = 16
-"""Added to these: one consumer at a time is active."""
-
-# flags of CHANNEL_LIMIT: for all its consumers together, or for each that is added from now on
-OF_CHANNEL, OF_CONSUMERS_TO_COME = 1, 2
-
-# flags of DROP
-DROP_REJECTED = 1
-DROP_PURGED = 2
-DROP_DELETED = 3
-DROP_LOST = 4
-"""The store does not have the body any more: it was damaged."""
-DROP_EXPIRED = 5
-"""Its time to live was over."""
-DROP_MAXLEN = 6
-"""The queue was longer than max-length or max-length-bytes allow."""
+"""Beside an Overflow in the flag of QUEUE_LIMITS."""
+OF_CHANNEL, OF_CONSUMERS_TO_COME = map(int, QosScope)
+DROP_REJECTED, DROP_PURGED, DROP_DELETED, DROP_LOST, DROP_EXPIRED, DROP_MAXLEN = map(int, DropReason)
 DEAD_LETTERED = 16
-"""Added to DROP_REJECTED, DROP_EXPIRED and DROP_MAXLEN: a copy was sent to the dead-letter exchange (SEND rows precede)."""
+"""Beside a DropReason in the flag of DROP: a copy was sent to the dead-letter exchange (SEND rows precede)."""
+CLEAN, DIRTY = map(int, Recovery)
+WRITTEN, IGNORED = map(int, BodyReport)
+FROM_CACHE, DIRECT, BY_SERVER = map(int, ReadFrom)
+CREDIT_GRANTED, CREDIT_PEER_DOWN, CREDIT_GAVE_UP = map(int, CreditEnd)
+ALARM_MEMORY, ALARM_DISK = map(int, Alarm)
+ROLL_FULL, ROLL_FOR_LARGE, ROLL_LARGE, ROLL_GARBAGE = map(int, RollReason)
+DEFER_READ, DEFER_REMOVE = map(int, Deferred)
 
-# flags of QUEUE_RECOVERED and STORE_RECOVERED
-CLEAN = 1
-DIRTY = 2
-
-# flags of STORE_CONFIRM and ON_DISK
-WRITTEN = 1
-IGNORED = 2
-
-# flags of READ
-FROM_CACHE = 1
-DIRECT = 2
-BY_SERVER = 3
-
-# flags of CREDIT_UNBLOCKED
-CREDIT_GRANTED = 1
-CREDIT_PEER_DOWN = 2
-"""Nobody is left to grant any."""
-CREDIT_GAVE_UP = 3
-"""The sender waits no longer, and has not sent."""
-
-# flags of ALARM_SET and ALARM_CLEAR
-ALARM_MEMORY = 1
-ALARM_DISK = 2
-
-# flags of ROLL
-ROLL_FULL = 1
-ROLL_FOR_LARGE = 2
-"""A large message comes, which gets a file of its own."""
-ROLL_LARGE = 3
-"""It came: the file is left with it alone."""
-ROLL_GARBAGE = 4
-"""Nobody used the file, and most of it is garbage."""
-
-# flags of DEFER
-DEFER_READ = 1
-DEFER_REMOVE = 2
+_LOW = 4
+"""Bits of a flag that hold a reason; above them is one more bit."""
+_CONSUMER_SHIFT, _CONSUMER_BITS, _TAG_BITS = 32, 31, 32
+"""A consumer and a delivery tag in one column; each is cut to its bits."""
 
 
-class Meaning(NamedTuple):
-    """What the columns of one event hold; '' = unused (0)."""
-
-    text: str
-    flag: str = ""
-    msg: str = ""
-    peer: str = ""
-    pseq: str = ""
-    a: str = ""
-    b: str = ""
-    c: str = ""
+# runtime: every actor
 
 
-CONSUMER = "consumer"
-"""The meaning of `peer` where it is no actor's trace id but the number of a consumer, which is unique in a run."""
-_SEQS = {"a": "first sequence id", "b": "how many"}
+class ActorStart(Event[T], event=Ev.ACTOR_START, says="{actor} started[ (incarnation {incarnation})]"):
+    """The actor's init has returned."""
 
-REGISTRY: dict[Ev, Meaning] = {
-    Ev.ACTOR_START: Meaning(
-        "the actor's init has returned",
-        a="incarnation of this name in this run, from 1; of an actor without a name 1",
-    ),
-    Ev.ACTOR_STOP: Meaning("the actor's last row", flag="Reason"),
-    Ev.SEND: Meaning(
-        "a message was put in a mailbox",
-        flag="message kind",
-        msg="first message",
-        peer="receiver (0 = unknown yet)",
-        a="first sequence id or 0",
-        b="messages in it",
-        c="of a publish to how many queues it was routed, 0 = not said",
-    ),
-    Ev.RECV: Meaning(
-        "a message was taken from the mailbox", flag="message kind", peer="sender", pseq="its SEND"
-    ),
-    Ev.UNDELIVERED: Meaning(
-        "a message met a dead actor and came back to its sender",
-        flag="message kind",
-        peer="sender; 0 = the actor that says so",
-        pseq="the SEND",
-    ),
-    Ev.CHILD_START: Meaning("a child runs", peer="child"),
-    Ev.CHILD_EXIT: Meaning("a child ended", flag="Reason", peer="child"),
-    Ev.RESTART: Meaning(
-        "a child is started again",
-        peer="the dead child",
-        a="restarts within the period, this one included",
-        b="intensity",
-        c="period, ms",
-    ),
-    Ev.ESCALATE: Meaning(
-        "intensity exceeded: the supervisor gives up",
-        peer="the dead child",
-        a="restarts within the period",
-        b="intensity",
-        c="period, ms",
-    ),
-    Ev.PUBLISH: Meaning(
-        "messages entered the queue; is also the receive of their SENDs when pseq > 0",
-        flag="PERSISTENT | WANTS_CONFIRM | IN_STORE",
-        msg="first message",
-        peer="publisher",
-        pseq="its SEND",
-        c="how many SEND rows, from pseq on, this is the receive of (0 = 1)",
-        **_SEQS,
-    ),
-    Ev.QI_WRITE: Meaning(
-        "index records handed to the operating system",
-        flag="Trigger",
-        a="bytes",
-        b="records",
-        c="version 1: file offset of the first byte; version 2: bytes of these that are bodies",
-    ),
-    Ev.QI_SYNC: Meaning(
-        "everything written to the index so far is on disk (with durability=os: in the kernel)",
-        flag="Trigger",
-        a="bytes since the last sync",
-        b="records since the last sync",
-    ),
-    Ev.CONFIRM: Meaning("the publisher is told", flag="CONFIRM_*", msg="first message", **_SEQS),
-    Ev.DELIVER: Meaning(
-        "messages left for a consumer",
-        flag="REDELIVERED | NO_ACK | GET",
-        peer=CONSUMER,
-        c="delivery tag of the first",
-        **_SEQS,
-    ),
-    Ev.ACK: Meaning(
-        "the consumer is done with messages; is also a receive when pseq > 0",
-        flag="MULTIPLE",
-        peer="who acked",
-        pseq="its SEND",
-        c=SETTLED,
-        **_SEQS,
-    ),
-    Ev.REQUEUE: Meaning(
-        "unacked messages went back to their old positions", flag="MULTIPLE or RETURNED", c=SETTLED, **_SEQS
-    ),
-    Ev.DROP: Meaning(
-        "messages left the queue unconsumed",
-        flag="DROP_*, DEAD_LETTERED",
-        pseq="DROP_REJECTED: 1 = the client rejected everything up to its tag",
-        c="DROP_EXPIRED: the queue's wall clock, microseconds since 1970; DROP_REJECTED: " + SETTLED,
-        **_SEQS,
-    ),
-    Ev.CONSUMER_ADDED: Meaning(
-        "messages are pushed to a consumer from now on",
-        flag="NO_ACK | EXCLUSIVE | LIMITED",
-        peer=CONSUMER,
-        pseq="trace id of its channel, 0 = it is the application's",
-        a="prefetch count, 0 = no limit",
-        b="priority",
-    ),
-    Ev.CONSUMER_GONE: Meaning(
-        "a consumer was cancelled, or did not ack in time, or its channel has ended (of getters, too, that hold messages); REQUEUE rows "
-        "follow of what it gives back",
-        flag="CONSUMER_CANCELLED, CHANNEL_ENDED or CONSUMER_LAPSED",
-        peer=CONSUMER,
-        a="the last delivery tag that was taken, later ones go back; -1 = a cancelled one keeps all",
-        b="messages that it held unacked",
-    ),
-    Ev.QUEUE_LIMITS: Meaning(
-        "a queue that has limits, or a single active consumer, is up",
-        flag="OVERFLOW_*, SINGLE_ACTIVE",
-        a="max-length, -1 = none",
-        b="max-length-bytes, -1 = none",
-    ),
-    Ev.QUEUE_RESTS: Meaning(
-        "the mailbox is empty, everything was delivered that could be, and messages are ready; told at most once a "
-        "second, but always when b > 0",
-        a="ready messages",
-        b="consumers and waiting gets that have room",
-        c="consumers",
-    ),
-    Ev.UNROUTED: Meaning("a publish was routed to no queue", b="messages in it"),
-    Ev.CHANNEL_LIMIT: Meaning(
-        "basic.qos", flag="OF_CHANNEL or OF_CONSUMERS_TO_COME", a="prefetch count, 0 = no limit"
-    ),
-    Ev.EXPIRY: Meaning(
-        "messages that were just published have a time to live",
-        c="when they expire, microseconds since 1970",
-        **_SEQS,
-    ),
-    Ev.QI_FLUSH: Meaning(
-        "journal entries moved to segment files", a="segments", b="bytes", c="1 = journal restarted"
-    ),
-    Ev.SEGMENT_DELETE: Meaning("a segment with no unacked message was deleted", a="segment"),
-    Ev.QUEUE_RECOVERED: Meaning(
-        "the queue is up again",
-        flag="CLEAN or DIRTY",
-        a="messages",
-        b="next sequence id",
-        c="messages dropped because they were transient or not in the store",
-    ),
-    Ev.RECOVERED: Meaning("messages found at recovery (one row a run of consecutive sequence ids)", **_SEQS),
-    Ev.QUEUE_CLOSED: Meaning(
-        "clean stop; everything is on disk", a="messages, unacked ones included", b="next sequence id"
-    ),
-    Ev.ON_DISK: Meaning(
-        "the store told the queue that a body is safe", flag="WRITTEN or IGNORED", msg="the message"
-    ),
-    Ev.PAGE_OUT: Meaning(
-        "messages, ready or unacked, gave up memory",
-        flag="State: BETA, GAMMA or DELTA",
-        c="State before",
-        **_SEQS,
-    ),
-    Ev.PAGE_IN: Meaning(
-        "messages came back to memory", flag="State: ALPHA or GAMMA", c="State before", **_SEQS
-    ),
-    Ev.RAM_TARGET: Meaning(
-        "the memory monitor told how long what is in memory may last",
-        a="how many messages that is; -1 = as many as there are",
-        b="ram_msg_count",
-        c="ram_bytes",
-    ),
-    Ev.STORE_WRITE: Meaning(
-        "a write was handled",
-        flag="Decision",
-        msg="the message",
-        peer="client (queue)",
-        pseq="file of the record that existed, or 0",
-        a="flying counter seen (absent = 0 with c = 0)",
-        b="references afterwards",
-        c="1 = a flying entry existed",
-    ),
-    Ev.APPEND: Meaning(
-        "a record was appended to the write buffer",
-        msg="the message",
-        a="file",
-        b="offset",
-        c="bytes, framing included",
-    ),
-    Ev.STORE_REMOVE: Meaning(
-        "a remove was handled",
-        flag="Decision",
-        msg="the message",
-        peer="client (queue)",
-        pseq="file of the record or 0",
-        a="flying counter seen (absent = 0 with c = 0)",
-        b="references afterwards",
-        c="1 = a flying entry existed",
-    ),
-    Ev.FILE_WRITE: Meaning(
-        "the write buffer was handed to the operating system", flag="Trigger", a="file", b="offset", c="bytes"
-    ),
-    Ev.FILE_SYNC: Meaning(
-        "the current file is on disk up to here (with durability=os: in the kernel)",
-        flag="Trigger",
-        a="file",
-        b="bytes of the file that are safe",
-        c="bytes since the last sync",
-    ),
-    Ev.STORE_CONFIRM: Meaning(
-        "the client is told", flag="WRITTEN or IGNORED", msg="the message", peer="client (queue)"
-    ),
-    Ev.ROLL: Meaning(
-        "the current file was left and the next one opened",
-        flag="ROLL_* (0 = ROLL_FULL)",
-        a="new file",
-        b="old file",
-        c="bytes of the old file",
-    ),
-    Ev.LOCK: Meaning("a file goes to the garbage collector", a="file"),
-    Ev.UNLOCK: Meaning("a file came back from it", a="file"),
-    Ev.DEFER: Meaning("an operation on a locked file waits", flag="DEFER_*", msg="the message", a="file"),
-    Ev.READ: Meaning(
-        "a body was read",
-        flag="FROM_CACHE, DIRECT or BY_SERVER",
-        msg="the message",
-        a="file",
-        b="offset",
-        c="bytes",
-        peer="of a DIRECT read: the store",
-        pseq="and of a file that is compacted in place the reader's mark; marks rise with each read that begins",
-    ),
-    Ev.FILE_DELETE: Meaning("a file with no valid data was deleted", a="file", b="bytes"),
-    Ev.FILE_STATE: Meaning(
-        "a file's row of the summary, told after recovery, after each combine and truncation, and at the end",
-        a="file",
-        b="valid_total_size",
-        c="file_size",
-    ),
-    Ev.STORE_RECOVERED: Meaning(
-        "the store is up again",
-        flag="CLEAN or DIRTY",
-        a="messages",
-        b="files",
-        c="records set aside as damaged",
-    ),
-    Ev.REF_RECOVERED: Meaning(
-        "a record found at recovery", msg="the message", pseq="references", a="file", b="offset", c="bytes"
-    ),
-    Ev.REF_DROPPED: Meaning(
-        "a reference that a dead client held was dropped",
-        msg="the message",
-        peer="client of the same owner that is there now",
-        pseq="file",
-        b="references afterwards",
-    ),
-    Ev.STORE_CLOSED: Meaning(
-        "clean stop of a persistent store; FILE_STATE rows of every file precede",
-        a="messages",
-        b="references",
-        c="files",
-    ),
-    Ev.GC_START: Meaning(
-        "combine begins",
-        a="destination (left)",
-        b="source (right), the same when it is combined alone",
-        c="valid bytes of both",
-    ),
-    Ev.GC_MOVE: Meaning("a record got a new place", msg="the message", a="file", b="offset", c="bytes"),
-    Ev.GC_DONE: Meaning(
-        "combine ended and is on disk",
-        a="destination",
-        b="source, the same when it was combined alone",
-        c="bytes reclaimed",
-    ),
-    Ev.COMPACT_START: Meaning(
-        "compaction in place begins", a="file", b="valid bytes", c="where its last record ends"
-    ),
-    Ev.COMPACT_MOVE: Meaning(
-        "a record was copied into a hole of its file",
-        msg="the message",
-        a="file",
-        pseq="its old offset",
-        b="its new offset",
-        c="bytes",
-    ),
-    Ev.COMPACT_DONE: Meaning(
-        "the copies are on disk", a="file", b="where the file will be cut", c="bytes copied"
-    ),
-    Ev.TRUNCATE: Meaning(
-        "a compacted file was cut; nobody reads old places any more",
-        a="file",
-        b="its new size",
-        pseq="mark of the youngest reader that could know an old place",
-        c="bytes that were cut off",
-    ),
-    Ev.ALARM_SET: Meaning(
-        "publishers are blocked",
-        flag="ALARM_MEMORY or ALARM_DISK",
-        a="bytes of memory in use, or free on the disk",
-        b="limit, bytes",
-    ),
-    Ev.ALARM_CLEAR: Meaning(
-        "publishers go on, if the other alarm is not set",
-        flag="ALARM_MEMORY or ALARM_DISK",
-        a="bytes of memory in use, or free on the disk",
-        b="limit, bytes",
-    ),
-    Ev.ALARM_BLOCKED: Meaning("a publisher (thread, coroutine or connection) waits until no alarm is set"),
-    Ev.ALARM_UNBLOCKED: Meaning("it goes on, or has given up"),
-    Ev.CREDIT_BLOCKED: Meaning(
-        "the actor has no credit left towards a peer, and waits: a thread stands still, a channel's "
-        "connection is not read, a queue grants its publishers nothing",
-        peer="who grants none",
-    ),
-    Ev.CREDIT_UNBLOCKED: Meaning(
-        "it does not wait for that peer any more", flag="CREDIT_*", peer="who granted none"
-    ),
-    Ev.RUN_START: Meaning(
-        "a broker opened the data directory",
-        pseq="msg_store_write_buffer, 0 = not said",
-        a="boot number of the directory",
-        b="1 = fsync, 0 = os",
-        c="msg_store_file_size_limit",
-    ),
-    Ev.RUN_END: Meaning("clean end of the run", a="boot number"),
-}
+    incarnation: T = in_a(COUNT, "incarnation of this name in this run, from 1; of an actor without a name 1")
 
-OF_CONSUMERS = frozenset(event for event, meaning in REGISTRY.items() if meaning.peer == CONSUMER)
+
+class ActorStop(Event[T], event=Ev.ACTOR_STOP, says="{actor} ended[ {reason}]"):
+    """The actor's last row."""
+
+    reason: T = in_flag(Reason, "why it ended")
+
+
+class Send(Event[T], event=Ev.SEND, says="{actor} sent {kind}[ to {receiver}][ with {message_ids}]"):
+    """A message was put in a mailbox."""
+
+    kind: T = in_flag(MESSAGE_KIND, "message kind")
+    message: T = in_msg("first message", default=0)
+    receiver: T = in_peer(ACTOR, "receiver; 0 = not known yet", default=0)
+    first_seq_id: T = in_a(SEQ_ID, "first sequence id or 0", default=0)
+    count: T = in_b(COUNT, "messages in it", default=0)
+    queues: T = in_c(COUNT, "of a publish to how many queues it was routed; 0 = not said", default=0)
+
+
+class Recv(Event[T], event=Ev.RECV, says="{actor} received {kind}[ from {sender}]"):
+    """A message was taken from the mailbox."""
+
+    sender: T = in_peer(ACTOR, "sender")
+    send: T = in_pseq(ROW, "its SEND")
+    kind: T = in_flag(MESSAGE_KIND, "message kind; 0 = not said", default=0)
+
+
+class Undelivered(
+    Event[T], event=Ev.UNDELIVERED, says="{actor} got {kind}[ of {sender}] back from a dead actor"
+):
+    """A message met a dead actor and came back to its sender."""
+
+    kind: T = in_flag(MESSAGE_KIND, "message kind")
+    send: T = in_pseq(ROW, "its SEND")
+    sender: T = in_peer(ACTOR, "sender; 0 = the actor that writes this row", default=0)
+
+
+# supervisors
+
+
+class ChildStart(Event[T], event=Ev.CHILD_START, says="{actor} started its child {child}"):
+    """A child runs."""
+
+    child: T = in_peer(ACTOR, "child")
+
+
+class ChildExit(Event[T], event=Ev.CHILD_EXIT, says="{child}, a child of {actor}, ended[ {reason}]"):
+    """A child ended."""
+
+    reason: T = in_flag(Reason, "why it ended")
+    child: T = in_peer(ACTOR, "child")
+
+
+class Restart(
+    Event[T],
+    event=Ev.RESTART,
+    says="{actor} starts {child} again: restart {restarts} of at most {intensity} within {period_ms}",
+):
+    """A child is started again."""
+
+    child: T = in_peer(ACTOR, "the dead child")
+    restarts: T = in_a(COUNT, "restarts within the period, this one included")
+    intensity: T = in_b(COUNT, "intensity: the most restarts there may be in a period")
+    period_ms: T = in_c(MILLISECONDS, "period")
+
+
+class Escalate(
+    Event[T],
+    event=Ev.ESCALATE,
+    says="{actor} gave up: {restarts} restarts of {child} within {period_ms}, {intensity} are allowed",
+):
+    """The intensity was exceeded: the supervisor gives up."""
+
+    child: T = in_peer(ACTOR, "the dead child")
+    restarts: T = in_a(COUNT, "restarts within the period")
+    intensity: T = in_b(COUNT, "intensity: the most restarts there may be in a period")
+    period_ms: T = in_c(MILLISECONDS, "period")
+
+
+# queue process
+
+
+class Publish(
+    Event[T],
+    event=Ev.PUBLISH,
+    says="{actor} took in {messages}[ from {publisher}][, {flags}][; {message_ids}]",
+):
+    """Messages entered the queue; the row is also the receive of their SENDs when `send` is above 0."""
+
+    flags: T = in_flag(PublishFlag, "what was asked for, and where the bodies are")
+    message: T = in_msg("first message")
+    publisher: T = in_peer(ACTOR, "publisher")
+    send: T = in_pseq(ROW, "its SEND")
+    first_seq_id: T = in_a(SEQ_ID, "first sequence id")
+    count: T = in_b(COUNT, "how many messages")
+    sends: T = in_c(
+        COUNT, "how many SEND rows, from `send` on, this row is the receive of; 0 means 1", default=0
+    )
+
+
+class QiWrite(Event[T], event=Ev.QI_WRITE, says="{actor} wrote {records} index records ({size})[ {trigger}]"):
+    """Index records were handed to the operating system."""
+
+    trigger: T = in_flag(Trigger, "why")
+    size: T = in_a(SIZE, "bytes")
+    records: T = in_b(COUNT, "records")
+    offset_or_body_bytes: T = in_c(
+        SIZE, "version 1: file offset of the first byte; version 2: bytes of these that are bodies"
+    )
+
+
+class QiSync(
+    Event[T], event=Ev.QI_SYNC, says="{actor} synced its index: {records} records ({size})[ {trigger}]"
+):
+    """Everything written to the index so far is on disk (with durability=os: in the kernel)."""
+
+    trigger: T = in_flag(Trigger, "why")
+    size: T = in_a(SIZE, "bytes since the last sync")
+    records: T = in_b(COUNT, "records since the last sync")
+
+
+class Confirm(Event[T], event=Ev.CONFIRM, says="{actor} confirmed {messages}[ {kind}][ at {synced}]"):
+    """The queue confirms messages to their publisher."""
+
+    kind: T = in_flag(ConfirmKind, "when")
+    message: T = in_msg("first message")
+    first_seq_id: T = in_a(SEQ_ID, "first sequence id")
+    count: T = in_b(COUNT, "how many messages")
+
+
+class Deliver(
+    Event[T],
+    event=Ev.DELIVER,
+    says="{actor} delivered {messages} to {consumer}[, {flags}], from delivery tag {delivery_tag} on",
+):
+    """Messages left for a consumer."""
+
+    flags: T = in_flag(DeliverFlag, "how")
+    consumer: T = in_peer(CONSUMER, "consumer")
+    first_seq_id: T = in_a(SEQ_ID, "first sequence id")
+    count: T = in_b(COUNT, "how many messages")
+    delivery_tag: T = in_c(TAG, "delivery tag of the first")
+
+
+class Ack(
+    Event[T],
+    event=Ev.ACK,
+    says="{actor} settled {messages}, acked[ by {acker}][ for {consumer}][ at delivery tag {delivery_tag}][ ({multiple})]",
+):
+    """The consumer is done with messages; the row is also a receive when `send` is above 0."""
+
+    multiple: T = in_flag(YES_NO, "1 = the client acked everything up to its tag")
+    acker: T = in_peer(ACTOR, "actor that acked")
+    send: T = in_pseq(ROW, "its SEND")
+    first_seq_id: T = in_a(SEQ_ID, "first sequence id")
+    count: T = in_b(COUNT, "how many messages")
+    consumer: T = in_c(
+        CONSUMER, "consumer; 0 = not said", default=0, shift=_CONSUMER_SHIFT, bits=_CONSUMER_BITS
+    )
+    delivery_tag: T = in_c(
+        TAG,
+        "delivery tag that the client named; without MULTIPLE that of the first message, and one more for each that follows",
+        default=0,
+        bits=_TAG_BITS,
+    )
+
+
+class Requeue(
+    Event[T],
+    event=Ev.REQUEUE,
+    says="{actor} requeued {messages}[ of {consumer}][ at delivery tag {delivery_tag}][ {cause}]",
+):
+    """Unacked messages went back to their old positions."""
+
+    cause: T = in_flag(Settle, "MULTIPLE, RETURNED, or 0")
+    first_seq_id: T = in_a(SEQ_ID, "first sequence id")
+    count: T = in_b(COUNT, "how many messages")
+    consumer: T = in_c(
+        CONSUMER, "consumer; 0 = not said", default=0, shift=_CONSUMER_SHIFT, bits=_CONSUMER_BITS
+    )
+    delivery_tag: T = in_c(
+        TAG,
+        "delivery tag that the client named; 0 where a consumer that is gone gives back",
+        default=0,
+        bits=_TAG_BITS,
+    )
+
+
+class Drop(
+    Event[T],
+    event=Ev.DROP,
+    says="{actor} dropped {messages}: {reason}[; {dead_lettered}][, {consumer}][, at delivery tag {delivery_tag}][ ({multiple})]",
+):
+    """Messages left the queue unconsumed."""
+
+    reason: T = in_flag(DropReason, "why", bits=_LOW)
+    first_seq_id: T = in_a(SEQ_ID, "first sequence id")
+    count: T = in_b(COUNT, "how many messages")
+    dead_lettered: T = in_flag(
+        YES_NO,
+        "1 = a copy was sent to the dead-letter exchange (SEND rows precede)",
+        default=0,
+        shift=_LOW,
+        bits=1,
+        when=When("reason", (DropReason.REJECTED, DropReason.EXPIRED, DropReason.MAXLEN)),
+    )
+    multiple: T = in_pseq(YES_NO, "REJECTED: 1 = the client rejected everything up to its tag", default=0)
+    expired_at: T = in_c(
+        WALL_CLOCK, "the queue's wall clock", default=0, when=When("reason", (DropReason.EXPIRED,))
+    )
+    consumer: T = in_c(
+        CONSUMER,
+        "consumer; 0 = not said",
+        default=0,
+        shift=_CONSUMER_SHIFT,
+        bits=_CONSUMER_BITS,
+        when=When("reason", (DropReason.REJECTED,)),
+    )
+    delivery_tag: T = in_c(
+        TAG,
+        "delivery tag that the client named; 0 = not said",
+        default=0,
+        bits=_TAG_BITS,
+        when=When("reason", (DropReason.REJECTED,)),
+    )
+
+
+class ConsumerAdded(
+    Event[T],
+    event=Ev.CONSUMER_ADDED,
+    says="{actor} has a new {consumer}[ of {channel}][, {flags}]: prefetch count {prefetch}, priority {priority}",
+):
+    """Messages are pushed to a consumer from now on."""
+
+    flags: T = in_flag(ConsumerFlag, "how it consumes")
+    consumer: T = in_peer(CONSUMER, "consumer")
+    channel: T = in_pseq(ACTOR, "its channel; 0 = it is the application's")
+    prefetch: T = in_a(COUNT, "prefetch count, 0 = no limit")
+    priority: T = in_b(COUNT, "priority")
+
+
+class ConsumerGone(
+    Event[T], event=Ev.CONSUMER_GONE, says="{actor} lost {consumer}, which {reason} and held {held} messages"
+):
+    """A consumer was cancelled, or did not ack in time, or its channel has ended (of getters, too, that hold messages); REQUEUE
+    rows follow of what it gives back.
+    """
+
+    reason: T = in_flag(ConsumerEnd, "why")
+    consumer: T = in_peer(CONSUMER, "consumer")
+    last_tag: T = in_a(
+        LIMIT, "the last delivery tag that was taken, later ones go back; -1 = a cancelled one keeps all"
+    )
+    held: T = in_b(COUNT, "messages that it held unacked")
+
+
+class QueueLimits(
+    Event[T],
+    event=Ev.QUEUE_LIMITS,
+    says="{actor}, when full, {overflow}[; at most {max_length} messages][; at most {max_length_bytes} bytes]"
+    "[; {single_active}]",
+):
+    """A queue that has limits, or a single active consumer, is up."""
+
+    overflow: T = in_flag(Overflow, "what it does when it is full", bits=_LOW)
+    max_length: T = in_a(LIMIT, "max-length, -1 = none")
+    max_length_bytes: T = in_b(LIMIT, "max-length-bytes, -1 = none")
+    single_active: T = in_flag(YES_NO, "1 = one consumer at a time is active", default=0, shift=_LOW, bits=1)
+
+
+class QueueRests(
+    Event[T],
+    event=Ev.QUEUE_RESTS,
+    says="{actor} has nothing to do: {ready} messages are ready, {with_room} of {consumers} consumers have room",
+):
+    """The mailbox is empty, everything was delivered that could be, and messages are ready; written at most once a
+    second, but always when `with_room` is above 0.
+    """
+
+    ready: T = in_a(COUNT, "ready messages")
+    with_room: T = in_b(COUNT, "consumers and waiting gets that have room")
+    consumers: T = in_c(COUNT, "consumers")
+
+
+class Unrouted(
+    Event[T], event=Ev.UNROUTED, says="{actor} published {count} messages that no queue is bound for"
+):
+    """A publish was routed to no queue."""
+
+    count: T = in_b(COUNT, "messages in it")
+
+
+class ChannelLimit(
+    Event[T], event=Ev.CHANNEL_LIMIT, says="{actor} has a prefetch count of {prefetch} {scope}"
+):
+    """basic.qos was called."""
+
+    scope: T = in_flag(QosScope, "for which consumers")
+    prefetch: T = in_a(COUNT, "prefetch count, 0 = no limit")
+
+
+class Expiry(Event[T], event=Ev.EXPIRY, says="{actor} lets {messages} expire at {expires_at}"):
+    """Messages that were just published have a time to live."""
+
+    first_seq_id: T = in_a(SEQ_ID, "first sequence id")
+    count: T = in_b(COUNT, "how many messages")
+    expires_at: T = in_c(WALL_CLOCK, "when they expire")
+
+
+class QiFlush(
+    Event[T],
+    event=Ev.QI_FLUSH,
+    says="{actor} moved journal entries to {segments} segment files ({size})[; {restarted}]",
+):
+    """Journal entries moved to segment files."""
+
+    segments: T = in_a(COUNT, "segments", default=0)
+    size: T = in_b(SIZE, "bytes", default=0)
+    restarted: T = in_c(YES_NO, "1 = the journal was restarted", default=0)
+
+
+class SegmentDelete(Event[T], event=Ev.SEGMENT_DELETE, says="{actor} deleted index segment {segment}"):
+    """A segment with no unacked message was deleted."""
+
+    segment: T = in_a(SEGMENT, "segment")
+
+
+class QueueRecovered(
+    Event[T],
+    event=Ev.QUEUE_RECOVERED,
+    says="{actor} is up again {recovery} with {messages} messages, {dropped} dropped",
+):
+    """The queue is up again."""
+
+    recovery: T = in_flag(Recovery, "how the run before ended")
+    messages: T = in_a(COUNT, "messages")
+    next_seq_id: T = in_b(SEQ_ID, "next sequence id")
+    dropped: T = in_c(COUNT, "messages dropped because they were transient or not in the store")
+
+
+class Recovered(Event[T], event=Ev.RECOVERED, says="{actor} found {messages} at its recovery"):
+    """Messages were found at recovery (one row a run of consecutive sequence ids)."""
+
+    first_seq_id: T = in_a(SEQ_ID, "first sequence id")
+    count: T = in_b(COUNT, "how many messages")
+
+
+class QueueClosed(Event[T], event=Ev.QUEUE_CLOSED, says="{actor} stopped cleanly with {messages} messages"):
+    """A clean stop; everything is on disk."""
+
+    messages: T = in_a(COUNT, "messages, unacked ones included")
+    next_seq_id: T = in_b(SEQ_ID, "next sequence id")
+
+
+class OnDisk(
+    Event[T], event=Ev.ON_DISK, says="{actor} heard from the store that the body of {message} {report}"
+):
+    """The store reported to the queue that a body is safe."""
+
+    report: T = in_flag(BodyReport, "what the store reports")
+    message: T = in_msg("the message")
+
+
+class PageOut(Event[T], event=Ev.PAGE_OUT, says="{actor} paged {messages} out, from {before} to {state}"):
+    """Messages, ready or unacked, gave up memory."""
+
+    state: T = in_flag(State, "BETA, GAMMA or DELTA")
+    first_seq_id: T = in_a(SEQ_ID, "first sequence id")
+    count: T = in_b(COUNT, "how many messages")
+    before: T = in_c(State, "the state before")
+
+
+class PageIn(Event[T], event=Ev.PAGE_IN, says="{actor} paged {messages} in, from {before} to {state}"):
+    """Messages came back to memory."""
+
+    state: T = in_flag(State, "ALPHA or GAMMA")
+    first_seq_id: T = in_a(SEQ_ID, "first sequence id")
+    count: T = in_b(COUNT, "how many messages")
+    before: T = in_c(State, "the state before")
+
+
+class RamTarget(
+    Event[T],
+    event=Ev.RAM_TARGET,
+    says="{actor} has {ram_messages} messages ({ram_bytes}) in memory[ and may have {target}]",
+):
+    """The memory monitor set how long what is in memory may last."""
+
+    target: T = in_a(LIMIT, "how many messages that is; -1 = as many as there are")
+    ram_messages: T = in_b(COUNT, "ram_msg_count")
+    ram_bytes: T = in_c(SIZE, "ram_bytes")
+
+
+# message store
+
+
+class StoreWrite(
+    Event[T],
+    event=Ev.STORE_WRITE,
+    says="{actor} took a write of {message} by {client} and decided {decision}; references: {references}",
+):
+    """A write was handled."""
+
+    decision: T = in_flag(Decision, "what the store did")
+    message: T = in_msg("the message")
+    client: T = in_peer(ACTOR, "client (queue)")
+    file: T = in_pseq(FILE, "file of the record that existed, or 0")
+    flying: T = in_a(COUNT, "flying counter seen; 0 if there was none")
+    references: T = in_b(COUNT, "references afterwards")
+    was_flying: T = in_c(YES_NO, "1 = a flying entry existed")
+
+
+class Append(
+    Event[T], event=Ev.APPEND, says="{actor} appended {message} to file {file} at {offset} ({size})"
+):
+    """A record was appended to the write buffer."""
+
+    message: T = in_msg("the message")
+    file: T = in_a(FILE, "file")
+    offset: T = in_b(OFFSET, "offset")
+    size: T = in_c(SIZE, "bytes, framing included")
+
+
+class StoreRemove(
+    Event[T],
+    event=Ev.STORE_REMOVE,
+    says="{actor} took a remove of {message} by {client} and decided {decision}; references: {references}",
+):
+    """A remove was handled."""
+
+    decision: T = in_flag(Decision, "what the store did")
+    message: T = in_msg("the message")
+    client: T = in_peer(ACTOR, "client (queue)")
+    file: T = in_pseq(FILE, "file of the record or 0")
+    flying: T = in_a(COUNT, "flying counter seen; 0 if there was none")
+    references: T = in_b(COUNT, "references afterwards")
+    was_flying: T = in_c(YES_NO, "1 = a flying entry existed")
+
+
+class FileWrite(
+    Event[T], event=Ev.FILE_WRITE, says="{actor} wrote {size} to file {file} at {offset}[ {trigger}]"
+):
+    """The write buffer was handed to the operating system."""
+
+    trigger: T = in_flag(Trigger, "why")
+    file: T = in_a(FILE, "file")
+    offset: T = in_b(OFFSET, "offset")
+    size: T = in_c(SIZE, "bytes")
+
+
+class FileSync(
+    Event[T], event=Ev.FILE_SYNC, says="{actor} synced file {file} up to {synced_to} ({size})[ {trigger}]"
+):
+    """The current file is on disk up to here (with durability=os: in the kernel)."""
+
+    trigger: T = in_flag(Trigger, "why")
+    file: T = in_a(FILE, "file")
+    synced_to: T = in_b(OFFSET, "bytes of the file that are safe")
+    size: T = in_c(SIZE, "bytes since the last sync")
+
+
+class StoreConfirm(
+    Event[T], event=Ev.STORE_CONFIRM, says="{actor} reports to {client} that the body of {message} {report}"
+):
+    """The store reports to its client that a body is safe."""
+
+    report: T = in_flag(BodyReport, "what it reports")
+    message: T = in_msg("the message")
+    client: T = in_peer(ACTOR, "client (queue)")
+
+
+class Roll(
+    Event[T],
+    event=Ev.ROLL,
+    says="{actor} left file {old_file} ({old_size})[ {reason}] and opened file {new_file}",
+):
+    """The current file was left and the next one opened."""
+
+    reason: T = in_flag(RollReason, "why; 0 = FULL")
+    new_file: T = in_a(FILE, "new file")
+    old_file: T = in_b(FILE, "old file")
+    old_size: T = in_c(SIZE, "bytes of the old file")
+
+
+class Lock(Event[T], event=Ev.LOCK, says="{actor} gave file {file} to the garbage collector"):
+    """A file goes to the garbage collector."""
+
+    file: T = in_a(FILE, "file")
+
+
+class Unlock(Event[T], event=Ev.UNLOCK, says="{actor} got file {file} back from the garbage collector"):
+    """A file came back from the garbage collector."""
+
+    file: T = in_a(FILE, "file")
+
+
+class Defer(
+    Event[T], event=Ev.DEFER, says="{actor} puts off {operation} of {message} until file {file} is unlocked"
+):
+    """An operation on a locked file waits."""
+
+    operation: T = in_flag(Deferred, "which operation")
+    message: T = in_msg("the message")
+    file: T = in_a(FILE, "file")
+
+
+class Read(
+    Event[T],
+    event=Ev.READ,
+    says="{actor} read the body of {message} {source} (file {file}, {size} at {offset})",
+):
+    """A body was read."""
+
+    source: T = in_flag(ReadFrom, "where from")
+    message: T = in_msg("the message")
+    size: T = in_c(SIZE, "bytes")
+    file: T = in_a(FILE, "file", default=0)
+    offset: T = in_b(OFFSET, "offset", default=0)
+    store: T = in_peer(ACTOR, "of a DIRECT read: the store", default=0)
+    mark: T = in_pseq(
+        COUNT,
+        "of a DIRECT read of a file that is compacted in place: the reader's mark; marks rise with each read that begins",
+        default=0,
+    )
+
+
+class FileDelete(Event[T], event=Ev.FILE_DELETE, says="{actor} deleted file {file} ({size})"):
+    """A file with no valid data was deleted."""
+
+    file: T = in_a(FILE, "file")
+    size: T = in_b(SIZE, "bytes")
+
+
+class FileState(
+    Event[T],
+    event=Ev.FILE_STATE,
+    says="{actor} has file {file}: {valid_total_size} of {file_size} are live records",
+):
+    """A file's row of the summary, written after recovery, after each combine and truncation, and at the end."""
+
+    file: T = in_a(FILE, "file")
+    valid_total_size: T = in_b(SIZE, "valid_total_size")
+    file_size: T = in_c(SIZE, "file_size")
+
+
+class StoreRecovered(
+    Event[T],
+    event=Ev.STORE_RECOVERED,
+    says="{actor} is up again {recovery} with {messages} messages in {files} files; damaged records: {damaged}",
+):
+    """The store is up again."""
+
+    recovery: T = in_flag(Recovery, "how the run before ended")
+    messages: T = in_a(COUNT, "messages")
+    files: T = in_b(COUNT, "files")
+    damaged: T = in_c(COUNT, "records set aside as damaged")
+
+
+class RefRecovered(
+    Event[T],
+    event=Ev.REF_RECOVERED,
+    says="{actor} found {message} with {references} references in file {file} at {offset} ({size})",
+):
+    """A record was found at recovery."""
+
+    message: T = in_msg("the message")
+    references: T = in_pseq(COUNT, "references")
+    file: T = in_a(FILE, "file")
+    offset: T = in_b(OFFSET, "offset")
+    size: T = in_c(SIZE, "bytes")
+
+
+class RefDropped(
+    Event[T],
+    event=Ev.REF_DROPPED,
+    says="{actor} dropped a dead client's reference to {message}; references: {references}",
+):
+    """A reference that a dead client held was dropped."""
+
+    message: T = in_msg("the message")
+    client: T = in_peer(ACTOR, "client of the same owner that is there now")
+    file: T = in_pseq(FILE, "file")
+    references: T = in_b(COUNT, "references afterwards")
+
+
+class StoreClosed(
+    Event[T],
+    event=Ev.STORE_CLOSED,
+    says="{actor} stopped cleanly with {messages} messages, {references} references and {files} files",
+):
+    """A clean stop of a persistent store; FILE_STATE rows of every file precede."""
+
+    messages: T = in_a(COUNT, "messages")
+    references: T = in_b(COUNT, "references")
+    files: T = in_c(COUNT, "files")
+
+
+# garbage collector
+
+
+class GcStart(
+    Event[T],
+    event=Ev.GC_START,
+    says="{actor} combines file {source} into file {destination}: {valid_size} of live records",
+):
+    """A combine begins."""
+
+    destination: T = in_a(FILE, "destination (left)")
+    source: T = in_b(FILE, "source (right), the same when it is combined alone")
+    valid_size: T = in_c(SIZE, "valid bytes of both")
+
+
+class GcMove(Event[T], event=Ev.GC_MOVE, says="{actor} moved {message} to file {file} at {offset} ({size})"):
+    """A record got a new place."""
+
+    message: T = in_msg("the message")
+    file: T = in_a(FILE, "file")
+    offset: T = in_b(OFFSET, "offset")
+    size: T = in_c(SIZE, "bytes")
+
+
+class GcDone(
+    Event[T],
+    event=Ev.GC_DONE,
+    says="{actor} has combined file {source} into file {destination} and reclaimed {reclaimed}",
+):
+    """A combine ended and is on disk."""
+
+    destination: T = in_a(FILE, "destination")
+    source: T = in_b(FILE, "source, the same when it was combined alone")
+    reclaimed: T = in_c(SIZE, "bytes reclaimed")
+
+
+class CompactStart(
+    Event[T],
+    event=Ev.COMPACT_START,
+    says="{actor} compacts file {file} in place: {valid_size} of live records, the last ends at {end}",
+):
+    """A compaction in place begins."""
+
+    file: T = in_a(FILE, "file")
+    valid_size: T = in_b(SIZE, "valid bytes")
+    end: T = in_c(OFFSET, "where its last record ends")
+
+
+class CompactMove(
+    Event[T],
+    event=Ev.COMPACT_MOVE,
+    says="{actor} copied {message} within file {file} from {old_offset} to {new_offset} ({size})",
+):
+    """A record was copied into a hole of its file."""
+
+    message: T = in_msg("the message")
+    file: T = in_a(FILE, "file")
+    old_offset: T = in_pseq(OFFSET, "its old offset")
+    new_offset: T = in_b(OFFSET, "its new offset")
+    size: T = in_c(SIZE, "bytes")
+
+
+class CompactDone(
+    Event[T],
+    event=Ev.COMPACT_DONE,
+    says="{actor} has compacted file {file}: {copied} copied, it will be cut to {new_size}",
+):
+    """The copies are on disk."""
+
+    file: T = in_a(FILE, "file")
+    new_size: T = in_b(SIZE, "where the file will be cut")
+    copied: T = in_c(SIZE, "bytes copied")
+
+
+class Truncate(Event[T], event=Ev.TRUNCATE, says="{actor} cut file {file} to {new_size}, by {size}"):
+    """A compacted file was cut; no reader can use old places any more."""
+
+    file: T = in_a(FILE, "file")
+    new_size: T = in_b(SIZE, "its new size")
+    size: T = in_c(SIZE, "bytes that were cut off")
+    mark: T = in_pseq(COUNT, "mark of the youngest reader that could know an old place")
+
+
+# alarms and flow control
+
+
+class AlarmSet(
+    Event[T],
+    event=Ev.ALARM_SET,
+    says="{actor} blocks publishers: {alarm} is short ({measured}, limit {limit})",
+):
+    """Publishers are blocked."""
+
+    alarm: T = in_flag(Alarm, "what runs short")
+    measured: T = in_a(SIZE, "bytes of memory in use, or free on the disk")
+    limit: T = in_b(SIZE, "limit")
+
+
+class AlarmClear(
+    Event[T], event=Ev.ALARM_CLEAR, says="{actor} has enough {alarm} again ({measured}, limit {limit})"
+):
+    """Publishers go on, if the other alarm is not set."""
+
+    alarm: T = in_flag(Alarm, "what ran short")
+    measured: T = in_a(SIZE, "bytes of memory in use, or free on the disk")
+    limit: T = in_b(SIZE, "limit")
+
+
+class AlarmBlocked(Event[T], event=Ev.ALARM_BLOCKED, says="{actor} waits for the alarms to clear"):
+    """A publisher (thread, coroutine or connection) waits until no alarm is set."""
+
+
+class AlarmUnblocked(
+    Event[T], event=Ev.ALARM_UNBLOCKED, says="{actor} waits no longer for the alarms to clear"
+):
+    """It goes on, or has given up."""
+
+
+class CreditBlocked(Event[T], event=Ev.CREDIT_BLOCKED, says="{actor} waits for credit from {granter}"):
+    """The actor has no credit left towards a peer, and waits: a thread stands still, a channel's connection is not read, a queue
+    grants its publishers nothing.
+    """
+
+    granter: T = in_peer(ACTOR, "the peer that grants credit")
+
+
+class CreditUnblocked(
+    Event[T], event=Ev.CREDIT_UNBLOCKED, says="{actor} waits no longer for credit from {granter}[, {reason}]"
+):
+    """The actor no longer waits for that peer's credit."""
+
+    reason: T = in_flag(CreditEnd, "why")
+    granter: T = in_peer(ACTOR, "the peer that grants credit")
+
+
+# the broker's own rows (actor kind "broker")
+
+
+class RunStart(Event[T], event=Ev.RUN_START, says="{actor} opened its data directory for boot {boot}"):
+    """A broker opened the data directory."""
+
+    boot: T = in_a(COUNT, "boot number of the directory")
+    fsync: T = in_b(YES_NO, "1 = fsync, 0 = os")
+    file_size_limit: T = in_c(SIZE, "msg_store_file_size_limit")
+    write_buffer: T = in_pseq(SIZE, "msg_store_write_buffer, 0 = not said", default=0)
+
+
+class RunEnd(Event[T], event=Ev.RUN_END, says="{actor} closed its data directory after boot {boot}"):
+    """A clean end of the run."""
+
+    boot: T = in_a(COUNT, "boot number")
+
+
+COVERS_SEQ_IDS = frozenset(
+    number for number, event in EVENTS.items() if event.has("first_seq_id") and number != Ev.SEND
+)
+"""Events of messages with consecutive sequence ids of the queue that writes the row."""
+OF_CONSUMERS = frozenset(
+    number
+    for number, event in EVENTS.items()
+    if any((each.place, each.type) == ("peer", CONSUMER) for each in event.columns)
+)
 """Events whose `peer` is a consumer's number, not an actor's."""

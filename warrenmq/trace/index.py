@@ -6,17 +6,20 @@ to one place (catalog.py).  It never raises on damage: what it could not read is
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 
 from warrenmq.trace.block import ROW, Frame, Kind, decode_columns, decode_map, next_frame
 from warrenmq.trace.events import Ev
+from warrenmq.trace.schema import Row
 from warrenmq.trace.segment import decode_header
 from warrenmq.trace.slab import SLAB_SUFFIX, Progress, read_slabs
 
-Row = tuple[int, int, int, int, int, int, int, int, int]
-"""t, seq, msg, peer, pseq, a, b, c, who."""
+__all__ = [
+    "BROKER", "ActorEntry", "Damage", "FileIndex", "FrameEntry", "Row", "index_file", "rows_of", "run_starts",
+]  # fmt: skip
 
 BROKER = "broker"
 """The actor kind that writes RUN_START and RUN_END."""
@@ -153,9 +156,13 @@ def _take(index: FileIndex, frame: Frame) -> None:
 
 def run_starts(columns: list[memoryview]) -> list[Row]:
     """The RUN_START rows among these."""
-    return [row for row in rows_of(columns) if row[8] >> 8 & 0xFF == Ev.RUN_START]
+    return [row for row in rows_of(columns) if row.event == Ev.RUN_START]
+
+
+_as_row: Callable[[Iterable[int]], Row] = partial(tuple.__new__, Row)
+"""Row._make costs three times as much."""
 
 
 def rows_of(columns: list[memoryview]) -> list[Row]:
     """Columns as rows."""
-    return list(zip(*[column.tolist() for column in columns], strict=True))
+    return list(map(_as_row, zip(*[column.tolist() for column in columns], strict=True)))

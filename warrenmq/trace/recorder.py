@@ -25,8 +25,9 @@ from typing import Any
 from warrenmq import forks
 from warrenmq.trace.block import ROW, encode_meta, encode_rows
 from warrenmq.trace.clock import Clock, SteppingClock, SystemClock
-from warrenmq.trace.events import COLUMNS, SCHEMA_VERSION, Ev
+from warrenmq.trace.events import SCHEMA_VERSION, Ev
 from warrenmq.trace.row_check import SLAB_ROW, mix, row_check
+from warrenmq.trace.schema import COLUMNS
 from warrenmq.trace.segment import SEGMENT_SUFFIX, Segment
 from warrenmq.trace.sink import DirectorySink, MemorySink, Sink
 from warrenmq.trace.slab import EMPTY_CHUNK, SIZES, SLAB_FORMAT, SLAB_SUFFIX, Slabs

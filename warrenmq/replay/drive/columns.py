@@ -14,8 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from warrenmq.trace.catalog import Chunk
-from warrenmq.trace.events import COLUMNS
-from warrenmq.trace.index import Row
+from warrenmq.trace.schema import COLUMNS, Row
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -50,6 +49,11 @@ class Rows:
             self._made[name] = self._whole[name][self._places]
         return self._made[name]
 
+    def __getitem__(self, index: int) -> Ints:
+        """A stored column by its place: a view of an event (trace/schema.py) reads it by name."""
+        found: Ints = getattr(self, COLUMNS[index])
+        return found
+
     def where(self, chosen: Bools) -> Rows:
         """Those that are chosen."""
         return self.at(np.flatnonzero(chosen))
@@ -66,7 +70,7 @@ class Rows:
 
     def tuples(self) -> list[Row]:
         """As the machines want them."""
-        return list(zip(*(getattr(self, name).tolist() for name in COLUMNS), strict=True))
+        return list(map(Row._make, zip(*(getattr(self, name).tolist() for name in COLUMNS), strict=True)))
 
     @property
     def actor(self) -> Ints:

@@ -20,11 +20,11 @@ from typing import NamedTuple
 
 from warrenmq.replay.rules.files import OF_SEVERAL, other_files
 from warrenmq.trace.catalog import Chunk, Run
-from warrenmq.trace.events import REGISTRY, Ev
+from warrenmq.trace.events import COVERS_SEQ_IDS as COVERS_IDS
+from warrenmq.trace.events import Ev
 from warrenmq.trace.index import Row
+from warrenmq.trace.schema import EVENTS
 
-COVERS_IDS = frozenset(int(event) for event, meaning in REGISTRY.items() if meaning.a == "first sequence id")
-"""Events whose rows speak of the sequence ids [a, a + b) of a queue."""
 _RECEIVES = frozenset({Ev.RECV, Ev.PUBLISH, Ev.ACK, Ev.UNDELIVERED})
 STATE_ROWS = 5
 """Rows of a file that one piece gives, of each event: the last ones, for nobody looks at more."""
@@ -194,7 +194,9 @@ def _receives(row: Row, sender: int, seq: int) -> bool:
     return (row[3] or row[8] >> 16) == sender and 0 < pseq <= seq < pseq + count
 
 
-_NAME_IT = frozenset(int(event) for event, meaning in REGISTRY.items() if meaning.a == "file")
+_NAME_IT = frozenset(
+    number for number, event in EVENTS.items() if event.has("file") and event.column("file").place == "a"
+)
 
 
 def speaks_of_file(row: Row, file: int) -> bool:

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from warrenmq.replay.explain.stories import Chain, Link
-from warrenmq.replay.export.described import Describer
 from warrenmq.trace.catalog import Run
+from warrenmq.trace.sentences import Words
 
 
 class ChainWords:
@@ -16,7 +16,7 @@ class ChainWords:
 
     def __init__(self, runs: Sequence[Run]) -> None:
         self._runs = runs
-        self._describers: dict[int, Describer] = {}
+        self._words: dict[int, Words] = {}
 
     def as_dicts(self, chain: Chain) -> list[dict[str, Any]]:
         """Each row with its columns by name; what is missing as {"missing": ...}."""
@@ -26,10 +26,10 @@ class ChainWords:
         run = self._runs[link.run]
         if link.row is None:
             return {"run": run.name, "missing": link.missing}
-        columns = self._describer(link.run).columns(link.row)
+        columns = self._words_of(link.run).columns(link.row)
         return {
             "run": run.name, "actor": run.actor_name(link.row[8] >> 16), "seq": link.row[1], "t": link.row[0],
-            "row": self._describer(link.run).title(link.row),
+            "row": self._words_of(link.run).title(link.row),
             "columns": {name: value for name, value in columns.items() if name != "seq"},
         }  # fmt: skip
 
@@ -45,7 +45,7 @@ class ChainWords:
         if link.row is None:
             return f"{'':13}  missing: {link.missing}"
         run, row = self._runs[link.run], link.row
-        columns = self._describer(link.run).columns(row)
+        columns = self._words_of(link.run).columns(row)
         said = ", ".join(
             f"{re.split('[;,(]', name)[0].strip()} {value}"
             for name, value in columns.items()
@@ -53,9 +53,9 @@ class ChainWords:
         )
         after = (row[0] - begins[link.run]) / 1e6
         who = f"{run.actor_name(row[8] >> 16)} {row[1]}"
-        return f"{after:+10.3f} ms  {who}  {self._describer(link.run).title(row)}  {said}".rstrip()
+        return f"{after:+10.3f} ms  {who}  {self._words_of(link.run).title(row)}  {said}".rstrip()
 
-    def _describer(self, run: int) -> Describer:
-        if run not in self._describers:
-            self._describers[run] = Describer(self._runs[run])
-        return self._describers[run]
+    def _words_of(self, run: int) -> Words:
+        if run not in self._words:
+            self._words[run] = Words(self._runs[run])
+        return self._words[run]

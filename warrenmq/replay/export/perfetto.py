@@ -19,10 +19,10 @@ from collections.abc import Iterable, Iterator
 from typing import Any, TextIO
 
 from warrenmq.replay.drive.levels import CHANGING, Kind, step
-from warrenmq.replay.export.described import Describer
 from warrenmq.trace.catalog import Catalog
 from warrenmq.trace.events import Ev
 from warrenmq.trace.index import Row
+from warrenmq.trace.sentences import Words
 
 LONGEST = 1_000
 """ns: how long a slice is drawn when its actor has nothing else to say for a while."""
@@ -66,7 +66,7 @@ class _Timeline:
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
-        self._describers = [Describer(run) for run in catalog.runs]
+        self._words = [Words(run) for run in catalog.runs]
         self._known: set[tuple[int, int]] = set()
         self._runs: set[int] = set()
         self._origin: int | None = None
@@ -82,11 +82,11 @@ class _Timeline:
         actor, event = who >> 16, who >> 8 & 0xFF
         yield from self._introduce(number, actor)
         at = {"pid": number + 1, "tid": actor, "ts": (t - self._origin) / 1000}
-        describer = self._describers[number]
+        words = self._words[number]
         if (before := self._slices.get((number, actor))) is not None:
             began, drawn = before
             yield {**drawn, "dur": min(t - began, LONGEST) / 1000}
-        drawn = {"ph": "X", "cat": "row", "name": describer.title(row), "args": describer.columns(row), **at}
+        drawn = {"ph": "X", "cat": "row", "name": words.title(row), "args": words.columns(row), **at}
         self._slices[number, actor] = t, drawn
         if event == Ev.SEND:
             yield {"ph": "s", "cat": "cast", "name": "cast", "id": f"{number}.{actor}.{seq}", **at}

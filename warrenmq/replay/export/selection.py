@@ -14,12 +14,10 @@ from operator import attrgetter
 
 from warrenmq.errors import CallerError
 from warrenmq.trace.catalog import Chunk, Run
-from warrenmq.trace.events import REGISTRY, Ev
+from warrenmq.trace.events import COVERS_SEQ_IDS, Ev
 from warrenmq.trace.index import Row
 from warrenmq.trace.reader import Trace
 
-_COVER_SEQS = frozenset(int(event) for event, meaning in REGISTRY.items() if meaning.a == "first sequence id")
-"""Events whose rows speak of the sequence ids [a, a + b) of a queue."""
 _IN_QUEUE = frozenset({Ev.PUBLISH, Ev.RECOVERED})
 
 
@@ -92,8 +90,8 @@ class _Life:
 
     def has(self, run: Run, row: Row) -> bool:
         event = row[8] >> 8 & 0xFF
-        if event in _COVER_SEQS and not row[2]:
+        if event in COVERS_SEQ_IDS and not row[2]:
             name = run.actor_name(row[8] >> 16)
             return any(name == queue and row[5] <= seq < row[5] + row[6] for queue, seq in self.places)
-        count = row[6] if event in _COVER_SEQS or event == Ev.SEND else 1
+        count = row[6] if event in COVERS_SEQ_IDS or event == Ev.SEND else 1
         return bool(row[2]) and row[2] <= self.message < row[2] + max(count, 1)

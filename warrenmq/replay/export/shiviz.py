@@ -16,10 +16,10 @@ import re
 from collections.abc import Callable, Iterable
 from typing import TextIO
 
-from warrenmq.replay.export.described import Describer
 from warrenmq.trace.catalog import Catalog
 from warrenmq.trace.events import Ev
 from warrenmq.trace.index import Row
+from warrenmq.trace.sentences import Words
 
 PARSER = r"(?<host>\S*) (?<clock>{.*})\n(?<event>.*)"
 _RECEIVES = frozenset({Ev.RECV, Ev.PUBLISH, Ev.ACK})
@@ -59,7 +59,7 @@ class _Slice:
     """
 
     def __init__(self, catalog: Catalog) -> None:
-        self._describers = [Describer(run) for run in catalog.runs]
+        self._words = [Words(run) for run in catalog.runs]
         self._hosts: dict[tuple[int, int], str] = {}
         several = len(catalog.runs) > 1
         taken: set[str] = set()
@@ -73,10 +73,10 @@ class _Slice:
         self._sent: dict[tuple[int, int, int], Clock] = {}
 
     def title(self, number: int, row: Row) -> str:
-        return self._describers[number].title(row)
+        return self._words[number].title(row)
 
     def columns(self, number: int, row: Row) -> dict[str, object]:
-        return self._describers[number].columns(row)
+        return self._words[number].columns(row)
 
     def see(self, number: int, row: Row, *, told: bool) -> tuple[str, Clock]:
         """Take in a row; returns its actor and what that knows now."""

@@ -19,9 +19,10 @@ from itertools import groupby
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
-from warrenmq.replay.explain.names import flag_names
 from warrenmq.trace.catalog import Catalog, Chunk, Run
-from warrenmq.trace.events import CONSUMER, OF_CONSUMERS
+from warrenmq.trace.events import OF_CONSUMERS
+from warrenmq.trace.schema import CONSUMER
+from warrenmq.trace.sentences import flag_names
 
 BATCH_ROWS = 65_536
 _OF_CONSUMERS = pa.array(sorted(map(int, OF_CONSUMERS)), pa.int64())
@@ -114,7 +115,7 @@ class Naming:
             return of_actors
         numbers = pc.if_else(pc.not_equal(peer, 0), peer, None)
         return pc.if_else(
-            of_consumer, pc.binary_join_element_wise(CONSUMER, numbers.cast(pa.string()), " "), of_actors
+            of_consumer, pc.binary_join_element_wise(CONSUMER.name, numbers.cast(pa.string()), " "), of_actors
         )
 
 

@@ -149,7 +149,7 @@ def _catalog(rows: DataFrame) -> Catalog:
         file, frame = files[name], FrameEntry(*entry)
         file.actors[frame.who >> 16] = ActorEntry(same["actor"], same["kind"], same["parent_id"])
         file.frames.append(frame)
-        file.starts += [tuple(row) for row in starts]
+        file.starts += [Row._make(row) for row in starts]
     for file in files.values():
         file.frames.sort(key=lambda frame: (frame.who >> 16, frame.seq_first))
     return build_catalog(files[name] for name in sorted(files))

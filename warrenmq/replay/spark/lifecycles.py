@@ -22,10 +22,10 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as sf
 
-from warrenmq.replay.explain.names import flag_names
 from warrenmq.replay.rules.ledger import Ledger
 from warrenmq.trace.catalog import FOREVER
 from warrenmq.trace.events import IN_STORE, NO_ACK, PERSISTENT, PRIORITY_SHIFT, REDELIVERED, WANTS_CONFIRM, Ev
+from warrenmq.trace.sentences import flag_names
 
 STEP = 4_096
 """Ids of a row that are taken apart at once."""

@@ -1,0 +1,317 @@
+"""How an event is declared: a class whose annotated attributes are the columns that its rows use.
+
+    class FileSync(Event[T], event=Ev.FILE_SYNC, says="{actor} synced file {file} up to byte {synced_to} ({size})"):
+        trigger: T = in_flag(Trigger, "why")
+        file: T = in_a(FILE, "the current file")
+        ...
+
+From such a class come
+
+    FileSync.of(row).synced_to             a row, or rows as columns (anything that nine columns are indexed from), by name
+    FileSync.getter("file", "synced_to")   the same for loops that read many rows
+    FileSync.column("synced_to")           where it stands, what it is: for SQL, DataFrames, labels, docs/trace.md
+    FileSync.says                          the row as a sentence (sentences.py)
+    writer(FileSync)                       the function that writes such a row (recorder.py)
+
+A row is nine 64-bit integers on disk.  Only this package reads them by their letters or places.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import IntEnum, IntFlag
+from operator import itemgetter
+from typing import Any, ClassVar, Generic, NamedTuple, Protocol, Self, TypeVar, dataclass_transform
+
+COLUMNS = ("t", "seq", "msg", "peer", "pseq", "a", "b", "c", "who")
+"""The nine integers of a row, in the order in which they are stored."""
+FLAG = "flag"
+"""The lowest eight bits of `who`; the event is above them, the actor above that."""
+
+_WHO = COLUMNS.index("who")
+_EVENT_SHIFT, _ACTOR_SHIFT, _BYTE = 8, 16, 0xFF
+
+T = TypeVar("T", covariant=True)  # noqa: PLC0105 - it stands in each line of events.py
+V = TypeVar("V")
+
+
+class Row(NamedTuple):
+    """One row as it is stored; `event_of(row)` gives its columns their names."""
+
+    t: int
+    """Hybrid logical clock, ns."""
+    seq: int
+    """The actor's own number of this row, from 1."""
+    msg: int
+    """A message, or the first of several; 0 = none."""
+    peer: int
+    """Another actor's trace id, or a consumer's number; 0 = none."""
+    pseq: int
+    a: int
+    b: int
+    c: int
+    who: int
+
+    @property
+    def actor(self) -> int:
+        """The trace id of the actor that wrote it."""
+        return self.who >> _ACTOR_SHIFT
+
+    @property
+    def event(self) -> int:
+        """The number of its event (Ev)."""
+        return self.who >> _EVENT_SHIFT & _BYTE
+
+    @property
+    def flag(self) -> int:
+        return self.who & _BYTE
+
+
+class Nine(Protocol[T]):
+    """A row, or rows as columns: what the nine columns are indexed from."""
+
+    def __getitem__(self, index: int, /) -> T: ...
+
+
+class Kind(NamedTuple):
+    """What a number is, which decides how it is shown."""
+
+    name: str
+    text: str
+    absent: int | None = 0
+    """The value that says "not said"; None = every value means something."""
+
+
+MESSAGE = Kind("message", "the low 64 bits of a message id, read as signed")
+ACTOR = Kind("actor", "an actor's trace id")
+CONSUMER = Kind("consumer", "a consumer's number, unique in a run")
+ROW = Kind("row", "`seq` of another actor's row")
+MESSAGE_KIND = Kind("message kind", "the class of a message between actors, numbered in the header")
+SEQ_ID = Kind("sequence id", "a message's place in its queue; from bit 48 on its priority", absent=None)
+COUNT = Kind("count", "how many", absent=None)
+SIZE = Kind("bytes", "a number of bytes", absent=None)
+OFFSET = Kind("offset", "a place in a file, in bytes", absent=None)
+FILE = Kind("file", "the number of a file of the message store", absent=None)
+SEGMENT = Kind("segment", "the number of a segment file of a queue index", absent=None)
+TAG = Kind("delivery tag", "a delivery tag of AMQP")
+MILLISECONDS = Kind("ms", "milliseconds", absent=None)
+WALL_CLOCK = Kind("wall clock", "microseconds since 1970")
+YES_NO = Kind("yes or no", "1 = yes", absent=None)
+LIMIT = Kind("limit", "the most there may be; -1 = no limit", absent=-1)
+
+Type = Kind | type[IntEnum] | type[IntFlag]
+
+
+@dataclass(frozen=True, slots=True)
+class When:
+    """A column that holds this only if another column of the row has certain values."""
+
+    column: str
+    values: tuple[int, ...]
+
+
+class Column:
+    """Where one value of an event stands, and what it is."""
+
+    __slots__ = ("default", "index", "mask", "name", "place", "shift", "text", "type", "when")
+
+    def __init__(
+        self,
+        place: str,
+        type_: Type,
+        text: str,
+        *,
+        default: int | None = None,
+        shift: int = 0,
+        bits: int = 0,
+        when: When | None = None,
+    ) -> None:
+        self.name = ""
+        """The attribute; set by the class that it is declared in."""
+        self.place = place
+        """The stored column, by its letter, or FLAG."""
+        self.type = type_
+        self.text = text
+        self.default = default
+        """What a writer that does not name it says; None = it must be named."""
+        self.when = when
+        self.index = _WHO if place == FLAG else COLUMNS.index(place)
+        self.shift = shift
+        """Below it are the bits of another value of the same column."""
+        self.mask = (1 << bits) - 1 if bits else _BYTE if place == FLAG else -1
+        """The bits it takes, above `shift`; -1 = all of the column."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, view: Any, owner: type | None = None) -> Any:
+        if view is None:
+            return self
+        value = view.row[self.index]
+        return value if self.mask == -1 else value >> self.shift & self.mask
+
+    @property
+    def is_whole(self) -> bool:
+        """No other value is in the same stored column."""
+        return self.mask == -1 or (self.place == FLAG and self.mask == _BYTE)
+
+    def expression(self, stored: str) -> str:
+        """It as an expression of Python, SQL or numpy over its stored column."""
+        if self.mask == -1:
+            return stored
+        shifted = f"({stored} >> {self.shift})" if self.shift else stored
+        return f"{shifted} & {self.mask}"
+
+
+def in_flag(
+    type_: Type,
+    text: str,
+    *,
+    default: int | None = None,
+    shift: int = 0,
+    bits: int = 0,
+    when: When | None = None,
+) -> Any:
+    """A value in the flag of a row, or in some bits of it."""
+    return Column(FLAG, type_, text, default=default, shift=shift, bits=bits, when=when)
+
+
+def in_msg(text: str, *, default: int | None = None) -> Any:
+    """A message id."""
+    return Column("msg", MESSAGE, text, default=default)
+
+
+def in_peer(type_: Type, text: str, *, default: int | None = None) -> Any:
+    """Another actor, or a consumer."""
+    return Column("peer", type_, text, default=default)
+
+
+def in_pseq(type_: Type, text: str, *, default: int | None = None) -> Any:
+    """The `seq` of the row that this one receives, or, where nothing is received, anything else."""
+    return Column("pseq", type_, text, default=default)
+
+
+def in_a(type_: Type, text: str, *, default: int | None = None) -> Any:
+    """A value in column a."""
+    return Column("a", type_, text, default=default)
+
+
+def in_b(type_: Type, text: str, *, default: int | None = None) -> Any:
+    """A value in column b."""
+    return Column("b", type_, text, default=default)
+
+
+def in_c(
+    type_: Type,
+    text: str,
+    *,
+    default: int | None = None,
+    shift: int = 0,
+    bits: int = 0,
+    when: When | None = None,
+) -> Any:
+    """A value in column c, or in some bits of it."""
+    return Column("c", type_, text, default=default, shift=shift, bits=bits, when=when)
+
+
+class Getter(Protocol):
+    """Some columns of a row, or of rows."""
+
+    def __call__(self, row: Nine[V], /) -> tuple[V, ...]: ...
+
+
+@dataclass_transform(field_specifiers=(in_flag, in_msg, in_peer, in_pseq, in_a, in_b, in_c))
+class Event(Generic[T]):
+    """A row by the names of its columns, or rows as columns by these names; its subclasses are the events."""
+
+    number: ClassVar[int]
+    """Its number (Ev), as a plain int."""
+    name: ClassVar[str]
+    says: ClassVar[str]
+    """The template of its sentence."""
+    columns: ClassVar[tuple[Column, ...]]
+    row: Nine[T]
+
+    __slots__ = ("row",)
+
+    def __init_subclass__(cls, *, event: IntEnum, says: str) -> None:
+        cls.number, cls.name, cls.says = int(event), event.name, says
+        cls.columns = tuple(each for each in vars(cls).values() if isinstance(each, Column))
+        if cls.number in EVENTS:
+            raise TypeError(f"{event.name} is declared twice")
+        EVENTS[cls.number] = cls
+
+    @classmethod
+    def of(cls, row: Nine[T]) -> Self:
+        """A view of a row, or of rows as columns, which must be of this event."""
+        view = object.__new__(cls)
+        view.row = row
+        return view
+
+    @classmethod
+    def column(cls, name: str) -> Column:
+        """The column that has a name."""
+        found = vars(cls).get(name)
+        if not isinstance(found, Column):
+            raise KeyError(f"{cls.name} has no column {name}")
+        return found
+
+    @classmethod
+    def getter(cls, *names: str) -> Getter:
+        """Some columns as a tuple: for loops over many rows, which a view for each would slow down.
+
+        A few tens of nanoseconds for all of them; a view costs a hundred for itself and as much for each name.
+        """
+        columns = [cls.column(name) for name in names]
+        if len(columns) > 1 and all(column.mask == -1 for column in columns):
+            get: Getter = itemgetter(*(column.index for column in columns))
+            return get
+        values = ", ".join(column.expression(f"row[{column.index}]") for column in columns)
+        made: Getter = eval(f"lambda row: ({values},)")  # noqa: S307 - of the table of columns alone, as namedtuple makes its code
+        return made
+
+    @classmethod
+    def has(cls, name: str) -> bool:
+        """Whether the event has a column of this name."""
+        return isinstance(vars(cls).get(name), Column)
+
+    @property
+    def t(self) -> T:
+        return self.row[0]
+
+    @property
+    def seq(self) -> T:
+        return self.row[1]
+
+    @property
+    def actor(self) -> Any:
+        who: Any = self.row[_WHO]
+        return who >> _ACTOR_SHIFT
+
+    def items(self) -> Iterator[tuple[Column, int]]:
+        """The columns that mean something in this row, with their values."""
+        for column in self.columns:
+            when = column.when
+            if when is None or getattr(self, when.column) in when.values:
+                yield column, getattr(self, column.name)
+
+    def __repr__(self) -> str:
+        values = ", ".join(f"{column.name}={value!r}" for column, value in self.items())
+        return f"{type(self).__name__}({values})"
+
+
+EVENTS: dict[int, type[Event[Any]]] = {}
+"""Number -> class, of every event of this version."""
+
+
+def stored_row(event: type[Event[Any]], values: dict[str, int]) -> dict[str, int]:
+    """Values by name -> the stored columns that they make: flag, msg, peer, pseq, a, b, c."""
+    stored = dict.fromkeys((FLAG, *COLUMNS[2:_WHO]), 0)
+    for column in event.columns:
+        default = column.default
+        value = values.pop(column.name) if default is None else values.pop(column.name, default)
+        stored[column.place] |= value if column.mask == -1 else (value & column.mask) << column.shift
+    if values:
+        raise TypeError(f"{event.name} has no column {', '.join(values)}")
+    return stored
