@@ -1,4 +1,4 @@
-"""Other people's traces: log files of RabbitMQ's tracing plugin, and what a production broker's messages went through.
+"""Logs of RabbitMQ's tracing plugin, and the lifecycles of a production broker's messages in them.
 
     record        one record of a log: a message was published, or was received by a consumer
     text_format   records of the text format       json_format   of the JSON format
@@ -7,5 +7,5 @@
     order         whether a queue gave messages in the order in which they came
     traffic       rates, delays and depths       summary   all of it for a terminal or as JSON
 
-None of this knows of Spark: `warrenmq/rabbit_logs/spark.py` drives it.
+Only `spark.py` knows Spark; it drives the rest.
 """

@@ -14,7 +14,7 @@ from warrenmq.rabbit_logs.record import MAX_CHANNEL, PUBLISHED, RECEIVED, BadRec
 
 
 def record_of_line(line: bytes) -> Record:
-    """The record of a whole line, or BadRecord."""
+    """Parse a whole line.  Raises BadRecord."""
     try:
         if b"\\ud" in line.lower():  # half a pair is a string in JSON, and none in UTF-8
             line = json.dumps(json.loads(line), ensure_ascii=False).encode(errors="replace")

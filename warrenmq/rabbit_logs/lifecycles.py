@@ -1,6 +1,6 @@
-"""Which delivery belongs to which publish: messages' lives in queues, from a log that names no message.
+"""Matches deliveries to publishes: messages' lives in queues, from a log whose records have no message id.
 
-A record has no id of its own, so messages are known by what they are: queue, exchange, routing keys, properties (a
+A record has no id, so messages are identified by their contents: queue, exchange, routing keys, properties (a
 `message_id` among them) and body.  A delivery belongs to a message that is alike:
 
     | of the messages alike in this queue                   | the delivery is                                       |
@@ -16,8 +16,8 @@ A log that is younger at its publishes than at its deliveries (two logs, or two 
 publish takes a delivery without one that is at most CLOCK_DIFFERENCE older, if there are several logs or a `message_id`.
 
 What RabbitMQ adds on the way (ADDED) is not looked at.  Lives are kept until the end of the log, because a message may be
-delivered again as long as nobody knows that it was acked; beyond `limit` of them, those that were heard of longest ago are
-given out, and what is told of them later looks like a message of its own (`forgotten` counts them).
+delivered again as long as nobody knows that it was acked; beyond `limit` of them, the lives with the oldest last record are
+given out, and a later record of one looks like another message (`forgotten` counts them).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ BY_ID, BY_CONTENT, BY_ORDER, UNMATCHED = "message_id", "content", "order", "none
 
 
 class Sight(NamedTuple):
-    """What a record tells of one queue: all that matching needs, without the body."""
+    """A record's facts on one queue: all that matching needs, without the body."""
 
     vhost: str
     queue: str | None
@@ -134,7 +134,7 @@ class Lifecycle:
 
 
 class Step(Enum):
-    """What a record was to a life."""
+    """The role of a record in a life."""
 
     PUBLISHED = auto()
     UNROUTED = auto()
@@ -149,7 +149,7 @@ class Step(Enum):
 
 @dataclass(slots=True)
 class _Alike:
-    """The lives of messages that cannot be told apart, in the order in which they were heard of first."""
+    """The lives of indistinguishable messages, in the order of their first records."""
 
     lives: list[Lifecycle] = field(default_factory=list)
     delivered: int = 0
@@ -171,10 +171,10 @@ class Matcher:
         self._alive = 0
         self._number = 0
         self._alike: dict[bytes, _Alike] = {}
-        """The order is that in which they were heard of last."""
+        """In the order of their last records."""
 
     def take(self, seen: Sight) -> tuple[Step, Lifecycle]:
-        """The next one; what it was to whom."""
+        """Take the next sight; returns its life and its role in it."""
         self._number += 1
         if seen.queue is None:
             life = self._new(seen)
@@ -192,7 +192,7 @@ class Matcher:
         return found
 
     def finish(self) -> None:
-        """There are no more records."""
+        """The log has ended: give out all lives."""
         for alike in self._alike.values():
             self._give_out(alike)
         self._alike.clear()
@@ -278,7 +278,7 @@ def _sureness(life: Lifecycle, alike: _Alike) -> str:
 def lifecycles(
     records: Iterable[Record], *, several: bool = False, limit: int = LIMIT
 ) -> Iterator[Lifecycle]:
-    """The lives that records tell of; those that are kept to the end in the order of their times."""
+    """The lives in a stream of records; those that last to the end come in the order of their times."""
     done: list[Lifecycle] = []
     matcher = Matcher(done.append, several=several, limit=limit)
     for record in records:
@@ -291,7 +291,7 @@ def lifecycles(
 
 
 def _identity(record: Record) -> bytes:
-    """What is the same in a message's publish and its deliveries."""
+    """The parts of a record that a message's publish and its deliveries share."""
     properties = {name: value for name, value in record.properties.items() if name != "headers"}
     headers = {name: value for name, value in record.headers.items() if name not in ADDED}
     told = [record.exchange, record.routing_keys, properties, headers]

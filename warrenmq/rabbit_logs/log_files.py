@@ -1,4 +1,4 @@
-"""Log files of the tracing plugin in, records out, in the order of their times.
+"""Reads log files of the tracing plugin into records, in the order of their times.
 
     with open_logs("/var/tmp/rabbitmq-tracing") as logs:
         for record in logs.records(): ...
@@ -40,7 +40,7 @@ class NotATracingLog(CallerError):
 
 @dataclass(slots=True)
 class LogFile:
-    """One file, and what was met in it; complete when its records have been read."""
+    """One file and the damage in it; complete when its records have been read."""
 
     path: str
     format: Format
@@ -104,7 +104,7 @@ class LogFile:
 
 @dataclass(slots=True)
 class TracingLogs:
-    """Log files that are one trace."""
+    """Several log files read as one trace."""
 
     files: list[LogFile] = field(default_factory=list)
 

@@ -1,4 +1,4 @@
-"""Whether queues gave messages in the order in which they came, as far as a log of the tracing plugin can tell.
+"""Checks that queues delivered in the order of publishing, as far as a log of the tracing plugin shows.
 
 AMQP 0-9-1 promises (section 4.7 of its specification): what is published in one channel, and passes one exchange, one queue
 and one consuming channel, arrives in that order.  So the first deliveries of two messages are compared when all that
@@ -57,7 +57,7 @@ class Inversion:
 
 @dataclass(slots=True)
 class QueueOrder:
-    """What the deliveries of one queue say."""
+    """The verdict on the deliveries of one queue."""
 
     compared: int = 0
     undecided: Counter[str] = field(default_factory=Counter)
@@ -152,7 +152,7 @@ class OrderCheck:
                 queue.undecided["dead-lettered" if life.dead_lettered else "unpublished"] += 1
 
     def over(self, life: Lifecycle) -> None:
-        """Nothing more will be told of this one."""
+        """A life has ended."""
         if life.queue is not None and life.delivered_t is None:
             queue = self._queue(life)
             if life.number < queue.newest:

@@ -1,4 +1,4 @@
-"""What a log tells, for a terminal and as JSON."""
+"""The summary of a log, for a terminal and as JSON."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def count(logs: TracingLogs) -> Traffic:
 
 
 def as_dict(logs: TracingLogs, traffic: Traffic) -> dict[str, Any]:
-    """Everything, in plain values; times in seconds since 1970."""
+    """The summary as plain values; times in seconds since 1970."""
     damaged = any(file.damaged for file in logs.files)
     return {
         "files": [

@@ -1,4 +1,4 @@
-"""The plugin's text format: what rabbit_tracing_consumer:log(text, ...) prints, for people.
+"""The plugin's text format, as rabbit_tracing_consumer:log(text, ...) prints it.
 
     (empty line)
     ================================================================================
@@ -17,13 +17,13 @@
     Payload:
     the body as it is, then a line feed
 
-Nothing says how long a body is, so where it ends is told only by what follows, and a body can hold that, too:
+No record says how long its body is: it ends where the next record begins, and a body can contain that, too:
 
     | in a body, or after it                                             | is                                    |
     | ------------------------------------------------------------------ | ------------------------------------- |
     | the line of equals signs without a time and a node behind it       | text of the body                      |
-    | what begins a record, more than CLOCK_STEP before the record       | text of the body: a log that somebody |
-    | around it                                                          | sent as a message                     |
+    | what begins a record, more than CLOCK_STEP before the record       | text of the body: a log that was      |
+    | around it                                                          | itself sent as a message              |
     | what begins a record, and is not a whole one                       | damage: the end of the body           |
     | a whole record                                                     | the next record                       |
 
@@ -60,7 +60,7 @@ _HEAD = re.compile(
 
 @dataclass(slots=True)
 class TextLog:
-    """What was met in a log besides its records."""
+    """Counts of damage in a log."""
 
     damaged: int = 0
     """Beginnings of records that do not go on as records do, and an end in the middle of one."""

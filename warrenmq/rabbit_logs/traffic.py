@@ -1,4 +1,4 @@
-"""Rates, delays and depths of queues, from the records of a log and the lives that they tell of.
+"""Rates, delays and depths of queues, from the records of a log and the lives in it.
 
 Everything is counted as it is read: a histogram of delays (classes 6 % wide, as in latency.py) and a time line of at most
 SLICES slices for each queue, whose slices double when the log is longer.

@@ -1,13 +1,11 @@
-"""How long mail and senders waited: from the levels of `measures` to courses over time, and to the lines of a `Picture`.
+"""How long mail waited in mailboxes, and senders for credit or alarms: from the levels of `measures` to the lines of a `Picture`.
 
-The course of a level ends with the actor whose it is: its mailbox is gone, it waits for nothing any more.  That is at
+The course of a level ends with its actor, at the earliest of
 
     its ACTOR_STOP, or the CHILD_EXIT that its supervisor writes of it
-    the start of its successor: nobody writes of those that went down with a supervisor that was killed
-    the last row of its run: who was alive when the process was killed
+    the start of its successor: a killed supervisor writes no exits of its children
+    the last row of its run, for actors alive when the process was killed
     its first missing row: behind it a fall may be missing, and the level is not known
-
-whichever comes first.
 """
 
 from __future__ import annotations
@@ -24,7 +22,7 @@ from warrenmq.trace.catalog import FOREVER, Catalog
 from warrenmq.trace.events import Ev
 
 AN_ALARM = "an alarm"
-"""What stands where else the name of an actor stands that grants no credit."""
+"""The peer of a sender that waits for an alarm, instead of an actor's name."""
 TOP = 8
 """Lines of a plot."""
 
@@ -40,7 +38,7 @@ class Course(NamedTuple):
     towards: str
     """The name of the peer, of CREDIT; AN_ALARM, of ALARM."""
     until: int
-    """When it ended."""
+    """The time at which it ended."""
     changes: dict[int, Change]
     """By slice."""
     spans: list[Span]
@@ -55,7 +53,7 @@ class Course(NamedTuple):
 
     @property
     def seconds(self) -> float:
-        """Under the level: how long all that it counts lasted."""
+        """The area under the level: the sum of all waits, in seconds."""
         return sum(span.ns for span in self.spans) / 1e9
 
     @property
@@ -79,7 +77,7 @@ def courses(measures: Measures, catalog: Catalog) -> Iterator[Course]:
 
 
 def _ends(measures: Measures, catalog: Catalog) -> dict[Who, int]:
-    """Until when the levels of an actor are known."""
+    """The time until which each actor's levels are known."""
     last: Counter[int] = Counter()
     for who, coverage in catalog.coverage.items():
         last[who[0]] = max(last[who[0]], coverage.t_last)
@@ -132,7 +130,7 @@ def mailboxes(picture: Picture, found: list[Course], catalog: Catalog, axis: Axi
 
 
 def _depth(its: list[Course], axis: Axis) -> list[int | None]:
-    """At each point the most there was at the end of a slice; None while nobody has the mailbox."""
+    """The greatest depth within each point; None while the actor is not running."""
     line: list[int | None] = [None] * axis.points
     for course in its:
         run = course.who[0]
@@ -156,7 +154,7 @@ def _in_and_out(its: list[Course], axis: Axis) -> list[tuple[int, int]]:
 
 
 def held_up(picture: Picture, found: list[Course], catalog: Catalog, axis: Axis) -> None:
-    """Who waited for what, and how many did at a time."""
+    """Which senders waited for what, and how many at a time."""
     waits = [course for course in found if course.kind != Kind.MAIL and course.rises]
     longest: defaultdict[str, float] = defaultdict(float)
     for course in waits:

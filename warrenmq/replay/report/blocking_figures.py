@@ -1,4 +1,4 @@
-"""The plots of what waits: mail in mailboxes, senders for credit or for an alarm to clear."""
+"""Plots of waiting: mail in mailboxes, senders for credit or for an alarm to clear."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def waiting(picture: Picture) -> Plot | None:
 
 
 def senders(picture: Picture) -> Plot | None:
-    """Who waited longest, and for what."""
+    """The senders that waited longest, and for what."""
     if not picture.held:
         return None
     total: dict[str, float] = {}
@@ -88,5 +88,5 @@ def senders(picture: Picture) -> Plot | None:
 
 
 def _colours(picture: Picture) -> dict[str, str]:
-    """What is waited for has the same colour in both plots."""
+    """A peer or alarm has the same colour in both plots."""
     return {towards: SERIES[place % len(SERIES)] for place, towards in enumerate(picture.waiting)}

@@ -1,6 +1,4 @@
-"""The plots of the report: what flows through the broker, what is written and why, the files, the actors.  Who waits is in
-`blocking_figures`.
-"""
+"""The plots of the report: message flow, writes and their triggers, files, actors (waiting: `blocking_figures`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the plots need of a trace: five small tables that any engine can fill and merge.
+"""Five small tables that the plots are drawn from, which any engine can fill and merge.
 
     tallies  how many rows, and the sums of their columns, for each actor, event, flag and slice of time
     rare     the rows of which there are few, as they are (starts, stops, restarts, recoveries, files, GC)
@@ -60,7 +60,7 @@ Timed = tuple[int, int, int, int, int]
 
 
 class TallyKey(NamedTuple):
-    """What is counted together."""
+    """The key of a tally."""
 
     run: int
     actor: int
@@ -102,7 +102,7 @@ def sync_size(event: int, records: int) -> int:
 
 
 def measure_trace(trace: Trace) -> Measures:
-    """All five tables of a trace, in one process."""
+    """Fill all five tables from a trace, in this process."""
     tallies: dict[tuple[int, int, int, int], list[int]] = {}
     timed: dict[tuple[int, int], list[Timed]] = defaultdict(list)
     bodies: dict[tuple[int, int, int], Body] = defaultdict(Body)
@@ -154,7 +154,7 @@ def measure_trace(trace: Trace) -> Measures:
 
 @dataclass(slots=True)
 class Body:
-    """One message in one incarnation of a store: how big its record is, when it came and when it went."""
+    """One message in one incarnation of a store: the size of its record, when it was added and removed."""
 
     size: int = 0
     came: int = 0

@@ -1,4 +1,4 @@
-"""What the report shows of a trace: series over one time axis, percentiles, bars and lives."""
+"""The contents of the report: series over one time axis, percentiles, bars and actors' lives."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Flushes(NamedTuple):
 
 
 class FileBar(NamedTuple):
-    """The last that was said of one store file."""
+    """The last known state of one store file."""
 
     store: str
     file: int
@@ -53,7 +53,7 @@ class Cut(NamedTuple):
 
 
 class Mailbox(NamedTuple):
-    """What was put in the mailbox of one actor, and how long it lay there; of senders that are traced."""
+    """Depth of one actor's mailbox and waiting times in it, of mail from traced senders."""
 
     taken: int
     wait: float
@@ -120,7 +120,7 @@ class Picture:
     """Store -> bytes of records that are still referenced."""
     mailboxes: dict[str, Mailbox] = field(default_factory=dict)
     waiting: dict[str, list[float]] = field(default_factory=dict)
-    """Who grants no credit, or an alarm -> how many senders wait for that, on average over each point."""
+    """Peer without credit, or an alarm -> senders that wait for it, on average over each point."""
     held: list[Held] = field(default_factory=list)
     files: list[FileBar] = field(default_factory=list)
     combines: list[Combine] = field(default_factory=list)

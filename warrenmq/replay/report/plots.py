@@ -1,4 +1,4 @@
-"""What all plots are made of: plotly.js specifications as plain dicts, nothing imported.
+"""Parts of plots: plotly.js specifications as plain dicts; plotly is not imported.
 
 One colour means one thing on the whole page.  What depends on light or dark (text, grid, background) is left out
 here and put in by the page, so that it can follow the reader's system.
@@ -59,7 +59,7 @@ def run_edges(picture: Picture) -> list[dict[str, Any]]:
 
 
 def time_in_words(width: float) -> str:
-    """Of a round time."""
+    """A round time in words."""
     return f"{width * 1000:g} ms" if width < 1 else f"{width:g} s"
 
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from warrenmq.replay.report.plots import short_time
 
 KINDS = {"confirm_ms": "publish to confirm", "deliver_ms": "publish to delivery", "ack_ms": "delivery to ack"}
-"""What the figures of a queue call it, and what it is."""
+"""Key in a queue's figures -> its title."""
 
 
 class QueueDelays(NamedTuple):
@@ -22,10 +22,10 @@ class QueueDelays(NamedTuple):
     counts: dict[str, int]
     """published, delivered, acked, ...: messages."""
     delays: dict[str, dict[str, float]]
-    """A name of KINDS -> count, and p50 to p99.9 in ms; what never happened is not there."""
+    """Key of KINDS -> count, and p50 to p99.9 in ms; keys that never occurred are absent."""
 
     def time(self, kind: str, percentile: str) -> str:
-        """With its unit; a dash = there is none."""
+        """A percentile with its unit; "-" if there is none."""
         found = self.delays.get(kind)
         return short_time(found[percentile] / 1e3) if found else "-"
 

@@ -1,4 +1,4 @@
-"""From the rare rows of `measures` to the histories of a `Picture`: the stores' files, their collectors, the actors."""
+"""Builds a `Picture` from `measures`: histories of the stores' files, their collectors and the actors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PROCESS_DIED = "the process died"
 
 
 def build(measures: Measures, catalog: Catalog) -> Picture:
-    """All of it."""
+    """Build the whole picture."""
     runs = catalog.runs
     axis = Axis(measures, runs)
     rare = sorted(measures.rare, key=lambda row: (row.run, row.t, row.actor, row.seq))
@@ -96,7 +96,7 @@ def _owner(row: Row, stores: Iterable[Store], runs: Sequence[Run]) -> Store | No
 
 
 def files(picture: Picture, rare: Sequence[Row], runs: Sequence[Run]) -> None:
-    """What is left at the end: a combine takes its source away, a delete its file."""
+    """The files at the end: a combine removes its source, a delete its file."""
     bars: dict[str, dict[int, FileBar]] = defaultdict(dict)
     stores = [(row.run, row.actor) for row in rare if row.event == Ev.STORE_RECOVERED]
     for row in rare:
@@ -113,7 +113,7 @@ def files(picture: Picture, rare: Sequence[Row], runs: Sequence[Run]) -> None:
 
 
 def collections(picture: Picture, rare: Iterable[Row], axis: Axis) -> None:
-    """What the collectors gave back, and when."""
+    """Bytes that the collectors reclaimed, and when."""
     started: dict[tuple[int, int, int], Row] = {}
     for row in rare:
         job = (row.run, row.actor, row.a)

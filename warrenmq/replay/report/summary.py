@@ -1,4 +1,4 @@
-"""What a replay prints on a terminal: a short table, and the verdict as the last line."""
+"""The summary of a replay for a terminal: a short table, and the verdict as the last line."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ PERCENTILES = ("p50", "p99")
 
 
 def print_summary(replayed: Replayed, out: TextIO | None = None) -> None:
-    """The table of invariants, the first findings, the verdict."""
+    """Print the table of invariants, the first findings, the verdict."""
     for line in summary_lines(replayed):
         print(line, file=out or sys.stdout)
 
 
 def summary_lines(replayed: Replayed) -> list[str]:
-    """What `print_summary` prints."""
+    """The lines that `print_summary` prints."""
     result = replayed.result
     lines = table(
         ["rule", "invariant", "rows checked", "violated", "undecided"],
@@ -65,7 +65,7 @@ def _brokers(result: Result) -> list[str]:
 
 
 def _without_rows(findings: list[Finding]) -> list[str]:
-    """What cannot be decided because rows are missing: a line for each that misses them, with the rules."""
+    """Cases that missing rows leave undecided: a line for each actor or file, with the rules."""
     rules: dict[tuple[str, str], list[str]] = {}
     for finding in findings:
         rules.setdefault((finding.subject, finding.text), []).append(finding.rule)
@@ -79,7 +79,7 @@ def _without_rows(findings: list[Finding]) -> list[str]:
 
 
 def _missing(result: Result) -> list[str]:
-    """What the trace lacks: the first of each kind."""
+    """The first missing parts of the trace, of each kind."""
     lines = []
     for what, found in groupby(sorted(result.missing, key=lambda row: row.what), key=lambda row: row.what):
         rows = list(found)
@@ -112,7 +112,7 @@ def _queues(result: Result) -> list[str]:
 
 
 def _waiting(picture: Picture | None) -> list[str]:
-    """Who waited longest, of a replay that measured."""
+    """The senders that waited longest, if the replay measured."""
     held = [] if picture is None else picture.held
     lines = [
         f"waiting   {each.sender}: {short_time(each.seconds)} for {each.towards}, {times_in_words(each.times)}"

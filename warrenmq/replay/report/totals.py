@@ -1,4 +1,4 @@
-"""A trace in two dozen numbers, and two traces beside each other: what the change between them changed.
+"""Two dozen totals of a trace, and the comparison of two traces by them.
 
 The numbers come from the tables of `measures`, so either engine gives the same ones.  Those that grow with the
 length of a run are also given for each message, which is what runs of different lengths can be compared by.
@@ -65,7 +65,7 @@ _COLUMN = {"": 0, "a": 1, "b": 2, "c": 3}
 
 
 def totals(measures: Measures) -> dict[str, float]:
-    """The numbers, by name, in a fixed order; delays in ms, NaN-free: a delay that never came is left out."""
+    """The totals by name, in a fixed order; delays in ms, a delay that never occurred is left out."""
     sums: Counter[tuple[int, int, int]] = Counter()
     redelivered = 0
     for key, tally in measures.tallies.items():
@@ -98,7 +98,7 @@ def totals(measures: Measures) -> dict[str, float]:
 
 
 def waiting_totals(measures: Measures, catalog: Catalog) -> dict[str, float]:
-    """How long mail and senders waited, by name, in a fixed order; what was recorded before senders said it, is left out."""
+    """How long mail and senders waited, by name, in a fixed order; left out for traces older than the events of waiting."""
     found = list(courses(measures, catalog))
     told: dict[str, float] = {}
     for kind, event, what in (
@@ -147,6 +147,6 @@ class Change:
 
 
 def changes(a: dict[str, float], b: dict[str, float]) -> list[Change]:
-    """Every number that either has, in their order, but for those that are 0 in both."""
+    """The totals of either trace, in order, without those that are 0 in both."""
     names = [*a, *(name for name in b if name not in a)]
     return [Change(name, a.get(name), b.get(name)) for name in names if a.get(name) or b.get(name)]

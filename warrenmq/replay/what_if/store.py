@@ -1,6 +1,6 @@
 """A store's files without flying counters, or with another garbage collection threshold.
 
-The store's rows are walked: what was written, removed, found at recovery.  Two things are decided anew:
+The store's rows of writes, removes and recovery are replayed with two decisions made anew:
 
     | decision                      | with flying counters                   | without                               |
     | ----------------------------- | -------------------------------------- | ------------------------------------- |
@@ -15,7 +15,7 @@ The store's rows are walked: what was written, removed, found at recovery.  Two 
 The first is replayed exactly: whether a record is written depends only on the order of the operations.  How large a
 cancelled message was is not in the trace; the mean of those that were written stands for it.  Garbage collection is a
 model: it takes no time here, moves what does not lie in its place, and begins when the rule says so.  The page compares the
-model of the present settings with the record, so that everybody sees how good it is.
+model of the present settings with the record, which shows how good the model is.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ DEFAULT_LIMIT = 16_777_216
 
 @dataclass(slots=True)
 class StoreWork:
-    """What a store did, or would have done."""
+    """The work of a store, recorded or estimated."""
 
     writes: int = 0
     """Records that were appended."""
@@ -50,7 +50,7 @@ class StoreWork:
     deleted: int = 0
     """Files that were empty."""
     largest: int = 0
-    """Bytes of all files, at most."""
+    """The greatest size of all files together, bytes."""
     most_garbage: int = 0
 
     def add(self, other: StoreWork) -> None:
@@ -195,7 +195,7 @@ class Store:
             self.work.deleted += 1
 
     def _bury(self, file: _File) -> None:
-        """Nothing brings its dead records back."""
+        """Forget a file's dead records: no write can revive them."""
         for msg in file.dead:
             del self._graves[msg]
         file.dead.clear()
@@ -203,7 +203,7 @@ class Store:
     # garbage collection
 
     def _look(self, t: int) -> None:
-        """What the clock does."""
+        """Run the timed garbage collection due by now."""
         if t - self._looked < CHECK_INTERVAL:
             return
         self._looked = t

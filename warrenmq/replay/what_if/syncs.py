@@ -2,12 +2,12 @@
 
 A queue process syncs its index, a store its current file, when confirms wait and
 
-    the mailbox is empty      in the trace: as often as somebody waited
+    the mailbox is empty      in the trace: whenever a confirm waited
     the interval is over      in the trace: later than that, by as much as the actor was busy or the machine slow
     a file is full, ...       whatever the interval
 
 So the recorded rows are walked again: what waits comes when it came, the syncs of the first and third kind are made when they
-were made (the first only if somebody waits then), and the interval is counted anew, with the lateness that it had at
+were made (the first only if a confirm waits then), and the interval is counted anew, with the lateness that it had at
 that place of the trace.  With the interval that the trace was recorded with, this gives the recorded syncs, every one.
 
 What this cannot know: publishers who wait for a confirm before they publish again would have published at other times; and a
@@ -32,21 +32,21 @@ class SyncRows:
     """One actor's rows, as far as syncs go; times in ns."""
 
     waits: list[int] = field(default_factory=list)
-    """When something came that waits for a sync, rising."""
+    """Times at which something began to wait for a sync, rising."""
     counts: list[int] = field(default_factory=list)
-    """How many messages that was."""
+    """Messages, for each of `waits`."""
     syncs: list[tuple[int, int, int]] = field(default_factory=list)
     """(t, Trigger, t of the write that it began with), rising."""
     _writing: tuple[int, int] | None = None
     """(Trigger, t) of the first write since the last sync that was made for one."""
 
     def write(self, t: int, trigger: int) -> None:
-        """What was buffered is handed to the operating system."""
+        """Buffered data was written."""
         if self._writing is None or self._writing[0] != trigger:
             self._writing = trigger, t
 
     def sync(self, t: int, trigger: int) -> None:
-        """It is on disk."""
+        """A sync ended."""
         begin = self._writing[1] if self._writing is not None and self._writing[0] == trigger else t
         self.syncs.append((t, trigger, begin))
         self._writing = None
@@ -58,12 +58,12 @@ class SyncRows:
 
 @dataclass(slots=True)
 class Syncs:
-    """What a walk came to."""
+    """The result of a walk."""
 
     count: int = 0
     by_timer: int = 0
     delays: Counter[int] = field(default_factory=Counter)
-    """Classes of delays (measures.py) from the coming to the sync, messages."""
+    """Class of delay (latency.py) from arrival to sync -> messages."""
 
     def add(self, other: Syncs) -> None:
         self.count += other.count
@@ -85,9 +85,9 @@ def with_interval(rows: SyncRows, was: int, now: int) -> Syncs:
 
     | recorded at t                      | what happens at t now                                       |
     | ---------------------------------- | ----------------------------------------------------------- |
-    | a timer's sync, somebody waited    | a sync, if one is due now                                   |
-    | an empty mailbox, somebody waited  | a sync, if somebody waits now                               |
-    | any other, or nobody waited        | a sync                                                      |
+    | a timer's sync, a confirm waited    | a sync, if one is due now                                   |
+    | an empty mailbox, a confirm waited  | a sync, if a confirm waits now                               |
+    | any other, or none waited        | a sync                                                      |
     """
     walk = _Walk()
     usual = _usual_lateness(rows, was)
@@ -123,7 +123,7 @@ def _usual_lateness(rows: SyncRows, was: int) -> int:
 
 
 class _Walk:
-    """What waits, and until when."""
+    """The state of a walk: the waiting messages and the timer."""
 
     def __init__(self) -> None:
         self.found = Syncs()
@@ -132,20 +132,20 @@ class _Walk:
         self._due = NEVER
 
     def come(self, t: int, count: int, timer: int) -> None:
-        """Something that waits; a timer that is set now takes so many ns."""
+        """Messages begin to wait; a timer started now runs `timer` ns."""
         self.until(t - 1)
         if not self.waiting:
             self._due = t + timer
         self.waiting.append((t, count))
 
     def until(self, t: int) -> None:
-        """The timer's sync, if it is due by then."""
+        """Make the timer's sync if it is due by `t`."""
         if self.waiting and self._due <= t:
             self.found.by_timer += 1
             self.sync(self._due)
 
     def sync(self, t: int) -> None:
-        """Now; what waited is told."""
+        """Sync at `t`: all that waited is safe."""
         self.found.count += 1
         for came, count in self.waiting:
             self.found.delays[delay_class(t - came)] += count

@@ -27,7 +27,7 @@ from warrenmq.trace.events import CONFIRM_DURABLE, PERSISTENT, WRITTEN, Decision
 from warrenmq.trace.reader import Trace
 
 SYNC_INTERVAL = 25.0
-"""Milliseconds; msg_store_sync_interval unless somebody set it: traces do not say."""
+"""Milliseconds; the default of msg_store_sync_interval, as traces do not record the setting."""
 RECORDED, REPLAYED, MODEL = "recorded", "replayed", "model"
 _READ = RECORDS | {
     Ev.PUBLISH, Ev.CONFIRM, Ev.QI_WRITE, Ev.QI_SYNC, Ev.FILE_WRITE, Ev.FILE_SYNC, Ev.STORE_CONFIRM,
@@ -36,7 +36,7 @@ _READ = RECORDS | {
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What if; None = as it was."""
+    """The changed settings; None leaves one as recorded."""
 
     sync_interval: float | None = None
     """Milliseconds."""
@@ -59,7 +59,7 @@ class Line:
 
     name: str
     recorded: float | None
-    """None: the trace does not say."""
+    """None if the trace does not have it."""
     what_if: float
     basis: str
     model: float | None = None
@@ -72,7 +72,7 @@ class Line:
 
 @dataclass(slots=True)
 class _Queue:
-    """One queue process: what waited for its index syncs."""
+    """The messages of one queue process that waited for its index syncs."""
 
     rows: SyncRows = field(default_factory=SyncRows)
     published: array[int] = field(default_factory=lambda: array("q"))
@@ -93,7 +93,7 @@ class _Queue:
                 self.rows.sync(t, flag)
 
     def finish(self) -> SyncRows:
-        """Only those whose publisher was told waited."""
+        """Count as waiting only messages that were confirmed."""
         self.confirmed.sort()
         starts = [first for first, _ in self.confirmed]
         for at in range(0, len(self.published), 3):
@@ -106,7 +106,7 @@ class _Queue:
 
 @dataclass(slots=True)
 class _StoreSyncs:
-    """One store: what waited for the syncs of its current file."""
+    """The messages of one store that waited for syncs of its current file."""
 
     rows: SyncRows = field(default_factory=SyncRows)
     open: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
@@ -136,7 +136,7 @@ class _StoreSyncs:
 
 
 def what_if(trace: Trace, question: Question) -> list[Line]:
-    """The numbers of a trace, and what they would have been."""
+    """The numbers of a trace as recorded and under other settings."""
     measures = measure_trace(trace)
     found = _Walk(trace, question, measures)
     return _lines(question, totals(measures), measures, found)
