@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from tests.support.trace_model import consistent_trace
 from tests.support.trace_writer import A, B, RunRows, event, write_trace
 from warrenmq.replay.drive.engine import percentiles, replay, replay_memory
-from warrenmq.replay.rules.fifo import Ranges
-from warrenmq.replay.rules.ledger import delay_class
+from warrenmq.replay.rules.passes.queue_ledger import delay_class
+from warrenmq.replay.rules.passes.ready_order import Ranges
 from warrenmq.trace.events import Decision, Ev
 
 

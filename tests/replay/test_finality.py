@@ -6,16 +6,16 @@ from array import array
 
 import pytest
 
-from warrenmq.replay.drive.finality import is_final
 from warrenmq.replay.drive.machines import Finding
-from warrenmq.replay.drive.pruning import prune
 from warrenmq.replay.drive.trace_context import ActorSummary, TraceContext
-from warrenmq.replay.rules.ledger import Lives
-from warrenmq.replay.rules.life import GONE, READY, SIZE, Life
-from warrenmq.replay.rules.mail import Bucket
-from warrenmq.replay.rules.on_disk import Meeting
+from warrenmq.replay.rules.confirm_after_sync import Meeting
+from warrenmq.replay.rules.passes.mail import Bucket
+from warrenmq.replay.rules.passes.message_life import GONE, READY, SIZE, Life
+from warrenmq.replay.rules.passes.queue_ledger import Lives
+from warrenmq.replay.rules.registry import all_machines, is_final
 from warrenmq.trace.catalog import FOREVER, Coverage
 
+MACHINES = {each.name: each for each in all_machines([])}
 ONE, TWO = (0, 1), (0, 2)
 
 
@@ -65,15 +65,15 @@ def test_the_table_of_what_stands(case, at, expected):
 def test_mail_goes_when_its_sender_is_past_it_and_nothing_is_open():
     at = context()
     at.coverage[ONE].last_seq = 4096
-    assert prune((0, 1, 0), Bucket(), at)
-    assert not prune((0, 1, 1), Bucket(), at)
-    assert not prune((0, 1, 0), Bucket(sent={3: (3, 9, 2)}), at)
-    assert not prune((0, 1, 0), Bucket(waiting={3: (2, 9, 1)}), at)
+    assert MACHINES["mail"].prune((0, 1, 0), Bucket(), at)
+    assert not MACHINES["mail"].prune((0, 1, 1), Bucket(), at)
+    assert not MACHINES["mail"].prune((0, 1, 0), Bucket(sent={3: (3, 9, 2)}), at)
+    assert not MACHINES["mail"].prune((0, 1, 0), Bucket(waiting={3: (2, 9, 1)}), at)
 
 
 def test_what_a_store_told_goes_when_it_was_heard():
-    assert prune((0, 0), Meeting(), context())
-    assert not prune((0, 0), Meeting(told={(1, 2, 3): 1}), context())
+    assert MACHINES["on_disk"].prune((0, 0), Meeting(), context())
+    assert not MACHINES["on_disk"].prune((0, 0), Meeting(told={(1, 2, 3): 1}), context())
 
 
 def test_ids_that_are_all_gone_keep_only_whether_they_were_synced():
@@ -86,8 +86,8 @@ def test_ids_that_are_all_gone_keep_only_whether_they_were_synced():
 
     gone, ready = life(GONE), life(READY)
     at = context(last_sync=100)
-    assert not prune(("queue", 0), Lives(0, {TWO: gone}), at)
-    assert not prune(("queue", 0), Lives(0, {TWO: ready}), at)
+    assert not MACHINES["ledger"].prune(("queue", 0), Lives(0, {TWO: gone}), at)
+    assert not MACHINES["ledger"].prune(("queue", 0), Lives(0, {TWO: ready}), at)
     assert not any(gone.published)
     assert not gone.ack_delays
     assert [seq < 100 for seq in gone.gone_at] == [seq < 100 for seq in range(1, SIZE + 1)]

@@ -18,7 +18,7 @@ from warrenmq.rabbit_logs.lifecycles import lifecycles as tracing_lives
 from warrenmq.rabbit_logs.log_files import open_logs
 from warrenmq.replay import lifecycles, read, read_tracing
 from warrenmq.replay.drive import engine
-from warrenmq.replay.rules.ledger import delay_class
+from warrenmq.replay.rules.passes.queue_ledger import delay_class
 
 pytest.importorskip("pyspark")
 pytestmark = pytest.mark.spark

@@ -29,7 +29,7 @@ from tests.support.trace_writer import (
     set_flag,
     spread,
 )
-from warrenmq.replay.rules.confirms import OVERDUE
+from warrenmq.replay.rules.passes.confirms import OVERDUE
 from warrenmq.trace.events import (
     CLEAN,
     CONFIRM_DURABLE,

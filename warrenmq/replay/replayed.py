@@ -14,9 +14,8 @@ from warrenmq.replay.drive.engine import Result, finding_as_dict
 from warrenmq.replay.report.measures import measure_trace
 from warrenmq.replay.report.picture import Picture
 from warrenmq.replay.report.report_data import build
-from warrenmq.replay.rules.registry import RULES, all_machines
+from warrenmq.replay.rules.registry import RULES
 from warrenmq.replay.spark.session import require_pyspark, spark_session
-from warrenmq.trace.events import Ev
 from warrenmq.trace.reader import Trace, open_trace, trace_files
 
 Engine = Literal["spark", "python"]
@@ -31,7 +30,7 @@ class RuleCounts(NamedTuple):
     name: str
     text: str
     checked: int
-    """Rows that its machines read, or cases, of those rules that count them; 0 = the rule was not exercised, and says nothing."""
+    """Rows, or cases, that could have broken it (`Rule.exercised`); 0 = the rule was not exercised, and says nothing."""
     violated: int
     indeterminate: int
 
@@ -87,21 +86,14 @@ class Replayed:
         """Every invariant, in the order of the rules."""
         violated = Counter(finding.rule for finding in self.result.violations)
         undecided = Counter(finding.rule for finding in self.result.indeterminate)
-        read = {machine.name: machine.events for machine in all_machines(self.result.catalog.runs)}
         return [
             RuleCounts(
                 rule.id, rule.name, rule.text,
-                self.result.figures["judged"].get(rule.id, 0) if rule.counts_itself else self._rows([read[name] for name in rule.machines]),
+                self.result.figures["exercised"][rule.id],
                 violated[rule.id], undecided[rule.id],
             )
             for rule in RULES.values()
         ]  # fmt: skip
-
-    def _rows(self, read: list[frozenset[int]]) -> int:
-        """Rows of events that at least one machine reads; a machine that names none reads all."""
-        events_of: dict[str, int] = self.result.figures["events_of"]
-        names = [{event.name for event in Ev if event in each} for each in read]
-        return sum(n for event, n in events_of.items() if any(not each or event in each for each in names))
 
     def as_dict(self) -> dict[str, Any]:
         """The object that `warrenmq replay --json` prints."""

@@ -55,7 +55,7 @@ def replay_arrays(trace: Trace) -> Result:
             found.findings += each.findings
             found.figures.update(each.figures)
             found.facts += each.facts
-    verdict = judge(found.findings, found.figures, list(machines.values()), catalog, context)
+    verdict = judge(found.findings, found.figures, catalog, context)
     told = result(verdict, catalog, context, found.figures)
     told.chains = explain(told.violations, catalog.runs, partial(gather, trace))
     return told

@@ -9,16 +9,28 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-
-import numpy as np
-import numpy.typing as npt
+from typing import TYPE_CHECKING, Any
 
 from warrenmq.trace.catalog import Chunk
 from warrenmq.trace.schema import COLUMNS, Row
 
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
-Places = npt.NDArray[np.intp]
+try:
+    import numpy as np
+except ImportError:  # the array forms of machines stay unused, and engine.py runs the machines themselves
+    np = None  # type: ignore[assignment]
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Ints = npt.NDArray[np.int64]
+    Bools = npt.NDArray[np.bool_]
+    Places = npt.NDArray[np.intp]
+    Bytes = npt.NDArray[np.uint8]
+else:
+    Ints = Bools = Places = Bytes = Any
+__all__ = [
+    "UNIT_ROWS", "Bools", "Bytes", "Ints", "Places", "Rows", "Unit", "codes", "doubles", "expand", "group_starts", "groups", "look_up",
+    "make_unit", "np", "touches", "units_of",
+]  # fmt: skip
 
 UNIT_ROWS = 1 << 19
 """Rows after which a unit is closed: enough for most messages to be sent, received, confirmed and acked within one."""
@@ -96,7 +108,7 @@ class Unit:
     pieces: list[Chunk]
     """Joined ones, of which only run, actor, seq_first, rows, t_first, t_last and who mean anything."""
     rows: Rows
-    events: npt.NDArray[np.uint8]
+    events: Bytes
     """Of each row."""
 
     def of(self, events: frozenset[int]) -> Rows:
@@ -111,8 +123,9 @@ class Unit:
         return found
 
     def of_each_piece(self, events: frozenset[int]) -> Iterator[tuple[Chunk, Rows]]:
-        """The rows of these events, of each piece that has any."""
-        return self.at_each_piece(np.flatnonzero(self.chosen(events)))
+        """The rows of these events, of all if none is named, of each piece that has any."""
+        chosen = np.flatnonzero(self.chosen(events)) if events else np.arange(len(self.rows))
+        return self.at_each_piece(chosen)
 
     def at_each_piece(self, places: Places) -> Iterator[tuple[Chunk, Rows]]:
         """The rows at these rising places, of each piece that has any."""

@@ -15,13 +15,13 @@ from typing import Any
 from warrenmq.replay.drive import damage
 from warrenmq.replay.drive.end_state import end_states
 from warrenmq.replay.drive.incidents import incidents
-from warrenmq.replay.drive.machines import JUDGED, FigureKey, Finding, Key, Machine, State, Summariser
+from warrenmq.replay.drive.machines import EXERCISED, FigureKey, Finding, Key, Machine, State, Summariser
 from warrenmq.replay.drive.trace_context import ActorSummary, TraceContext
 from warrenmq.replay.drive.verdict import Verdict, judge
 from warrenmq.replay.explain.causes import explain
 from warrenmq.replay.explain.evidence import Want, pick
 from warrenmq.replay.explain.links import ChainWords
-from warrenmq.replay.explain.stories import Chain
+from warrenmq.replay.explain.story import Chain
 from warrenmq.replay.rules.registry import RULES, all_machines
 from warrenmq.trace.catalog import STRANGER, Catalog
 from warrenmq.trace.events import Decision, Ev, Trigger
@@ -101,7 +101,7 @@ def replay_trace(trace: Trace) -> Result:
             figures.update(outcome.figures)
             for name, fact_key, fact in outcome.facts:
                 _absorb(summariser.machines[name], states[name], fact_key, fact)
-    verdict = judge(findings, figures, machines, catalog, context)
+    verdict = judge(findings, figures, catalog, context)
     found = result(verdict, catalog, context, figures)
     found.chains = explain(found.violations, catalog.runs, partial(gather, trace))
     return found
@@ -160,7 +160,10 @@ def _tell(catalog: Catalog, context: TraceContext, figures: Counter[FigureKey]) 
         "events": sum(coverage.rows for coverage in catalog.coverage.values()),
         "events_of": _events_of(context),
         "messages": messages,
-        "judged": {str(key[1]): n for key, n in sorted(figures.items(), key=str) if key[0] == JUDGED},
+        "exercised": {
+            rule.id: figures[EXERCISED, rule.id] + rule.exercised.count(context.actor_summaries.values())
+            for rule in RULES.values()
+        },
         "missing_rows": sum(
             last - first + 1 for coverage in catalog.coverage.values() for first, last in coverage.missing
         ),

@@ -2,9 +2,9 @@
 
     take(what a batch of rows told)    1  runs, actors and actor_summaries grow; `known_until` follows what was read
                                        2  every key that was spoken of absorbs what was said to it, and is asked again (`finish`)
-                                       3  findings that stand (finality.py) are noted to be printed; a key with others is asked
+                                       3  findings that stand (`Rule.is_final`) are noted to be printed; a key with others is asked
                                           again with every batch
-                                       4  what is finished is forgotten (pruning.py)
+                                       4  what is finished is forgotten (`Machine.prune`)
 
 The context of a live trace is what was read so far, so `finish`, which a replay calls once, is called on states that go on
 to grow: no machine's `finish` changes its state.  Keys that no row speaks of are asked when something else happens that they
@@ -22,14 +22,12 @@ from typing import Any, Protocol
 
 from warrenmq.replay.drive.batch_summary import BatchSummary, PieceSummary
 from warrenmq.replay.drive.end_state import disagreements
-from warrenmq.replay.drive.finality import is_final
 from warrenmq.replay.drive.live_store import LiveStore
 from warrenmq.replay.drive.machines import STATE, FigureKey, Finding, Key, Machine
-from warrenmq.replay.drive.pruning import prune
 from warrenmq.replay.drive.trace_context import ActorSummary, Name, TraceContext, Who
-from warrenmq.replay.rules.actors import broken_chains
-from warrenmq.replay.rules.life import READY, UNACKED
-from warrenmq.replay.rules.registry import all_machines
+from warrenmq.replay.rules.passes.message_life import READY, UNACKED
+from warrenmq.replay.rules.registry import all_machines, is_final
+from warrenmq.replay.rules.unbroken_rows import broken_chains
 from warrenmq.trace.catalog import FOREVER, NEVER, Catalog, Chunk, Coverage, Run
 from warrenmq.trace.events import Ev
 from warrenmq.trace.index import Damage
@@ -43,26 +41,6 @@ class Words(Protocol):
     def damage(self, found: Damage) -> str: ...
     def missing(self, catalog: Catalog, who: Who, gap: tuple[int, int]) -> str: ...
 
-
-_OF_RUNS = frozenset(
-    {
-        "chain",
-        "mail",
-        "supervisor",
-        "names",
-        "confirms",
-        "fifo",
-        "synced",
-        "on_disk",
-        "files",
-        "garbage",
-        "waits",
-        "settles",
-        "rests",
-        "places",
-    }
-)
-"""Machines whose keys begin with the number of a run."""
 
 _AT_THE_END = ("ledger", "references", "files")
 """Machines that are asked for the state at the end of a run, in the order of their stages."""
@@ -289,7 +267,7 @@ class Live:
         for name in _AT_THE_END:
             machine = self._machines[name]
             for key in self.store.keys(name):
-                if name in _OF_RUNS and key[0] != number:
+                if machine.of_one_run and key[0] != number:
                     continue
                 outcome = machine.finish(key, self.store.load(name, key), context)
                 findings += self._decidable(outcome.findings)
@@ -315,8 +293,10 @@ class Live:
             state = self.store.load(name, key)
             if state is None:
                 continue
-            run_ended = name in _OF_RUNS and self.runs[int(key[0])].closed
-            if (name, key) not in self._pending and (run_ended or prune(key, state, context)):
+            run_ended = self._machines[name].of_one_run and self.runs[int(key[0])].closed
+            if (name, key) not in self._pending and (
+                run_ended or self._machines[name].prune(key, state, context)
+            ):
                 self.store.forget(name, key)
             elif (name, key) in absorbed:
                 self.store.save(name, key, state)

@@ -53,11 +53,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import compress
 from typing import Any, ClassVar, NamedTuple
 
+from warrenmq.replay.drive.columns import Rows
 from warrenmq.replay.drive.trace_context import TraceContext, Who
 from warrenmq.trace.catalog import Chunk, Run
 from warrenmq.trace.index import Row
@@ -71,8 +72,8 @@ FigureKey = tuple[str | int, ...]
 
 INCIDENT = "incident"
 """Begins the key of a figure that counts what went wrong outside the rules (incidents.py): (INCIDENT, what)."""
-JUDGED = "judged"
-"""Begins the key of a figure that says how often a rule could have been broken: (JUDGED, rule)."""
+EXERCISED = "exercised"
+"""Begins the key of a figure that counts the cases that could have broken a rule, where rows alone do not tell: (EXERCISED, rule)."""
 STATE = "state"
 """Begins the key of a figure that is part of a run's end (end_state.py): (STATE, run, actor, what ...)."""
 
@@ -112,13 +113,23 @@ class Machine(ABC):
     events: ClassVar[frozenset[int]]
     """The rows it is given; empty = all."""
     stage: ClassVar[int] = 1
+    of_one_run: ClassVar[bool] = True
+    """Its keys begin with the number of a run; else with the scope of several."""
+    precheck: ClassVar[type[Any] | None] = None
+    """Its array form, if it has one (precheck.py): set by that class."""
 
-    def __init__(self, runs: Sequence[Run]) -> None:
+    def __init__(self, runs: Sequence[Run], judges: Mapping[str, Any] | None = None) -> None:
         self.runs = runs
+        self.judges = judges or {}
+        """Of a machine that serves several rules: rule id -> what that rule decides, in the form that the machine's file names."""
 
     @abstractmethod
     def summarise(self, piece: Chunk, rows: list[Row]) -> Iterator[tuple[Key, Summary]]:
         """What the rows of a piece that this machine reads (at least one) say to each key."""
+
+    def fold(self, piece: Chunk, rows: Rows) -> Iterator[tuple[Key, Summary]]:
+        """`summarise` of the same rows, given as arrays; `rows` are of a piece without gaps."""
+        return self.summarise(piece, rows.tuples())
 
     @abstractmethod
     def start(self, key: Key) -> State:
@@ -131,6 +142,13 @@ class Machine(ABC):
     @abstractmethod
     def finish(self, key: Key, state: State, context: TraceContext) -> Outcome:
         """All summaries are in: decide."""
+
+    def prune(self, key: Key, state: State, context: TraceContext) -> bool:  # noqa: ARG002 - for those that can
+        """For a trace that is still being written: True if no later row can need this state, so that it may be forgotten.
+
+        A state that has to stay may be made smaller here.
+        """
+        return False
 
 
 class Summariser:

@@ -37,6 +37,7 @@ class Precheck(Machine):
 
     def __init_subclass__(cls) -> None:
         cls.name, cls.events, cls.stage = cls.machine.name, cls.machine.events, cls.machine.stage
+        cls.machine.precheck = cls
 
     def __init__(self, runs: Sequence[Run]) -> None:
         super().__init__(runs)

@@ -8,60 +8,33 @@ import numpy as np
 
 from warrenmq.replay.drive.actor_summaries import actor_summary_of
 from warrenmq.replay.drive.columns import Unit
-from warrenmq.replay.drive.folding import FOLDS
 from warrenmq.replay.drive.machines import Key, Machine, Summariser, Summary
 from warrenmq.replay.drive.precheck import Precheck
 from warrenmq.replay.drive.trace_context import ActorSummary
-from warrenmq.replay.rules.actors import Chain
-from warrenmq.replay.rules.prechecks.blocking import BlockingPrecheck
-from warrenmq.replay.rules.prechecks.confirms import ConfirmsPrecheck
-from warrenmq.replay.rules.prechecks.ledger import LedgerPrecheck
-from warrenmq.replay.rules.prechecks.mail import MailPrecheck
-from warrenmq.replay.rules.prechecks.on_disk import OnDiskPrecheck
-from warrenmq.replay.rules.prechecks.places import PlacesPrecheck
-from warrenmq.replay.rules.prechecks.references import ReferencesPrecheck
-from warrenmq.replay.rules.prechecks.settles import SettlesPrecheck
 from warrenmq.replay.rules.registry import all_machines
 from warrenmq.trace.catalog import Chunk, Run
 
-_PRECHECKS = (
-    MailPrecheck,
-    ConfirmsPrecheck,
-    LedgerPrecheck,
-    OnDiskPrecheck,
-    ReferencesPrecheck,
-    BlockingPrecheck,
-    SettlesPrecheck,
-    PlacesPrecheck,
-)
-
 Place = tuple[str, Key]
 """A machine, and one of its keys."""
-BatchSummary = tuple[str, Key, Chunk, Summary]
+Summarised = tuple[str, Key, Chunk, Summary]
 """A machine, a key of it, the piece that speaks (of open rows: the unit's first), what it says."""
 
 
 def prechecks_and_machines(runs: Sequence[Run]) -> list[Machine]:
-    """all_machines, the busy ones replaced by their prechecks."""
-    prechecks = {each.name: each for each in _PRECHECKS}
-    return [prechecks[each.name](runs) if each.name in prechecks else each for each in all_machines(runs)]
+    """all_machines, those that have an array form replaced by it."""
+    return [each if each.precheck is None else each.precheck(runs) for each in all_machines(runs)]
 
 
 class Prechecker:
-    """Sifts units of the same runs."""
+    """Sends units of the same runs through every machine: through its array form where it has one."""
 
     def __init__(self, workers: Sequence[Machine]) -> None:
         """`workers` as of prechecks_and_machines."""
         self._prechecks = [each for each in workers if isinstance(each, Precheck)]
-        self._folded = [each for each in workers if each.name in FOLDS]
-        others = [
-            each for each in workers if not isinstance(each, (Precheck, Chain)) and each.name not in FOLDS
-        ]
-        self._events = frozenset().union(*(each.events for each in others))
-        self._others = Summariser(others)
+        self._others = [each for each in workers if not isinstance(each, Precheck)]
         self._all = Summariser(workers)
 
-    def check(self, unit: Unit) -> Iterator[BatchSummary]:
+    def check(self, unit: Unit) -> Iterator[Summarised]:
         """The summaries and open rows of every machine."""
         if not unit.is_sound():
             for piece, first in unit.parts():
@@ -72,13 +45,10 @@ class Prechecker:
         for precheck in self._prechecks:
             for key, rows_left in precheck.open_rows(unit):
                 yield precheck.name, key, unit.pieces[0], rows_left
-        for machine in self._folded:
+        for machine in self._others:
             for piece, rows in unit.of_each_piece(machine.events):
-                for key, summary in FOLDS[machine.name](machine.runs, piece, rows):
+                for key, summary in machine.fold(piece, rows):
                     yield machine.name, key, piece, summary
-        for piece, rows in unit.of_each_piece(self._events):
-            for name, key, summary in self._others.summarise(piece, rows.tuples()):
-                yield name, key, piece, summary
 
     @staticmethod
     def actor_summaries(unit: Unit) -> Iterator[tuple[Chunk, ActorSummary]]:
@@ -99,7 +69,7 @@ class FullCheck:
             if keys and isinstance(precheck, Precheck):
                 self._asked.append((precheck, keys))
 
-    def summarise(self, unit: Unit) -> Iterator[BatchSummary]:
+    def summarise(self, unit: Unit) -> Iterator[Summarised]:
         """The summaries of a unit that speak to the unproven."""
         for precheck, keys in self._asked:
             machine = precheck.machine(precheck.runs)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
 
-from warrenmq.trace.catalog import NEVER, STRANGER, Catalog, Coverage, Run
+from warrenmq.trace.catalog import FOREVER, NEVER, STRANGER, Catalog, Coverage, Run
 from warrenmq.trace.events import DROP_DELETED, Ev, Reason
 from warrenmq.trace.index import Row
 
@@ -164,6 +164,10 @@ class TraceContext:
         """Every row of this actor up to this t is in the trace."""
         coverage = self.coverage.get(who)
         return coverage.known_until if coverage is not None else NEVER
+
+    def has_ended(self, who: Who) -> bool:
+        """Every row that this actor will ever have written is here; one without any row has written none."""
+        return who not in self.coverage or self.known_until(who) == FOREVER
 
     def ends_unproven(self, who: Who, seq: int) -> bool:
         """A row beyond the actor's last one, in a run that was killed: its file may have been cut between two frames."""

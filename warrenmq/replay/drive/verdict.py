@@ -11,10 +11,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from warrenmq.replay.drive.end_state import disagreements
-from warrenmq.replay.drive.machines import FigureKey, Finding, Machine
+from warrenmq.replay.drive.machines import FigureKey, Finding
 from warrenmq.replay.drive.trace_context import TraceContext, Who
-from warrenmq.replay.rules.actors import broken_chains
 from warrenmq.replay.rules.registry import RULES
+from warrenmq.replay.rules.unbroken_rows import broken_chains
 from warrenmq.trace.catalog import FOREVER, STRANGER, Catalog, Coverage, Run
 
 
@@ -43,15 +43,14 @@ class Verdict:
 
 
 def judge(
-    findings: Iterable[Finding], figures: Mapping[FigureKey, int], machines: Iterable[Machine], catalog: Catalog,
-    context: TraceContext,
+    findings: Iterable[Finding], figures: Mapping[FigureKey, int], catalog: Catalog, context: TraceContext
 ) -> Verdict:  # fmt: skip
     """Sort findings into those that stand and those that do not, and add what cannot be decided."""
     verdict = Verdict()
     for finding in sorted([*findings, *broken_chains(catalog), *disagreements(context, figures)], key=_place):
         stands = all(context.known_until(who) >= finding.t for who in finding.needs)
         (verdict.violations if stands else verdict.indeterminate).append(finding)
-    verdict.indeterminate += _undecided(machines, catalog, context)
+    verdict.indeterminate += _undecided(catalog, context)
     return verdict
 
 
@@ -64,8 +63,7 @@ def _place(finding: Finding) -> tuple[str, str, int, str]:
     return finding.rule, finding.subject, finding.t, finding.text
 
 
-def _undecided(machines: Iterable[Machine], catalog: Catalog, context: TraceContext) -> Iterator[Finding]:
-    by_name = {machine.name: machine for machine in machines}
+def _undecided(catalog: Catalog, context: TraceContext) -> Iterator[Finding]:
     kinds = _events_of_kinds(context)
     for who, coverage in sorted(catalog.coverage.items()):
         if coverage.complete:
@@ -76,9 +74,8 @@ def _undecided(machines: Iterable[Machine], catalog: Catalog, context: TraceCont
             f"version {run.version} of the format is not known here" if run.is_newer else _missing(coverage)
         )
         for rule in RULES.values():
-            reads = [by_name[name].events for name in rule.machines]
             # An actor of whom nothing at all is known may have been anything.
-            if not events or any(not each or each & events for each in reads):
+            if not events or rule.reads(events):
                 subject = f"run {run.name}" if who[1] == STRANGER else f"actor {context.name(who)}"
                 yield Finding(rule.id, subject, missing, (), FOREVER, (who,))
 

@@ -1,6 +1,6 @@
 """Why a finding is one: the shortest chain of rows that makes it understandable, and the rows that should be in it.
 
-stories.py says what the chain of each rule is made of.  No row is read again for a trace without violations.
+Each rule says what its chain is made of (`explain`).  No row is read again for a trace without violations.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from itertools import groupby
 
 from warrenmq.replay.drive.machines import Finding
 from warrenmq.replay.explain.evidence import Known, RowAt, Want
-from warrenmq.replay.explain.stories import LONGEST, STORIES, Chain, Link, Story
+from warrenmq.replay.explain.story import LONGEST, Chain, Link, Story
+from warrenmq.replay.rules.registry import RULES
 from warrenmq.trace.catalog import Run
 from warrenmq.trace.index import Row
 
@@ -42,7 +43,7 @@ def _chain(finding: Finding, runs: Sequence[Run], known: Known) -> Chain:
     if not evidence:
         return []
     story = Story(finding, runs, known, evidence)
-    before = STORIES[finding.rule](story)
+    before = RULES[finding.rule].explain(story)
     links = list(dict.fromkeys([*before, *(Link(*placed) for placed in evidence)]))
     # the evidence comes last, and what stands beside it in time where its time puts it
     return links[-LONGEST:]

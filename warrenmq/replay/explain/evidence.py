@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import NamedTuple
 
-from warrenmq.replay.rules.files import OF_SEVERAL, other_files
+from warrenmq.replay.rules.passes.files import OF_SEVERAL, other_files
 from warrenmq.trace.catalog import Chunk, Run
 from warrenmq.trace.events import COVERS_SEQ_IDS as COVERS_IDS
 from warrenmq.trace.events import Ev

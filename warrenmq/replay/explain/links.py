@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from warrenmq.replay.explain.stories import Chain, Link
+from warrenmq.replay.explain.story import Chain, Link
 from warrenmq.trace.catalog import Run
 from warrenmq.trace.sentences import Words
 

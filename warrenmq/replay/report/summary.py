@@ -36,7 +36,7 @@ def summary_lines(replayed: Replayed) -> list[str]:
     """The lines that `print_summary` prints."""
     result = replayed.result
     lines = table(
-        ["rule", "invariant", "rows checked", "violated", "undecided"],
+        ["rule", "invariant", "cases", "violated", "undecided"],
         [
             [rule.id, rule.name, rule.checked, _or_dash(rule.violated), _or_dash(rule.indeterminate)]
             for rule in replayed.rules

@@ -239,7 +239,7 @@ def conclude(catalog: Catalog, over_pieces: Callable[[Job, str], DataFrame]) -> 
                     ).persist(StorageLevel.DISK_ONLY)
                 )
                 found.add(_collect(kept[-1]))
-        verdict = judge(found.findings, found.figures, machines, catalog, context)
+        verdict = judge(found.findings, found.figures, catalog, context)
         return result(verdict, catalog, context, found.figures)
     finally:
         for each in (summaries, *kept):

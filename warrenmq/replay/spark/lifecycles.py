@@ -22,7 +22,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as sf
 
-from warrenmq.replay.rules.ledger import Ledger
+from warrenmq.replay.rules.passes.queue_ledger import Ledger
 from warrenmq.trace.catalog import FOREVER
 from warrenmq.trace.events import IN_STORE, NO_ACK, PERSISTENT, PRIORITY_SHIFT, REDELIVERED, WANTS_CONFIRM, Ev
 from warrenmq.trace.sentences import flag_names

@@ -20,7 +20,7 @@ from typing import Any
 from warrenmq.latency import class_middle, percentile
 from warrenmq.replay.report.measures import Measures, Row, measure_trace
 from warrenmq.replay.report.totals import MB, totals
-from warrenmq.replay.rules.files import limits
+from warrenmq.replay.rules.passes.files import limits
 from warrenmq.replay.what_if.store import GARBAGE_FRACTION, RECORDS, Store, StoreWork
 from warrenmq.replay.what_if.syncs import SyncRows, Syncs, with_interval
 from warrenmq.trace.events import CONFIRM_DURABLE, PERSISTENT, WRITTEN, Decision, Ev

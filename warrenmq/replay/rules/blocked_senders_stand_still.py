@@ -1,0 +1,228 @@
+"""Machine of those who wait (W1): for a peer's credit, or for the alarms to clear.
+
+Key: (run, actor), its rows in their order.
+
+====================================================  ==========================================  ==
+row                                                   while it
+====================================================  ==========================================  ==
+CREDIT_BLOCKED                                        waits for this peer already                 W1
+CREDIT_UNBLOCKED                                      does not wait for this peer                 W1
+SEND of messages to a peer, by an application thread  waits for this peer: it should stand still  W1
+ALARM_BLOCKED, not by an application thread           waits for the alarms already                W1
+ALARM_UNBLOCKED                                       does not wait for them                      W1
+====================================================  ==========================================  ==
+
+The coroutines of one thread are one actor, and many of them may wait for the alarms at a time, one go on before another;
+for credit they do not wait, but have a thread do it.  A channel sends what it was given, whether or not it has credit: it is
+its connection that waits, and what that had read by then goes on.
+
+Array form: Precheck of those who wait (blocking.py): nobody waits twice, nobody goes on who did not wait, and a thread writes nothing meanwhile.
+
+What a thread sends is most of what it writes; by their numbers its rows tell that there is none between the beginning of a wait
+for credit and its end, and no SEND has to be looked at.  Leftovers are all rows about waiting, flat (event, peer, seq).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from warrenmq.replay.drive.columns import Bools, Ints, Rows, Unit, groups, np
+from warrenmq.replay.drive.machines import Finding, Key, Machine, Outcome
+from warrenmq.replay.drive.precheck import OpenRows, Precheck
+from warrenmq.replay.drive.trace_context import TraceContext
+from warrenmq.replay.explain.story import Chain, Link, Story, links_of
+from warrenmq.replay.rules.rule import Exercised, Rule
+from warrenmq.trace.catalog import Chunk, Run
+from warrenmq.trace.events import Ev
+from warrenmq.trace.index import Row
+
+_SEND = int(Ev.SEND)
+_BLOCKED, _UNBLOCKED = int(Ev.CREDIT_BLOCKED), int(Ev.CREDIT_UNBLOCKED)
+_ALARM_BLOCKED = int(Ev.ALARM_BLOCKED)
+BLOCKING_EVENTS = frozenset({Ev.CREDIT_BLOCKED, Ev.CREDIT_UNBLOCKED, Ev.ALARM_BLOCKED, Ev.ALARM_UNBLOCKED})
+
+Step = tuple[int, int, int, int]
+"""(event, peer, seq, t)"""
+
+
+@dataclass(slots=True)
+class Waiting:
+    """Whom and what an actor waits for."""
+
+    credit: dict[int, int] = field(default_factory=dict)
+    """Peer -> seq of the CREDIT_BLOCKED."""
+    impatient: set[int] = field(default_factory=set)
+    """Of these peers, those that were sent messages all the same: once a wait is enough."""
+    alarms: list[int] = field(default_factory=list)
+    """seqs of the ALARM_BLOCKED rows; several only of a thread with coroutines."""
+    problems: list[tuple[str, int, tuple[int, ...], int]] = field(default_factory=list)
+    """(text, peer or 0, seqs, t)"""
+
+    def take(self, step: Step, *, is_thread: bool) -> None:
+        """The next row."""
+        event, peer, seq, t = step
+        since = self.credit.get(peer)
+        if event == _SEND:
+            if since is not None and peer not in self.impatient:
+                self.impatient.add(peer)
+                self.problems.append(
+                    ("it sent messages while it waited for the credit", peer, (since, seq), t)
+                )
+        elif event == _BLOCKED:
+            if since is not None:
+                self.problems.append(("it began to wait a second time for the credit", peer, (since, seq), t))
+            self.credit[peer] = seq
+            self.impatient.discard(peer)
+        elif event == _UNBLOCKED:
+            self.impatient.discard(peer)
+            if self.credit.pop(peer, None) is None:
+                self.problems.append(("it went on, and had not waited for the credit", peer, (seq,), t))
+        elif event == _ALARM_BLOCKED:
+            if self.alarms and not is_thread:
+                self.problems.append(
+                    ("it began to wait a second time for the alarms", 0, (self.alarms[-1], seq), t)
+                )
+            self.alarms.append(seq)
+        elif self.alarms:
+            self.alarms.pop()
+        else:
+            self.problems.append(("it went on, and had not waited for the alarms", 0, (seq,), t))
+
+
+class Blocking(Machine):
+    """See the module."""
+
+    name: ClassVar[str] = "blocking"
+    events: ClassVar[frozenset[int]] = BLOCKING_EVENTS | {Ev.SEND}
+
+    def summarise(self, piece: Chunk, rows: list[Row]) -> Iterator[tuple[Key, list[Step]]]:
+        steps: list[Step] = []
+        is_thread = is_a_thread(self.runs[piece.run], piece.actor)
+        silent = set[int]()
+        """Peers of whom it is known that another SEND to them says nothing new."""
+        for t, seq, msg, peer, _, _, _, _, who in rows:
+            event = who >> 8 & 0xFF
+            if event == _SEND:
+                if not is_thread or not msg or peer in silent:
+                    continue
+                silent.add(peer)
+            elif event == _BLOCKED:
+                silent.discard(peer)
+            elif event == _UNBLOCKED:
+                silent.add(peer)
+            steps.append((event, peer, seq, t))
+        if steps:
+            yield (piece.run, piece.actor), steps
+
+    def start(self, key: Key) -> tuple[bool, Waiting]:
+        return is_a_thread(self.runs[int(key[0])], int(key[1])), Waiting()
+
+    def absorb(self, state: tuple[bool, Waiting], summary: list[Step]) -> None:
+        is_thread, waiting = state
+        for step in summary:
+            waiting.take(step, is_thread=is_thread)
+
+    def finish(self, key: Key, state: tuple[bool, Waiting], context: TraceContext) -> Outcome:
+        run, actor = who = int(key[0]), int(key[1])
+        outcome = Outcome()
+        for text, peer, seqs, t in state[1].problems:
+            whose = f" of {context.name((run, peer))}" if peer else ""
+            rows = tuple((run, actor, seq) for seq in seqs)
+            outcome.findings.append(
+                Finding("W1", f"actor {context.name(who)}", text + whose, rows, t, (who,))
+            )
+        return outcome
+
+
+def is_a_thread(run: Run, actor: int) -> bool:
+    """Whether the actor is a thread of the application."""
+    entry = run.actors.get(actor)
+    return entry is not None and entry.kind == "client"
+
+
+_WIDTH = 3
+_EVENT, _PEER, _SEQ = range(_WIDTH)
+
+
+class BlockingPrecheck(Precheck):
+    """See the module."""
+
+    machine: ClassVar[type[Machine]] = Blocking
+
+    def open_rows(self, unit: Unit) -> Iterator[tuple[Key, OpenRows]]:
+        rows = unit.of(BLOCKING_EVENTS)
+        table = np.stack((rows.event, rows.peer, rows.seq), axis=1)
+        for actor, where in groups(rows.actor):
+            yield (unit.run, actor), (table[where].reshape(-1),)
+
+    def concerned(self, rows: Rows, keys: Collection[Key], run: int) -> Bools:
+        found: Bools = np.isin(rows.actor, [int(key[1]) for key in keys if key[0] == run])
+        return found
+
+    def prove(
+        self, key: Key, open_rows: Sequence[OpenRows], facts: Sequence[Any], context: TraceContext
+    ) -> Outcome | None:
+        run, actor = int(key[0]), int(key[1])
+        rows = np.concatenate([each[0].reshape(-1, _WIDTH) for each in open_rows])
+        rows = rows[np.argsort(rows[:, _SEQ])]
+        is_credit = (rows[:, _EVENT] == Ev.CREDIT_BLOCKED) | (rows[:, _EVENT] == Ev.CREDIT_UNBLOCKED)
+        alarms, credit = rows[~is_credit], rows[is_credit]
+        if not _take_turns(alarms[:, _EVENT] == Ev.ALARM_BLOCKED):
+            return None
+        if is_a_thread(context.runs[run], actor):
+            last = context.coverage[run, actor].last_seq
+            return Outcome() if _stands_still(credit, last) else None
+        credit = credit[np.argsort(credit[:, _PEER], kind="stable")]
+        begins = credit[:, _EVENT] == Ev.CREDIT_BLOCKED
+        fine = all(_take_turns(begins[where]) for _, where in groups(credit[:, _PEER]))
+        return Outcome() if fine else None
+
+
+def _take_turns(begins: Bools) -> bool:
+    """Whether every other row begins a wait, from the first one on."""
+    return bool(np.all(begins[::2]) and not np.any(begins[1::2]))
+
+
+def _stands_still(rows: Ints, last: int) -> bool:
+    """Whether each wait for credit is over with the next row of the thread, or the thread wrote none."""
+    if not _take_turns(rows[:, _EVENT] == Ev.CREDIT_BLOCKED):
+        return False
+    begins, ends = rows[::2], rows[1::2]
+    over = begins[: len(ends)]
+    same = np.all(over[:, _PEER] == ends[:, _PEER]) and np.all(over[:, _SEQ] + 1 == ends[:, _SEQ])
+    return bool(same and np.all(begins[len(ends) :, _SEQ] == last))
+
+
+def _waited(story: Story) -> Chain:
+    """The wait that was over, if the actor went on a second time."""
+    if len(story.evidence) > 1:
+        return []
+    begins = Ev.CREDIT_BLOCKED if story.event == Ev.CREDIT_UNBLOCKED else Ev.ALARM_BLOCKED
+    seen = [story.near(event, story.last[0], after=False) for event in (begins, Ev(story.event))]
+    return [
+        *links_of(placed for placed in seen if placed is not None),
+        Link(story.run, None, f"{begins.name}: no wait had begun"),
+    ]
+
+
+RULE = Rule(
+    id="W1",
+    name="blocked senders stand still",
+    text=(
+        "An actor that waits for a peer's credit, or for the alarms to clear, says so once before it "
+        "goes on, and goes on only when it has waited; a thread that waits for a queue's credit sends "
+        "it nothing."
+    ),
+    sources=(
+        "docs/reference/classic-queue.md#what-an-alarm-blocks",
+        "docs/reference/classic-queue.md#credit",
+        "docs/reference/message-store.md#credit_flow",
+        "docs/reference/classic-queue.md#p30",
+        "docs/reference/message-store.md#i27",
+    ),
+    exercised=Exercised("a row about waiting", dict.fromkeys(BLOCKING_EVENTS)),
+    machines=(Blocking,),
+    explain=_waited,
+)

@@ -1,0 +1,285 @@
+"""Machines of the store's confirms (C1, the store's side).
+
+synced    a STORE_CONFIRM written comes after the FILE_SYNC that covers the record.  Key: (run, store actor).
+on_disk   an ON_DISK row in a queue has the same STORE_CONFIRM in a store.  Key: (run, msg >> 12).
+
+Records are appended to one file at a time and synced in that order, so of a store only the records that are not
+synced yet matter.  A piece folds into: confirms and syncs in their order, and the records that it leaves unsynced.
+Whether a confirmed message had a record before the piece began, or none at all because it was recovered, is known only
+to the state; a message without an unsynced record is fine.
+
+Array form: Precheck of what stores told queues (on_disk.py): a STORE_CONFIRM and the ON_DISK row of the same queue and message.
+
+Open rows are what was told (queue, message, flag) and not heard, and what was heard and not told, flat.  At the end
+something may be left that was told, for a queue that died does not hear it; nothing that was heard.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from warrenmq.replay.drive.columns import Bools, Ints, Rows, Unit, doubles, groups, look_up, np
+from warrenmq.replay.drive.machines import Finding, Key, Machine, Outcome
+from warrenmq.replay.drive.precheck import OpenRows, Precheck
+from warrenmq.replay.drive.trace_context import TraceContext
+from warrenmq.replay.explain.story import Chain, Link, Story, confirm_chain, store_chain
+from warrenmq.replay.rules.passes.confirms import Confirms
+from warrenmq.replay.rules.passes.message_life import SHIFT
+from warrenmq.replay.rules.rule import Exercised, Rule
+from warrenmq.trace.catalog import Chunk
+from warrenmq.trace.events import IGNORED, WRITTEN, Ev
+from warrenmq.trace.index import Row
+
+_APPEND, _FILE_SYNC, _STORE_CONFIRM = int(Ev.APPEND), int(Ev.FILE_SYNC), int(Ev.STORE_CONFIRM)
+_WRITTEN_CONFIRM = _STORE_CONFIRM << 8 | WRITTEN
+
+
+@dataclass(slots=True)
+class Unsynced:
+    """Records that no sync has covered yet."""
+
+    records: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """message -> (file, end of the record)."""
+    early: list[tuple[list[tuple[int, int, int]], tuple[int, int]]] = field(default_factory=list)
+    """Steps about older records: confirms (message, seq, t), then a sync (file, safe bytes), if it is not (-1, 0)."""
+    problems: list[tuple[int, int, int]] = field(default_factory=list)
+    """(message, seq, t)"""
+
+    def sync(self, file: int, safe: int) -> None:
+        """All records up to there are safe."""
+        self.records = {
+            msg: (where, end)
+            for msg, (where, end) in self.records.items()
+            if where > file or (where == file and end > safe)
+        }
+
+    def confirm(self, confirms: list[tuple[int, int, int]]) -> None:
+        """What is told to be safe must not be among the records that are not."""
+        if self.records:
+            self.problems += [each for each in confirms if each[0] in self.records]
+
+
+class Synced(Machine):
+    """See the module."""
+
+    name: ClassVar[str] = "synced"
+    events: ClassVar[frozenset[int]] = frozenset({Ev.APPEND, Ev.FILE_SYNC, Ev.STORE_CONFIRM})
+
+    def summarise(self, piece: Chunk, rows: list[Row]) -> Iterator[tuple[Key, Unsynced]]:
+        folded = Unsynced()
+        confirms: list[tuple[int, int, int]] = []
+        for t, seq, msg, _, _, a, b, c, who in rows:
+            word = who & 0xFFFF
+            if word == _WRITTEN_CONFIRM:
+                if msg in folded.records:
+                    folded.problems.append((msg, seq, t))
+                confirms.append((msg, seq, t))
+            elif word >> 8 == _APPEND:
+                folded.records[msg] = (a, b + c)
+            elif word >> 8 == _FILE_SYNC:
+                folded.sync(a, b)
+                folded.early.append((confirms, (a, b)))
+                confirms = []
+        if confirms:
+            folded.early.append((confirms, (-1, 0)))
+        yield (piece.run, piece.actor), folded
+
+    def start(self, key: Key) -> Unsynced:
+        return Unsynced()
+
+    def absorb(self, state: Unsynced, summary: Unsynced) -> None:
+        for confirms, (file, safe) in summary.early:
+            state.confirm(confirms)
+            state.sync(file, safe)
+        state.records |= summary.records
+        state.problems += summary.problems
+
+    def finish(self, key: Key, state: Unsynced, context: TraceContext) -> Outcome:
+        who = int(key[0]), int(key[1])
+        outcome = Outcome()
+        for msg, seq, t in state.problems:
+            subject = f"message {msg & 0xFFFFFFFFFFFFFFFF:016x} in {context.name(who)}"
+            text = "the store confirmed it before its record was synced"
+            outcome.findings.append(Finding("C1", subject, text, ((*who, seq),), t, (who,)))
+        return outcome
+
+
+BatchSummary = tuple[int, list[tuple[int, ...]]]
+"""(queue, message, flag, seq, t) of ON_DISK rows (1), or (queue, message, flag) of STORE_CONFIRM rows (0)."""
+
+
+@dataclass(slots=True)
+class Meeting:
+    """What stores told queues, and what queues heard."""
+
+    told: dict[tuple[int, ...], int] = field(default_factory=dict)
+    heard: dict[tuple[int, ...], list[tuple[int, ...]]] = field(default_factory=dict)
+    """(queue, message, flag) -> (seq, t) of rows that nobody has told yet."""
+
+
+class OnDisk(Machine):
+    """See the module.  The order of the two rows is not decided: the way between them is not traced."""
+
+    name: ClassVar[str] = "on_disk"
+    events: ClassVar[frozenset[int]] = frozenset({Ev.STORE_CONFIRM, Ev.ON_DISK})
+
+    def summarise(self, piece: Chunk, rows: list[Row]) -> Iterator[tuple[Key, BatchSummary]]:
+        found: dict[tuple[int, bool], list[tuple[int, ...]]] = {}
+        actor = piece.actor
+        for t, seq, msg, peer, _, _, _, _, who in rows:
+            hearing = who >> 8 & 0xFF != _STORE_CONFIRM
+            key = (msg >> SHIFT, hearing)
+            entries = found.get(key)
+            if entries is None:
+                entries = found[key] = []
+            entries.append((actor, msg, who & 0xFF, seq, t) if hearing else (peer, msg, who & 0xFF))
+        for (bucket, hearing), entries in found.items():
+            yield (piece.run, bucket), (int(hearing), entries)
+
+    def start(self, key: Key) -> Meeting:
+        return Meeting()
+
+    def absorb(self, state: Meeting, summary: BatchSummary) -> None:
+        heard, entries = summary
+        told, waiting = state.told, state.heard
+        if heard:
+            for entry in entries:
+                key = entry[:3]
+                n = told.get(key, 0)
+                if n > 1:
+                    told[key] = n - 1
+                elif n:
+                    del told[key]
+                else:
+                    waiting.setdefault(key, []).append(entry[3:])
+            return
+        for key in entries:
+            if waiting and key in waiting:
+                waiting[key].pop()
+                if not waiting[key]:
+                    del waiting[key]
+            else:
+                told[key] = told.get(key, 0) + 1
+
+    def finish(self, key: Key, state: Meeting, context: TraceContext) -> Outcome:
+        run = int(key[0])
+        outcome = Outcome()
+        needs = context.incomplete(run)
+        for (queue, msg, flag), rows in state.heard.items():
+            for seq, t in rows:
+                said = "cancelled" if flag == IGNORED else "safe"
+                subject = f"message {msg & 0xFFFFFFFFFFFFFFFF:016x} in queue {context.name((run, queue))}"
+                text = f"the queue was told that its body is {said}, but no store said so"
+                outcome.findings.append(Finding("C1", subject, text, ((run, queue, seq),), t, needs))
+        return outcome
+
+    def prune(self, key: Key, state: Meeting, context: TraceContext) -> bool:
+        """When nothing that was told is unheard: then it is as it was before any row."""
+        return not state.told and not state.heard
+
+
+_MIX = (-0x61C8864680B583EB, 0x2545F4914F6CDD1D, 0x369DEA0F31A53F85)
+"""Odd numbers that spread bits; the rows are compared themselves afterwards."""
+
+
+class OnDiskPrecheck(Precheck):
+    """See the module."""
+
+    machine: ClassVar[type[Machine]] = OnDisk
+
+    def open_rows(self, unit: Unit) -> Iterator[tuple[Key, OpenRows]]:
+        said = unit.of(frozenset({Ev.STORE_CONFIRM}))
+        heard = unit.of(frozenset({Ev.ON_DISK}))
+        told = np.stack((said.peer, said.msg, said.flag), axis=1)
+        took = np.stack((heard.actor, heard.msg, heard.flag), axis=1)
+        open_told, open_took = _cancel(told, took)
+        for bucket, rows_left in _by_bucket(told[open_told], took[open_took]).items():
+            yield (unit.run, bucket), rows_left
+
+    def concerned(self, rows: Rows, keys: Collection[Key], run: int) -> Bools:
+        found: Bools = np.isin(rows.msg >> SHIFT, [int(key[1]) for key in keys if key[0] == run])
+        return found
+
+    def prove(
+        self, key: Key, open_rows: Sequence[OpenRows], facts: Sequence[Any], context: TraceContext
+    ) -> Outcome | None:
+        told, took = (np.concatenate([each[side].reshape(-1, 3) for each in open_rows]) for side in (0, 1))
+        _, open_took = _cancel(told, took)
+        return None if open_took.any() else Outcome()
+
+
+def _cancel(told: Ints, took: Ints) -> tuple[Bools, Bools]:
+    """Which rows of each have no equal in the other; rows that are there twice have none."""
+    told_codes, took_codes = _mixed(told), _mixed(took)
+    order, other = np.argsort(told_codes, kind="stable"), np.argsort(took_codes, kind="stable")
+    told_codes, took_codes = told_codes[order], took_codes[other]
+    at, found = look_up(told_codes, took_codes)
+    found &= ~doubles(took_codes)
+    if len(told):
+        found &= ~doubles(told_codes)[at] & np.all(told[order[at]] == took[other], axis=1)
+    open_told, open_took = np.ones(len(told), np.bool_), np.ones(len(took), np.bool_)
+    open_told[order[at[found]]] = False
+    open_took[other[found]] = False
+    return open_told, open_took
+
+
+def _mixed(rows: Ints) -> Ints:
+    mixed: Ints = rows[:, 0] * _MIX[0] ^ rows[:, 1] * _MIX[1] ^ rows[:, 2] * _MIX[2]
+    return mixed
+
+
+def _by_bucket(told: Ints, took: Ints) -> dict[int, OpenRows]:
+    nothing = np.zeros(0, np.int64)
+    found: dict[int, OpenRows] = {}
+    for bucket, rows in _split(told):
+        found[bucket] = (rows.reshape(-1), nothing)
+    for bucket, rows in _split(took):
+        found[bucket] = (found.get(bucket, (nothing,))[0], rows.reshape(-1))
+    return found
+
+
+def _split(rows: Ints) -> Iterator[tuple[int, Ints]]:
+    buckets = rows[:, 1] >> SHIFT
+    order = np.argsort(buckets, kind="stable")
+    for bucket, where in groups(buckets[order]):
+        yield bucket, rows[order[where]]
+
+
+def _confirmed(story: Story) -> Chain:
+    if story.event == Ev.CONFIRM:
+        return confirm_chain(story, story.finding.about[0])
+    msg = story.last[2]
+    if story.event == Ev.ON_DISK:
+        return [
+            *store_chain(story, msg, story.actor, ""),
+            Link(story.run, None, "STORE_CONFIRM: no store reported this body"),
+        ]
+    why = "FILE_SYNC: between the APPEND and the STORE_CONFIRM no sync covers the record"
+    return store_chain(story, msg, story.last[3], why)
+
+
+RULE = Rule(
+    id="C1",
+    name="confirm after sync",
+    text=(
+        "A durable confirm comes after the index sync that covers the message and, with a body in the "
+        "store, after the body was synced and reported, or its write was cancelled."
+    ),
+    sources=(
+        "docs/reference/message-store.md#sync",
+        "docs/reference/message-store.md#confirm-reasons",
+        "docs/reference/classic-queue.md#confirms-inside-the-queue",
+        "docs/reference/message-store.md#i21",
+        "docs/reference/classic-queue.md#p25",
+        "docs/reference/classic-queue.md#p12",
+        "docs/reference/message-store.md#i20",
+    ),
+    exercised=Exercised(
+        "a confirm, of a queue or of a store, and its report of a body",
+        {Ev.CONFIRM: None, Ev.ON_DISK: None, Ev.STORE_CONFIRM: (WRITTEN,)},
+    ),
+    machines=(Confirms, Synced, OnDisk),
+    explain=_confirmed,
+)

@@ -1,0 +1,210 @@
+"""Machine of direct reads: D1.
+
+Key: (run, msg >> 12).  A queue reads a body from a file of a store by itself, where the index says that it is (READ DIRECT).
+The record is, or was, there: an APPEND, a REF_RECOVERED, a GC_MOVE or a COMPACT_MOVE of that message in that store told this place.
+
+    READ DIRECT of a message            the stores of the run told of it
+    file and offset                     a record at this place, before the read         fine
+                                        no such record, or only later                   D1
+
+An old place may still be read after the record was moved: whether that was too late is for S4 and S8.  A place is told before
+the index has it, so its t is below that of any read there, though no message goes from the one to the other.
+
+Array form: Precheck of direct reads (places.py): each is at a place that a store or its collector told of that message.
+
+Open rows are the records (message, store, file, offset, t), each once, and the reads that have not met theirs in the unit, flat;
+and how many reads there are.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from warrenmq.replay.drive.columns import Bools, Ints, Rows, Unit, groups, np
+from warrenmq.replay.drive.machines import EXERCISED, Finding, Key, Machine, Outcome
+from warrenmq.replay.drive.precheck import OpenRows, Precheck
+from warrenmq.replay.drive.trace_context import TraceContext
+from warrenmq.replay.explain.evidence import OfMessage
+from warrenmq.replay.explain.story import Chain, Link, Story, event_of, links_of
+from warrenmq.replay.rules.passes.files import store_of_collector
+from warrenmq.replay.rules.passes.message_life import SHIFT
+from warrenmq.replay.rules.rule import Exercised, Rule
+from warrenmq.trace.catalog import Chunk
+from warrenmq.trace.events import DIRECT, Ev
+from warrenmq.trace.index import Row
+
+READ = int(Ev.READ) << 8 | DIRECT
+MOVES = frozenset({Ev.GC_MOVE, Ev.COMPACT_MOVE})
+RECORDS = frozenset({Ev.APPEND, Ev.REF_RECOVERED}) | MOVES
+WIDTH = 7
+"""Numbers of an entry: (message, store, file, offset, reader or 0, seq, t)."""
+
+Place = tuple[int, int, int, int]
+"""(message, store, file, offset)"""
+
+
+@dataclass(slots=True)
+class Places:
+    """Of 4,096 messages."""
+
+    records: dict[Place, int] = field(default_factory=dict)
+    """When each was told first: t."""
+    reads: list[tuple[Place, int, int, int]] = field(default_factory=list)
+    """(where, reader, seq, t)"""
+
+
+class DirectReads(Machine):
+    """See the module."""
+
+    name: ClassVar[str] = "places"
+    events: ClassVar[frozenset[int]] = RECORDS | {Ev.READ}
+
+    def summarise(self, piece: Chunk, rows: list[Row]) -> Iterator[tuple[Key, array[int]]]:
+        found: dict[int, list[int]] = {}
+        collector_of = store_of_collector(self.runs[piece.run], piece.actor)
+        for t, seq, msg, peer, _, a, b, _, who in rows:
+            event = who >> 8 & 0xFF
+            if event in RECORDS:
+                entry = (msg, collector_of if event in MOVES else piece.actor, a, b, 0, 0, t)
+            elif who & 0xFFFF == READ and peer:
+                entry = (msg, peer, a, b, piece.actor, seq, t)
+            else:
+                continue
+            found.setdefault(msg >> SHIFT, []).extend(entry)
+        for bucket, entries in found.items():
+            yield (piece.run, bucket), array("q", entries)
+
+    def start(self, key: Key) -> Places:
+        return Places()
+
+    def absorb(self, state: Places, summary: array[int]) -> None:
+        numbers = iter(summary)
+        for msg, store, file, offset, reader, seq, t in zip(*[numbers] * WIDTH, strict=True):
+            if reader:
+                state.reads.append(((msg, store, file, offset), reader, seq, t))
+            else:
+                place = msg, store, file, offset
+                state.records[place] = min(state.records.get(place, t), t)
+
+    def finish(self, key: Key, state: Places, context: TraceContext) -> Outcome:
+        run = int(key[0])
+        outcome = Outcome()
+        outcome.figures[EXERCISED, "D1"] = len(state.reads)
+        for place, reader, seq, t in state.reads:
+            if state.records.get(place, t + 1) > t:
+                msg, store, file, offset = place
+                subject = f"message {msg & 0xFFFFFFFFFFFFFFFF:016x} in queue {context.name((run, reader))}"
+                text = f"it was read at {offset} of file {file} of {context.name((run, store))}, where it was not"
+                needs = ((run, reader), (run, store), *context.started_by((run, store)))
+                outcome.findings.append(Finding("D1", subject, text, ((run, reader, seq),), t, needs, (msg,)))
+        return outcome
+
+
+_WIDTH = 5
+_T = 4
+
+
+class PlacesPrecheck(Precheck):
+    """See the module."""
+
+    machine: ClassVar[type[Machine]] = DirectReads
+
+    def open_rows(self, unit: Unit) -> Iterator[tuple[Key, OpenRows]]:
+        rows = unit.of(DirectReads.events)
+        read = (rows.who & 0xFFFF == READ) & (rows.peer != 0)
+        told = np.isin(rows.event, list(RECORDS))
+        store = rows.actor.copy()
+        for actor in np.unique(rows.actor[np.isin(rows.event, list(MOVES))]).tolist():
+            store[(rows.actor == actor) & np.isin(rows.event, list(MOVES))] = store_of_collector(
+                self.runs[unit.run], actor
+            )
+        store[read] = rows.peer[read]
+        places = np.stack((rows.msg, store, rows.a, rows.b, rows.t), axis=1)
+        records, reads = _firsts(places[told]), places[read]
+        tables = (records, reads[~_are_in(reads, records)], reads)
+        parts = [_by_bucket(each) for each in tables]
+        nothing = np.zeros((0, _WIDTH), np.int64)
+        for bucket in sorted(set().union(*parts)):
+            its, lost, asked = (part.get(bucket, nothing) for part in parts)
+            yield (unit.run, bucket), (its.reshape(-1), lost.reshape(-1), np.array([len(asked)], np.int64))
+
+    def concerned(self, rows: Rows, keys: Collection[Key], run: int) -> Bools:
+        found: Bools = np.isin(rows.msg >> SHIFT, [int(key[1]) for key in keys if key[0] == run])
+        return found
+
+    def prove(
+        self, key: Key, open_rows: Sequence[OpenRows], facts: Sequence[Any], context: TraceContext
+    ) -> Outcome | None:
+        records, reads = (
+            np.concatenate([each[part].reshape(-1, _WIDTH) for each in open_rows]) for part in (0, 1)
+        )
+        if not np.all(_are_in(reads, records)):
+            return None
+        outcome = Outcome()
+        outcome.figures[EXERCISED, "D1"] = sum(int(each[2][0]) for each in open_rows)
+        return outcome
+
+
+def _firsts(places: Ints) -> Ints:
+    """Each place once, with its lowest t."""
+    places = places[np.lexsort((places[:, _T], *places[:, :_T].T))]
+    begins = np.ones(len(places), np.bool_)
+    begins[1:] = np.any(np.diff(places[:, :_T], axis=0) != 0, axis=1)
+    return places[begins]
+
+
+def _by_bucket(table: Ints) -> dict[int, Ints]:
+    buckets = table[:, 0] >> SHIFT
+    order = np.argsort(buckets, kind="stable")
+    return {bucket: table[order[where]] for bucket, where in groups(buckets[order])}
+
+
+def _are_in(wanted: Ints, known: Ints) -> Bools:
+    """Which places of one table are in the other, with a t that is not above theirs."""
+    if not len(wanted):
+        return np.zeros(0, np.bool_)
+    both = np.concatenate((known, wanted))
+    of_wanted = np.repeat([0, 1], [len(known), len(wanted)])
+    order = np.lexsort((of_wanted, both[:, _T], *both[:, :_T].T))
+    of_wanted = of_wanted[order]
+    begins = np.ones(len(both), np.bool_)
+    begins[1:] = np.any(np.diff(both[order, :_T], axis=0) != 0, axis=1)
+    # within a place the first entry decides: what is known first is known to all that follow
+    starts = np.flatnonzero(begins)
+    told_first = of_wanted[starts][np.cumsum(begins) - 1] == 0
+    found = np.zeros(len(both), np.bool_)
+    found[order] = told_first
+    return found[len(known) :]
+
+
+def _told_of(story: Story) -> Chain:
+    """Where the message's record was."""
+    places = {Ev.APPEND, Ev.REF_RECOVERED, Ev.GC_MOVE, Ev.COMPACT_MOVE, Ev.STORE_REMOVE}
+    rows = [
+        placed
+        for placed in story.known.rows(OfMessage(story.scope, story.finding.about[0]))
+        if event_of(placed) in places and placed[0] == story.run
+    ]
+    rows = [placed for placed in rows if story.is_before(placed)]
+    return links_of(rows[-4:]) or [Link(story.run, None, "APPEND: no store had a record of this message")]
+
+
+RULE = Rule(
+    id="D1",
+    name="direct reads find their record",
+    text=(
+        "A body that a queue reads by itself is read where its store, or that store's collector, had "
+        "told that its record is."
+    ),
+    sources=(
+        "docs/reference/message-store.md#read-to-312",
+        "docs/reference/message-store.md#read-from-313",
+        "docs/reference/message-store.md#i8",
+    ),
+    exercised=Exercised("a direct read"),
+    machines=(DirectReads,),
+    explain=_told_of,
+)

@@ -1,0 +1,46 @@
+"""C4: a confirm that waits for nothing more is given."""
+
+from __future__ import annotations
+
+from warrenmq.replay.explain.evidence import Near, OfMessage
+from warrenmq.replay.explain.story import Chain, Link, Story, event_of, links_of
+from warrenmq.replay.rules.passes.confirms import Confirms
+from warrenmq.replay.rules.rule import Exercised, Rule
+from warrenmq.trace.events import CONFIRM_DURABLE, Ev
+
+
+def _overdue(story: Story) -> Chain:
+    """The publish, the sync after it, the last word of the store, and no confirm."""
+    id_ = story.finding.about[0]
+    run, row = story.evidence[0]
+    synced = story.known.row(Near(run, story.actor, int(Ev.QI_SYNC), row[0], after=True))
+    told = [
+        placed
+        for placed in story.known.rows(OfMessage(story.scope, row[2] + id_ - row[5]))
+        if event_of(placed) == Ev.ON_DISK and placed[0] == run
+    ]
+    after = [placed for placed in [synced, *told[-1:]] if placed is not None]
+    missing = Link(run, None, f"CONFIRM of {id_}: nothing was missing for it")
+    return [
+        *story.sent(story.evidence[0]),
+        Link(run, row),
+        *links_of(sorted(after, key=lambda placed: placed[1][0])),
+        missing,
+    ]
+
+
+RULE = Rule(
+    id="C4",
+    name="no confirm is overdue",
+    text=(
+        "A durable confirm is given before the second sync of the index after the one that it waited "
+        "for, and after its body was reported safe."
+    ),
+    sources=(
+        "docs/reference/classic-queue.md#confirms-inside-the-queue",
+        "docs/reference/classic-queue.md#p26",
+    ),
+    exercised=Exercised("a durable confirm", {Ev.CONFIRM: (CONFIRM_DURABLE,)}),
+    machines=(Confirms,),
+    explain=_overdue,
+)

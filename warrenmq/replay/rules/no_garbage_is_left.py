@@ -1,0 +1,144 @@
+"""Machine of a store's garbage at its end: S9.
+
+Key: (run, store actor), with the rows of the store and of its garbage collector.
+
+    quiet     from the last row that changed a file or a reference, or that the collector wrote, to the clean end
+    garbage   what the FILE_STATE rows of the end say: file_size beyond valid_total_size
+
+A store that was quiet for longer than its collector may take to notice (QUIET) has no more garbage than half.  Of one
+that was busy to the end, or did not end cleanly, nothing is said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from warrenmq.replay.drive.columns import Rows, np
+from warrenmq.replay.drive.machines import EXERCISED, Finding, Key, Machine, Outcome
+from warrenmq.replay.drive.trace_context import TraceContext
+from warrenmq.replay.explain.story import Chain, Link, Story, links_of
+from warrenmq.replay.rules.passes.files import store_of_collector
+from warrenmq.replay.rules.rule import Exercised, Rule
+from warrenmq.trace.catalog import Chunk, Run
+from warrenmq.trace.events import Ev
+from warrenmq.trace.index import Row
+
+QUIET = 60 * 10**9
+"""Nanoseconds: two intervals of 15 s may pass before a file is left, and one more before it is collected."""
+
+STATE = int(Ev.FILE_STATE)
+COLLECTOR = frozenset({Ev.GC_START, Ev.GC_DONE, Ev.COMPACT_START, Ev.COMPACT_DONE, Ev.TRUNCATE})
+_ACTIVITY = COLLECTOR | {
+    Ev.STORE_RECOVERED, Ev.STORE_WRITE, Ev.STORE_REMOVE, Ev.REF_DROPPED, Ev.APPEND, Ev.ROLL, Ev.LOCK, Ev.UNLOCK,
+    Ev.FILE_DELETE,
+}  # fmt: skip
+
+States = list[tuple[int, int, int, int]]
+"""(seq, t, valid_total_size, file_size)"""
+
+
+@dataclass(slots=True)
+class Store:
+    """What is known of one."""
+
+    last: int = 0
+    """t of the last activity."""
+    states: States = field(default_factory=list)
+
+
+class Garbage(Machine):
+    """See the module."""
+
+    name: ClassVar[str] = "garbage"
+    events: ClassVar[frozenset[int]] = frozenset(_ACTIVITY | {Ev.FILE_STATE})
+
+    def summarise(self, piece: Chunk, rows: list[Row]) -> Iterator[tuple[Key, tuple[int, States]]]:
+        found: dict[int, tuple[int, States]] = {}
+        collector_of = store_of_collector(self.runs[piece.run], piece.actor)
+        for row in rows:
+            event = row[8] >> 8 & 0xFF
+            store = collector_of if event in COLLECTOR else piece.actor
+            last, states = found.get(store, (0, []))
+            if event == STATE:
+                states.append((row[1], row[0], row[6], row[7]))
+            else:
+                last = max(last, row[0])
+            found[store] = last, states
+        for store, its in found.items():
+            if store:
+                yield (piece.run, store), its
+
+    def fold(self, piece: Chunk, rows: Rows) -> Iterator[tuple[Key, Any]]:
+        """`summarise` for arrays."""
+        yield from fold_garbage(self.runs, piece, rows)
+
+    def start(self, key: Key) -> Store:
+        return Store()
+
+    def absorb(self, state: Store, summary: tuple[int, States]) -> None:
+        state.last = max(state.last, summary[0])
+        state.states += summary[1]
+
+    def finish(self, key: Key, state: Store, context: TraceContext) -> Outcome:
+        who = int(key[0]), int(key[1])
+        outcome = Outcome()
+        told = _of_the_end(sorted(state.states))
+        if not told or told[0][1] - state.last < QUIET:
+            return outcome
+        outcome.figures[EXERCISED, "S9"] = 1
+        valid, size = sum(each[2] for each in told), sum(each[3] for each in told)
+        if valid * 2 < size:
+            text = f"after {(told[0][1] - state.last) / 1e9:.0f} quiet seconds, {valid} of {size} bytes are valid"
+            needs = (who, *context.started_by(who))
+            rows = ((*who, told[-1][0]),)
+            outcome.findings.append(Finding("S9", context.name(who), text, rows, told[-1][1], needs))
+        return outcome
+
+
+def _of_the_end(states: States) -> States:
+    """Those that were told one after the other: every file, when the store stopped."""
+    first = len(states)
+    while first and (first == len(states) or states[first - 1][0] + 1 == states[first][0]):
+        first -= 1
+    return states[first:]
+
+
+def fold_garbage(runs: Sequence[Run], piece: Chunk, rows: Rows) -> Iterator[tuple[Key, tuple[int, States]]]:
+    """What Garbage.summarise makes of rows of its events."""
+    event = rows.event
+    collects = np.isin(event, list(COLLECTOR))
+    collector_of = store_of_collector(runs[piece.run], piece.actor)
+    for store, its in ((piece.actor, rows.where(~collects)), (collector_of, rows.where(collects))):
+        if store and len(its):
+            acts = its.t[its.event != Ev.FILE_STATE]
+            told = its.where(its.event == Ev.FILE_STATE)
+            states = list(
+                zip(told.seq.tolist(), told.t.tolist(), told.b.tolist(), told.c.tolist(), strict=True)
+            )
+            yield (piece.run, store), (int(acts.max()) if len(acts) else 0, states)
+
+
+def _quiet(story: Story) -> Chain:
+    """What last happened in the store, and that nobody collected."""
+    seen = [
+        story.near(event, story.last[0], after=False)
+        for event in (Ev.APPEND, Ev.STORE_REMOVE, Ev.ROLL, Ev.UNLOCK)
+    ]
+    rows = sorted((placed for placed in seen if placed is not None), key=lambda placed: placed[1][0])
+    return [*links_of(rows), Link(story.run, None, "LOCK: no file went to the collector")]
+
+
+RULE = Rule(
+    id="S9",
+    name="no garbage is left",
+    text=("A store in which nothing happened for a minute before its clean end is not mostly garbage."),
+    sources=(
+        "docs/reference/message-store.md#when-a-combine-is-due",
+        "docs/reference/message-store.md#when-a-compaction-is-due",
+    ),
+    exercised=Exercised("a store that was quiet for a minute before its clean end"),
+    machines=(Garbage,),
+    explain=_quiet,
+)

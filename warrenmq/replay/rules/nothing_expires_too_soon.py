@@ -1,0 +1,124 @@
+"""Machine of times to live (Q3): a message that was dropped because it had expired had.
+
+Key: (queue name, sequence id >> 12), as the ledger's: a time to live goes on while the broker is down, so it is compared across
+restarts.
+
+    EXPIRY           these messages expire at a time, of the wall clock
+    DROP as expired  the queue's wall clock showed a time then
+
+============================  ===========================  ========
+the last EXPIRY of a message  the time of its DROP         verdict
+============================  ===========================  ========
+none                          any                          fine: it was published before the trace begins
+e                             e or later                   fine
+e                             before e                     Q3
+============================  ===========================  ========
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from warrenmq.replay.drive.machines import Finding, Key, Machine, Outcome
+from warrenmq.replay.drive.trace_context import TraceContext, Who
+from warrenmq.replay.explain.story import Chain, Story, event_of, links_of
+from warrenmq.replay.rules.passes.message_life import SHIFT, SIZE
+from warrenmq.replay.rules.passes.queue_ledger import Ledger
+from warrenmq.replay.rules.rule import Exercised, Rule
+from warrenmq.trace.catalog import Chunk
+from warrenmq.trace.events import DEAD_LETTERED, DROP_EXPIRED, Ev
+from warrenmq.trace.index import Row
+
+_EXPIRY = int(Ev.EXPIRY)
+
+Operation = tuple[bool, int, int, int, int, int]
+"""(whether it is an EXPIRY, first id, end, microseconds, seq, t)."""
+
+
+@dataclass(slots=True)
+class Times:
+    """What each incarnation of the queue said of 4,096 ids."""
+
+    said: dict[Who, list[Operation]] = field(default_factory=dict)
+
+
+class Expiry(Machine):
+    """See the module."""
+
+    name: ClassVar[str] = "expiry"
+    of_one_run: ClassVar[bool] = False
+    events: ClassVar[frozenset[int]] = frozenset({Ev.EXPIRY, Ev.DROP})
+
+    def summarise(self, piece: Chunk, rows: list[Row]) -> Iterator[tuple[Key, tuple[Who, list[Operation]]]]:
+        found: dict[int, list[Operation]] = {}
+        for t, seq, _, _, _, lo, n, c, who in rows:
+            is_expiry = who >> 8 & 0xFF == _EXPIRY
+            if not is_expiry and who & 0xFF & ~DEAD_LETTERED != DROP_EXPIRED:
+                continue
+            at = lo
+            while at < lo + n:
+                end = min(lo + n, (at & -SIZE) + SIZE)
+                found.setdefault(at >> SHIFT, []).append((is_expiry, at, end, c, seq, t))
+                at = end
+        run = self.runs[piece.run]
+        for bucket, operations in found.items():
+            yield (run.scope, run.actor_name(piece.actor), bucket), ((piece.run, piece.actor), operations)
+
+    def start(self, key: Key) -> Times:
+        return Times()
+
+    def absorb(self, state: Times, summary: tuple[Who, list[Operation]]) -> None:
+        who, operations = summary
+        state.said.setdefault(who, []).extend(operations)
+
+    def finish(self, key: Key, state: Times, context: TraceContext) -> Outcome:
+        name = str(key[1])
+        expiries: dict[int, int] = {}
+        findings = []
+        for who, operations in sorted(state.said.items()):
+            for is_expiry, lo, end, time, seq, t in operations:
+                ids = range(lo, end)
+                if is_expiry:
+                    expiries.update(dict.fromkeys(ids, time))
+                elif early := [each for each in ids if expiries.get(each, 0) > time]:
+                    too_soon = expiries[early[0]] - time
+                    text = (
+                        f"{len(early)} messages from {early[0]} on expired {too_soon} microseconds too soon"
+                    )
+                    # a missing row of any incarnation could be a later EXPIRY of the same id
+                    needs = context.namesakes(name, who[0])
+                    findings.append(
+                        Finding("Q3", f"queue {name}", text, ((*who, seq),), t, needs, (early[0],))
+                    )
+        return Outcome(findings)
+
+
+def _expired(story: Story) -> Chain:
+    rows = [
+        placed
+        for placed in story.of_id(story.finding.about[0])
+        if event_of(placed) in {Ev.PUBLISH, Ev.EXPIRY, Ev.RECOVERED}
+    ]
+    sends = [link for placed in rows[:1] if event_of(placed) == Ev.PUBLISH for link in story.sent(placed)]
+    return [*sends, *links_of(rows)]
+
+
+RULE = Rule(
+    id="Q3",
+    name="nothing expires too soon",
+    text=(
+        "A message that is dropped because it has expired had a time to live, which was over by then, "
+        "whatever the broker has been through since."
+    ),
+    sources=(
+        "docs/reference/classic-queue.md#arguments-and-limits",
+        "docs/reference/classic-queue.md#dead-lettering",
+    ),
+    exercised=Exercised(
+        "a message dropped because it had expired", {Ev.DROP: (DROP_EXPIRED, DROP_EXPIRED | DEAD_LETTERED)}
+    ),
+    machines=(Expiry, Ledger),
+    explain=_expired,
+)

@@ -1,0 +1,80 @@
+"""Machine of queues that rest: Q5.
+
+Key: (run, queue actor).  When a queue's mailbox is empty it has just dealt out what it could; it says how many messages are ready
+all the same, and how many consumers and waiting gets have room, counted one by one and not by the rounds in which it serves
+them (QUEUE_RESTS).
+
+    ready    with room
+    any      0            fine: nobody could take more
+    0        any          fine: there is nothing to take
+    > 0      > 0          Q5: a message is stuck
+
+There is a row a second at most, so these need no arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar
+
+from warrenmq.replay.drive.machines import Finding, Key, Machine, Outcome
+from warrenmq.replay.drive.trace_context import TraceContext
+from warrenmq.replay.explain.story import Chain, Link, Story, links_of
+from warrenmq.replay.rules.rule import Exercised, Rule
+from warrenmq.trace.catalog import Chunk
+from warrenmq.trace.events import Ev
+from warrenmq.trace.index import Row
+
+Rest = tuple[int, int, int, int]
+"""(ready messages, consumers with room, seq, t)"""
+
+
+class Rests(Machine):
+    """See the module."""
+
+    name: ClassVar[str] = "rests"
+    events: ClassVar[frozenset[int]] = frozenset({Ev.QUEUE_RESTS})
+
+    def summarise(self, piece: Chunk, rows: list[Row]) -> Iterator[tuple[Key, list[Rest]]]:
+        yield (piece.run, piece.actor), [(row[5], row[6], row[1], row[0]) for row in rows]
+
+    def start(self, key: Key) -> list[Rest]:
+        return []
+
+    def absorb(self, state: list[Rest], summary: list[Rest]) -> None:
+        state += summary
+
+    def finish(self, key: Key, state: list[Rest], context: TraceContext) -> Outcome:
+        who = int(key[0]), int(key[1])
+        outcome = Outcome()
+        stuck = [rest for rest in state if rest[0] > 0 and rest[1] > 0]
+        if stuck:
+            ready, room, seq, t = stuck[0]
+            text = f"{ready} messages were ready when the queue came to rest, and {room} consumers or gets had room"
+            outcome.findings.append(
+                Finding("Q5", f"queue {context.name(who)}", text, ((*who, seq),), t, (who,))
+            )
+        return outcome
+
+
+def _stuck(story: Story) -> Chain:
+    """Somebody who could have had the message."""
+    seen = [
+        story.near(event, story.last[0], after=False) for event in (Ev.CONSUMER_ADDED, Ev.DELIVER, Ev.PUBLISH)
+    ]
+    rows = sorted((placed for placed in seen if placed is not None), key=lambda placed: placed[1][0])
+    return [*links_of(rows), Link(story.run, None, "DELIVER: a consumer or a waiting get had room")]
+
+
+RULE = Rule(
+    id="Q5",
+    name="nothing ready is stuck",
+    text=(
+        "When a queue has nothing else to do, no message is ready that a consumer or a waiting get "
+        "with room could have."
+    ),
+    sources=("docs/reference/classic-queue.md#consumers", "docs/reference/classic-queue.md#p6"),
+    exercised=Exercised("a queue that came to rest", {Ev.QUEUE_RESTS: None}),
+    machines=(Rests,),
+    explain=_stuck,
+)

@@ -1,0 +1,610 @@
+"""Machine of the messages of a queue, across restarts: Q1's states and what Q3 says without times (life.py), and C2.
+
+Key: (scope of the run, queue name, sequence id >> 12): 4,096 messages, in all incarnations of the queue, in all runs.
+
+C2 looks at two incarnations, the earlier one's end and what the later one recovered; and at what an incarnation found damaged
+(DROP_LOST):
+
+====================================  ==================  ========
+at the end of the earlier             in the later        verdict
+====================================  ==================  ========
+confirmed, persistent, not gone       not recovered       C2: lost
+the same                              recovered, damaged  C2: lost
+gone before its last QI_SYNC or stop  recovered           C2: came back
+transient                             recovered           C2: came back
+anything else                         either              fine
+confirmed, persistent, in the later   damaged             C2: lost
+====================================  ==================  ========
+
+How many messages were damaged, and how many confirmed ones were lost, are figures of their own (incidents.py).
+
+Q4 looks at what an incarnation recovered and delivers for the first time: it may have been delivered before, and must be flagged as
+redelivered, if an earlier one did deliver it, or if a recovery since its PUBLISH was DIRTY, after which nobody knows.
+
+An incarnation that wrote nothing beyond RECOVERED, not even the QUEUE_RECOVERED behind those, died while it recovered: it
+is passed over.  Of the messages that a run holds at its clean end, and that live in the store, the ledger tells
+`references` (a fact each).
+
+Array form: Precheck of the messages of a queue (ledger.py, life.py): those whose whole life went well leave only their numbers.
+
+A message is over in a unit when all its rows are fine (steps.py), it is gone, and has its confirm if it wanted one.  A
+rows_left is
+
+    entries   all rows of the messages that are not over
+    ranges    (actor, first id, end) of those that are: an id must not come a second time
+    counts    (event, messages) of all rows
+    delays    (which delay and its class, how many) of those that are over
+
+At the end every message must be fine so far, and no later incarnation of the queue may have anything to do with it: where
+a message was still there when its queue died, C2 is the machine's question.
+
+Array form: Delays in classes (ledger.py's `delay_class`), for many at once.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Any, ClassVar
+
+from warrenmq.replay.drive.columns import Bools, Ints, Places, Rows, Unit, codes, expand, groups, np, touches
+from warrenmq.replay.drive.incidents import DAMAGED
+from warrenmq.replay.drive.incidents import LOST as INCIDENT_LOST
+from warrenmq.replay.drive.machines import EXERCISED, INCIDENT, STATE, Finding, Key, Machine, Outcome
+from warrenmq.replay.drive.precheck import NEEDS_FULL_CHECK, OpenRows, Precheck
+from warrenmq.replay.drive.trace_context import ActorSummary, TraceContext, Who
+from warrenmq.replay.rules.passes.message_life import (
+    ACTOR,
+    CONFIRMED,
+    DELIVERED,
+    DURABLE,
+    GONE,
+    ID,
+    LOST,
+    MSG,
+    NONE,
+    READY,
+    RECOVERED,
+    SEQ,
+    SHIFT,
+    SIZE,
+    STORED,
+    UNACKED,
+    WIDTH,
+    WORD,
+    Life,
+    T,
+    Walked,
+    walk,
+)
+from warrenmq.trace.catalog import FOREVER, Chunk
+from warrenmq.trace.events import DIRTY, IN_STORE, PERSISTENT, PRIORITY_SHIFT, REDELIVERED, Ev
+from warrenmq.trace.index import Row
+
+COUNTED = {
+    Ev.PUBLISH: "published", Ev.CONFIRM: "confirmed", Ev.DELIVER: "delivered", Ev.ACK: "acked",
+    Ev.REQUEUE: "requeued", Ev.DROP: "dropped", Ev.RECOVERED: "recovered", Ev.EXPIRY: "given a time to live",
+}  # fmt: skip
+_AT_WORK = frozenset(COUNTED) - {Ev.RECOVERED, Ev.EXPIRY}
+
+Entries = tuple[Who, list[int]]
+"""The queue's actor; its rows as Life.take wants them."""
+
+
+def _bits(test: Callable[[int], bool]) -> bytes:
+    return bytes(map(test, range(256)))
+
+
+# bytes.translate tables to sets: a byte for each id, 1 = in it
+_HELD = _bits(lambda state: state in {READY, UNACKED})
+_KNOWN = _bits(lambda state: state != NONE)
+_OWED = _bits(lambda mark: mark & (CONFIRMED | DURABLE) == CONFIRMED | DURABLE)
+_RECOVERED = _bits(lambda mark: mark & RECOVERED != 0)
+_DAMAGED = _bits(lambda mark: mark & LOST != 0)
+_DELIVERED = _bits(lambda mark: mark & DELIVERED != 0)
+_TRANSIENT = _bits(lambda mark: mark & (RECOVERED | DURABLE) == 0)
+_NOTHING = bytes(SIZE)
+
+
+def delay_class(delay: int) -> int:
+    """The lower end of the class that a delay in ns is counted in; classes are at most 1.6 % wide."""
+    shift = max(delay.bit_length() - 7, 0)
+    return delay >> shift << shift
+
+
+@dataclass(slots=True)
+class Lives:
+    """4,096 ids in all incarnations of their queue."""
+
+    base: int
+    lives: dict[Who, Life] = field(default_factory=dict)
+
+
+class Ledger(Machine):
+    """See the module."""
+
+    name: ClassVar[str] = "ledger"
+    of_one_run: ClassVar[bool] = False
+    events: ClassVar[frozenset[int]] = frozenset(COUNTED)
+
+    def summarise(self, piece: Chunk, rows: list[Row]) -> Iterator[tuple[Key, Entries]]:
+        found: dict[int, list[int]] = {}
+        for t, seq, msg, _, _, lo, n, _, who in rows:
+            at = lo
+            while at < lo + n:
+                place = at & (SIZE - 1)
+                here = min(lo + n - at, SIZE - place) if n > 1 else 1
+                entries = found.get(at >> SHIFT)
+                if entries is None:
+                    entries = found[at >> SHIFT] = []
+                entries += (who & 0xFFFF, place, here, msg + at - lo, seq, t)
+                at += here
+        run = self.runs[piece.run]
+        name = run.scope, run.actor_name(piece.actor)
+        for bucket, entries in found.items():
+            yield (*name, bucket), ((piece.run, piece.actor), entries)
+
+    def start(self, key: Key) -> Lives:
+        return Lives(int(key[2]) << SHIFT)
+
+    def absorb(self, state: Lives, summary: Entries) -> None:
+        who, entries = summary
+        life = state.lives.get(who)
+        if life is None:
+            life = state.lives[who] = Life()
+        life.take(entries, state.base)
+
+    def finish(self, key: Key, state: Lives, context: TraceContext) -> Outcome:
+        scope, name = str(key[0]), str(key[1])
+        title = context.title((scope, name))
+        outcome = Outcome()
+        for who, life in state.lives.items():
+            for rule, text, id_, seq, t in life.problems:
+                outcome.findings.append(
+                    Finding(rule, f"queue {name}", text, ((*who, seq),), t, (who,), (id_,))
+                )
+            for event, n in life.counts.items():
+                outcome.figures["queue", title, COUNTED[Ev(event)]] += n
+            for what, delays in (
+                ("confirm", life.confirm_delays), ("deliver", life.deliver_delays), ("ack", life.ack_delays)
+            ):  # fmt: skip
+                for delay, n in Counter(map(delay_class, delays)).items():
+                    outcome.figures["delay", title, what, delay] += n
+            self._tell_state(who, state.base, life, outcome)
+        incarnations = [
+            who for who in context.incarnations((scope, name)) if counts_as_life(context.actor_summary(who))
+        ]
+        self._compare_lives(name, incarnations, state, context, outcome)
+        self._compare_flags(name, incarnations, state, context, outcome)
+        self._tell_holdings(scope, incarnations, state, context, outcome)
+        return outcome
+
+    @staticmethod
+    def _tell_state(who: Who, base: int, life: Life, outcome: Outcome) -> None:
+        """What this life makes of these ids (end_state.py)."""
+        outcome.figures[STATE, *who, "ready"] = life.states.count(READY)
+        outcome.figures[STATE, *who, "unacked"] = life.states.count(UNACKED)
+        outcome.figures[STATE, *who, "recovered"] = life.counts[Ev.RECOVERED]
+        if not base >> PRIORITY_SHIFT:
+            outcome.figures[STATE, *who, "next", base] = base + len(life.states.rstrip(b"\0"))
+
+    @staticmethod
+    def _lost(
+        name: str, who: Who, base: int, life: Life, ids: bytes, first: int, needs: tuple[Who, ...]
+    ) -> Finding:
+        said = (
+            f"{ids.count(1)} messages from {base + first} on were confirmed, and lost to damage on the disk"
+        )
+        evidence = ((*who, life.gone_at[first]),)
+        return Finding("C2", f"queue {name}", said, evidence, FOREVER, needs, (base + first,))
+
+    def _compare_lives(
+        self, name: str, incarnations: list[Who], state: Lives, context: TraceContext, outcome: Outcome
+    ) -> None:
+        """C2, from each incarnation to the next."""
+        owed = settled = transient = _NOTHING
+        for number, who in enumerate(incarnations):
+            life = state.lives.get(who) or Life()
+            recovered = _set(life.marks, _RECOVERED)
+            damaged, confirmed_here = _set(life.marks, _DAMAGED), _set(life.marks, _OWED)
+            _count(outcome, DAMAGED, damaged)
+            damaged_here, damaged_since = (
+                _and(damaged, confirmed_here),
+                _and(damaged, _minus(owed, confirmed_here)),
+            )
+            lost = _minus(owed, recovered)
+            _count(outcome, INCIDENT_LOST, lost, damaged_here, damaged_since)
+            if (first := damaged_here.find(1)) >= 0:
+                # The queue says itself, in this one life, that they were confirmed and that they are lost: nothing else counts.
+                outcome.findings.append(self._lost(name, who, state.base, life, damaged_here, first, ()))
+            if (first := damaged_since.find(1)) >= 0:
+                needs = context.namesakes(name, who[0])
+                outcome.findings.append(self._lost(name, who, state.base, life, damaged_since, first, needs))
+            for text, ids in (
+                ("confirmed, and not recovered", lost),
+                ("acked or dropped, synced, and recovered again", _and(settled, recovered)),
+                ("transient, and recovered", _minus(_and(transient, recovered), settled)),
+            ):
+                if (first := ids.find(1)) >= 0:
+                    said = f"{ids.count(1)} messages from {state.base + first} on were {text}"
+                    row = context.actor_summary(who).recovered
+                    evidence = ((*who, row[1] if row is not None else 1),)
+                    # Any missing row of the queue could be the ack or the recovery: only whole lives convict.
+                    needs = context.namesakes(name, who[0])
+                    about = (state.base + first,)
+                    outcome.findings.append(
+                        Finding("C2", f"queue {name}", said, evidence, FOREVER, needs, about)
+                    )
+            if number + 1 == len(incarnations):
+                outcome.figures[EXERCISED, "C2"] += damaged.count(1)
+                return
+            outcome.figures[EXERCISED, "C2"] += SIZE - _set(life.states, _KNOWN).count(0)
+            owed = _and(_set(life.states, _HELD), _or(_set(life.marks, _OWED), _and(owed, recovered)))
+            known = _set(life.states, _KNOWN)
+            settled = _or(_minus(settled, known), _settled(life, context.actor_summary(who)))
+            transient = _or(_minus(transient, known), _and(known, _set(life.marks, _TRANSIENT)))
+
+    @staticmethod
+    def _compare_flags(
+        name: str, incarnations: list[Who], state: Lives, context: TraceContext, outcome: Outcome
+    ) -> None:
+        """Q4, over all incarnations."""
+        before = _NOTHING
+        for who in incarnations:
+            life = state.lives.get(who) or Life()
+            row = context.actor_summary(who).recovered
+            recovered, delivered = _set(life.marks, _RECOVERED), _set(life.marks, _DELIVERED)
+            before = recovered if row is not None and row[8] & 0xFF == DIRTY else _and(before, recovered)
+            outcome.figures[EXERCISED, "Q4"] += _and(before, delivered).count(1)
+            for place, (seq, t) in life.unflagged.items():
+                if before[place]:
+                    id_ = state.base + place
+                    text = f"delivered {id_} without the redelivered flag, which may have been delivered before the restart"
+                    needs = context.namesakes(name, who[0])
+                    outcome.findings.append(
+                        Finding("Q4", f"queue {name}", text, ((*who, seq),), t, needs, (id_,))
+                    )
+            before = _or(before, delivered)
+
+    @staticmethod
+    def _tell_holdings(
+        scope: str, incarnations: list[Who], state: Lives, context: TraceContext, outcome: Outcome
+    ) -> None:
+        """What the last incarnation of each clean run holds of the persistent store."""
+        for number, who in enumerate(incarnations):
+            is_last = number + 1 == len(incarnations) or incarnations[number + 1][0] != who[0]
+            if not is_last or not context.ended_cleanly(who[0]):
+                continue
+            lives = [state.lives[each] for each in incarnations[number::-1] if each in state.lives]
+            held = _set(lives[0].states, _HELD) if lives and who in state.lives else _NOTHING
+            place = held.find(1)
+            while place >= 0:
+                msg = _message_at(place, lives)
+                if msg:
+                    outcome.facts.append(("references", (scope, msg >> SHIFT), (who, msg)))
+                place = held.find(1, place + 1)
+
+    def prune(self, key: Key, state: Lives, context: TraceContext) -> bool:
+        """Of ids that are all gone only that is kept, and which of them were gone before the last sync (some 100 bytes): C2."""
+        for who, life in state.lives.items():
+            if len(life.states) == SIZE and life.states.count(GONE) == SIZE:
+                _shrink(life, context.actor_summary(who).last_sync)
+        return False
+
+
+def _shrink(life: Life, last_sync: int) -> None:
+    for times in (life.published, life.delivered, life.messages):
+        times[:] = array("q", bytes(8 * len(times)))
+    for delays in (life.confirm_delays, life.deliver_delays, life.ack_delays):
+        del delays[:]
+    life.gone_at[:] = array("q", [1 if 0 < seq < last_sync else seq for seq in life.gone_at])
+
+
+def _count(outcome: Outcome, what: str, *sets: bytes) -> None:
+    if n := sum(ids.count(1) for ids in sets):
+        outcome.figures[INCIDENT, what] += n
+
+
+def counts_as_life(mark: ActorSummary) -> bool:
+    """It got through its recovery."""
+    return mark.recovered is not None or not _AT_WORK.isdisjoint(mark.events)
+
+
+def _message_at(place: int, lives: list[Life]) -> int:
+    """The message at a place of the latest life, if it is in the persistent store; it was published in one of them."""
+    for life in lives:
+        if place >= len(life.marks):
+            return 0
+        mark = life.marks[place]
+        if not mark & RECOVERED:
+            return life.messages[place] if mark & DURABLE and mark & STORED else 0
+    return 0
+
+
+def _settled(life: Life, mark: ActorSummary) -> bytes:
+    """What was gone before the last sync, or before a clean stop, of this incarnation."""
+    last = FOREVER if mark.closed is not None else mark.last_sync
+    return bytes(0 < seq < last for seq in life.gone_at).ljust(SIZE, b"\0")
+
+
+def _set(values: bytearray, table: bytes) -> bytes:
+    return bytes(values.translate(table)).ljust(SIZE, b"\0")
+
+
+def _and(one: bytes, two: bytes) -> bytes:
+    return (int.from_bytes(one) & int.from_bytes(two)).to_bytes(SIZE)
+
+
+def _or(one: bytes, two: bytes) -> bytes:
+    return (int.from_bytes(one) | int.from_bytes(two)).to_bytes(SIZE)
+
+
+def _minus(one: bytes, two: bytes) -> bytes:
+    return (int.from_bytes(one) & ~int.from_bytes(two)).to_bytes(SIZE)
+
+
+_LONGEST_ROW = 1 << 20
+"""Messages in one row that are looked at one by one."""
+_DELAYS = ("confirm", "deliver", "ack")
+_WHICH = 20
+"""Bits of a class number; above it stands which delay it is."""
+
+
+class LedgerPrecheck(Precheck):
+    """See the module."""
+
+    machine: ClassVar[type[Machine]] = Ledger
+
+    def open_rows(self, unit: Unit) -> Iterator[tuple[Key, OpenRows]]:
+        rows = unit.of(Ledger.events)
+        large = rows.b > _LONGEST_ROW
+        for actor, first, n in zip(
+            rows.actor[large].tolist(), rows.a[large].tolist(), rows.b[large].tolist(), strict=True
+        ):
+            for bucket in range(first >> SHIFT, (first + n - 1 >> SHIFT) + 1):
+                yield self._key(unit.run, actor, bucket), NEEDS_FULL_CHECK
+        entries = _entries(rows.where(~large))
+        if not len(entries):
+            return
+        (code,) = codes((entries[:, ACTOR],), (entries[:, ID],))
+        walked = walk(entries, code)
+        delays, measurable = _delays(walked)
+        published = (
+            walked.entries[walked.begins, WORD] >> 8 == Ev.PUBLISH
+        )  # of others, earlier incarnations matter
+        over = walked.fine & (walked.state == GONE) & walked.confirmed & measurable & published
+        heads = walked.entries[walked.starts]
+        tables = (
+            walked.entries[~np.repeat(over, walked.sizes)],
+            _ranges(heads[over]),
+            _counts(walked.entries),
+            _classes(heads, over, delays),
+        )
+        for (actor, bucket), parts in _by_bucket(tables):
+            yield self._key(unit.run, actor, bucket), (np.array([unit.run], np.int64), *parts)
+
+    def _key(self, run: int, actor: int, bucket: int) -> Key:
+        return (self.runs[run].scope, self.runs[run].actor_name(actor), bucket)
+
+    def concerned(self, rows: Rows, keys: Collection[Key], run: int) -> Bools:
+        found = np.zeros(len(rows), np.bool_)
+        buckets: dict[str, list[int]] = {}
+        for scope, name, bucket in keys:
+            if scope == self.runs[run].scope:
+                buckets.setdefault(str(name), []).append(int(bucket))
+        for actor in np.unique(rows.actor).tolist():
+            wanted = np.sort(np.array(buckets.get(self.runs[run].actor_name(actor), []), np.int64))
+            if len(wanted):
+                last = rows.a + np.maximum(rows.b, 1) - 1
+                found |= (rows.actor == actor) & touches(rows.a >> SHIFT, last >> SHIFT, wanted)
+        return found
+
+    def prove(
+        self, key: Key, open_rows: Sequence[OpenRows], facts: Sequence[Any], context: TraceContext
+    ) -> Outcome | None:
+        name, bucket = (str(key[0]), str(key[1])), int(key[2])
+        title = context.title(name)
+        entries, ranges = (
+            np.concatenate([each[part].reshape(-1, width) for each in open_rows])
+            for part, width in ((1, WIDTH), (2, 3))
+        )
+        actors = np.unique(np.concatenate((entries[:, ACTOR], ranges[:, 0])))
+        runs = {int(each[0][0]) for each in open_rows}
+        if len(actors) != 1 or len(runs) != 1:
+            return None
+        who = runs.pop(), int(actors[0])
+        entries = entries[np.argsort(entries[:, SEQ], kind="stable")]
+        walked = walk(entries, entries[:, ID])
+        delays, measurable = _delays(walked)
+        heads = walked.entries[walked.starts]
+        if not (np.all(walked.fine & measurable) and _are_apart(ranges, heads[:, ID])):
+            return None
+        held = heads[walked.state != GONE]
+        outcome = Outcome()
+        incarnations = [
+            each for each in context.incarnations(name) if counts_as_life(context.actor_summary(each))
+        ]
+        if who in incarnations:
+            known = len(heads) + int((ranges[:, 2] - ranges[:, 1]).sum())
+            outcome.figures[EXERCISED, "C2"] = 0 if who == incarnations[-1] else known
+        if not self._tell_flags(who, walked, context, outcome):
+            return None
+        if len(held) and not self._tell_holdings(name[0], incarnations, who, walked, context, outcome):
+            return None
+        self._tell_state(who, bucket << SHIFT, walked, ranges, outcome)
+        counted = np.concatenate([each[3].reshape(-1, 2) for each in open_rows])
+        for event, n in _sums(counted).items():
+            outcome.figures["queue", title, COUNTED[Ev(event)]] = n
+            if event == Ev.RECOVERED:
+                outcome.figures[STATE, *who, "recovered"] = n
+        found = [each[4].reshape(-1, 2) for each in open_rows]
+        for number, n in _sums(np.concatenate([*found, _in_classes(delays)])).items():
+            which, kind = number >> _WHICH, number & (1 << _WHICH) - 1
+            outcome.figures["delay", title, _DELAYS[which], class_of(kind)] = n
+        return outcome
+
+    @staticmethod
+    def _tell_flags(who: Who, walked: Walked, context: TraceContext, outcome: Outcome) -> bool:
+        """Q4 of the first incarnation that these ids are known from; False if a flag is missing."""
+        outcome.figures[EXERCISED, "Q4"] = 0
+        row = context.actor_summary(who).recovered
+        if row is not None and row[8] & 0xFF == DIRTY:
+            recovered = (walked.entries[walked.begins, WORD] >> 8 == Ev.RECOVERED) & (walked.delivery >= 0)
+            flags = walked.entries[walked.delivery[recovered], WORD]
+            outcome.figures[EXERCISED, "Q4"] = int(np.count_nonzero(recovered))
+            return bool(np.all(flags & REDELIVERED))
+        return True
+
+    @staticmethod
+    def _tell_state(who: Who, base: int, walked: Walked, ranges: Ints, outcome: Outcome) -> None:
+        outcome.figures[STATE, *who, "ready"] = int(np.count_nonzero(walked.state == READY))
+        outcome.figures[STATE, *who, "unacked"] = int(np.count_nonzero(walked.state == UNACKED))
+        if not base >> PRIORITY_SHIFT:
+            tops = chain(ranges[:, 2].tolist(), (walked.entries[:, ID] + 1).tolist())
+            outcome.figures[STATE, *who, "next", base] = max(tops)
+
+    @staticmethod
+    def _tell_holdings(
+        scope: str, incarnations: list[Who], who: Who, walked: Walked, context: TraceContext, outcome: Outcome
+    ) -> bool:
+        """Tell `references` what is there at the clean end; False if a later incarnation may have it."""
+        if who not in incarnations:
+            return True
+        if incarnations[-1] != who:
+            return False
+        if context.ended_cleanly(who[0]):
+            begun = walked.entries[walked.begins[walked.state != GONE]]
+            word = begun[:, WORD]
+            stored = (word >> 8 == Ev.PUBLISH) & (word & PERSISTENT != 0) & (word & IN_STORE != 0)
+            outcome.facts += [
+                ("references", (scope, msg >> SHIFT), (who, msg)) for msg in begun[stored, MSG].tolist()
+            ]
+        return True
+
+
+def _entries(rows: Rows) -> Ints:
+    """A row of n messages as n entries."""
+    row, ids = expand(rows.a, rows.b)
+    words = rows.who & 0xFFFF
+    columns = (
+        rows.actor[row],
+        ids,
+        words[row],
+        rows.msg[row] + ids - rows.a[row],
+        rows.seq[row],
+        rows.t[row],
+    )
+    return np.stack(columns, axis=1)
+
+
+def _delays(walked: Walked) -> tuple[list[tuple[Ints, Ints]], Bools]:
+    """For each kind of delay (messages, ns); and of which messages all are of a length that has a class."""
+    times = walked.entries[:, T]
+    begun = times[walked.begins]
+    published = walked.entries[walked.begins, WORD] >> 8 == Ev.PUBLISH
+    owner = np.repeat(np.arange(len(walked.starts)), walked.sizes)
+    found = []
+    measurable = np.ones(len(walked.starts), np.bool_)
+    for ends in (walked.confirm, walked.delivery):
+        whose = np.flatnonzero(published & (ends >= 0))
+        found.append((whose, times[ends[whose]] - begun[whose]))
+    acked = walked.last_delivery >= 0
+    found.append((owner[walked.acks[acked]], times[walked.acks[acked]] - times[walked.last_delivery[acked]]))
+    for whose, delay in found:
+        measurable[whose[(delay < 0) | (delay >= LONGEST)]] = False
+    return found, measurable
+
+
+def _in_classes(delays: list[tuple[Ints, Ints]]) -> Ints:
+    """(which and class, how many)"""
+    numbers = [which << _WHICH | class_numbers(delay) for which, (_, delay) in enumerate(delays)]
+    return np.stack(np.unique(np.concatenate(numbers), return_counts=True), axis=1)
+
+
+def _sums(counted: Ints) -> dict[int, int]:
+    """(number, how many) -> the sum for each number."""
+    numbers, places = np.unique(counted[:, 0], return_inverse=True)
+    sums = np.zeros(len(numbers), np.int64)
+    np.add.at(sums, places, counted[:, 1])
+    return dict(zip(numbers.tolist(), sums.tolist(), strict=True))
+
+
+def _classes(heads: Ints, over: Bools, delays: list[tuple[Ints, Ints]]) -> Ints:
+    """(actor, an id of the bucket, which and class, how many) of the messages that are over."""
+    whose = [messages[over[messages]] for messages, _ in delays]
+    numbers = [
+        which << _WHICH | class_numbers(delay[over[messages]])
+        for which, (messages, delay) in enumerate(delays)
+    ]
+    return _tally(heads, np.concatenate(whose), np.concatenate(numbers))
+
+
+def _counts(entries: Ints) -> Ints:
+    """(actor, an id of the bucket, event, how many)"""
+    return _tally(entries, np.arange(len(entries)), entries[:, WORD] >> 8)
+
+
+def _tally(sorted_rows: Ints, places: Places, numbers: Ints) -> Ints:
+    """How often each number (below 2 ** 32) is there in each bucket: the number of the row at each of these places."""
+    buckets = sorted_rows[:, ID] >> SHIFT
+    begins = np.ones(len(buckets), np.bool_)
+    begins[1:] = (buckets[1:] != buckets[:-1]) | (sorted_rows[1:, ACTOR] != sorted_rows[:-1, ACTOR])
+    group = np.cumsum(begins) - 1
+    found, n = np.unique(group[places] << 32 | numbers, return_counts=True)
+    heads = sorted_rows[np.flatnonzero(begins)[found >> 32]]
+    return np.stack((heads[:, ACTOR], heads[:, ID], found & 0xFFFFFFFF, n), axis=1)
+
+
+def _ranges(heads: Ints) -> Ints:
+    """Messages, sorted -> (actor, first id, end), none across the end of a bucket."""
+    actor, ids = heads[:, ACTOR], heads[:, ID]
+    begins = np.ones(len(heads), np.bool_)
+    begins[1:] = (actor[1:] != actor[:-1]) | (ids[1:] != ids[:-1] + 1) | (ids[1:] & (1 << SHIFT) - 1 == 0)
+    first = np.flatnonzero(begins)
+    last = np.append(first, len(heads))[1:] - 1
+    return np.stack((actor[first], ids[first], ids[last] + 1), axis=1)
+
+
+def _are_apart(ranges: Ints, ids: Ints) -> bool:
+    """Whether no id is in two ranges, or in one and among these."""
+    firsts = np.concatenate((ranges[:, 1], ids))
+    ends = np.concatenate((ranges[:, 2], ids + 1))
+    order = np.argsort(firsts, kind="stable")
+    return bool(np.all(ends[order][:-1] <= firsts[order][1:]))
+
+
+def _by_bucket(tables: Sequence[Ints]) -> Iterator[tuple[tuple[int, int], list[Ints]]]:
+    """Tables that begin with (actor, id), sorted by these -> for each actor and bucket its part of each, flat."""
+    all_codes = codes([each[:, 0] for each in tables], [each[:, 1] >> SHIFT for each in tables])
+    places = [dict(groups(code)) for code in all_codes]
+    for code in sorted(set(chain(*places))):
+        parts = [table[its.get(code, slice(0))] for table, its in zip(tables, places, strict=True)]
+        actor, id_ = next(part[0, :2].tolist() for part in parts if len(part))
+        whole = [
+            parts[0].reshape(-1),
+            parts[1].reshape(-1),
+            parts[2][:, 2:].reshape(-1),
+            parts[3][:, 2:].reshape(-1),
+        ]
+        yield (actor, id_ >> SHIFT), whole
+
+
+LONGEST = 1 << 52
+"""Nanoseconds (52 days): what is longer, or negative, is none that can be put into a class here."""
+_BITS = 7
+
+
+def class_numbers(delays: Ints) -> Ints:
+    """A small number for the class of each delay."""
+    _, length = np.frexp(delays.astype(np.float64))
+    shift = np.maximum(length.astype(np.int64) - _BITS, 0)
+    numbers: Ints = shift << _BITS | delays >> shift
+    return numbers
+
+
+def class_of(number: int) -> int:
+    """The class itself: its lower end in ns."""
+    return (number & (1 << _BITS) - 1) << (number >> _BITS)

@@ -1,0 +1,235 @@
+"""Machine of the order of deliveries (Q1) and of drops (Q2): each takes the smallest ready sequence id.
+
+In a queue with priorities it is the smallest of the highest priority that has messages.
+
+Key: (run, queue actor).  Only ranges matter, so a piece folds into a few operations:
+
+    NEW     [lo, hi) was published: above all that have been in the queue
+    ADD     [lo, hi) became ready: recovered or requeued
+    TAKE    [lo, hi) was delivered, in this order
+    REMOVE  [lo, hi) was dropped
+    SHED    [lo, hi) was dropped by the queue itself: it had expired, or was too much
+
+Neighbouring ranges join.  A publish of priority 0 joins the NEW of earlier publishes across TAKEs in between: new ids are
+above all ready ones, so they cannot change what the smallest one was.  Across a requeue or a drop nothing is moved.
+Whether an id could be delivered at all is the ledger's question.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from warrenmq.replay.drive.columns import Bools, Ints, Rows, np
+from warrenmq.replay.drive.machines import Finding, Key, Machine, Outcome
+from warrenmq.replay.drive.trace_context import TraceContext
+from warrenmq.trace.catalog import Chunk, Run
+from warrenmq.trace.events import (
+    DEAD_LETTERED,
+    DROP_EXPIRED,
+    DROP_MAXLEN,
+    DROP_REJECTED,
+    PRIORITY_SHIFT,
+    Ev,
+)
+from warrenmq.trace.index import Row
+
+_PUBLISH, _DELIVER, _DROP = int(Ev.PUBLISH), int(Ev.DELIVER), int(Ev.DROP)
+ADD, TAKE, REMOVE, SHED, NEW = 1, 2, 3, 4, 5
+UNREADY = (DROP_REJECTED, DROP_REJECTED | DEAD_LETTERED)
+SHEDS = (DROP_EXPIRED, DROP_MAXLEN, DROP_EXPIRED | DEAD_LETTERED, DROP_MAXLEN | DEAD_LETTERED)
+_SAID = {
+    TAKE: ("Q1", "delivered {} while {} was ready"),
+    SHED: ("Q2", "dropped {} while {} was ready"),
+    NEW: ("Q1", "published {}, although {} had been in the queue"),
+}
+
+Operation = list[int]
+"""[NEW, ADD, TAKE, REMOVE or SHED, lo, hi, seq, t] with the first row's seq and t: if anything is wrong, it is lo."""
+
+
+@dataclass(slots=True)
+class Ranges:
+    """A set of integers as disjoint ranges, ascending, none adjacent to the next."""
+
+    los: list[int] = field(default_factory=list)
+    his: list[int] = field(default_factory=list)
+
+    def add(self, lo: int, hi: int) -> None:
+        los, his = self.los, self.his
+        first = bisect_left(his, lo)
+        last = bisect_right(los, hi)
+        if first < last:
+            lo, hi = min(lo, los[first]), max(hi, his[last - 1])
+        los[first:last] = [lo]
+        his[first:last] = [hi]
+
+    def remove(self, lo: int, hi: int) -> None:
+        los, his = self.los, self.his
+        first = bisect_right(his, lo)
+        last = bisect_left(los, hi)
+        if first >= last:
+            return
+        low, high = los[first], his[last - 1]
+        rest = [piece for piece in ((low, min(lo, high)), (max(hi, low), high)) if piece[0] < piece[1]]
+        los[first:last] = [piece[0] for piece in rest]
+        his[first:last] = [piece[1] for piece in rest]
+
+
+@dataclass(slots=True)
+class Ready:
+    """The ready ids of one incarnation, and where the order was broken."""
+
+    ids: dict[int, Ranges] = field(default_factory=dict)
+    """By priority."""
+    tops: dict[int, int] = field(default_factory=dict)
+    """The highest id that has been in the queue, and one, by priority."""
+    published_to: int = -1
+    taken_to: int = -1
+    """Where the last NEW and the last TAKE ended, unless something came since that may change the order: what goes on from
+    there is the same operation, which a piece's end has cut in two."""
+    problems: list[tuple[int, int, int, int, int]] = field(default_factory=list)
+    """(operation, its id, the id that forbids it, seq, t)"""
+
+    def first(self) -> int | None:
+        """What leaves next."""
+        highest = max((priority for priority, ids in self.ids.items() if ids.los), default=None)
+        return None if highest is None else self.ids[highest].los[0]
+
+
+class Fifo(Machine):
+    """See the module."""
+
+    name: ClassVar[str] = "fifo"
+    events: ClassVar[frozenset[int]] = frozenset({Ev.PUBLISH, Ev.RECOVERED, Ev.DELIVER, Ev.REQUEUE, Ev.DROP})
+
+    def summarise(self, piece: Chunk, rows: list[Row]) -> Iterator[tuple[Key, list[Operation]]]:
+        operations: list[Operation] = []
+        published: Operation | None = None
+        last: Operation = [0, 0, -1, 0, 0]
+        for t, seq, _, _, _, lo, n, _, who in rows:
+            event = who >> 8 & 0xFF
+            hi = lo + n
+            if event == _PUBLISH:
+                if published is not None and published[2] == lo < 1 << PRIORITY_SHIFT:
+                    published[2] = hi
+                    continue
+                last = published = [NEW, lo, hi, seq, t]
+            elif event == _DELIVER:
+                if last[0] == TAKE and last[2] == lo:
+                    last[2] = hi
+                    continue
+                last = [TAKE, lo, hi, seq, t]
+            elif event == _DROP:
+                if who & 0xFF in UNREADY:
+                    continue
+                kind = SHED if who & 0xFF in SHEDS else REMOVE
+                last, published = [kind, lo, hi, seq, t], None
+            else:
+                last, published = [ADD, lo, hi, seq, t], None
+            operations.append(last)
+        if operations:
+            yield (piece.run, piece.actor), operations
+
+    def fold(self, piece: Chunk, rows: Rows) -> Iterator[tuple[Key, Any]]:
+        """`summarise` for arrays."""
+        yield from fold_fifo(self.runs, piece, rows)
+
+    def start(self, key: Key) -> Ready:
+        return Ready()
+
+    def absorb(self, state: Ready, summary: list[Operation]) -> None:
+        for operation, lo, hi, seq, t in summary:
+            ids = state.ids.get(lo >> PRIORITY_SHIFT)
+            if ids is None:
+                ids = state.ids[lo >> PRIORITY_SHIFT] = Ranges()
+            if operation == NEW:
+                self._publish(state, lo, hi, seq, t)
+                ids.add(lo, hi)
+                continue
+            goes_on = operation == TAKE and lo == state.taken_to
+            state.taken_to = hi if operation == TAKE else -1
+            if operation != TAKE:
+                state.published_to = -1
+            if operation == ADD:
+                state.tops[lo >> PRIORITY_SHIFT] = max(hi, state.tops.get(lo >> PRIORITY_SHIFT, 0))
+                ids.add(lo, hi)
+                continue
+            if operation != REMOVE and not goes_on:
+                first = ids.los[0] if len(state.ids) == 1 and ids.los else state.first()
+                # an id that is not ready at all is the ledger's question
+                if first is not None and _before(first, lo):
+                    state.problems.append((operation, lo, first, seq, t))
+            ids.remove(lo, hi)
+
+    @staticmethod
+    def _publish(state: Ready, lo: int, hi: int, seq: int, t: int) -> None:
+        priority = lo >> PRIORITY_SHIFT
+        top = state.tops.get(priority, 0)
+        if lo < top and not (priority == 0 and lo == state.published_to):
+            state.problems.append((NEW, lo, top - 1, seq, t))
+        if priority:
+            state.taken_to = -1  # it may be before what is ready
+        state.published_to = hi
+        state.tops[priority] = max(hi, top)
+
+    def finish(self, key: Key, state: Ready, context: TraceContext) -> Outcome:
+        who = int(key[0]), int(key[1])
+        subject = f"queue {context.name(who)}"
+        return Outcome(
+            [
+                Finding(rule, subject, said.format(lo, first), ((*who, seq),), t, (who,), (lo, first))
+                for operation, lo, first, seq, t in state.problems
+                for rule, said in (_SAID[operation],)
+            ]
+        )
+
+
+def _before(first: int, lo: int) -> bool:
+    """Whether an id is of a higher priority than another, or smaller in the same one."""
+    above = (first >> PRIORITY_SHIFT) - (lo >> PRIORITY_SHIFT)
+    return above > 0 or (above == 0 and first < lo)
+
+
+def fold_fifo(runs: Sequence[Run], piece: Chunk, rows: Rows) -> Iterator[tuple[Key, list[Operation]]]:  # noqa: ARG001
+    """What Fifo.summarise makes of rows of its events."""
+    event, flag = rows.event, rows.flag
+    rows = rows.where(~((event == Ev.DROP) & np.isin(flag, UNREADY)))
+    if not len(rows):
+        return
+    event, flag, lo = rows.event, rows.flag, rows.a
+    hi = lo + rows.b
+    publishes, takes = event == Ev.PUBLISH, event == Ev.DELIVER
+    begins = ~(publishes | takes)  # requeued, recovered, dropped: these join nothing
+    barriers = np.cumsum(begins)
+    begins[publishes] = ~_joins(lo[publishes], hi[publishes], barriers[publishes], below=1 << PRIORITY_SHIFT)
+    barriers = np.cumsum(begins)
+    begins[takes] = ~_joins(lo[takes], hi[takes], barriers[takes], below=1 << 62)
+    kind = np.select(
+        [publishes, takes, (event == Ev.DROP) & np.isin(flag, SHEDS), event == Ev.DROP],
+        [NEW, TAKE, SHED, REMOVE],
+        default=ADD,
+    )
+    end = hi.copy()
+    for joined in (publishes, takes):
+        end[joined] = _ends(hi[joined], begins[joined])
+    operations = np.stack((kind, lo, end, rows.seq, rows.t), axis=1)[begins]
+    yield (piece.run, piece.actor), operations.tolist()
+
+
+def _joins(lo: Ints, hi: Ints, barriers: Ints, *, below: int) -> Bools:
+    """Which ranges go on where the one before ended, with nothing in between that counts."""
+    joins = np.zeros(len(lo), np.bool_)
+    joins[1:] = (lo[1:] == hi[:-1]) & (barriers[1:] == barriers[:-1]) & (lo[1:] < below)
+    return joins
+
+
+def _ends(hi: Ints, begins: Bools) -> Ints:
+    """For each range where the last one that it is joined with ends; right at the places where one begins."""
+    places = np.flatnonzero(begins)
+    lasts = np.append(places, len(hi))[1:] - 1
+    found = hi.copy()
+    found[places] = hi[lasts]
+    return found

@@ -1,0 +1,107 @@
+"""What a rule is: one invariant, all that is known of it in one object, in a file of its own beside this one.
+
+    RULE = Rule(
+        id="Q5",
+        name="nothing ready is stuck",            in tables
+        text="When a queue has nothing ...",      the sentence
+        sources=("docs/reference/classic-queue.md#consumers", "docs/reference/classic-queue.md#p6"),  where RabbitMQ's source, or the format of traces, says so
+        exercised=Exercised(...),                 which rows could have broken it
+        machines=(Rests,),                        what decides it, row by row, and by arrays
+        sql=...,                                  the same said by tables: sql.py
+        explain=_stuck,                           the rows that make a finding understandable
+        is_final=...,                             when a finding stands in a trace that is still being written
+    )
+
+Most machines serve one rule and stand in its file, with their array form.  Several rules that look at the same state of a queue, a file
+or a message share one pass over its rows: these machines are in passes/, and the rules name them.  Where such a machine only
+keeps the state, the rule decides on it (`judge`).
+
+The registry (registry.py) is every RULE of this folder: a new rule is a new file, and a planted violation in
+tests/support/trace_plants.py.  Rules of users are the same objects.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from warrenmq.replay.drive.machines import Finding, Machine
+from warrenmq.replay.drive.trace_context import ActorSummary, TraceContext
+from warrenmq.replay.explain.story import Chain, Story, no_chain
+
+MS, CQ = "docs/reference/message-store.md", "docs/reference/classic-queue.md"
+"""The pages that sources are in; #i21 is the invariant 21 of the first, #p25 the property 25 of the second."""
+FORMAT = "warrenmq/trace/events.py"
+_INVARIANT = re.compile(r"(message-store\.md#i|classic-queue\.md#p)(\d+)$")
+
+
+@dataclass(frozen=True, slots=True)
+class Exercised:
+    """Which rows, or cases, could have broken a rule: without any, it was not exercised and says nothing."""
+
+    by: str
+    """In words."""
+    rows: Mapping[int, Collection[int] | None] | None = None
+    """Event -> with these flags, None = whatever its flag; no event at all = every row.  None: the machines count the cases
+    (figures of EXERCISED)."""
+
+    def count(self, summaries: Collection[ActorSummary]) -> int:
+        """How many rows of these actors are such cases."""
+        if self.rows is None:
+            return 0
+        return sum(
+            n
+            for summary in summaries
+            for word, n in summary.counts.items()
+            if not self.rows or (word >> 8 in self.rows and self._has_flag(self.rows[word >> 8], word & 0xFF))
+        )
+
+    @staticmethod
+    def _has_flag(flags: Collection[int] | None, flag: int) -> bool:
+        return flags is None or flag in flags
+
+
+def is_known(finding: Finding, context: TraceContext) -> bool:
+    """Every row that could have changed the finding is there: what it needs is known up to its time."""
+    return all(context.known_until(who) >= finding.t for who in finding.needs)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """One invariant; see the module."""
+
+    id: str
+    name: str
+    text: str
+    exercised: Exercised
+    machines: tuple[type[Machine], ...] = ()
+    sources: tuple[str, ...] = ()
+    sql: str = ""
+    """A query of its violations, each a row (run, actor, seq) of the trace: specification and third judge, held against the machines
+    by tests."""
+    not_in_sql: str = ""
+    """Why there is none, or what it leaves out."""
+    explain: Callable[[Story], Chain] = no_chain
+    is_final: Callable[[Finding, TraceContext], bool] = is_known
+    judge: Any = None
+    """What a shared machine asks of this rule, in the form that the machine's file names."""
+    decided_of_events: frozenset[int] = field(default=frozenset())
+    """Events that are read elsewhere than in machines (end_state.py)."""
+
+    @property
+    def events(self) -> frozenset[int]:
+        """The events that decide it; empty = all."""
+        read = [machine.events for machine in self.machines]
+        return frozenset() if not all(read) else frozenset().union(*read, self.decided_of_events)
+
+    def reads(self, events: frozenset[int]) -> bool:
+        """Whether rows of any of these events matter to it."""
+        return not self.events or bool(self.events & events)
+
+    @property
+    def invariants(self) -> list[tuple[str, int]]:
+        """("MS" or "CQ", number) of the references' lists that it decides, at least in part (docs/invariants.md)."""
+        found = [match for source in self.sources if (match := _INVARIANT.search(source))]
+        return [("MS" if match[1].startswith("message") else "CQ", int(match[2])) for match in found]

@@ -1,0 +1,88 @@
+"""T1: an actor's rows have no gap, and their times rise."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from operator import itemgetter, lt
+from typing import ClassVar
+
+from warrenmq.replay.drive.columns import Rows
+from warrenmq.replay.drive.machines import Finding, Key, Machine, Outcome
+from warrenmq.replay.drive.trace_context import TraceContext
+from warrenmq.replay.rules.rule import FORMAT, Exercised, Rule
+from warrenmq.trace.catalog import Catalog, Chunk
+from warrenmq.trace.index import Row
+
+_T, _SEQ = itemgetter(0), itemgetter(1)
+
+Complaint = tuple[int, int, str]
+"""(seq, t, what is wrong)."""
+
+
+class Chain(Machine):
+    """T1 within pieces: seq goes up by one, t rises.  A piece in order says nothing.
+
+    Key: (run, actor).  Between pieces the catalogue has seen it already (`broken_chains`); a gap is no violation, it
+    makes the rows after it undecidable.
+    """
+
+    name: ClassVar[str] = "chain"
+    events: ClassVar[frozenset[int]] = frozenset()
+
+    def summarise(self, piece: Chunk, rows: list[Row]) -> Iterator[tuple[Key, list[Complaint]]]:
+        seqs = list(map(_SEQ, rows))
+        times = list(map(_T, rows))
+        complaints: list[Complaint] = []
+        if seqs != list(range(piece.seq_first, piece.seq_first + len(rows))):
+            row, expected = next(
+                (row, expected) for expected, row in enumerate(rows, piece.seq_first) if row[1] != expected
+            )
+            complaints.append((row[1], row[0], f"seq {row[1]} stands where {expected} belongs"))
+        if not all(map(lt, times, times[1:])):
+            before, row = next((one, two) for one, two in pairwise(rows) if two[0] <= one[0])
+            complaints.append((row[1], row[0], f"t goes from {before[0]} to {row[0]}"))
+        if complaints:
+            yield (piece.run, piece.actor), complaints
+
+    def start(self, key: Key) -> list[Complaint]:
+        return []
+
+    def absorb(self, state: list[Complaint], summary: list[Complaint]) -> None:
+        state += summary
+
+    def finish(self, key: Key, state: list[Complaint], context: TraceContext) -> Outcome:
+        run, actor = int(key[0]), int(key[1])
+        subject = f"actor {context.name((run, actor))}"
+        return Outcome(
+            [
+                Finding("T1", subject, text, ((run, actor, seq - 1), (run, actor, seq)), t, ())
+                for seq, t, text in state
+            ]
+        )
+
+    def fold(self, piece: Chunk, rows: Rows) -> Iterator[tuple[Key, list[Complaint]]]:
+        """Nothing: what is given as arrays was found to be in order."""
+        return iter(())
+
+
+def broken_chains(catalog: Catalog) -> Iterator[Finding]:
+    """T1 between pieces: the same rows twice, or a t that falls."""
+    for earlier, later in catalog.overlaps:
+        name = catalog.runs[later.run].actor_name(later.actor)
+        if later.seq_first < earlier.seq_end:
+            text = f"rows {later.seq_first} to {min(earlier.seq_end, later.seq_end) - 1} are there twice"
+        else:
+            text = f"t goes from {earlier.t_last} to {later.t_first}"
+        evidence = ((later.run, later.actor, earlier.seq_end - 1), (later.run, later.actor, later.seq_first))
+        yield Finding("T1", f"actor {name}", text, evidence, later.t_first, ())
+
+
+RULE = Rule(
+    id="T1",
+    name="unbroken rows",
+    text=("An actor numbers its rows without a gap, and their t rises."),
+    sources=(FORMAT,),
+    exercised=Exercised("every row", {}),
+    machines=(Chain,),
+)
