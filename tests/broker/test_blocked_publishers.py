@@ -16,7 +16,7 @@ from tests.support.limits import LIMIT
 from tests.support.simulated import SMALL, SimulatedHost
 from warrenmq.node.alarms import Source
 from warrenmq.runtime import Deadlock
-from warrenmq.testing import PLENTY
+from warrenmq.testing.disk import PLENTY
 from warrenmq.trace.events import ALARM_DISK, ALARM_MEMORY, Ev
 from warrenmq.trace.reader import open_memory
 
