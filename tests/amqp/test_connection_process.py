@@ -13,7 +13,7 @@ from pamqp import frame as pamqp_frame
 from pamqp.commands import Basic, Channel, Confirm, Connection, Queue
 
 from tests.amqp.connections import EVERYTHING, SimulatedClient, SimulatedNode
-from tests.support.held_up import WAITS, said
+from tests.support.simulated import WAITS, said
 from warrenmq.actors.node.alarm import RABBIT_ALARM
 from warrenmq.amqp.access.passwords import hash_password
 from warrenmq.amqp.access.users import Users

@@ -19,7 +19,7 @@ from pamqp import frame as pamqp_frame
 from pamqp.commands import Basic, Connection, Queue
 
 import warrenmq
-from tests.support.amqp_sockets import RawClient
+from tests.amqp.raw_client import RawClient
 from tests.support.limits import LIMIT
 from warrenmq.amqp import AmqpServer, serve
 from warrenmq.amqp.access.users import AuthenticatedUser

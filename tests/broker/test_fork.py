@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import warrenmq
-from tests.support.amqp_sockets import RawClient
+from tests.amqp.raw_client import RawClient
 from tests.support.limits import LIMIT
 from tests.support.source_tree import ROOT
 from warrenmq import aio

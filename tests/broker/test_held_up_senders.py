@@ -9,8 +9,7 @@ import pytest
 
 import warrenmq
 from tests.amqp.channels import Client
-from tests.support.held_up import WAITS, hold_disk, said, stuck_queue
-from tests.support.simulated import SMALL, SimulatedHost
+from tests.support.simulated import SMALL, WAITS, SimulatedHost, hold_disk, said, stuck_queue
 from warrenmq.trace.events import CREDIT_GAVE_UP, CREDIT_GRANTED, CREDIT_PEER_DOWN, Ev
 
 SECOND = 1_000_000_000

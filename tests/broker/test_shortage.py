@@ -15,7 +15,7 @@ import pytest
 from pykka import ActorRegistry
 
 import warrenmq
-from tests.support.amqp_sockets import RawClient
+from tests.amqp.raw_client import RawClient
 from tests.support.simulated import BOTH_PROFILES, SimulatedHost
 from warrenmq.amqp import serve
 from warrenmq.runtime import Server, Simulation

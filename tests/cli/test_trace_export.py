@@ -6,9 +6,8 @@ import re
 import pytest
 
 import warrenmq
-from tests.support.held_up import stuck_queue
 from tests.support.limits import LIMIT
-from tests.support.simulated import SimulatedHost
+from tests.support.simulated import SimulatedHost, stuck_queue
 from warrenmq.cli import main
 from warrenmq.replay.export.selection import Selection, select_rows
 from warrenmq.trace.events import Ev

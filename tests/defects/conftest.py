@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support.store import SMALL, new_disk
-from tests.support.store_actors import StoreHost
+from tests.message_store.actors_kit import StoreHost
+from tests.message_store.kit import SMALL, new_disk
 
 
 @pytest.fixture(autouse=True)

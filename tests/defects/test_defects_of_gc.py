@@ -8,8 +8,8 @@ from random import Random
 
 import pytest
 
-from tests.support.store import FOLDER, QUARANTINE, SMALL, body_of, msg_id, new_disk, record
-from tests.support.store_actors import LIMIT, STORE, StoreHost, Watched
+from tests.message_store.actors_kit import LIMIT, STORE, StoreHost, Watched
+from tests.message_store.kit import FOLDER, QUARANTINE, SMALL, body_of, msg_id, new_disk, record
 from warrenmq.directory.torn import SECTOR
 from warrenmq.message_store import compact, scan
 from warrenmq.message_store.gc_plan import CHECK_INTERVAL

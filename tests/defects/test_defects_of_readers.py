@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.store import FOLDER, body_of, msg_id, new_disk
-from tests.support.store_actors import LIMIT, STORE, StoreHost, Watched
+from tests.message_store.actors_kit import LIMIT, STORE, StoreHost, Watched
+from tests.message_store.kit import FOLDER, body_of, msg_id, new_disk
 from warrenmq.actors.store.messages import NoReaders
 from warrenmq.runtime import Simulation, Threads
 

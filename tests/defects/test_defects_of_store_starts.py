@@ -8,7 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.support.store import (
+from tests.message_store.actors_kit import LIMIT, StoreHost, Watched
+from tests.message_store.kit import (
     FOLDER,
     QUARANTINE,
     SMALL,
@@ -19,7 +20,6 @@ from tests.support.store import (
     reads,
     record,
 )
-from tests.support.store_actors import LIMIT, StoreHost, Watched
 from warrenmq.actors.store.messages import ClientDelete
 from warrenmq.message_store import dump as store_dump
 from warrenmq.message_store import rdq

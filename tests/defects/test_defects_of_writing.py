@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.store import FOLDER, SMALL_IN_PLACE, body_of, msg_id, new_disk, record
-from tests.support.store_actors import LIMIT, StoreHost, Watched
+from tests.message_store.actors_kit import LIMIT, StoreHost, Watched
+from tests.message_store.kit import FOLDER, SMALL_IN_PLACE, body_of, msg_id, new_disk, record
 from warrenmq.message_store.file_summary import FileSummary
 from warrenmq.message_store.message_index import MessageIndex
 from warrenmq.settings import Settings

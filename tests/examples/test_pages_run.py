@@ -12,8 +12,7 @@ import pytest
 
 import warrenmq
 from tests.support.directories import lay_out
-from tests.support.documents import blocks
-from tests.support.source_tree import ROOT
+from tests.support.source_tree import ROOT, blocks
 
 PRINTS = {
     "README.md: Embed it, python 1": "done: resize cat.jpg\n",

@@ -9,8 +9,8 @@ from __future__ import annotations
 import random
 from collections import Counter
 
-from tests.support.store import SMALL, body_of, check_at_rest, msg_id, new_disk
-from tests.support.store_actors import STORE, StoreHost, StoreQueue, Watched
+from tests.message_store.actors_kit import STORE, StoreHost, StoreQueue, Watched
+from tests.message_store.kit import SMALL, body_of, check_at_rest, msg_id, new_disk
 from warrenmq.message_store.gc_plan import CHECK_INTERVAL
 from warrenmq.replay.drive.engine import replay_memory
 from warrenmq.runtime import Simulation

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 
-from tests.support.store import FOLDER, QUARANTINE, SMALL, body_of, check_at_rest, msg_id, reads
+from tests.message_store.kit import FOLDER, QUARANTINE, SMALL, body_of, check_at_rest, msg_id, reads
 from warrenmq.message_store import combine, compact
 from warrenmq.message_store.dump import save
 from warrenmq.message_store.effects import Confirm, Reply

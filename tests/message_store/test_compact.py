@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.store import FOLDER, msg_id, new_disk
+from tests.message_store.kit import FOLDER, msg_id, new_disk
 from warrenmq.errors import CorruptFile
 from warrenmq.message_store import rdq
 from warrenmq.message_store.compact import Move, Plan, fill_holes, gather, plan, truncate, two_cursors

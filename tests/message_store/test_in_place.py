@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support.store import FOLDER, SMALL, SMALL_IN_PLACE, body_of, msg_id, new_disk
-from tests.support.store_actors import LIMIT, StoreHost, Watched
+from tests.message_store.actors_kit import LIMIT, StoreHost, Watched
+from tests.message_store.kit import FOLDER, SMALL, SMALL_IN_PLACE, body_of, msg_id, new_disk
 from warrenmq.message_store import rdq
 
 pytestmark = pytest.mark.usefixtures("logs")

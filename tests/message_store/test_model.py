@@ -7,8 +7,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from tests.message_store.kit import SMALL, SMALL_IN_PLACE, body_of, check_tables, msg_id, new_disk
 from tests.message_store.store_world import StoreWorld
-from tests.support.store import SMALL, SMALL_IN_PLACE, body_of, check_tables, msg_id, new_disk
 
 OWNERS = ("q1", "q2", "q3")
 MESSAGES = st.integers(0, 31)

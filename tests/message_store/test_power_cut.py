@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from tests.message_store.kit import SMALL, SMALL_IN_PLACE, check_tables, msg_id, new_disk
 from tests.message_store.store_world import StoreWorld
-from tests.support.store import SMALL, SMALL_IN_PLACE, check_tables, msg_id, new_disk
 
 OWNERS = ["q", "p"]
 

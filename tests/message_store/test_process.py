@@ -7,9 +7,9 @@ import errno
 import pytest
 from pykka import ActorDeadError
 
+from tests.message_store.actors_kit import LIMIT, STORE, StoreHost, Watched
+from tests.message_store.kit import FOLDER, QUARANTINE, body_of, msg_id, new_disk, record
 from tests.support.schedulers import end_of
-from tests.support.store import FOLDER, QUARANTINE, body_of, msg_id, new_disk, record
-from tests.support.store_actors import LIMIT, STORE, StoreHost, Watched
 from warrenmq.actors.store.messages import (
     ClientDying,
     JobDone,

@@ -6,8 +6,8 @@ import errno
 
 import pytest
 
+from tests.message_store.kit import FOLDER, QUARANTINE, SMALL, check_tables, msg_id, new_disk, reads, record
 from tests.message_store.store_world import StoreWorld
-from tests.support.store import FOLDER, QUARANTINE, SMALL, check_tables, msg_id, new_disk, reads, record
 from warrenmq.message_store import dump as store_dump
 from warrenmq.message_store import rdq
 from warrenmq.message_store.dump import NotClean, load, save

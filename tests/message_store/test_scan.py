@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from tests.support.store import msg_id, new_disk, record
+from tests.message_store.kit import msg_id, new_disk, record
 from warrenmq.errors import CorruptFile
 from warrenmq.message_store import rdq
 from warrenmq.message_store import scan as scanner

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.message_store.believers import World, check_trace
-from tests.support.store import SMALL, SMALL_IN_PLACE
+from tests.message_store.kit import SMALL, SMALL_IN_PLACE
 
 COLLECTORS = pytest.mark.parametrize("settings", [SMALL, SMALL_IN_PLACE], ids=["combine", "compact"])
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from tests.message_store.kit import FOLDER, SMALL, body_of, msg_id, new_disk, reads, record
 from tests.message_store.store_world import StoreWorld
-from tests.support.store import FOLDER, SMALL, body_of, msg_id, new_disk, reads, record
 from warrenmq.message_store.combine import placed, runs
 from warrenmq.message_store.effects import Confirm, Reply
 from warrenmq.message_store.gc_jobs import Combine, Survivor

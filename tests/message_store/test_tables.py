@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.store import FOLDER, msg_id, new_disk
+from tests.message_store.kit import FOLDER, msg_id, new_disk
 from warrenmq.message_store.cur_file_cache import CurFileCache
 from warrenmq.message_store.file_handles import FileHandles
 from warrenmq.message_store.file_summary import FileSummary

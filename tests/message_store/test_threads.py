@@ -7,10 +7,10 @@ from collections import Counter
 
 import pytest
 
+from tests.message_store.actors_kit import StoreHost, Watched
+from tests.message_store.kit import body_of, check_at_rest, msg_id
 from tests.support.limits import LIMIT
 from tests.support.schedulers import scheduler
-from tests.support.store import body_of, check_at_rest, msg_id
-from tests.support.store_actors import StoreHost, Watched
 from warrenmq.seams.disk import RealDisk
 from warrenmq.settings import Settings
 

@@ -8,8 +8,8 @@ from contextlib import suppress
 import pytest
 
 import warrenmq
-from tests.support.held_up import CLIENT, QUEUE, hand_made, stuck_queue
-from tests.support.simulated import SimulatedHost
+from tests.replay.hand_made import CLIENT, QUEUE, hand_made
+from tests.support.simulated import SimulatedHost, stuck_queue
 from tests.support.trace_writer import Actor, write_trace
 from warrenmq.queue.messages import Ack
 from warrenmq.replay.drive.levels import Kind

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 
-from tests.support.each_plant import each_plant
 from tests.support.trace_model import consistent_trace
 from tests.support.trace_plants import (
     PLANTS,
     Plant,
     a_confirm_before_the_store_reported,
     a_confirm_without_a_sync,
+    each_plant,
 )
 from tests.support.trace_union import planted
 from tests.support.trace_writer import write_trace

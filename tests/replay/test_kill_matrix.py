@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.trace_mutations import mutated, mutations
+from tests.replay.trace_mutations import mutated, mutations
 from tests.support.trace_writer import write_trace
 from warrenmq.replay.drive.engine import replay_memory
 from warrenmq.replay.rules.registry import RULES
@@ -97,7 +97,7 @@ def page() -> Iterator[str]:
     yield "# Kill matrix"
     yield ""
     yield f"One row of a consistent trace is made wrong, at up to {PLACES} places; then the trace is replayed."
-    yield "`tests/support/trace_mutations.py` says what each wrong is. A rule kills a wrong when it calls the trace violated;"
+    yield "`tests/replay/trace_mutations.py` says what each wrong is. A rule kills a wrong when it calls the trace violated;"
     yield "one change often breaks several. What no rule notices is listed with the reason. Events that no rule reads and that"
     yield "the traces of the tests lack are left out."
     yield from BELIEVED

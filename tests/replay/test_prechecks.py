@@ -6,8 +6,8 @@ import pytest
 
 pytest.importorskip("numpy")
 
+from tests.replay.trace_mutations import jumbled, mutated, mutations
 from tests.support.trace_model import consistent_trace
-from tests.support.trace_mutations import jumbled, mutated, mutations
 from tests.support.trace_plants import PLANTS
 from tests.support.trace_union import every_plant, side_by_side, with_a_gap
 from tests.support.trace_writer import write_trace

@@ -7,9 +7,8 @@ import random
 
 import pytest
 
-from tests.support.each_plant import each_plant
 from tests.support.trace_model import consistent_trace
-from tests.support.trace_plants import PLANTS, Plant
+from tests.support.trace_plants import PLANTS, Plant, each_plant
 from tests.support.trace_union import planted
 from tests.support.trace_writer import write_trace
 from warrenmq.replay.drive.engine import Result, replay_memory

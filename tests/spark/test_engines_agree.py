@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.held_up import hand_made
+from tests.replay.hand_made import hand_made
 from tests.support.trace_model import consistent_trace
 from tests.support.trace_plants import PLANTS
 from tests.support.trace_union import write_directory

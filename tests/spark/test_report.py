@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from tests.support.held_up import hand_made
+from tests.replay.hand_made import hand_made
 from tests.support.trace_model import consistent_trace
 from tests.support.trace_union import side_by_side, write_directory
 from warrenmq.cli import main

@@ -5,8 +5,7 @@ import re
 
 import pytest
 
-from tests.support.documents import anchors, pages, text_of
-from tests.support.source_tree import ROOT, tracked_files
+from tests.support.source_tree import ROOT, anchors, pages, text_of, tracked_files
 
 MENTION = re.compile(r"(?<![\w/.])((?:[\w-]+/)*[\w-]+\.md)((?:(?:,\s*|\s+and\s+)?#[\w-]+)*)")
 """docs/reference/classic-queue.md#journal, #segment-files and #torn-tails: three headings of one page."""

@@ -5,8 +5,7 @@ import os
 import re
 from collections import Counter
 
-from tests.support.documents import text_of
-from tests.support.source_tree import ROOT
+from tests.support.source_tree import ROOT, text_of
 
 NUMBERS = {"S": 40, "Q": 67, "C": 9, "H": 23}
 """How many there are: of the store, of the queue, points of a combine, hazards."""

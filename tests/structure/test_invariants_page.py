@@ -5,8 +5,7 @@ import re
 
 import pytest
 
-from tests.support.documents import text_of
-from tests.support.source_tree import ROOT
+from tests.support.source_tree import ROOT, text_of
 from warrenmq.replay.rules.registry import RULES
 
 PAGE = text_of("docs/invariants.md")

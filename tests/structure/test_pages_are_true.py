@@ -5,8 +5,7 @@ from dataclasses import fields
 
 import pytest
 
-from tests.support.documents import pages, text_of
-from tests.support.source_tree import modules, tracked_files
+from tests.support.source_tree import modules, pages, text_of, tracked_files
 from warrenmq.replay.rules.registry import RULES
 from warrenmq.settings import Settings
 

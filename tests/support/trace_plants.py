@@ -6,7 +6,10 @@ A plant is a function that changes the runs and returns True, or False when this
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import wraps
 from itertools import pairwise
+
+import pytest
 
 from tests.support.trace_model import BUFFER, LIMIT
 from tests.support.trace_writer import (
@@ -56,29 +59,46 @@ from warrenmq.trace.events import (
 )
 from warrenmq.trace.settled import CONSUMER_SHIFT
 
-Plant = Callable[[list[RunRows]], bool]
+Runs = list[RunRows]
+Places = Iterator[None]
+Plant = Callable[[Runs], bool]
 PLANTS: list[tuple[str, Plant, frozenset[str]]] = []
 """(rule, plant, other rules that the same change breaks of necessity)"""
 
+QUEUE, STORE, COLLECTOR, CLIENT = "QueueProcess", "MsgStore", "MsgStoreGC", "client"
 
-def plant(rule: str, *implied: str) -> Callable[[Plant], Plant]:
-    def register(function: Plant) -> Plant:
-        PLANTS.append((rule, function, frozenset(implied)))
-        return function
+
+def plant(rule: str, *implied: str) -> Callable[[Callable[[Runs], Places]], Plant]:
+    """Register a function that changes the runs and then yields; what it would change next stays as it is."""
+
+    def register(function: Callable[[Runs], Places]) -> Plant:
+        @wraps(function)
+        def at_the_first_place(runs: Runs) -> bool:
+            return any(True for _ in function(runs))
+
+        PLANTS.append((rule, at_the_first_place, frozenset(implied)))
+        return at_the_first_place
 
     return register
 
 
-def queues(runs: list[RunRows]) -> Iterator[tuple[RunRows, Actor]]:
-    for run in runs:
-        for actor in run.of("QueueProcess"):
-            yield run, actor
+def every(runs: Runs, kind: str) -> Iterator[tuple[RunRows, Actor]]:
+    """Actors of a kind, each with its run."""
+    return ((run, actor) for run in runs for actor in run.of(kind))
 
 
-def stores(runs: list[RunRows]) -> Iterator[tuple[RunRows, Actor]]:
-    for run in runs:
-        for actor in run.of("MsgStore"):
-            yield run, actor
+def rows(runs: Runs, kind: str, what: int, **columns: int) -> Iterator[Row]:
+    """Rows of an event, of all actors of a kind."""
+    return (row for _, actor in every(runs, kind) for row in actor.find(what, **columns))
+
+
+def neighbours(runs: Runs, kind: str, what: int | None = None) -> Iterator[tuple[Row, Row]]:
+    """Two rows in a row of one actor, of an event or of any."""
+    return (
+        pair
+        for _, actor in every(runs, kind)
+        for pair in pairwise(actor.rows if what is None else actor.find(what))
+    )
 
 
 def exchange(one: Row, two: Row) -> None:
@@ -87,68 +107,62 @@ def exchange(one: Row, two: Row) -> None:
 
 
 @plant("T1")
-def a_time_that_stands_still(runs: list[RunRows]) -> bool:
-    for _, queue in queues(runs):
-        for one, two in pairwise(queue.rows):
-            if event(one) == Ev.QI_WRITE and event(two) == Ev.QI_SYNC:
-                two[T] = one[T]
-                return True
-    return False
+def a_time_that_stands_still(runs: Runs) -> Places:
+    for one, two in neighbours(runs, QUEUE):
+        if event(one) == Ev.QI_WRITE and event(two) == Ev.QI_SYNC:
+            two[T] = one[T]
+            yield
 
 
 @plant("T1")
-def a_row_that_is_there_twice(runs: list[RunRows]) -> bool:
+def a_row_that_is_there_twice(runs: Runs) -> Places:
     sup = runs[1].of("Supervisor")[0]
     index = sup.rows.index(sup.find(Ev.CHILD_START)[0])
     sup.rows.insert(index, list(sup.rows[index]))
     sup.last += 1
-    return True
+    yield
 
 
 @plant("T2")
-def a_receive_of_nothing(runs: list[RunRows]) -> bool:
-    for run, store in stores(runs):
+def a_receive_of_nothing(runs: Runs) -> Places:
+    for run, store in every(runs, STORE):
         for receive in store.find(Ev.RECV):
             sender = run.actors[receive[PEER] - 1]
             if event(sender.rows[receive[PSEQ]]) != Ev.SEND:
                 receive[PSEQ] += 1
-                return True
-    return False
+                yield
 
 
 @plant("T2")
-def a_message_received_twice(runs: list[RunRows]) -> bool:
-    for _, store in stores(runs):
-        for one, two in pairwise(store.find(Ev.RECV)):
-            if one[PEER] == two[PEER]:
-                two[PSEQ] = one[PSEQ]
-                return True
-    return False
+def a_message_received_twice(runs: Runs) -> Places:
+    for one, two in neighbours(runs, STORE, Ev.RECV):
+        if one[PEER] == two[PEER]:
+            two[PSEQ] = one[PSEQ]
+            yield
 
 
 @plant("T2")
-def a_message_for_somebody_else(runs: list[RunRows]) -> bool:
+def a_message_for_somebody_else(runs: Runs) -> Places:
     client = runs[0].of("client")[0]
     sent = next(row for row in client.find(Ev.SEND) if row[PEER])
     sent[PEER] = 1
-    return True
+    yield
 
 
 @plant("T4")
-def a_message_received_before_it_was_sent(runs: list[RunRows]) -> bool:
-    for run, store in stores(runs):
+def a_message_received_before_it_was_sent(runs: Runs) -> Places:
+    for run, store in every(runs, STORE):
         for receive in store.find(Ev.RECV):
             rows = run.actors[receive[PEER] - 1].rows
             sent = rows[receive[PSEQ] - 1]
             if receive[PSEQ] < len(rows) and rows[receive[PSEQ]][T] > receive[T] + 1:
                 sent[T] = receive[T] + 1
-                return True
-    return False
+                yield
 
 
 @plant("C1")
-def a_confirm_without_a_sync(runs: list[RunRows]) -> bool:
-    for _, queue in queues(runs):
+def a_confirm_without_a_sync(runs: Runs) -> Places:
+    for _, queue in every(runs, QUEUE):
         embedded = [
             row for row in queue.find(Ev.PUBLISH) if row[WHO] & PERSISTENT and not row[WHO] & IN_STORE
         ]
@@ -159,67 +173,59 @@ def a_confirm_without_a_sync(runs: list[RunRows]) -> bool:
             for sync in queue.find(Ev.QI_SYNC):
                 if sync[SEQ] < confirms[0][SEQ]:
                     become(sync, Ev.QI_WRITE)
-            return True
-    return False
+            yield
 
 
 @plant("C1")
-def a_confirm_before_the_store_reported(runs: list[RunRows]) -> bool:
-    for _, queue in queues(runs):
+def a_confirm_before_the_store_reported(runs: Runs) -> Places:
+    for _, queue in every(runs, QUEUE):
         for told in queue.find(Ev.ON_DISK, flag=WRITTEN):
             if any(row[MSG] == told[MSG] and row[SEQ] > told[SEQ] for row in queue.find(Ev.CONFIRM)):
                 become(told, Ev.QI_WRITE)
-                return True
-    return False
+                yield
 
 
 @plant("C1")
-def a_store_confirm_before_the_sync(runs: list[RunRows]) -> bool:
-    for _, store in stores(runs):
+def a_store_confirm_before_the_sync(runs: Runs) -> Places:
+    for _, store in every(runs, STORE):
         appended: set[int] = set()
         for one, two in pairwise(store.rows):
             if event(one) == Ev.APPEND:
                 appended.add(one[MSG])
             if event(one) == Ev.FILE_SYNC and event(two) == Ev.STORE_CONFIRM and two[MSG] in appended:
                 exchange(one, two)
-                return True
-    return False
+                yield
 
 
 @plant("C1")
-def a_report_that_no_store_made(runs: list[RunRows]) -> bool:
-    for _, store in stores(runs):
-        for row in store.find(Ev.STORE_CONFIRM, flag=WRITTEN):
-            row[PEER] = 9999
-            return True
-    return False
+def a_report_that_no_store_made(runs: Runs) -> Places:
+    for row in rows(runs, STORE, Ev.STORE_CONFIRM, flag=WRITTEN):
+        row[PEER] = 9999
+        yield
 
 
 @plant("C1")
-def a_persistent_message_confirmed_at_once(runs: list[RunRows]) -> bool:
-    for _, queue in queues(runs):
-        for row in queue.find(Ev.CONFIRM, flag=CONFIRM_DURABLE):
-            set_flag(row, CONFIRM_TRANSIENT)
-            return True
-    return False
+def a_persistent_message_confirmed_at_once(runs: Runs) -> Places:
+    for row in rows(runs, QUEUE, Ev.CONFIRM, flag=CONFIRM_DURABLE):
+        set_flag(row, CONFIRM_TRANSIENT)
+        yield
 
 
 @plant("C1")
-def a_confirm_given_twice(runs: list[RunRows]) -> bool:
+def a_confirm_given_twice(runs: Runs) -> Places:
     spread(runs)
-    for run, queue in queues(runs):
+    for run, queue in every(runs, QUEUE):
         for row in queue.find(Ev.CONFIRM, flag=CONFIRM_DURABLE):
             insert(run, queue, row[SEQ], Ev.CONFIRM, CONFIRM_DURABLE, msg=row[MSG], a=row[A], b=row[B])
-            return True
-    return False
+            yield
 
 
-def lives(runs: list[RunRows], name: str) -> list[Actor]:
-    return [actor for _, actor in queues(runs) if actor.name == name]
+def lives(runs: Runs, name: str) -> list[Actor]:
+    return [actor for _, actor in every(runs, QUEUE) if actor.name == name]
 
 
 @plant("C2", "E1")
-def a_confirmed_message_that_is_lost(runs: list[RunRows]) -> bool:
+def a_confirmed_message_that_is_lost(runs: Runs) -> Places:
     for name in ("queue/a", "queue/b"):
         for before, after in pairwise(lives(runs, name)):
             safe = {row[A] for row in before.find(Ev.CONFIRM, flag=CONFIRM_DURABLE)}
@@ -230,23 +236,21 @@ def a_confirmed_message_that_is_lost(runs: list[RunRows]) -> bool:
             for row in after.find(Ev.RECOVERED):
                 if row[A] in safe - touched:
                     become(row, Ev.QI_WRITE)
-                    return True
-    return False
+                    yield
 
 
 @plant("C2", "Q1")
-def a_confirmed_message_whose_body_is_damaged(runs: list[RunRows]) -> bool:
-    for _, queue in queues(runs):
+def a_confirmed_message_whose_body_is_damaged(runs: Runs) -> Places:
+    for _, queue in every(runs, QUEUE):
         safe = {row[A] for row in queue.find(Ev.CONFIRM, flag=CONFIRM_DURABLE)}
         for row in queue.find(Ev.DROP):
             if row[A] in safe and row[B] == 1 and flag(row) == DROP_PURGED:
                 set_flag(row, DROP_LOST)
-                return True
-    return False
+                yield
 
 
 @plant("C2", "Q1")
-def a_message_confirmed_in_an_earlier_life_whose_body_is_damaged(runs: list[RunRows]) -> bool:
+def a_message_confirmed_in_an_earlier_life_whose_body_is_damaged(runs: Runs) -> Places:
     for name in ("queue/a", "queue/b"):
         for before, after in pairwise(lives(runs, name)):
             safe = {row[A] for row in before.find(Ev.CONFIRM, flag=CONFIRM_DURABLE)}
@@ -254,407 +258,356 @@ def a_message_confirmed_in_an_earlier_life_whose_body_is_damaged(runs: list[RunR
             for row in after.find(Ev.DROP):
                 if row[A] in safe & recovered and flag(row) == DROP_PURGED:
                     set_flag(row, DROP_LOST)
-                    return True
-    return False
+                    yield
 
 
 @plant("C2", "E1")
-def an_acked_message_that_comes_back(runs: list[RunRows]) -> bool:
+def an_acked_message_that_comes_back(runs: Runs) -> Places:
     spread(runs)
     for name in ("queue/a", "queue/b"):
         for before, after in pairwise(lives(runs, name)):
             synced = max((row[SEQ] for row in before.find(Ev.QI_SYNC)), default=0)
             for ack in before.find(Ev.ACK):
                 if ack[SEQ] < synced:
-                    run = next(run for run, queue in queues(runs) if queue is after)
+                    run = next(run for run, queue in every(runs, QUEUE) if queue is after)
                     insert(run, after, 1, Ev.RECOVERED, a=ack[A], b=1)
                     insert(run, after, 2, Ev.DROP, DROP_PURGED, a=ack[A], b=1)
-                    return True
-    return False
+                    yield
 
 
 @plant("C2", "E1")
-def a_transient_message_that_comes_back(runs: list[RunRows]) -> bool:
+def a_transient_message_that_comes_back(runs: Runs) -> Places:
     spread(runs)
     for name in ("queue/a", "queue/b"):
         for before, after in pairwise(lives(runs, name)):
             for publish in before.find(Ev.PUBLISH):
                 gone = {row[A] for row in before.rows if event(row) in {Ev.ACK, Ev.DROP}}
                 if not publish[WHO] & PERSISTENT and publish[A] not in gone:
-                    run = next(run for run, queue in queues(runs) if queue is after)
+                    run = next(run for run, queue in every(runs, QUEUE) if queue is after)
                     insert(run, after, 1, Ev.RECOVERED, a=publish[A], b=1)
                     insert(run, after, 2, Ev.DROP, DROP_PURGED, a=publish[A], b=1)
-                    return True
-    return False
+                    yield
 
 
 @plant("C3", "C4")
-def a_confirm_that_is_never_given(runs: list[RunRows]) -> bool:
-    for _, queue in queues(runs):
+def a_confirm_that_is_never_given(runs: Runs) -> Places:
+    for _, queue in every(runs, QUEUE):
         if queue.find(Ev.QUEUE_CLOSED):
             for row in queue.find(Ev.CONFIRM, flag=CONFIRM_DURABLE):
                 become(row, Ev.QI_WRITE)
-                return True
-    return False
+                yield
 
 
 @plant("Q1")
-def a_delivery_out_of_order(runs: list[RunRows]) -> bool:
-    for _, queue in queues(runs):
-        for one, two in pairwise(queue.rows):
-            if event(one) == event(two) == Ev.DELIVER and one[A] < two[A]:
-                exchange(one, two)
-                return True
-    return False
+def a_delivery_out_of_order(runs: Runs) -> Places:
+    for one, two in neighbours(runs, QUEUE):
+        if event(one) == event(two) == Ev.DELIVER and one[A] < two[A]:
+            exchange(one, two)
+            yield
 
 
 @plant("Q1")
-def a_second_delivery_without_its_flag(runs: list[RunRows]) -> bool:
-    for _, queue in queues(runs):
-        for row in queue.find(Ev.DELIVER):
-            if row[WHO] & REDELIVERED:
-                row[WHO] &= ~REDELIVERED
-                return True
-    return False
+def a_second_delivery_without_its_flag(runs: Runs) -> Places:
+    for row in rows(runs, QUEUE, Ev.DELIVER):
+        if row[WHO] & REDELIVERED:
+            row[WHO] &= ~REDELIVERED
+            yield
 
 
 @plant("Q1")
-def an_ack_of_what_is_gone(runs: list[RunRows]) -> bool:
+def an_ack_of_what_is_gone(runs: Runs) -> Places:
     spread(runs)
-    for run, queue in queues(runs):
+    for run, queue in every(runs, QUEUE):
         for row in queue.find(Ev.ACK):
             insert(run, queue, row[SEQ], Ev.ACK, peer=row[PEER], a=row[A], b=1)
-            return True
-    return False
+            yield
 
 
 @plant("Q1")
-def a_delivery_of_what_is_unacked(runs: list[RunRows]) -> bool:
+def a_delivery_of_what_is_unacked(runs: Runs) -> Places:
     spread(runs)
-    for run, queue in queues(runs):
+    for run, queue in every(runs, QUEUE):
         for row in queue.find(Ev.DELIVER, flag=0):
             insert(run, queue, row[SEQ], Ev.DELIVER, REDELIVERED, a=row[A], b=1)
-            return True
-    return False
+            yield
 
 
 @plant("Q4")
-def a_message_of_before_a_crash_without_its_flag(runs: list[RunRows]) -> bool:
-    for _, queue in queues(runs):
+def a_message_of_before_a_crash_without_its_flag(runs: Runs) -> Places:
+    for _, queue in every(runs, QUEUE):
         if queue.find(Ev.QUEUE_RECOVERED, flag=DIRTY):
             seen: set[int] = set()
             recovered = {row[A] for row in queue.find(Ev.RECOVERED)}
             for row in queue.find(Ev.DELIVER):
                 if row[A] in recovered - seen and row[WHO] & REDELIVERED:
                     row[WHO] &= ~REDELIVERED
-                    return True
+                    yield
                 seen.add(row[A])
-    return False
 
 
 @plant("Q4")
-def a_message_delivered_before_a_clean_stop_without_its_flag(runs: list[RunRows]) -> bool:
-    for _, queue in queues(runs):
+def a_message_delivered_before_a_clean_stop_without_its_flag(runs: Runs) -> Places:
+    for _, queue in every(runs, QUEUE):
         if queue.find(Ev.QUEUE_RECOVERED, flag=CLEAN):
             seen: set[int] = set()
             recovered = {row[A] for row in queue.find(Ev.RECOVERED)}
             for row in queue.find(Ev.DELIVER):
                 if row[A] in recovered - seen and row[WHO] & REDELIVERED:
                     row[WHO] &= ~REDELIVERED
-                    return True
+                    yield
                 seen.add(row[A])
-    return False
 
 
 @plant("Q5")
-def a_message_that_is_stuck(runs: list[RunRows]) -> bool:
-    for _, queue in queues(runs):
-        for row in queue.find(Ev.QUEUE_RESTS, b=0):
-            row[B] = 1
-            return True
-    return False
+def a_message_that_is_stuck(runs: Runs) -> Places:
+    for row in rows(runs, QUEUE, Ev.QUEUE_RESTS, b=0):
+        row[B] = 1
+        yield
 
 
 @plant("A1")
-def an_ack_of_another_tag(runs: list[RunRows]) -> bool:
-    for _, queue in queues(runs):
-        for row in queue.find(Ev.ACK, flag=0):
-            row[C] += 1
-            return True
-    return False
+def an_ack_of_another_tag(runs: Runs) -> Places:
+    for row in rows(runs, QUEUE, Ev.ACK, flag=0):
+        row[C] += 1
+        yield
 
 
 @plant("A1")
-def an_ack_of_what_another_consumer_has(runs: list[RunRows]) -> bool:
-    for _, queue in queues(runs):
-        for row in queue.find(Ev.ACK, flag=MULTIPLE):
-            row[C] += 1 << CONSUMER_SHIFT
-            return True
-    return False
+def an_ack_of_what_another_consumer_has(runs: Runs) -> Places:
+    for row in rows(runs, QUEUE, Ev.ACK, flag=MULTIPLE):
+        row[C] += 1 << CONSUMER_SHIFT
+        yield
 
 
 @plant("A1")
-def a_reject_of_more_than_was_delivered_up_to_the_tag(runs: list[RunRows]) -> bool:
-    for _, queue in queues(runs):
+def a_reject_of_more_than_was_delivered_up_to_the_tag(runs: Runs) -> Places:
+    for _, queue in every(runs, QUEUE):
         for row in queue.find(Ev.DROP, pseq=1):
             if len(queue.find(Ev.DROP, c=row[C])) == 1:
                 row[C] -= 1
-                return True
-    return False
+                yield
 
 
 @plant("A2")
-def an_ack_of_one_tag_that_settles_more(runs: list[RunRows]) -> bool:
-    for _, queue in queues(runs):
+def an_ack_of_one_tag_that_settles_more(runs: Runs) -> Places:
+    for _, queue in every(runs, QUEUE):
         for one, two in pairwise(queue.rows):
             if event(one) == event(two) == Ev.ACK and one[C] == two[C] and one[PSEQ]:
                 for row in queue.find(Ev.ACK, c=one[C]):
                     set_flag(row, 0)
-                return True
-    return False
+                yield
 
 
 @plant("A3")
-def a_message_that_a_cancelled_consumer_never_took_and_kept(runs: list[RunRows]) -> bool:
-    for _, queue in queues(runs):
+def a_message_that_a_cancelled_consumer_never_took_and_kept(runs: Runs) -> Places:
+    for _, queue in every(runs, QUEUE):
         for row in queue.find(Ev.REQUEUE, flag=RETURNED):
             of_it = {Ev.DELIVER, Ev.ACK, Ev.DROP, Ev.REQUEUE}
             later = [other for other in queue.rows if other[SEQ] > row[SEQ]]
             goes_on = any(event(other) == Ev.QI_SYNC for other in later)
             if goes_on and not any(event(other) in of_it and other[A] == row[A] for other in later):
                 become(row, Ev.QI_WRITE)
-                return True
-    return False
+                yield
 
 
 @plant("A3", "A1")
-def a_delivery_to_a_consumer_that_is_gone(runs: list[RunRows]) -> bool:
-    for _, queue in queues(runs):
+def a_delivery_to_a_consumer_that_is_gone(runs: Runs) -> Places:
+    for _, queue in every(runs, QUEUE):
         for gone in queue.find(Ev.CONSUMER_GONE):
             for row in queue.find(Ev.DELIVER):
                 if row[SEQ] > gone[SEQ]:
                     row[PEER] = gone[PEER]
-                    return True
-    return False
+                    yield
 
 
 @plant("D1")
-def a_direct_read_beside_the_record(runs: list[RunRows]) -> bool:
-    for _, queue in queues(runs):
-        for row in queue.find(Ev.READ, flag=DIRECT):
-            row[B] += 1
-            return True
-    return False
+def a_direct_read_beside_the_record(runs: Runs) -> Places:
+    for row in rows(runs, QUEUE, Ev.READ, flag=DIRECT):
+        row[B] += 1
+        yield
 
 
 @plant("D1")
-def a_direct_read_of_another_file(runs: list[RunRows]) -> bool:
-    for _, queue in queues(runs):
-        for row in queue.find(Ev.READ, flag=DIRECT):
-            row[A] += 1
-            return True
-    return False
+def a_direct_read_of_another_file(runs: Runs) -> Places:
+    for row in rows(runs, QUEUE, Ev.READ, flag=DIRECT):
+        row[A] += 1
+        yield
 
 
 @plant("C4")
-def a_confirm_that_is_overdue(runs: list[RunRows]) -> bool:
+def a_confirm_that_is_overdue(runs: Runs) -> Places:
     """Of a queue that does not stop cleanly, so that it is not C3."""
-    for _, queue in queues(runs):
+    for _, queue in every(runs, QUEUE):
         if not queue.find(Ev.QUEUE_CLOSED):
             for row in queue.find(Ev.CONFIRM, flag=CONFIRM_DURABLE):
                 if sum(sync[SEQ] > row[SEQ] for sync in queue.find(Ev.QI_SYNC)) > OVERDUE:
                     become(row, Ev.QI_WRITE)
-                    return True
-    return False
+                    yield
 
 
 @plant("Q2")
-def a_younger_message_that_is_too_much(runs: list[RunRows]) -> bool:
-    for _, queue in queues(runs):
+def a_younger_message_that_is_too_much(runs: Runs) -> Places:
+    for _, queue in every(runs, QUEUE):
         for one, two in pairwise(row for row in queue.rows if event(row) != Ev.SEND):
             too_much = {flag(one) & ~DEAD_LETTERED, flag(two) & ~DEAD_LETTERED} == {DROP_MAXLEN}
             if event(one) == event(two) == Ev.DROP and too_much:
                 one[A], two[A] = two[A], one[A]
-                return True
-    return False
+                yield
 
 
 @plant("Q3")
-def a_message_that_expires_too_soon(runs: list[RunRows]) -> bool:
-    for _, queue in queues(runs):
-        for row in queue.find(Ev.EXPIRY):
-            row[C] += 1
-            return True
-    return False
+def a_message_that_expires_too_soon(runs: Runs) -> Places:
+    for row in rows(runs, QUEUE, Ev.EXPIRY):
+        row[C] += 1
+        yield
 
 
 @plant("S1")
-def a_count_that_jumps(runs: list[RunRows]) -> bool:
-    for _, store in stores(runs):
-        for row in store.find(Ev.STORE_WRITE, flag=Decision.CONFIRM):
-            if row[B] > 1:
-                row[B] += 1
-                return True
-    return False
+def a_count_that_jumps(runs: Runs) -> Places:
+    for row in rows(runs, STORE, Ev.STORE_WRITE, flag=Decision.CONFIRM):
+        if row[B] > 1:
+            row[B] += 1
+            yield
 
 
 @plant("S1")
-def a_count_below_zero(runs: list[RunRows]) -> bool:
+def a_count_below_zero(runs: Runs) -> Places:
     spread(runs)
-    for run, store in stores(runs):
+    for run, store in every(runs, STORE):
         for row in store.find(Ev.STORE_REMOVE, flag=Decision.REMOVE):
             if row[B] == 0:
                 columns = {"msg": row[MSG], "peer": row[PEER], "pseq": row[PSEQ], "a": -1, "b": -1, "c": 1}
                 insert(run, store, row[SEQ], Ev.STORE_REMOVE, Decision.REMOVE, **columns)
-                return True
-    return False
+                yield
 
 
 @plant("S1", "E1")
-def a_reference_that_nobody_holds(runs: list[RunRows]) -> bool:
+def a_reference_that_nobody_holds(runs: Runs) -> Places:
     """A remove that gave back one of several references never happened, and no later row of the store tells."""
-    *_, (_, store) = stores(runs)
+    *_, (_, store) = every(runs, STORE)
     for row in store.find(Ev.STORE_REMOVE, flag=Decision.REMOVE):
         later = [other for other in store.rows if other[MSG] == row[MSG] and other[SEQ] > row[SEQ]]
         written = any(
             each[MSG] == row[MSG]
-            for _, other in stores(runs)
+            for _, other in every(runs, STORE)
             for each in other.find(Ev.STORE_WRITE, flag=Decision.WRITE)
         )
         if row[B] > 0 and written and all(event(other) == Ev.STORE_CONFIRM for other in later):
             become(row, Ev.READ)
-            return True
-    return False
+            yield
 
 
 @plant("S2")
-def a_write_done_against_the_counter(runs: list[RunRows]) -> bool:
-    for _, store in stores(runs):
-        for row in store.find(Ev.STORE_WRITE, flag=Decision.WRITE):
-            row[A] = 0
-            return True
-    return False
+def a_write_done_against_the_counter(runs: Runs) -> Places:
+    for row in rows(runs, STORE, Ev.STORE_WRITE, flag=Decision.WRITE):
+        row[A] = 0
+        yield
 
 
 @plant("S2")
-def a_write_ignored_against_the_counter(runs: list[RunRows]) -> bool:
-    for run, store in stores(runs):
+def a_write_ignored_against_the_counter(runs: Runs) -> Places:
+    for run, store in every(runs, STORE):
         for row in store.find(Ev.STORE_WRITE, flag=Decision.IGNORE):
             client = run.actors[row[PEER] - 1]
             if any(other[T] > row[T] and event(other) == Ev.PUBLISH for other in client.rows):
                 row[A] = row[C] = 1
-                return True
-    return False
+                yield
 
 
 @plant("S2")
-def a_remove_done_against_the_counter(runs: list[RunRows]) -> bool:
-    for _, store in stores(runs):
-        for row in store.find(Ev.STORE_REMOVE, flag=Decision.REMOVE):
-            row[A] = row[C] = 0
-            return True
-    return False
+def a_remove_done_against_the_counter(runs: Runs) -> Places:
+    for row in rows(runs, STORE, Ev.STORE_REMOVE, flag=Decision.REMOVE):
+        row[A] = row[C] = 0
+        yield
 
 
 @plant("S3")
-def a_wrong_valid_total_size(runs: list[RunRows]) -> bool:
-    for _, store in stores(runs):
-        for row in store.find(Ev.FILE_STATE):
-            row[B] += 1
-            return True
-    return False
+def a_wrong_valid_total_size(runs: Runs) -> Places:
+    for row in rows(runs, STORE, Ev.FILE_STATE):
+        row[B] += 1
+        yield
 
 
 @plant("S3", "E1")
-def a_file_deleted_with_live_records(runs: list[RunRows]) -> bool:
+def a_file_deleted_with_live_records(runs: Runs) -> Places:
     spread(runs)
-    for run, store in stores(runs):
+    for run, store in every(runs, STORE):
         for row in store.find(Ev.FILE_STATE):
             if row[B] and row[SEQ] == len(store.rows) - 3:
                 insert(run, store, row[SEQ], Ev.FILE_DELETE, a=row[A], b=row[C])
-                return True
-    return False
+                yield
 
 
 @plant("S4")
-def an_append_to_a_locked_file(runs: list[RunRows]) -> bool:
+def an_append_to_a_locked_file(runs: Runs) -> Places:
     spread(runs)
-    for run, store in stores(runs):
+    for run, store in every(runs, STORE):
         for row in store.find(Ev.APPEND):
             insert(run, store, row[SEQ], Ev.UNLOCK, a=row[A])
             insert(run, store, row[SEQ] - 1, Ev.LOCK, a=row[A])
-            return True
-    return False
+            yield
 
 
 @plant("S4")
-def a_current_file_that_is_locked(runs: list[RunRows]) -> bool:
+def a_current_file_that_is_locked(runs: Runs) -> Places:
     spread(runs)
-    for run, store in stores(runs):
+    for run, store in every(runs, STORE):
         for row in store.find(Ev.ROLL):
             insert(run, store, row[SEQ], Ev.UNLOCK, a=row[A])
             insert(run, store, row[SEQ], Ev.LOCK, a=row[A])
-            return True
-    return False
+            yield
 
 
 @plant("S4", "E1")
-def a_current_file_that_is_deleted(runs: list[RunRows]) -> bool:
+def a_current_file_that_is_deleted(runs: Runs) -> Places:
     """It was just opened: no record is lost."""
     spread(runs)
-    for run, store in stores(runs):
+    for run, store in every(runs, STORE):
         for one, two in pairwise(store.rows):
             if event(one) == Ev.ROLL and event(two) != Ev.APPEND:
                 insert(run, store, one[SEQ], Ev.FILE_DELETE, a=one[A])
-                return True
-    return False
+                yield
 
 
 @plant("S4")
-def a_move_into_a_file_that_is_not_locked(runs: list[RunRows]) -> bool:
-    for run, store in stores(runs):
+def a_move_into_a_file_that_is_not_locked(runs: Runs) -> Places:
+    for run, store in every(runs, STORE):
         for collector in run.of("MsgStoreGC"):
             for start in collector.find(Ev.GC_START):
                 lock = [row for row in store.find(Ev.LOCK, a=start[A]) if row[T] < start[T]][-1]
                 become(lock, Ev.READ)
-                return True
-    return False
+                yield
 
 
 @plant("S4")
-def a_compaction_without_a_lock(runs: list[RunRows]) -> bool:
-    for run, store in stores(runs):
+def a_compaction_without_a_lock(runs: Runs) -> Places:
+    for run, store in every(runs, STORE):
         for collector in run.of("MsgStoreGC"):
             for move in collector.find(Ev.COMPACT_MOVE):
                 lock = [row for row in store.find(Ev.LOCK, a=move[A]) if row[T] < move[T]][-1]
                 become(lock, Ev.READ)
-                return True
-    return False
+                yield
 
 
 @plant("S3", "E1", "S8")
-def a_file_cut_below_its_live_records(runs: list[RunRows]) -> bool:
-    for run in runs:
-        for collector in run.of("MsgStoreGC"):
-            for row in collector.find(Ev.TRUNCATE):
-                row[B] = 0
-                return True
-    return False
+def a_file_cut_below_its_live_records(runs: Runs) -> Places:
+    for row in rows(runs, COLLECTOR, Ev.TRUNCATE):
+        row[B] = 0
+        yield
 
 
 @plant("S5", "D1")
-def a_record_moved_onto_its_own_old_place(runs: list[RunRows]) -> bool:
+def a_record_moved_onto_its_own_old_place(runs: Runs) -> Places:
     for run in runs:
         for collector in run.of("MsgStoreGC"):
             for one, two in zip(collector.rows, collector.rows[1:], strict=False):
                 if event(one) == Ev.COMPACT_MOVE and event(two) == Ev.COMPACT_DONE:
                     one[B] = one[PSEQ] - one[C] + 1
-                    return True
-    return False
+                    yield
 
 
 @plant("S8")
-def a_truncation_that_did_not_wait_for_a_reader(runs: list[RunRows]) -> bool:
+def a_truncation_that_did_not_wait_for_a_reader(runs: Runs) -> Places:
     for run in runs:
         for collector in run.of("MsgStoreGC"):
             for cut in collector.find(Ev.TRUNCATE):
@@ -662,13 +615,12 @@ def a_truncation_that_did_not_wait_for_a_reader(runs: list[RunRows]) -> bool:
                     for read in queue.find(Ev.READ, flag=DIRECT):
                         if read[T] > cut[T] and read[A] == cut[A]:
                             read[PSEQ] = cut[PSEQ]
-                            return True
-    return False
+                            yield
 
 
 @plant("S9", "E1")
-def a_store_that_was_quiet_for_a_minute_and_kept_its_garbage(runs: list[RunRows]) -> bool:
-    for run, store in stores(runs):
+def a_store_that_was_quiet_for_a_minute_and_kept_its_garbage(runs: Runs) -> Places:
+    for run, store in every(runs, STORE):
         if run.closed and event(store.rows[-3]) == Ev.FILE_STATE:
             last = store.rows[-3]
             last[C] = 10**9
@@ -678,77 +630,65 @@ def a_store_that_was_quiet_for_a_minute_and_kept_its_garbage(runs: list[RunRows]
                     for row in actor.rows:
                         if row[T] > first[T]:
                             row[T] += 61 * 10**9
-            return True
-    return False
+            yield
 
 
 @plant("S6")
-def a_file_left_for_a_large_message_that_is_not_there(runs: list[RunRows]) -> bool:
-    for _, store in stores(runs):
-        for row in store.find(Ev.ROLL):
-            set_flag(row, ROLL_FOR_LARGE)
-            return True
-    return False
+def a_file_left_for_a_large_message_that_is_not_there(runs: Runs) -> Places:
+    for row in rows(runs, STORE, Ev.ROLL):
+        set_flag(row, ROLL_FOR_LARGE)
+        yield
 
 
 @plant("S6")
-def a_file_left_as_a_large_messages_own_with_others_in_it(runs: list[RunRows]) -> bool:
-    for _, store in stores(runs):
+def a_file_left_as_a_large_messages_own_with_others_in_it(runs: Runs) -> Places:
+    for _, store in every(runs, STORE):
         for row in store.find(Ev.ROLL):
             if len(store.find(Ev.APPEND, a=row[B])) > 1:
                 set_flag(row, ROLL_LARGE)
-                return True
-    return False
+                yield
 
 
 @plant("S6")
-def a_file_left_because_of_garbage_that_it_has_not(runs: list[RunRows]) -> bool:
-    for _, store in stores(runs):
+def a_file_left_because_of_garbage_that_it_has_not(runs: Runs) -> Places:
+    for _, store in every(runs, STORE):
         for row in store.find(Ev.ROLL):
             live = {each[MSG]: each[C] for each in store.find(Ev.APPEND, a=row[B]) if each[T] < row[T]}
             for gone in store.find(Ev.STORE_REMOVE):
                 live.pop(gone[MSG], 0)
             if sum(live.values()) * 2 >= row[C]:
                 set_flag(row, ROLL_GARBAGE)
-                return True
-    return False
+                yield
 
 
 @plant("S5", "C1", "S3", "S7")
-def a_record_that_leaves_a_gap(runs: list[RunRows]) -> bool:
-    for _, store in stores(runs):
-        for one, two in pairwise(store.find(Ev.APPEND)):
-            if one[A] == two[A]:
-                two[B] += 1
-                return True
-    return False
+def a_record_that_leaves_a_gap(runs: Runs) -> Places:
+    for one, two in neighbours(runs, STORE, Ev.APPEND):
+        if one[A] == two[A]:
+            two[B] += 1
+            yield
 
 
 @plant("S5")
-def a_record_moved_to_a_wrong_place(runs: list[RunRows]) -> bool:
-    for run in runs:
-        for collector in run.of("MsgStoreGC"):
-            for one, two in pairwise(collector.rows):
-                if event(one) == event(two) == Ev.GC_MOVE:
-                    two[B] += 1
-                    return True
-    return False
+def a_record_moved_to_a_wrong_place(runs: Runs) -> Places:
+    for one, two in neighbours(runs, COLLECTOR):
+        if event(one) == event(two) == Ev.GC_MOVE:
+            two[B] += 1
+            yield
 
 
 @plant("S6")
-def a_file_left_too_early(runs: list[RunRows]) -> bool:
-    for _, store in stores(runs):
-        for row in store.find(Ev.ROLL):
-            row[C] = LIMIT - 1
-            return True
-    return False
+def a_file_left_too_early(runs: Runs) -> Places:
+    for row in rows(runs, STORE, Ev.ROLL):
+        row[C] = LIMIT - 1
+        yield
 
 
 @plant("S6")
-def an_append_to_a_full_file(runs: list[RunRows]) -> bool:
+def an_append_to_a_full_file(runs: Runs) -> Places:
     """The roll-over came one record too late."""
     spread(runs)
-    for run, store in stores(runs):
+    for run, store in every(runs, STORE):
         for roll in store.find(Ev.ROLL):
             last = [row for row in store.find(Ev.APPEND, a=roll[B]) if row[SEQ] < roll[SEQ]]
             writes = [row for row in store.find(Ev.FILE_WRITE, a=roll[B]) if row[SEQ] < roll[SEQ]]
@@ -762,100 +702,85 @@ def an_append_to_a_full_file(runs: list[RunRows]) -> bool:
                 at = last[-1][SEQ] + 1
                 insert(run, store, at, Ev.STORE_REMOVE, Decision.REMOVE, msg=77, pseq=roll[B], a=-1, c=1)
                 insert(run, store, at, Ev.STORE_WRITE, Decision.WRITE, msg=77, a=1, b=1, c=1)
-                return True
-    return False
+                yield
 
 
 @plant("S7")
-def a_write_that_is_not_the_buffer(runs: list[RunRows]) -> bool:
-    for _, store in stores(runs):
-        for row in store.find(Ev.FILE_WRITE, flag=Trigger.MAILBOX_EMPTY):
-            row[C] -= 1
-            return True
-    return False
+def a_write_that_is_not_the_buffer(runs: Runs) -> Places:
+    for row in rows(runs, STORE, Ev.FILE_WRITE, flag=Trigger.MAILBOX_EMPTY):
+        row[C] -= 1
+        yield
 
 
 @plant("S7")
-def a_buffer_called_full_that_is_not(runs: list[RunRows]) -> bool:
-    for _, store in stores(runs):
-        for row in store.find(Ev.FILE_WRITE, flag=Trigger.MAILBOX_EMPTY):
-            if row[C] <= BUFFER:
-                set_flag(row, Trigger.BUFFER_FULL)
-                return True
-    return False
+def a_buffer_called_full_that_is_not(runs: Runs) -> Places:
+    for row in rows(runs, STORE, Ev.FILE_WRITE, flag=Trigger.MAILBOX_EMPTY):
+        if row[C] <= BUFFER:
+            set_flag(row, Trigger.BUFFER_FULL)
+            yield
 
 
 @plant("S7")
-def a_sync_of_more_than_was_written(runs: list[RunRows]) -> bool:
-    for _, store in stores(runs):
-        for row in store.find(Ev.FILE_SYNC, flag=Trigger.MAILBOX_EMPTY):
-            row[B] += 1
-            row[C] += 1
-            return True
-    return False
+def a_sync_of_more_than_was_written(runs: Runs) -> Places:
+    for row in rows(runs, STORE, Ev.FILE_SYNC, flag=Trigger.MAILBOX_EMPTY):
+        row[B] += 1
+        row[C] += 1
+        yield
 
 
 @plant("E1")
-def a_queue_that_counts_wrong_when_it_stops(runs: list[RunRows]) -> bool:
-    for _, queue in queues(runs):
-        for row in queue.find(Ev.QUEUE_CLOSED):
-            row[A] += 1
-            return True
-    return False
+def a_queue_that_counts_wrong_when_it_stops(runs: Runs) -> Places:
+    for row in rows(runs, QUEUE, Ev.QUEUE_CLOSED):
+        row[A] += 1
+        yield
 
 
 @plant("E1")
-def a_store_that_counts_wrong_when_it_stops(runs: list[RunRows]) -> bool:
-    for _, store in stores(runs):
-        for row in store.find(Ev.STORE_CLOSED):
-            row[B] -= 1
-            return True
-    return False
+def a_store_that_counts_wrong_when_it_stops(runs: Runs) -> Places:
+    for row in rows(runs, STORE, Ev.STORE_CLOSED):
+        row[B] -= 1
+        yield
 
 
 @plant("E1")
-def a_file_that_is_larger_than_its_records(runs: list[RunRows]) -> bool:
+def a_file_that_is_larger_than_its_records(runs: Runs) -> Places:
     """BatchSummary when the store stopped."""
-    for _, store in stores(runs):
+    for _, store in every(runs, STORE):
         for row in store.find(Ev.STORE_CLOSED):
             store.rows[row[SEQ] - 2][C] += 1
-            return True
-    return False
+            yield
 
 
 @plant("E1")
-def a_queue_that_begins_again_with_other_ids(runs: list[RunRows]) -> bool:
-    for run, queue in queues(runs):
+def a_queue_that_begins_again_with_other_ids(runs: Runs) -> Places:
+    for run, queue in every(runs, QUEUE):
         if run is runs[-1]:
             for row in queue.find(Ev.QUEUE_RECOVERED):
                 row[B] -= 1
-                return True
-    return False
+                yield
 
 
 @plant("E1")
-def a_queue_that_has_more_messages_after_a_clean_stop(runs: list[RunRows]) -> bool:
+def a_queue_that_has_more_messages_after_a_clean_stop(runs: Runs) -> Places:
     """It drops what it had not got."""
-    for run, queue in queues(runs):
+    for run, queue in every(runs, QUEUE):
         if run is runs[-1]:
             for row in queue.find(Ev.QUEUE_RECOVERED):
                 row[C] += 100
-                return True
-    return False
+                yield
 
 
 @plant("E1")
-def a_store_that_has_lost_a_file_while_nobody_was_there(runs: list[RunRows]) -> bool:
-    for run, store in stores(runs):
+def a_store_that_has_lost_a_file_while_nobody_was_there(runs: Runs) -> Places:
+    for run, store in every(runs, STORE):
         if run is runs[-1]:
             for row in store.find(Ev.STORE_RECOVERED):
                 row[B] -= 1
-                return True
-    return False
+                yield
 
 
 @plant("W1")
-def a_thread_that_sends_while_it_waits(runs: list[RunRows]) -> bool:
+def a_thread_that_sends_while_it_waits(runs: Runs) -> Places:
     """The end of its wait comes one row too late."""
     for run in runs:
         for client in run.of("client"):
@@ -871,59 +796,51 @@ def a_thread_that_sends_while_it_waits(runs: list[RunRows]) -> bool:
                         for row in queue.rows:
                             if row[PEER] == client.id and row[PSEQ] == two[SEQ]:
                                 row[PSEQ] = one[SEQ]
-                    return True
-    return False
+                    yield
 
 
 @plant("W1")
-def a_queue_that_waits_twice(runs: list[RunRows]) -> bool:
-    for _, queue in queues(runs):
+def a_queue_that_waits_twice(runs: Runs) -> Places:
+    for _, queue in every(runs, QUEUE):
         for row in queue.find(Ev.CREDIT_UNBLOCKED):
             if len(queue.find(Ev.CREDIT_BLOCKED)) > 1:
                 become(row, Ev.CREDIT_BLOCKED)
-                return True
-    return False
+                yield
 
 
 @plant("W1")
-def a_queue_that_goes_on_and_had_not_waited(runs: list[RunRows]) -> bool:
-    for _, queue in queues(runs):
-        for row in queue.find(Ev.CREDIT_UNBLOCKED):
+def a_queue_that_goes_on_and_had_not_waited(runs: Runs) -> Places:
+    for _, queue in every(runs, QUEUE):
+        if queue.find(Ev.CREDIT_UNBLOCKED):
             become(queue.rows[queue.find(Ev.CREDIT_BLOCKED)[0][SEQ] - 1], Ev.QI_WRITE)
-            return bool(row)
-    return False
+            yield
 
 
 @plant("W1")
-def a_thread_that_goes_on_after_no_alarm(runs: list[RunRows]) -> bool:
-    for run in runs:
-        for client in run.of("client"):
-            for row in client.find(Ev.ALARM_BLOCKED):
-                become(row, Ev.UNDELIVERED)
-                return True
-    return False
+def a_thread_that_goes_on_after_no_alarm(runs: Runs) -> Places:
+    for row in rows(runs, CLIENT, Ev.ALARM_BLOCKED):
+        become(row, Ev.UNDELIVERED)
+        yield
 
 
 @plant("R1")
-def a_restart_beyond_intensity(runs: list[RunRows]) -> bool:
+def a_restart_beyond_intensity(runs: Runs) -> Places:
     for run in runs:
         for row in run.of("Supervisor")[0].find(Ev.RESTART):
             row[A] = row[B] + 1
-            return True
-    return False
+            yield
 
 
 @plant("R1")
-def an_escalation_within_intensity(runs: list[RunRows]) -> bool:
+def an_escalation_within_intensity(runs: Runs) -> Places:
     for run in runs:
         for row in run.of("Supervisor")[0].find(Ev.RESTART):
             become(row, Ev.ESCALATE)
-            return True
-    return False
+            yield
 
 
 @plant("R2")
-def a_row_of_the_dead(runs: list[RunRows]) -> bool:
+def a_row_of_the_dead(runs: Runs) -> Places:
     spread(runs)
     for run in runs:
         for dead in run.of("QueueProcess"):
@@ -934,5 +851,10 @@ def a_row_of_the_dead(runs: list[RunRows]) -> bool:
                 started = later[0].find(Ev.ACTOR_START)[0][T]
                 dead.rows[-1][T] = started + 20
                 insert(run, dead, len(dead.rows) - 1, Ev.QI_WRITE, t=started + 10)
-                return True
-    return False
+                yield
+
+
+each_plant = pytest.mark.parametrize(
+    ("rule", "plant", "implied"), PLANTS, ids=[f"{rule}-{plant.__name__}" for rule, plant, _ in PLANTS]
+)
+"""A test of every violation: its rule, what plants it, the other rules that it breaks of necessity."""

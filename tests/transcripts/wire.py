@@ -19,7 +19,7 @@ from typing import Any
 
 from pamqp.commands import Basic, Channel, Connection, Queue
 
-from tests.support.amqp_sockets import RawClient
+from tests.amqp.raw_client import RawClient
 from warrenmq.amqp.connection.handshake import PROTOCOL_HEADER
 from warrenmq.amqp.wire.codec import decode_header, decode_method, encode_header, encode_method, make
 from warrenmq.amqp.wire.frames import BODY, HEADER, METHOD, Frame, FrameCutter

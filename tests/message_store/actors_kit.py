@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
+from tests.message_store.kit import FOLDER, QUARANTINE, SMALL, body_of, check_at_rest, msg_id
 from tests.support.limits import LIMIT
-from tests.support.store import FOLDER, QUARANTINE, SMALL, body_of, check_at_rest, msg_id
 from warrenmq.actors.store import process as msg_store
 from warrenmq.actors.store.client import BumpCredit, MsgStoreClient
 from warrenmq.actors.store.messages import Statistics
