@@ -26,17 +26,25 @@ settings.load_profile("steady")
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
-    """Over several processes a file stays together, and so do all files that need Spark, which come first: one JVM is enough."""
+    """Over several processes a file stays together; one process has all that share a Spark session: one JVM is enough.
+
+    What takes longest comes first, so that no process is left with it alone at the end.
+    """
     from xdist.scheduler import LoadFileScheduling
+
+    cluster = "tests/spark/test_cluster.py"  # starts processes of its own
+    first = ("tests/spark", cluster, "tests/broker/test_power_cut.py", "tests/fuzz/test_fuzz_opening.py")
 
     class ByFile(LoadFileScheduling):
         def _assign_work_unit(self, node):
-            if "tests/spark" in self.workqueue:
-                self.workqueue.move_to_end("tests/spark", last=False)
+            longest = next((each for each in first if each in self.workqueue), None)
+            if longest is not None:
+                self.workqueue.move_to_end(longest, last=False)
             super()._assign_work_unit(node)
 
         def _split_scope(self, nodeid):
-            return "tests/spark" if nodeid.startswith("tests/spark/") else super()._split_scope(nodeid)
+            scope = super()._split_scope(nodeid)
+            return "tests/spark" if scope.startswith("tests/spark/") and scope != cluster else scope
 
     return ByFile(config, log)
 

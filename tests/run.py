@@ -4,6 +4,7 @@
 
 Makes `.venv-test` on first use, with the project, all its extras and the `dev` group, and `.node-test` with node's client if
 node is there, then runs pytest in one process a core (four at most), each of which takes whole files; `-n 0`: all in one.
+The longest tests are listed at the end.
 """
 
 from __future__ import annotations
@@ -23,5 +24,5 @@ HANG = 900
 if __name__ == "__main__":
     python = project_venv.ensure("test", extra="all", group="dev")
     node_client.ensure()
-    options = ["-n", "logical", "--maxprocesses=4", "--dist=loadfile", f"--timeout={HANG}"]
+    options = ["-n", "logical", "--maxprocesses=4", "--dist=loadfile", f"--timeout={HANG}", "--durations=25"]
     sys.exit(project_venv.run(python, "-m", "pytest", *options, *sys.argv[1:], cwd=ROOT))

@@ -6,7 +6,7 @@ import ast
 
 import pytest
 
-from tests.support.source_tree import modules
+from tests.support.source_tree import imports, modules
 from warrenmq.errors import CallerError
 from warrenmq.replay import SparkUnavailable
 from warrenmq.replay.spark import session as module
@@ -130,24 +130,32 @@ FORBIDDEN = {"sparkContext", "_jvm", "_jdf", "rdd", "toPandas", "createGlobalTem
 """What Spark Connect and serverless clusters do not have, and what would pull a trace into the driver."""
 
 
-@pytest.mark.parametrize("name", [name for name in modules() if name.startswith("warrenmq.replay.spark_")])
-def test_only_the_public_dataframe_api_is_used(name):
-    used = {node.attr for node in ast.walk(modules()[name].tree) if isinstance(node, ast.Attribute)}
-    assert not used & FORBIDDEN
+def of_spark(name):
+    return name == "warrenmq.replay.spark" or name.startswith("warrenmq.replay.spark.")
 
 
-OF_ARROW = {"warrenmq.replay.spark.arrow_rows", "warrenmq.replay.export.parquet"}
-"""Rows as Arrow batches, and Parquet, which is written without Spark."""
-
-
-@pytest.mark.parametrize("name", [name for name in modules() if name.startswith("warrenmq.replay")])
-def test_only_modules_with_spark_in_their_names_import_it(name):
-    tree = modules()[name].tree
-    imported = {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
-    imported |= {
-        alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names
+def test_only_the_public_dataframe_api_is_used():
+    used = {
+        (name, node.attr)
+        for name, module in modules().items()
+        if of_spark(name)
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.Attribute)
     }
-    top = {each.split(".")[0] for each in imported}
-    allowed = name.startswith("warrenmq.replay.spark_") or name == "warrenmq.replay"  # the package: for types
-    others = {"pyspark", "pandas"} if name in OF_ARROW else {"pyspark", "pyarrow", "pandas"}
-    assert allowed or not top & others
+    assert {name for name, _ in used} >= {"warrenmq.replay.spark.session", "warrenmq.replay.spark.check"}
+    assert [each for each in used if each[1] in FORBIDDEN] == []
+
+
+ALLOWED = {"warrenmq.replay": {"pyspark"}, "warrenmq.replay.export.parquet": {"pyarrow"}}
+"""Outside of replay/spark: names for types, and Parquet, which is written without Spark."""
+
+
+def test_only_the_spark_package_imports_spark():
+    wrong = {
+        (name, top)
+        for name, module in modules().items()
+        if name.startswith("warrenmq.replay") and not of_spark(name)
+        for each in imports(module)
+        if (top := each.name.split(".")[0]) in {"pyspark", "pyarrow", "pandas"} - ALLOWED.get(name, set())
+    }
+    assert wrong == set()
