@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from warrenmq.replay.drive.machines import EXERCISED, Finding, Outcome
+from warrenmq.replay.drive.trace_context import TraceContext, Who
 from warrenmq.replay.explain.story import Chain, Link, Story, confirm_chain
-from warrenmq.replay.rules.passes.confirms import Confirms
+from warrenmq.replay.rules.passes.confirms import Confirms, Windows
 from warrenmq.replay.rules.rule import Exercised, Rule
 
 
@@ -14,6 +16,25 @@ def _owed(story: Story) -> Chain:
         *confirm_chain(story, id_),
         Link(story.run, None, f"CONFIRM of {id_}: nothing was missing for it"),
     ]
+
+
+def _owed_at_the_stop(who: Who, state: Windows, context: TraceContext, outcome: Outcome) -> None:
+    closed = context.actor_summary(who).closed
+    if closed is not None:
+        outcome.figures[EXERCISED, "C3"] = state.wanted
+    owed = [
+        id_
+        for window in state.windows.values()
+        for together in window.owed()
+        for lo, hi, *_ in together
+        for id_ in range(lo, hi)
+    ]
+    if closed is not None and owed:
+        t, seq, *_ = closed
+        text = f"it stopped and owed {len(owed)} confirms, from {min(owed)} on"
+        outcome.findings.append(
+            Finding("C3", f"queue {context.name(who)}", text, ((*who, seq),), t, (who,), (min(owed),))
+        )
 
 
 RULE = Rule(
@@ -32,5 +53,6 @@ RULE = Rule(
     ),
     exercised=Exercised("a publish that wants a confirm, to a queue that stopped cleanly"),
     machines=(Confirms,),
+    judge={Confirms: _owed_at_the_stop},
     explain=_owed,
 )

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from warrenmq.replay.drive.machines import Finding, Outcome
+from warrenmq.replay.drive.trace_context import TraceContext, Who
 from warrenmq.replay.explain.evidence import Near, OfMessage
 from warrenmq.replay.explain.story import Chain, Link, Story, event_of, links_of
-from warrenmq.replay.rules.passes.confirms import Confirms
+from warrenmq.replay.rules.passes.confirms import OVERDUE, Confirms, Windows
 from warrenmq.replay.rules.rule import Exercised, Rule
 from warrenmq.trace.events import CONFIRM_DURABLE, Ev
 
@@ -29,6 +31,16 @@ def _overdue(story: Story) -> Chain:
     ]
 
 
+def _waits_for_nothing(who: Who, state: Windows, context: TraceContext, outcome: Outcome) -> None:
+    overdue = min((block for window in state.windows.values() for block in window.overdue()), default=None)
+    if overdue is not None:
+        text = f"{overdue[0]} has no confirm, and lacked nothing for it {OVERDUE} syncs ago"
+        rows = ((*who, overdue[5]),)
+        outcome.findings.append(
+            Finding("C4", f"queue {context.name(who)}", text, rows, state.last_sync_t, (who,), (overdue[0],))
+        )
+
+
 RULE = Rule(
     id="C4",
     name="no confirm is overdue",
@@ -42,5 +54,6 @@ RULE = Rule(
     ),
     exercised=Exercised("a durable confirm", {Ev.CONFIRM: (CONFIRM_DURABLE,)}),
     machines=(Confirms,),
+    judge={Confirms: _waits_for_nothing},
     explain=_overdue,
 )

@@ -2,11 +2,93 @@
 
 from __future__ import annotations
 
-from warrenmq.replay.drive.machines import Finding
-from warrenmq.replay.drive.trace_context import TraceContext
+from warrenmq.replay.drive.incidents import DAMAGED
+from warrenmq.replay.drive.incidents import LOST as INCIDENT_LOST
+from warrenmq.replay.drive.machines import EXERCISED, INCIDENT, Finding, Outcome
+from warrenmq.replay.drive.trace_context import ActorSummary, TraceContext, Who
 from warrenmq.replay.explain.story import restart_chain
-from warrenmq.replay.rules.passes.queue_ledger import Ledger
+from warrenmq.replay.rules.passes.message_life import SIZE, Life
+from warrenmq.replay.rules.passes.queue_ledger import (
+    HELD,
+    KNOWN,
+    NO_IDS,
+    OWED,
+    TRANSIENT,
+    WAS_DAMAGED,
+    WAS_RECOVERED,
+    Ledger,
+    Lives,
+    both,
+    either,
+    ids_with,
+    without,
+)
 from warrenmq.replay.rules.rule import Exercised, Rule
+from warrenmq.trace.catalog import FOREVER
+
+
+def _compare_lives(
+    name: str, incarnations: list[Who], state: Lives, context: TraceContext, outcome: Outcome
+) -> None:
+    """C2, from each incarnation to the next."""
+    owed = settled = transient = NO_IDS
+    for number, who in enumerate(incarnations):
+        life = state.lives.get(who) or Life()
+        recovered = ids_with(life.marks, WAS_RECOVERED)
+        damaged, confirmed_here = ids_with(life.marks, WAS_DAMAGED), ids_with(life.marks, OWED)
+        _count(outcome, DAMAGED, damaged)
+        damaged_here, damaged_since = (
+            both(damaged, confirmed_here),
+            both(damaged, without(owed, confirmed_here)),
+        )
+        lost = without(owed, recovered)
+        _count(outcome, INCIDENT_LOST, lost, damaged_here, damaged_since)
+        if (first := damaged_here.find(1)) >= 0:
+            # The queue says itself, in this one life, that they were confirmed and that they are lost: nothing else counts.
+            outcome.findings.append(_lost(name, who, state.base, life, damaged_here, first, ()))
+        if (first := damaged_since.find(1)) >= 0:
+            needs = context.namesakes(name, who[0])
+            outcome.findings.append(_lost(name, who, state.base, life, damaged_since, first, needs))
+        for text, ids in (
+            ("confirmed, and not recovered", lost),
+            ("acked or dropped, synced, and recovered again", both(settled, recovered)),
+            ("transient, and recovered", without(both(transient, recovered), settled)),
+        ):
+            if (first := ids.find(1)) >= 0:
+                said = f"{ids.count(1)} messages from {state.base + first} on were {text}"
+                row = context.actor_summary(who).recovered
+                evidence = ((*who, row[1] if row is not None else 1),)
+                # Any missing row of the queue could be the ack or the recovery: only whole lives convict.
+                needs = context.namesakes(name, who[0])
+                about = (state.base + first,)
+                outcome.findings.append(Finding("C2", f"queue {name}", said, evidence, FOREVER, needs, about))
+        if number + 1 == len(incarnations):
+            outcome.figures[EXERCISED, "C2"] += damaged.count(1)
+            return
+        outcome.figures[EXERCISED, "C2"] += SIZE - ids_with(life.states, KNOWN).count(0)
+        owed = both(ids_with(life.states, HELD), either(ids_with(life.marks, OWED), both(owed, recovered)))
+        known = ids_with(life.states, KNOWN)
+        settled = either(without(settled, known), _settled(life, context.actor_summary(who)))
+        transient = either(without(transient, known), both(known, ids_with(life.marks, TRANSIENT)))
+
+
+def _lost(
+    name: str, who: Who, base: int, life: Life, ids: bytes, first: int, needs: tuple[Who, ...]
+) -> Finding:
+    said = f"{ids.count(1)} messages from {base + first} on were confirmed, and lost to damage on the disk"
+    evidence = ((*who, life.gone_at[first]),)
+    return Finding("C2", f"queue {name}", said, evidence, FOREVER, needs, (base + first,))
+
+
+def _settled(life: Life, mark: ActorSummary) -> bytes:
+    """What was gone before the last sync, or before a clean stop, of this incarnation."""
+    last = FOREVER if mark.closed is not None else mark.last_sync
+    return bytes(0 < seq < last for seq in life.gone_at).ljust(SIZE, b"\0")
+
+
+def _count(outcome: Outcome, what: str, *sets: bytes) -> None:
+    if n := sum(ids.count(1) for ids in sets):
+        outcome.figures[INCIDENT, what] += n
 
 
 def _is_final(finding: Finding, context: TraceContext) -> bool:
@@ -46,6 +128,7 @@ RULE = Rule(
         "a message of an incarnation that has a successor, or one whose body was found damaged"
     ),
     machines=(Ledger,),
+    judge={Ledger: _compare_lives},
     explain=restart_chain,
     is_final=_is_final,
 )

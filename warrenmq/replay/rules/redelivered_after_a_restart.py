@@ -2,9 +2,45 @@
 
 from __future__ import annotations
 
+from warrenmq.replay.drive.machines import EXERCISED, Finding, Outcome
+from warrenmq.replay.drive.trace_context import TraceContext, Who
 from warrenmq.replay.explain.story import restart_chain
-from warrenmq.replay.rules.passes.queue_ledger import Ledger
+from warrenmq.replay.rules.passes.message_life import Life
+from warrenmq.replay.rules.passes.queue_ledger import (
+    NO_IDS,
+    WAS_DELIVERED,
+    WAS_RECOVERED,
+    Ledger,
+    Lives,
+    both,
+    either,
+    ids_with,
+)
 from warrenmq.replay.rules.rule import Exercised, Rule
+from warrenmq.trace.events import DIRTY
+
+
+def _compare_flags(
+    name: str, incarnations: list[Who], state: Lives, context: TraceContext, outcome: Outcome
+) -> None:
+    """Q4, over all incarnations."""
+    before = NO_IDS
+    for who in incarnations:
+        life = state.lives.get(who) or Life()
+        row = context.actor_summary(who).recovered
+        recovered, delivered = ids_with(life.marks, WAS_RECOVERED), ids_with(life.marks, WAS_DELIVERED)
+        before = recovered if row is not None and row[8] & 0xFF == DIRTY else both(before, recovered)
+        outcome.figures[EXERCISED, "Q4"] += both(before, delivered).count(1)
+        for place, (seq, t) in life.unflagged.items():
+            if before[place]:
+                id_ = state.base + place
+                text = f"delivered {id_} without the redelivered flag, which may have been delivered before the restart"
+                needs = context.namesakes(name, who[0])
+                outcome.findings.append(
+                    Finding("Q4", f"queue {name}", text, ((*who, seq),), t, needs, (id_,))
+                )
+        before = either(before, delivered)
+
 
 RULE = Rule(
     id="Q4",
@@ -17,5 +53,6 @@ RULE = Rule(
     sources=("docs/reference/classic-queue.md#delivery-marks", "docs/reference/classic-queue.md#p3"),
     exercised=Exercised("a recovered message that may have been delivered before, and is delivered"),
     machines=(Ledger,),
+    judge={Ledger: _compare_flags},
     explain=restart_chain,
 )

@@ -31,10 +31,7 @@ def all_machines(runs: Sequence[Run], rules: Collection[Rule] = tuple(RULES.valu
     """Every machine that these rules need, once, for the runs of a catalogue."""
     needed = dict.fromkeys(machine for rule in rules for machine in rule.machines)
     return [
-        machine(
-            runs,
-            {rule.id: rule.judge for rule in rules if machine in rule.machines and rule.judge is not None},
-        )
+        machine(runs, {rule.id: rule.judge[machine] for rule in rules if machine in rule.judge})
         for machine in needed
     ]
 

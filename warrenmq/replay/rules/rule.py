@@ -85,7 +85,7 @@ class Rule:
     """Why there is none, or what it leaves out."""
     explain: Callable[[Story], Chain] = no_chain
     is_final: Callable[[Finding, TraceContext], bool] = is_known
-    judge: Any = None
+    judge: Mapping[type[Machine], Any] = field(default_factory=dict)
     """What a shared machine asks of this rule, in the form that the machine's file names."""
     decided_of_events: frozenset[int] = field(default=frozenset())
     """Events that are read elsewhere than in machines (end_state.py)."""

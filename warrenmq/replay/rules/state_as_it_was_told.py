@@ -5,12 +5,18 @@ from __future__ import annotations
 from warrenmq.replay.drive.machines import Finding
 from warrenmq.replay.drive.trace_context import TraceContext
 from warrenmq.replay.explain.story import Chain, Story, file_chain, links_of
+from warrenmq.replay.rules.passes.file_life import File
 from warrenmq.replay.rules.passes.files import Files
 from warrenmq.replay.rules.passes.queue_ledger import Ledger
 from warrenmq.replay.rules.passes.references import References
 from warrenmq.replay.rules.rule import Exercised, Rule, is_known
 from warrenmq.trace.catalog import FOREVER
 from warrenmq.trace.events import Ev
+
+
+def _as_its_records_make_it(file: File, _valid: int, size: int) -> str:
+    return f"file_size is {size}, it said; its rows make {file.end}" if size != file.end else ""
+
 
 _DECIDING = frozenset({Ev.FILE_STATE, Ev.ROLL, Ev.APPEND, Ev.GC_DONE, Ev.TRUNCATE})
 
@@ -60,6 +66,7 @@ RULE = Rule(
             (Ev.QUEUE_RECOVERED, Ev.QUEUE_CLOSED, Ev.STORE_RECOVERED, Ev.STORE_CLOSED, Ev.FILE_STATE)
         ),
     ),
+    judge={Files: {Ev.FILE_STATE: _as_its_records_make_it}},
     machines=(Ledger, References, Files),
     explain=_ended,
     is_final=_is_final,

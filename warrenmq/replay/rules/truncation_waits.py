@@ -5,9 +5,21 @@ from __future__ import annotations
 from warrenmq.replay.drive.machines import Finding
 from warrenmq.replay.drive.trace_context import TraceContext
 from warrenmq.replay.explain.story import Chain, Story, file_chain
+from warrenmq.replay.rules.passes.file_life import File
 from warrenmq.replay.rules.passes.files import Files
 from warrenmq.replay.rules.rule import Exercised, Rule, is_known
 from warrenmq.trace.events import Ev
+
+
+def _to_its_new_size(file: File, _mark: int, size: int) -> str:
+    return f"cut to {size} bytes, the compaction before made {file.cut} of it" if size != file.cut else ""
+
+
+def _began_later(file: File, mark: int) -> str:
+    if mark <= file.threshold:
+        return f"reader {mark} was still there when all up to {file.threshold} were waited for"
+    return ""
+
 
 _DECIDING = frozenset({Ev.COMPACT_START, Ev.COMPACT_DONE, Ev.TRUNCATE, Ev.UNLOCK})
 
@@ -23,6 +35,7 @@ def _is_final(finding: Finding, context: TraceContext) -> bool:
 
 
 RULE = Rule(
+    judge={Files: {Ev.TRUNCATE: _to_its_new_size, Ev.READ: _began_later}},
     machines=(Files,),
     explain=_explain,
     id="S8",

@@ -3,9 +3,33 @@
 from __future__ import annotations
 
 from warrenmq.replay.explain.story import Chain, Story, file_chain
+from warrenmq.replay.rules.passes.file_life import File
 from warrenmq.replay.rules.passes.files import Files
 from warrenmq.replay.rules.rule import Exercised, Rule
 from warrenmq.trace.events import Ev
+
+
+def _sum_of_live_records(file: File, valid: int, _size: int) -> str:
+    if valid != file.valid:
+        return f"valid_total_size is {valid}, its {len(file.live)} live records have {file.valid} bytes"
+    return ""
+
+
+def _all_moved(file: File, first: bool) -> str:
+    if first and file.due != max(file.moved, 0):
+        return f"{max(file.moved, 0)} bytes were moved, {file.due} were to be"
+    return ""
+
+
+def _no_live_records(file: File) -> str:
+    return f"deleted with {len(file.live)} live records of {file.valid} bytes" if file.valid else ""
+
+
+def _room_for_live_records(file: File, _mark: int, size: int) -> str:
+    if size < file.valid:
+        return f"cut to {size} bytes, its {len(file.live)} live records have {file.valid}"
+    return ""
+
 
 _DECIDING = frozenset(
     {
@@ -26,6 +50,14 @@ def _explain(story: Story) -> Chain:
 
 
 RULE = Rule(
+    judge={
+        Files: {
+            Ev.FILE_STATE: _sum_of_live_records,
+            Ev.GC_DONE: _all_moved,
+            Ev.FILE_DELETE: _no_live_records,
+            Ev.TRUNCATE: _room_for_live_records,
+        }
+    },
     machines=(Files,),
     explain=_explain,
     id="S3",

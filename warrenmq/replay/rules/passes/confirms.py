@@ -47,7 +47,7 @@ from unit to unit, and no open message may be among those that were answered.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -65,7 +65,7 @@ from warrenmq.replay.drive.columns import (
 )
 from warrenmq.replay.drive.machines import EXERCISED, Finding, Key, Machine, Outcome
 from warrenmq.replay.drive.precheck import OpenRows, Precheck
-from warrenmq.replay.drive.trace_context import TraceContext
+from warrenmq.replay.drive.trace_context import TraceContext, Who
 from warrenmq.trace.catalog import Chunk
 from warrenmq.trace.events import (
     CONFIRM_DURABLE,
@@ -92,6 +92,8 @@ it is overdue."""
 _REASON = 2
 """Bits of a reason; above them stands how many syncs there had been."""
 
+Judge = Callable[[Who, "Windows", TraceContext, Outcome], None]
+"""What a rule about confirms that never came (`judge`) does: (the queue, its windows at the end, the context, where to note findings)."""
 Block = list[int]
 """[lo, hi, message of lo, flags of PUBLISH, syncs before it, its seq]; an answered block has lo == hi."""
 
@@ -376,27 +378,8 @@ class Confirms(Machine):
                 for text, id_, seq, t in window.problems
             ]
         )
-        closed = context.actor_summary(who).closed
-        if closed is not None:
-            outcome.figures[EXERCISED, "C3"] = state.wanted
-        owed = [
-            id_
-            for window in windows
-            for together in window.owed()
-            for lo, hi, *_ in together
-            for id_ in range(lo, hi)
-        ]
-        if closed is not None and owed:
-            t, seq, *_ = closed
-            text = f"it stopped and owed {len(owed)} confirms, from {min(owed)} on"
-            outcome.findings.append(Finding("C3", subject, text, ((*who, seq),), t, (who,), (min(owed),)))
-        overdue = min((block for window in windows for block in window.overdue()), default=None)
-        if overdue is not None:
-            text = f"{overdue[0]} has no confirm, and lacked nothing for it {OVERDUE} syncs ago"
-            rows = ((*who, overdue[5]),)
-            outcome.findings.append(
-                Finding("C4", subject, text, rows, state.last_sync_t, (who,), (overdue[0],))
-            )
+        for judge in self.judges.values():
+            judge(who, state, context, outcome)
         return outcome
 
 

@@ -1,4 +1,4 @@
-"""One file of a store, as its rows tell it: what S3 to S8 and E1 are about.
+"""One file of a store, as its rows tell it: the state that S3 to S8 and E1 decide on.
 
     end      where the next record begins      APPEND moves it, GC_DONE and TRUNCATE set it, a new file (ROLL) has 0
     live     records with references           APPEND, GC_MOVE, REF_RECOVERED, a write that revives: in
@@ -7,54 +7,50 @@
     safe     synced                            FILE_SYNC
     locked   at the collector                  LOCK, UNLOCK
 
-=====================================================================  ====
-FILE_STATE says another valid_total_size than live adds up to          S3
-FILE_STATE says another file_size than where the last record ends      E1
-a file is deleted while records in it are live                         S3
-TRUNCATE to less than its live records take                            S3
-GC_DONE, and what was moved is not what was valid at GC_START          S3
-COMPACT_DONE, and its moves are not what it copied                     S5
-APPEND or FILE_WRITE while locked, GC_MOVE or COMPACT_MOVE while not   S4
-LOCK while locked, UNLOCK while not                                    S4
-LOCK or FILE_DELETE of the current file                                S4
-APPEND not at the end, GC_MOVE not where the last one ended            S5
-COMPACT_MOVE before the end of the last one, or onto its own old place S5
-ROLL below the limit, APPEND beyond it or after the ROLL               S6
-ROLL of a file that was left, APPEND to one that was not opened        S6
-ROLL for or after a large message that is not alone in its file        S6
-ROLL because of garbage, and half of the file or more is live          S6
-FILE_WRITE that is not all that was appended since the last one        S7
-FILE_WRITE "buffer full" of no more than the buffer                    S7
-FILE_WRITE "roll over" of a file below the limit                       S7
-FILE_SYNC of more than was written, or with a wrong count              S7
-TRUNCATE to another size than COMPACT_DONE named                       S8
-READ after a TRUNCATE by one who began before its threshold            S8
-=====================================================================  ====
+The decisions are the rules' own (`judge`): for each event a check, which is asked before the row changes the state:
 
-A store tells every file that it found (FILE_STATE), so a file whose end nothing told is no file: unless rows are missing,
+    def cut_below_its_records(file: File, mark: int, size: int) -> str: ...      what is wrong, or ""
+    RULE = Rule(..., machines=(Files,), judge={Ev.TRUNCATE: cut_below_its_records})
+
+A check is given the file and what the row says, as the method of `File` for this event takes it.
+
+A store tells every file that it found (FILE_STATE), so a file without a recorded size counts as missing: unless rows are missing,
 which makes what is found indeterminate.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from warrenmq.trace.events import ROLL_FOR_LARGE, ROLL_GARBAGE, ROLL_LARGE, Ev, Trigger
+from warrenmq.trace.events import ROLL_FOR_LARGE, Ev
 
-_APPEND = int(Ev.APPEND)
 _LAST_GONE = frozenset({int(Ev.STORE_REMOVE), int(Ev.REF_DROPPED)})
 
+Check = Callable[..., str]
+"""(file, what the row says ...) -> what is wrong, or nothing."""
+Checks = dict[int, list[tuple[str, Check]]]
+"""Event -> (rule, its check)."""
 Broken = list[tuple[str, str]]
 """(rule, text) of what one row breaks."""
+
+
+def checks_of(judges: Mapping[str, Mapping[int, Check]]) -> Checks:
+    """The checks of these rules, by event."""
+    found: Checks = {}
+    for rule, by_event in judges.items():
+        for event, check in by_event.items():
+            found.setdefault(int(event), []).append((rule, check))
+    return found
 
 
 @dataclass(slots=True)
 class File:
     """The walk through one file's rows."""
 
-    number: int
     limit: int
     buffer: int
+    checks: Checks
     end: int = -1
     written: int = -1
     safe: int = -1
@@ -89,194 +85,104 @@ class File:
         """Of the file; -1 when nothing says that it is there."""
         return -1 if self.gone else max(self.end, self.moved if self.end < 0 else -1)
 
+    @property
+    def current(self) -> bool:
+        """Known to be the one that records are appended to: no row tells which one it is after recovery."""
+        return (self.opened or self.appended) and not self.left
+
     def take(self, word: int, first: bool, msg: int, pseq: int, b: int, c: int) -> Broken:
         """One row; what it breaks.  `first`: of two files in the row, this is the first."""
-        event = word >> 8
-        if event == _APPEND:
-            return self._append(msg, b, c)
+        event, flag = word >> 8, word & 0xFF
         if event in _LAST_GONE:
             self.valid -= self.live.pop(msg, 0)
             return []
+        said: tuple[int, ...]
+        then: Callable[..., None] | None
         match event:
+            case Ev.APPEND:
+                said, then = (msg, b, c), self.append
             case Ev.FILE_WRITE:
-                return self._write(word & 0xFF, b, c)
+                said, then = (flag, b, c), self.write
             case Ev.FILE_SYNC:
-                return self._sync(b, c)
+                said, then = (b, c), self.sync
             case Ev.READ:
-                return self._read(pseq)
+                said, then = (pseq,), None
             case Ev.ROLL:
-                return self._begin(word & 0xFF) if first else self._leave(word & 0xFF, c)
+                said, then = (first, flag, c), self.roll
             case Ev.STORE_WRITE:
-                self._add(msg, self.sizes.get(msg, 0))
+                said, then = (msg, self.sizes.get(msg, 0)), self.add
             case Ev.REF_RECOVERED:
-                self._add(msg, c)
+                said, then = (msg, c), self.add
             case Ev.LOCK | Ev.UNLOCK:
-                return self._lock(locked=event == Ev.LOCK)
+                said, then = (event == Ev.LOCK,), self.lock
             case Ev.GC_START:
-                self.moved, self.due = -1, c if first else -1
-            case Ev.COMPACT_START:
-                self.moved, self.copied = -1, 0
-            case Ev.COMPACT_DONE:
-                return self._compacted(b, c)
-            case Ev.COMPACT_MOVE:
-                return self._compact(pseq, b, c)
-            case Ev.TRUNCATE:
-                return self._truncate(pseq, b)
+                said, then = (first, c), self.begin_combine
             case Ev.GC_MOVE:
-                return self._move(msg, b, c)
+                said, then = (msg, b, c), self.move
             case Ev.GC_DONE:
-                return self._combined(first=first)
+                said, then = (first,), self.end_combine
+            case Ev.COMPACT_START:
+                said, then = (), self.begin_compaction
+            case Ev.COMPACT_MOVE:
+                said, then = (pseq, b, c), self.copy
+            case Ev.COMPACT_DONE:
+                said, then = (b, c), self.end_compaction
+            case Ev.TRUNCATE:
+                said, then = (pseq, b), self.truncate
             case Ev.FILE_DELETE:
-                return self._delete()
+                said, then = (), self.delete
             case Ev.FILE_STATE:
-                return self._state(b, c)
-        return []
+                self.know_size(c)
+                said, then = (b, c), self.state
+            case _:
+                return []
+        broken = [
+            (rule, wrong) for rule, check in self.checks.get(event, ()) if (wrong := check(self, *said))
+        ]
+        if then is not None:
+            then(*said)
+        return broken
 
-    @property
-    def current(self) -> bool:
-        """Known to be the one that records are appended to: nobody tells which one it is after recovery."""
-        return (self.opened or self.appended) and not self.left
+    # what each event changes
 
-    def _append(self, msg: int, offset: int, size: int) -> Broken:
-        broken: Broken = []
-        if self.locked:
-            broken.append(("S4", "a record was appended while the file was locked"))
-        if self.left:
-            broken.append(("S6", "a record was appended after the roll-over"))
-        if self.large and self.appended:
-            broken.append(("S6", "a second record was appended to a large message's own file"))
-        if self.end < 0:
-            broken.append(("S6", "a record was appended to a file that was not opened"))
-        if self.end >= 0 and offset != self.end:
-            broken.append(("S5", f"a record begins at {offset}, the last one ended at {self.end}"))
-        elif self.appended and 0 < self.limit <= offset:
-            broken.append(("S6", f"a record was appended at {offset}, the limit is {self.limit}"))
+    def append(self, msg: int, offset: int, size: int) -> None:
         if self.written < 0:
             self.written = self.safe = offset
         self.end = offset + size
         self.appended = True
-        self._add(msg, size)
-        return broken
+        self.add(msg, size)
 
-    def _lock(self, *, locked: bool) -> Broken:
-        was, self.locked = self.locked, locked
-        broken: Broken = []
-        if was is locked:
-            broken.append(("S4", f"it was {'locked' if locked else 'unlocked'}, and was already"))
-        if locked and self.current:
-            broken.append(("S4", "the current file was locked"))
-        return broken
-
-    def _delete(self) -> Broken:
-        broken: Broken = []
-        if self.current:
-            broken.append(("S4", "the current file was deleted"))
-        if self.valid:
-            broken.append(("S3", f"deleted with {len(self.live)} live records of {self.valid} bytes"))
-        self.gone = True
-        return broken
-
-    def _add(self, msg: int, size: int) -> None:
+    def add(self, msg: int, size: int) -> None:
+        """The record is referred to."""
         self.valid += size - self.live.get(msg, 0)
         self.sizes[msg] = self.live[msg] = size
 
-    def _write(self, trigger: int, offset: int, size: int) -> Broken:
-        broken: Broken = []
-        if self.locked:
-            broken.append(("S4", "the buffer was written while the file was locked"))
-        if (self.written >= 0 and offset != self.written) or (self.end >= 0 and offset + size != self.end):
-            text = f"{size} bytes were written at {offset}, but {self.end - self.written} were appended since {self.written}"
-            broken.append(("S7", text))
-        if trigger == Trigger.BUFFER_FULL and 0 < self.buffer >= size:
-            broken.append(("S7", f"buffer full with {size} bytes, it holds {self.buffer}"))
-        if trigger == Trigger.ROLL_OVER and offset + size < self.limit:
-            broken.append(("S7", f"roll-over at {offset + size}, the limit is {self.limit}"))
+    def write(self, _trigger: int, offset: int, size: int) -> None:
         self.written = offset + size
-        return broken
 
-    def _sync(self, safe: int, since: int) -> Broken:
-        broken: Broken = []
-        if self.written >= 0 and safe > self.written:
-            broken.append(("S7", f"{safe} bytes were called safe, {self.written} were written"))
-        elif self.safe >= 0 and safe - self.safe != since:
-            broken.append(("S7", f"a sync of {since} bytes moved the safe end from {self.safe} to {safe}"))
+    def sync(self, safe: int, _since: int) -> None:
         self.safe = safe
-        return broken
 
-    def _begin(self, why: int) -> Broken:
-        self.end = self.written = self.safe = 0
-        self.opened = True
-        self.large = why == ROLL_FOR_LARGE
-        return []
+    def roll(self, first: bool, why: int, _size: int) -> None:
+        """The first of the two files is opened, the second one is left."""
+        if first:
+            self.end = self.written = self.safe = 0
+            self.opened = True
+            self.large = why == ROLL_FOR_LARGE
+        else:
+            self.left = True
 
-    def _leave(self, why: int, size: int) -> Broken:
-        if self.left:
-            return [("S6", "left a second time")]
-        self.left = True
-        match why:
-            case _ if why == ROLL_FOR_LARGE:
-                pass  # the next file's machine sees what comes
-            case _ if why == ROLL_LARGE:
-                if len(self.sizes) > 1:
-                    return [
-                        ("S6", f"left as a large message's own file, with {len(self.sizes)} records in it")
-                    ]
-            case _ if why == ROLL_GARBAGE:
-                if self.valid * 2 >= size:
-                    return [("S6", f"left because of garbage, with {self.valid} live of {size} bytes")]
-            case _:
-                if size < self.limit:
-                    return [("S6", f"left with {size} bytes, the limit is {self.limit}")]
-        if self.end not in {-1, size}:
-            return [("S6", f"left with {size} bytes, but its records end at {self.end}")]
-        return []
+    def lock(self, locked: bool) -> None:
+        self.locked = locked
 
-    def _move(self, msg: int, offset: int, size: int) -> Broken:
-        broken: Broken = []
-        if not self.locked:
-            broken.append(("S4", "the collector moved a record into it while it was not locked"))
-        if self.moved not in {-1, offset}:
-            broken.append(("S5", f"a record was moved to {offset}, the one before ended at {self.moved}"))
+    def begin_combine(self, first: bool, valid: int) -> None:
+        self.moved, self.due = -1, valid if first else -1
+
+    def move(self, msg: int, offset: int, size: int) -> None:
         self.moved = offset + size
-        self._add(msg, size)
-        return broken
+        self.add(msg, size)
 
-    def _compact(self, source: int, target: int, size: int) -> Broken:
-        broken: Broken = []
-        if not self.locked:
-            broken.append(("S4", "the collector moved a record within it while it was not locked"))
-        if target < self.moved or target + size > source:
-            text = f"a record of {size} bytes was moved from {source} to {target}, the one before ended at {self.moved}"
-            broken.append(("S5", text))
-        self.moved = target + size
-        self.copied += size
-        return broken
-
-    def _compacted(self, size: int, copied: int) -> Broken:
-        moved, self.copied, self.cut = self.copied, -1, size
-        if moved < 0:
-            return [("S5", "a compaction ended that had not begun")]
-        return [("S5", f"a compaction copied {copied} bytes, its moves {moved}")] if moved != copied else []
-
-    def _truncate(self, threshold: int, size: int) -> Broken:
-        self.end = self.written = self.safe = size
-        self.threshold = threshold
-        broken: Broken = []
-        if size != self.cut:
-            broken.append(("S8", f"cut to {size} bytes, the compaction before made {self.cut} of it"))
-        if size < self.valid:
-            broken.append(("S3", f"cut to {size} bytes, its {len(self.live)} live records have {self.valid}"))
-        return broken
-
-    def _read(self, mark: int) -> Broken:
-        if mark <= self.threshold:
-            return [("S8", f"reader {mark} was still there when all up to {self.threshold} were waited for")]
-        return []
-
-    def _combined(self, *, first: bool) -> Broken:
-        broken: Broken = []
-        if first and self.due != max(self.moved, 0):
-            broken.append(("S3", f"{max(self.moved, 0)} bytes were moved, {self.due} were to be"))
+    def end_combine(self, first: bool) -> None:
         self.due = -1
         if not first:  # its records are in the other file now
             self.live.clear()
@@ -284,16 +190,28 @@ class File:
             self.gone = True
         self.sizes = dict(self.live)
         self.end = self.written = self.safe = -1
-        return broken
 
-    def _state(self, valid: int, size: int) -> Broken:
+    def begin_compaction(self) -> None:
+        self.moved, self.copied = -1, 0
+
+    def copy(self, _source: int, target: int, size: int) -> None:
+        self.moved = target + size
+        self.copied += size
+
+    def end_compaction(self, size: int, _copied: int) -> None:
+        self.copied, self.cut = -1, size
+
+    def truncate(self, mark: int, size: int) -> None:
+        self.end = self.written = self.safe = size
+        self.threshold = mark
+
+    def delete(self) -> None:
+        self.gone = True
+
+    def know_size(self, size: int) -> None:
+        """Of a file whose size no row has told yet, FILE_STATE is believed."""
         if self.end < 0:
             self.end = self.written = self.safe = size
-        broken: Broken = []
-        if size != self.end:
-            broken.append(("E1", f"file_size is {size}, it said; its rows make {self.end}"))
-            self.end = size
-        if valid != self.valid:
-            text = f"valid_total_size is {valid}, its {len(self.live)} live records have {self.valid} bytes"
-            broken.append(("S3", text))
-        return broken
+
+    def state(self, _valid: int, size: int) -> None:
+        self.end = size

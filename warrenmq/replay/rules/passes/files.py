@@ -7,14 +7,14 @@ file_life.py walks through them.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import le
 from typing import Any, ClassVar
 
 from warrenmq.replay.drive.columns import Ints, Places, Rows, np
 from warrenmq.replay.drive.machines import STATE, Finding, Key, Machine, Outcome
 from warrenmq.replay.drive.trace_context import TraceContext
-from warrenmq.replay.rules.passes.file_life import File
+from warrenmq.replay.rules.passes.file_life import File, checks_of
 from warrenmq.trace.catalog import FOREVER, Chunk, Run
 from warrenmq.trace.events import DIRECT, Decision, Ev
 from warrenmq.trace.index import Row
@@ -64,6 +64,10 @@ class Files(Machine):
     name: ClassVar[str] = "files"
     events: ClassVar[frozenset[int]] = OF_ONE | OF_SEVERAL | {Ev.READ}
 
+    def __init__(self, runs: Sequence[Run], judges: Mapping[str, Any] | None = None) -> None:
+        super().__init__(runs, judges)
+        self._checks = checks_of(self.judges)
+
     def summarise(self, piece: Chunk, rows: list[Row]) -> Iterator[tuple[Key, array[int]]]:
         found: dict[tuple[int, int], list[int]] = {}
         actor = piece.actor
@@ -98,7 +102,7 @@ class Files(Machine):
     def finish(self, key: Key, state: array[int], context: TraceContext) -> Outcome:
         run, store, number = int(key[0]), int(key[1]), int(key[2])
         limit, buffer = limits(context.runs[run])
-        file = File(number, limit, buffer)
+        file = File(limit, buffer, self._checks)
         outcome = Outcome()
         subject = f"file {number} of {context.name((run, store))}"
         columns = [state[i::_FIELDS] for i in range(_FIELDS)]

@@ -2,24 +2,7 @@
 
 Key: (scope of the run, queue name, sequence id >> 12): 4,096 messages, in all incarnations of the queue, in all runs.
 
-C2 looks at two incarnations, the earlier one's end and what the later one recovered; and at what an incarnation found damaged
-(DROP_LOST):
-
-====================================  ==================  ========
-at the end of the earlier             in the later        verdict
-====================================  ==================  ========
-confirmed, persistent, not gone       not recovered       C2: lost
-the same                              recovered, damaged  C2: lost
-gone before its last QI_SYNC or stop  recovered           C2: came back
-transient                             recovered           C2: came back
-anything else                         either              fine
-confirmed, persistent, in the later   damaged             C2: lost
-====================================  ==================  ========
-
-How many messages were damaged, and how many confirmed ones were lost, are figures of their own (incidents.py).
-
-Q4 looks at what an incarnation recovered and delivers for the first time: it may have been delivered before, and must be flagged as
-redelivered, if an earlier one did deliver it, or if a recovery since its PUBLISH was DIRTY, after which nobody knows.
+C2 and Q4 compare incarnations: their files say how (`judge`).
 
 An incarnation that wrote nothing beyond RECOVERED, not even the QUEUE_RECOVERED behind those, died while it recovered: it
 is passed over.  Of the messages that a run holds at its clean end, and that live in the store, the ledger tells
@@ -51,9 +34,7 @@ from itertools import chain
 from typing import Any, ClassVar
 
 from warrenmq.replay.drive.columns import Bools, Ints, Places, Rows, Unit, codes, expand, groups, np, touches
-from warrenmq.replay.drive.incidents import DAMAGED
-from warrenmq.replay.drive.incidents import LOST as INCIDENT_LOST
-from warrenmq.replay.drive.machines import EXERCISED, INCIDENT, STATE, Finding, Key, Machine, Outcome
+from warrenmq.replay.drive.machines import EXERCISED, STATE, Finding, Key, Machine, Outcome
 from warrenmq.replay.drive.precheck import NEEDS_FULL_CHECK, OpenRows, Precheck
 from warrenmq.replay.drive.trace_context import ActorSummary, TraceContext, Who
 from warrenmq.replay.rules.passes.message_life import (
@@ -80,7 +61,7 @@ from warrenmq.replay.rules.passes.message_life import (
     Walked,
     walk,
 )
-from warrenmq.trace.catalog import FOREVER, Chunk
+from warrenmq.trace.catalog import Chunk
 from warrenmq.trace.events import DIRTY, IN_STORE, PERSISTENT, PRIORITY_SHIFT, REDELIVERED, Ev
 from warrenmq.trace.index import Row
 
@@ -90,6 +71,9 @@ COUNTED = {
 }  # fmt: skip
 _AT_WORK = frozenset(COUNTED) - {Ev.RECOVERED, Ev.EXPIRY}
 
+Judge = Callable[[str, list[Who], "Lives", TraceContext, Outcome], None]
+"""What a rule that compares the incarnations of a queue (`judge`) does: (name of the queue, its incarnations in order, what each of
+them says of 4,096 ids, the context, where to note findings and figures)."""
 Entries = tuple[Who, list[int]]
 """The queue's actor; its rows as Life.take wants them."""
 
@@ -99,14 +83,14 @@ def _bits(test: Callable[[int], bool]) -> bytes:
 
 
 # bytes.translate tables to sets: a byte for each id, 1 = in it
-_HELD = _bits(lambda state: state in {READY, UNACKED})
-_KNOWN = _bits(lambda state: state != NONE)
-_OWED = _bits(lambda mark: mark & (CONFIRMED | DURABLE) == CONFIRMED | DURABLE)
-_RECOVERED = _bits(lambda mark: mark & RECOVERED != 0)
-_DAMAGED = _bits(lambda mark: mark & LOST != 0)
-_DELIVERED = _bits(lambda mark: mark & DELIVERED != 0)
-_TRANSIENT = _bits(lambda mark: mark & (RECOVERED | DURABLE) == 0)
-_NOTHING = bytes(SIZE)
+HELD = _bits(lambda state: state in {READY, UNACKED})
+KNOWN = _bits(lambda state: state != NONE)
+OWED = _bits(lambda mark: mark & (CONFIRMED | DURABLE) == CONFIRMED | DURABLE)
+WAS_RECOVERED = _bits(lambda mark: mark & RECOVERED != 0)
+WAS_DAMAGED = _bits(lambda mark: mark & LOST != 0)
+WAS_DELIVERED = _bits(lambda mark: mark & DELIVERED != 0)
+TRANSIENT = _bits(lambda mark: mark & (RECOVERED | DURABLE) == 0)
+NO_IDS = bytes(SIZE)
 
 
 def delay_class(delay: int) -> int:
@@ -177,8 +161,8 @@ class Ledger(Machine):
         incarnations = [
             who for who in context.incarnations((scope, name)) if counts_as_life(context.actor_summary(who))
         ]
-        self._compare_lives(name, incarnations, state, context, outcome)
-        self._compare_flags(name, incarnations, state, context, outcome)
+        for judge in self.judges.values():
+            judge(name, incarnations, state, context, outcome)
         self._tell_holdings(scope, incarnations, state, context, outcome)
         return outcome
 
@@ -192,84 +176,6 @@ class Ledger(Machine):
             outcome.figures[STATE, *who, "next", base] = base + len(life.states.rstrip(b"\0"))
 
     @staticmethod
-    def _lost(
-        name: str, who: Who, base: int, life: Life, ids: bytes, first: int, needs: tuple[Who, ...]
-    ) -> Finding:
-        said = (
-            f"{ids.count(1)} messages from {base + first} on were confirmed, and lost to damage on the disk"
-        )
-        evidence = ((*who, life.gone_at[first]),)
-        return Finding("C2", f"queue {name}", said, evidence, FOREVER, needs, (base + first,))
-
-    def _compare_lives(
-        self, name: str, incarnations: list[Who], state: Lives, context: TraceContext, outcome: Outcome
-    ) -> None:
-        """C2, from each incarnation to the next."""
-        owed = settled = transient = _NOTHING
-        for number, who in enumerate(incarnations):
-            life = state.lives.get(who) or Life()
-            recovered = _set(life.marks, _RECOVERED)
-            damaged, confirmed_here = _set(life.marks, _DAMAGED), _set(life.marks, _OWED)
-            _count(outcome, DAMAGED, damaged)
-            damaged_here, damaged_since = (
-                _and(damaged, confirmed_here),
-                _and(damaged, _minus(owed, confirmed_here)),
-            )
-            lost = _minus(owed, recovered)
-            _count(outcome, INCIDENT_LOST, lost, damaged_here, damaged_since)
-            if (first := damaged_here.find(1)) >= 0:
-                # The queue says itself, in this one life, that they were confirmed and that they are lost: nothing else counts.
-                outcome.findings.append(self._lost(name, who, state.base, life, damaged_here, first, ()))
-            if (first := damaged_since.find(1)) >= 0:
-                needs = context.namesakes(name, who[0])
-                outcome.findings.append(self._lost(name, who, state.base, life, damaged_since, first, needs))
-            for text, ids in (
-                ("confirmed, and not recovered", lost),
-                ("acked or dropped, synced, and recovered again", _and(settled, recovered)),
-                ("transient, and recovered", _minus(_and(transient, recovered), settled)),
-            ):
-                if (first := ids.find(1)) >= 0:
-                    said = f"{ids.count(1)} messages from {state.base + first} on were {text}"
-                    row = context.actor_summary(who).recovered
-                    evidence = ((*who, row[1] if row is not None else 1),)
-                    # Any missing row of the queue could be the ack or the recovery: only whole lives convict.
-                    needs = context.namesakes(name, who[0])
-                    about = (state.base + first,)
-                    outcome.findings.append(
-                        Finding("C2", f"queue {name}", said, evidence, FOREVER, needs, about)
-                    )
-            if number + 1 == len(incarnations):
-                outcome.figures[EXERCISED, "C2"] += damaged.count(1)
-                return
-            outcome.figures[EXERCISED, "C2"] += SIZE - _set(life.states, _KNOWN).count(0)
-            owed = _and(_set(life.states, _HELD), _or(_set(life.marks, _OWED), _and(owed, recovered)))
-            known = _set(life.states, _KNOWN)
-            settled = _or(_minus(settled, known), _settled(life, context.actor_summary(who)))
-            transient = _or(_minus(transient, known), _and(known, _set(life.marks, _TRANSIENT)))
-
-    @staticmethod
-    def _compare_flags(
-        name: str, incarnations: list[Who], state: Lives, context: TraceContext, outcome: Outcome
-    ) -> None:
-        """Q4, over all incarnations."""
-        before = _NOTHING
-        for who in incarnations:
-            life = state.lives.get(who) or Life()
-            row = context.actor_summary(who).recovered
-            recovered, delivered = _set(life.marks, _RECOVERED), _set(life.marks, _DELIVERED)
-            before = recovered if row is not None and row[8] & 0xFF == DIRTY else _and(before, recovered)
-            outcome.figures[EXERCISED, "Q4"] += _and(before, delivered).count(1)
-            for place, (seq, t) in life.unflagged.items():
-                if before[place]:
-                    id_ = state.base + place
-                    text = f"delivered {id_} without the redelivered flag, which may have been delivered before the restart"
-                    needs = context.namesakes(name, who[0])
-                    outcome.findings.append(
-                        Finding("Q4", f"queue {name}", text, ((*who, seq),), t, needs, (id_,))
-                    )
-            before = _or(before, delivered)
-
-    @staticmethod
     def _tell_holdings(
         scope: str, incarnations: list[Who], state: Lives, context: TraceContext, outcome: Outcome
     ) -> None:
@@ -279,7 +185,7 @@ class Ledger(Machine):
             if not is_last or not context.ended_cleanly(who[0]):
                 continue
             lives = [state.lives[each] for each in incarnations[number::-1] if each in state.lives]
-            held = _set(lives[0].states, _HELD) if lives and who in state.lives else _NOTHING
+            held = ids_with(lives[0].states, HELD) if lives and who in state.lives else NO_IDS
             place = held.find(1)
             while place >= 0:
                 msg = _message_at(place, lives)
@@ -303,11 +209,6 @@ def _shrink(life: Life, last_sync: int) -> None:
     life.gone_at[:] = array("q", [1 if 0 < seq < last_sync else seq for seq in life.gone_at])
 
 
-def _count(outcome: Outcome, what: str, *sets: bytes) -> None:
-    if n := sum(ids.count(1) for ids in sets):
-        outcome.figures[INCIDENT, what] += n
-
-
 def counts_as_life(mark: ActorSummary) -> bool:
     """It got through its recovery."""
     return mark.recovered is not None or not _AT_WORK.isdisjoint(mark.events)
@@ -324,25 +225,23 @@ def _message_at(place: int, lives: list[Life]) -> int:
     return 0
 
 
-def _settled(life: Life, mark: ActorSummary) -> bytes:
-    """What was gone before the last sync, or before a clean stop, of this incarnation."""
-    last = FOREVER if mark.closed is not None else mark.last_sync
-    return bytes(0 < seq < last for seq in life.gone_at).ljust(SIZE, b"\0")
-
-
-def _set(values: bytearray, table: bytes) -> bytes:
+def ids_with(values: bytearray, table: bytes) -> bytes:
+    """The ids whose state, or mark, a table has: a byte for each id, 1 = it is in the set."""
     return bytes(values.translate(table)).ljust(SIZE, b"\0")
 
 
-def _and(one: bytes, two: bytes) -> bytes:
+def both(one: bytes, two: bytes) -> bytes:
+    """The ids that are in both sets."""
     return (int.from_bytes(one) & int.from_bytes(two)).to_bytes(SIZE)
 
 
-def _or(one: bytes, two: bytes) -> bytes:
+def either(one: bytes, two: bytes) -> bytes:
+    """The ids that are in one of them."""
     return (int.from_bytes(one) | int.from_bytes(two)).to_bytes(SIZE)
 
 
-def _minus(one: bytes, two: bytes) -> bytes:
+def without(one: bytes, two: bytes) -> bytes:
+    """The ids that are in the first set and not in the second."""
     return (int.from_bytes(one) & ~int.from_bytes(two)).to_bytes(SIZE)
 
 
