@@ -1,4 +1,4 @@
-"""The process that decides how much memory the queues may have together (rabbit_memory_monitor; reference:
+"""The process that decides how much memory the queues may have together (rabbit_memory_monitor;
 docs/reference/classic-queue.md#paging).
 
     queue --ReportRamDuration, every 5 s--> memory monitor --SetRamDurationTarget--> queue

@@ -17,10 +17,10 @@ from tests.support.source_tree import ROOT, blocks
 PRINTS = {
     "README.md: Embed it, python 1": "done: resize cat.jpg\n",
     "README.md: Serve RabbitMQ's clients, python 1": "resize cat.jpg\n",
-    "README.md: Settings, python 1": "67108864\nfsync\n",
-    "README.md: Traces and replay, python 1": "ok\n",
-    "README.md: Simulation, python 1": r"b'payload' after \d+ ms of virtual time\n",
+    "README.md: Analyse a run, python 1": "ok\n",
+    "README.md: Supervise your own actors, python 1": "mailed cat.jpg\n",
     "docs/alarms.md: What a publisher sees, python 1": "True\nTrue 1000000 publisher\n1\n",
+    "docs/embedding.md: Testing a program, python 1": r"b'payload' after \d+ ms of virtual time\n",
     "docs/runtime.md: Servers, python 1": "",
     "docs/runtime.md: Two schedulers, python 1": "crash: the whole process\n",
     "docs/runtime.md: Supervisors, python 1": "",
@@ -28,11 +28,12 @@ PRINTS = {
     "docs/testing.md: A first test, python 1": "passed\n",
     "docs/testing.md: A crash at any disk operation, python 1": "passed\n",
     "docs/testing.md: Time that passes, python 1": "passed\n",
+    "docs/settings.md: Settings, python 1": "67108864\nfsync\n",
 }
 """What each prints, as a regular expression."""
 
 WITH_SPARK = {
-    "README.md: Traces and replay, python 2": r"\|queue:jobs\|     3\|",
+    "README.md: Analyse a run, python 2": r"\|queue:jobs\|     3\|",
     "docs/replay.md: Questions of your own, python 1": r"\|actor\|flag\|count\|",
     "docs/replay.md: Lifecycles, python 1": r"jobs *\|3 +\|.*(\n.*)*audit-a *\|\d+ +\|\[",
     "docs/replay.md: The data source, python 1": r"^\s*[1-9]\d* \d+ \['t', 'ev'\] 0$",
@@ -112,7 +113,7 @@ def trace(tmp_path_factory):
     """What the README's own tracing example leaves behind."""
     pytest.importorskip("plotly")
     where = tmp_path_factory.mktemp("readme")
-    done = python("-c", named("README.md: Traces and replay, python 1").code, cwd=where)
+    done = python("-c", named("README.md: Analyse a run, python 1").code, cwd=where)
     assert done.returncode == 0, done.stderr
     return where / "trace"
 

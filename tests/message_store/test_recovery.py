@@ -173,7 +173,7 @@ OLD = GOOD[:40] + b"garbage" * 100 + GOOD[740:]
 
 @pytest.mark.parametrize("torn", [*HALF, OLD], ids=["middle", "a byte", "end", "garbage"])
 def test_a_torn_copy_that_has_its_head_and_marker_loses_against_the_good_one_behind_it(torn):
-    """RabbitMQ's compaction in place, cut off before its fsync: it takes the first and fails to decode it (defect 39)."""
+    """RabbitMQ's compaction in place, cut off before its fsync: it takes the first and fails to decode it (defect S39)."""
     for left in (record(2), b""):
         disk = new_disk()
         put(disk, 0, left, torn, HOLE, record(3), GOOD)

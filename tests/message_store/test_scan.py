@@ -124,7 +124,7 @@ def test_garbage_is_told_without_the_zeros_around_it() -> None:
 @pytest.mark.parametrize("zeros", range(17))
 @pytest.mark.parametrize("body", [4080, 240, 16, 65520, 1])
 def test_zeros_before_a_record_with_a_round_size_and_an_id_that_ends_in_ff(zeros: int, body: int) -> None:
-    """Read one byte early, a size of 0x1000 is 0x10, and the id's last byte is the marker (defect 25)."""
+    """Read one byte early, a size of 0x1000 is 0x10, and the id's last byte is the marker (defect S25)."""
     tricky = b"t" * 15 + b"\xff"
     for content, wanted in ((b"\0", {tricky}), (b"b", {tricky}), (b"b", frozenset())):
         data = record(1) + bytes(zeros) + rdq.head(tricky, body) + content * body + rdq.MARKER + record(2)
@@ -153,7 +153,7 @@ def test_a_dead_record_whose_wrong_size_swallows_living_ones_gives_them_back() -
 def test_the_last_record_of_a_file_is_found_however_close_to_the_end_the_zeros_before_it_end(
     zeros: int,
 ) -> None:
-    """RabbitMQ asked for nine bytes more than there are, and lost what it held (defect 28)."""
+    """RabbitMQ asked for nine bytes more than there are, and lost what it held (defect S28)."""
     for wanted in (frozenset(), {msg_id(1), msg_id(2)}):
         for last in (record(2, b""), record(2, b"x" * 9)):
             assert ids(scan(record(1) + bytes(zeros) + last, wanted)) == [msg_id(1), msg_id(2)]
@@ -161,7 +161,7 @@ def test_the_last_record_of_a_file_is_found_however_close_to_the_end_the_zeros_b
 
 @pytest.mark.parametrize("cut", range(0, 60, 7))
 def test_what_older_records_left_in_a_hole_hides_nothing_behind_it(cut: int) -> None:
-    """A compaction that does not blank copies a record over the first of two dead ones (defect 23)."""
+    """A compaction that does not blank copies a record over the first of two dead ones (defect S23)."""
     dead = record(8, b"d" * 90) + record(9, b"e" * 200)
     copy = record(1, b"c" * (20 + cut))
     data = copy + dead[len(copy) :] + record(2) + record(1, b"c" * (20 + cut)) + record(3)

@@ -9,7 +9,7 @@ from tests.support.source_tree import ROOT, anchors, pages, text_of, tracked_fil
 
 MENTION = re.compile(r"(?<![\w/.])((?:[\w-]+/)*[\w-]+\.md)((?:(?:,\s*|\s+and\s+)?#[\w-]+)*)")
 """docs/reference/classic-queue.md#journal, #segment-files and #torn-tails: three headings of one page."""
-DEFECT = re.compile(r"[Dd]efects? ([SQCH]\d+)")
+DEFECT = re.compile(r"[Dd]efects? ([SQCH]?\d+)")
 
 
 def sources():

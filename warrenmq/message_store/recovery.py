@@ -11,8 +11,8 @@ The dirty way, one file after the other in ascending order:
 2. Each record whose message is referenced and has no place yet is that message's place, unless it does not have its
    checksum; then, and when there is no other copy, the message is damaged and lost.  Two copies without a checksum are
    compared (`second_is_better`): the collectors of RabbitMQ leave copies that a power cut tore, but for their head and marker, in
-   front of the good one (defect 39).  (RabbitMQ reads the files in parallel, and two of them may claim one message:
-   defect 36.)
+   front of the good one (defect S39 in docs/defects.md).  (RabbitMQ reads the files in parallel, and two of them may claim one message:
+   defect S36.)
 3. Bytes that are no record are copied to the quarantine, but for copies that our own compaction did not finish.
    Nothing that is read can make a start fail.
 4. The last file is written anew with what it holds of value.  The kernel may have failed to save it (after which it

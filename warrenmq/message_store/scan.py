@@ -27,7 +27,7 @@ claims bytes of the next ones, but a body may also contain whole records.
 
 Where a record may stand outside the chain is found by its size's four zero bytes (no record is as large as 4 GiB), so
 that garbage is searched at the speed of a regular expression.  After a run of zeros up to eight places fit; the wanted
-ids tell which (RabbitMQ reads a record of size 4096 behind a zero one byte early: defect 25).
+ids tell which (RabbitMQ reads a record of size 4096 behind a zero one byte early: defect S25).
 
 Source: rabbit_msg_file, docs/reference/message-store.md#records-on-disk.
 """
