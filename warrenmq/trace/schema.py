@@ -9,7 +9,7 @@ From such a class come
 
     FileSync.of(row).synced_to             a row, or rows as columns (anything that nine columns are indexed from), by name
     FileSync.getter("file", "synced_to")   the same for loops that read many rows
-    FileSync.column("synced_to")           where it stands, what it is: for SQL, DataFrames, labels, docs/trace.md
+    FileSync.column("synced_to")           where it stands, what it is: for SQL, DataFrames, labels, the page of events
     FileSync.says                          the row as a sentence (sentences.py)
     writer(FileSync)                       the function that writes such a row (recorder.py)
 
