@@ -18,9 +18,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.damage import Files, apply, damages
-from tests.support.directories import contents
+from tests.support.directories import check, contents
 from tests.support.fuzzing import TIMES, examples
-from tests.support.inspected import check
 from tests.support.own_directories import VHOST, files_of, folder_of, put
 from tests.support.read_directories import write
 from tests.support.simulated import BOTH_PROFILES, SimulatedHost

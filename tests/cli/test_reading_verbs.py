@@ -7,7 +7,7 @@ import pytest
 
 import warrenmq
 from tests.support import golden
-from tests.support.inspected import check, say, unpack_golden, unpack_variant
+from tests.support.directories import check, say
 from warrenmq.cli import main
 
 CASE = "c08-types-vhosts-a"
@@ -15,7 +15,7 @@ CASE = "c08-types-vhosts-a"
 
 @pytest.fixture
 def directory(tmp_path):
-    return unpack_golden(CASE, tmp_path)
+    return golden.lay_out(CASE, tmp_path)
 
 
 @pytest.mark.parametrize("verb", ["ls", "check", "stats"])
@@ -69,7 +69,7 @@ def test_peek_asks_which_vhost_and_says_what_queues_there_are(directory, capsys)
 
 
 def test_check_names_damage_and_why_messages_are_not_given_back(tmp_path):
-    directory = unpack_variant("c09-torn-v1-a", "variants/rdq-missing.tar.gz", tmp_path)
+    directory = golden.lay_out_variant("c09-torn-v1-a", "variants/rdq-missing.tar.gz", tmp_path)
     status, out = say("check", str(directory))
     assert status == 1
     assert "not given back 5: no message record" in out

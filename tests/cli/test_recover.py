@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 import warrenmq
-from tests.support.directories import bodies, contents, lay_out
+from tests.support import golden
+from tests.support.directories import bodies, contents
 from tests.support.golden import files, manifest
 from tests.support.source_tree import ROOT
 from warrenmq.cli import main
@@ -48,7 +49,7 @@ def ours(where: Path, count: int = 30) -> Path:
 
 
 def test_it_says_what_it_moved(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    node = lay_out(CASE, tmp_path / "node")
+    node = golden.lay_out(CASE, tmp_path / "node")
     status, said = recovered(capsys, node, "--to", tmp_path / "data")
     assert status == 0
     assert {each["name"]: each["moved"] for each in said["queues"]} == {
@@ -64,7 +65,7 @@ def test_it_says_what_it_moved(tmp_path: Path, capsys: pytest.CaptureFixture[str
 def test_again_it_moves_nothing_even_when_the_messages_were_consumed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    node = lay_out(CASE, tmp_path / "node")
+    node = golden.lay_out(CASE, tmp_path / "node")
     recovered(capsys, node, "--to", tmp_path / "data")
     assert len(bodies(tmp_path / "data", names(CASE)[0])) == 339
     status, said = recovered(capsys, node, "--to", tmp_path / "data")
@@ -103,7 +104,7 @@ def test_from_ours_to_ours_everything_comes_along(tmp_path: Path, capsys: pytest
 
 def test_virtual_hosts_keep_their_names(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     case = "c11-full-mnesia-a"
-    node = lay_out(case, tmp_path / "node")
+    node = golden.lay_out(case, tmp_path / "node")
     recovered(capsys, node, "--to", tmp_path / "data")
     for queue in manifest(case)["queues"]:
         if queue["durable"]:
@@ -111,7 +112,7 @@ def test_virtual_hosts_keep_their_names(tmp_path: Path, capsys: pytest.CaptureFi
 
 
 def test_a_vhosts_or_a_queues_folder_will_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    node = lay_out(CASE, tmp_path / "node")
+    node = golden.lay_out(CASE, tmp_path / "node")
     (vhost,) = (node / "msg_stores" / "vhosts").iterdir()
     assert recovered(capsys, vhost, "--to", tmp_path / "a")[1]["moved"] == 540
     queue = manifest(CASE)["queues"][1]
@@ -127,7 +128,7 @@ def test_what_rabbitmq_would_lose_is_told_and_what_is_lost_makes_it_fail(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     case = "c09-torn-v1-a"
-    node = lay_out(case, tmp_path / "node", with_a_torn_segment(case))
+    node = golden.lay_out(case, tmp_path / "node", with_a_torn_segment(case))
     status, said = recovered(capsys, node, "--to", tmp_path / "data")
     assert status == 1
     (queue,) = said["queues"]
@@ -145,7 +146,7 @@ def test_what_rabbitmq_would_lose_is_told_and_what_is_lost_makes_it_fail(
     ],
 )
 def test_what_it_refuses(to: str, says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    node = lay_out(CASE, tmp_path / "node")
+    node = golden.lay_out(CASE, tmp_path / "node")
     strange = tmp_path / "strange"
     strange.mkdir()
     (strange / "letter.txt").write_text("dear")
@@ -160,7 +161,7 @@ def test_what_it_refuses(to: str, says: str, tmp_path: Path, capsys: pytest.Capt
 def test_a_directory_that_is_open_is_refused_on_either_side(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    node, open_one = lay_out(CASE, tmp_path / "node"), tmp_path / "open"
+    node, open_one = golden.lay_out(CASE, tmp_path / "node"), tmp_path / "open"
     with warrenmq.open(open_one):
         assert main(["recover", str(open_one), "--to", str(tmp_path / "data")]) == 2
         assert main(["recover", str(node), "--to", str(open_one)]) == 2
@@ -173,7 +174,7 @@ def test_a_living_rabbitmq_is_refused(
 ) -> None:
     from warrenmq.mend import living
 
-    node = lay_out(CASE, tmp_path / "node")
+    node = golden.lay_out(CASE, tmp_path / "node")
     (tmp_path / "node.pid").write_text(f"{os.getpid()}\n")
     monkeypatch.setattr(living, "_is_erlang", lambda _pid: True)
     assert main(["recover", str(node), "--to", str(tmp_path / "data")]) == 2
@@ -227,7 +228,7 @@ def kill_when_it_has_written(command: list[str], ledgers: Path, size: int) -> No
 def test_a_broker_that_is_not_there_gets_nothing_and_the_source_stays(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    node = lay_out(CASE, tmp_path / "node")
+    node = golden.lay_out(CASE, tmp_path / "node")
     before = contents(node)
     assert main(["recover", str(node), "--to", "amqp://127.0.0.1:1"]) == 2
     assert "127.0.0.1:1 cannot be used: nobody listens there" in capsys.readouterr().err
@@ -236,7 +237,7 @@ def test_a_broker_that_is_not_there_gets_nothing_and_the_source_stays(
 
 
 def test_a_ledger_of_ones_own_is_for_brokers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    node = lay_out(CASE, tmp_path / "node")
+    node = golden.lay_out(CASE, tmp_path / "node")
     assert (
         main(["recover", str(node), "--to", str(tmp_path / "data"), "--ledger", str(tmp_path / "ledger")])
         == 2

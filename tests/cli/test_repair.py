@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.directories import contents, lay_out
+from tests.support import golden
+from tests.support.directories import contents
 from tests.support.golden import files
 from warrenmq.cli import main
 
@@ -16,7 +17,7 @@ CASE = "c09-torn-v1-a"
 
 def damaged(where: Path) -> Path:
     path = next(path for path in files(CASE) if path.endswith("/0.idx"))
-    return lay_out(CASE, where, {path: files(CASE)[path] + bytes(100)})
+    return golden.lay_out(CASE, where, {path: files(CASE)[path] + bytes(100)})
 
 
 def test_a_dry_run_says_what_the_real_one_does_and_fails(

@@ -10,7 +10,8 @@ import pytest
 pika = pytest.importorskip("pika")
 
 import warrenmq  # noqa: E402
-from tests.support.directories import contents, expected, lay_out  # noqa: E402
+from tests.support import golden  # noqa: E402
+from tests.support.directories import contents  # noqa: E402
 from tests.support.golden import manifest  # noqa: E402
 from warrenmq.cli import main  # noqa: E402
 from warrenmq.message.properties import Properties  # noqa: E402
@@ -80,7 +81,7 @@ def test_a_queue_that_is_not_there_has_nothing_to_consume(url, capsys):
 
 
 def test_what_a_dead_rabbitmq_left_goes_to_a_running_broker_once(url, channel, tmp_path, capsys):
-    node = lay_out(CASE, tmp_path / "node")
+    node = golden.lay_out(CASE, tmp_path / "node")
     before = contents(node)
     for already in (False, True):
         assert (
@@ -105,7 +106,7 @@ def test_what_a_dead_rabbitmq_left_goes_to_a_running_broker_once(url, channel, t
     for queue in manifest(CASE)["queues"]:
         messages = drained(channel, queue["name"])
         assert [hashlib.sha256(body).hexdigest() for body, *_ in messages] == [
-            each["sha256"] for each in expected(CASE, queue)
+            each["sha256"] for each in golden.as_drained(queue)
         ]
 
 

@@ -10,7 +10,7 @@ from tests.support import golden
 def queues(case):
     """(queue, full rows of its messages) for each queue of the manifest."""
     for queue in golden.manifest(case)["queues"]:
-        yield queue, [{**queue["message_defaults"], **message} for message in queue["messages"]]
+        yield queue, golden.messages(queue)
 
 
 def record(case, queue, message):

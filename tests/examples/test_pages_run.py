@@ -11,7 +11,7 @@ import sys
 import pytest
 
 import warrenmq
-from tests.support.directories import lay_out
+from tests.support import golden
 from tests.support.source_tree import ROOT, blocks
 
 PRINTS = {
@@ -174,7 +174,7 @@ def test_a_command_line_runs(line, tmp_path, trace):
     if arguments[0] in {"replay", "trace"}:
         shutil.copytree(trace, tmp_path / "trace")
         lay_out_logs(tmp_path)
-    lay_out("c02-v1-store-a", tmp_path / "rabbit")
+    golden.lay_out("c02-v1-store-a", tmp_path / "rabbit")
     with warrenmq.open(tmp_path / "data") as broker:
         broker.declare_queue("jobs").publish_many([b"one", b"two"]).result()
     done = python("-m", "warrenmq", *arguments, cwd=tmp_path)

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.damage import Files, apply, damages
+from tests.support.directories import check
 from tests.support.fuzzing import examples, no_hanging
-from tests.support.inspected import check
 from tests.support.message_places import undamaged
 from tests.support.read_directories import GOLDEN, OURS, Readable, glance, readable, write
 from warrenmq.mend.recover import recover

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.damage import Damage, apply, changed, damages
+from tests.support.directories import check
 from tests.support.fuzzing import examples, no_hanging
-from tests.support.inspected import check
 from tests.support.message_places import named, undamaged
 from tests.support.read_directories import GOLDEN, OURS, OnDisk, glance, may_have_another_body, readable
 

@@ -9,7 +9,8 @@ import pytest
 
 import warrenmq
 from tests.inspect.mortal_disk import Cut, Mortal
-from tests.support.directories import contents, given_back, lay_out
+from tests.support import golden
+from tests.support.directories import contents, given_back
 from tests.support.golden import CASES
 from warrenmq.cli import main
 from warrenmq.errors import PreconditionFailed
@@ -30,7 +31,7 @@ def ours(where: Path) -> Path:
 
 @pytest.mark.parametrize("case", CASES)
 def test_every_message_of_a_golden_directory_is_still_there(case: str, tmp_path: Path) -> None:
-    node = lay_out(case, tmp_path / "node")
+    node = golden.lay_out(case, tmp_path / "node")
     had = given_back(node)
     done = compact(str(node))
     assert given_back(node) == had
@@ -54,7 +55,9 @@ def test_garbage_goes_away_and_the_broker_gives_the_rest(tmp_path: Path) -> None
 def test_a_crash_at_any_operation_loses_nothing_and_the_next_run_does_the_rest(
     which: str, tmp_path: Path
 ) -> None:
-    source = lay_out("c07-gc-v1-a", tmp_path / "source") if which == "golden" else ours(tmp_path / "source")
+    source = (
+        golden.lay_out("c07-gc-v1-a", tmp_path / "source") if which == "golden" else ours(tmp_path / "source")
+    )
     had = given_back(source)
     for operation in range(10_000):
         node = tmp_path / "node"
@@ -74,7 +77,7 @@ def test_a_crash_at_any_operation_loses_nothing_and_the_next_run_does_the_rest(
 
 
 def test_what_it_refuses(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    node = lay_out("c02-v1-store-a", tmp_path / "node")
+    node = golden.lay_out("c02-v1-store-a", tmp_path / "node")
     (queue,) = node.glob("msg_stores/vhosts/*/queues/*")
     with pytest.raises(PreconditionFailed, match="one queue's directory"):
         compact(str(queue))
@@ -91,7 +94,7 @@ def test_what_it_refuses(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_it_says_how_much_it_was_and_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    node = lay_out("c02-v1-store-a", tmp_path / "node")
+    node = golden.lay_out("c02-v1-store-a", tmp_path / "node")
     assert main(["compact", str(node)]) == 0
     out = capsys.readouterr().out
     assert "msg_store_persistent: " in out

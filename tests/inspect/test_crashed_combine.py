@@ -6,7 +6,7 @@ Source: docs/reference/message-store.md#crash-points-of-a-combine.
 import pytest
 
 from tests.inspect.made_directory import Node, make, record
-from tests.support.inspected import check
+from tests.support.directories import check
 
 A, C, D, E, F = (make(n, size) for n, size in enumerate((300, 5000, 700, 4096, 200)))
 X = make(99, 1234)

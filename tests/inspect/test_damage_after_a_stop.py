@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.damage import Damage, Files, apply
+from tests.support.directories import check
 from tests.support.fuzzing import examples
-from tests.support.inspected import check
 from tests.support.message_places import undamaged
 from tests.support.own_directories import QUEUES, Directory, directory, files_of, put, sha256
 from tests.support.read_directories import write

@@ -7,7 +7,7 @@ import stat
 import pytest
 
 from tests.support import golden
-from tests.support.inspected import check, expected, fingerprint, listed, unpack_golden, unpack_variant
+from tests.support.directories import check, fingerprint, listed
 
 TORN = [case for case in golden.CASES if (golden.ROOT / case / "variants.json").exists()]
 VARIANTS = [
@@ -22,10 +22,10 @@ A_MINUTE = 60_000_000
 @pytest.mark.parametrize("case", golden.CASES)
 def test_the_messages_are_those_that_rabbitmq_delivers_and_nothing_is_wrong(case, tmp_path):
     manifest = golden.manifest(case)
-    status, found = check(unpack_golden(case, tmp_path), now_us=manifest["ended_us"] + A_MINUTE)
+    status, found = check(golden.lay_out(case, tmp_path), now_us=manifest["ended_us"] + A_MINUTE)
     assert (status, found["damaged"]) == (0, [])
     for queue in manifest["queues"]:
-        assert listed(found, queue) == expected(queue), queue["name"]
+        assert listed(found, queue) == golden.as_listed(queue), queue["name"]
     assert {(each["vhost"], each["name"]) for each in found["queues"]} == {
         (each["vhost"], each["name"]) for each in manifest["queues"] if any(d["exists"] for d in each["dirs"])
     }
@@ -34,7 +34,7 @@ def test_the_messages_are_those_that_rabbitmq_delivers_and_nothing_is_wrong(case
 @pytest.mark.parametrize("case", golden.CASES)
 def test_what_is_not_given_back_has_the_manifests_reason(case, tmp_path):
     manifest = golden.manifest(case)
-    _, found = check(unpack_golden(case, tmp_path), now_us=manifest["ended_us"] + A_MINUTE)
+    _, found = check(golden.lay_out(case, tmp_path), now_us=manifest["ended_us"] + A_MINUTE)
     names = ("seq_id", "msg_id", "where", "persistent", "readable", "reason", "expiry_us")
     for queue in manifest["queues"]:
         rows = [
@@ -48,7 +48,7 @@ def test_what_is_not_given_back_has_the_manifests_reason(case, tmp_path):
 
 @pytest.mark.parametrize("case", golden.CASES)
 def test_stores_have_the_numbers_of_the_manifest(case, tmp_path):
-    _, found = check(unpack_golden(case, tmp_path))
+    _, found = check(golden.lay_out(case, tmp_path))
     stores = {each["directory"]: each for each in found["stores"]}
     assert stores.keys() == golden.manifest(case)["stores"].keys()
     for path, store in golden.manifest(case)["stores"].items():
@@ -59,9 +59,10 @@ def test_stores_have_the_numbers_of_the_manifest(case, tmp_path):
 @pytest.mark.parametrize(("case", "variant"), VARIANTS)
 def test_damage_takes_nothing_but_what_it_hit(case, variant, tmp_path):
     [queue] = golden.manifest(case)["queues"]
-    status, found = check(unpack_variant(case, variant["archive"], tmp_path))
+    status, found = check(golden.lay_out_variant(case, variant["archive"], tmp_path))
     truth = {
-        (row["seq_id"], row["sha256"], str(row["properties"])): row["position"] for row in expected(queue)
+        (row["seq_id"], row["sha256"], str(row["properties"])): row["position"]
+        for row in golden.as_listed(queue)
     }
     altered = {each["body_sha256"] for each in variant["altered"]}
     positions, others = [], []
@@ -83,14 +84,14 @@ def test_damage_takes_nothing_but_what_it_hit(case, variant, tmp_path):
 
 @pytest.mark.parametrize("case", golden.CASES)
 def test_nothing_is_written(case, tmp_path):
-    directory = unpack_golden(case, tmp_path)
+    directory = golden.lay_out(case, tmp_path)
     before = fingerprint(directory)
     check(directory)
     assert fingerprint(directory) == before
 
 
 def test_a_directory_without_write_permission_is_read(tmp_path):
-    directory = unpack_golden("c02-v1-store-a", tmp_path / "data")
+    directory = golden.lay_out("c02-v1-store-a", tmp_path / "data")
     for path in [directory, *directory.rglob("*")]:
         os.chmod(path, stat.S_IRUSR | (stat.S_IXUSR if path.is_dir() else 0))
     try:
@@ -105,7 +106,7 @@ def test_a_directory_without_write_permission_is_read(tmp_path):
 @pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="there is no /proc to look at")
 def test_no_file_stays_open(tmp_path):
     case = next(each for each in golden.CASES if "gc" in each)
-    directory = unpack_golden(case, tmp_path)
+    directory = golden.lay_out(case, tmp_path)
     before = len(os.listdir("/proc/self/fd"))
     check(directory)
     assert len(os.listdir("/proc/self/fd")) == before

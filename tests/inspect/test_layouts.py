@@ -6,7 +6,7 @@ import pytest
 
 from tests.inspect.made_directory import Node, journal_publish, make
 from tests.support import golden
-from tests.support.inspected import check, expected, listed, say, unpack_golden
+from tests.support.directories import check, listed, say
 
 CASE = "c11-full-mnesia-a"
 DEFAULT = "msg_stores/vhosts/628WB79CIFDYO9LJI6DKMI09L"
@@ -18,40 +18,40 @@ def shas(queue):
 
 
 def test_a_vhosts_directory_is_read_alone(tmp_path):
-    directory = unpack_golden(CASE, tmp_path)
+    directory = golden.lay_out(CASE, tmp_path)
     status, found = check(directory / DEFAULT)
     assert status == 0
     assert {each["vhost"] for each in found["queues"]} == {"/"}
     for queue in golden.manifest(CASE)["queues"]:
         if queue["vhost"] == "/":
-            assert listed(found, queue) == expected(queue)
+            assert listed(found, queue) == golden.as_listed(queue)
     assert {each["directory"] for each in found["stores"]} == {"msg_store_persistent", "msg_store_transient"}
 
 
 def test_a_queues_directory_is_read_alone_with_the_store_beside_it(tmp_path):
-    directory = unpack_golden(CASE, tmp_path)
+    directory = golden.lay_out(CASE, tmp_path)
     for queue in golden.manifest(CASE)["queues"]:
         if len(queue["dirs"]) == 1 and queue["dirs"][0]["exists"]:
             status, found = check(directory / queue["dirs"][0]["dir"])
             assert status == 0
-            assert listed(found, queue) == expected(queue)
+            assert listed(found, queue) == golden.as_listed(queue)
             assert [each["directory"] for each in found["queues"]] == ["."]
             assert found["stores"] == []
 
 
 def test_a_queues_directory_without_a_store_beside_it_gives_back_what_is_in_it(tmp_path):
-    directory = unpack_golden(CASE, tmp_path / "node")
+    directory = golden.lay_out(CASE, tmp_path / "node")
     [queue] = [each for each in golden.manifest(CASE)["queues"] if each["name"] == "gl40nf.two"]
     copy = shutil.copytree(directory / queue["dirs"][0]["dir"], tmp_path / "copied")
     status, found = check(copy)
-    rows = [{**queue["message_defaults"], **row} for row in queue["messages"]]
+    rows = golden.messages(queue)
     assert status == 1
     assert shas(found["queues"][0]) == [row["body_sha256"] for row in rows if row["where"] == "qs"]
     assert {row["reason"] for row in found["queues"][0]["not_recovered"]} == {"no message record"}
 
 
 def test_a_stores_directory_is_read_alone(tmp_path):
-    directory = unpack_golden(CASE, tmp_path)
+    directory = golden.lay_out(CASE, tmp_path)
     path = f"{DEFAULT}/msg_store_persistent"
     status, found = check(directory / path)
     assert (status, found["queues"]) == (0, [])
@@ -62,7 +62,7 @@ def test_a_stores_directory_is_read_alone(tmp_path):
 
 
 def test_a_store_without_queues_around_it_is_all_garbage(tmp_path):
-    directory = unpack_golden(CASE, tmp_path / "node")
+    directory = golden.lay_out(CASE, tmp_path / "node")
     copy = shutil.copytree(directory / DEFAULT / "msg_store_persistent", tmp_path / "anything")
     status, found = check(copy)
     assert status == 0
@@ -71,7 +71,7 @@ def test_a_store_without_queues_around_it_is_all_garbage(tmp_path):
 
 @pytest.mark.parametrize("below", ["msg_stores", "msg_stores/vhosts"])
 def test_the_folders_between_node_and_vhost_are_fine_too(below, tmp_path):
-    status, found = check(unpack_golden(CASE, tmp_path) / below)
+    status, found = check(golden.lay_out(CASE, tmp_path) / below)
     assert status == 0
     assert {each["vhost"] for each in found["queues"]} == {"/", "vh.pt96pg"}
 
@@ -126,7 +126,7 @@ def test_delivery_marks_of_before_3_10_tell_what_is_redelivered(deliver, tmp_pat
 
 
 def test_a_queue_name_that_is_missing_is_found_in_the_nodes_tables(tmp_path):
-    directory = unpack_golden(CASE, tmp_path)
+    directory = golden.lay_out(CASE, tmp_path)
     names = {each["name"] for each in check(directory)[1]["queues"]}
     for path in directory.rglob(".queue_name"):
         path.unlink()
@@ -147,7 +147,7 @@ def test_what_is_no_data_directory_is_refused_in_one_sentence(tmp_path, capsys):
 
 
 def test_a_damaged_config_is_reported(tmp_path):
-    directory = unpack_golden("c09-torn-v1-a", tmp_path)
+    directory = golden.lay_out("c09-torn-v1-a", tmp_path)
     [config] = directory.rglob(".config")
     config.write_bytes(b"\0" * 60)
     status, found = check(directory)

@@ -12,7 +12,8 @@ import pytest
 
 import warrenmq
 from tests.inspect.mortal_disk import Cut, Mortal
-from tests.support.directories import contents, given_back, lay_out
+from tests.support import golden
+from tests.support.directories import contents, given_back
 from tests.support.golden import CASES, ROOT, files
 from warrenmq.inspect.inspection import Inspection
 from warrenmq.inspect.reading import Findings
@@ -81,7 +82,7 @@ def assert_brokers_can_read(where: Path, entry_count: int = 2048) -> None:
 
 @pytest.mark.parametrize("case", CASES)
 def test_a_sound_directory_is_left_alone(case: str, tmp_path: Path) -> None:
-    node = lay_out(case, tmp_path / "node")
+    node = golden.lay_out(case, tmp_path / "node")
     before = contents(node)
     done = repair(str(node), dry_run=False)
     assert (done.changes, done.backup, done.rabbitmqs) == ([], None, True)
@@ -174,11 +175,11 @@ def test_messages_that_are_only_in_an_rdt_file_come_back(tmp_path: Path) -> None
     }
     clean = ("clean.dot", "file_summary.ets", "msg_store_index.ets", "recovery.dets")
     damaged |= {each: None for each in files(case) if each.endswith(clean)}
-    node = lay_out(case, tmp_path / "node", damaged)
+    node = golden.lay_out(case, tmp_path / "node", damaged)
     had = given_back(node)
     assert salvaged(node)
     repair(str(node), dry_run=False)
-    assert given_back(node) == had == given_back(lay_out(case, tmp_path / "whole"))
+    assert given_back(node) == had == given_back(golden.lay_out(case, tmp_path / "whole"))
     assert salvaged(node) == []
     assert not list(node.glob("msg_stores/**/*.rdt"))
     assert repair(str(node), dry_run=False).changes == []

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 import warrenmq
-from tests.support.inspected import check, fingerprint, say
+from tests.support.directories import check, fingerprint, say
 from tests.support.limits import LIMIT
 from warrenmq.settings import Settings
 

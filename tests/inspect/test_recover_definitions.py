@@ -10,7 +10,7 @@ import pytest
 
 import warrenmq
 from tests.inspect.made_directory import Node, journal_publish, make
-from tests.support.directories import lay_out
+from tests.support import golden
 from tests.support.golden import files, manifest
 from tests.support.limits import LIMIT
 from warrenmq.erlang import definitions as mnesia
@@ -26,7 +26,7 @@ NOW_US = manifest(CASE)["ended_us"]
 @pytest.fixture(scope="module")
 def recovered(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Report]:
     where = tmp_path_factory.mktemp("definitions")
-    node = lay_out(CASE, where / "node")
+    node = golden.lay_out(CASE, where / "node")
     return where / "data", recover(str(node), str(where / "data"), NOW_US)
 
 
@@ -100,7 +100,7 @@ def test_bindings_come_along_to_queues_and_exchanges(
 
 
 def test_one_queues_folder_brings_what_that_queue_was_declared_with(tmp_path: Path) -> None:
-    node = lay_out(CASE, tmp_path / "node")
+    node = golden.lay_out(CASE, tmp_path / "node")
     queue = next(each for each in manifest(CASE)["queues"] if each["name"].endswith(".one"))
     recover(str(node / queue["dirs"][0]["dir"]), str(tmp_path / "data"), NOW_US)
     with warrenmq.open(tmp_path / "data") as broker:

@@ -7,14 +7,15 @@ from pathlib import Path
 import pytest
 
 import warrenmq
-from tests.support.directories import contents, drained, expected, lay_out
+from tests.support import golden
+from tests.support.directories import contents, drained
 from tests.support.golden import CASES, manifest
 from warrenmq.mend.recover import recover
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_every_message_comes_out_as_rabbitmq_would_give_it(case: str, tmp_path: Path) -> None:
-    node = lay_out(case, tmp_path / "node")
+    node = golden.lay_out(case, tmp_path / "node")
     before = contents(node)
     report = recover(str(node), str(tmp_path / "data"), manifest(case)["ended_us"] + 60_000_000)
     assert contents(node) == before
@@ -25,4 +26,4 @@ def test_every_message_comes_out_as_rabbitmq_would_give_it(case: str, tmp_path: 
         with warrenmq.open(tmp_path / "data", vhost=vhost) as broker:
             for queue in queues:
                 if queue["vhost"] == vhost:
-                    assert drained(broker, queue["name"]) == expected(case, queue), queue["name"]
+                    assert drained(broker, queue["name"]) == golden.as_drained(queue), queue["name"]

@@ -4,7 +4,7 @@ import pytest
 
 from tests.inspect.made_directory import Node, make, qi_entry, qi_file, qs_file
 from tests.support import golden
-from tests.support.inspected import check, expected, unpack_golden
+from tests.support.directories import check
 from warrenmq.mend.repair import repair
 
 CASE = "c05-v2-clean-a"
@@ -13,7 +13,7 @@ CASE = "c05-v2-clean-a"
 def queue_with(tmp_path, number):
     """A golden version 2 directory, one of its queues, and the path of its folder."""
     queue = golden.manifest(CASE)["queues"][number]
-    directory = unpack_golden(CASE, tmp_path)
+    directory = golden.lay_out(CASE, tmp_path)
     return directory, queue, directory / queue["dirs"][0]["dir"]
 
 
@@ -25,7 +25,7 @@ def look(directory, queue):
 
 def is_true(mine, queue):
     """Nothing is given back changed."""
-    truth = {row["seq_id"]: row["sha256"] for row in expected(queue)}
+    truth = {row["seq_id"]: row["sha256"] for row in golden.as_listed(queue)}
     assert all(truth[row["seq_id"]] == row["sha256"] for row in mine["messages"])
 
 
@@ -38,7 +38,7 @@ def test_an_index_that_is_cut_anywhere_gives_back_every_whole_entry(tmp_path):
         whole = (size - 64) // 32
         is_true(mine, queue)
         there = {row["seq_id"] for row in mine["messages"]}
-        assert {row["seq_id"] for row in expected(queue) if row["seq_id"] < whole} <= there
+        assert {row["seq_id"] for row in golden.as_listed(queue) if row["seq_id"] < whole} <= there
         if (size - 64) % 32:
             assert status == 1
             assert any(each["file"].endswith("0.qi") for each in found["damaged"])
@@ -71,7 +71,7 @@ def test_a_damaged_header_takes_no_message_with_it(name, header, tmp_path):
     rows = [{"expiry_us": 0, **row} for row in mine["messages"]]
     for row in rows:
         row.pop("salvaged", None)
-    assert rows == expected(queue)
+    assert rows == golden.as_listed(queue)
     assert status == 1
     assert any(each["file"].endswith(name) for each in found["damaged"])
 
@@ -80,7 +80,7 @@ def test_a_body_file_that_is_cut_loses_what_is_cut_and_says_so(tmp_path):
     directory, queue, folder = queue_with(tmp_path, 1)
     data = (folder / "0.qs").read_bytes()
     ends = {row["seq_id"]: row["at"][1] + row["at"][2] for row in (
-        {**queue["message_defaults"], **row} for row in queue["messages"]) if row["where"] == "qs"}  # fmt: skip
+        row for row in golden.messages(queue)) if row["where"] == "qs"}  # fmt: skip
     for size in (0, 10, 64, 70, len(data) // 2, len(data) - 1):
         (folder / "0.qs").write_bytes(data[:size])
         status, _, mine = look(directory, queue)
@@ -94,7 +94,7 @@ def test_a_body_file_that_is_cut_loses_what_is_cut_and_says_so(tmp_path):
 def test_a_flipped_bit_in_a_body_is_noticed_by_its_checksum(tmp_path):
     directory, queue, folder = queue_with(tmp_path, 1)
     data = bytearray((folder / "0.qs").read_bytes())
-    row = [{**queue["message_defaults"], **row} for row in queue["messages"]][3]
+    row = golden.messages(queue)[3]
     assert row["where"] == "qs"
     for at in (row["at"][1] + 8, row["at"][1] + row["at"][2] // 2, row["at"][1] + row["at"][2] - 1):
         flipped = bytearray(data)

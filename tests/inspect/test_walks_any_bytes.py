@@ -14,7 +14,7 @@ from tests.inspect.made_directory import (
 )
 from tests.inspect.walked import Bytes
 from tests.support import golden
-from tests.support.inspected import check
+from tests.support.directories import check
 from warrenmq.inspect import index_v1
 from warrenmq.inspect.index_v1 import JournalFormat, SegmentFormat
 from warrenmq.message_store.scan import whole_records
@@ -172,8 +172,6 @@ _FOLDERS = {}
 
 
 def _unpacked(case, tmp_path_factory):
-    from tests.support.inspected import unpack_golden
-
     if case not in _FOLDERS:
-        _FOLDERS[case] = unpack_golden(case, tmp_path_factory.mktemp(case))
+        _FOLDERS[case] = golden.lay_out(case, tmp_path_factory.mktemp(case))
     return _FOLDERS[case]

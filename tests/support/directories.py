@@ -1,26 +1,18 @@
-"""Data directories in tests: golden ones laid out, what is in them, and what a broker gives back from them."""
+"""Data directories on disk: what is in them, what the verbs say about them, what a broker gives back from them."""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import io
+import json
 from pathlib import Path
 from typing import Any
 
 import warrenmq
-from tests.support.golden import files, manifest
+from warrenmq.cli import main
 from warrenmq.inspect.inspection import Inspection
 from warrenmq.message.plain_properties import properties_as_plain
-
-
-def lay_out(case: str, where: Path, damaged: dict[str, bytes | None] | None = None) -> Path:
-    """A golden directory in the file system; `damaged` has other contents for some files, None for none."""
-    for path, data in {**files(case), **(damaged or {})}.items():
-        if data is None:
-            continue
-        file = where / path
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(data)
-    return where
 
 
 def contents(where: Path) -> dict[str, bytes]:
@@ -30,15 +22,45 @@ def contents(where: Path) -> dict[str, bytes]:
     }
 
 
-def expected(case: str, queue: dict[str, Any]) -> list[dict[str, Any]]:
-    """What RabbitMQ gave back from a queue, as `drained` has it."""
-    common = queue.get("message_defaults", manifest(case).get("message_defaults", {}))
-    rows = [{**common, **message} for message in queue["messages"]]
+def fingerprint(directory: Path) -> dict[str, Any]:
+    """Every file's bytes, times and mode, and every folder's entries."""
+    return {
+        str(path.relative_to(directory)): (
+            (status := path.stat()).st_mtime_ns,
+            status.st_mode,
+            hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "",
+        )
+        for path in sorted(directory.rglob("*"))
+    }
+
+
+def check(
+    directory: Path, *, now_us: int | None = None, verb: str = "check", more: tuple[str, ...] = ()
+) -> tuple[int, Any]:
+    """(exit status, the object) of `VERB DIR --json`."""
+    out = io.StringIO()
+    time = () if now_us is None else ("--now", f"{now_us / 1_000_000:.6f}")
+    with contextlib.redirect_stdout(out):
+        status = main([verb, str(directory), *more, "--json", *time])
+    return status, json.loads(out.getvalue())
+
+
+def say(*arguments: str) -> tuple[int, str]:
+    """(exit status, standard output) of a verb for people."""
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        status = main(list(arguments))
+    return status, out.getvalue()
+
+
+def listed(found: Any, queue: dict[str, Any]) -> list[dict[str, Any]]:
+    """The messages of a manifest's queue, over all its priorities."""
     return [
-        {"sha256": row["body_sha256"], "exchange": row["exchange"], "routing_key": row["routing_key"],
-         "properties": row.get("properties", {})}
-        for row in rows
-    ]  # fmt: skip
+        {"expiry_us": 0, **message}
+        for each in found["queues"]
+        if (each["vhost"], each["name"]) == (queue["vhost"], queue["name"])
+        for message in each["messages"]
+    ]
 
 
 def drained(broker: warrenmq.Broker, queue: str) -> list[dict[str, Any]]:

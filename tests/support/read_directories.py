@@ -44,7 +44,7 @@ def readable(name: str) -> Readable:
     for queue in manifest["queues"]:
         for each in queue["dirs"]:
             folder = each["dir"]
-            rows = [{**queue["message_defaults"], **row} for row in queue["messages"]]
+            rows = golden.messages(queue)
             messages = [
                 _message(files, folder, row) for row in rows if row.get("priority_dir") == each["priority"]
             ]
