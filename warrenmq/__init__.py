@@ -8,9 +8,8 @@ with warrenmq.open("data/") as broker:
 """
 
 from warrenmq.actors.sending.confirms import Confirm
-from warrenmq.broker.broker import Broker, open  # noqa: A004
+from warrenmq.broker.broker import Broker, Exchange, open  # noqa: A004
 from warrenmq.broker.consumer import Consumer, Delivery
-from warrenmq.broker.handles import Exchange
 from warrenmq.broker.simple_queue import Queue
 from warrenmq.broker.stats import Stats
 from warrenmq.errors import (

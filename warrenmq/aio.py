@@ -21,10 +21,9 @@ from typing import TYPE_CHECKING, Any
 
 from warrenmq.broker import broker as _broker
 from warrenmq.broker.arguments import Named, check_bodies
-from warrenmq.broker.consumer import DOWN
+from warrenmq.broker.broker import Queue as _Queue
+from warrenmq.broker.consumer import DEFAULT_PREFETCH, DOWN, ConsumeOptions, consume_options
 from warrenmq.broker.consumer import Consumer as _Consumer
-from warrenmq.broker.handles import DEFAULT_PREFETCH, ConsumeOptions, consume_options
-from warrenmq.broker.handles import Queue as _Queue
 from warrenmq.checks import seconds
 from warrenmq.errors import Blocked, BrokerClosed
 from warrenmq.node.alarms import BlockedPublisher
@@ -48,7 +47,7 @@ def open(path: str | PathLike[str], *, settings: Settings | Mapping[str, Any] | 
     return Broker(lambda: _broker.open(path, settings=settings, trace=trace, vhost=vhost))
 
 
-AT_ONCE = 128
+DELIVERIES_PER_TAKE = 128
 """Deliveries that one trip to the consumer's channel brings."""
 IN_A_THREAD = 0.1
 """Seconds that a publish without credit waits in a worker thread before it makes room for others."""
@@ -202,10 +201,10 @@ class Broker:
         who = BlockedPublisher(name, exchange, routing_key, broker.runtime.wall_ns())
 
         def wake() -> None:
-            with suppress(RuntimeError):  # the loop is closed: nobody is left to wake
+            with suppress(RuntimeError):  # the loop is closed: there is nothing to wake
                 loop.call_soon_threadsafe(news.set)
 
-        alarms, trace = broker.resources.alarms, broker.trace()
+        alarms, trace = broker.resources.alarms, broker.client.trace()
         ticket = alarms.add_waiting(who, wake)
         if trace is not None:
             trace.emit(Ev.ALARM_BLOCKED)
@@ -278,7 +277,7 @@ class _WakingChannel:
         self._channel.put(item)
         if item is DOWN:
             self.subscribe_again = True
-        with suppress(RuntimeError):  # the loop is closed: nobody is left to wake
+        with suppress(RuntimeError):  # the loop is closed: there is nothing to wake
             self._loop.call_soon_threadsafe(self.news.set)
 
 
@@ -297,7 +296,7 @@ class Consumer:
             broker = self._broker.sync
             channel = self._channel = _WakingChannel(broker.runtime.channel())
             self._consumer = await asyncio.to_thread(
-                lambda: _Consumer(broker, self._queue, **self._options, channel=channel)
+                lambda: _Consumer(broker.client, self._queue, **self._options, channel=channel)
             )
         return self._consumer, self._channel
 
@@ -311,9 +310,9 @@ class Consumer:
             channel.news.clear()
             if channel.subscribe_again:
                 channel.subscribe_again = False
-                self._ready.extend(await asyncio.to_thread(consumer.take, AT_ONCE, 0))
+                self._ready.extend(await asyncio.to_thread(consumer.take, DELIVERIES_PER_TAKE, 0))
             else:
-                self._ready.extend(consumer.take(AT_ONCE, 0))
+                self._ready.extend(consumer.take(DELIVERIES_PER_TAKE, 0))
             if not self._ready:
                 if consumer.ended:
                     raise StopAsyncIteration

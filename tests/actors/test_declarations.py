@@ -44,7 +44,11 @@ def connection(host: SimulatedHost) -> ActorRef[Any]:
 def declare(
     broker: Broker, owner: ActorRef[Any] | None, name: str = "mine", *, exclusive: bool = True
 ) -> str:
-    return str(broker.call_named(VHOST_PROCESS, DeclareQueue(QueueRecord(name, exclusive=exclusive), owner)))
+    return str(
+        broker.client.calls.call_named(
+            VHOST_PROCESS, DeclareQueue(QueueRecord(name, exclusive=exclusive), owner)
+        )
+    )
 
 
 LOCKED = (
@@ -168,17 +172,19 @@ def test_an_exclusive_queue_is_for_its_owner_alone(host: SimulatedHost, broker: 
             DeleteQueue("mine", if_unused=False, if_empty=False, owner=owner),
         ):
             with pytest.raises(warrenmq.ResourceLocked) as refused:
-                broker.call_named(VHOST_PROCESS, request)
+                broker.client.calls.call_named(VHOST_PROCESS, request)
             assert refused.value.reply_text == LOCKED
     with pytest.raises(warrenmq.ResourceLocked):
         broker.queue("mine")
     with pytest.raises(warrenmq.ResourceLocked, match="exclusive"):
         declare(broker, mine, exclusive=False)
-    broker.call_named(VHOST_PROCESS, Bind(binding, mine))
+    broker.client.calls.call_named(VHOST_PROCESS, Bind(binding, mine))
     with pytest.raises(warrenmq.ResourceLocked):
-        broker.call_named(VHOST_PROCESS, Unbind(binding, another))
-    broker.call_named(VHOST_PROCESS, Unbind(binding, mine))
-    broker.call_named(VHOST_PROCESS, DeleteQueue("mine", if_unused=False, if_empty=False, owner=mine))
+        broker.client.calls.call_named(VHOST_PROCESS, Unbind(binding, another))
+    broker.client.calls.call_named(VHOST_PROCESS, Unbind(binding, mine))
+    broker.client.calls.call_named(
+        VHOST_PROCESS, DeleteQueue("mine", if_unused=False, if_empty=False, owner=mine)
+    )
     assert declare(broker, another) == "mine"
 
 
@@ -197,7 +203,7 @@ def test_exclusive_queues_go_with_their_owner_whoever_starts_again_meanwhile(
     for name, owner in (("a", mine), ("b", mine), ("c", another)):
         declare(broker, owner, name)
     broker.declare_exchange("x", "fanout", auto_delete=True)
-    broker.call_named(VHOST_PROCESS, Bind(Binding("a", "x"), mine))
+    broker.client.calls.call_named(VHOST_PROCESS, Bind(Binding("a", "x"), mine))
     host.sim.kill(host.sim.whereis(VHOST_PROCESS))
     host.wait_until(lambda: host.sim.is_registered(VHOST_PROCESS))
     broker.declare_queue("answers again")
@@ -211,7 +217,7 @@ def test_a_full_disk_delays_what_goes_with_an_owner(host: SimulatedHost, broker:
     mine = connection(host)
     declare(broker, mine)
     broker.declare_exchange("x", "fanout", auto_delete=True)
-    broker.call_named(VHOST_PROCESS, Bind(Binding("mine", "x"), mine))
+    broker.client.calls.call_named(VHOST_PROCESS, Bind(Binding("mine", "x"), mine))
     vhost_process = host.sim.whereis(VHOST_PROCESS)
     host.disk.fail_next("append", "definitions.log", errno.ENOSPC)
     host.sim.stop_actor(mine)

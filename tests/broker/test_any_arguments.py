@@ -22,7 +22,7 @@ import pytest
 import warrenmq
 from tests.broker.odd_arguments import HUGE_TABLES, Boom, odd_values
 from warrenmq import aio
-from warrenmq.broker import handles
+from warrenmq.broker.broker import Queue
 from warrenmq.message.properties import Properties
 from warrenmq.runtime import Server, Threads
 from warrenmq.settings import Settings
@@ -40,10 +40,7 @@ PATIENCE = 60.0
 """Seconds after which a call that has not ended is taken for one that hangs."""
 
 OUR_OWN = {
-    "Broker": {"address", "call_actor", "call_named", "call_queue", "exchange_handle", "queue_handle", "next_consumer_id",
-               "publishing", "settle", "trace"},
     "Confirm": {"confirm", "fail", "nack", "parts"}, "Consumer": {"lapse"},
-    "Transaction": {"add_publish", "add_settle"},
 }  # fmt: skip
 """Methods without an underscore that are for this package's other modules ("for Queue, Consumer and Publishing")."""
 
@@ -233,7 +230,7 @@ def clean_up(world: World, name: str, result: Any) -> None:
 def test_the_embedded_face(world: World) -> None:
     exchange = world.broker.declare_exchange("ours", "fanout")
     subjects: dict[type, Callable[[], Any]] = {
-        warrenmq.Broker: lambda: world.broker, handles.Queue: lambda: world.queue, warrenmq.Exchange: lambda: exchange,
+        warrenmq.Broker: lambda: world.broker, Queue: lambda: world.queue, warrenmq.Exchange: lambda: exchange,
         warrenmq.Consumer: lambda: world.queue.consume(no_ack=True), warrenmq.Confirm: world.fresh_confirm,
         warrenmq.Delivery: world.fresh_delivery,
     }  # fmt: skip

@@ -23,8 +23,7 @@ from warrenmq.trace.reader import open_memory
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from warrenmq.broker.broker import Broker
-    from warrenmq.broker.handles import Queue
+    from warrenmq.broker.broker import Broker, Queue
 
 TOTAL = 10_000
 SETTINGS = replace(SMALL, disk_free_limit=20_000)

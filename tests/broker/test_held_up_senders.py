@@ -58,7 +58,7 @@ def test_one_that_waits_no_longer_than_it_was_told_says_that_it_gave_up(host: Si
 def test_nobody_waits_for_the_credit_of_the_dead(host: SimulatedHost) -> None:
     with host.open() as broker:
         queue = stuck_queue(host, broker, 5.0)
-        host.sim.spawn(lambda: (host.sleep(1.0), host.sim.kill(broker.address("q"))))
+        host.sim.spawn(lambda: (host.sleep(1.0), host.sim.kill(broker.client.calls.address("q"))))
         with pytest.raises(warrenmq.Nacked):
             queue.publish(b"into the void").result()
     blocked, unblocked = said(host, *WAITS)

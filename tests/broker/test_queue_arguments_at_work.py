@@ -12,8 +12,7 @@ import warrenmq
 from tests.support.simulated import EVERY_KIND, SimulatedHost
 from warrenmq import Properties
 from warrenmq.actors.vhost.vhost import queue_name
-from warrenmq.broker.broker import Broker
-from warrenmq.broker.handles import Queue
+from warrenmq.broker.broker import Broker, Queue
 
 LARGE = b"L" * 900
 

@@ -22,7 +22,7 @@ def host(request: pytest.FixtureRequest) -> Iterator[SimulatedHost]:
 
 
 def publish_unanswered(broker, body: bytes) -> None:
-    publishing = broker.publishing()
+    publishing = broker.client.publishing()
     publishing.send(("q",), publishing.publication("", ("q",), [body], None, persistent=True), UNANSWERED)
 
 

@@ -32,7 +32,11 @@ class Place:
 
     def active(self) -> list[str]:
         """The tags of the consumers that are not waiting."""
-        return [info.consumer_tag for info in self.broker.call_queue("q", ListConsumers())[0] if info.active]
+        return [
+            info.consumer_tag
+            for info in self.broker.client.calls.call_queue("q", ListConsumers())[0]
+            if info.active
+        ]
 
     def end(self, channels: list[TestChannel]) -> None:
         for channel in channels:

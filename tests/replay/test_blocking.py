@@ -158,8 +158,10 @@ def test_a_mailbox_is_as_deep_as_the_broker_says():
         queue.publish(b"m").result()
         stuck_queue(host, broker, 5.0)
         for length in (1, 5, 40):
-            while inbox_of(broker.address("q")).length() < length:
-                host.sim.cast(broker.address("q"), Ack(0, 0, multiple=False), broker.trace())
+            while inbox_of(broker.client.calls.address("q")).length() < length:
+                host.sim.cast(
+                    broker.client.calls.address("q"), Ack(0, 0, multiple=False), broker.client.trace()
+                )
             host.sleep(0.1)
             box = mail_of(host.sink.files(), "queue:q")
             assert box.spans[-1].level - length in {0, 1}, "the batch that it is at has not been taken in yet"

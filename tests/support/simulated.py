@@ -8,8 +8,7 @@ from dataclasses import replace
 from itertools import product
 from typing import Any, NamedTuple
 
-from warrenmq.broker.broker import Broker
-from warrenmq.broker.handles import Queue
+from warrenmq.broker.broker import Broker, Queue
 from warrenmq.replay.drive.engine import replay_memory
 from warrenmq.settings import Settings
 from warrenmq.testing import SimulatedMachine

@@ -142,7 +142,7 @@ class AmqpServer:
             transport.abort()
 
     def _deliver(self, to: Any, message: Any) -> bool:
-        return self._runtime.cast(to, message, self._broker.trace())
+        return self._runtime.cast(to, message, self._broker.client.trace())
 
 
 def serve(

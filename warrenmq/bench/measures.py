@@ -23,7 +23,7 @@ from itertools import islice
 
 import warrenmq
 from warrenmq.bench.resources import disk_used, memory_used, peak_memory, settled_disk
-from warrenmq.broker.handles import Queue
+from warrenmq.broker.broker import Queue
 from warrenmq.settings import Settings
 
 SIZE = 1024

@@ -1,71 +1,70 @@
 """The broker as an application sees it: open a directory, declare, publish, consume, close.
 
-A Broker is no actor.  It owns the directory and the runtime, starts the supervision tree, and turns calls into
-casts to queue processes (publish, ack) or calls (everything that is not on a message's way).
+Broker, Queue and Exchange check what they are given (arguments.py) and pass it on: to queue processes by a cast (publish,
+ack), to them or the vhost process by a call (everything that is not on a message's way).  What runs behind them:
+
+    Engine       the open directory and its supervision tree
+    Client       calls to actors, each thread's publishing, acks
+    Publishing   one thread's way to the queues: routing, message ids, credit
+    Consumer     an iterator over deliveries, which subscribes again when a queue was restarted
 """
 
 from __future__ import annotations
 
-import threading
 from contextlib import suppress
-from itertools import count
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from pykka import ActorDeadError, Timeout
-
-from warrenmq import forks
 from warrenmq.actors.node.alarm import RABBIT_ALARM, GetAlarms
 from warrenmq.actors.node.disk_monitor import RABBIT_DISK_MONITOR, SetDiskFreeLimit
 from warrenmq.actors.node.vm_memory_monitor import VM_MEMORY_MONITOR, SetVmMemoryHighWatermark
 from warrenmq.actors.sending.confirms import Confirm
-from warrenmq.actors.sending.message_sender import MessageIds
 from warrenmq.actors.store.messages import Statistics
-from warrenmq.actors.vhost.vhost import Vhost, queue_name
-from warrenmq.broker import arguments
-from warrenmq.broker.consumer import CLOSED
-from warrenmq.broker.declarations import Declarations
-from warrenmq.broker.handles import Exchange, Queue
-from warrenmq.broker.publisher import Publishing
-from warrenmq.broker.run_trace import RunTrace
+from warrenmq.actors.vhost.messages import (
+    Bind,
+    DeclareExchange,
+    DeclareQueue,
+    DeleteExchange,
+    DeleteQueue,
+    Unbind,
+)
+from warrenmq.broker import arguments as check
+from warrenmq.broker.arguments import Named
+from warrenmq.broker.client import Client
+from warrenmq.broker.consumer import (
+    DEFAULT_PREFETCH,
+    Consumer,
+    Delivery,
+    Subscription,
+    ack_deadline,
+    consume_options,
+)
+from warrenmq.broker.engine import Engine
 from warrenmq.broker.stats import ActorStats, QueueStats, Stats, StoreStats, alarm_stats, damage_stats
 from warrenmq.broker.transaction import Transaction
 from warrenmq.checks import SURELY_SHORT, flag, is_a, mapping, path_of, seconds, short_text, shown, text
-from warrenmq.directory.definitions import Definitions
-from warrenmq.directory.layout import DataDirectory
-from warrenmq.errors import ArgumentTypeError, BrokerClosed, Error, NotFound, SettingsError
-from warrenmq.log import Log
-from warrenmq.node.resources import Resources
-from warrenmq.queue.messages import Drain, Info
-from warrenmq.routing import Router
+from warrenmq.directory.definitions import QueueRecord
+from warrenmq.errors import ArgumentTypeError, ArgumentValueError, Error, NotFound, SettingsError
+from warrenmq.queue.messages import Get, Got, Info, Purge
+from warrenmq.routing import Binding, ExchangeSpec
 from warrenmq.runtime import Runtime, Threads
-from warrenmq.runtime.life import inbox_of
 from warrenmq.seams.disk import RealDisk
 from warrenmq.seams.memory import RealMemory
 from warrenmq.settings import Settings
-from warrenmq.supervisors.broker_sup import (
-    PERSISTENT_STORE,
-    RABBIT_SUP,
-    TRANSIENT_STORE,
-    RabbitSup,
-)
+from warrenmq.supervisors.broker_sup import PERSISTENT_STORE, TRANSIENT_STORE, VHOST_PROCESS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from os import PathLike
     from types import TracebackType
 
-    from pykka import ActorRef
-
+    from warrenmq.directory.layout import DataDirectory
     from warrenmq.message.properties import Properties
-    from warrenmq.queue.messages import Ack, Cancel, Reject, Taken
-    from warrenmq.runtime import Channel
+    from warrenmq.queue.messages import QueueInfo
     from warrenmq.seams.disk import Disk
     from warrenmq.seams.memory import Memory
-    from warrenmq.trace.recorder import ActorTrace, Recorder
+    from warrenmq.trace.recorder import Recorder
 
 Watermark: TypeAlias = float | str | tuple[str, float | str]
-
-log = Log("warrenmq.broker.broker")
 
 
 def open(  # noqa: A001  # the promised name
@@ -104,61 +103,45 @@ def _keywords(settings: object) -> dict[str, Any]:
         raise SettingsError(str(why)) from why
 
 
-def _checked(exchange: object, routing_key: object, properties: object, persistent: object = True, mandatory: object = False,
+def _publish_arguments(exchange: object, routing_key: object, properties: object, persistent: object = True, mandatory: object = False,
              timeout: object = None) -> tuple[str, str, Properties | None, bool, bool, float | None]:  # fmt: skip
     """What a publish is given besides its bodies."""
     return (
-        arguments.name("exchange", exchange), text("routing_key", routing_key),
-        arguments.properties(properties), flag("persistent", persistent), flag("mandatory", mandatory),
+        check.name("exchange", exchange), text("routing_key", routing_key),
+        check.properties(properties), flag("persistent", persistent), flag("mandatory", mandatory),
         seconds("timeout", timeout),
     )  # fmt: skip
 
 
-class Broker(Declarations):
+class Broker:
     """An open data directory; also a context manager.  All methods may be called from any thread."""
 
     def __init__(self, path: str, settings: Settings, runtime: Runtime, disk: Disk, memory: Memory,
                  trace: str | Recorder | None = None, vhost: str = "/",
                  directory: DataDirectory | None = None) -> None:  # fmt: skip
-        """Use `open`; `directory` is given by who owns it and serves another of its virtual hosts."""
-        super().__init__()
+        """Use `open`; `directory` is given by its owner, who serves another of its virtual hosts."""
+        self._engine = engine = Engine(path, settings, runtime, disk, memory, trace, vhost, directory)
         self.path = path
         self.settings = settings
-        self._largest = settings.max_message_size
         self.runtime = runtime
-        self._directory = directory or DataDirectory.open(disk, path, settings)
-        self._local = threading.local()
-        self._consumer_ids = count(1)
-        self._closing = False
-        self._down: str | None = None
-        """Why the supervision tree ended by itself; None while it stands."""
-        self.consumers: dict[int, Channel] = {}
-        """Channels of running consumers, to be told when the broker closes."""
-        self._trace: RunTrace | None = None
+        self.vhost = engine.vhost
+        self.resources = engine.resources
+        self.check_open = engine.check_open
+        """Raises BrokerClosed, with the reason, unless it is open; ForkedProcess in a forked child."""
+        self.client = client = Client(engine)
+        """For this package's own modules: consumers, asyncio, migrations."""
+        self._calls = client.calls
+        self._publishing = client.publishing
+        self._largest = settings.max_message_size
+        self._exclusive_queues: list[str] = []
+        """Those of this Broker, which go when it is closed."""
         try:
-            vhost_directory = self._directory.vhost(vhost)
-            definitions = Definitions.open(disk, vhost_directory.definitions, vhost_directory.quarantine)
-            self.resources = Resources(memory, disk, path, settings)
-            boot = self._directory.next_boot()
-            self.ids = MessageIds(runtime, boot, runtime.lock())
-            self.vhost = Vhost(vhost, vhost_directory, disk, vhost_directory.settings, definitions, Router(vhost), self.resources,
-                                self.ids)  # fmt: skip
-            self.vhost.sort_out_folders(disk)
-            if trace is not None:
-                self._trace = RunTrace(trace, runtime, self._directory, vhost, boot, settings)
-            runtime.count_anew()
-            self._root = runtime.start(RabbitSup, self.vhost, name=RABBIT_SUP)
-            self.call_named(
+            client.calls.call_named(
                 RABBIT_ALARM, GetAlarms()
             )  # what the monitors found at once is in force from here on
         except BaseException:
-            if self._trace is not None:
-                self._trace.end(clean=False)
-            self._directory.close()
+            engine.give_up()
             raise
-        inbox_of(self._root).on_close(self._root_ended)
-        forks.register(self)
-        log.info("broker open", path=path, boot=boot, queues=len(definitions.queues))
 
     # -- publish
 
@@ -168,31 +151,29 @@ class Broker(Declarations):
         """Publish one message; returns at once, but waits while an alarm is set (docs/alarms.md) or a queue is so far
         behind that it grants no credit.
 
-        `body` is bytes, a bytearray or a memoryview, which are copied.  The Confirm is settled when every queue it was routed to has it safe; one that no
-        queue wants is confirmed at once, or with `mandatory` fails with Returned.  Headers CC and BCC of the properties (lists)
-        are more routing keys.  NotFound: no such exchange.  AccessRefused: it is internal.  ArgumentTypeError,
+        `body` is bytes, a bytearray or a memoryview, which are copied.  The Confirm is settled when every queue that the
+        message was routed to has it safe; a message that is routed to no queue is confirmed at once, or with `mandatory`
+        fails with Returned.  Headers CC and BCC of the properties (lists) are more routing keys.
+        NotFound: no such exchange.  AccessRefused: it is internal.  ArgumentTypeError,
         ArgumentValueError: an argument is wrong; PreconditionFailed: the body is larger than max_message_size.
         Blocked: it would have waited longer than `timeout` seconds (0 = not at all); nothing was published.
         """
-        if self._closing or self._down is not None:
+        if not self._engine.is_open:
             self.check_open()
         if type(body) is not bytes or len(body) > self._largest:
-            body = arguments.body(body, self._largest)
+            body = check.body(body, self._largest)
         if (
             type(exchange) is not str or len(exchange) > SURELY_SHORT or type(routing_key) is not str or not routing_key.isascii()
             or properties is not None or persistent is not True or mandatory is not False or timeout is not None
         ):  # fmt: skip
-            exchange, routing_key, properties, persistent, mandatory, timeout = _checked(
+            exchange, routing_key, properties, persistent, mandatory, timeout = _publish_arguments(
                 exchange, routing_key, properties, persistent, mandatory, timeout
             )
-        publishing = self.publishing()
+        publishing = self._publishing()
         if timeout is not None or self.resources.alarms.active:
             publishing.wait_for_turn(exchange, routing_key, timeout, properties)
-        if publishing.transaction is None:
-            return publishing.publish(exchange, routing_key, [body], properties, persistent, mandatory)
-        return publishing.transaction.add_publish(
-            exchange, routing_key, [body], properties, persistent, mandatory
-        )
+        sender = publishing if publishing.pending is None else publishing.pending
+        return sender.publish(exchange, routing_key, [body], properties, persistent, mandatory)
 
     def publish_many(self, exchange: str | Exchange, routing_key: str, bodies: Iterable[bytes], *,
                      properties: Properties | None = None, persistent: bool = True, mandatory: bool = False,
@@ -202,16 +183,16 @@ class Broker(Declarations):
         What `bodies` raises is raised, and nothing was published then.
         """
         self.check_open()
-        arguments.check_bodies(bodies)
-        exchange, routing_key, properties, persistent, mandatory, timeout = _checked(
+        check.check_bodies(bodies)
+        exchange, routing_key, properties, persistent, mandatory, timeout = _publish_arguments(
             exchange, routing_key, properties, persistent, mandatory, timeout
         )
-        publishing = self.publishing()
+        publishing = self._publishing()
         if timeout is not None or self.resources.alarms.active:
             publishing.wait_for_turn(exchange, routing_key, timeout, properties)
-        bodies = arguments.bodies(bodies, self._largest)
-        publish = publishing.publish if publishing.transaction is None else publishing.transaction.add_publish
-        return publish(exchange, routing_key, bodies, properties, persistent, mandatory)
+        bodies = check.bodies(bodies, self._largest)
+        sender = publishing if publishing.pending is None else publishing.pending
+        return sender.publish(exchange, routing_key, bodies, properties, persistent, mandatory)
 
     def would_block(
         self, exchange: str | Exchange, routing_key: str, properties: Properties | None = None
@@ -221,15 +202,98 @@ class Broker(Declarations):
         Alarms, which concern all publishers alike, are in `stats`.
         """
         self.check_open()
-        exchange, routing_key, properties, *_ = _checked(exchange, routing_key, properties)
-        return self.publishing().would_block(exchange, routing_key, properties)
+        exchange, routing_key, properties, *_ = _publish_arguments(exchange, routing_key, properties)
+        return self._publishing().would_block(exchange, routing_key, properties)
 
     def tx(self) -> Transaction:
         """A context manager: what this thread publishes and acks inside takes effect together at its end, when it
         also waits for the confirms; on an exception none of it does (AMQP's tx).
         """
         self.check_open()
-        return Transaction(self)
+        return Transaction(self.client, self.publish)
+
+    # -- declarations
+
+    def declare_queue(self, name: str = "", *, durable: bool = True, exclusive: bool = False,
+                      auto_delete: bool = False, arguments: Mapping[str, Any] | None = None) -> Queue:  # fmt: skip
+        """Have a queue; a durable one is on disk when this returns.
+
+        An empty name is replaced by one of the broker's ("amq.gen-...").  An exclusive queue lives as long as this
+        Broker and is not durable.  Arguments that RabbitMQ's classic queues know (x-message-ttl, x-dead-letter-exchange
+        and so on) are checked, others are kept.  Raises PreconditionFailed when a queue of this name exists with other
+        properties or an argument is wrong, AccessRefused for names that begin with "amq.", ResourceLocked when the queue is
+        exclusive to somebody else.
+        """
+        record = QueueRecord(short_text("name", name), flag("durable", durable), flag("exclusive", exclusive),
+                             flag("auto_delete", auto_delete), check.table("arguments", arguments))  # fmt: skip
+        name = self._calls.call_named(VHOST_PROCESS, DeclareQueue(record))
+        if exclusive:
+            self._exclusive_queues.append(name)
+        return Queue(self, name)
+
+    def declare_exchange(self, name: str, type: str = "direct", *, durable: bool = True,
+                         auto_delete: bool = False, internal: bool = False,
+                         arguments: Mapping[str, Any] | None = None) -> Exchange:  # fmt: skip
+        """Have an exchange of type "direct", "fanout", "topic" or "headers"; a durable one is on disk when this returns.
+
+        An auto-delete exchange goes when the last binding goes that leads away from it.  Nobody can publish to an internal
+        one; messages come through bindings of other exchanges to it.  Argument "alternate-exchange" names the
+        exchange for messages that match nothing.  Raises PreconditionFailed when an exchange of this name exists with other
+        properties, AccessRefused for names that begin with "amq." and are not there, CommandInvalid for another type.
+        """
+        spec = ExchangeSpec(short_text("name", name), short_text("type", type), flag("durable", durable),
+                            flag("auto_delete", auto_delete), flag("internal", internal), check.table("arguments", arguments))  # fmt: skip
+        self._calls.call_named(VHOST_PROCESS, DeclareExchange(spec))
+        return Exchange(self, spec.name)
+
+    def bind(self, destination: str | Named, source: str | Named, routing_key: str = "",
+             arguments: Mapping[str, Any] | None = None, *, destination_type: str | None = None) -> None:  # fmt: skip
+        """Route messages of exchange `source` to a queue or another exchange; on disk when this returns, if both are durable.
+
+        What `destination` is, its handle says; a name is a queue's, or with destination_type="exchange" an exchange's.
+        Which messages: by type of the source those with this routing key, all, those whose key fits the
+        pattern ("*" is one word, "#" any number), those whose headers fit the arguments ("x-match": "all", "any",
+        "all-with-x" or "any-with-x").  NotFound, AccessRefused for the default exchange, PreconditionFailed for a
+        wrong x-match.
+        """
+        self._calls.call_named(
+            VHOST_PROCESS, Bind(_binding(destination, source, routing_key, arguments, destination_type))
+        )
+
+    def unbind(self, destination: str | Named, source: str | Named, routing_key: str = "",
+               arguments: Mapping[str, Any] | None = None, *, destination_type: str | None = None) -> None:  # fmt: skip
+        """Undo a binding, all of whose particulars have to be given again; no error when there is none (AMQP)."""
+        self._calls.call_named(
+            VHOST_PROCESS, Unbind(_binding(destination, source, routing_key, arguments, destination_type))
+        )
+
+    def delete_queue(self, name: str | Named, *, if_unused: bool = False, if_empty: bool = False) -> int:
+        """Delete a queue and its messages; returns how many were ready.  NotFound, PreconditionFailed."""
+        deleted = self._calls.call_named(
+            VHOST_PROCESS,
+            DeleteQueue(check.name("name", name), flag("if_unused", if_unused), flag("if_empty", if_empty)),
+        )
+        return int(deleted)
+
+    def delete_exchange(self, name: str | Named, *, if_unused: bool = False) -> None:
+        """Delete an exchange and its bindings; its queues stay, auto-delete exchanges that led to nothing else go.
+
+        NotFound, PreconditionFailed when it is used and must not be, AccessRefused for names that begin with "amq.".
+        """
+        self._calls.call_named(
+            VHOST_PROCESS, DeleteExchange(check.name("name", name), flag("if_unused", if_unused))
+        )
+
+    def purge(self, name: str | Named) -> int:
+        """Drop all ready messages of a queue; returns how many.  Unacked ones stay."""
+        return int(self._calls.call_queue(check.name("name", name), Purge())[0])
+
+    def queue(self, name: str) -> Queue:
+        """A queue that exists (AMQP's passive declare); NotFound when it does not."""
+        self.check_open()
+        plain = check.name("name", name)
+        self.vhost.check_exclusive_access(self.vhost.existing_queue(plain), None)
+        return Queue(self, plain)
 
     # -- state
 
@@ -240,9 +304,9 @@ class Broker(Declarations):
         for name in sorted(self.vhost.router.queues):
             with suppress(NotFound):
                 record = self.vhost.queue(name)
-                info, _ = self.call_queue(name, Info())
+                info, _ = self._calls.call_queue(name, Info())
                 queues.append(QueueStats.of(name, info, durable=record is not None and record.durable))
-        stores = [StoreStats.of(name, self.call_named(name, Statistics()))
+        stores = [StoreStats.of(name, self._calls.call_named(name, Statistics()))
                   for name in (PERSISTENT_STORE, TRANSIENT_STORE)]  # fmt: skip
         actors = tuple(ActorStats(*each) for each in self.runtime.living())
         return Stats(tuple(queues), tuple(stores), actors, alarm_stats(self.resources),
@@ -265,31 +329,18 @@ class Broker(Declarations):
         return self._set_limit(RABBIT_DISK_MONITOR, SetDiskFreeLimit(changed))
 
     def _set_limit(self, monitor: str, request: SetVmMemoryHighWatermark | SetDiskFreeLimit) -> int:
-        in_bytes: int = self.call_named(monitor, request)
-        self.call_named(
+        in_bytes: int = self._calls.call_named(monitor, request)
+        self._calls.call_named(
             RABBIT_ALARM, GetAlarms()
         )  # what the monitor asked of it is done when this is answered
         return in_bytes
 
+    # -- the end
+
     @property
     def is_open(self) -> bool:
         """Whether it takes calls: False once closed, or when its supervision tree gave up."""
-        return not self._closing and self._down is None
-
-    def after_fork(self) -> None:
-        """See forks.py: every call raises ForkedProcess from now on."""
-        if self.runtime.forked_from is not None:
-            self._down = "it is in another process"
-
-    def check_open(self) -> None:
-        """Raise BrokerClosed, with the reason, unless it is open; ForkedProcess in a forked child."""
-        self.runtime.check_process()
-        if self._down is not None:
-            msg = f"the broker of {self.path} is down: {self._down}; close it and open the directory again"
-            raise BrokerClosed(msg)
-        if self._closing:
-            msg = f"the broker of {self.path} is closed"
-            raise BrokerClosed(msg)
+        return self._engine.is_open
 
     def close(self, timeout: float | None = 60.0) -> tuple[str, ...]:
         """Stop cleanly: outstanding confirms are waited for (`timeout` seconds), everything is on disk, consumers
@@ -299,30 +350,13 @@ class Broker(Declarations):
         few seconds at the most; publishers of these messages get Nacked.  Empty after a clean stop.
         """
         timeout = seconds("timeout", timeout)
-        if self._closing or self.runtime.forked_from is not None:
+        if self._engine.is_closed or self.runtime.forked_from is not None:
             return ()
         for name in self._exclusive_queues:
             with suppress(Error):
                 self.delete_queue(name)
-        self._drain(timeout)
-        self._closing = True
-        self.resources.alarms.wake_all()
-        clean = self._down is None and self.runtime.stop_actor(self._root, timeout=timeout)
-        if not clean:
-            self.runtime.shutdown()
-        for channel in list(self.consumers.values()):
-            channel.put(CLOSED)
-        if self._trace is not None:
-            self._trace.end(clean=clean)
-        self.vhost.definitions.close()
-        self._directory.close()
-        log.info("broker closed", path=self.path, clean=clean)
-        return tuple(self.vhost.unwritten)
-
-    def _drain(self, timeout: float | None) -> None:
-        for name in list(self.vhost.router.queues):
-            with suppress(Error, ActorDeadError, Timeout):
-                self.runtime.call(queue_name(name), Drain(), timeout)
+        self._engine.drain(timeout)
+        return self._engine.stop(timeout)
 
     def __enter__(self) -> Broker:
         return self
@@ -331,47 +365,96 @@ class Broker(Declarations):
                  traceback: TracebackType | None) -> None:  # fmt: skip
         self.close()
 
-    def _root_ended(self, reason: Any) -> None:
-        if not self._closing:
-            restarts, period = self.settings.vhost_restart_intensity
-            self._down = f"its supervisor gave up ({reason}); it allows {restarts} restarts in {period} s"
-            self.resources.alarms.wake_all()
-            for channel in list(self.consumers.values()):
-                channel.put(CLOSED)
 
-    # -- for Queue, Consumer and Publishing
+class Exchange(Named):
+    """A declared exchange."""
 
-    def queue_handle(self, name: str) -> Queue:
-        """A handle of a queue, whether it is there or not."""
-        return Queue(self, name)
+    def __init__(self, broker: Broker, name: str) -> None:
+        self._broker = broker
+        self.name = name
 
-    def exchange_handle(self, name: str) -> Exchange:
-        """A handle of an exchange, whether it is there or not."""
-        return Exchange(self, name)
+    def publish(self, routing_key: str, body: bytes, *, properties: Properties | None = None,
+                persistent: bool = True, mandatory: bool = False, timeout: float | None = None) -> Confirm:  # fmt: skip
+        """As `Broker.publish` to this exchange."""
+        return self._broker.publish(self.name, routing_key, body, properties=properties, persistent=persistent,
+                                    mandatory=mandatory, timeout=timeout)  # fmt: skip
 
-    def publishing(self) -> Publishing:
-        """The calling thread's publishing side."""
-        try:
-            return self._local.publishing  # type: ignore[no-any-return]
-        except AttributeError:
-            credit = self.settings.credit_flow_default_credit[0]
-            self._local.publishing = Publishing(
-                self.runtime, self.vhost.router, self.ids, credit, self.trace(), self.address,
-                self.resources.alarms, self.check_open,
-            )  # fmt: skip
-            return self._local.publishing  # type: ignore[no-any-return]
+    def __str__(self) -> str:
+        return self.name
 
-    def trace(self) -> ActorTrace | None:
-        """The calling thread's trace: an application thread is a client in the trace."""
-        return None if self._trace is None else self._trace.client()
+    def __repr__(self) -> str:
+        return f"<Exchange {self.name!r}>"
 
-    def settle(self, ref: ActorRef[Any], message: Ack | Reject | Taken | Cancel) -> None:
-        """Cast what a consumer has to say; a dead queue process needs no acks (its messages come again)."""
-        if (transaction := self.publishing().transaction) is not None:
-            transaction.add_settle(ref, message)
-        else:
-            self.runtime.cast(ref, message, self.trace())
 
-    def next_consumer_id(self) -> int:
-        """A number for a consumer, unique in this broker."""
-        return next(self._consumer_ids)
+class Queue(Named):
+    """A declared queue."""
+
+    def __init__(self, broker: Broker, name: str) -> None:
+        self._broker = broker
+        self.name = name
+        self._getter = broker.client.next_consumer_id()
+        self._ack_deadline = ack_deadline(broker.settings)
+
+    def publish(self, body: bytes, *, properties: Properties | None = None, persistent: bool = True,
+                mandatory: bool = False, timeout: float | None = None) -> Confirm:  # fmt: skip
+        """Publish to this queue, through the default exchange (see Broker.publish)."""
+        return self._broker.publish("", self.name, body, properties=properties, persistent=persistent,
+                                    mandatory=mandatory, timeout=timeout)  # fmt: skip
+
+    def publish_many(self, bodies: Iterable[bytes], *, properties: Properties | None = None,
+                     persistent: bool = True, mandatory: bool = False,
+                     timeout: float | None = None) -> Confirm:  # fmt: skip
+        """Publish many bodies in one cast; the Confirm covers all of them."""
+        return self._broker.publish_many("", self.name, bodies, properties=properties, persistent=persistent,
+                                         mandatory=mandatory, timeout=timeout)  # fmt: skip
+
+    def get(self, timeout: float | None = None, *, no_ack: bool = False) -> Delivery | None:
+        """One message, or None: at once when `timeout` is None or 0, else when none came within `timeout` s.
+
+        It goes back to the queue, and settling it has no effect any more, after `consumer_timeout`.
+        """
+        patience = seconds("timeout", timeout) or 0.0
+        request = Get(self._getter, flag("no_ack", no_ack), patience, ack_deadline=self._ack_deadline)
+        reply, ref = self._broker.client.calls.call_queue(self.name, request)
+        if not isinstance(reply, Got):
+            return None
+        subscription = Subscription(self._broker.client, self.name, ref, self._getter, no_ack=request.no_ack)
+        return Delivery(subscription, reply.tag, reply.message)
+
+    def consume(self, prefetch: int = DEFAULT_PREFETCH, no_ack: bool = False, *,
+                exclusive: bool = False, priority: int = 0) -> Consumer:  # fmt: skip
+        """An iterator over deliveries, up to `prefetch` of them unacked (0 = no limit).
+
+        With `no_ack` a message is gone once it is delivered.  An exclusive consumer shares with nobody
+        (AccessRefused otherwise).  One of a lower `priority` gets messages only while all above it hold as many as
+        they may (x-priority).
+        """
+        return Consumer(
+            self._broker.client, self.name, **consume_options(prefetch, no_ack, exclusive, priority)
+        )
+
+    def info(self) -> QueueInfo:
+        """What the queue's process knows of itself (see QueueInfo)."""
+        info: QueueInfo = self._broker.client.calls.call_queue(self.name, Info())[0]
+        return info
+
+    def purge(self) -> int:
+        """Drop all ready messages; returns how many."""
+        return self._broker.purge(self.name)
+
+    def __str__(self) -> str:
+        return self.name
+
+    def __repr__(self) -> str:
+        return f"<Queue {self.name!r}>"
+
+
+def _binding(destination: str | Named, source: str | Named, routing_key: str,
+             arguments: Mapping[str, Any] | None, destination_type: str | None) -> Binding:  # fmt: skip
+    if destination_type is None:
+        destination_type = "exchange" if is_a(destination, Exchange) else "queue"
+    elif text("destination_type", destination_type) not in ("queue", "exchange"):
+        msg = f"destination_type is {shown(destination_type)}; use 'queue' or 'exchange'"
+        raise ArgumentValueError(msg)
+    return Binding(check.name("destination", destination), check.name("source", source), short_text("routing_key", routing_key),
+                   check.table("arguments", arguments), text("destination_type", destination_type))  # fmt: skip

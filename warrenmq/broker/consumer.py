@@ -12,11 +12,12 @@ from __future__ import annotations
 import sys
 import weakref
 from queue import Empty
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from pykka import ActorDeadError
 
 from warrenmq import forks
+from warrenmq.broker.engine import CLOSED
 from warrenmq.checks import flag, seconds, whole
 from warrenmq.errors import BrokerClosed, Error, ForkedProcess, PreconditionFailed, ProcessDied
 from warrenmq.message.properties import Properties
@@ -30,28 +31,32 @@ if TYPE_CHECKING:
 
     from pykka import ActorRef
 
-    from warrenmq.broker.broker import Broker
+    from warrenmq.broker.client import Client
     from warrenmq.message.queue_message import Fetched
     from warrenmq.runtime import Channel
+    from warrenmq.settings import Settings
 
 _RECORD_HEADER = 32
 """Bytes of an index record before the embedded stored message."""
 
-CLOSED = object()
-"""In a channel: there will be no more deliveries."""
 DOWN = object()
 """In a channel: the queue process died."""
+
+DEFAULT_PREFETCH = 250
+MOST_PREFETCH = (1 << 31) - 1
+PRIORITIES = -(1 << 31), (1 << 31) - 1
+"""Of consumers: RabbitMQ's x-priority, in the integer that most clients send it in."""
 
 
 class Subscription:
     """One incarnation of a consumer in one incarnation of its queue process: where its acks go."""
 
-    __slots__ = ("broker", "consumer_id", "lapsed", "no_ack", "queue", "ref", "settled_up_to")
+    __slots__ = ("client", "consumer_id", "lapsed", "no_ack", "queue", "ref", "settled_up_to")
 
     def __init__(
-        self, broker: Broker, queue: str, ref: ActorRef[Any], consumer_id: int, *, no_ack: bool
+        self, client: Client, queue: str, ref: ActorRef[Any], consumer_id: int, *, no_ack: bool
     ) -> None:
-        self.broker = broker
+        self.client = client
         self.queue = queue
         self.ref = ref
         self.consumer_id = consumer_id
@@ -63,7 +68,7 @@ class Subscription:
 
     def settle(self, tag: int, message: Ack | Reject) -> None:
         """Send an ack or reject; PreconditionFailed when this delivery cannot be settled any more."""
-        self.broker.check_open()
+        self.client.engine.check_open()
         if self.lapsed is not None:
             raise self.lapsed
         if self.no_ack:
@@ -74,7 +79,7 @@ class Subscription:
             raise PreconditionFailed(msg)
         if message.multiple:
             self.settled_up_to = tag
-        self.broker.settle(self.ref, message)
+        self.client.settle(self.ref, message)
 
 
 class Delivery:
@@ -171,26 +176,26 @@ class Consumer:
     went back to the queue (actors/queue/ack_timeout.py).
     """
 
-    def __init__(self, broker: Broker, queue: str, prefetch: int, *, no_ack: bool, exclusive: bool, priority: int,
+    def __init__(self, client: Client, queue: str, prefetch: int, *, no_ack: bool, exclusive: bool, priority: int,
                  channel: Channel | None = None, ack_in_time: bool = True) -> None:  # fmt: skip
         """`ack_in_time`: consumer_timeout holds."""
-        self._broker = broker
+        self._client = client
         self.queue = queue
         self._prefetch = prefetch
         self._no_ack = no_ack
         self._exclusive = exclusive
         self._priority = priority
-        self._channel = channel or broker.runtime.channel()
+        self._channel = channel or client.runtime.channel()
         """Deliveries, DOWN or CLOSED, from the queue's thread to the application's."""
         self._batch: list[Fetched] = []
         self._position = 0
         self._first_tag = 1
         self._cancelled = True  # until there is something to cancel
-        self._ack_deadline = ack_deadline(broker, _Holder(self)) if ack_in_time else None
+        self._ack_deadline = ack_deadline(client.settings, _Holder(self)) if ack_in_time else None
         self._subscription = self._subscribe()
         self._cancelled = False
         forks.register(self)
-        broker.consumers[id(self)] = self._channel
+        client.engine.consumers[id(self)] = self._channel
 
     def __iter__(self) -> Iterator[Delivery]:
         return self
@@ -214,13 +219,13 @@ class Consumer:
     def lapse(self, error: PreconditionFailed) -> None:
         """The queue took everything back; called in its thread."""
         self._subscription.lapsed = error
-        self._broker.consumers.pop(id(self), None)
+        self._client.engine.consumers.pop(id(self), None)
         self._channel.put(CLOSED)
 
     def after_fork(self) -> None:
         """See forks.py: nothing comes into a child."""
         try:
-            self._broker.runtime.check_process()
+            self._client.runtime.check_process()
         except ForkedProcess as error:
             self._subscription.lapsed = error
 
@@ -259,12 +264,12 @@ class Consumer:
         if self._cancelled:
             return
         self._cancelled = True
-        self._broker.consumers.pop(id(self), None)
+        self._client.engine.consumers.pop(id(self), None)
         inbox_of(self._subscription.ref).forget(self._death_notice)
         try:
             message = Cancel(self._subscription.consumer_id, self.handed_out)
             self._drop_untaken()
-            self._broker.call_actor(self._subscription.ref, message)
+            self._client.calls.call_actor(self._subscription.ref, message)
             self._drop_untaken()  # what the queue sent before it handled the cancel comes before the reply
         except (Error, ActorDeadError):
             pass  # a dead queue process has no consumers
@@ -279,9 +284,9 @@ class Consumer:
 
     def __del__(self) -> None:
         # A loop that was left with `break` must not keep the messages it never saw.
-        if not getattr(self, "_cancelled", True) and self._broker.is_open:
-            self._broker.consumers.pop(id(self), None)
-            self._broker.settle(
+        if not getattr(self, "_cancelled", True) and self._client.engine.is_open:
+            self._client.engine.consumers.pop(id(self), None)
+            self._client.settle(
                 self._subscription.ref, Cancel(self._subscription.consumer_id, self.handed_out)
             )
 
@@ -294,7 +299,7 @@ class Consumer:
     def _next_batch(self, timeout: float | None) -> bool:
         if self._batch:
             count = len(self._batch)
-            self._broker.settle(self._subscription.ref, Taken(self._subscription.consumer_id, count))
+            self._client.settle(self._subscription.ref, Taken(self._subscription.consumer_id, count))
             self._batch, self._position = [], 0
             self._first_tag += count
         while True:
@@ -322,22 +327,40 @@ class Consumer:
                     raise self._subscription.lapsed
 
     def _subscribe(self) -> Subscription:
-        consumer_id = self._broker.next_consumer_id()
+        consumer_id = self._client.next_consumer_id()
         channel = self._channel
         self._first_tag = 1
         request = Consume(consumer_id, channel, self._prefetch, self._no_ack, self._exclusive, priority=self._priority,
                           ack_deadline=self._ack_deadline)  # fmt: skip
-        _, ref = self._broker.call_queue(self.queue, request)
+        _, ref = self._client.calls.call_queue(self.queue, request)
         self._death_notice = inbox_of(ref).on_close(lambda _reason: channel.put(DOWN))
-        if not self._broker.is_open:
+        if not self._client.engine.is_open:
             msg = "the broker is closed"
             raise BrokerClosed(msg)
-        return Subscription(self._broker, self.queue, ref, consumer_id, no_ack=self._no_ack)
+        return Subscription(self._client, self.queue, ref, consumer_id, no_ack=self._no_ack)
 
 
-def ack_deadline(broker: Broker, holder: _Holder | None = None) -> AckDeadline | None:
+def ack_deadline(settings: Settings, holder: _Holder | None = None) -> AckDeadline | None:
     """consumer_timeout as a queue needs it; None when it is 0, which means for ever."""
-    settings = broker.settings
     if not settings.consumer_timeout:
         return None
     return AckDeadline(settings.consumer_timeout / 1000, settings.channel_tick_interval / 1000, holder)
+
+
+class ConsumeOptions(TypedDict):
+    """The options of a consumer."""
+
+    prefetch: int
+    no_ack: bool
+    exclusive: bool
+    priority: int
+
+
+def consume_options(prefetch: object, no_ack: object, exclusive: object, priority: object) -> ConsumeOptions:
+    """The options of a consumer, checked."""
+    return {
+        "prefetch": whole("prefetch", prefetch, 0, MOST_PREFETCH),
+        "no_ack": flag("no_ack", no_ack),
+        "exclusive": flag("exclusive", exclusive),
+        "priority": whole("priority", priority, *PRIORITIES),
+    }

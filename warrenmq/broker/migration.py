@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, NamedTuple
 from warrenmq.actors.sending.confirms import Confirm
 from warrenmq.broker.publisher import WaitingFlow
 from warrenmq.message.queue_message import Publication
-from warrenmq.queue.messages import Publish
+from warrenmq.queue.messages import Info, Publish
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from warrenmq.broker.broker import Broker
+    from warrenmq.broker.client import Client
 
 
-class Moved(NamedTuple):
+class MigratedMessage(NamedTuple):
     """One message."""
 
     head: bytes
@@ -32,32 +32,33 @@ class Moved(NamedTuple):
     priority: int = 0
 
 
-class Deposit:
-    """One queue's entrance for them.  For one thread; nobody else may publish to the queue meanwhile."""
+class MigrationPublisher:
+    """Publishes migrated messages into one queue; for one thread, and nothing else may publish to the queue meanwhile."""
 
-    def __init__(self, broker: Broker, queue: str) -> None:
-        self._broker = broker
+    def __init__(self, client: Client, queue: str) -> None:
+        self._client = client
         self._queue = queue
-        credit = broker.settings.credit_flow_default_credit[0]
-        self._flow = WaitingFlow(broker.runtime, broker.address(queue), credit, broker.trace())
-        self.next_seq_id = broker.queue(queue).info().next_seq_id
+        credit = client.settings.credit_flow_default_credit[0]
+        info, ref = client.calls.call_queue(queue, Info())
+        self._flow = WaitingFlow(client.runtime, ref, credit, client.trace())
+        self.next_seq_id: int = info.next_seq_id
         """What the queue will call the next message."""
 
-    def put(self, messages: Sequence[Moved]) -> Confirm:
+    def put(self, messages: Sequence[MigratedMessage]) -> Confirm:
         """Publish, all persistent; settled when all of them are safe."""
-        broker = self._broker
-        broker.publishing().wait_for_turn("", self._queue, None)
+        self._client.publishing().wait_for_turn("", self._queue, None)
         publications = list(self._publications(messages))
-        confirm = Confirm(broker.runtime, len(publications))
+        confirm = Confirm(self._client.runtime, len(publications))
         for publication in publications:
             self._flow.spend(len(publication.bodies))
             self._flow.send(Publish(publication, confirm, self._flow))
         self.next_seq_id += len(messages)
         return confirm
 
-    def _publications(self, messages: Sequence[Moved]) -> Iterator[Publication]:
+    def _publications(self, messages: Sequence[MigratedMessage]) -> Iterator[Publication]:
         """One for each run of messages that are alike but for their bodies."""
-        prefix, msg_id = self._broker.ids.prefix, self._broker.ids.take(len(messages))
+        ids = self._client.engine.vhost.ids
+        prefix, msg_id = ids.prefix, ids.take(len(messages))
         start = 0
         for stop in range(1, len(messages) + 1):
             head, size, _, expiration, priority = messages[start]

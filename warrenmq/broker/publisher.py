@@ -1,8 +1,8 @@
 """The publishing side of the face: from a body to casts in the queues' mailboxes.
 
-Each application thread that publishes has a Publishing of its own.  Before a message is on its way its publisher waits for
-its turn: while a memory or disk alarm is set nobody's has come (RabbitMQ blocks the connection; here it is the thread,
-in `wait_for_turn`), docs/alarms.md says what an application sees of it; and it waits where a queue grants no credit.
+Each application thread that publishes has a Publishing of its own.  Before a message is on its way the thread waits: as
+long as a memory or disk alarm is set (RabbitMQ blocks the connection; here it is the thread, in `wait_for_turn`;
+docs/alarms.md says what an application sees of it), and while a queue grants no credit.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
     from pykka import ActorRef
 
-    from warrenmq.broker.transaction import Transaction
     from warrenmq.message.properties import Properties
     from warrenmq.node.alarms import Alarms
     from warrenmq.routing import Router
@@ -105,18 +104,22 @@ class WaitingFlow(Flow):
         self._sent += count
 
 
-class Publishing(MessageSender[WaitingFlow]):
-    """One thread's publishing: see the top of this module."""
+class Publishing:
+    """One thread's publishing: routes messages, waits for its turn, and sends through a MessageSender of its own."""
 
     def __init__(self, runtime: Runtime, router: Router, ids: MessageIds, initial_credit: int,
                  trace: ActorTrace | None, address: Callable[[str], ActorRef[Any]], alarms: Alarms,
                  check_open: Callable[[], None]) -> None:  # fmt: skip
-        super().__init__(runtime, ids, partial(WaitingFlow, trace=trace), initial_credit, trace, address)
+        self._runtime = runtime
+        self._sender = MessageSender(
+            runtime, ids, partial(WaitingFlow, trace=trace), initial_credit, trace, address
+        )
         self._alarms = alarms
         self._check_open = check_open
         self._router = router
-        self.transaction: Transaction | None = None
-        """What this thread publishes and acks is kept there until its end."""
+        self._trace = trace
+        self.pending: Pending | None = None
+        """The transaction that this thread is in: publishes and acks are kept there until its end."""
 
     def wait_for_turn(self, exchange: str, routing_key: str, timeout: float | None,
                       properties: Properties | None = None) -> None:  # fmt: skip
@@ -126,25 +129,25 @@ class Publishing(MessageSender[WaitingFlow]):
         leaves waiting for a queue's credit to `publish`.  In a transaction only alarms count: it sends nothing yet.
         BrokerClosed when the broker is closed meanwhile.
         """
-        deadline = None if timeout is None else self.runtime.monotonic_ns() + round(timeout * 1e9)
+        deadline = None if timeout is None else self._runtime.monotonic_ns() + round(timeout * 1e9)
         while True:
             if self._alarms.active:
                 self._wait_and_tell(exchange, routing_key, deadline)
-            if deadline is None or self.transaction is not None:
+            if deadline is None or self.pending is not None:
                 return
             if (queue := self._lacking(exchange, routing_key, properties)) is None:
                 return
-            if (left := _seconds_until(deadline, self.runtime)) <= 0:
+            if (left := _seconds_until(deadline, self._runtime)) <= 0:
                 msg = f"queue {queue!r} is behind and takes no more for now, nothing was published; try again later"
                 raise Blocked(msg)
-            flow = self.flows.get(queue)
+            flow = self._sender.flows.get(queue)
             if flow is not None and flow.ref.is_alive():
                 flow.wait_for_credit(deadline)
             else:
-                self.runtime.event().wait(min(left, LOOK_FOR_PROCESS))
+                self._runtime.event().wait(min(left, LOOK_FOR_PROCESS))
 
     def _wait_and_tell(self, exchange: str, routing_key: str, deadline: int | None) -> None:
-        if (trace := self.trace) is None:
+        if (trace := self._trace) is None:
             self._wait_for_alarms(exchange, routing_key, deadline)
             return
         trace.emit(_ALARM_BLOCKED)
@@ -157,13 +160,15 @@ class Publishing(MessageSender[WaitingFlow]):
 
     def _wait_for_alarms(self, exchange: str, routing_key: str, deadline: int | None) -> None:
         alarms = self._alarms
-        who = BlockedPublisher(threading.current_thread().name, exchange, routing_key, self.runtime.wall_ns())
-        news = self.runtime.channel()
+        who = BlockedPublisher(
+            threading.current_thread().name, exchange, routing_key, self._runtime.wall_ns()
+        )
+        news = self._runtime.channel()
         ticket = alarms.add_waiting(who, lambda: news.put(None))
         try:
             while active := alarms.active:
                 self._check_open()
-                left = None if deadline is None else _seconds_until(deadline, self.runtime)
+                left = None if deadline is None else _seconds_until(deadline, self._runtime)
                 if left is not None and left <= 0:
                     raise Blocked(in_words(active))
                 with suppress(Empty):
@@ -183,9 +188,11 @@ class Publishing(MessageSender[WaitingFlow]):
         queues = self._router.route(exchange, routing_key)
         if not queues or not bodies:
             return self._unroutable(exchange, routing_key, len(bodies), failed=mandatory and not queues)
-        confirm = Confirm(self.runtime, len(queues))
-        self.send(
-            queues, self.publication(exchange, (routing_key,), bodies, None, persistent=persistent), confirm
+        confirm = Confirm(self._runtime, len(queues))
+        self._sender.send(
+            queues,
+            self._sender.publication(exchange, (routing_key,), bodies, None, persistent=persistent),
+            confirm,
         )
         return confirm
 
@@ -201,19 +208,19 @@ class Publishing(MessageSender[WaitingFlow]):
             properties = replace(
                 properties, headers={name: each for name, each in headers.items() if name != "BCC"}
             )
-        publication = self.publication(
+        publication = self._sender.publication(
             exchange, (routing_key, *cc, *bcc), bodies, properties, persistent=persistent and properties.delivery_mode != 1,
             expiration=expiration, priority=properties.priority or 0,
         )  # fmt: skip
-        confirm = Confirm(self.runtime, len(queues))
-        self.send(queues, publication, confirm)
+        confirm = Confirm(self._runtime, len(queues))
+        self._sender.send(queues, publication, confirm)
         return confirm
 
     def _unroutable(self, exchange: str, routing_key: str, messages: int, *, failed: bool) -> Confirm:
         """The answer to a publish that no queue gets."""
         if messages:
-            self.unrouted(messages)
-        confirm = Confirm(self.runtime)
+            self._sender.unrouted(messages)
+        confirm = Confirm(self._runtime)
         if failed:
             confirm.fail(Returned(exchange, routing_key))
         else:
@@ -222,7 +229,11 @@ class Publishing(MessageSender[WaitingFlow]):
 
     def cast(self, ref: ActorRef[Any], message: Any) -> None:
         """Send a message in this thread's name."""
-        self.runtime.cast(ref, message, self.trace)
+        self._runtime.cast(ref, message, self._trace)
+
+    def promise(self) -> Confirm:
+        """A Confirm for a publish that comes later."""
+        return Confirm(self._runtime)
 
     def check(self, exchange: str, properties: Properties | None) -> None:
         """Raise what `publish` would: NotFound, AccessRefused, PreconditionFailed."""
@@ -240,10 +251,63 @@ class Publishing(MessageSender[WaitingFlow]):
         headers = None if properties is None else properties.headers
         cc, bcc = header_routes(headers)
         for queue in self._router.route(exchange, routing_key, headers, cc + bcc):
-            flow = self.flows.get(queue)
+            flow = self._sender.flows.get(queue)
             if flow is None or not flow.ref.is_alive():
-                if not self.runtime.is_registered(queue_name(queue)):
+                if not self._runtime.is_registered(queue_name(queue)):
                     return queue
             elif flow.credit <= 0:
                 return queue
         return None
+
+
+class Pending:
+    """What one thread publishes and acks inside a transaction (transaction.py), kept until its end.
+
+    _steps     what the commit sends, in order
+    _promises  what the publishers hold; each is settled as its publish is, after the commit
+    """
+
+    def __init__(self, publishing: Publishing) -> None:
+        self.publishing = publishing
+        self._steps: list[Callable[[], object]] = []
+        self._promises: list[Confirm] = []
+
+    def publish(self, exchange: str, routing_key: str, bodies: list[bytes], properties: Properties | None,
+                persistent: bool, mandatory: bool) -> Confirm:  # fmt: skip
+        """As Publishing.publish, at the commit; what is wrong with the message is refused now."""
+        self.publishing.check(exchange, properties)
+        promise = self.publishing.promise()
+        self._promises.append(promise)
+        publish = partial(
+            self.publishing.publish, exchange, routing_key, bodies, properties, persistent, mandatory
+        )
+        self._steps.append(lambda: _follow(publish(), promise))
+        return promise
+
+    def settle(self, ref: ActorRef[Any], message: Any) -> None:
+        """Cast an ack or reject, at the commit."""
+        self._steps.append(partial(self.publishing.cast, ref, message))
+
+    def commit(self) -> None:
+        """Send everything, and wait for the confirms; raises what the first one that failed failed with."""
+        for step in self._steps:
+            step()
+        for promise in self._promises:
+            promise.result()
+
+    def roll_back(self) -> None:
+        """Send nothing; what was published is nacked."""
+        for promise in self._promises:
+            promise.nack("the transaction was rolled back")
+
+
+def _follow(answer: Confirm, promise: Confirm) -> None:
+    """Settle a promise as another is settled."""
+
+    def settle(settled: Confirm) -> None:
+        if (error := settled.exception()) is None:
+            promise.confirm()
+        else:
+            promise.fail(error)
+
+    answer.add_done_callback(settle)

@@ -84,7 +84,13 @@ class Queue:
         self._broker: Broker = open(path, settings=settings)
         self._queue = self._broker.declare_queue(NAME)
         self._consumer = Consumer(
-            self._broker, NAME, MOST_AHEAD, no_ack=False, exclusive=False, priority=0, ack_in_time=False
+            self._broker.client,
+            NAME,
+            MOST_AHEAD,
+            no_ack=False,
+            exclusive=False,
+            priority=0,
+            ack_in_time=False,
         )  # queue.Queue lets a task take its time
         self._taking = threading.Lock()
         """Held by the one thread that waits in the consumer: the others wait for the lock."""

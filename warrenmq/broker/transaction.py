@@ -7,85 +7,54 @@ is, and waited for.  A crash in the middle of a commit may leave a part of it
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from warrenmq.actors.sending.confirms import Confirm
+from warrenmq.broker.publisher import Pending
 from warrenmq.errors import PreconditionFailed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
-    from pykka import ActorRef
-
-    from warrenmq.broker.broker import Broker
-    from warrenmq.broker.handles import Exchange
+    from warrenmq.actors.sending.confirms import Confirm
+    from warrenmq.broker.arguments import Named
+    from warrenmq.broker.client import Client
     from warrenmq.message.properties import Properties
 
 
 class Transaction:
     """What `Broker.tx` returns: a context manager that keeps its thread's publishes and acks until its end."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-        self._publishing = broker.publishing()
-        self._steps: list[Callable[[], Confirm | None]] = []
-        self._promises: list[Confirm] = []
-        """What publishers hold; each is settled as its publish is, after the commit."""
+    def __init__(self, client: Client, publish: Callable[..., Confirm]) -> None:
+        """`publish` is the broker's."""
+        self._client = client
+        self._publish = publish
+        self._pending: Pending | None = None
 
-    def publish(self, exchange: str | Exchange, routing_key: str, body: bytes, *, properties: Properties | None = None,
+    def publish(self, exchange: str | Named, routing_key: str, body: bytes, *, properties: Properties | None = None,
                 persistent: bool = True, mandatory: bool = False, timeout: float | None = None) -> Confirm:  # fmt: skip
         """As Broker.publish inside the transaction; PreconditionFailed when this thread is not in it."""
-        if self._broker.publishing().transaction is not self:
+        if self._pending is None or self._client.publishing().pending is not self._pending:
             msg = "this thread is not in the transaction; publish inside its `with`, in the thread that entered it"
             raise PreconditionFailed(msg)
-        return self._broker.publish(exchange, routing_key, body, properties=properties, persistent=persistent,
-                                    mandatory=mandatory, timeout=timeout)  # fmt: skip
-
-    # -- for the broker
-
-    def add_publish(self, *message: Any) -> Confirm:
-        """As Publishing.publish, at the commit; what is wrong with the message is refused now."""
-        exchange, _, _, properties, *_ = message
-        self._publishing.check(exchange, properties)
-        promise = Confirm(self._publishing.runtime)
-        self._promises.append(promise)
-        self._steps.append(lambda: _follow(self._publishing.publish(*message), promise))
-        return promise
-
-    def add_settle(self, ref: ActorRef[Any], message: Any) -> None:
-        """Cast an ack or reject, at the commit."""
-        self._steps.append(lambda: self._publishing.cast(ref, message))
+        return self._publish(exchange, routing_key, body, properties=properties, persistent=persistent,
+                             mandatory=mandatory, timeout=timeout)  # fmt: skip
 
     def __enter__(self) -> Transaction:
-        if self._publishing.transaction is not None:
+        publishing = self._client.publishing()
+        if publishing.pending is not None:
             msg = "this thread is in a transaction already; end that one first"
             raise PreconditionFailed(msg)
-        self._publishing.transaction = self
+        self._pending = publishing.pending = Pending(publishing)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
                  traceback: TracebackType | None) -> None:  # fmt: skip
-        self._publishing.transaction = None
+        pending, self._pending = self._pending, None
+        assert pending is not None, "it was entered"
+        pending.publishing.pending = None
         if kind is None:
-            self._publishing.runtime.check_process()
+            self._client.runtime.check_process()
+            pending.commit()
         else:
-            for promise in self._promises:
-                promise.nack("the transaction was rolled back")
-            return
-        for step in self._steps:
-            step()
-        for promise in self._promises:
-            promise.result()
-
-
-def _follow(answer: Confirm, promise: Confirm) -> None:
-    """Settle a promise as another is settled."""
-
-    def settle(settled: Confirm) -> None:
-        if (error := settled.exception()) is None:
-            promise.confirm()
-        else:
-            promise.fail(error)
-
-    answer.add_done_callback(settle)
+            pending.roll_back()

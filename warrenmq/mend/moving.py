@@ -16,7 +16,7 @@ from functools import lru_cache
 from hashlib import blake2b
 from typing import TYPE_CHECKING, NamedTuple
 
-from warrenmq.broker.migration import Deposit, Moved
+from warrenmq.broker.migration import MigratedMessage, MigrationPublisher
 from warrenmq.errors import PreconditionFailed
 from warrenmq.mend.ledger import key
 from warrenmq.message.plain_properties import name_of_rabbit, properties_of_plain
@@ -125,13 +125,13 @@ def milliseconds_left(expiry: int, now_us: int) -> int | None:
 
 class _Mover:
     def __init__(self, broker: Broker, queue: str, ledger: Ledger, outcome: Outcome) -> None:
-        self._deposit = Deposit(broker, queue)
+        self._publisher = MigrationPublisher(broker.client, queue)
         self._queue = queue
         self._ledger = ledger
         self._outcome = outcome
         self._keys: list[bytes] = []
         self._prints: list[bytes] = []
-        self._messages: list[Moved] = []
+        self._messages: list[MigratedMessage] = []
         self._bytes = 0
         self._sent: deque[tuple[int, int, Confirm]] = deque()
         """(first sequence id, how many, confirm) of each batch on its way."""
@@ -139,7 +139,7 @@ class _Mover:
             lambda exchange, keys: len(encode_head(exchange, list(keys), None))
         )
 
-    def prepared(self, message: Message, milliseconds: int | None) -> Moved | None:
+    def prepared(self, message: Message, milliseconds: int | None) -> MigratedMessage | None:
         """The message as it will be stored; None, counted, for one that cannot be."""
         exchange, odd_exchange = name_of_rabbit(message.exchange)
         names = [name_of_rabbit(each) for each in message.routing_keys or [self._queue]]
@@ -156,11 +156,11 @@ class _Mover:
                 "its exchange or a routing key is not UTF-8; bytes that are none are written as \\xNN",
             ]
         self._outcome.altered.update(altered)
-        return Moved(head, len(head) - self._plain_size(exchange, tuple(keys)), message.body,
+        return MigratedMessage(head, len(head) - self._plain_size(exchange, tuple(keys)), message.body,
                      milliseconds, message.properties.get("priority") or 0)  # fmt: skip
 
-    def add(self, key: bytes, fingerprint: bytes, message: Moved, *, redelivered: bool) -> None:
-        self._note_delivery(self._deposit.next_seq_id + len(self._keys), redelivered=redelivered)
+    def add(self, key: bytes, fingerprint: bytes, message: MigratedMessage, *, redelivered: bool) -> None:
+        self._note_delivery(self._publisher.next_seq_id + len(self._keys), redelivered=redelivered)
         self._keys.append(key)
         self._prints.append(fingerprint)
         self._messages.append(message)
@@ -181,9 +181,9 @@ class _Mover:
     def _send(self) -> None:
         if not self._keys:
             return
-        first = self._deposit.next_seq_id
+        first = self._publisher.next_seq_id
         self._ledger.moving(first, self._keys, self._prints)
-        self._sent.append((first, len(self._keys), self._deposit.put(self._messages)))
+        self._sent.append((first, len(self._keys), self._publisher.put(self._messages)))
         self._keys, self._prints, self._messages, self._bytes = [], [], [], 0
         while len(self._sent) >= ON_THEIR_WAY:
             self._settle()

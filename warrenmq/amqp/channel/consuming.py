@@ -31,12 +31,12 @@ if TYPE_CHECKING:
     from pykka import ActorRef
 
     from warrenmq.amqp.channel.access import ChannelAccess
-    from warrenmq.amqp.channel.calls import ChannelCalls
     from warrenmq.amqp.channel.consumers import Delivered
     from warrenmq.amqp.channel.context import ConnectionContext
     from warrenmq.amqp.channel.reply_to import ReplyTo
     from warrenmq.amqp.channel.settling import Settling
     from warrenmq.amqp.channel.writer import ChannelWriter
+    from warrenmq.broker.calls import ActorCalls
     from warrenmq.queue.limiter import Limiter
     from warrenmq.runtime import Server
 
@@ -47,7 +47,7 @@ _OF_STREAMS = ("x-stream-offset",)
 class ChannelConsuming:
     """The consuming side of one channel; it belongs to the channel process."""
 
-    def __init__(self, server: Server, context: ConnectionContext, calls: ChannelCalls, access: ChannelAccess,
+    def __init__(self, server: Server, context: ConnectionContext, calls: ActorCalls, access: ChannelAccess,
                  writer: ChannelWriter, settling: Settling, limiter: Limiter, reply_to: ReplyTo) -> None:  # fmt: skip
         self.notices = SentNotices(server, context.transport.writable)
         self._server = server
@@ -88,7 +88,7 @@ class ChannelConsuming:
             self._writer.send(commands.Basic.ConsumeOk, consumer_tag=tag)
 
     def _subscribe(self, queue: str, parameters: ConsumeParameters) -> None:
-        number = self._broker.next_consumer_id()
+        number = self._broker.client.next_consumer_id()
         # The queue has it as its outlet before it is known whose process that is.
         consumer = ChannelConsumer(
             number, queue, self._server.actor_ref, parameters, self._server.actor_inbox.send
@@ -169,7 +169,7 @@ class ChannelConsuming:
         self._access.read("queue", queue)
         self._access.queue(queue)
         getter = self._getters.get(queue)
-        number = self._broker.next_consumer_id() if getter is None else getter.id
+        number = self._broker.client.next_consumer_id() if getter is None else getter.id
         request = Get(number, method.no_ack, 0, self._server.actor_ref)
         got, ref = self._calls.call_queue(queue, request)
         if getter is None or getter.ref is not ref:

@@ -43,10 +43,10 @@ from warrenmq.supervisors.broker_sup import VHOST_PROCESS
 
 if TYPE_CHECKING:
     from warrenmq.amqp.channel.access import ChannelAccess
-    from warrenmq.amqp.channel.calls import ChannelCalls
     from warrenmq.amqp.channel.context import ConnectionContext
     from warrenmq.amqp.channel.reply_to import ReplyTo
     from warrenmq.amqp.channel.writer import ChannelWriter
+    from warrenmq.broker.calls import ActorCalls
     from warrenmq.queue.messages import Declared
     from warrenmq.runtime import Runtime
 
@@ -56,7 +56,7 @@ ALTERNATE, DEAD_LETTER = "alternate-exchange", "x-dead-letter-exchange"
 class ChannelDeclarations:
     """The declarations of one channel; it belongs to the channel process."""
 
-    def __init__(self, runtime: Runtime, context: ConnectionContext, calls: ChannelCalls, access: ChannelAccess,
+    def __init__(self, runtime: Runtime, context: ConnectionContext, calls: ActorCalls, access: ChannelAccess,
                  writer: ChannelWriter, reply_to: ReplyTo) -> None:  # fmt: skip
         self._runtime = runtime
         self._vhost = context.broker.vhost

@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any
 from pamqp import commands
 
 from warrenmq.amqp.channel.access import ChannelAccess
-from warrenmq.amqp.channel.calls import ChannelCalls
 from warrenmq.amqp.channel.consumers import Cancelled, Delivered
 from warrenmq.amqp.channel.consuming import ChannelConsuming
 from warrenmq.amqp.channel.content import ContentAssembler
@@ -53,6 +52,7 @@ from warrenmq.amqp.channel.writer import ChannelWriter
 from warrenmq.amqp.wire.codec import PUBLISH, ids, start_of
 from warrenmq.amqp.wire.errors import PRECONDITION_FAILED, AmqpError
 from warrenmq.amqp.wire.frames import METHOD
+from warrenmq.broker.calls import ActorCalls
 from warrenmq.errors import Error
 from warrenmq.log import Log
 from warrenmq.queue.limiter import Limiter
@@ -100,7 +100,7 @@ class ChannelProcess(Server):
         self._tick_interval = settings.channel_tick_interval / 1000
         self._consumer_timeout = settings.consumer_timeout
         access = ChannelAccess(context)
-        calls = ChannelCalls(self, context.broker)
+        calls = ActorCalls(self.runtime, context.broker.vhost, context.broker.check_open, lambda: self.trace)
         limiter = Limiter(self.runtime.lock())
         self._credit = ChannelCredit(self.actor_inbox.send, self._tell_blocked, self.trace)
         self._writer = ChannelWriter(number, context)

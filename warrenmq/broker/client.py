@@ -1,0 +1,54 @@
+"""Client: the application's side of a broker, below its public face: calls, each thread's publishing, acks."""
+
+from __future__ import annotations
+
+import threading
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+from warrenmq.broker.calls import ActorCalls
+from warrenmq.broker.publisher import Publishing
+
+if TYPE_CHECKING:
+    from pykka import ActorRef
+
+    from warrenmq.broker.engine import Engine
+    from warrenmq.queue.messages import Ack, Cancel, Reject, Taken
+    from warrenmq.trace.recorder import ActorTrace
+
+
+class Client:
+    """For any thread; consumers, transactions and migrations are made with it."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.runtime = engine.runtime
+        self.settings = engine.settings
+        self.calls = ActorCalls(engine.runtime, engine.vhost, engine.check_open, self.trace)
+        self.next_consumer_id = count(1).__next__
+        """Draws a number for a consumer, unique in this broker."""
+        self._local = threading.local()
+
+    def trace(self) -> ActorTrace | None:
+        """The calling thread's trace: an application thread is a client in the trace."""
+        trace = self.engine.trace
+        return None if trace is None else trace.client()
+
+    def publishing(self) -> Publishing:
+        """The calling thread's publishing side."""
+        try:
+            return self._local.publishing  # type: ignore[no-any-return]
+        except AttributeError:
+            engine = self.engine
+            publishing = self._local.publishing = Publishing(
+                engine.runtime, engine.vhost.router, engine.vhost.ids, self.settings.credit_flow_default_credit[0],
+                self.trace(), self.calls.address, engine.resources.alarms, engine.check_open,
+            )  # fmt: skip
+            return publishing
+
+    def settle(self, ref: ActorRef[Any], message: Ack | Reject | Taken | Cancel) -> None:
+        """Cast what a consumer has to say; a dead queue process needs no acks (its messages come again)."""
+        if (pending := self.publishing().pending) is not None:
+            pending.settle(ref, message)
+        else:
+            self.runtime.cast(ref, message, self.trace())
