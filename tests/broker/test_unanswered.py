@@ -22,8 +22,8 @@ def host(request: pytest.FixtureRequest) -> Iterator[SimulatedHost]:
 
 
 def publish_unanswered(broker, body: bytes) -> None:
-    publishing = broker.client.publishing()
-    publishing.send(("q",), publishing.publication("", ("q",), [body], None, persistent=True), UNANSWERED)
+    sender = broker.client.publishing()._sender
+    sender.send(("q",), sender.publication("", ("q",), [body], None, persistent=True), UNANSWERED)
 
 
 def count_syncs(host: SimulatedHost) -> list[str]:

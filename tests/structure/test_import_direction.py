@@ -145,7 +145,6 @@ def test_imports_are_absolute_and_by_import_name():
     assert not wrong
 
 
-@pytest.mark.xfail(reason="walls that are still to be moved")
 def test_no_modules_import_each_other_in_a_circle():
     assert circles({name: targets - {"warrenmq"} for name, targets in edges().items()}) == []
 
