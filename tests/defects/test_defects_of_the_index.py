@@ -10,8 +10,8 @@ import pytest
 
 from tests.queue_index import index_kit as kit
 from warrenmq.directory.recovery_terms import Terms, save_terms, take_terms
-from warrenmq.queue_index.v1 import journal, segment_parser
 from warrenmq.queue_index.v1.index import QueueIndex
+from warrenmq.queue_index.v1.reader import read_journal, read_segment
 from warrenmq.queue_index.v1.recovery import store_message_ids
 from warrenmq.trace.events import Trigger
 
@@ -72,7 +72,7 @@ def test_garbage_in_the_journal_makes_no_message_and_no_crash() -> None:
         damaged = bytearray(whole)
         place = 2 * one + rng.randrange(one)
         damaged[place : place + 3] = rng.randbytes(3)
-        found = journal.Replay(bytes(damaged), 1 << 14)
+        found = read_journal(bytes(damaged), 1 << 14)
         published = found.facts[0].published
         for number in (0, 1, 4, 5):
             assert published[number] == kit.embedded_record(number)
@@ -90,7 +90,7 @@ def test_a_deliver_is_never_written_before_its_publish() -> None:
     data = kit.read_file(disk, "journal.jif")
     assert data is not None
     for cut in range(len(data)):
-        facts = journal.Replay(data[:cut], 1 << 14).facts.get(0)
+        facts = read_journal(data[:cut], 1 << 14).facts.get(0)
         if facts is not None:
             assert facts.delivered <= facts.published.keys()
 
@@ -250,7 +250,7 @@ def test_a_publish_that_is_cut_off_is_not_taken_for_other_records() -> None:
     assert data is not None
     msg_id = b"\x40\x00\x40\x01" * 4  # read as marks they would ack the two messages
     torn = b"\xc0\x02" + msg_id + bytes(8)
-    facts, damage = segment_parser.parse(data + torn, 4)
+    facts, damage = read_segment(data + torn, 4)
     assert sorted(facts.published) == [0, 1]
     assert facts.acked == set()
     assert [(each.offset, each.length) for each in damage] == [(len(data), len(torn))]

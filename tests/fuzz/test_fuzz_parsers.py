@@ -38,8 +38,7 @@ from warrenmq.inspect import message, queue_names
 from warrenmq.message import extent
 from warrenmq.message import stored as stored_message
 from warrenmq.message.properties import Properties
-from warrenmq.queue_index.v1 import segment_parser
-from warrenmq.queue_index.v1.journal import Replay
+from warrenmq.queue_index.v1.reader import read_journal, read_segment
 from warrenmq.queue_index.v2 import qi, qs
 from warrenmq.vhost import queue_folders
 
@@ -108,8 +107,8 @@ PARSERS: dict[str, tuple[Callable[[bytes], Any], Callable[[], list[bytes]]]] = {
     ".queue_name": (queue_folders.parse, lambda: in_golden(".queue_name")),
     ".config": (read_segment_entry_count, lambda: in_golden(".config")),
     "definitions.log": (lambda data: Declared().replay(data), lambda: in_own("definitions.log")),
-    "journal": (lambda data: Replay(data, 8), lambda: [*in_own(".jif"), *in_golden(".jif", "c09-torn-v1-a")]),
-    "segment": (lambda data: segment_parser.parse(data, 8), lambda: [*in_own(".idx"), *in_golden(".idx", "c09-torn-v1-a")]),
+    "journal": (lambda data: read_journal(data, 8), lambda: [*in_own(".jif"), *in_golden(".jif", "c09-torn-v1-a")]),
+    "segment": (lambda data: read_segment(data, 8), lambda: [*in_own(".idx"), *in_golden(".idx", "c09-torn-v1-a")]),
     ".qi": (qi.parse, lambda: [*in_own(".qi"), *in_golden(".qi")]),
     ".qs": (qs.scan, lambda: [*in_own(".qs"), *in_golden(".qs")]),
 }  # fmt: skip

@@ -13,13 +13,12 @@ from tests.inspect.made_directory import journal_ack, journal_publish, make, seg
 from tests.inspect.walked import Bytes
 from tests.support.damage import Damage, apply
 from tests.support.fuzzing import examples
-from warrenmq.inspect import index_v1
-from warrenmq.inspect.entries import SegmentFacts
-from warrenmq.inspect.index_v1 import JournalFormat, SegmentFormat
 from warrenmq.message.stored import encode, encode_head
 from warrenmq.message_store.scan import whole_records
-from warrenmq.queue_index.v1.journal import Replay
-from warrenmq.queue_index.v1.segment_parser import parse
+from warrenmq.queue_index.policy import Policy
+from warrenmq.queue_index.record import HEADER_BYTES
+from warrenmq.queue_index.v1.reader import read_journal, read_segment
+from warrenmq.queue_index.v1.segment import Facts
 
 MANY = examples(300)
 SIZES = (0, 1, 40, 300, 300, 800, 4000, 20, 2000, 600, 77, 30)
@@ -30,12 +29,10 @@ ENTRY_COUNT = 16
 numbers = st.lists(st.sampled_from(range(len(MADE))), min_size=2, max_size=len(MADE), unique=True)
 
 
-def read_segment(data: bytes) -> SegmentFacts:
-    return index_v1.read(Bytes(data), SegmentFormat(0, ENTRY_COUNT))[0]
-
-
-def read_journal(data: bytes) -> SegmentFacts:
-    return index_v1.read(Bytes(data), JournalFormat())[0]
+def read(data: bytes, journal: bool, policy: Policy) -> Facts:
+    if journal:
+        return read_journal(data, ENTRY_COUNT, policy).facts.get(0, Facts())
+    return read_segment(data, ENTRY_COUNT, policy)[0]
 
 
 @st.composite
@@ -64,8 +61,7 @@ def test_a_copied_block_costs_an_index_file_nothing_but_what_it_covers(
     clean = b"".join([*parts, *acks])
     damage = data.draw(copied(clean))
     after = apply({"file": clean}, [damage])["file"]
-    facts = read_journal(after) if journal else read_segment(after)
-    replay = Replay(after, ENTRY_COUNT).facts if journal else {0: parse(after, ENTRY_COUNT)[0]}
+    inspected, recovered = (read(after, journal, policy) for policy in (Policy.INSPECT, Policy.RECOVER))
     begins_at = 0
     inserted = len(after) - len(clean)
     covers = damage.at, damage.at + (0 if inserted else damage.size)
@@ -74,12 +70,11 @@ def test_a_copied_block_costs_an_index_file_nothing_but_what_it_covers(
         begins_at = end
         if (start < covers[1] and covers[0] < end) or (inserted and start < covers[0] < end):
             continue
-        entry = facts.published.get(n)
-        assert entry is not None, f"{n} is lost"
-        body = after[entry.offset + entry.head : entry.offset + entry.head + entry.stored_size]
-        assert (entry.msg_id, body) == (made[n].msg_id, made[n].term if embedded[n] else b"")
-        if ours:  # of two whole ones with this sequence id a start takes the first
-            assert n in replay[0].published, f"{n} is lost to a start"
+        record = part[8:-8] if journal else part[2:-2]  # without its prefix and its deliver mark
+        assert n in inspected.published, f"{n} is lost"
+        assert inspected.published[n] == record[:HEADER_BYTES]
+        assert after[inspected.places[n] :].startswith(part[: len(part) - len(record)])
+        assert n in recovered.published, f"{n} is lost to a start"
 
 
 @MANY

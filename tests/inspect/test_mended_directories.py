@@ -20,8 +20,7 @@ from warrenmq.inspect.reading import Findings
 from warrenmq.mend.changes import BACKUP
 from warrenmq.mend.repair import repair
 from warrenmq.message_store.scan import Records, Trust, scan
-from warrenmq.queue_index.v1 import segment_parser
-from warrenmq.queue_index.v1.journal import Replay
+from warrenmq.queue_index.v1.reader import read_journal, read_segment
 
 C09 = "c09-torn-v1-a"
 VARIANTS = [each["name"] for each in json.loads((ROOT / C09 / "variants.json").read_text())["variants"]]
@@ -64,10 +63,10 @@ def assert_brokers_can_read(where: Path, entry_count: int = 2048) -> None:
         if BACKUP in str(path):
             continue
         if path.suffix == ".idx":
-            facts, damage = segment_parser.parse(path.read_bytes(), entry_count)
+            facts, damage = read_segment(path.read_bytes(), entry_count)
             assert (damage, facts.published.keys() >= facts.acked) == ([], True)
         elif path.name == "journal.jif":
-            replay = Replay(path.read_bytes(), entry_count)
+            replay = read_journal(path.read_bytes(), entry_count)
             assert (replay.damage, replay.end) == ([], path.stat().st_size)
         elif path.suffix == ".rdq" and "persistent" in str(path):
             file = findings.open(str(path))

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from tests.queue_index import index_kit as kit
 from warrenmq.directory.torn import SECTOR
 from warrenmq.queue_index.record import record_problem
-from warrenmq.queue_index.v1 import segment_parser
-from warrenmq.queue_index.v1.journal import Replay
+from warrenmq.queue_index.v1.reader import read_journal, read_segment
 from warrenmq.queue_index.v1.recovery import messages
 from warrenmq.queue_index.v1.segment import Segment
 from warrenmq.trace.events import Trigger
@@ -157,7 +156,11 @@ def test_a_flipped_length_is_noticed_and_the_messages_behind_it_are_found() -> N
             assert unchanged(live)
             assert quarantined == 1
             (pieces,) = quarantine.values()
-            assert pieces == damaged[start - 2 : segment_ends()[4] + 2]
+            frame_is_right = offset < 28  # only the size of the body is wrong, which no frame needs
+            assert (
+                pieces
+                == damaged[start - 2 * (not frame_is_right) : segment_ends()[4] + 2 * (not frame_is_right)]
+            )
 
 
 def test_a_flipped_length_in_the_journal_is_noticed_and_what_is_behind_it_is_found() -> None:
@@ -277,10 +280,10 @@ def test_a_mark_whose_end_is_missing_at_a_sector_boundary_is_nobodys() -> None:
         if len(file) % SECTOR == SECTOR - 1:
             break
     torn = file + b"\x41" + bytes(9)  # the ack of 300, but it reads as one of 256
-    facts, damage = segment_parser.parse(torn, 16_384)
+    facts, damage = read_segment(torn, 16_384)
     assert facts.acked == set()
     assert [(each.offset, each.length) for each in damage] == [(len(file), 10)]
-    complete, _ = segment_parser.parse(file + b"\x41\x2c", 16_384)
+    complete, _ = read_segment(file + b"\x41\x2c", 16_384)
     assert complete.acked == {300}
 
 
@@ -290,7 +293,7 @@ def test_a_replay_goes_on_behind_garbage_at_the_next_whole_publish() -> None:
         bytes(7) + bytes([seq]) + record + b"\x80" + bytes(6) + bytes([seq])
         for seq, record in ((1, one), (2, two))
     ]
-    replay = Replay(publish[0] + b"\xff\xff garbage" + publish[1] + b"\xc0" + bytes(6) + b"\x01", 16)
+    replay = read_journal(publish[0] + b"\xff\xff garbage" + publish[1] + b"\xc0" + bytes(6) + b"\x01", 16)
     assert replay.facts[0].published == {1: one, 2: two}
     assert replay.facts[0].acked == {1}
     assert [(each.offset, each.length) for each in replay.damage] == [(len(publish[0]), 10)]

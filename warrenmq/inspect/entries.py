@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -41,10 +40,7 @@ class Entry(NamedTuple):
     """Why RabbitMQ itself would not find this entry."""
 
 
-@dataclass(slots=True)
-class SegmentFacts:
-    """What one file says about messages, by sequence id.  Facts only add up."""
-
-    published: dict[int, Entry] = field(default_factory=dict)
-    delivered: set[int] = field(default_factory=set)
-    acked: set[int] = field(default_factory=set)
+def segment_numbers(names: list[str], extension: str) -> list[int]:
+    """The numbers of the files of a kind in a folder, ascending."""
+    stems = [name.removesuffix(extension) for name in names if name.endswith(extension)]
+    return sorted(int(stem) for stem in stems if stem.isascii() and stem.isdigit())

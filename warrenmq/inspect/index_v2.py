@@ -27,12 +27,6 @@ _LOCATION_KNOWN = {int(qi.Location.STORE): 20, int(qi.Location.QUEUE_STORE): 12}
 _MOST_BYTES = qi.HEADER_BYTES + (1 << 16) * qi.ENTRY_BYTES
 
 
-def segment_numbers(names: list[str], extension: str) -> list[int]:
-    """The numbers of the files of a kind in a folder, ascending."""
-    stems = [name.removesuffix(extension) for name in names if name.endswith(extension)]
-    return sorted(int(stem) for stem in stems if stem.isascii() and stem.isdigit())
-
-
 def entry_count(findings: Findings, folder: str, numbers: list[int]) -> int:
     """How many sequence ids a segment of this queue has: what most of its headers say that are their files' own."""
     found: Counter[int] = Counter()

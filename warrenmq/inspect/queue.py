@@ -16,9 +16,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from warrenmq.inspect import index_v1, index_v2
-from warrenmq.inspect.entries import Entry, SegmentFacts
-from warrenmq.inspect.index_v1 import JournalFormat, SegmentFormat
+from warrenmq.inspect import index_v2
+from warrenmq.inspect.entries import Entry, segment_numbers
+from warrenmq.inspect.index_v1 import IndexV1
 from warrenmq.queue_index.v1.journal import FILE_NAME as JOURNAL
 from warrenmq.queue_index.v1.segment import EXTENSION as SEGMENT
 from warrenmq.queue_index.v2 import qi, qs
@@ -55,8 +55,8 @@ class QueueIndex:
 
     def _entries(self) -> Iterator[Entry]:
         names = self._findings.names(self.queue.path)
-        new = index_v2.segment_numbers(names, qi.EXTENSION)
-        for number in index_v2.segment_numbers(names, qs.EXTENSION):
+        new = segment_numbers(names, qi.EXTENSION)
+        for number in segment_numbers(names, qs.EXTENSION):
             if number in new:
                 continue
             reason = (
@@ -64,7 +64,7 @@ class QueueIndex:
             )
             self._findings.note(f"{self.queue.path}/{number}{qs.EXTENSION}", 0, reason)
         if not new:
-            yield from self._version_1(names)
+            yield from self._version_1()
             return
         seen: set[int] = set()
         converting = JOURNAL in names or any(name.endswith(SEGMENT) for name in names)
@@ -76,35 +76,17 @@ class QueueIndex:
                     seen.add(entry.seq_id)
                 yield entry if refused is None or entry.salvaged else entry._replace(salvaged=refused)
         if converting:
-            yield from (entry for entry in self._version_1(names) if entry.seq_id not in seen)
+            yield from (entry for entry in self._version_1() if entry.seq_id not in seen)
 
-    def _version_1(self, names: list[str]) -> Iterator[Entry]:
-        journal, journal_broken = SegmentFacts(), None
-        file = self._findings.open(f"{self.queue.path}/{JOURNAL}")
-        if file is not None:
-            with file:
-                journal, journal_broken = index_v1.read(file, JournalFormat())
-        files = {*index_v2.segment_numbers(names, SEGMENT)}
-        in_journal: dict[int, list[int]] = {}
-        for seq_id in journal.published:
-            in_journal.setdefault(seq_id // self._entry_count, []).append(seq_id)
+    def _version_1(self) -> Iterator[Entry]:
+        index = IndexV1(self._findings, self.queue.path, self._entry_count)
+        journal_broken = min((each.offset for each in index.journal.damage), default=None)
         refused = None
-        for number in sorted(files | in_journal.keys()):
-            facts = SegmentFacts()
-            file = self._findings.open(f"{self.queue.path}/{number}{SEGMENT}") if number in files else None
-            if file is not None:
-                with file:
-                    facts, broken = index_v1.read(file, SegmentFormat(number, self._entry_count))
-                if broken is not None:
-                    refused = f"RabbitMQ does not start a queue whose {number}{SEGMENT} is damaged"
-            published = facts.published
-            for seq_id in in_journal.get(number, ()):
-                published.setdefault(seq_id, journal.published[seq_id])
-            self._delivered = facts.delivered | journal.delivered
-            for seq_id in sorted(published):
-                if seq_id in facts.acked or seq_id in journal.acked:
-                    continue
-                entry = published[seq_id]
+        for segment in index.segments():
+            if segment.damage:
+                refused = f"RabbitMQ does not start a queue whose {segment.number}{SEGMENT} is damaged"
+            self._delivered = segment.delivered
+            for entry in segment.entries:
                 why = refused
                 if (
                     why is None

@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING
 from warrenmq.directory.recovery_terms import discard_terms
 from warrenmq.inspect.inspection import Inspection
 from warrenmq.mend.moving import fingerprint
-from warrenmq.queue_index.v1.journal import FILE_NAME, Journal, Replay
+from warrenmq.queue_index.v1.journal import FILE_NAME, Journal
+from warrenmq.queue_index.v1.reader import read_journal
 from warrenmq.queue_index.v2 import qi
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ def _forget_version_1(disk: Disk, queue: str, seq_ids: list[int]) -> None:
     path = f"{queue}/{FILE_NAME}"
     file = disk.open(path, create=True)
     try:
-        file.truncate(Replay(disk.read(path), 1).end)
+        file.truncate(read_journal(disk.read(path), 1).end)
     finally:
         file.close()
     journal = Journal(disk, queue)

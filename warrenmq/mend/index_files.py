@@ -21,8 +21,9 @@ from collections.abc import Iterator
 from struct import Struct
 from typing import TYPE_CHECKING
 
-from warrenmq.inspect import index_v1, index_v2
-from warrenmq.inspect.entries import Entry, SegmentFacts, Where
+from warrenmq.inspect import index_v2
+from warrenmq.inspect.entries import Entry, Where, segment_numbers
+from warrenmq.inspect.index_v1 import IndexV1, Segment
 from warrenmq.mend.changes import pieces_of
 from warrenmq.queue_index.record import HEADER
 from warrenmq.queue_index.v1.journal import FILE_NAME as JOURNAL
@@ -45,80 +46,36 @@ class Version1:
         self._findings = findings
         self._folder = folder
         self._entry_count = entry_count
-        names = findings.names(folder)
-        stems = [name.removesuffix(EXTENSION) for name in names if name.endswith(EXTENSION)]
-        self._numbers = sorted(int(stem) for stem in stems if stem.isascii() and stem.isdigit())
-        self._has_journal = JOURNAL in names
 
     def mend(self, changes: Changes, unreadable: Container[int]) -> None:
         """`unreadable`: sequence ids of messages whose bytes are no message."""
-        journal, damaged = self._journal()
-        by_segment: dict[int, list[int]] = {}
-        for seq_id in journal.published:
-            by_segment.setdefault(seq_id // self._entry_count, []).append(seq_id)
-        for number in self._numbers:
-            facts, damaged_at, zero_tail = self._segment(number)
-            damaged |= damaged_at is not None or zero_tail is not None
-            damaged |= any(seq_id in unreadable for seq_id in facts.published)
-        damaged |= any(seq_id in unreadable for seq_id in journal.published)
-        if not damaged:
-            if zeros := self._zeros_behind_the_journal():
-                self._cut_journal(changes, zeros)
+        index = IndexV1(self._findings, self._folder, self._entry_count)
+        path, end = f"{self._folder}/{JOURNAL}", index.journal.end
+        if not index.journal.damage and not any(
+            segment.damage or any(entry.seq_id in unreadable for entry in segment.entries)
+            for segment in index.segments()
+        ):
+            if end < index.journal_size:
+                self._cut(changes, path, end)
             return
-        for number in sorted({*self._numbers, *by_segment}):
-            self._rewrite(changes, number, journal, by_segment.get(number, []), unreadable)
-        file = self._findings.open(f"{self._folder}/{JOURNAL}") if self._has_journal else None
-        if file is not None:
-            with file:
-                if file.size():
-                    changes.replace(file.path, [], "its messages are in the segment files now; emptied")
+        for segment in index.segments():
+            self._rewrite(changes, segment, unreadable)
+        if index.journal_size:
+            changes.replace(path, [], "its messages are in the segment files now; emptied")
 
-    def _journal(self) -> tuple[SegmentFacts, bool]:
-        file = self._findings.open(f"{self._folder}/{JOURNAL}") if self._has_journal else None
-        if file is None:
-            return SegmentFacts(), False
-        with file:
-            facts, damaged_at = index_v1.read(file, index_v1.JournalFormat())
-        return facts, damaged_at is not None
-
-    def _segment(self, number: int) -> tuple[SegmentFacts, int | None, int | None]:
-        """Facts, where the first damage is, where zeros begin that go on to the end."""
-        file = self._findings.open(f"{self._folder}/{number}{EXTENSION}")
-        if file is None:
-            return SegmentFacts(), None, None
-        with file:
-            facts, damaged_at = index_v1.read(file, index_v1.SegmentFormat(number, self._entry_count))
-            return facts, damaged_at, _zero_tail(file, facts)
-
-    def _rewrite(
-        self,
-        changes: Changes,
-        number: int,
-        journal: SegmentFacts,
-        in_journal: list[int],
-        unreadable: Container[int],
-    ) -> None:
-        facts, damaged_at, zero_tail = self._segment(number)
-        published = dict(facts.published)
-        for seq_id in in_journal:
-            published.setdefault(seq_id, journal.published[seq_id])
-        live = [
-            published[seq_id]
-            for seq_id in sorted(published)
-            if seq_id not in facts.acked and seq_id not in journal.acked and seq_id not in unreadable
-        ]
-        lost = sum(seq_id in unreadable for seq_id in published)
-        path = f"{self._folder}/{number}{EXTENSION}"
-        why = [f"damaged at byte {damaged_at}"] if damaged_at not in {None, zero_tail} else []
-        why += [f"zeros from byte {zero_tail} on"] if zero_tail is not None else []
+    def _rewrite(self, changes: Changes, segment: Segment, unreadable: Container[int]) -> None:
+        live = [entry for entry in segment.entries if entry.seq_id not in unreadable]
+        lost = len(segment.entries) - len(live)
+        path = f"{self._folder}/{segment.number}{EXTENSION}"
+        why = [f"byte {each.offset}: {each.reason}" for each in segment.damage]
         why += [f"{lost} unreadable messages set aside"] if lost else []
         if not live:
-            if number in self._numbers:
+            if segment.on_disk:
                 changes.remove(path, "; ".join([*why, "no message in it is left; removed"]))
             return
-        delivered = facts.delivered | journal.delivered
         why.append(f"written anew with its {len(live)} messages")
-        changes.replace(path, self._records(live, delivered, number * self._entry_count), "; ".join(why))
+        first = segment.number * self._entry_count
+        changes.replace(path, self._records(live, segment.delivered, first), "; ".join(why))
 
     def _records(self, live: list[Entry], delivered: set[int], first: int) -> Iterator[bytes]:
         files: dict[str, File | None] = {}
@@ -143,41 +100,11 @@ class Version1:
                 if file is not None:
                     file.close()
 
-    def _zeros_behind_the_journal(self) -> int:
-        """Where they begin; 0 = there are none."""
-        file = self._findings.open(f"{self._folder}/{JOURNAL}") if self._has_journal else None
-        if file is None:
-            return 0
+    def _cut(self, changes: Changes, path: str, size: int) -> None:
+        file = self._findings.open(path)
+        assert file is not None  # it was read a moment ago
         with file:
-            end = _end_of_actions(file)
-            return end if end < file.size() else 0
-
-    def _cut_journal(self, changes: Changes, size: int) -> None:
-        file = self._findings.open(f"{self._folder}/{JOURNAL}")
-        assert file is not None
-        with file:
-            done = f"zeros from byte {size} on; cut off"
-            changes.replace(file.path, pieces_of(file, [(0, size)]), done)
-
-
-def _zero_tail(file: File, facts: SegmentFacts) -> int | None:
-    """Where zeros begin in a segment file that go on to its end; no record begins with two zero bits."""
-    at = max((entry.offset + entry.head + entry.stored_size for entry in facts.published.values()), default=0)
-    while behind := file.pread(1 << 16, at):
-        for place in range(0, len(behind), 2):
-            if behind[place] < MARK >> 8:
-                return at + place
-        at += len(behind)
-    return None
-
-
-def _end_of_actions(file: File) -> int:
-    """Where the last action of a sound journal ends: behind its last byte that is not zero, and a whole action."""
-    facts, _ = index_v1.read(file, index_v1.JournalFormat())
-    at = max((entry.offset + entry.head + entry.stored_size for entry in facts.published.values()), default=0)
-    while len(action := file.pread(8, at)) == 8 and any(action):
-        at += 8
-    return at
+            changes.replace(path, pieces_of(file, [(0, size)]), f"zeros from byte {size} on; cut off")
 
 
 class Version2:
@@ -186,7 +113,7 @@ class Version2:
     def __init__(self, findings: Findings, folder: str) -> None:
         self._findings = findings
         self._folder = folder
-        self._numbers = index_v2.segment_numbers(findings.names(folder), qi.EXTENSION)
+        self._numbers = segment_numbers(findings.names(folder), qi.EXTENSION)
 
     def mend(self, changes: Changes, unreadable: Container[int]) -> None:
         """`unreadable`: sequence ids of messages whose bodies are not in N.qs, or are no messages."""

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from warrenmq.queue_index.v1 import segment_parser
-from warrenmq.queue_index.v1.journal import FILE_NAME, Replay
-from warrenmq.queue_index.v1.merge import segment_plus_journal
-from warrenmq.queue_index.v1.recovery import segment_numbers, segment_path
-from warrenmq.queue_index.v1.segment import Facts
+from warrenmq.queue_index.v1.recovery import journal_of, segments
 from warrenmq.queue_index.v2 import qi, qs
 from warrenmq.queue_index.v2 import recovery as index_v2_recovery
 
@@ -34,14 +30,9 @@ def contents(disk: Disk, directory: str, settings: Settings) -> Contents:
 
 def _version_1(disk: Disk, directory: str, settings: Settings) -> Contents:
     entry_count = settings.queue_index_segment_entry_count
-    journal = f"{directory}/{FILE_NAME}"
-    replay = Replay(disk.read(journal) if disk.exists(journal) else b"", entry_count)
-    on_disk = segment_numbers(disk, directory)
-    persistent, damaged = False, bool(replay.damage)
-    for number in {*on_disk, *replay.facts}:
-        data = disk.read(segment_path(directory, number)) if number in on_disk else b""
-        facts, damage = segment_parser.parse(data, entry_count)
-        facts = segment_plus_journal(facts, replay.facts.get(number, Facts()))
+    journal = journal_of(disk, directory, entry_count)
+    persistent, damaged = False, bool(journal.damage)
+    for _, facts, damage in segments(disk, directory, journal, entry_count):
         persistent |= bool(facts.published.keys() - facts.transient)
         damaged |= bool(damage)
     return Contents(persistent, damaged)

@@ -28,8 +28,8 @@ from warrenmq.directory.recovery_terms import Terms
 from warrenmq.directory.torn import Damage
 from warrenmq.queue_index.live_segments import LiveSegments
 from warrenmq.queue_index.record import record_problem
-from warrenmq.queue_index.v1 import segment_parser
 from warrenmq.queue_index.v1.journal import WRITE_BUFFER, Journal
+from warrenmq.queue_index.v1.reader import read_segment
 from warrenmq.queue_index.v1.recovery import Found, Recovery, segment_path
 from warrenmq.queue_index.v1.segment import EXTENSION, Segment, append_some, next_boundary, split
 from warrenmq.trace.events import Ev, Trigger
@@ -215,7 +215,7 @@ class QueueIndex(LiveSegments[Segment]):
         """A segment's live records, and which of them are transient: the file and memory together."""
         if not segment.on_disk:
             return segment.published, segment.transient
-        facts, _ = segment_parser.parse(
+        facts, _ = read_segment(
             self._disk.read(segment_path(self._directory, segment.number)), self.segment_entry_count
         )
         records = facts.published

@@ -26,9 +26,9 @@ from warrenmq.directory.quarantine import set_aside
 from warrenmq.directory.torn import Damage
 from warrenmq.errors import CorruptFile
 from warrenmq.queue_index.record import ID_BYTES, body_size, embedded, record_problem
-from warrenmq.queue_index.v1 import segment_parser
-from warrenmq.queue_index.v1.journal import FILE_NAME, TEMPORARY, Replay
+from warrenmq.queue_index.v1.journal import ACTION_BYTES, FILE_NAME, TEMPORARY
 from warrenmq.queue_index.v1.merge import journal_minus_segment, segment_plus_journal
+from warrenmq.queue_index.v1.reader import Reading, read_journal, read_segment
 from warrenmq.queue_index.v1.segment import EXTENSION, MARK, MARK_BYTES, Facts, Segment, pack_prefix
 
 if TYPE_CHECKING:
@@ -70,12 +70,24 @@ def segment_numbers(disk: Disk, directory: str) -> list[int]:
     return sorted(int(stem) for stem in stems if stem.isascii() and stem.isdigit())
 
 
+def journal_of(disk: Disk, directory: str, entry_count: int) -> Reading:
+    """What the journal says; nothing if there is none."""
+    return read_journal(_read(disk, f"{directory}/{FILE_NAME}"), entry_count)
+
+
+def segments(
+    disk: Disk, directory: str, journal: Reading, entry_count: int
+) -> Iterator[tuple[int, Facts, list[Damage]]]:
+    """What files and journal together say of each segment, ascending, and the damage in its file.  Writes nothing."""
+    for number in sorted({*segment_numbers(disk, directory), *journal.facts}):
+        facts, damage = read_segment(_read(disk, segment_path(directory, number)), entry_count)
+        yield number, segment_plus_journal(facts, journal.facts.get(number, Facts())), damage
+
+
 def messages(disk: Disk, directory: str, entry_count: int) -> Iterator[tuple[int, bytes, bool]]:
     """Every message that is not acked: (sequence id, record, persistent), ascending.  Writes nothing."""
-    replay = Replay(_read(disk, f"{directory}/{FILE_NAME}"), entry_count)
-    for number in sorted({*segment_numbers(disk, directory), *replay.facts}):
-        facts, _ = segment_parser.parse(_read(disk, segment_path(directory, number)), entry_count)
-        facts = segment_plus_journal(facts, replay.facts.get(number, Facts()))
+    journal = journal_of(disk, directory, entry_count)
+    for number, facts, _ in segments(disk, directory, journal, entry_count):
         for relative, record in sorted(facts.published.items()):
             yield number * entry_count + relative, record, relative not in facts.transient
 
@@ -109,7 +121,7 @@ class Recovery:
             if name.endswith(TEMPORARY):
                 disk.unlink(f"{directory}/{name}")
         journal = _read(disk, f"{directory}/{FILE_NAME}")
-        replay = Replay(journal, entry_count)
+        replay = read_journal(journal, entry_count)
         self._set_aside(FILE_NAME, journal, replay.damage)
         self.journal_actions = replay.actions
         self.journal_whole = replay.end == len(journal) and not replay.damage
@@ -172,7 +184,7 @@ class Recovery:
         """
         path = segment_path(self._directory, number)
         data = _read(self._disk, path)
-        facts, damage = segment_parser.parse(data, self._entry_count)
+        facts, damage = read_segment(data, self._entry_count)
         damage = sorted([*damage, *self._torn(number, data, facts, journal)])
         self._set_aside(f"{number}{EXTENSION}", data, damage)
         if damage or facts.published.keys() & journal.published.keys() or facts.acked & journal.acked:
@@ -189,7 +201,7 @@ class Recovery:
             if record == other or record_problem(other, base + relative) is not None:
                 continue
             if (problem := record_problem(record, base + relative)) is not None:
-                start = data.find(record) - MARK_BYTES
+                start = facts.places[relative]
                 end = start + MARK_BYTES + len(record)
                 if data.startswith(pack_prefix(MARK | relative), end):
                     end += MARK_BYTES
@@ -200,14 +212,17 @@ class Recovery:
 
     def _set_aside_records(self, number: int, file: Facts, journal: Facts, problems: dict[int, str]) -> None:
         """Copy records that do not have their checksum; the files keep them, with an ack."""
-        for name, facts in ((f"{number}{EXTENSION}", file), (FILE_NAME, journal)):
-            data = b""
-            damage: list[Damage] = []
-            for relative in [each for each in problems if each in facts.published]:
-                data = data or _read(self._disk, f"{self._directory}/{name}")
-                record = facts.published[relative]
-                damage.append(Damage(data.find(record), len(record), problems[relative]))
-            self._set_aside(name, data, sorted(damage))
+        for name, facts, prefix in (
+            (f"{number}{EXTENSION}", file, MARK_BYTES),
+            (FILE_NAME, journal, ACTION_BYTES),
+        ):
+            damage = [
+                Damage(facts.places[relative] + prefix, len(facts.published[relative]), problem)
+                for relative, problem in problems.items()
+                if relative in facts.published
+            ]
+            if damage:
+                self._set_aside(name, _read(self._disk, f"{self._directory}/{name}"), sorted(damage))
 
     def _set_aside(self, name: str, data: bytes, damage: list[Damage]) -> None:
         """Copy the damaged bytes of one file to one file in the quarantine."""

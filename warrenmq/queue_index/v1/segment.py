@@ -52,6 +52,8 @@ class Facts:
     """Those of them that are not persistent."""
     delivered: set[int] = field(default_factory=set)
     acked: set[int] = field(default_factory=set)
+    places: dict[int, int] = field(default_factory=dict, compare=False)
+    """Where in the file each publish begins."""
 
     def live(self) -> dict[int, bytes]:
         """Published, not acked, ascending."""

@@ -1,0 +1,513 @@
+"""Read journal.jif and N.idx, whatever their bytes are: what is whole, what is damaged, where it goes on.
+
+Recovery, `check`, `repair` and `recover` all read with this; `Policy` says in what they differ.  The formats are in
+journal.py and segment.py.  Neither has a checksum or an end mark, so damage shows as a record that cannot be.  What is behind it
+is still to be found, since a whole publish with its deliver mark is hardly ever seen by chance.
+
+    behind a publish comes                              it is
+    its own deliver mark                                whole, whatever is inside the message (a checksum tells later)
+    anything else, and the message ends as claimed      whole: RabbitMQ before 3.10 wrote no deliver marks
+    zeros, and it ends in a zero that may be a torn     torn
+    byte
+    its own mark, where the message itself ends         its size is damage (Policy)
+    anything else                                       damage, up to the next certain record
+
+    certain outside the chain
+    a publish with its own mark, or whose message ends as claimed; without both, one that looks right and is followed
+    by another record
+    marks of known messages, up to such a publish or the end: in a segment file only right behind one damaged mark,
+    as two letters of a text look like a mark
+
+Half a record that was copied to a wrong place claims bytes of the next ones.  So a publish without its own mark is none if a
+certain one begins inside it, and it gives way to a whole one of its sequence id; marks before damage may have been the head
+of a publish.
+
+Zeros at the end of a journal are what a power cut or a file system leaves, and no damage; in a segment file they are, since
+RabbitMQ crashes over them.
+
+Source: rabbit_queue_index, docs/reference/classic-queue.md#journal, #segment-files, #merge-rules and #torn-tails.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from enum import IntEnum
+from operator import ne
+from struct import Struct
+
+from warrenmq.directory.torn import OUT_OF_STEP, Damage, in_doubt
+from warrenmq.message.extent import FIRST_BYTES, WARREN_MESSAGE, stored_end
+from warrenmq.message.stored import bin_header
+from warrenmq.queue_index.policy import Policy
+from warrenmq.queue_index.record import HEADER, HEADER_BYTES, lengths_agree
+from warrenmq.queue_index.v1 import journal as jif
+from warrenmq.queue_index.v1 import segment as idx
+from warrenmq.queue_index.v1.segment import Facts
+
+_ALIKE = 16
+"""Records that are taken together at first; as many again before the next attempt when they were not alike."""
+_RUN_OF_MARKS = 13
+"""26 bytes, more than a message id, so that random bytes are not taken for a run of marks; the expiry after them is
+hardly ever anything but zeros."""
+_ZEROS_BY_CHANCE = 4
+"""Of eight random bytes fewer than this are zero."""
+_EXPIRIES = range(1 << 50, 1 << 53)
+"""From 2005 to 2255."""
+_LOOKS_LIKE_A_RECORD = (
+    rb"(?!\x00{16}).{16}"  # message id
+    rb"\x00.{7}"  # expiry: none, or before the year 4253
+    rb".{4}(?:\x00{4}|\x00.{3}[\x83\x95])"  # sizes, first byte of an embedded message
+)
+
+
+class _Kind(IntEnum):
+    """What the two highest bits of a prefix say."""
+
+    NOTHING = 0
+    PUBLISH = 1
+    TRANSIENT = 2
+    MARK = 3
+    """Segment files: the first of a message is a deliver, the second an ack."""
+    DELIVER = 4
+    ACK = 5
+
+
+_NOTHING, _PUBLISH, _TRANSIENT, _MARK, _DELIVER, _ACK = map(int, _Kind)  # members are slow to look up
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """In what journal and segment files differ."""
+
+    prefix: Struct
+    """Before a record, and all there is of a mark; two bits are its kind, the others the sequence id, or the position
+    in the segment."""
+    kinds: tuple[int, int, int, int]
+    publish: int
+    """The highest bits of a persistent publish."""
+    mark: int
+    """Those of a deliver mark."""
+    looks_right: re.Pattern[bytes]
+    most_ahead: int
+    """How far beyond the known ones a sequence id may be that no mark confirms."""
+
+
+_JOURNAL = _Layout(
+    Struct(">Q"), (_PUBLISH, _TRANSIENT, _DELIVER, _ACK), 0, jif.DELIVER,
+    re.compile(rb"[\x00\x40]\x00.{6}" + _LOOKS_LIKE_A_RECORD, re.DOTALL), 1 << 16,
+)  # fmt: skip
+_SEGMENT = _Layout(
+    Struct(">H"), (_NOTHING, _MARK, _TRANSIENT, _PUBLISH), idx.PUBLISH | idx.PERSISTENT, idx.MARK,
+    re.compile(rb"[\x80-\xff]." + _LOOKS_LIKE_A_RECORD, re.DOTALL), 1 << 14,
+)  # fmt: skip
+
+
+@dataclass(slots=True)
+class Reading:
+    """What a file says."""
+
+    facts: dict[int, Facts] = field(default_factory=dict)
+    """By segment number; of a segment file by 0."""
+    damage: list[Damage] = field(default_factory=list)
+    actions: int = 0
+    next_seq_id: int = 0
+    """One more than the largest sequence id that anything names."""
+    end: int = 0
+    """Where the last record ends; what is behind it is zeros, or less than a record."""
+
+
+def read_journal(data: bytes, entry_count: int, policy: Policy = Policy.RECOVER) -> Reading:
+    """What a journal says; whatever the bytes, this returns."""
+    return _Reader(data, _JOURNAL, entry_count, jif.PLAUSIBLE_SEQ_ID, policy).read()
+
+
+def read_segment(
+    data: bytes, entry_count: int, policy: Policy = Policy.RECOVER
+) -> tuple[Facts, list[Damage]]:
+    """What a segment file says; whatever the bytes, this returns."""
+    reading = _Reader(data, _SEGMENT, entry_count, entry_count, policy).read()
+    return reading.facts.get(0) or Facts(), reading.damage
+
+
+class _Reader:
+    """One file."""
+
+    def __init__(self, data: bytes, layout: _Layout, entry_count: int, limit: int, policy: Policy) -> None:
+        self._data = data
+        self._layout = layout
+        self._entry_count = entry_count
+        self._limit = limit
+        """Sequence ids are below it."""
+        self._policy = policy
+        self._width = layout.prefix.size
+        self._shift = 8 * self._width - 2
+        self._seq_id = (1 << self._shift) - 1
+        self._reading = Reading()
+        self._unmarked: set[int] = set()
+        """Published without their own mark behind them."""
+        self._believed = 0
+        """Where the last publish with its own mark ends."""
+        self._last_publish = -1
+        """Where the last publish without its own mark begins."""
+        self._undo_mark: set[int] | None = None
+        """What the last mark was new to."""
+
+    def read(self) -> Reading:
+        data, reading = self._data, self._reading
+        zeros = len(data.rstrip(b"\x00"))
+        position, reason, following = self._records(0)
+        while True:
+            # marks before damage, or before the end, may have been the head of a publish
+            inside = self._next_publish(max(self._believed, position - OUT_OF_STEP), position, certain=True)
+            if inside < position:
+                self._believed = inside + 1
+                reading.damage.append(Damage(inside, 0, "marks reach into a publish"))
+                position, reason, following = self._records(inside)
+                continue
+            reading.end = position
+            if position == len(data):
+                return reading
+            torn = position
+            if not any(data[position : position + self._width]):
+                torn = self._distrust_last(position)
+            if position >= zeros:
+                self._zero_tail(torn, position)
+                return reading
+            resume = following or self._resume(position)
+            self._believed = max(self._believed, resume + 1)
+            reading.damage.append(Damage(torn, resume - torn, reason))
+            position, reason, following = self._records(resume)
+
+    def _records(self, position: int) -> tuple[int, str, int]:
+        """Read from `position` to the end or to the first bytes that make no sense: where, why, and where records
+        follow for certain, if that is known (else 0).
+        """
+        data, layout, width, reading = self._data, self._layout, self._width, self._reading
+        unpack, kinds, shift, mask, limit = (
+            layout.prefix.unpack_from, layout.kinds, self._shift, self._seq_id, self._limit,
+        )  # fmt: skip
+        entry_count, end = self._entry_count, len(data)
+        lengths, header_bytes = HEADER.unpack_from, HEADER_BYTES
+        keep = None if self._policy is Policy.RECOVER else header_bytes
+        current, first, stop_of_segment = Facts(), 0, 0
+        highest, actions = reading.next_seq_id - 1, 0
+        last_size, look_again = -1, 0
+        reason, following = "a record is cut off", 0
+        while position + width <= end:
+            (action,) = unpack(data, position)
+            kind, seq_id = kinds[action >> shift], action & mask
+            if seq_id >= limit:
+                reason = f"sequence id {seq_id} is not below {limit}"
+                break
+            if not first <= seq_id < stop_of_segment:
+                number = seq_id // entry_count
+                first = number * entry_count
+                stop_of_segment = first + entry_count
+                current = reading.facts.setdefault(number, Facts())
+            relative = seq_id - first
+            if kind == _ACK:
+                self._undo_mark = current.acked if relative not in current.acked else None
+                current.acked.add(relative)
+                position += width
+                actions += 1
+            elif kind == _DELIVER:
+                self._undo_mark = None  # one too few or too many says nothing
+                current.delivered.add(relative)
+                position += width
+                actions += 1
+            elif kind == _MARK:
+                if relative in current.delivered:
+                    self._undo_mark = current.acked if relative not in current.acked else None
+                    current.acked.add(relative)
+                elif relative in current.published:
+                    self._undo_mark = current.delivered
+                    current.delivered.add(relative)
+                elif not self._in_step(position + width):
+                    # where records follow, only the publish of this mark was damaged, and it is set aside already
+                    reason = "a mark without a publish is followed by bytes that are no record"
+                    break
+                elif not reading.damage:
+                    reason, following = "a mark comes before its publish", position + width
+                    break
+                position += width
+                actions += 1
+            elif kind == _NOTHING:
+                reason = "no record begins with the bits 00"
+                break
+            else:
+                start = position + width
+                body = start + header_bytes
+                if body > end:
+                    reason = "a publish is cut off"
+                    break
+                _, _, size, embedded = lengths(data, start)
+                if size == last_size and position >= look_again and keep is None:
+                    after, top = self._alike(position, current, first)
+                    one = width + header_bytes + embedded
+                    look_again = after + _ALIKE * one
+                    if after > position:
+                        actions += 2 * ((after - position) // (one + width))
+                        highest = max(highest, top)
+                        position, self._believed = after, after
+                        self._last_publish, self._undo_mark = -1, None
+                        continue
+                stop = body + embedded
+                marked = data.startswith(layout.prefix.pack(layout.mark | seq_id), stop) and (
+                    not embedded or data[body] in FIRST_BYTES
+                )
+                record = data[start : stop if keep is None else body]
+                if not marked:
+                    stop, reason, marked = self._without_mark(position, seq_id, size, stop)
+                    if reason:
+                        break
+                    if marked:
+                        reading.damage.append(
+                            Damage(position, stop - position, "the size of an embedded message is wrong")
+                        )
+                        msg_id, expiry, _, _ = lengths(data, start)
+                        record = HEADER.pack(msg_id, expiry, size, stop - body)
+                if relative in current.published:
+                    if not (marked and seq_id in self._unmarked):
+                        reason = f"sequence id {seq_id} is published twice"
+                        following = stop + width if marked else 0
+                        break
+                    self._take_back(current, relative, seq_id)
+                current.published[relative] = record
+                current.places[relative] = position
+                if kind == _TRANSIENT:
+                    current.transient.add(relative)
+                last_size = size
+                self._undo_mark = None
+                actions += 1
+                if marked:
+                    current.delivered.add(relative)
+                    self._last_publish = -1
+                    position = self._believed = stop + width
+                    actions += 1
+                else:
+                    self._unmarked.add(seq_id)
+                    self._last_publish, position = position, stop
+            highest = max(highest, seq_id)
+        reading.next_seq_id = highest + 1
+        reading.actions += actions
+        return position, reason, following
+
+    def _alike(self, position: int, facts: Facts, first: int) -> tuple[int, int]:
+        """Read persistent publishes, each with its mark, that have the lengths of the one at `position`.
+
+        Returns where that ends, which is at `position` when anything is odd: the other loop then looks at it; and the
+        highest sequence id.
+
+        Most queues hold messages of one size.  Taking them by the column, not by the record, halves the time of a read.
+        """
+        data, layout, width, entry_count = self._data, self._layout, self._width, self._entry_count
+        record = position + width
+        _, _, size, embedded = HEADER.unpack_from(data, record)
+        # what tells that the lengths agree: both of them, the first byte of the message and the header of its body
+        start, body = HEADER_BYTES + 1, HEADER_BYTES + embedded - size
+        header = body - len(bin_header(size))
+        sample = data[record : record + HEADER_BYTES + embedded]
+        if not lengths_agree(sample, HEADER_BYTES, len(sample), size):
+            return position, -1
+        if not embedded:
+            header = body = start
+        lengths = sample[24:start], sample[header:body]
+        letter = layout.prefix.format[-1]
+        row = Struct(f">{letter}{HEADER_BYTES + embedded}s{letter}")
+        view = memoryview(data)
+        less, more = layout.publish + first, layout.mark - layout.publish
+        many, highest = _ALIKE, -1
+        while many := min(many, (len(data) - position) // row.size):
+            stop = position + many * row.size
+            prefixes, records, marks = zip(*row.iter_unpack(view[position:stop]), strict=True)
+            relatives = [prefix - less for prefix in prefixes]
+            if (
+                any(map(ne, marks, [prefix + more for prefix in prefixes]))
+                or min(relatives) < 0
+                or (top := max(relatives)) >= entry_count
+                or len({*relatives}) < many
+                or not facts.published.keys().isdisjoint(relatives)
+                or any((each[24:start], each[header:body]) != lengths for each in records)
+            ):
+                break
+            facts.published.update(zip(relatives, records, strict=True))
+            facts.places.update(zip(relatives, range(position, stop, row.size), strict=True))
+            facts.delivered.update(relatives)
+            position, highest = stop, max(highest, first + top)
+            many *= 2
+        return position, highest
+
+    def _without_mark(self, position: int, seq_id: int, size: int, stop: int) -> tuple[int, str, bool]:
+        """A publish that its own mark does not follow where its size says: where it ends, what is wrong with it if
+        anything is, and whether its mark stands where the message itself ends.
+        """
+        data, width = self._data, self._width
+        record = position + width
+        body = record + HEADER_BYTES
+        if stop > len(data) or not self._ends(body, stop, size):
+            end = stored_end(data, body) if self._policy is Policy.INSPECT else None
+            own_mark = self._layout.prefix.pack(self._layout.mark | seq_id)
+            if end is None or end == stop or not data.startswith(own_mark, end):
+                return stop, "a publish is cut off, or one of its lengths is wrong", False
+            if self._next_publish(position + 1, end, certain=True) < end:
+                return stop, "a publish reaches into the next one", False
+            return end, "", True
+        if not _random(data[record : record + 8]):
+            return stop, "a message id is hardly anything but zeros", False
+        if self._next_publish(position + 1, stop, certain=True) < stop:
+            return stop, "a publish reaches into the next one", False
+        return stop, "", False
+
+    def _ends(self, body: int, stop: int, size: int) -> bool:
+        """Whether data[body:stop] is a whole message as far as its own lengths tell; without bytes it is."""
+        if not lengths_agree(self._data, body, stop, size):
+            return False
+        return body == stop or self._data[body] == WARREN_MESSAGE or stored_end(self._data, body) == stop
+
+    def _take_back(self, facts: Facts, relative: int, seq_id: int) -> None:
+        """A publish was none.  Marks in a segment file were its own; acks in a journal have their own sequence id."""
+        del facts.published[relative]
+        taken = (
+            (facts.transient, facts.delivered, facts.acked)
+            if self._layout is _SEGMENT
+            else (facts.transient,)
+        )
+        for each in taken:
+            each.discard(relative)
+        self._unmarked.discard(seq_id)
+
+    def _distrust_last(self, position: int) -> int:
+        """Zeros begin at `position`: take back the record before them if they may have replaced its end; where it began.
+
+        After a power cut a file can have its new length before it has its bytes.  A publish has its mark behind it, or
+        it is torn, unless it ends in a byte that arrived; of a mark only one that ends in zeros across a sector
+        boundary is in doubt.
+        """
+        data, layout = self._data, self._layout
+        start = self._last_publish
+        if start >= 0:
+            (action,) = layout.prefix.unpack_from(data, start)
+            number, relative = divmod(action & self._seq_id, self._entry_count)
+            facts = self._reading.facts[number]
+            _, _, size, embedded = HEADER.unpack_from(data, start + self._width)
+            ends_here = start + self._width + HEADER_BYTES + embedded == position
+            whole = data[position - 1] if embedded else size
+            if ends_here and not whole:
+                self._take_back(facts, relative, action & self._seq_id)
+                return start
+        start = position - self._width
+        if self._undo_mark is not None and in_doubt(data[start:position], start):
+            (action,) = layout.prefix.unpack_from(data, start)
+            self._undo_mark.discard((action & self._seq_id) % self._entry_count)
+            return start
+        return position
+
+    def _zero_tail(self, torn: int, position: int) -> None:
+        """Tell what is damage when nothing but zeros follows; the record before them, at `torn`, may be."""
+        size = len(self._data)
+        if self._layout is _SEGMENT:
+            reason = f"{size - position} zero bytes up to the end of the file are no records"
+            self._reading.damage.append(Damage(torn, size - torn, reason))
+            return
+        if torn < position:
+            what = "a publish" if position - torn > self._width else "an ack"
+            self._reading.damage.append(Damage(torn, position - torn, f"{what} is followed by zeros"))
+        if self._policy is Policy.INSPECT:
+            if position == 0:
+                reason = f"{size} zero bytes up to the end of the file are no records"
+                self._reading.damage.append(Damage(0, size, reason))
+            elif size - position < self._width:
+                self._reading.damage.append(Damage(position, size - position, "a record is cut off"))
+
+    def _in_step(self, position: int) -> bool:
+        """Whether records seem to begin here; asked after a mark without a publish, which may be a damaged publish."""
+        data = self._data
+        for _ in range(_RUN_OF_MARKS):
+            if position + idx.MARK_BYTES > len(data):
+                return True
+            if data[position] >= idx.PUBLISH >> 8:
+                return self._layout.looks_right.match(data, position) is not None
+            if data[position] < idx.MARK >> 8:
+                return False
+            position += idx.MARK_BYTES
+        return True
+
+    # where it goes on
+
+    def _resume(self, position: int) -> int:
+        """The next place behind `position` where a record begins for certain, or the end of the file."""
+        width = self._width
+        place = self._next_publish(position + 1, len(self._data), certain=False)
+        marks = place
+        while marks - width > position and self._is_known_mark(marks - width):
+            marks -= width
+        return marks if self._layout is _JOURNAL or marks == position + width else place
+
+    def _is_known_mark(self, position: int) -> bool:
+        """Whether a mark stands here of a message that the file publishes."""
+        (action,) = self._layout.prefix.unpack_from(self._data, position)
+        if self._layout.kinds[action >> self._shift] not in (_MARK, _DELIVER, _ACK):
+            return False
+        number, relative = divmod(action & self._seq_id, self._entry_count)
+        facts = self._reading.facts.get(number)
+        return facts is not None and relative in facts.published
+
+    def _next_publish(self, position: int, limit: int, *, certain: bool) -> int:
+        """The first place before `limit` where a publish begins; `limit` if there is none.
+
+        `certain`: only one whose end is confirmed, by its own mark or by its message.
+        """
+        search = self._layout.looks_right.search
+        most = limit + self._width + HEADER_BYTES + 1
+        while position < limit and (match := search(self._data, position, most)) is not None:
+            position = match.start()
+            if position < limit and self._is_publish(position, certain=certain):
+                return position
+            position += 1
+        return limit
+
+    def _is_publish(self, position: int, *, certain: bool) -> bool:
+        data, layout = self._data, self._layout
+        (action,) = layout.prefix.unpack_from(data, position)
+        seq_id = action & self._seq_id
+        record = position + self._width
+        _, expiry, size, embedded = HEADER.unpack_from(data, record)
+        body = record + HEADER_BYTES
+        stop = body + embedded
+        if seq_id >= self._limit or stop > len(data) or not _random(data[record : record + 8]):
+            return False
+        marked = data.startswith(layout.prefix.pack(layout.mark | seq_id), stop)
+        if self._is_published(seq_id) and not (marked and seq_id in self._unmarked):
+            return False
+        if marked:
+            return self._ends(body, stop, size)
+        if expiry and expiry not in _EXPIRIES:
+            return False
+        if seq_id >= (self._reading.next_seq_id or seq_id) + layout.most_ahead:
+            return False
+        if embedded:
+            return self._ends(body, stop, size)
+        # One of before 3.10 without a message tells nothing of its end; a byte beside one with zeros in it seems
+        # to be another.
+        return not certain and size > 0 and self._looks_like_a_record(stop)
+
+    def _is_published(self, seq_id: int) -> bool:
+        number, relative = divmod(seq_id, self._entry_count)
+        facts = self._reading.facts.get(number)
+        return facts is not None and relative in facts.published
+
+    def _looks_like_a_record(self, position: int) -> bool:
+        """Whether a place that should be behind a publish of before 3.10 looks like it."""
+        if position + self._width > len(self._data):
+            return position == len(self._data)
+        (action,) = self._layout.prefix.unpack_from(self._data, position)
+        kind = self._layout.kinds[action >> self._shift]
+        if kind in (_PUBLISH, _TRANSIENT):
+            return self._layout.looks_right.match(self._data, position) is not None
+        return kind != _NOTHING and self._is_published(action & self._seq_id)
+
+
+def _random(half_an_id: bytes) -> bool:
+    """Whether it may be the first half of a message id, which is random in RabbitMQ and here."""
+    return half_an_id.count(0) < _ZEROS_BY_CHANCE
