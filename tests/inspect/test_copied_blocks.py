@@ -15,9 +15,8 @@ from tests.support.damage import Damage, apply
 from tests.support.fuzzing import examples
 from warrenmq.message.stored import encode, encode_head
 from warrenmq.message_store.scan import whole_records
-from warrenmq.queue_index.policy import Policy
 from warrenmq.queue_index.record import HEADER_BYTES
-from warrenmq.queue_index.v1.reader import read_journal, read_segment
+from warrenmq.queue_index.v1.reader import Policy, read_journal, read_segment
 from warrenmq.queue_index.v1.segment import Facts
 
 MANY = examples(300)

@@ -16,8 +16,7 @@ from tests.inspect.walked import Bytes
 from tests.support import golden
 from tests.support.directories import check
 from warrenmq.message_store.scan import whole_records
-from warrenmq.queue_index.policy import Policy
-from warrenmq.queue_index.v1.reader import read_journal, read_segment
+from warrenmq.queue_index.v1.reader import Policy, read_journal, read_segment
 from warrenmq.queue_index.v1.segment import Facts
 
 MADE = [make(n, size) for n, size in enumerate((0, 1, 40, 300, 300, 800, 4096, 5000, 20, 2000, 600, 77))]

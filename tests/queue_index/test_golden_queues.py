@@ -11,7 +11,6 @@ from tests.support import golden
 from warrenmq.message.stored import ERLANG_TERM
 from warrenmq.queue_index.record import HEADER, embedded
 from warrenmq.queue_index.v1 import recovery as index_recovery
-from warrenmq.queue_index.v2 import recovery as index_v2_recovery
 from warrenmq.settings import Settings
 
 
@@ -65,7 +64,7 @@ def test_every_message_is_listed_with_its_size_expiry_and_place(
     if queue["version"] == 1:
         listed = list(index_recovery.messages(disk, kit.DIRECTORY, use.queue_index_segment_entry_count))
     else:
-        listed = list(index_v2_recovery.messages(disk, kit.DIRECTORY, use))
+        listed = list(kit.listed_version_2(disk, kit.DIRECTORY, use))
     rows = expected(queue, name)
     assert [seq_id for seq_id, _, _ in listed] == sorted(rows)
     for seq_id, record, persistent in listed:

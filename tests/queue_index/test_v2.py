@@ -503,7 +503,7 @@ def test_messages_are_listed_without_a_change_to_the_files() -> None:
     index.ack([2])
     index.sync(Trigger.TIMER)
     operations = watch(disk)
-    listed = list(index_v2_recovery.messages(disk, kit.DIRECTORY, v2(4)))
+    listed = list(kit.listed_version_2(disk, kit.DIRECTORY, v2(4)))
     assert {each.partition(" ")[0] for each in operations} == {"pread"}
     assert listed == [(seq, kit.message(kinds[seq]), True) for seq in (0, 1, 3, 4, 5)]
     assert [embedded(record) for _, record, _ in listed] == [False, True, True, False, True]

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from tests.queue_index import index_kit as kit
 from warrenmq.queue_index.v2 import qi, qs
-from warrenmq.queue_index.v2.recovery import messages
 from warrenmq.trace.events import Trigger
 
 N = 4
@@ -50,7 +49,9 @@ def opened(files: dict[str, bytes]) -> tuple[dict[int, bytes], Any]:
     for name, data in files.items():
         kit.put_file(disk, name, data)
     listed = {
-        seq: record for seq, record, persistent in messages(disk, kit.DIRECTORY, SETTINGS) if persistent
+        seq: record
+        for seq, record, persistent in kit.listed_version_2(disk, kit.DIRECTORY, SETTINGS)
+        if persistent
     }
     index, found = kit.recover(disk, SETTINGS)
     live = kit.everything(index)

@@ -14,12 +14,12 @@ from functools import cache
 from typing import NamedTuple
 
 import warrenmq
+from tests.support import index_kit as kit
 from tests.support.damage import Files, Place
 from tests.support.message_places import Message, Queue, in_stores, in_version_1, in_version_2
 from tests.support.simulated import SimulatedHost
 from warrenmq.directory.layout import queue_folder, vhost_folder
 from warrenmq.queue_index.v1 import recovery as index_recovery
-from warrenmq.queue_index.v2 import recovery as index_v2_recovery
 from warrenmq.settings import Settings
 
 QUEUES = ("a", "b")
@@ -142,7 +142,7 @@ def _look(host: SimulatedHost, files: Files, name: str) -> Queue:
     }
     found |= {
         seq: (record, persistent)
-        for seq, record, persistent in index_v2_recovery.messages(disk, folder, host.settings)
+        for seq, record, persistent in kit.listed_version_2(disk, folder, host.settings)
     }
     messages = []
     for seq_id, (record, persistent) in sorted(found.items()):

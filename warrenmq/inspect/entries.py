@@ -38,9 +38,3 @@ class Entry(NamedTuple):
     """Bytes of the stored message."""
     salvaged: str | None = None
     """Why RabbitMQ itself would not find this entry."""
-
-
-def segment_numbers(names: list[str], extension: str) -> list[int]:
-    """The numbers of the files of a kind in a folder, ascending."""
-    stems = [name.removesuffix(extension) for name in names if name.endswith(extension)]
-    return sorted(int(stem) for stem in stems if stem.isascii() and stem.isdigit())

@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from warrenmq.inspect.entries import Entry, Where, segment_numbers
-from warrenmq.queue_index.policy import Policy
+from warrenmq.inspect.entries import Entry, Where
+from warrenmq.queue_index.file_numbers import file_numbers
 from warrenmq.queue_index.record import HEADER, HEADER_BYTES
 from warrenmq.queue_index.v1.journal import ACTION_BYTES, FILE_NAME
 from warrenmq.queue_index.v1.merge import segment_plus_journal
-from warrenmq.queue_index.v1.reader import Reading, read_journal, read_segment
+from warrenmq.queue_index.v1.reader import Policy, Reading, read_journal, read_segment
 from warrenmq.queue_index.v1.segment import EXTENSION, MARK_BYTES, Facts
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class IndexV1:
         self._folder = folder
         self._entry_count = entry_count
         names = findings.names(folder)
-        self._numbers = {*segment_numbers(names, EXTENSION)}
+        self._numbers = {*file_numbers(names, EXTENSION)}
         self.journal, self.journal_size = Reading(), 0
         file = findings.open(f"{folder}/{FILE_NAME}") if FILE_NAME in names else None
         if file is not None:

@@ -28,15 +28,16 @@ from typing import TYPE_CHECKING
 
 from warrenmq.directory.recovery_terms import FILE_NAME as TERMS
 from warrenmq.errors import CorruptFile
-from warrenmq.inspect import index_v2, message
+from warrenmq.inspect import message
 from warrenmq.inspect.entries import Entry, Where
 from warrenmq.inspect.layout import PERSISTENT, TRANSIENT, Layout, QueueFolder, Vhost, recognise
 from warrenmq.inspect.queue import QueueIndex
 from warrenmq.inspect.reading import Findings
 from warrenmq.inspect.store import Store
 from warrenmq.inspect.terms import recovery_terms
-from warrenmq.message.stored import bound_to
+from warrenmq.message.stored import SEALED, bound_to
 from warrenmq.message_store.dump import CLEAN
+from warrenmq.queue_index.v2 import qs
 from warrenmq.vhost.unknown_folders import NOBODYS
 
 if TYPE_CHECKING:
@@ -187,16 +188,23 @@ class VhostInspection:
         file = files.get(entry.file)
         if file is None:
             return replace(row, reason=NO_RECORD)
-        if entry.where == Where.QUEUE_STORE and (problem := index_v2.body_problem(file, entry)) is not None:
-            file.note(entry.offset, problem)
-            return replace(row, reason=f"{NO_RECORD}: {problem}")
+        in_qs = entry.where == Where.QUEUE_STORE
+        head = file.pread(entry.head, entry.offset)
+        if in_qs:
+            problem = qs.entry_header_problem(head, entry.stored_size)
+            if problem is None and entry.offset + entry.head + entry.stored_size > file.size():
+                problem = "a body is cut off"
+            if problem is not None:
+                file.note(entry.offset, problem)
+                return replace(row, reason=f"{NO_RECORD}: {problem}")
         if not bodies:
             return row
         stored = file.pread(entry.stored_size, entry.offset + entry.head)
-        in_qs = entry.where == Where.QUEUE_STORE
+        # a message with a checksum of its own, which is longer, is compared with that
+        crc = qs.crc_problem(head, stored) if in_qs and not stored.startswith(SEALED) else None
         try:
-            if in_qs and (problem := index_v2.checksum_problem(file, entry, stored)) is not None:
-                raise CorruptFile(file.path, entry.offset, problem)
+            if crc is not None:
+                raise CorruptFile(file.path, entry.offset, crc)
             found = message.decode(
                 stored, file.path, entry.offset, entry.seq_id, entry.size, zero_padded=in_qs
             )

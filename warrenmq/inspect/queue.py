@@ -16,12 +16,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from warrenmq.inspect import index_v2
-from warrenmq.inspect.entries import Entry, segment_numbers
+from warrenmq.inspect.entries import Entry
 from warrenmq.inspect.index_v1 import IndexV1
+from warrenmq.inspect.index_v2 import IndexV2
 from warrenmq.queue_index.v1.journal import FILE_NAME as JOURNAL
 from warrenmq.queue_index.v1.segment import EXTENSION as SEGMENT
-from warrenmq.queue_index.v2 import qi, qs
+from warrenmq.queue_index.v2 import qs
 
 if TYPE_CHECKING:
     from warrenmq.inspect.layout import QueueFolder
@@ -54,23 +54,17 @@ class QueueIndex:
             self._findings.note(self.queue.path, 0, reason)
 
     def _entries(self) -> Iterator[Entry]:
-        names = self._findings.names(self.queue.path)
-        new = segment_numbers(names, qi.EXTENSION)
-        for number in segment_numbers(names, qs.EXTENSION):
-            if number in new:
-                continue
+        index = IndexV2(self._findings, self.queue.path)
+        for number in index.orphans:
             reason = (
                 "there is no index file with its number: its messages cannot be told from acknowledged ones"
             )
             self._findings.note(f"{self.queue.path}/{number}{qs.EXTENSION}", 0, reason)
-        if not new:
-            yield from self._version_1()
-            return
         seen: set[int] = set()
+        names = self._findings.names(self.queue.path)
         converting = JOURNAL in names or any(name.endswith(SEGMENT) for name in names)
-        count = index_v2.entry_count(self._findings, self.queue.path, new)
-        for number in new:
-            found, refused = index_v2.read(self._findings, self.queue.path, number, count)
+        for number in index.numbers:
+            found, refused = index.entries(number)
             for entry in found:
                 if converting:
                     seen.add(entry.seq_id)

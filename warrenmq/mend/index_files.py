@@ -21,14 +21,15 @@ from collections.abc import Iterator
 from struct import Struct
 from typing import TYPE_CHECKING
 
-from warrenmq.inspect import index_v2
-from warrenmq.inspect.entries import Entry, Where, segment_numbers
+from warrenmq.inspect.entries import Entry, Where
 from warrenmq.inspect.index_v1 import IndexV1, Segment
+from warrenmq.inspect.index_v2 import IndexV2
 from warrenmq.mend.changes import pieces_of
 from warrenmq.queue_index.record import HEADER
 from warrenmq.queue_index.v1.journal import FILE_NAME as JOURNAL
 from warrenmq.queue_index.v1.segment import EXTENSION, MARK, PERSISTENT, PUBLISH
 from warrenmq.queue_index.v2 import qi, qs
+from warrenmq.queue_index.v2.reader import header_problem, live_entries
 
 if TYPE_CHECKING:
     from collections.abc import Container
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
     from warrenmq.inspect.reading import File, Findings
     from warrenmq.mend.changes import Changes
 
+_MOST_BODIES = 1 << 32
+"""Bytes of a .qs file that is looked at: all."""
 _prefix = Struct(">H").pack
 
 
@@ -111,41 +114,32 @@ class Version2:
     """N.qi and N.qs of a folder."""
 
     def __init__(self, findings: Findings, folder: str) -> None:
-        self._findings = findings
         self._folder = folder
-        self._numbers = segment_numbers(findings.names(folder), qi.EXTENSION)
+        self._index = IndexV2(findings, folder)
 
     def mend(self, changes: Changes, unreadable: Container[int]) -> None:
         """`unreadable`: sequence ids of messages whose bodies are not in N.qs, or are no messages."""
-        count = index_v2.entry_count(self._findings, self._folder, self._numbers)
-        for number in self._numbers:
-            if (kept := self._mend_index(changes, number, count, unreadable)) is not None:
-                self._mend_bodies(changes, number, count, kept)
+        for number in self._index.numbers:
+            if (kept := self._mend_index(changes, number, unreadable)) is not None:
+                self._mend_bodies(changes, number, kept)
 
-    def _mend_index(
-        self, changes: Changes, number: int, count: int, unreadable: Container[int]
-    ) -> list[Entry] | None:
+    def _mend_index(self, changes: Changes, number: int, unreadable: Container[int]) -> list[Entry] | None:
         """The entries that the file has now, or would have; None when nothing of the segment is left."""
-        file = self._findings.open(f"{self._folder}/{number}{qi.EXTENSION}")
-        if file is None:
+        data, count = self._index.data(number, qi.EXTENSION), self._index.entry_count
+        if data is None:
             return None
-        with file:
-            data = file.pread(file.size(), 0)
-        header = qi.unpack_header(qi.MAGIC, data)
-        foreign = None if isinstance(header, str) else index_v2.foreign(header, number)
-        first = number * count if isinstance(header, str) or foreign else header.first
-        entries, _ = index_v2.read(self._findings, self._folder, number, count)
+        first = number * count
+        entries, _ = self._index.entries(number)
         keep = {entry.seq_id: entry for entry in entries if entry.seq_id not in unreadable}
         lost = len(entries) - len(keep)
-        _, _, damage = qi.parse(data)
-        if not damage and not lost and not foreign and (len(data) - qi.HEADER_BYTES) % qi.ENTRY_BYTES == 0:
+        _, damage = live_entries(data, number, count)
+        if not damage and not lost and (len(data) - qi.HEADER_BYTES) % qi.ENTRY_BYTES == 0:
             return entries
         why = [f"byte {each.offset}: {each.reason}" for each in damage]
-        why += [foreign] if foreign else []
         why += [f"{lost} unreadable messages set aside"] if lost else []
+        path, bodies = (f"{self._folder}/{number}{extension}" for extension in (qi.EXTENSION, qs.EXTENSION))
         if not keep:
-            changes.remove(file.path, "; ".join([*why, "no message in it is left; removed"]))
-            bodies = f"{self._folder}/{number}{qs.EXTENSION}"
+            changes.remove(path, "; ".join([*why, "no message in it is left; removed"]))
             if os.path.exists(bodies):
                 changes.remove(bodies, "nothing refers to it; removed")
             return None
@@ -154,24 +148,19 @@ class Version2:
             _packed(keep.get(first + position)) for position in range(min(last + 1, count))
         )
         why.append(f"written anew with its {len(keep)} messages")
-        changes.replace(
-            file.path, [qi.pack_header(qi.MAGIC, first, first + count), entries_anew], "; ".join(why)
-        )
+        changes.replace(path, [qi.pack_header(qi.MAGIC, first, first + count), entries_anew], "; ".join(why))
         return list(keep.values())
 
-    def _mend_bodies(self, changes: Changes, number: int, count: int, entries: list[Entry]) -> None:
-        path = f"{self._folder}/{number}{qs.EXTENSION}"
-        file = self._findings.open(path)
-        if file is None:
+    def _mend_bodies(self, changes: Changes, number: int, entries: list[Entry]) -> None:
+        data, count = self._index.data(number, qs.EXTENSION, _MOST_BODIES), self._index.entry_count
+        if not data:
             return
-        with file:
-            data = file.pread(file.size(), 0)
         first = number * count
         used = max((each.offset + each.head + each.stored_size for each in entries if each.where == Where.QUEUE_STORE),
                    default=qi.HEADER_BYTES)  # fmt: skip
         why = []
         head = data[: qi.HEADER_BYTES]
-        if (problem := qs.header_problem(data)) is not None and data:
+        if (problem := header_problem(qs.EXTENSION, head, number, count)) is not None:
             why.append(f"{problem}; its header was written anew")
             head = qi.pack_header(qs.MAGIC, first, first + count)
         bodies, damage = qs.scan(head + data[qi.HEADER_BYTES :])
@@ -180,6 +169,7 @@ class Version2:
             why.append(f"a torn body from byte {end} on; cut off")
             data = data[:end]
         if why:
+            path = f"{self._folder}/{number}{qs.EXTENSION}"
             changes.replace(path, [head, data[qi.HEADER_BYTES :]], "; ".join(why))
 
 

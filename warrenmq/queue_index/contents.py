@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from warrenmq.queue_index.v1.recovery import journal_of, segments
+from warrenmq.queue_index.v1 import recovery as version_1
 from warrenmq.queue_index.v2 import qi, qs
-from warrenmq.queue_index.v2 import recovery as index_v2_recovery
+from warrenmq.queue_index.v2 import recovery as version_2
 
 if TYPE_CHECKING:
     from warrenmq.seams.disk import Disk
@@ -30,26 +30,21 @@ def contents(disk: Disk, directory: str, settings: Settings) -> Contents:
 
 def _version_1(disk: Disk, directory: str, settings: Settings) -> Contents:
     entry_count = settings.queue_index_segment_entry_count
-    journal = journal_of(disk, directory, entry_count)
+    journal = version_1.journal_of(disk, directory, entry_count)
     persistent, damaged = False, bool(journal.damage)
-    for _, facts, damage in segments(disk, directory, journal, entry_count):
+    for _, facts, damage in version_1.segments(disk, directory, journal, entry_count):
         persistent |= bool(facts.published.keys() - facts.transient)
         damaged |= bool(damage)
     return Contents(persistent, damaged)
 
 
 def _version_2(disk: Disk, directory: str, settings: Settings) -> Contents:
-    entry_count = index_v2_recovery.segment_size(
-        disk, directory, settings.classic_queue_index_v2_segment_entry_count
-    )
-    numbers = index_v2_recovery.file_numbers(disk, directory, qi.EXTENSION)
     persistent = damaged = False
-    for number in numbers:
-        data = disk.read(f"{directory}/{number}{qi.EXTENSION}")
-        entries, damage = index_v2_recovery.live_entries(data, number, entry_count)
+    for _, entries, damage in version_2.segments(disk, directory, settings):
         persistent |= any(entry.persistent for _, entry in entries)
         damaged |= bool(damage)
-    for number in index_v2_recovery.file_numbers(disk, directory, qs.EXTENSION):
+    numbers = version_2.numbers_of(disk, directory, qi.EXTENSION)
+    for number in version_2.numbers_of(disk, directory, qs.EXTENSION):
         damaged |= (
             number not in numbers and disk.size(f"{directory}/{number}{qs.EXTENSION}") > qi.HEADER_BYTES
         )

@@ -32,14 +32,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from enum import IntEnum
+from enum import Enum, IntEnum, auto
 from operator import ne
 from struct import Struct
 
 from warrenmq.directory.torn import OUT_OF_STEP, Damage, in_doubt
 from warrenmq.message.extent import FIRST_BYTES, WARREN_MESSAGE, stored_end
 from warrenmq.message.stored import bin_header
-from warrenmq.queue_index.policy import Policy
 from warrenmq.queue_index.record import HEADER, HEADER_BYTES, lengths_agree
 from warrenmq.queue_index.v1 import journal as jif
 from warrenmq.queue_index.v1 import segment as idx
@@ -59,6 +58,25 @@ _LOOKS_LIKE_A_RECORD = (
     rb"\x00.{7}"  # expiry: none, or before the year 4253
     rb".{4}(?:\x00{4}|\x00.{3}[\x83\x95])"  # sizes, first byte of an embedded message
 )
+
+
+class Policy(Enum):
+    """What a file is read for.  All else is read alike, so a start and `check` see the same messages.
+
+    | found                                                | RECOVER             | INSPECT                            |
+    | ---------------------------------------------------- | ------------------- | ---------------------------------- |
+    | the size of an embedded message is wrong, but the    | damage              | damage, and the message with its   |
+    | message itself ends before its own mark              |                     | true size                          |
+    | a journal of nothing but zeros, or with fewer at its | a power cut left it | damage                             |
+    | end than an action has bytes                         |                     |                                    |
+    | records                                              | whole               | their headers; messages stay in    |
+    |                                                      |                     | the file, at `Facts.places`        |
+    """
+
+    RECOVER = auto()
+    """To go on with the queue: what is taken must be right in the file, too."""
+    INSPECT = auto()
+    """To list, to mend or to move messages: whatever can be had."""
 
 
 class _Kind(IntEnum):

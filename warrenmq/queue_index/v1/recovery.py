@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING
 from warrenmq.directory.quarantine import set_aside
 from warrenmq.directory.torn import Damage
 from warrenmq.errors import CorruptFile
+from warrenmq.queue_index.file_numbers import file_numbers
 from warrenmq.queue_index.record import ID_BYTES, body_size, embedded, record_problem
 from warrenmq.queue_index.v1.journal import ACTION_BYTES, FILE_NAME, TEMPORARY
 from warrenmq.queue_index.v1.merge import journal_minus_segment, segment_plus_journal
@@ -66,8 +67,7 @@ def segment_path(directory: str, number: int) -> str:
 
 def segment_numbers(disk: Disk, directory: str) -> list[int]:
     """The numbers of the segment files in a directory, ascending."""
-    stems = [name.removesuffix(EXTENSION) for name in disk.listdir(directory) if name.endswith(EXTENSION)]
-    return sorted(int(stem) for stem in stems if stem.isascii() and stem.isdigit())
+    return file_numbers(disk.listdir(directory), EXTENSION)
 
 
 def journal_of(disk: Disk, directory: str, entry_count: int) -> Reading:

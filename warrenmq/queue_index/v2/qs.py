@@ -70,18 +70,23 @@ def entry_problem(data: bytes, position: int, size: int, *, check_crc: bool = Tr
     start = position + ENTRY_HEADER_BYTES
     if start + size > len(data):
         return "a body is cut off"
-    found, has_crc, crc, zero = ENTRY_HEADER.unpack_from(data, position)
-    if found != size or has_crc > HAS_CRC or zero:
-        return f"a body of {size} bytes should begin here"
-    if check_crc and has_crc and not crc_matches(data[start : start + size], crc):
-        return "a body does not have its checksum"
-    return None
+    if (problem := entry_header_problem(data[position:start], size)) is not None:
+        return problem
+    return crc_problem(data[position:start], data[start : start + size]) if check_crc else None
 
 
-def header_problem(data: bytes) -> str | None:
-    """What is wrong with a file's beginning, if anything is."""
-    header = unpack_header(MAGIC, data)
-    return header if isinstance(header, str) else None
+def entry_header_problem(header: bytes, size: int) -> str | None:
+    """Why this is not the header of an entry with `size` bytes of data; None if it is."""
+    if len(header) < ENTRY_HEADER_BYTES:
+        return "a body is cut off"
+    found, has_crc, _, zero = ENTRY_HEADER.unpack(header)
+    return f"a body of {size} bytes should begin here" if found != size or has_crc > HAS_CRC or zero else None
+
+
+def crc_problem(header: bytes, data: bytes) -> str | None:
+    """Why the data is not that of this header; None if it is, or if the header has no crc."""
+    _, has_crc, crc, _ = ENTRY_HEADER.unpack(header)
+    return "a body does not have its checksum" if has_crc and not crc_matches(data, crc) else None
 
 
 def scan(data: bytes) -> tuple[list[Body], list[Damage]]:
@@ -91,8 +96,8 @@ def scan(data: bytes) -> tuple[list[Body], list[Damage]]:
     """
     bodies: list[Body] = []
     damage: list[Damage] = []
-    if (problem := header_problem(data)) is not None:
-        damage.append(Damage(0, min(len(data), HEADER_BYTES), problem))
+    if isinstance(header := unpack_header(MAGIC, data), str):
+        damage.append(Damage(0, min(len(data), HEADER_BYTES), header))
     position = HEADER_BYTES
     while position < len(data):
         if position + ENTRY_HEADER_BYTES > len(data):

@@ -18,16 +18,17 @@ Source: rabbit_classic_queue_index_v2:recover, docs/reference/classic-queue.md#r
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from warrenmq.directory.quarantine import set_aside
 from warrenmq.directory.torn import Damage
 from warrenmq.errors import CorruptFile
-from warrenmq.queue_index.record import HEADER, ID_BYTES, message_problem
+from warrenmq.queue_index.file_numbers import file_numbers
+from warrenmq.queue_index.record import message_problem
 from warrenmq.queue_index.v1.recovery import Found
 from warrenmq.queue_index.v2 import qi, qs
+from warrenmq.queue_index.v2.reader import header_problem, live_entries, segment_size
 from warrenmq.queue_index.v2.store import QueueStore
 
 if TYPE_CHECKING:
@@ -39,87 +40,41 @@ if TYPE_CHECKING:
 UNSYNCED = "unsynced"
 """Lists files whose sync failed, one a line: what can be read of them is perhaps not on the disk."""
 TEMPORARY = ".tmp"
-_PLAUSIBLE_NUMBER = 1 << 48
 
 
-def file_numbers(disk: Disk, directory: str, extension: str) -> list[int]:
-    """The numbers of the files with this extension, ascending."""
-    stems = [name.removesuffix(extension) for name in disk.listdir(directory) if name.endswith(extension)]
-    numbers = [int(stem) for stem in stems if stem.isascii() and stem.isdigit()]
-    return sorted(number for number in numbers if number < _PLAUSIBLE_NUMBER)
+def numbers_of(disk: Disk, directory: str, extension: str) -> list[int]:
+    """The numbers of a folder's .qi or .qs files, ascending."""
+    return file_numbers(disk.listdir(directory), extension)
 
 
-def segment_size(disk: Disk, directory: str, default: int) -> int:
-    """How many messages a segment has: what most of the files agree on; `default` when there is none to ask."""
-    sizes: list[int] = []
-    for extension, magic in ((qi.EXTENSION, qi.MAGIC), (qs.EXTENSION, qs.MAGIC)):
-        for number in file_numbers(disk, directory, extension):
-            header = qi.unpack_header(magic, _head(disk, f"{directory}/{number}{extension}"))
-            if isinstance(header, qi.Header) and header.first == number * (header.end - header.first):
-                sizes.append(header.end - header.first)
-    return Counter(sizes).most_common(1)[0][0] if sizes else default
+def segment_size_of(disk: Disk, directory: str, default: int) -> int:
+    """How many messages a segment of a folder has; `default` when there is no file to ask."""
+    heads = (
+        (number, extension, _head(disk, f"{directory}/{number}{extension}"))
+        for extension in (qi.EXTENSION, qs.EXTENSION)
+        for number in numbers_of(disk, directory, extension)
+    )
+    return segment_size(heads, default)
 
 
-def messages(disk: Disk, directory: str, settings: Settings) -> Iterator[tuple[int, bytes, bool]]:
-    """Every message that is not acked and can be read: (sequence id, record, persistent), ascending.  Writes nothing."""
-    entry_count = segment_size(disk, directory, settings.classic_queue_index_v2_segment_entry_count)
-    store = QueueStore(disk, directory, check_crc=settings.classic_queue_store_v2_check_crc32)
-    for number in file_numbers(disk, directory, qi.EXTENSION):
-        for relative, entry in live_entries(
-            disk.read(f"{directory}/{number}{qi.EXTENSION}"), number, entry_count
-        )[0]:
-            msg_id, body = entry.msg_id, b""
-            if entry.location == qi.Location.QUEUE_STORE:
-                msg_id = bytes(ID_BYTES)
-                (data,) = store.read_many(number, [(entry.offset, entry.stored_size)])
-                if isinstance(data, str) or message_problem(
-                    data, number * entry_count + relative, entry.size
-                ):
-                    continue
-                body = data
-            record = HEADER.pack(msg_id, entry.expiry, entry.size, len(body)) + body
-            yield number * entry_count + relative, record, entry.persistent
-    store.close()
+def segments(
+    disk: Disk, directory: str, settings: Settings
+) -> Iterator[tuple[int, list[tuple[int, qi.Entry]], list[Damage]]]:
+    """Of each .qi file its first sequence id, its live entries by position, and the damage in it.  Writes nothing."""
+    entry_count = segment_size_of(disk, directory, settings.classic_queue_index_v2_segment_entry_count)
+    for number in numbers_of(disk, directory, qi.EXTENSION):
+        data = disk.read(f"{directory}/{number}{qi.EXTENSION}")
+        yield number * entry_count, *live_entries(data, number, entry_count)
 
 
 def store_message_ids(disk: Disk, directory: str, settings: Settings) -> dict[int, bytes]:
     """By sequence id, the messages that a store must keep for this queue: persistent, not acked, not in a .qs file."""
-    entry_count = segment_size(disk, directory, settings.classic_queue_index_v2_segment_entry_count)
     return {
-        number * entry_count + relative: entry.msg_id
-        for number in file_numbers(disk, directory, qi.EXTENSION)
-        for relative, entry in live_entries(
-            disk.read(f"{directory}/{number}{qi.EXTENSION}"), number, entry_count
-        )[0]
+        first + relative: entry.msg_id
+        for first, entries, _ in segments(disk, directory, settings)
+        for relative, entry in entries
         if entry.persistent and entry.location == qi.Location.STORE
     }
-
-
-def live_entries(
-    data: bytes, number: int, entry_count: int
-) -> tuple[list[tuple[int, qi.Entry]], list[Damage]]:
-    """The live entries of a segment file; its name tells what a header tells, so a damaged header loses nothing."""
-    right = qi.pack_header(qi.MAGIC, number * entry_count, (number + 1) * entry_count)
-    damage: list[Damage] = []
-    if data and data[: qi.HEADER_BYTES] != right:
-        length = min(len(data), qi.HEADER_BYTES)
-        damage.append(Damage(0, length, str(_header_problem(data, qi.Header(*_span(number, entry_count))))))
-    end = qi.HEADER_BYTES + qi.ENTRY_BYTES * entry_count
-    entries, more = qi.parse_entries(data[qi.HEADER_BYTES : end])
-    if any(data[end:]):
-        more.append(Damage(end, len(data) - end, "it goes on behind its last entry"))
-    return entries, damage + more
-
-
-def _header_problem(data: bytes, expected: qi.Header) -> str:
-    found = qi.unpack_header(qi.MAGIC, data)
-    if isinstance(found, str):
-        return found
-    return f"its header says {found.first} to {found.end}, its name {expected.first} to {expected.end}"
-
-
-def _span(number: int, entry_count: int) -> tuple[int, int]:
-    return number * entry_count, (number + 1) * entry_count
 
 
 def _head(disk: Disk, path: str) -> bytes:
@@ -142,13 +97,13 @@ class RecoveryV2:
         self.found = Found()
         self.segments: dict[int, int] = {}
         default = settings.classic_queue_index_v2_segment_entry_count
-        self.entry_count = segment_size(disk, directory, default)
+        self.entry_count = segment_size_of(disk, directory, default)
         for name in disk.listdir(directory):
             if name.endswith(TEMPORARY):
                 disk.unlink(f"{directory}/{name}")
         self._make_good()
         self._store = QueueStore(disk, directory, check_crc=settings.classic_queue_store_v2_check_crc32)
-        numbers = file_numbers(disk, directory, qi.EXTENSION)
+        numbers = numbers_of(disk, directory, qi.EXTENSION)
         files = {number: self._read(number) for number in numbers} if terms is not None else {}
         self._clean = terms is not None and self._as_left(
             terms, {n: len(entries) for n, (_, entries, _) in files.items()}
@@ -262,7 +217,7 @@ class RecoveryV2:
         """Ack what was dropped, make headers right, and have both files safe unless a clean stop did it."""
         if self._clean and not dropped and not damage:
             return
-        header = qi.pack_header(qi.MAGIC, *_span(number, self.entry_count))
+        header = qi.pack_header(qi.MAGIC, *self._span(number))
         file = self._disk.open(self._path(number, qi.EXTENSION))
         try:
             if data[: qi.HEADER_BYTES] != header:
@@ -285,23 +240,18 @@ class RecoveryV2:
                 file.close()
 
     def _repair_bodies(self, number: int, head: bytes, path: str) -> None:
-        header = qi.pack_header(qs.MAGIC, *_span(number, self.entry_count))
-        if len(head) == len(header) and head != header:
-            self._set_aside(
-                number,
-                qs.EXTENSION,
-                head,
-                [Damage(0, len(head), qs.header_problem(head) or "its header is another's")],
-            )
+        problem = header_problem(qs.EXTENSION, head, number, self.entry_count)
+        if len(head) == qi.HEADER_BYTES and problem is not None:
+            self._set_aside(number, qs.EXTENSION, head, [Damage(0, len(head), problem)])
             file = self._disk.open(path)
             try:
-                file.pwrite(header, 0)
+                file.pwrite(qi.pack_header(qs.MAGIC, *self._span(number)), 0)
             finally:
                 file.close()
 
     def _remove_orphans(self, numbers: list[int]) -> None:
         """Body files without an index file: nobody knows which of the messages in them were acked."""
-        for number in file_numbers(self._disk, self._directory, qs.EXTENSION):
+        for number in numbers_of(self._disk, self._directory, qs.EXTENSION):
             if number in numbers:
                 continue
             path = self._path(number, qs.EXTENSION)
@@ -309,6 +259,9 @@ class RecoveryV2:
             if len(data) > qi.HEADER_BYTES:
                 self._set_aside(number, qs.EXTENSION, data, [Damage(0, len(data), "it has no index file")])
             self._disk.unlink(path)
+
+    def _span(self, number: int) -> tuple[int, int]:
+        return number * self.entry_count, (number + 1) * self.entry_count
 
     def _path(self, number: int, extension: str) -> str:
         return f"{self._directory}/{number}{extension}"
