@@ -32,7 +32,7 @@ def test_a_dry_run_says_what_the_real_one_does_and_fails(
     assert main(["repair", str(node)]) == 0
     did = capsys.readouterr().out
     assert did == would.out + f"what was changed is as it was in {node}/repair-backup-1\n"
-    assert "0.idx: zeros from byte " in did
+    assert "zero bytes up to the end of the file are no records" in did
     assert main(["repair", str(node)]) == 0
     assert capsys.readouterr().out == "nothing to do\n"
 
