@@ -13,16 +13,12 @@ from warrenmq.directory.torn import SECTOR
 from warrenmq.message.stored import encode, encode_head
 from warrenmq.queue_index import versions as index_versions
 from warrenmq.queue_index.protocol import Opening
-from warrenmq.queue_index.record import HEADER, ID_BYTES, embedded, message_problem, pack
+from warrenmq.queue_index.record import ID_BYTES, embedded, pack
 from warrenmq.queue_index.v1 import index as queue_index
 from warrenmq.queue_index.v1 import journal
 from warrenmq.queue_index.v1.recovery import Found
 from warrenmq.queue_index.v1.segment import Segment
-from warrenmq.queue_index.v2 import qi
-from warrenmq.queue_index.v2.recovery import segment_size_of, segments
 from warrenmq.queue_index.v2.segment_files import NO_ID
-from warrenmq.queue_index.v2.store import QueueStore
-from warrenmq.seams.disk import Disk
 from warrenmq.settings import Settings
 from warrenmq.testing import SimulatedDisk
 from warrenmq.testing import disk as sim_disk
@@ -91,23 +87,6 @@ def message(record: bytes, version: int = 2) -> bytes:
 def messages(found: dict[int, bytes], version: int = 2) -> dict[int, bytes]:
     """`message` of many; what is still in memory has its id."""
     return {seq_id: message(record, version) for seq_id, record in found.items()}
-
-
-def listed_version_2(on: Disk, directory: str, use: Settings) -> Iterator[tuple[int, bytes, bool]]:
-    """What .qi and .qs files hold, without opening them as an index: (sequence id, record, persistent)."""
-    bodies = QueueStore(on, directory, check_crc=True)
-    for first, entries, _ in segments(on, directory, use):
-        for relative, entry in entries:
-            body = b""
-            if entry.location == qi.Location.QUEUE_STORE:
-                number = first // segment_size_of(on, directory, 1)
-                (found,) = bodies.read_many(number, [(entry.offset, entry.stored_size)])
-                if isinstance(found, str) or message_problem(found, first + relative, entry.size):
-                    continue
-                body = found
-            record = HEADER.pack(entry.msg_id or NO_ID, entry.expiry, entry.size, len(body)) + body
-            yield first + relative, record, entry.persistent
-    bodies.close()
 
 
 def everything(index: Any) -> dict[int, bytes]:

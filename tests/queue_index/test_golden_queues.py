@@ -8,6 +8,7 @@ import pytest
 
 from tests.queue_index import index_kit as kit
 from tests.support import golden
+from tests.support.own_directories import listed_version_2
 from warrenmq.message.stored import ERLANG_TERM
 from warrenmq.queue_index.record import HEADER, embedded
 from warrenmq.queue_index.v1 import recovery as index_recovery
@@ -64,7 +65,7 @@ def test_every_message_is_listed_with_its_size_expiry_and_place(
     if queue["version"] == 1:
         listed = list(index_recovery.messages(disk, kit.DIRECTORY, use.queue_index_segment_entry_count))
     else:
-        listed = list(kit.listed_version_2(disk, kit.DIRECTORY, use))
+        listed = list(listed_version_2(disk, kit.DIRECTORY, use))
     rows = expected(queue, name)
     assert [seq_id for seq_id, _, _ in listed] == sorted(rows)
     for seq_id, record, persistent in listed:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.queue_index import index_kit as kit
+from tests.support.own_directories import listed_version_2
 from warrenmq.directory.recovery_terms import Terms
 from warrenmq.queue_index.record import embedded
 from warrenmq.queue_index.v2 import qi, qs
@@ -503,7 +504,7 @@ def test_messages_are_listed_without_a_change_to_the_files() -> None:
     index.ack([2])
     index.sync(Trigger.TIMER)
     operations = watch(disk)
-    listed = list(kit.listed_version_2(disk, kit.DIRECTORY, v2(4)))
+    listed = list(listed_version_2(disk, kit.DIRECTORY, v2(4)))
     assert {each.partition(" ")[0] for each in operations} == {"pread"}
     assert listed == [(seq, kit.message(kinds[seq]), True) for seq in (0, 1, 3, 4, 5)]
     assert [embedded(record) for _, record, _ in listed] == [False, True, True, False, True]

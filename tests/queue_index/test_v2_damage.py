@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.queue_index import index_kit as kit
+from tests.support.own_directories import listed_version_2
 from warrenmq.queue_index.v2 import qi, qs
 from warrenmq.trace.events import Trigger
 
@@ -50,7 +51,7 @@ def opened(files: dict[str, bytes]) -> tuple[dict[int, bytes], Any]:
         kit.put_file(disk, name, data)
     listed = {
         seq: record
-        for seq, record, persistent in kit.listed_version_2(disk, kit.DIRECTORY, SETTINGS)
+        for seq, record, persistent in listed_version_2(disk, kit.DIRECTORY, SETTINGS)
         if persistent
     }
     index, found = kit.recover(disk, SETTINGS)

@@ -14,12 +14,17 @@ from functools import cache
 from typing import NamedTuple
 
 import warrenmq
-from tests.support import index_kit as kit
 from tests.support.damage import Files, Place
 from tests.support.message_places import Message, Queue, in_stores, in_version_1, in_version_2
 from tests.support.simulated import SimulatedHost
 from warrenmq.directory.layout import queue_folder, vhost_folder
+from warrenmq.queue_index.record import HEADER, message_problem
 from warrenmq.queue_index.v1 import recovery as index_recovery
+from warrenmq.queue_index.v2 import qi
+from warrenmq.queue_index.v2.recovery import segment_size_of, segments
+from warrenmq.queue_index.v2.segment_files import NO_ID
+from warrenmq.queue_index.v2.store import QueueStore
+from warrenmq.seams.disk import Disk
 from warrenmq.settings import Settings
 
 QUEUES = ("a", "b")
@@ -141,8 +146,7 @@ def _look(host: SimulatedHost, files: Files, name: str) -> Queue:
         for seq, record, persistent in index_recovery.messages(disk, folder, entry_count)
     }
     found |= {
-        seq: (record, persistent)
-        for seq, record, persistent in kit.listed_version_2(disk, folder, host.settings)
+        seq: (record, persistent) for seq, record, persistent in listed_version_2(disk, folder, host.settings)
     }
     messages = []
     for seq_id, (record, persistent) in sorted(found.items()):
@@ -204,3 +208,20 @@ def given_back_twice(host: SimulatedHost, operations: int) -> dict[str, list[byt
         assert queue.get() is None
     broker.close()
     return first
+
+
+def listed_version_2(on: Disk, directory: str, use: Settings) -> Iterator[tuple[int, bytes, bool]]:
+    """What .qi and .qs files hold, without opening them as an index: (sequence id, record, persistent)."""
+    bodies = QueueStore(on, directory, check_crc=True)
+    for first, entries, _ in segments(on, directory, use):
+        for relative, entry in entries:
+            body = b""
+            if entry.location == qi.Location.QUEUE_STORE:
+                number = first // segment_size_of(on, directory, 1)
+                (found,) = bodies.read_many(number, [(entry.offset, entry.stored_size)])
+                if isinstance(found, str) or message_problem(found, first + relative, entry.size):
+                    continue
+                body = found
+            record = HEADER.pack(entry.msg_id or NO_ID, entry.expiry, entry.size, len(body)) + body
+            yield first + relative, record, entry.persistent
+    bodies.close()
