@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from warrenmq.actors.store.client import BumpCredit
+from warrenmq.actors.store.messages import BumpCredit
 from warrenmq.queue.messages import (
     Ack,
     Acks,

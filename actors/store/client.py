@@ -38,7 +38,8 @@ if TYPE_CHECKING:
 
     from warrenmq.actors.store.messages import Registered
     from warrenmq.message_store.cur_file_cache import Batch
-    from warrenmq.runtime import Name, Server
+    from warrenmq.message_store.tables import StoreTables
+    from warrenmq.runtime import Server
 
 __all__ = ["BumpCredit", "MsgStoreClient"]
 
@@ -57,14 +58,18 @@ class MsgStoreClient:
     def __init__(
         self,
         server: Server,
-        store: Name,
+        store: str,
         owner: str,
         cref: bytes,
         on_disk: Callable[[list[bytes], str], object] | None,
     ) -> None:
         """`cref` must be new; `owner` is the queue.  `on_disk` is called in the store's thread; None = no confirms."""
         self._server = server
-        self._store = store
+        self.name = self._store = store
+        self.blocked = False
+        """The store has more to do than it likes: send less."""
+        self.collected = False
+        """Writes or removes wait to be sent."""
         self._owner = owner
         self._cref = cref
         self._on_disk = on_disk
@@ -91,18 +96,14 @@ class MsgStoreClient:
     # flow
 
     @property
-    def blocked(self) -> bool:
-        """The store has more to do than it likes: send less."""
-        return self._credit.blocked
-
-    @property
-    def disk_full(self) -> bool:
-        """The store has no room for what it was given."""
-        return self._tables.disk_full
+    def room(self) -> StoreTables:
+        """Tells whether the store has room for what it was given (`disk_full`)."""
+        return self._tables
 
     def handle_bump(self, credit: int) -> None:
         """The store's BumpCredit has arrived."""
         self._credit.handle_bump(_STORE, credit)
+        self.blocked = self._credit.blocked
 
     # write and remove
 
@@ -111,6 +112,7 @@ class MsgStoreClient:
         if msg_id in self._removes:
             self.send()
         self._writes.append((msg_id, stored))
+        self.collected = True
         if len(self._writes) >= BATCH:
             self.send()
 
@@ -121,16 +123,19 @@ class MsgStoreClient:
             if msg_id in removes:
                 self.send()
             removes[msg_id] = None
+            self.collected = True
         if len(removes) >= BATCH:
             self.send()
 
     def send(self) -> None:
         """Send what was collected.  Writes go first: no remove is collected before its own write."""
+        self.collected = False
         if self._writes:
             batch, self._writes = self._writes, []
             self._tables.flying.written(self._cref, [msg_id for msg_id, _ in batch])
             self._tables.cache.enter(self._cref, batch)
             self._credit.send(_STORE, len(batch))
+            self.blocked = self._credit.blocked
             self._send(Writes(self._cref, batch))
         if self._removes:
             msg_ids = list(self._removes)

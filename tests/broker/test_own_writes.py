@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import warrenmq
 from tests.support.simulated import SMALL, SimulatedHost
-from warrenmq.actors.queue.ack_timeout import handed_out_before
+from warrenmq.queue.ack_timeout import handed_out_before
 from warrenmq.broker.broker import Broker, Queue
 
 STEPS = st.sampled_from([

@@ -25,7 +25,7 @@ def test_embedded_bodies_wait_for_the_index_sync_only() -> None:
     owed = Unconfirmed()
     publication = (0, 3, 1, Promise())
     owed.add(publication, [])
-    assert owed.wait_for_sync
+    assert owed.unsynced
     assert owed.index_synced() == [publication]
     assert not owed
     assert owed.index_synced() == []

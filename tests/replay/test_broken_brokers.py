@@ -13,11 +13,11 @@ from collections.abc import Callable
 import pytest
 
 from tests.support.simulated import EVERY_KIND, SMALL, SimulatedHost
-from warrenmq.actors.queue.consumers import QueueConsumers
-from warrenmq.actors.queue.process import QueueProcess
 from warrenmq.actors.store.client import MsgStoreClient
 from warrenmq.backing_queue.variable_queue import VariableQueue
 from warrenmq.queue.channel_record import Consumer
+from warrenmq.queue.output import QueueOutput
+from warrenmq.queue.state import QueueState
 from warrenmq.replay.drive.engine import Result, replay_memory
 
 BODIES = (b"small", b"L" * 700)
@@ -112,7 +112,7 @@ def _keeps_the_untaken(_original: Callable) -> Callable:
 
 def _stops_to_deliver(original: Callable) -> Callable:
     def deliver(self):
-        if self._head.ready != 2:
+        if self._vq.ready != 2:
             original(self)
 
     return deliver
@@ -145,8 +145,8 @@ WRONGS = [
     ("A1", Consumer, "settle", _acks_too_much, False),
     ("A2", Consumer, "settle", _acks_all_before, False),
     ("A3", Consumer, "take_back", _keeps_the_untaken, False),
-    ("Q5", QueueConsumers, "deliver", _stops_to_deliver, False),
-    ("C4", QueueProcess, "_confirm", _forgets_confirms, True),
+    ("Q5", QueueOutput, "deliver", _stops_to_deliver, False),
+    ("C4", QueueState, "_confirm", _forgets_confirms, True),
     ("Q4", VariableQueue, "recovered", _flags_nothing, True),
     ("Q4", VariableQueue, "recovered", _flags_nothing, False),
     ("D1", MsgStoreClient, "_body", _reads_beside, False),

@@ -19,8 +19,13 @@ if TYPE_CHECKING:
 class Store(Protocol):
     """What the queue needs of a message store (MsgStoreClient)."""
 
-    @property
-    def blocked(self) -> bool: ...
+    name: str
+    store_trace_id: int
+    blocked: bool
+    """The store has more to do than it likes: send less."""
+    collected: bool
+    """Writes or removes wait to be sent."""
+
     def write(self, msg_id: bytes, stored: bytes) -> None: ...
     def remove(self, msg_ids: list[bytes]) -> None: ...
     def read(self, msg_id: bytes) -> bytes | None: ...
@@ -57,20 +62,21 @@ class PagingRows:
 
     def __init__(self, trace: ActorTrace | None) -> None:
         self._trace = trace
-        self._untold: list[tuple[Ev, State, State, list[tuple[int, int]]]] = []
+        self.untold: list[tuple[Ev, State, State, list[tuple[int, int]]]] = []
+        """Empty without a trace."""
 
     def note(self, event: Ev, seqs: Iterable[int], state: State, before: State) -> None:
         """These messages, in ascending order, changed from one state to another."""
         if self._trace is not None:
-            self._untold.append((event, state, before, list(runs(seqs))))
+            self.untold.append((event, state, before, list(runs(seqs))))
 
     def tell(self) -> None:
         """Tell the trace."""
-        if self._untold and self._trace is not None:
-            for event, state, before, all_runs in self._untold:
+        if self.untold and self._trace is not None:
+            for event, state, before, all_runs in self.untold:
                 for first, count in all_runs:
                     self._trace.emit(event, state, a=first, b=count, c=before)
-            self._untold.clear()
+            self.untold.clear()
 
 
 def body_bytes(index: Index) -> int:

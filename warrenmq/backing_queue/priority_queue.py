@@ -114,20 +114,8 @@ class PriorityIndex:
             index.delete()
 
 
-class PriorityRates:
-    """The rates of all priorities as one."""
-
-    def __init__(self, queues: Sequence[VariableQueue]) -> None:
-        self._queues = queues
-
-    @property
-    def anything_counted(self) -> bool:
-        """See Rates."""
-        return any(queue.rates.anything_counted for queue in self._queues)
-
-
 class PriorityQueue:
-    """See the module; the methods are those of VariableQueue."""
+    """The backing queue of a queue with priorities; the methods are those of VariableQueue."""
 
     def __init__(
         self, queues: Sequence[VariableQueue], trace: ActorTrace | None, rows: Sequence[PriorityRows]
@@ -136,13 +124,8 @@ class PriorityQueue:
         self._queues = queues
         self._downwards = tuple(reversed(tuple(enumerate(queues))))
         self.index = PriorityIndex([queue.index for queue in queues], trace, rows)
-        self.rates = PriorityRates(queues)
         self.has_ram_duration = queues[0].has_ram_duration
-
-    @property
-    def max_priority(self) -> int:
-        """The highest one."""
-        return len(self._queues) - 1
+        self.max_priority = len(queues) - 1
 
     # -- how many
 
@@ -225,6 +208,11 @@ class PriorityQueue:
             for each in self._queues[priority].unacked_messages(seqs)
         ]
 
+    @property
+    def lost(self) -> list[int]:
+        """See VariableQueue."""
+        return [seq for queue in self._queues for seq in queue.lost]
+
     def take_lost(self) -> list[int]:
         """See VariableQueue."""
         return [
@@ -277,6 +265,11 @@ class PriorityQueue:
                 yield priority, [seq & _WITHIN for seq in group]
 
     # -- memory
+
+    @property
+    def anything_counted(self) -> bool:
+        """See VariableQueue."""
+        return any(queue.anything_counted for queue in self._queues)
 
     @property
     def must_reduce_again(self) -> bool:

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from warrenmq.backing_queue.paging import MESSAGE_BYTES
 from warrenmq.backing_queue.parts import PagingRows, body_bytes
@@ -91,10 +91,10 @@ class VariableQueue(ABC):
         """Ready again after a delivery: redelivered when they leave; looked up, never walked."""
         self.to_remove: list[bytes] = []
         """Messages in the persistent store that are done with, but their acks are not safe yet."""
-        self._lost: list[int] = []
-        """Messages left out of a fetch since `take_lost`."""
-        rows = PagingRows(trace)
-        self._paged, self.tell_paged = rows.note, rows.tell
+        self.lost: list[int] = []
+        """Sequence ids of messages that were found damaged and left out, since `take_lost`."""
+        self._paging_rows = PagingRows(trace)
+        self._paged, self.tell_paged = self._paging_rows.note, self._paging_rows.tell
         self.must_reduce_again = False
         """`reduce_memory_use` had more to do than it may at once; it waits for a message to oneself."""
 
@@ -102,7 +102,7 @@ class VariableQueue(ABC):
         self, low: int, count: int, next_seq_id: int, next_deliver_seq_id: int, lost: Sequence[int] = ()
     ) -> None:
         """Take over what the index found: everything is on disk.  `lost` is what it found damaged."""
-        self._lost += lost
+        self.lost += lost
         self.next_seq_id = self._transient_threshold = next_seq_id
         self._delivered_below = self.next_deliver_seq_id = next_deliver_seq_id
         if count:
@@ -186,14 +186,14 @@ class VariableQueue(ABC):
                 self.ack(lost)
         else:
             self._settle(taken)
-        self._lost += lost
+        self.lost += lost
         self._operated(len(taken))
         self.tell_paged()
         return fetched
 
     def take_lost(self) -> list[int]:
         """Sequence ids of messages whose bodies were damaged, since the last time."""
-        lost, self._lost = self._lost, []
+        lost, self.lost = self.lost, []
         return lost
 
     def _load(self, taken: list[Message]) -> tuple[list[Fetched], list[int]]:
@@ -256,13 +256,13 @@ class VariableQueue(ABC):
 
     def _note_lost(self, seqs: list[int]) -> int:
         """The index found these damaged and acked them.  Of a pending one the consumer has what there was."""
-        before = len(self._lost)
+        before = len(self.lost)
         for seq in seqs:
             if (message := self._pending.get(seq)) is None:
-                self._lost.append(seq)
+                self.lost.append(seq)
             else:
                 self._pending[seq] = (seq, message[1], message[2] & ~INDEXED, message[3])
-        return len(self._lost) - before
+        return len(self.lost) - before
 
     # -- settled
 
@@ -357,8 +357,14 @@ class VariableQueue(ABC):
             self._persistent_store.remove(ids)
 
     # -- memory; a behaviour that does not page leaves these as they are
-    has_ram_duration: ClassVar[bool] = False
+    has_ram_duration = False
     """Whether it pages by the memory monitor's target."""
+    max_priority: int | None = None
+
+    @property
+    def anything_counted(self) -> bool:
+        """Whether messages moved since the rates were computed last."""
+        return self.rates.anything_counted
 
     def ram_duration(self) -> float:
         """Seconds for which the messages in memory last, for the memory monitor."""

@@ -23,6 +23,16 @@ DELETED = "the queue was deleted before the message was safe"
 ENDED = "the queue process ended before the message was safe; publish it again"
 
 
+class Waiting(Protocol):
+    """Where the answer to a Get goes (runtime/calls.py, From)."""
+
+    def begin(self) -> None:
+        """From here on the request may have an effect: it is not to be repeated."""
+
+    def park(self) -> None:
+        """The request waits, and has had no effect."""
+
+
 class Outlet(Protocol):
     """Where a consumer's deliveries go: an AMQP channel, or the application's end of an embedded consumer."""
 
@@ -342,5 +352,14 @@ class BumpReduceMemoryUse:
 class GetTimeout:
     """Info: a Get has waited long enough."""
 
-    sender: Any
-    """Whoever waits for the answer to the Get."""
+    sender: Waiting
+
+
+@dataclass(slots=True)
+class LookAtDrain:
+    """Info: a Drain has not been answered for a while."""
+
+
+@dataclass(slots=True)
+class CheckAcks:
+    """Info: time to look for deliveries that have waited too long for their acks."""

@@ -68,41 +68,38 @@ class _Parts:
 
 
 class Unconfirmed:
-    """The debts of one queue process.  `nack_all` may come from any thread, once; the rest is the owner's."""
+    """The confirms that one queue owes.  `nack_all` may come from any thread, once; the rest is the owner's.
+
+    unsynced    published since the last index sync, in order: an index sync brings them nearer to an answer
+    bodies      message id -> the publication that waits for this body
+    """
 
     def __init__(self) -> None:
-        self._unsynced: list[Publication | _Parts] = []
-        """Published since the last index sync, in order."""
+        self.unsynced: list[Publication | _Parts] = []
         self._bodies: dict[bytes, _Parts] = {}
-        """Message id -> the publication that waits for this body."""
 
     def __bool__(self) -> bool:
-        return bool(self._unsynced or self._bodies)
+        return bool(self.unsynced or self._bodies)
 
     def messages(self) -> int:
         """How many messages have no answer yet."""
-        in_parts = {*self._bodies.values(), *(each for each in self._unsynced if isinstance(each, _Parts))}
-        whole = sum(each[1] for each in self._unsynced if not isinstance(each, _Parts))
+        in_parts = {*self._bodies.values(), *(each for each in self.unsynced if isinstance(each, _Parts))}
+        whole = sum(each[1] for each in self.unsynced if not isinstance(each, _Parts))
         return whole + sum(parts.publication[1] for parts in in_parts)
-
-    @property
-    def wait_for_sync(self) -> bool:
-        """Whether an index sync would bring anybody nearer to an answer."""
-        return bool(self._unsynced)
 
     def add(self, publication: Publication, in_store: list[bytes]) -> None:
         """Owe an answer for a publication; `in_store` are the ids of its bodies that the store must report."""
         if not in_store:
-            self._unsynced.append(publication)
+            self.unsynced.append(publication)
             return
         parts = _Parts(publication, 1 + len(in_store))
         for msg_id in in_store:
             self._bodies[msg_id] = parts
-        self._unsynced.append(parts)
+        self.unsynced.append(parts)
 
     def index_synced(self) -> list[Publication]:
         """The index entries of all publications so far are safe; returns those that are complete, in order."""
-        unsynced, self._unsynced = self._unsynced, []
+        unsynced, self.unsynced = self.unsynced, []
         complete: list[Publication] = []
         for each in unsynced:
             if not isinstance(each, _Parts):
@@ -125,7 +122,6 @@ class Unconfirmed:
 
     def nack_all(self, why: str) -> None:
         """The queue process is dead: whoever has no answer yet gets this one."""
-        for each in self._unsynced:
+        owed = {id(each): each for each in [*self.unsynced, *self._bodies.values()]}  # each once
+        for each in owed.values():
             (each.publication if isinstance(each, _Parts) else each)[3].nack(why)
-        for parts in list(self._bodies.values()):
-            parts.publication[3].nack(why)

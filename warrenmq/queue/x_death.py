@@ -20,7 +20,7 @@ Table: TypeAlias = list[list[Any]]
 """[[name, letter, value], ...]"""
 
 X_DEATH = "x-death"
-REJECTED = "rejected"
+REJECTED, EXPIRED, MAXLEN = "rejected", "expired", "maxlen"
 
 
 class Death(NamedTuple):

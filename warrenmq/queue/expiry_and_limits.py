@@ -1,9 +1,9 @@
 """The front of a queue, where messages are fetched, expire, and are dropped from a queue that is too long.
 
     publish         what consumers do not take at once: drop-head while it is too much, then what has expired
-    fetch           what has expired first: nobody gets that
+    fetch           what has expired is dropped first
     requeue         as publish, but before consumers are asked
-    DropExpired     the timer: the head's time is over
+    DropExpired     the timer: the head's time to live is over
 
 A message expires only at the front: behind one that has not expired it waits.  With priorities the front is that of the
 highest one that has messages.  Expiry is a point in (wall clock) time, which is stored with the message, so it goes
@@ -18,8 +18,9 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from warrenmq.actors.queue.dead_letter import AT_ONCE, EXPIRED, MAXLEN
 from warrenmq.message.queue_message import expiry_of
+from warrenmq.queue.drops import AT_ONCE
+from warrenmq.queue.effects import StartTimer
 from warrenmq.queue.limits import (
     Limits,
     expired,
@@ -30,56 +31,54 @@ from warrenmq.queue.limits import (
     timer_delay,
 )
 from warrenmq.queue.messages import DropExpired
+from warrenmq.queue.x_death import EXPIRED, MAXLEN
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
-    from warrenmq.actors.queue.dead_letter import DeadLetters
     from warrenmq.backing_queue.protocol import BackingQueue
     from warrenmq.message.queue_message import Fetched, Publication
     from warrenmq.queue.arguments import QueueArguments
-    from warrenmq.runtime import Server, Timer
+    from warrenmq.queue.drops import QueueDrops
+    from warrenmq.queue.effects import Effect
 
 
-class QueueHead:
-    """See the module; it belongs to the queue process.
+class ExpiryAndLimits:
+    """Drops what has expired and what is too much at a queue's front.
 
-    active    whether anything here can have to leave by itself; a queue that has no such thing is never asked
-    ttl       x-message-ttl
+    active        whether a message may have to leave by itself; in other queues nothing here is called
+    may_expire    whether a message may have an expiry
+    ttl           x-message-ttl
+    arrived       when the messages came that consumers have not been offered yet (microseconds since 1970)
+    timer         for which expiry a DropExpired is on its way; None = for none
+    go_ahead      the vhost is recovered: dead letters find their bindings
     """
 
-    def __init__(self, process: Server, arguments: QueueArguments, vq: BackingQueue, letters: DeadLetters, *,
-                 go_ahead: bool) -> None:  # fmt: skip
-        self._process = process
+    def __init__(self, arguments: QueueArguments, vq: BackingQueue, drops: QueueDrops, wall_ns: Callable[[], int],
+                 effects: list[Effect], *, go_ahead: bool) -> None:  # fmt: skip
         self._vq = vq
-        self._letters = letters
-        self._wall_ns = process.runtime.wall_ns
+        self._drops = drops
+        self._wall_ns = wall_ns
+        self._effects = effects
         self.ttl = arguments.message_ttl
-        drops = arguments.overflow == "drop-head"
+        drops_head = arguments.overflow == "drop-head"
         self._limits = (
-            Limits(arguments.max_length, arguments.max_length_bytes) if drops else Limits(None, None)
+            Limits(arguments.max_length, arguments.max_length_bytes) if drops_head else Limits(None, None)
         )
         self._always = self.ttl is not None or self._limits != (None, None)
         if arguments.max_length_bytes is not None:
             vq.count_bytes()
-        self._may_expire = vq.ready > 0  # what was recovered may
+        self.may_expire = vq.ready > 0  # what was recovered may
         self._arrived: int | None = None
-        """When the messages came that consumers have not been asked to take yet."""
-        self._timer: Timer | None = None
-        self._timer_expiry = 0
+        self._timer: int | None = None
         self._go_ahead = go_ahead
-        self.active = self._always or self._may_expire
+        self.active = self._always or self.may_expire
 
     # -- what consumers take
 
-    @property
-    def ready(self) -> int:
-        """Messages that could be delivered, if they have not expired."""
-        return self._vq.ready
-
     def fetch(self, most: int, *, ack_required: bool) -> list[Fetched]:
-        """Take up to `most` messages from the front, fewer when one among them has expired; those at the front go."""
-        if self._may_expire and self._go_ahead:
+        """Take up to `most` messages from the front, fewer when one among them has expired; expired ones at the front go."""
+        if self.may_expire and self._go_ahead:
             now = (
                 self._now() if self._arrived is None else self._arrived - 1
             )  # a consumer may take what lives 0 ms
@@ -91,7 +90,7 @@ class QueueHead:
 
     def ready_behind(self) -> int:
         """Messages that remain after a fetch, without what has expired at the front now."""
-        if self._may_expire and self._go_ahead:
+        if self.may_expire and self._go_ahead:
             self._drop_expired(self._now())
         return self._vq.ready
 
@@ -102,11 +101,11 @@ class QueueHead:
         now = self._arrived = self._now()
         found = expiries(self.ttl, [publication.expiration for publication in publications], now)
         if any(found):
-            self._may_expire = self.active = True
+            self.may_expire = self.active = True
         return found
 
     def trim(self) -> None:
-        """Have those go that must, and the timer wait for the next one; consumers have what they could take."""
+        """Drop what must go, and set the timer for the next; consumers have what they could take."""
         self._arrived = None
         if not self._go_ahead:
             return
@@ -116,14 +115,14 @@ class QueueHead:
         while too_many := self._surplus():
             front = islice(vq.front(), AT_ONCE)
             # as one message at a time would go: what comes to the front and has expired is not too much
-            self._letters.drop_head(min(too_many, fresh(front, now) if self._may_expire else AT_ONCE), MAXLEN)
+            self._drops.drop_head(min(too_many, fresh(front, now) if self.may_expire else AT_ONCE), MAXLEN)
             self._drop_expired(now)
-        if not self._may_expire:
+        if not self.may_expire:
             return
         if head := vq.front():
             self._ensure_timer(expiry_of(head[0]), now)
         elif not vq.unacked:
-            self._may_expire = False
+            self.may_expire = False
             self.active = self._always
 
     def timer_came(self) -> None:
@@ -144,17 +143,14 @@ class QueueHead:
         return surplus(self._limits, vq.ready, vq.ready_bytes or 0, sizes)
 
     def _drop_expired(self, now: int) -> None:
-        while self._may_expire and (count := expired(islice(self._vq.front(), AT_ONCE), now)):
-            self._letters.drop_head(count, EXPIRED, now)
+        while self.may_expire and (count := expired(islice(self._vq.front(), AT_ONCE), now)):
+            self._drops.drop_head(count, EXPIRED, now)
 
     def _ensure_timer(self, expiry: int, now: int) -> None:
-        delay = timer_delay(expiry, now, None if self._timer is None else self._timer_expiry)
-        if delay is None:
-            return
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer = self._process.send_after(delay / 1_000, DropExpired())
-        self._timer_expiry = expiry
+        delay = timer_delay(expiry, now, self._timer)
+        if delay is not None:
+            self._effects.append(StartTimer(delay / 1_000, DropExpired()))
+            self._timer = expiry
 
     def _now(self) -> int:
         """Microseconds since 1970."""

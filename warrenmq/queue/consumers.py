@@ -13,58 +13,53 @@ A channel that ends gives back everything that its consumers and getters hold; a
 
 from __future__ import annotations
 
-from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from warrenmq.actors.queue.ack_timeout import AckTimeouts, too_late
 from warrenmq.errors import AccessRefused
+from warrenmq.queue.ack_timeout import AckTimeouts, too_late
 from warrenmq.queue.channel_record import ChannelRecord, Consumer
 from warrenmq.queue.consumer_turns import ConsumerTurns
-from warrenmq.queue.messages import ConsumerInfo, Deliveries, Got, Resume
+from warrenmq.queue.effects import Demonitor, Lapse, Monitor
+from warrenmq.queue.messages import ConsumerInfo
 from warrenmq.trace.events import CHANNEL_ENDED, CONSUMER_CANCELLED, CONSUMER_LAPSED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from pykka import ActorRef
 
-    from warrenmq.actors.queue.head import QueueHead
-    from warrenmq.actors.queue.trace import QueueTrace
     from warrenmq.message.queue_message import Fetched
+    from warrenmq.queue.effects import Effect
     from warrenmq.queue.limiter import Limiter
-    from warrenmq.queue.messages import Cancel, Consume, Get
-    from warrenmq.runtime import From, Server
+    from warrenmq.queue.messages import Cancel, Consume, Get, Waiting
+    from warrenmq.queue.trace import QueueTrace
 
 
 class QueueConsumers:
-    """All consumers of one queue; it belongs to the queue process.
+    """All consumers of one queue.
 
-    `noted` is told of every delivery before it leaves: (consumer, messages, first tag).
+    turns       whose turn it is (consumer_turns.py)
+    getters     gets that wait for a message, oldest first
+    channels    what the queue knows of each channel, by its address
+    members     consumers and getters, and former ones that still hold messages, by id
+    pushed      those that messages are pushed to, oldest first
+    active      the single active consumer, or None
     """
 
-    def __init__(self, queue: str, process: Server, head: QueueHead,
-                 noted: Callable[[Consumer, list[Fetched], int], None], *, rows: QueueTrace | None,
-                 single_active: bool, in_use: str) -> None:  # fmt: skip
+    def __init__(self, queue: str, ref: ActorRef[Any], *, single_active: bool, in_use: str, rows: QueueTrace | None,
+                 effects: list[Effect]) -> None:  # fmt: skip
+        """`ref` is what limiters know the queue by; `in_use` is RabbitMQ's text when an exclusive consumer is in the way."""
         self._queue = queue
-        self._process = process
-        self._head = head
-        self._noted = noted
-        self._rows = rows
+        self._ref = ref
         self._single_active = single_active
         self._in_use = in_use
-        """What RabbitMQ says when an exclusive consumer is in the way."""
+        self._rows = rows
+        self._effects = effects
+        self.turns = ConsumerTurns()
+        self.getters: list[tuple[Waiting, Consumer]] = []
         self._channels: dict[ActorRef[Any], ChannelRecord] = {}
-        self._monitors: dict[ActorRef[Any], int] = {}
         self._members: dict[int, Consumer] = {}
-        """Consumers and getters, and former ones that still hold messages, by id."""
         self._pushed: dict[int, Consumer] = {}
-        """Those that messages are pushed to, oldest first."""
-        self._turns = ConsumerTurns()
         self._active: Consumer | None = None
-        """The single active consumer."""
-        self._getters: list[tuple[From, Consumer]] = []
-        """Gets that wait for a message, oldest first."""
-        self._ack_timeouts = AckTimeouts(process)
+        self._ack_timeouts = AckTimeouts(effects)
 
     @property
     def count(self) -> int:
@@ -110,7 +105,7 @@ class QueueConsumers:
             self._rows.consumer_added(consumer)
         self._members[consumer.id] = self._pushed[consumer.id] = consumer
         if not self._single_active:
-            self._turns.add(consumer)
+            self.turns.add(consumer)
         elif self._active is None:
             self._activate(consumer)
 
@@ -134,8 +129,8 @@ class QueueConsumers:
         channel = self._channels.pop(ref, None)
         if channel is None:
             return {}, False
-        self._process.demonitor(self._monitors.pop(ref))
-        self._getters = [each for each in self._getters if each[1].channel is not channel]
+        self._effects.append(Demonitor(ref))
+        self.getters = [each for each in self.getters if each[1].channel is not channel]
         before = len(self._pushed)
         for consumer in channel.members.values():
             if self._rows is not None and (consumer.outlet is not None or consumer.unacked):
@@ -150,22 +145,22 @@ class QueueConsumers:
 
     def _channel(self, ref: ActorRef[Any] | None, limiter: Limiter | None) -> ChannelRecord:
         if ref is None:
-            return ChannelRecord(self._process.actor_ref, None, None)
+            return ChannelRecord(self._ref, None, None)
         channel = self._channels.get(ref)
         if channel is None:
-            channel = self._channels[ref] = ChannelRecord(self._process.actor_ref, ref, limiter)
-            self._monitors[ref] = self._process.monitor(ref)
+            channel = self._channels[ref] = ChannelRecord(self._ref, ref, limiter)
+            self._effects.append(Monitor(ref))
         channel.limiter = channel.limiter or limiter  # a get brings none
         return channel
 
     def _activate(self, consumer: Consumer) -> None:
         self._active = consumer
-        self._turns.add(consumer)
+        self.turns.add(consumer)
 
     def _push_no_more(self, consumer: Consumer) -> None:
         consumer.outlet = None
         del self._pushed[consumer.id]
-        self._turns.remove(consumer)
+        self.turns.remove(consumer)
         if consumer is self._active:
             self._active = None
             if self._pushed:  # the first of those with the highest priority
@@ -178,7 +173,7 @@ class QueueConsumers:
             and not consumer.unacked
             and (not consumer.unsent or consumer.channel.ref is None)
         ):
-            if any(waiting is consumer for _, waiting in self._getters):
+            if any(waiting is consumer for _, waiting in self.getters):
                 return
             self._members.pop(consumer.id, None)
             consumer.channel.members.pop(consumer.id, None)
@@ -214,15 +209,15 @@ class QueueConsumers:
         """A channel's limiter may have room."""
         if (channel := self._channels.get(ref)) is not None:
             channel.suspended = False
-            self._unblock(channel)
+            self.unblock(channel)
 
-    def lapse(self) -> tuple[dict[int, int], bool]:
+    def lapse(self, now: int) -> tuple[dict[int, int], bool]:
         """Take back what was not acked in time: returns the sequence ids, with the consumer of each, and whether one was
         cancelled for it.
         """
         held: dict[int, int] = {}
         cancelled = False
-        for consumer, late in self._ack_timeouts.look(list(self._members.values())):
+        for consumer, late in self._ack_timeouts.look(list(self._members.values()), now):
             deadline = consumer.ack_deadline
             if deadline is None or deadline.holder is None:
                 seqs = [seq for tag in late for seq in consumer.settle(tag, multiple=False)]
@@ -233,7 +228,7 @@ class QueueConsumers:
                 if consumer.outlet is not None:
                     self._push_no_more(consumer)
                     cancelled = True
-                deadline.holder.lapsed(too_late(self._queue, deadline))
+                self._effects.append(Lapse(deadline.holder, too_late(self._queue, deadline)))
             held |= dict.fromkeys(seqs, consumer.id)
             self._forget_if_done(consumer)
         return held, cancelled
@@ -242,21 +237,21 @@ class QueueConsumers:
         if consumer.outlet is None:
             self._forget_if_done(consumer)
         if consumer.channel.blocked:
-            self._unblock(consumer.channel)
+            self.unblock(consumer.channel)
 
-    def _unblock(self, channel: ChannelRecord) -> None:
+    def unblock(self, channel: ChannelRecord) -> None:
         if not channel.is_blocked:
-            channel.blocked = self._turns.unblock(channel.blocked)
+            channel.blocked = self.turns.unblock(channel.blocked)
 
     def with_room(self) -> int:
         """Consumers that a message could be pushed to now, and gets that wait for one; more than none wait in vain."""
         pushed = self._pushed.values() if self._active is None else (self._active,)
-        return len(self._getters) + sum(consumer.has_room for consumer in pushed)
+        return len(self.getters) + sum(consumer.has_room for consumer in pushed)
 
-    # -- basic.get
+    # -- basic.get, and what is handed over
 
-    def get(self, request: Get, sender: From) -> bool:
-        """Answer a get now if there is a message; otherwise it waits, and False is returned."""
+    def get(self, request: Get, sender: Waiting) -> None:
+        """Have a get wait for a message."""
         consumer = self._members.get(request.consumer)
         if consumer is None:
             channel = self._channel(request.channel, None)
@@ -265,75 +260,16 @@ class QueueConsumers:
             )
         consumer.no_ack = request.no_ack
         consumer.ack_deadline = request.ack_deadline
-        self._getters.append((sender, consumer))
-        self.deliver()
-        return all(waiting is not sender for waiting, _ in self._getters)
+        self.getters.append((sender, consumer))
 
-    def stop_waiting(self, sender: From) -> bool:
+    def stop_waiting(self, sender: Waiting) -> bool:
         """Forget a get that waits; False if it has its message."""
-        before = len(self._getters)
-        self._getters = [each for each in self._getters if each[0] is not sender]
-        return len(self._getters) < before
+        before = len(self.getters)
+        self.getters = [each for each in self.getters if each[0] is not sender]
+        return len(self.getters) < before
 
-    def _answer_getter(self) -> None:
-        sender, consumer = self._getters[0]
-        sender.begin()
-        fetched = self._head.fetch(1, ack_required=not consumer.no_ack)
-        if not fetched:  # it had expired, or its body was lost, and there may be another
-            sender.park()
-            return
-        del self._getters[0]
-        tag = self._take(consumer, fetched)
-        sender.reply(Got(tag, fetched[0], self._head.ready_behind()))
-
-    # -- deliver
-
-    def deliver(self) -> None:
-        """Send ready messages to whoever has room: consumers in turn, and what they leave to gets."""
-        head = self._head
-        while (ready := head.ready) and (dealt := self._turns.deal(ready)):
-            for consumer, deliveries in self._in_one(self._fetched(dealt)):
-                if consumer.outlet is not None:
-                    consumer.outlet.put(deliveries)
-        while self._getters and head.ready:
-            self._answer_getter()
-
-    def _fetched(self, dealt: list[tuple[Consumer, int]]) -> Iterator[tuple[Consumer, list[Fetched]]]:
-        """Fetch what was dealt; less than that if some have expired or bodies were lost."""
-        for no_ack, hands in groupby(dealt, key=lambda hand: hand[0].no_ack):
-            alike = list(hands)
-            messages = self._head.fetch(sum(count for _, count in alike), ack_required=not no_ack)
-            at = 0
-            for consumer, count in alike:
-                hand = messages[at : at + count]
-                at += count
-                consumer.claimed -= len(hand)
-                if len(hand) < count:
-                    room_again, channel = consumer.give_back(count - len(hand)), consumer.channel.ref
-                    if channel is not None:  # others have no limiter
-                        for queue in room_again:
-                            self._process.cast(queue, Resume(channel))
-                    self._unblock(consumer.channel)  # it may have been found full of what it did not get
-                if hand:
-                    yield consumer, hand
-
-    def _in_one(self, hands: Iterator[tuple[Consumer, list[Fetched]]]) -> list[tuple[Consumer, Deliveries]]:
-        """What each consumer gets, in as few pieces as leave the order in every channel that of the queue."""
-        pieces: list[tuple[Consumer, Deliveries]] = []
-        last: dict[ChannelRecord, tuple[Consumer, Deliveries]] = {}
-        for consumer, hand in hands:
-            first_tag = self._take(consumer, hand)
-            before = last.get(consumer.channel)
-            if before is not None and before[0] is consumer:
-                before[1].messages.extend(hand)
-                continue
-            piece = last[consumer.channel] = consumer, Deliveries(first_tag, hand)
-            pieces.append(piece)
-        return pieces
-
-    def _take(self, consumer: Consumer, fetched: list[Fetched]) -> int:
-        first_tag = consumer.take(fetched)
+    def take(self, consumer: Consumer, fetched: list[Fetched]) -> int:
+        """These messages go to a consumer; returns the tag of the first."""
         if consumer.ack_deadline is not None and not consumer.no_ack:
             self._ack_timeouts.arm(consumer.ack_deadline)
-        self._noted(consumer, fetched, first_tag)
-        return first_tag
+        return consumer.take(fetched)

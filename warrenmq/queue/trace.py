@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from warrenmq.message.runs import delivery_runs, owned_runs, publication_runs, runs, tagged_runs
-from warrenmq.runtime.life import inbox_of
 from warrenmq.trace.events import (
     CLEAN,
     CONFIRM_DURABLE,
@@ -34,7 +33,9 @@ from warrenmq.trace.events import (
 from warrenmq.trace.settled import settled_by
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from pykka import ActorRef
 
     from warrenmq.message.queue_message import Fetched
     from warrenmq.message.queue_message import Publication as Published
@@ -58,8 +59,10 @@ _REST_INTERVAL = 1_000_000_000
 class QueueTrace:
     """A queue's rows.  It belongs to the queue process, as its ActorTrace does."""
 
-    def __init__(self, trace: ActorTrace) -> None:
+    def __init__(self, trace: ActorTrace, trace_id_of: Callable[[ActorRef[Any]], int]) -> None:
+        """`trace_id_of` tells what a channel is called in the trace."""
         self._trace = trace
+        self._trace_id_of = trace_id_of
         self._rested = -_REST_INTERVAL
         """When a QUEUE_RESTS row was written last."""
 
@@ -195,7 +198,7 @@ class QueueTrace:
             | (EXCLUSIVE if consumer.exclusive else 0)
             | (LIMITED if channel.limiter is not None else 0)
         )
-        of_channel = 0 if channel.ref is None else inbox_of(channel.ref).trace_id
+        of_channel = 0 if channel.ref is None else self._trace_id_of(channel.ref)
         self._trace.emit(
             Ev.CONSUMER_ADDED, flag, 0, consumer.id, of_channel, consumer.prefetch, consumer.priority
         )

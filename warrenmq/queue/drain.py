@@ -1,27 +1,22 @@
 """Waiting for the confirms that a queue owes, when the broker is being closed.
 
-A full disk keeps them back for as long as it is full, so nobody waits for them then: what has no confirm is not on the disk.
+A full disk keeps them back for as long as it is full, so a drain does not wait then: what has no confirm is not on the disk.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from warrenmq.runtime import NO_REPLY
+from warrenmq.queue.effects import Reply, StartTimer
+from warrenmq.queue.messages import LookAtDrain
 
 if TYPE_CHECKING:
-    from warrenmq.actors.queue.sync import QueueSync
+    from warrenmq.queue.effects import Effect
+    from warrenmq.queue.index_sync import IndexSync
     from warrenmq.queue.unconfirmed import Unconfirmed
-    from warrenmq.runtime import From, Server
 
 LOOK_EVERY = 0.1
 """Seconds between looks whether the disk has become full."""
-
-
-@dataclass(slots=True)
-class LookAtDrain:
-    """Info: a Drain has not been answered for a while."""
 
 
 def unwritten(queue: str, messages: int) -> str:
@@ -38,33 +33,31 @@ def unwritten(queue: str, messages: int) -> str:
 
 
 class QueueDrain:
-    """The calls of Drain that one queue process has not answered."""
+    """The Drain calls that wait for an answer."""
 
-    def __init__(self, process: Server, unconfirmed: Unconfirmed, safety: QueueSync) -> None:
-        self._process = process
+    def __init__(self, unconfirmed: Unconfirmed, index_sync: IndexSync, effects: list[Effect]) -> None:
         self._unconfirmed = unconfirmed
-        self._safety = safety
-        self._waiting: list[From] = []
+        self._index_sync = index_sync
+        self._effects = effects
+        self._waiting: list[Any] = []
 
-    def asked(self, sender: From) -> Any:
-        """A Drain came."""
-        if not self._unconfirmed or self._safety.is_full:
-            return None
+    def __bool__(self) -> bool:
+        return bool(self._waiting)
+
+    def drain(self, sender: Any) -> bool:
+        """A Drain came; True when it can be answered now."""
+        if not self._unconfirmed or self._index_sync.is_full:
+            return True
         self._waiting.append(sender)
-        self._process.send_after(LOOK_EVERY, LookAtDrain())
-        return NO_REPLY
+        self._effects.append(StartTimer(LOOK_EVERY, LookAtDrain()))
+        return False
 
     def look(self) -> None:
-        """Answer if nothing is owed any more, or nothing can be given."""
+        """Answer when no confirm is owed any more, or none can be given."""
         if not self._waiting:
             return
-        if self._unconfirmed and not self._safety.is_full:
-            self._process.send_after(LOOK_EVERY, LookAtDrain())
+        if self._unconfirmed and not self._index_sync.is_full:
+            self._effects.append(StartTimer(LOOK_EVERY, LookAtDrain()))
             return
         while self._waiting:
-            self._waiting.pop().reply(None)
-
-    def settled(self) -> None:
-        """Confirms were given."""
-        if self._waiting and not self._unconfirmed:
-            self.look()
+            self._effects.append(Reply(self._waiting.pop(), None))

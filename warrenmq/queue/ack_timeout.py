@@ -14,22 +14,18 @@ No delivery is stamped with a time: at each look the queue notes which tags had 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from warrenmq.errors import PreconditionFailed
+from warrenmq.queue.effects import StartTimer
+from warrenmq.queue.messages import CheckAcks
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from warrenmq.queue.channel_record import Consumer
+    from warrenmq.queue.effects import Effect
     from warrenmq.queue.messages import AckDeadline
-    from warrenmq.runtime import Server
-
-
-@dataclass(slots=True)
-class CheckAcks:
-    """Info: time to look for deliveries that have waited too long for their acks."""
 
 
 def handed_out_before(marks: list[tuple[int, int]], moment: int) -> int:
@@ -62,22 +58,24 @@ def too_late(queue: str, deadline: AckDeadline) -> PreconditionFailed:
 
 
 class AckTimeouts:
-    """The look of one queue process at its embedded consumers; without unacked deliveries there is none."""
+    """The look of one queue at its embedded consumers, as long as they hold unacked deliveries.
 
-    def __init__(self, process: Server) -> None:
-        self._process = process
+    armed    a CheckAcks is on its way
+    """
+
+    def __init__(self, effects: list[Effect]) -> None:
+        self._effects = effects
         self._armed = False
 
     def arm(self, deadline: AckDeadline) -> None:
         """A consumer with a deadline holds unacked messages: see to the next look."""
         if not self._armed:
             self._armed = True
-            self._process.send_after(min(deadline.look_every, deadline.seconds / 2), CheckAcks())
+            self._effects.append(StartTimer(min(deadline.look_every, deadline.seconds / 2), CheckAcks()))
 
-    def look(self, consumers: Iterable[Consumer]) -> list[tuple[Consumer, list[int]]]:
-        """CheckAcks came: the consumers that are too late, each with the tags that are."""
+    def look(self, consumers: Iterable[Consumer], now: int) -> list[tuple[Consumer, list[int]]]:
+        """CheckAcks came, at `now` (ns): the consumers that are too late, each with the tags that are."""
         self._armed = False
-        now = self._process.runtime.monotonic_ns()
         found = []
         for consumer in consumers:
             deadline = consumer.ack_deadline

@@ -1,4 +1,4 @@
-"""Who gets into a queue that refuses what is too much: x-overflow reject-publish and reject-publish-dlx.
+"""How a full queue refuses publishes: x-overflow reject-publish and reject-publish-dlx.
 
 The queue's length counts when a message comes, and ready messages only: a full queue refuses a message even if a consumer
 could take it.  A publish of many messages is cut where the next does not fit; what was let in until then may go
@@ -13,47 +13,51 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from warrenmq.actors.queue.dead_letter import MAXLEN
+from warrenmq.errors import Nacked
 from warrenmq.message.stored import encode
+from warrenmq.queue.effects import DeadLetter, GrantCredit, Refuse
 from warrenmq.queue.limits import Limits, fitting
 from warrenmq.queue.messages import Publish
+from warrenmq.queue.x_death import MAXLEN
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from warrenmq.actors.queue.dead_letter import DeadLetters
-    from warrenmq.actors.queue.trace import QueueTrace
     from warrenmq.backing_queue.protocol import BackingQueue
     from warrenmq.queue.arguments import QueueArguments
+    from warrenmq.queue.effects import Effect
+    from warrenmq.queue.trace import QueueTrace
     from warrenmq.queue.unconfirmed import Promise
 
 FULL = "the queue has reached its length limit"
 
 
 class QueueOverflow:
-    """The doorkeeper of one queue; it belongs to the queue process."""
+    """Lets publishes into a queue as far as they fit.
 
-    def __init__(
-        self, arguments: QueueArguments, vq: BackingQueue, letters: DeadLetters, rows: QueueTrace | None
-    ) -> None:
+    unanswered    promises of the publish that is being let in, latest message first
+    """
+
+    def __init__(self, arguments: QueueArguments, vq: BackingQueue, rows: QueueTrace | None,
+                 effects: list[Effect]) -> None:  # fmt: skip
         self._limits = Limits(arguments.max_length, arguments.max_length_bytes)
         self._vq = vq
-        self._letters = letters if arguments.overflow == "reject-publish-dlx" else None
+        self._dead_letters = arguments.overflow == "reject-publish-dlx"
         self._rows = rows
+        self._effects = effects
         self._unanswered: list[Promise] = []
-        """Of the publish that is being let in, latest message first."""
 
     @classmethod
-    def of(cls, arguments: QueueArguments, vq: BackingQueue, letters: DeadLetters,
-           rows: QueueTrace | None) -> QueueOverflow | None:  # fmt: skip
+    def of(cls, arguments: QueueArguments, vq: BackingQueue, rows: QueueTrace | None,
+           effects: list[Effect]) -> QueueOverflow | None:  # fmt: skip
         """None for a queue that takes everything."""
         limited = (arguments.max_length, arguments.max_length_bytes) != (None, None)
-        return cls(arguments, vq, letters, rows) if limited and arguments.overflow != "drop-head" else None
+        return cls(arguments, vq, rows, effects) if limited and arguments.overflow != "drop-head" else None
 
     def admit(self, message: Publish) -> Iterator[Publish]:
         """The parts of a publish that get in, one after the other; the rest is nacked.
 
-        Whoever walks this lets a part in, and delivers, before asking for the next.
+        The caller takes a part in, and delivers, before it asks for the next.
         """
         bodies = message.publication.bodies
         if self._fitting(message, 0) == len(bodies):
@@ -71,17 +75,17 @@ class QueueOverflow:
                         first_id=message.publication.first_id + place,
                         bodies=bodies[place : place + 1],
                     )
-                    self._unanswered.pop()  # whoever has the part owes it
+                    self._unanswered.pop()  # the part carries it from here on
                     yield Publish(
                         publication, answers[place], message.publisher, sender, sent_seq, message.sent_t
                     )
                     sender = sent_seq = 0  # the first row is the receive of the SEND
                 at += count
             else:
-                if self._letters is not None:
-                    self._letters.copy(encode(message.publication.head, bodies[at]), MAXLEN)
-                self._unanswered.pop().nack(FULL)
-                message.publisher.bump(1)
+                if self._dead_letters:
+                    self._effects.append(DeadLetter([encode(message.publication.head, bodies[at])], MAXLEN))
+                self._effects.append(Refuse(self._unanswered.pop(), Nacked(FULL)))
+                self._effects.append(GrantCredit(message.publisher, 1))
                 at += 1
         if sent_seq and self._rows is not None:
             self._rows.received(sender, sent_seq)

@@ -1,0 +1,111 @@
+"""How messages leave a queue without a consumer: dropped, or copied to the dead-letter exchange first (rabbit_dead_letter).
+
+    rejected    a consumer refused them for good          x-max-length, x-message-ttl and the like decide on the
+    expired     their time to live is over                other two: queue/expiry_and_limits.py, queue/overflow.py
+    maxlen      the queue is too long, or was when they came (reject-publish-dlx)
+    purged, deleted, damaged: never dead-lettered
+
+At most once, as in RabbitMQ's classic queues: the original is gone as soon as its copy was sent, and the copy's confirm is
+not waited for.  Without a dead-letter exchange, or while it is missing, messages are dropped without a word.
+
+Source: docs/reference/classic-queue.md#dead-lettering.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from warrenmq.queue.effects import DeadLetter
+from warrenmq.queue.x_death import EXPIRED, MAXLEN, REJECTED
+from warrenmq.queue_index.record import HEADER_BYTES
+from warrenmq.trace.events import DEAD_LETTERED, DROP_EXPIRED, DROP_LOST, DROP_MAXLEN, DROP_REJECTED
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from warrenmq.backing_queue.protocol import BackingQueue
+    from warrenmq.message.queue_message import Fetched
+    from warrenmq.queue.effects import Effect
+    from warrenmq.queue.index_sync import IndexSync
+    from warrenmq.queue.trace import QueueTrace
+
+AT_ONCE = 256
+"""Messages that are fetched, sent on and acked together."""
+
+_FLAGS = {REJECTED: DROP_REJECTED, EXPIRED: DROP_EXPIRED, MAXLEN: DROP_MAXLEN}
+
+
+class QueueDrops:
+    """Drops messages and tells the trace of each.
+
+    damaged    how many messages were found damaged, at recovery or later
+    """
+
+    def __init__(self, vq: BackingQueue, index_sync: IndexSync, has_exchange: Callable[[], bool],
+                 rows: QueueTrace | None, effects: list[Effect]) -> None:  # fmt: skip
+        """`has_exchange` tells whether there is a dead-letter exchange now."""
+        self._vq = vq
+        self._index_sync = index_sync
+        self._has_exchange = has_exchange
+        self._rows = rows
+        self._effects = effects
+        self.damaged = 0
+
+    def drop_head(self, count: int, reason: str, now: int = 0) -> None:
+        """So many messages at the queue's front leave it, AT_ONCE at the most; `now` is when they were found to be expired."""
+        flag = _FLAGS[reason]
+        if self._has_exchange():
+            fetched = self._vq.fetch(count, ack_required=True)
+            self._send_on(fetched, reason)
+            gone = self._vq.ack([message.seq_id for message in fetched])
+            flag |= DEAD_LETTERED
+        else:
+            gone = self._vq.drop(count)
+        self.note_lost()
+        self._note(gone, flag, now)
+
+    def reject(self, seqs: list[int]) -> list[tuple[list[int], int]]:
+        """These were delivered, and rejected; returns those that left the queue, with the flags of their DROP rows.
+
+        A message whose body cannot be read a second time leaves as well, and goes nowhere.
+        """
+        self._index_sync.unsynced = True
+        if not self._has_exchange():
+            return [(self._vq.ack(seqs), DROP_REJECTED)]
+        fetched = self._vq.unacked_messages(seqs)
+        self._send_on(fetched, REJECTED)
+        whole = {message.seq_id for message in fetched}
+        damaged = [seq for seq in seqs if seq not in whole]
+        return [(self._vq.ack(whole), DROP_REJECTED | DEAD_LETTERED), (self._vq.ack(damaged), DROP_REJECTED)]
+
+    def purge(self, flag: int) -> int:
+        """Drop every ready message; returns how many."""
+        count = 0
+        for dropped in self._vq.purge():
+            self._note(dropped, flag)
+            count += len(dropped)
+        self.note_lost()
+        return count
+
+    def note_lost(self) -> None:
+        """Messages whose bodies were found damaged have left the queue before those behind them."""
+        if self._vq.lost and (lost := self.take_lost()):
+            self._note(lost, DROP_LOST)
+
+    def take_lost(self) -> list[int]:
+        """Sequence ids of messages that were found damaged since the last time; counts them."""
+        lost = self._vq.take_lost()
+        self.damaged += len(lost)
+        return lost
+
+    def _note(self, seqs: list[int], flag: int, now: int = 0) -> None:
+        self._index_sync.unsynced = True
+        if self._rows is not None:
+            self._rows.dropped(seqs, flag, now)
+
+    def _send_on(self, fetched: list[Fetched], reason: str) -> None:
+        stored = [
+            message.payload if message.in_store else message.payload[HEADER_BYTES:] for message in fetched
+        ]
+        if stored:
+            self._effects.append(DeadLetter(stored, reason))

@@ -1,0 +1,156 @@
+"""When what a queue wrote to its index is made safe, and what happens when the disk is full.
+
+    confirms wait     SyncTimeout 25 ms after the first of them, unless an empty mailbox has synced before
+    others wait       Idle after 200 ms: acks, and messages whose publishers want no confirm
+    the disk is full  publishes are refused; Idle every second tries again
+
+Any other failure of the disk is raised, and ends the queue process.
+
+The disk counts as full when the last write to the index failed for want of room, while a message store has no room for what
+it was given, and when less is free than the publishes at hand need: a publisher hears it before anything is taken in.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from warrenmq.queue.effects import CancelTimer, StartTimer
+from warrenmq.queue.messages import Idle, SyncTimeout
+from warrenmq.seams.disk import is_full
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from warrenmq.log import Log
+    from warrenmq.queue.effects import Effect
+    from warrenmq.seams.disk import Disk
+    from warrenmq.settings import Settings
+
+DISK_FULL_RETRY = 1.0
+"""Seconds between attempts to write while the disk is full."""
+LOOK_PER_BYTES = 64 << 20
+"""Bytes of room for each time that publishes are taken in without a look at how much there is."""
+OVERHEAD = 256
+"""Bytes that a message takes beside its body, at most, give or take long headers."""
+
+
+class StoreRoom(Protocol):
+    """What a message store tells of its room (StoreTables)."""
+
+    disk_full: bool
+
+
+class IndexSync:
+    """The two timers that lead to a sync, and the room on the disk.
+
+    unsynced        something was written that no publisher waits for: the Idle timer syncs it
+    disk_full       the last write failed with ENOSPC: publishes are refused until one succeeds
+    refusing        publishes were refused the last time
+    sync_timer      a SyncTimeout is on its way
+    idle_timer      an Idle is on its way
+    unwritten       bytes taken in since the queue owed no confirm, while room is short: they may not be in the files yet
+    looks_saved     how often publishes are taken in without a look at the room
+    stores          the message stores, which may have no room either
+    """
+
+    def __init__(self, disk: Disk, directory: str, stores: Sequence[StoreRoom], settings: Settings, log: Log,
+                 effects: list[Effect]) -> None:  # fmt: skip
+        self._disk = disk
+        self._directory = directory
+        self._stores = stores
+        self._log = log
+        self._effects = effects
+        self.unsynced = self.disk_full = self.refusing = False
+        self._sync_timer = self._idle_timer = False
+        self._unwritten = self._looks_saved = 0
+        self._sync_interval = settings.msg_store_sync_interval / 1000
+        self._idle_interval = settings.queue_sync_interval / 1000
+
+    @property
+    def is_full(self) -> bool:
+        """Whether something that was taken in cannot be written."""
+        return self.disk_full or any(store.disk_full for store in self._stores)
+
+    def takes(self, size: Callable[[], int], *, owes_confirms: bool) -> bool:
+        """Whether publishes may be taken in; `size` tells how many bytes they are.
+
+        A store writes later than its queue takes in, so free space alone would let in a burst many times over.  As long as
+        the queue owes confirms, what it took in counts as unwritten: some of it twice, which refuses sooner but never later.
+        """
+        is_full = self.is_full
+        if self._looks_saved and not self.refusing and not is_full:
+            self._looks_saved -= 1
+            return True
+        if not owes_confirms:
+            self._unwritten = 0
+        more = size()
+        refusing = is_full or not self._has_room(self._unwritten + more)
+        if not refusing:
+            self._unwritten += more
+        if refusing is not self.refusing:
+            self.refusing = refusing
+            if refusing:
+                self._log.warning("the disk is full: publishes are refused until there is room")
+            else:
+                self._log.info("there is room on the disk again")
+        return not refusing
+
+    def _has_room(self, size: int) -> bool:
+        room = self._disk.room(self._directory)
+        self._looks_saved = room // LOOK_PER_BYTES
+        return room >= size
+
+    def confirms_wait(self) -> None:
+        """A publisher waits for a sync."""
+        if not self._sync_timer:
+            self._sync_timer = True
+            self._effects.append(StartTimer(self._sync_interval, SyncTimeout()))
+
+    def sync_timeout(self) -> None:
+        """SyncTimeout came."""
+        self._sync_timer = False
+
+    def idle_came(self) -> None:
+        """Idle came."""
+        self._idle_timer = False
+
+    def rest(self) -> None:
+        """No publisher waits for a sync: what is unsynced has time."""
+        if self.unsynced and not self._idle_timer:
+            self._idle_timer = True
+            self._effects.append(StartTimer(self._idle_interval, Idle()))
+
+    def synced_now(self) -> None:
+        """A sync begins: it covers everything so far."""
+        if self._idle_timer:
+            self._idle_timer = False
+            self._effects.append(CancelTimer(Idle))
+        self.unsynced = False
+
+    def failed(self, error: OSError) -> None:
+        """A write failed: a full disk is a state to wait in, every other failure of the disk is raised again."""
+        if not is_full(error):
+            raise error
+        if not self.disk_full:
+            self.disk_full = True
+            self._log.warning(
+                "the disk is full: what was taken is written when there is room", error=str(error)
+            )
+        self._idle_timer = True
+        self._effects.append(StartTimer(DISK_FULL_RETRY, Idle()))
+
+    def succeeded(self) -> None:
+        """A write succeeded: the disk is not full, or no longer."""
+        if self.disk_full:
+            self.disk_full = False
+            self._log.info("there is room on the disk again: what was taken is written")
+
+    def guarded(self, write: Callable[[], object]) -> bool:
+        """Write; False when the disk is full."""
+        try:
+            write()
+        except OSError as error:
+            self.failed(error)
+            return False
+        self.succeeded()
+        return True

@@ -1,0 +1,217 @@
+"""How messages reach consumers, and how these settle them (rabbit_amqqueue_process).
+
+The other end of queue/publish_buffer.py.  Whose turn it is, and who holds which message, is in queue/consumers.py; how messages
+leave without a consumer in queue/drops.py.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from warrenmq.queue.effects import Deliver, LastConsumerGone, Reply, ResumeQueues, SendAfter
+from warrenmq.queue.messages import Acks, Deliveries, GetTimeout, Got
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pykka import ActorRef
+
+    from warrenmq.backing_queue.protocol import BackingQueue
+    from warrenmq.message.queue_message import Fetched
+    from warrenmq.queue.channel_record import ChannelRecord, Consumer
+    from warrenmq.queue.consumers import QueueConsumers
+    from warrenmq.queue.drops import QueueDrops
+    from warrenmq.queue.effects import Effect
+    from warrenmq.queue.expiry_and_limits import ExpiryAndLimits
+    from warrenmq.queue.index_sync import IndexSync
+    from warrenmq.queue.messages import Ack, Cancel, Get, Reject, Waiting
+    from warrenmq.queue.queue_expiry import QueueExpiry
+    from warrenmq.queue.trace import QueueTrace
+
+
+class QueueOutput:
+    """Delivers, acks, requeues; it has no state of its own but what it was given.
+
+    consumers     who consumes, and who holds which message
+    front         what leaves the front by itself
+    drops         what leaves without a consumer
+    expiry        how long the queue may be unused
+    """
+
+    def __init__(self, vq: BackingQueue, consumers: QueueConsumers, front: ExpiryAndLimits, drops: QueueDrops,
+                 expiry: QueueExpiry, index_sync: IndexSync, rows: QueueTrace | None,
+                 effects: list[Effect]) -> None:  # fmt: skip
+        self._vq = vq
+        self._consumers = consumers
+        self._front = front
+        self._drops = drops
+        self._expiry = expiry
+        self._index_sync = index_sync
+        self._rows = rows
+        self._effects = effects
+
+    # -- deliver
+
+    def deliver(self) -> None:
+        """Send ready messages to whoever has room: consumers in turn, and what they leave to gets."""
+        vq, consumers = self._vq, self._consumers
+        while (ready := vq.ready) and (dealt := consumers.turns.deal(ready)):
+            self._hand_out(dealt)
+        while consumers.getters and vq.ready:
+            self._answer_getter()
+        if vq.lost:
+            self._drops.note_lost()
+
+    def _hand_out(self, dealt: list[tuple[Consumer, int]]) -> None:
+        """Fetch what was dealt, less if some have expired or bodies were lost, and deliver it.
+
+        Each consumer gets it in as few pieces as leave the order in every channel that of the queue.
+        """
+        last: dict[ChannelRecord, tuple[Consumer, list[Fetched]]] = {}
+        at = 0
+        while at < len(dealt):
+            end, wanted, no_ack = at, 0, dealt[at][0].no_ack
+            while end < len(dealt) and dealt[end][0].no_ack is no_ack:
+                wanted += dealt[end][1]
+                end += 1
+            source = self._front if self._front.may_expire else self._vq
+            messages = source.fetch(wanted, ack_required=not no_ack)
+            position = 0
+            for consumer, count in dealt[at:end]:
+                hand = messages if count == wanted else messages[position : position + count]
+                position += count
+                consumer.claimed -= len(hand)
+                if len(hand) < count:
+                    self._give_back(consumer, count - len(hand))
+                if not hand:
+                    continue
+                first_tag = self._take(consumer, hand)
+                before = last.get(consumer.channel)
+                if before is not None and before[0] is consumer:
+                    before[1].extend(hand)
+                elif consumer.outlet is not None:
+                    last[consumer.channel] = consumer, hand
+                    self._effects.append(Deliver(consumer.outlet, Deliveries(first_tag, hand)))
+            at = end
+
+    def _give_back(self, consumer: Consumer, count: int) -> None:
+        """So many messages that a consumer claimed were not there after all."""
+        channel = consumer.channel
+        if (queues := consumer.give_back(count)) and channel.ref is not None:
+            self._effects.append(ResumeQueues(queues, channel.ref))
+        self._consumers.unblock(channel)  # it may have been found full of what it did not get
+
+    def _take(self, consumer: Consumer, fetched: list[Fetched]) -> int:
+        """These messages leave for a consumer; returns the tag of the first."""
+        first_tag = self._consumers.take(consumer, fetched)
+        if self._vq.lost:
+            self._drops.note_lost()
+        if consumer.no_ack:
+            self._index_sync.unsynced = True
+        if self._rows is not None:
+            self._rows.delivered(consumer, fetched, first_tag, get=consumer.outlet is None)
+        return first_tag
+
+    def get(self, request: Get, sender: Waiting) -> bool:
+        """Answer a get now if there is a message, or have it wait; False when it may not wait."""
+        self._expiry.renew()
+        self._consumers.get(request, sender)
+        self.deliver()
+        if all(waiting is not sender for waiting, _ in self._consumers.getters):
+            return True
+        if request.timeout <= 0:
+            self._consumers.stop_waiting(sender)
+            return False
+        self._effects.append(SendAfter(request.timeout, GetTimeout(sender)))
+        return True
+
+    def get_timeout(self, sender: Waiting) -> None:
+        """GetTimeout came."""
+        if self._consumers.stop_waiting(sender):
+            self._effects.append(Reply(sender, None))
+
+    def _answer_getter(self) -> None:
+        sender, consumer = self._consumers.getters[0]
+        sender.begin()
+        fetched = self._front.fetch(1, ack_required=not consumer.no_ack)
+        if not fetched:  # it had expired, or its body was lost, and there may be another
+            sender.park()
+            return
+        del self._consumers.getters[0]
+        tag = self._take(consumer, fetched)
+        self._effects.append(Reply(sender, Got(tag, fetched[0], self._front.ready_behind())))
+
+    def rest(self) -> None:
+        """Everything was delivered that could be: the trace hears of what is ready all the same."""
+        if self._rows is not None and (ready := self._vq.ready):
+            self._rows.rests(ready, self._consumers.with_room(), self._consumers.count)
+
+    # -- settle
+
+    def ack(self, message: Ack | Acks, sender: int, pseq: int) -> None:
+        """Consumers are done with these; `sender` and `pseq` say where the trace has the ack."""
+        consumers, rows = self._consumers, self._rows
+        if isinstance(message, Acks):
+            tags = consumers.settle_each(message.consumer, message.tags)
+            acked = self._vq.ack(tags)
+            if rows is not None:
+                rows.acked_each(acked, message.consumer, tags, sender, pseq)
+        else:
+            acked = self._vq.ack(consumers.settle(message.consumer, message.tag, multiple=message.multiple))
+            if rows is not None:
+                rows.acked(acked, message, sender, pseq)
+        self._index_sync.unsynced = True
+
+    def reject(self, message: Reject) -> None:
+        """A consumer gives these back, or refuses them for good."""
+        self.deliver()  # what is ready now is not behind what comes back
+        seqs = self._consumers.settle(message.consumer, message.tag, multiple=message.multiple)
+        if message.requeue:
+            back = self._vq.requeue(seqs)
+            if self._rows is not None:
+                self._rows.requeued(back, message)
+            if self._front.active:
+                self._front.trim()
+            return
+        for gone, flag in self._drops.reject(seqs):
+            if self._rows is not None:
+                self._rows.rejected(gone, flag, message)
+
+    def _put_back(self, held: Mapping[int, int]) -> None:
+        """Requeue the messages of consumers that are gone: sequence id -> consumer."""
+        back = self._vq.requeue(held)
+        if self._rows is not None:
+            self._rows.returned(back, held)
+        if self._front.active:
+            self._front.trim()
+
+    # -- consumers that go
+
+    def cancel(self, request: Cancel) -> None:
+        """A consumer is cancelled; what it never took comes back."""
+        self.deliver()
+        self._put_back(self._consumers.cancel(request))
+        self._expiry.renew()
+        self._consumers_left()
+
+    def lapse(self, now: int) -> None:
+        """Deliveries that were not acked in time come back."""
+        held, cancelled = self._consumers.lapse(now)
+        if held:
+            self._put_back(held)
+            self._expiry.renew()
+        if cancelled:
+            self._consumers_left()
+
+    def channel_ended(self, channel: ActorRef[Any]) -> None:
+        """A channel closed or died: all that it held comes back, and its consumers are gone."""
+        held, consumed = self._consumers.close_channel(channel)
+        self._put_back(held)
+        if held or consumed:
+            self._expiry.renew()
+        if consumed:
+            self._consumers_left()
+
+    def _consumers_left(self) -> None:
+        if not self._consumers.count:
+            self._effects.append(LastConsumerGone())

@@ -1,0 +1,217 @@
+"""How publishes enter a queue: collected, taken in together, and owed an answer (rabbit_amqqueue_process:deliver).
+
+A publish that arrives alone costs as much as fifty that arrive together, so they are collected until there are BATCH
+messages or anything else is to be done.  All that are collected at one time go to the disk, or none.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Protocol, TypeAlias, cast
+
+from warrenmq.errors import Blocked
+from warrenmq.queue.effects import GrantCredit, Refuse, Settle
+from warrenmq.queue.index_sync import OVERHEAD
+from warrenmq.queue.unconfirmed import UNANSWERED
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable
+
+    from warrenmq.backing_queue.protocol import BackingQueue
+    from warrenmq.queue.effects import Effect
+    from warrenmq.queue.expiry_and_limits import ExpiryAndLimits
+    from warrenmq.queue.messages import Publish, Publisher
+    from warrenmq.queue.trace import QueueTrace
+    from warrenmq.queue.unconfirmed import Publication, Unconfirmed
+
+BATCH = 64
+"""Messages that are taken in at once while mail keeps coming; fewer wait for the empty mailbox."""
+
+
+class PublisherCredit(Protocol):
+    """What publishers are owed for messages taken in (runtime/credit_flow.py, CreditFlow)."""
+
+    def ack(self, peer: Hashable, n: int = 1, /) -> int: ...
+    def block(self, peer: Hashable, /) -> None: ...
+    def unblock(self, peer: Hashable, /) -> list[tuple[Hashable, int]]: ...
+
+
+class PublishBuffer:
+    """Publishes that have arrived and are not taken in yet; only `nack_all` may come from any thread.
+
+    publishes     in order of arrival; all alike in what `add` looks at
+    count         their messages
+    durable       they go to the disk
+    answered      their publishers wait for a confirm
+    priority      the priority that they share, in a queue that has priorities
+    timed         one of them has a time to live
+    behind        stores that grant no credit, with their trace ids: publishers get none either
+    """
+
+    def __init__(self, queue: str, *, durable: bool, vq: BackingQueue, front: ExpiryAndLimits,
+                 unconfirmed: Unconfirmed, rows: QueueTrace | None, credit: PublisherCredit,
+                 effects: list[Effect]) -> None:  # fmt: skip
+        self._queue = queue
+        self._durable_queue = durable
+        self._vq = vq
+        self._front = front
+        self._unconfirmed = unconfirmed
+        self._rows = rows
+        self._credit = credit
+        self._effects = effects
+        self._behind: dict[str, int] = {}
+        self._publishes: list[Publish] = []
+        self.count = 0
+        self._durable = self._answered = True
+        self._priority = 0
+        self._timed = front.ttl is not None
+
+    def add(self, message: Publish) -> bool:
+        """Collect a publish; False when those before it must be taken in first."""
+        publication = message.publication
+        durable = publication.persistent and self._durable_queue
+        answered = message.confirm is not UNANSWERED
+        if self._publishes and (durable is not self._durable or answered is not self._answered):
+            return False
+        if (highest := self._vq.max_priority) is not None:
+            priority = min(publication.priority, highest)
+            if self._publishes and priority != self._priority:
+                return False
+            self._priority = priority
+        self._durable, self._answered = durable, answered
+        if publication.expiration is not None:
+            self._timed = True
+        self._publishes.append(message)
+        self.count += len(publication.bodies)
+        return True
+
+    def take_in(self) -> bool:
+        """Give what was collected to the backing queue; returns whether it has to be synced, sooner or later."""
+        publishes, durable, answered = self._publishes, self._durable, self._answered
+        publications = [message.publication for message in publishes]
+        expiries = None
+        if self._timed:
+            expiries = self._front.expiries(publications)
+            self._timed = self._front.ttl is not None
+        seq, in_store = self._vq.publish(publications, persistent=durable, expiries=expiries)
+        if (rows := self._rows) is not None:
+            write_rows = _rows_of_each if in_store else _rows_of_runs
+            write_rows(partial(rows.published, answered=answered), publishes, seq, in_store, durable)
+            if expiries is not None:
+                rows.expire(seq, publications, expiries)
+        effects, unconfirmed, ack = self._effects, self._unconfirmed, self._credit.ack
+        at_once: list[Publication] = []
+        for message in publishes:
+            publication = message.publication
+            count = len(publication.bodies)
+            if answered:
+                owed = (seq, count, publication.first_id, message.confirm)
+                if not durable:  # confirmed at once: RabbitMQ's rule for what will not survive a restart
+                    if rows is not None:
+                        rows.confirmed_at_once(owed)
+                    at_once.append(owed)
+                elif in_store:
+                    unconfirmed.add(owed, [in_store[s] for s in range(seq, seq + count) if s in in_store])
+                else:
+                    unconfirmed.unsynced.append(owed)
+            if credit := ack(message.publisher, count):
+                effects.append(GrantCredit(message.publisher, credit))
+            seq += count
+        if at_once:
+            effects.append(Settle(at_once))
+        self._vq.tell_paged()
+        # Only now: until the answers are owed elsewhere, a crash has to find them here.
+        self._publishes, self.count = [], 0
+        return durable
+
+    def size(self) -> int:
+        """Bytes of what was collected, bodies and what goes with them."""
+        return sum(
+            sum(map(len, publication.bodies)) + len(publication.bodies) * (len(publication.head) + OVERHEAD)
+            for publication in (message.publication for message in self._publishes)
+        )
+
+    def refuse(self) -> None:
+        """The disk is full: give what was collected back, as if it had never been sent."""
+        full = f"the disk is full, queue {self._queue!r} takes no messages until there is room"
+        for message in self._publishes:
+            self._effects.append(Refuse(message.confirm, Blocked(full)))
+            self._effects.append(GrantCredit(message.publisher, len(message.publication.bodies)))
+            if self._rows is not None:
+                self._rows.received(message.sender, message.sent_seq)
+        self._publishes, self.count = [], 0
+
+    def block(self, store: str, trace_id: int) -> None:
+        """A store is behind: publishers get no more credit."""
+        if store not in self._behind:
+            self._behind[store] = trace_id
+            self._credit.block(store)
+            if self._rows is not None:
+                self._rows.blocked(trace_id)
+
+    def unblock(self, store: str) -> None:
+        """A store is not, or no longer, behind: what credit was held back is due, unless another one is."""
+        if store in self._behind:
+            trace_id = self._behind.pop(store)
+            if self._rows is not None:
+                self._rows.unblocked(trace_id)
+            for publisher, credit in self._credit.unblock(store):
+                self._effects.append(GrantCredit(cast("Publisher", publisher), credit))
+
+    def nack_all(self, why: str) -> None:
+        """The queue process is dead."""
+        for message in self._publishes:
+            message.confirm.nack(why)
+
+
+Tell: TypeAlias = "Callable[[int, int, int, int, int, int, int, bool, bool], None]"
+"""QueueTrace.published."""
+
+
+def _rows_of_runs(
+    tell: Tell, publishes: list[Publish], seq: int, _in_store: dict[int, bytes], durable: bool
+) -> None:
+    """Publishes that one thread sent one after the other share a row: with tracing on, this is per message."""
+    first, count, msg, sender, pseq, sends, t = seq, 0, 0, 0, 0, 0, 0
+    for message in publishes:
+        publication = message.publication
+        row = message.sent_seq
+        if (
+            sends
+            and row
+            and row == pseq + sends
+            and publication.first_id == msg + count
+            and message.sender == sender
+        ):
+            sends += 1
+        else:
+            if sends:
+                tell(first, count, msg, sender, pseq, sends, t, durable, False)
+            first, count, msg, sender, pseq, sends = (
+                first + count,
+                0,
+                publication.first_id,
+                message.sender,
+                row,
+                1,
+            )
+        count += len(publication.bodies)
+        t = message.sent_t
+    tell(first, count, msg, sender, pseq, sends, t, durable, False)
+
+
+def _rows_of_each(
+    tell: Tell, publishes: list[Publish], seq: int, in_store: dict[int, bytes], durable: bool
+) -> None:
+    """A row for each run of equal placement in each publish; the first is the receive of its SEND."""
+    for message in publishes:
+        publication = message.publication
+        end = seq + len(publication.bodies)
+        sender, pseq = message.sender, message.sent_seq
+        first, stored = seq, seq in in_store
+        for each in range(seq, end + 1):
+            if each == end or (each in in_store) is not stored:
+                msg = publication.first_id + first - seq
+                tell(first, each - first, msg, sender, pseq, 1, message.sent_t, durable, stored)
+                first, stored, sender, pseq = each, not stored, 0, 0
+        seq = end

@@ -1,0 +1,416 @@
+"""The state of one queue: a value that takes messages and leaves effects (rabbit_amqqueue_process without the process).
+
+    Publish ──► PublishBuffer ──► backing queue ──► queue index (small bodies) and message stores (large ones)
+                                     │                    │ sync: mailbox empty, or 25 ms, or 1 MiB
+    Deliver ◄── QueueOutput ◄────────┘                    └──► Settle: confirms, many for one sync
+    Ack, Reject ──► QueueOutput ──► backing queue ──► index acks, store removes
+                     │
+                     └──► what expired, is too much or was rejected ──► DeadLetter
+
+A call changes the state and leaves what others are to be sent in `effects`; the process around it (actors/queue/process.py)
+carries these out.  No threads and no process here; the files, the stores' ends and the clocks are given from outside, so
+a test may put plain objects in their place.  Everything that can arrive is in queue/messages.py.
+
+Deliveries wait while only publishes and acks arrive, because many at a time are cheaper; before anything else is handled
+each consumer has what it has room for (assert_invariant).  A confirm waits for the sync.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from warrenmq.queue.consumers import QueueConsumers
+from warrenmq.queue.drain import QueueDrain
+from warrenmq.queue.drops import QueueDrops
+from warrenmq.queue.effects import CastStore, Refuse, Settle, StartTimer
+from warrenmq.queue.expiry_and_limits import ExpiryAndLimits
+from warrenmq.queue.index_sync import IndexSync
+from warrenmq.queue.messages import (
+    Ack,
+    Acks,
+    BumpReduceMemoryUse,
+    Cancel,
+    ChannelClosed,
+    CheckAcks,
+    Consume,
+    Declared,
+    Drain,
+    DropExpired,
+    Get,
+    GetTimeout,
+    GoAhead,
+    GoOn,
+    Idle,
+    Info,
+    ListConsumers,
+    LookAtDrain,
+    MaybeExpire,
+    MsgsOnDisk,
+    Purge,
+    QueueInfo,
+    Reject,
+    Resume,
+    SetRamDurationTarget,
+    Stat,
+    SyncTimeout,
+    Taken,
+    UpdateRamDuration,
+)
+from warrenmq.queue.output import QueueOutput
+from warrenmq.queue.overflow import QueueOverflow
+from warrenmq.queue.publish_buffer import BATCH, PublishBuffer
+from warrenmq.queue.queue_expiry import QueueExpiry
+from warrenmq.queue.ram_duration import RamDuration
+from warrenmq.queue.unconfirmed import Unconfirmed
+from warrenmq.trace.events import DROP_DELETED, DROP_PURGED, Trigger
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from pykka import ActorRef
+
+    from warrenmq.backing_queue.parts import Store
+    from warrenmq.backing_queue.protocol import BackingQueue
+    from warrenmq.log import Log
+    from warrenmq.queue.arguments import QueueArguments
+    from warrenmq.queue.effects import Effect
+    from warrenmq.queue.index_sync import StoreRoom
+    from warrenmq.queue.publish_buffer import PublisherCredit
+    from warrenmq.queue.trace import QueueTrace
+    from warrenmq.queue.unconfirmed import Publication
+    from warrenmq.seams.disk import Disk
+    from warrenmq.settings import Settings
+
+FLUSH_STEP_EVERY = 512
+"""Messages published between two steps of a journal flush while the mailbox does not run dry: the flush keeps pace
+without stopping the queue."""
+
+WAITS = object()
+"""The answer of `call` to a request that is answered later, by a Reply."""
+_CAST_STORE = CastStore()
+
+
+@dataclass(slots=True, frozen=True)
+class QueueSetting:
+    """What a queue is and what it is given; none of it changes."""
+
+    name: str
+    vhost: str
+    ref: ActorRef[Any]
+    """What limiters know the queue by."""
+    durable: bool
+    arguments: QueueArguments
+    settings: Settings
+    disk: Disk
+    directory: str
+    """Whose room on the disk counts."""
+    stores: Mapping[str, Store]
+    """The queue's ends of its message stores, by name."""
+    rooms: Sequence[StoreRoom]
+    credit: PublisherCredit
+    has_dead_letter_exchange: Callable[[], bool]
+    monotonic_ns: Callable[[], int]
+    wall_ns: Callable[[], int]
+    is_up: bool
+    """Whether the vhost is recovered; if not, a GoAhead follows."""
+    log: Log
+    rows: QueueTrace | None = None
+
+
+class QueueState:
+    """One queue (the state record of rabbit_amqqueue_process).
+
+    effects            what is to be done, in order; the process clears it
+    vq                 the messages (rabbit_variable_queue)
+    unconfirmed        publications that wait for a sync or for the store
+    buffer             publishes that are not taken in yet
+    overflow           refuses what is too much; None for a queue that takes everything
+    consumers          who consumes, and who holds which message (rabbit_queue_consumers)
+    front              drops what has expired or is too much
+    drops              how messages leave without a consumer
+    expiry             how long the queue may be unused
+    output             delivers, acks, requeues
+    index_sync         when the index is synced, and whether the disk is full
+    ram_duration       reports to the memory monitor
+    drain              Drain calls that wait
+    rows               the queue's rows in the trace; None without a trace
+    since_flush_step   messages published since the last step of a journal flush
+    """
+
+    def __init__(self, vq: BackingQueue, queue: QueueSetting) -> None:
+        """`vq` has recovered what was on the disk."""
+        effects: list[Effect] = []
+        rows, arguments = queue.rows, queue.arguments
+        self.effects = effects
+        self.vq = vq
+        self.unconfirmed = Unconfirmed()
+        self.consumers = QueueConsumers(
+            queue.name, queue.ref, single_active=arguments.single_active_consumer,
+            in_use=f"queue '{queue.name}' in vhost '{queue.vhost}' in exclusive use", rows=rows, effects=effects,
+        )  # fmt: skip
+        self.index_sync = IndexSync(
+            queue.disk, queue.directory, queue.rooms, queue.settings, queue.log, effects
+        )
+        self.drops = QueueDrops(vq, self.index_sync, queue.has_dead_letter_exchange, rows, effects)
+        self.front = ExpiryAndLimits(arguments, vq, self.drops, queue.wall_ns, effects, go_ahead=queue.is_up)
+        self.buffer = PublishBuffer(
+            queue.name, durable=queue.durable, vq=vq, front=self.front, unconfirmed=self.unconfirmed, rows=rows,
+            credit=queue.credit, effects=effects,
+        )  # fmt: skip
+        self.overflow = QueueOverflow.of(arguments, vq, rows, effects)
+        self.expiry = QueueExpiry(arguments.expires, self.consumers, effects)
+        self.output = QueueOutput(
+            vq, self.consumers, self.front, self.drops, self.expiry, self.index_sync, rows, effects
+        )
+        self.ram_duration = RamDuration(vq, effects)
+        self.drain = QueueDrain(self.unconfirmed, self.index_sync, effects)
+        self._stores = queue.stores
+        self._store_ends = tuple(queue.stores.values())
+        self._monotonic_ns = queue.monotonic_ns
+        self.rows = rows
+        self._since_flush_step = 0
+
+    def begin(self) -> list[int]:
+        """The first call: what must go from the front goes.  Returns messages that recovery found damaged."""
+        self.expiry.renew()
+        return self.drops.take_lost()
+
+    # -- what arrives
+
+    def publish(self, message: Any) -> None:
+        """A Publish came."""
+        if self.overflow is not None:
+            self.output.deliver()
+            for part in self.overflow.admit(message):
+                self.buffer.add(part)
+                self.take_in()
+                self.output.deliver()
+            return
+        buffer = self.buffer
+        if not buffer.add(message):
+            self.take_in()
+            buffer.add(message)
+        if buffer.count >= BATCH:
+            self.take_in()
+
+    def cast(self, message: Any, sender: int, pseq: int) -> None:
+        """Another cast came; `sender` and `pseq` say where the trace has its SEND."""
+        if self.buffer.count:
+            self.take_in()
+        match message:
+            case Ack() | Acks():
+                self.output.ack(message, sender, pseq)
+            case Taken():
+                self.consumers.taken(message.consumer, message.count)
+            case Resume():
+                self.consumers.resume(message.channel)
+            case MsgsOnDisk():
+                if self.rows is not None:
+                    self.rows.on_disk(message.msg_ids, message.reason)
+                self._confirm(self.unconfirmed.on_disk(message.msg_ids))
+            case Reject():
+                self.output.reject(message)
+            case Cancel():
+                self.output.cancel(message)
+            case GoAhead():
+                self.front.go_ahead()
+            case Stat():
+                self.expiry.renew()
+            case SetRamDurationTarget():
+                self.vq.set_ram_duration_target(message.duration)
+            case _:
+                raise TypeError(message)
+
+    def store_granted(self, store: str) -> None:
+        """A message store granted credit."""
+        if self.buffer.count:
+            self.take_in()
+        if not self._stores[store].blocked:
+            self.buffer.unblock(store)
+            self.vq.reduce_memory_use()  # it stops where a store has more to do than it likes
+
+    def call(self, request: Any, sender: Any) -> Any:
+        """Answer a call, after `catch_up`; WAITS when the answer comes later."""
+        match request:
+            case Get():
+                return WAITS if self.output.get(request, sender) else None
+            case Consume():
+                return self.consumers.consume(request)
+            case Cancel():
+                return self.output.cancel(request)
+            case ChannelClosed():
+                return self.output.channel_ended(request.channel)
+            case Purge():
+                return self.drops.purge(DROP_PURGED)
+            case Drain():
+                return None if self.drain.drain(sender) else WAITS
+            case Stat():
+                self.expiry.renew()
+                return Declared(self.vq.ready, self.consumers.count)
+            case Info():
+                return self._info()
+            case ListConsumers():
+                return self.consumers.infos()
+            case _:
+                raise TypeError(request)
+
+    def info(self, message: Any) -> None:
+        """A timer's message came; after `catch_up`."""
+        match message:
+            case SyncTimeout():
+                self.index_sync.sync_timeout()
+                if self.unconfirmed.unsynced:
+                    self.sync(Trigger.TIMER)
+            case Idle():
+                self.index_sync.idle_came()
+                self.sync(Trigger.TIMER)
+                index, empty = self.vq.index, not (self.vq.ready or self.vq.unacked)
+                if index.dirty_count and empty and not self.index_sync.disk_full:
+                    self.index_sync.guarded(index.begin_flush)  # an empty queue needs no disk
+            case GetTimeout():
+                self.output.get_timeout(message.sender)
+            case LookAtDrain():
+                self.drain.look()
+            case CheckAcks():
+                self.output.lapse(self._monotonic_ns())
+            case DropExpired():
+                self.front.timer_came()
+            case MaybeExpire():
+                self.expiry.timer_came()
+            case UpdateRamDuration():
+                self.ram_duration.update()
+            case BumpReduceMemoryUse():
+                self.ram_duration.bump()
+
+    def channel_died(self, channel: ActorRef[Any]) -> None:
+        """A channel that was monitored is dead; after `catch_up`."""
+        self.output.channel_ended(channel)
+
+    def delete(self) -> int:
+        """The queue is deleted: returns how many ready messages went along."""
+        ready = self.drops.purge(DROP_DELETED)
+        self.vq.index.delete()
+        return ready
+
+    def mailbox_empty(self) -> None:
+        """Nothing more to do first: deliver, and let the stores have their mail; `make_safe` follows."""
+        self.catch_up()
+        if self.front.active:
+            self.front.trim()
+        if self.rows is not None:
+            self.output.rest()
+        self.ram_duration.worked()
+        self._send_to_stores()
+
+    def make_safe(self) -> None:
+        """The rest of an empty mailbox, when deliveries are on their way: sync the index."""
+        index_sync, index = self.index_sync, self.vq.index
+        if self.unconfirmed.unsynced and not index_sync.disk_full:
+            self.sync(Trigger.MAILBOX_EMPTY)
+        else:
+            if index_sync.disk_full or not index.needs_sync:
+                self.vq.index_synced()  # on a full disk what is acked makes room, though its ack has to wait for it
+                self._send_to_stores()
+            index_sync.rest()
+        if index.flushing and not index_sync.disk_full and index_sync.guarded(index.flush_step):
+            self.effects.append(
+                StartTimer(0, GoOn())
+            )  # back here when whatever came meanwhile has been handled
+
+    # -- publish and confirm
+
+    def catch_up(self) -> None:
+        """Have consumers hold what they have room for, as if nothing had been put off."""
+        if self.buffer.count:
+            self.take_in()
+        self.output.deliver()
+
+    def take_in(self) -> None:
+        """Let collected publishes in; before anything else is handled."""
+        buffer, index_sync = self.buffer, self.index_sync
+        if not buffer.count:
+            return
+        self._since_flush_step += buffer.count
+        if self.front.active:
+            self.output.deliver()  # what consumers can take does not count as too much
+        if not index_sync.takes(buffer.size, owes_confirms=bool(self.unconfirmed)):
+            buffer.refuse()
+        elif buffer.take_in():
+            if self.unconfirmed.unsynced:
+                index_sync.confirms_wait()
+            else:
+                index_sync.unsynced = True
+        for store in self._store_ends:
+            if store.blocked:
+                buffer.block(store.name, store.store_trace_id)
+        if self._since_flush_step >= FLUSH_STEP_EVERY:
+            index = self.vq.index
+            if index.flushing and not index_sync.disk_full:
+                self._since_flush_step = 0
+                index_sync.guarded(index.flush_step)
+        self.ram_duration.worked()
+        if self.front.active:
+            self.output.deliver()
+            self.front.trim()
+        elif self.vq.ready >= BATCH:
+            self.output.deliver()
+
+    def sync(self, trigger: Trigger) -> None:
+        """Make everything so far safe, and confirm what waited for that; nothing on a full disk."""
+        index_sync = self.index_sync
+        index_sync.synced_now()
+        try:
+            self.vq.index.sync(trigger)
+        except OSError as error:
+            index_sync.failed(error)
+            return
+        index_sync.succeeded()
+        self._confirm(self.unconfirmed.index_synced())
+        self.vq.index_synced()
+        self._send_to_stores()
+
+    def confirm_synced(self) -> None:
+        """The index was synced at a clean stop."""
+        self._confirm(self.unconfirmed.index_synced())
+
+    def nack_all(self, why: str) -> None:
+        """The process is dead: nack what was not confirmed; from any thread, once."""
+        self.unconfirmed.nack_all(why)
+        self.buffer.nack_all(why)
+        if self.overflow is not None:
+            self.overflow.nack_all(why)
+        for effect in [
+            *self.effects
+        ]:  # decided, and perhaps not carried out: a second answer changes nothing
+            if isinstance(effect, Settle):
+                for _, _, _, promise in effect.complete:
+                    promise.nack(why)
+            elif isinstance(effect, Refuse):
+                effect.promise.fail(effect.error)
+
+    def _confirm(self, complete: Sequence[Publication]) -> None:
+        if not complete:
+            return
+        if self.rows is not None:
+            self.rows.confirmed(complete)
+        self.effects.append(Settle(complete))
+        if self.drain:
+            self.drain.look()
+
+    def _send_to_stores(self) -> None:
+        """Have collected writes and removes sent, if there are any."""
+        for store in self._store_ends:
+            if store.collected:
+                self.effects.append(_CAST_STORE)
+                return
+
+    def _info(self) -> QueueInfo:
+        vq = self.vq
+        if vq.to_remove and not self.index_sync.disk_full:
+            self.sync(Trigger.READ)
+        self._send_to_stores()  # so that a store that is asked next has what led to this answer
+        return QueueInfo(
+            vq.ready, vq.unacked, self.consumers.count, vq.memory(), bool(self.unconfirmed), vq.next_seq_id,
+            self.drops.damaged,
+        )  # fmt: skip
