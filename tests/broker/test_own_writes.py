@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 import warrenmq
 from tests.support.simulated import SMALL, SimulatedHost
-from warrenmq.queue.ack_timeout import handed_out_before
 from warrenmq.broker.broker import Broker, Queue
+from warrenmq.queue.ack_timeout import handed_out_before
 
 STEPS = st.sampled_from([
     "publish", "publish large", "publish many", "tx", "rollback", "get", "get no_ack", "ack", "ack multiple", "nack", "reject", "drop",
