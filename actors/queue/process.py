@@ -70,7 +70,6 @@ from warrenmq.trace.events import Trigger
 if TYPE_CHECKING:
     from pykka import ActorRef
 
-    from warrenmq.queue.effects import Effect
     from warrenmq.runtime import Timer
 
 
@@ -203,53 +202,50 @@ class QueueProcess(Server):
     def _carry_out(self) -> None:
         """Do what the state wants done; no effect changes the state, or leaves another."""
         for effect in self._effects:
-            self._do(effect)
+            match effect:
+                case Deliver():
+                    effect.outlet.put(effect.deliveries)
+                case Settle():
+                    for _, _, _, promise in effect.complete:
+                        promise.confirm()
+                case StartTimer():
+                    if (timer := self._timers.get(type(effect.info))) is not None:
+                        timer.cancel()
+                    self._timers[type(effect.info)] = self.send_after(effect.seconds, effect.info)
+                case CancelTimer():
+                    if (timer := self._timers.pop(effect.kind, None)) is not None:
+                        timer.cancel()
+                case SendAfter():
+                    self.send_after(effect.seconds, effect.info)
+                case CastStore():
+                    self._persistent.send()
+                    self._transient.send()
+                case GrantCredit():
+                    effect.publisher.bump(effect.credit)
+                case Refuse():
+                    effect.promise.fail(effect.error)
+                case Reply():
+                    effect.sender.reply(effect.value)
+                case DeadLetter():
+                    self._dead_letters.publish(effect.stored, effect.reason)
+                case Monitor():
+                    self._channel_monitors[effect.channel] = self.monitor(effect.channel)
+                case Demonitor():
+                    if (key := self._channel_monitors.pop(effect.channel, None)) is not None:
+                        self.demonitor(key)
+                case ResumeQueues():
+                    for queue in effect.queues:
+                        self.cast(queue, Resume(effect.channel))
+                case Lapse():
+                    effect.holder.lapsed(effect.error)
+                case ReportDuration():
+                    self.cast(RABBIT_MEMORY_MONITOR, ReportRamDuration(self.actor_ref, effect.seconds))
+                case DeleteUnused():
+                    self.spec.unused_too_long()
+                case LastConsumerGone():
+                    if self.spec.last_consumer_gone is not None:
+                        self.spec.last_consumer_gone()
         self._effects.clear()
-
-    def _do(self, effect: Effect) -> None:
-        match effect:
-            case Deliver():
-                effect.outlet.put(effect.deliveries)
-            case Settle():
-                for _, _, _, promise in effect.complete:
-                    promise.confirm()
-            case StartTimer():
-                if (timer := self._timers.get(type(effect.info))) is not None:
-                    timer.cancel()
-                self._timers[type(effect.info)] = self.send_after(effect.seconds, effect.info)
-            case CancelTimer():
-                if (timer := self._timers.pop(effect.kind, None)) is not None:
-                    timer.cancel()
-            case SendAfter():
-                self.send_after(effect.seconds, effect.info)
-            case CastStore():
-                self._persistent.send()
-                self._transient.send()
-            case GrantCredit():
-                effect.publisher.bump(effect.credit)
-            case Refuse():
-                effect.promise.fail(effect.error)
-            case Reply():
-                effect.sender.reply(effect.value)
-            case DeadLetter():
-                self._dead_letters.publish(effect.stored, effect.reason)
-            case Monitor():
-                self._channel_monitors[effect.channel] = self.monitor(effect.channel)
-            case Demonitor():
-                if (key := self._channel_monitors.pop(effect.channel, None)) is not None:
-                    self.demonitor(key)
-            case ResumeQueues():
-                for queue in effect.queues:
-                    self.cast(queue, Resume(effect.channel))
-            case Lapse():
-                effect.holder.lapsed(effect.error)
-            case ReportDuration():
-                self.cast(RABBIT_MEMORY_MONITOR, ReportRamDuration(self.actor_ref, effect.seconds))
-            case DeleteUnused():
-                self.spec.unused_too_long()
-            case LastConsumerGone():
-                if self.spec.last_consumer_gone is not None:
-                    self.spec.last_consumer_gone()
 
     # -- the end
 

@@ -63,9 +63,9 @@ class Confirm:
         Raises Nacked, Returned, Blocked or BrokerClosed when the message was not taken over, TimeoutError when the answer
         is not there in time (it may still come), ForkedProcess in a child, which will not hear it.
         """
-        timeout = seconds("timeout", timeout)
+        if timeout is not None:
+            timeout = seconds("timeout", timeout)
         if not self._settled:
-            self._runtime.check_process()
             known = self._runtime.event()
             self.add_done_callback(lambda _confirm: known.set())
             if not known.wait(timeout):

@@ -26,18 +26,19 @@ def test_a_moving_average_halves_what_was_in_five_seconds(
 
 def test_rates_are_computed_after_a_hundred_messages_or_five_seconds() -> None:
     rates = Rates(0)
-    rates.arrived(60)
-    rates.left(40, ack_required=True)
+    rates.arrived += 60
+    rates.left += 40
+    rates.delivered += 40
     rates.maybe_update(SECOND)
     assert rates.total == 0, "a hundred is not more than a hundred"
-    rates.left(1, ack_required=False)
+    rates.left += 1
     rates.maybe_update(SECOND)
     weight = 1 - moving_average(1, 0, 1)
     assert rates.ingress == pytest.approx(60 * weight)
     assert rates.egress == pytest.approx(41 * weight)
     assert rates.ack_ingress == pytest.approx(40 * weight)
     assert not rates.anything_counted
-    rates.acked(40)
+    rates.acked += 40
     assert rates.anything_counted
     rates.maybe_update(5 * SECOND)
     assert rates.ack_egress == 0
@@ -47,7 +48,7 @@ def test_rates_are_computed_after_a_hundred_messages_or_five_seconds() -> None:
 
 def test_rates_wait_while_no_time_passes() -> None:
     rates = Rates(7)
-    rates.arrived(1_000)
+    rates.arrived += 1_000
     rates.update(7)
     assert rates.ingress == 0
     assert rates.anything_counted
@@ -55,12 +56,13 @@ def test_rates_wait_while_no_time_passes() -> None:
 
 def test_unacked_messages_grow_faster_when_their_balance_is_larger() -> None:
     rates = Rates(0)
-    rates.arrived(10)
-    rates.left(10, ack_required=True)
+    rates.arrived += 10
+    rates.left += 10
+    rates.delivered += 10
     rates.update(SECOND)
     assert rates.acks_grow_faster
-    rates.acked(50)
-    rates.arrived(50)
+    rates.acked += 50
+    rates.arrived += 50
     rates.update(2 * SECOND)
     assert not rates.acks_grow_faster
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import repeat
+from threading import Lock
 from typing import Any, cast
 
 import pytest
@@ -13,14 +14,15 @@ from warrenmq.message.queue_message import Fetched
 from warrenmq.message.runs import runs
 from warrenmq.queue.channel_record import UNSENT_LIMIT, ChannelRecord, Consumer
 from warrenmq.queue.consumer_turns import ConsumerTurns
+from warrenmq.queue.limiter import Limiter
 
-PROCESS = cast("Any", None)
-"""Records without a channel or a limiter need no process."""
+QUEUE = cast("Any", None)
+"""Records without a limiter need no name for their queue."""
 
 
 def consumer(name: str, *, prefetch: int = 0, priority: int = 0, no_ack: bool = False,
              channel: ChannelRecord | None = None) -> Consumer:  # fmt: skip
-    made = Consumer(ord(name), channel or ChannelRecord(PROCESS, None, None), no_ack=no_ack)
+    made = Consumer(ord(name), channel or ChannelRecord(QUEUE, None, None), no_ack=no_ack)
     made.tag, made.prefetch, made.priority = name, prefetch, priority
     return made
 
@@ -95,7 +97,7 @@ def test_turns_are_fair_within_a_priority_and_go_down_only_when_all_above_are_fu
 
 
 def test_all_consumers_of_a_channel_share_its_unsent_limit() -> None:
-    channel = ChannelRecord(PROCESS, None, None)
+    channel = ChannelRecord(QUEUE, None, None)
     channel.unsent = 2_048 - 3
     a, b, c = consumer("a", channel=channel), consumer("b", channel=channel), consumer("c")
     assert dealt(5, a, b, c) == "abcac"
@@ -126,3 +128,29 @@ def test_runs_cover_the_numbers_they_were_made_of(numbers: set[int]) -> None:
     found = list(runs(sorted(numbers)))
     assert [n for first, count in found for n in range(first, first + count)] == sorted(numbers)
     assert all(a + n < b for (a, n), (b, _) in zip(found, found[1:], strict=False)), "no two runs touch"
+
+
+@given(
+    prefetch=st.integers(0, 6), no_ack=st.booleans(), unacked=st.integers(0, 6), claimed=st.integers(0, 3),
+    unsent=st.sampled_from([0, UNSENT_LIMIT - 2, UNSENT_LIMIT, UNSENT_LIMIT + 1]), most=st.integers(0, 9),
+    limited=st.booleans(),
+)  # fmt: skip
+def test_a_claim_is_what_the_consumers_credit_and_its_channel_grant(
+    prefetch: int, no_ack: bool, unacked: int, claimed: int, unsent: int, most: int, limited: bool
+) -> None:
+    def made() -> Consumer:
+        limiter = Limiter(Lock()) if limited else None
+        consumer = Consumer(
+            1, ChannelRecord(cast("Any", "q"), cast("Any", "channel"), limiter), no_ack=no_ack
+        )
+        consumer.prefetch, consumer.claimed, consumer.channel.unsent = prefetch, claimed, unsent
+        consumer.unacked = {tag: tag for tag in range(unacked)}
+        return consumer
+
+    consumer, other = made(), made()
+    credit = max(0, other.credit(most))
+    granted = other.channel.claim(credit, ack_required=not no_ack) if credit else 0
+    assert consumer.claim(most) == granted
+    assert consumer.claimed == claimed + granted
+    assert consumer.unsent == granted
+    assert consumer.channel.unsent == other.channel.unsent

@@ -35,24 +35,30 @@ def moving_average(seconds: float, latest: float, current: float) -> float:
 
 
 class Rates:
-    """Messages a second of one queue, and what was counted since they were computed last."""
+    """Messages a second of one queue, and what its owner has counted since they were computed last.
+
+    arrived      published, or requeued                ingress
+    left         fetched                               egress
+    delivered    those of them that wait for an ack    ack_ingress
+    acked        no longer waited for                  ack_egress
+    """
 
     __slots__ = (
-        "_ack_in",
-        "_ack_out",
-        "_in",
-        "_out",
         "_since",
         "ack_egress",
         "ack_ingress",
+        "acked",
+        "arrived",
+        "delivered",
         "egress",
         "ingress",
+        "left",
     )
 
     def __init__(self, now: int) -> None:
         """`now` is in nanoseconds, as everywhere here."""
         self.ingress = self.egress = self.ack_ingress = self.ack_egress = 0.0
-        self._in = self._out = self._ack_in = self._ack_out = 0
+        self.arrived = self.left = self.delivered = self.acked = 0
         self._since = now
 
     @property
@@ -68,25 +74,11 @@ class Rates:
     @property
     def anything_counted(self) -> bool:
         """Whether messages moved since the rates were computed last."""
-        return self._in + self._out + self._ack_out > 0
-
-    def arrived(self, count: int) -> None:
-        """Messages were published, or came back."""
-        self._in += count
-
-    def left(self, count: int, *, ack_required: bool) -> None:
-        """Messages were fetched."""
-        self._out += count
-        if ack_required:
-            self._ack_in += count
-
-    def acked(self, count: int) -> None:
-        """Messages are no longer waited for."""
-        self._ack_out += count
+        return self.arrived + self.left + self.acked > 0
 
     def maybe_update(self, now: int) -> None:
         """Compute the rates when it is time to."""
-        if self._in + self._out > MESSAGES_PER_CALCULATION or now - self._since >= LONGEST:
+        if self.arrived + self.left > MESSAGES_PER_CALCULATION or now - self._since >= LONGEST:
             self.update(now)
 
     def update(self, now: int) -> None:
@@ -94,9 +86,9 @@ class Rates:
         seconds = (now - self._since) / 1e9
         if seconds <= 0:
             return
-        self.ingress = moving_average(seconds, self._in / seconds, self.ingress)
-        self.egress = moving_average(seconds, self._out / seconds, self.egress)
-        self.ack_ingress = moving_average(seconds, self._ack_in / seconds, self.ack_ingress)
-        self.ack_egress = moving_average(seconds, self._ack_out / seconds, self.ack_egress)
-        self._in = self._out = self._ack_in = self._ack_out = 0
+        self.ingress = moving_average(seconds, self.arrived / seconds, self.ingress)
+        self.egress = moving_average(seconds, self.left / seconds, self.egress)
+        self.ack_ingress = moving_average(seconds, self.delivered / seconds, self.ack_ingress)
+        self.ack_egress = moving_average(seconds, self.acked / seconds, self.ack_egress)
+        self.arrived = self.left = self.delivered = self.acked = 0
         self._since = now

@@ -82,13 +82,19 @@ class ReadAheadQueue(VariableQueue):
         self, first: int, records: list[bytes], stored: dict[int, bytes], *, persistent: bool
     ) -> None:
         self.rates.maybe_update(self._clock())
-        count = len(records)
-        ahead = min(self._room(), count)
+        count, ahead = len(records), 0
+        if not self.tail_count and self._own_size() <= self._bound:
+            ahead = min(max(0, paging.memory_limit(self.rates.egress) - len(self.q_head)), count)
         if ahead:
             flags = INDEXED | PERSISTENT | IN_STORE if persistent else 0
-            messages = messages_of(first, records[:ahead] if ahead < count else records, stored, flags)
+            heads = records[:ahead] if ahead < count else records
+            messages = messages_of(first, heads, stored, flags)
             self.q_head.extend(messages)
-            self._entered_memory(messages)
+            if stored:
+                self._entered_memory(messages)
+            else:  # as in_memory() counts bodies that are part of their records
+                self.ram_msg_count += ahead
+                self.ram_bytes += sum(map(len, heads))
         if ahead == count:
             return
         if not persistent:
@@ -99,12 +105,6 @@ class ReadAheadQueue(VariableQueue):
         self.tail_end = first + count
         self.tail_count += count - ahead
         self._paged(Ev.PAGE_OUT, range(first + ahead, first + count), State.DELTA, State.ALPHA)
-
-    def _room(self) -> int:
-        """How many messages the head takes in."""
-        if self.tail_count or self._own_size() > self._bound:
-            return 0
-        return max(0, self.memory_limit - len(self.q_head))
 
     # -- out
 

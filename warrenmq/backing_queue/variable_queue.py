@@ -146,21 +146,27 @@ class VariableQueue(ABC):
         records, stored = records_of(publications, first, self._embed_below, expiries)
         self.next_seq_id = first + len(records)
         if persistent:
-            self._write(first, records, stored, persistent=True)
-        self.rates.arrived(len(records))
+            if stored:
+                self._write_bodies(records, stored, self._persistent_store)
+            self.index.publish_many(first, records, True)
+        self.rates.arrived += len(records)
         if self.ready_bytes is not None:
             self.ready_bytes += sum(len(body) for publication in publications for body in publication.bodies)
         self._enqueue(first, records, stored, persistent=persistent)
-        self._operated(len(records))
+        if self.has_ram_duration:
+            self._operated(len(records))
         return first, {first + i: records[i][:16] for i in stored} if persistent and stored else {}
 
     def _write(self, first: int, records: list[bytes], stored: dict[int, bytes], *, persistent: bool) -> None:
         """Bodies to their store, then entries to the index."""
         if stored:
-            write = self._store(persistent).write
-            for position, body in stored.items():
-                write(records[position][:16], body)
+            self._write_bodies(records, stored, self._store(persistent))
         self.index.publish_many(first, records, persistent)
+
+    @staticmethod
+    def _write_bodies(records: list[bytes], stored: dict[int, bytes], store: Store) -> None:
+        for position, body in stored.items():
+            store.write(records[position][:16], body)
 
     def _store(self, persistent: int) -> Store:
         return self._persistent_store if persistent else self._transient_store
@@ -177,18 +183,23 @@ class VariableQueue(ABC):
         if not taken:
             return []
         self.next_deliver_seq_id = max(self.next_deliver_seq_id, taken[-1][0] + 1)
-        self.rates.left(len(taken), ack_required=ack_required)
-        self._left_ready(taken)
-        fetched, lost = self._load(taken)
+        self.rates.left += len(taken)
+        if self.ready_bytes is not None:
+            self._left_ready(taken)
+        fetched, lost, absent = self._with_payloads(taken)
+        self.ram_msg_count -= len(taken) - absent
         if ack_required:
+            self.rates.delivered += len(taken)
             self._record_pending_acks(taken)
             if lost:
                 self.ack(lost)
         else:
             self._settle(taken)
         self.lost += lost
-        self._operated(len(taken))
-        self.tell_paged()
+        if self.has_ram_duration:
+            self._operated(len(taken))
+        if self._paging_rows.untold:
+            self.tell_paged()
         return fetched
 
     def take_lost(self) -> list[int]:
@@ -196,33 +207,35 @@ class VariableQueue(ABC):
         lost, self.lost = self.lost, []
         return lost
 
-    def _load(self, taken: list[Message]) -> tuple[list[Fetched], list[int]]:
-        """Give each message its payload; they are not ready any more."""
-        absent = [message for message in taken if message[2] & APART and message[3] is None]
-        self.ram_msg_count -= len(taken) - len(absent)
-        return self._with_payloads(taken, absent)
-
     def unacked_messages(self, seq_ids: Iterable[int]) -> list[Fetched]:
         """Delivered messages with their payloads, ascending; one whose body is damaged is left out."""
         held = sorted(self._pending[seq] for seq in seq_ids if seq in self._pending)
-        return self._with_payloads(held, [each for each in held if each[2] & APART and each[3] is None])[0]
+        return self._with_payloads(held)[0]
 
-    def _with_payloads(self, taken: list[Message], absent: list[Message]) -> tuple[list[Fetched], list[int]]:
-        bodies = self._read_bodies(absent) if absent else {}
+    def _with_payloads(self, taken: list[Message]) -> tuple[list[Fetched], list[int], int]:
+        """Messages with their bodies, the sequence ids of those whose body is lost, and how many bodies had to be read."""
+        bodies: dict[bytes, bytes] | None = None
+        absent = 0
         below, requeued = self._delivered_below, self._requeued
         fetched: list[Fetched] = []
         lost: list[int] = []
         for seq, record, flags, stored in taken:
             payload, size = record, int.from_bytes(record[24:28], "big")
             if apart := bool(flags & APART):
-                body = stored if stored is not None else bodies.get(record[:16])
+                body = stored
+                if body is None:
+                    if bodies is None:
+                        missing = [each for each in taken if each[2] & APART and each[3] is None]
+                        absent = len(missing)
+                        bodies = self._read_bodies(missing)
+                    body = bodies.get(record[:16])
                 if body is None:
                     lost.append(seq)
                     continue
                 payload, size = body, size_of(body, size)
             redelivered = seq < below or seq in requeued
             fetched.append(Fetched(seq, payload, size, redelivered, apart))
-        return fetched, lost
+        return fetched, lost, absent
 
     def _read_bodies(self, messages: Sequence[Message]) -> dict[bytes, bytes]:
         """The bodies of messages that are in a store, by message id; those of one store with one call."""
@@ -272,12 +285,13 @@ class VariableQueue(ABC):
         gone = sorted(message for seq in seq_ids if (message := pop(seq, None)) is not None)
         if not gone:
             return []
-        self.rates.acked(len(gone))
+        self.rates.acked += len(gone)
         self._no_longer_pending(gone)
         self._settle(gone)
         if self._requeued:
             self._requeued.difference_update(message[0] for message in gone)
-        self._operated(len(gone))
+        if self.has_ram_duration:
+            self._operated(len(gone))
         return [message[0] for message in gone]
 
     def requeue(self, seq_ids: Iterable[int]) -> list[int]:
@@ -286,13 +300,14 @@ class VariableQueue(ABC):
         back = sorted(message for seq in seq_ids if (message := pop(seq, None)) is not None)
         if not back:
             return []
-        self.rates.arrived(len(back))
+        self.rates.arrived += len(back)
         self._no_longer_pending(back)
         if self.ready_bytes is not None:
             self.ready_bytes += sum(map(body_size, back))
         self._put_back(back)
         self._requeued.update(message[0] for message in back)
-        self._operated(len(back))
+        if self.has_ram_duration:
+            self._operated(len(back))
         return [message[0] for message in back]
 
     def purge(self) -> Iterator[list[int]]:
@@ -408,4 +423,4 @@ class VariableQueue(ABC):
         """Place requeued messages; they ascend."""
 
     def _operated(self, count: int) -> None:
-        """So many messages were published, fetched, acked or requeued."""
+        """So many messages were published, fetched, acked or requeued, in a queue that pages by the monitor's target."""

@@ -173,7 +173,7 @@ class Consumer:
     """An iterator over deliveries, and a context manager; ends when it is cancelled or the broker closes.
 
     Raises PreconditionFailed, from then on, when a delivery was not acked within `consumer_timeout`: all that it held
-    went back to the queue (actors/queue/ack_timeout.py).
+    went back to the queue (queue/ack_timeout.py).
     """
 
     def __init__(self, client: Client, queue: str, prefetch: int, *, no_ack: bool, exclusive: bool, priority: int,

@@ -109,6 +109,7 @@ def records_of(publications: Sequence[Publication], first_seq_id: int, embed_bel
 
     The messages get consecutive sequence ids from `first_seq_id`.  `expiries` has a time for each publication.
     """
+    global _sealed  # noqa: PLW0603
     join, crc = b"".join, crc32
     records: list[bytes] = []
     append = records.append
@@ -146,13 +147,8 @@ def records_of(publications: Sequence[Publication], first_seq_id: int, embed_bel
                 append(record)
             seq_id += 1
             msg += 1
-    _remember(sealed)
+    _sealed = sealed  # of any thread: one name bound to one tuple
     return records, stored
-
-
-def _remember(sealed: tuple[bytes, int, bytes, int]) -> None:
-    global _sealed  # noqa: PLW0603  # of any thread: one name bound to one tuple
-    _sealed = sealed
 
 
 def messages_of(first: int, records: Sequence[bytes], stored: dict[int, bytes], flags: int) -> list[Message]:

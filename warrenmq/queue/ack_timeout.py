@@ -65,17 +65,17 @@ class AckTimeouts:
 
     def __init__(self, effects: list[Effect]) -> None:
         self._effects = effects
-        self._armed = False
+        self.armed = False
 
     def arm(self, deadline: AckDeadline) -> None:
         """A consumer with a deadline holds unacked messages: see to the next look."""
-        if not self._armed:
-            self._armed = True
+        if not self.armed:
+            self.armed = True
             self._effects.append(StartTimer(min(deadline.look_every, deadline.seconds / 2), CheckAcks()))
 
     def look(self, consumers: Iterable[Consumer], now: int) -> list[tuple[Consumer, list[int]]]:
         """CheckAcks came, at `now` (ns): the consumers that are too late, each with the tags that are."""
-        self._armed = False
+        self.armed = False
         found = []
         for consumer in consumers:
             deadline = consumer.ack_deadline

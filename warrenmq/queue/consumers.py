@@ -26,7 +26,6 @@ from warrenmq.trace.events import CHANNEL_ENDED, CONSUMER_CANCELLED, CONSUMER_LA
 if TYPE_CHECKING:
     from pykka import ActorRef
 
-    from warrenmq.message.queue_message import Fetched
     from warrenmq.queue.effects import Effect
     from warrenmq.queue.limiter import Limiter
     from warrenmq.queue.messages import Cancel, Consume, Get, Waiting
@@ -42,6 +41,7 @@ class QueueConsumers:
     members     consumers and getters, and former ones that still hold messages, by id
     pushed      those that messages are pushed to, oldest first
     active      the single active consumer, or None
+    ack_timeouts   the look for deliveries that are acked too late
     """
 
     def __init__(self, queue: str, ref: ActorRef[Any], *, single_active: bool, in_use: str, rows: QueueTrace | None,
@@ -59,7 +59,7 @@ class QueueConsumers:
         self._members: dict[int, Consumer] = {}
         self._pushed: dict[int, Consumer] = {}
         self._active: Consumer | None = None
-        self._ack_timeouts = AckTimeouts(effects)
+        self.ack_timeouts = AckTimeouts(effects)
 
     @property
     def count(self) -> int:
@@ -217,7 +217,7 @@ class QueueConsumers:
         """
         held: dict[int, int] = {}
         cancelled = False
-        for consumer, late in self._ack_timeouts.look(list(self._members.values()), now):
+        for consumer, late in self.ack_timeouts.look(list(self._members.values()), now):
             deadline = consumer.ack_deadline
             if deadline is None or deadline.holder is None:
                 seqs = [seq for tag in late for seq in consumer.settle(tag, multiple=False)]
@@ -248,7 +248,7 @@ class QueueConsumers:
         pushed = self._pushed.values() if self._active is None else (self._active,)
         return len(self.getters) + sum(consumer.has_room for consumer in pushed)
 
-    # -- basic.get, and what is handed over
+    # -- basic.get
 
     def get(self, request: Get, sender: Waiting) -> None:
         """Have a get wait for a message."""
@@ -267,9 +267,3 @@ class QueueConsumers:
         before = len(self.getters)
         self.getters = [each for each in self.getters if each[0] is not sender]
         return len(self.getters) < before
-
-    def take(self, consumer: Consumer, fetched: list[Fetched]) -> int:
-        """These messages go to a consumer; returns the tag of the first."""
-        if consumer.ack_deadline is not None and not consumer.no_ack:
-            self._ack_timeouts.arm(consumer.ack_deadline)
-        return consumer.take(fetched)

@@ -39,25 +39,22 @@ class QueueDrain:
         self._unconfirmed = unconfirmed
         self._index_sync = index_sync
         self._effects = effects
-        self._waiting: list[Any] = []
-
-    def __bool__(self) -> bool:
-        return bool(self._waiting)
+        self.waiting: list[Any] = []
 
     def drain(self, sender: Any) -> bool:
         """A Drain came; True when it can be answered now."""
         if not self._unconfirmed or self._index_sync.is_full:
             return True
-        self._waiting.append(sender)
+        self.waiting.append(sender)
         self._effects.append(StartTimer(LOOK_EVERY, LookAtDrain()))
         return False
 
     def look(self) -> None:
         """Answer when no confirm is owed any more, or none can be given."""
-        if not self._waiting:
+        if not self.waiting:
             return
         if self._unconfirmed and not self._index_sync.is_full:
             self._effects.append(StartTimer(LOOK_EVERY, LookAtDrain()))
             return
-        while self._waiting:
-            self._effects.append(Reply(self._waiting.pop(), None))
+        while self.waiting:
+            self._effects.append(Reply(self.waiting.pop(), None))

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from warrenmq.log import Log
     from warrenmq.queue.effects import Effect
+    from warrenmq.queue.unconfirmed import Unconfirmed
     from warrenmq.seams.disk import Disk
     from warrenmq.settings import Settings
 
@@ -53,11 +54,12 @@ class IndexSync:
     stores          the message stores, which may have no room either
     """
 
-    def __init__(self, disk: Disk, directory: str, stores: Sequence[StoreRoom], settings: Settings, log: Log,
-                 effects: list[Effect]) -> None:  # fmt: skip
+    def __init__(self, disk: Disk, directory: str, stores: Sequence[StoreRoom], unconfirmed: Unconfirmed,
+                 settings: Settings, log: Log, effects: list[Effect]) -> None:  # fmt: skip
         self._disk = disk
         self._directory = directory
         self._stores = stores
+        self._unconfirmed = unconfirmed
         self._log = log
         self._effects = effects
         self.unsynced = self.disk_full = self.refusing = False
@@ -71,17 +73,19 @@ class IndexSync:
         """Whether something that was taken in cannot be written."""
         return self.disk_full or any(store.disk_full for store in self._stores)
 
-    def takes(self, size: Callable[[], int], *, owes_confirms: bool) -> bool:
+    def takes(self, size: Callable[[], int]) -> bool:
         """Whether publishes may be taken in; `size` tells how many bytes they are.
 
         A store writes later than its queue takes in, so free space alone would let in a burst many times over.  As long as
         the queue owes confirms, what it took in counts as unwritten: some of it twice, which refuses sooner but never later.
         """
-        is_full = self.is_full
+        is_full = self.disk_full
+        for store in self._stores:
+            is_full = is_full or store.disk_full
         if self._looks_saved and not self.refusing and not is_full:
             self._looks_saved -= 1
             return True
-        if not owes_confirms:
+        if not self._unconfirmed:
             self._unwritten = 0
         more = size()
         refusing = is_full or not self._has_room(self._unwritten + more)

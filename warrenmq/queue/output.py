@@ -103,7 +103,10 @@ class QueueOutput:
 
     def _take(self, consumer: Consumer, fetched: list[Fetched]) -> int:
         """These messages leave for a consumer; returns the tag of the first."""
-        first_tag = self._consumers.take(consumer, fetched)
+        first_tag = consumer.take(fetched)
+        deadline, timeouts = consumer.ack_deadline, self._consumers.ack_timeouts
+        if deadline is not None and not consumer.no_ack and not timeouts.armed:
+            timeouts.arm(deadline)
         if self._vq.lost:
             self._drops.note_lost()
         if consumer.no_ack:

@@ -7,6 +7,7 @@ messages or anything else is to be done.  All that are collected at one time go 
 from __future__ import annotations
 
 from functools import partial
+from operator import attrgetter
 from typing import TYPE_CHECKING, Protocol, TypeAlias, cast
 
 from warrenmq.errors import Blocked
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
 
 BATCH = 64
 """Messages that are taken in at once while mail keeps coming; fewer wait for the empty mailbox."""
+
+
+_publication = attrgetter("publication")
 
 
 class PublisherCredit(Protocol):
@@ -88,7 +92,7 @@ class PublishBuffer:
     def take_in(self) -> bool:
         """Give what was collected to the backing queue; returns whether it has to be synced, sooner or later."""
         publishes, durable, answered = self._publishes, self._durable, self._answered
-        publications = [message.publication for message in publishes]
+        publications = [*map(_publication, publishes)]
         expiries = None
         if self._timed:
             expiries = self._front.expiries(publications)
@@ -119,7 +123,8 @@ class PublishBuffer:
             seq += count
         if at_once:
             effects.append(Settle(at_once))
-        self._vq.tell_paged()
+        if rows is not None:
+            self._vq.tell_paged()
         # Only now: until the answers are owed elsewhere, a crash has to find them here.
         self._publishes, self.count = [], 0
         return durable

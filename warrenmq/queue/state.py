@@ -150,7 +150,7 @@ class QueueState:
             in_use=f"queue '{queue.name}' in vhost '{queue.vhost}' in exclusive use", rows=rows, effects=effects,
         )  # fmt: skip
         self.index_sync = IndexSync(
-            queue.disk, queue.directory, queue.rooms, queue.settings, queue.log, effects
+            queue.disk, queue.directory, queue.rooms, self.unconfirmed, queue.settings, queue.log, effects
         )
         self.drops = QueueDrops(vq, self.index_sync, queue.has_dead_letter_exchange, rows, effects)
         self.front = ExpiryAndLimits(arguments, vq, self.drops, queue.wall_ns, effects, go_ahead=queue.is_up)
@@ -170,6 +170,7 @@ class QueueState:
         self._monotonic_ns = queue.monotonic_ns
         self.rows = rows
         self._since_flush_step = 0
+        self._pages = vq.has_ram_duration
 
     def begin(self) -> list[int]:
         """The first call: what must go from the front goes.  Returns messages that recovery found damaged."""
@@ -295,12 +296,15 @@ class QueueState:
 
     def mailbox_empty(self) -> None:
         """Nothing more to do first: deliver, and let the stores have their mail; `make_safe` follows."""
-        self.catch_up()
+        if self.buffer.count:
+            self.take_in(sync_follows=True)
+        self.output.deliver()
         if self.front.active:
             self.front.trim()
         if self.rows is not None:
             self.output.rest()
-        self.ram_duration.worked()
+        if self._pages:
+            self.ram_duration.worked()
         self._send_to_stores()
 
     def make_safe(self) -> None:
@@ -326,19 +330,20 @@ class QueueState:
             self.take_in()
         self.output.deliver()
 
-    def take_in(self) -> None:
-        """Let collected publishes in; before anything else is handled."""
+    def take_in(self, *, sync_follows: bool = False) -> None:
+        """Let collected publishes in, before anything else is handled; with `sync_follows` no timer has to see to a sync."""
         buffer, index_sync = self.buffer, self.index_sync
         if not buffer.count:
             return
         self._since_flush_step += buffer.count
         if self.front.active:
             self.output.deliver()  # what consumers can take does not count as too much
-        if not index_sync.takes(buffer.size, owes_confirms=bool(self.unconfirmed)):
+        if not index_sync.takes(buffer.size):
             buffer.refuse()
         elif buffer.take_in():
             if self.unconfirmed.unsynced:
-                index_sync.confirms_wait()
+                if not sync_follows:
+                    index_sync.confirms_wait()
             else:
                 index_sync.unsynced = True
         for store in self._store_ends:
@@ -349,7 +354,8 @@ class QueueState:
             if index.flushing and not index_sync.disk_full:
                 self._since_flush_step = 0
                 index_sync.guarded(index.flush_step)
-        self.ram_duration.worked()
+        if self._pages:
+            self.ram_duration.worked()
         if self.front.active:
             self.output.deliver()
             self.front.trim()
@@ -365,10 +371,12 @@ class QueueState:
         except OSError as error:
             index_sync.failed(error)
             return
-        index_sync.succeeded()
+        if index_sync.disk_full:
+            index_sync.succeeded()
         self._confirm(self.unconfirmed.index_synced())
-        self.vq.index_synced()
-        self._send_to_stores()
+        if self.vq.to_remove:
+            self.vq.index_synced()
+            self._send_to_stores()
 
     def confirm_synced(self) -> None:
         """The index was synced at a clean stop."""
@@ -395,7 +403,7 @@ class QueueState:
         if self.rows is not None:
             self.rows.confirmed(complete)
         self.effects.append(Settle(complete))
-        if self.drain:
+        if self.drain.waiting:
             self.drain.look()
 
     def _send_to_stores(self) -> None:

@@ -122,6 +122,11 @@ class Unconfirmed:
 
     def nack_all(self, why: str) -> None:
         """The queue process is dead: whoever has no answer yet gets this one."""
-        owed = {id(each): each for each in [*self.unsynced, *self._bodies.values()]}  # each once
-        for each in owed.values():
-            (each.publication if isinstance(each, _Parts) else each)[3].nack(why)
+        parts: dict[_Parts, None] = dict.fromkeys(self._bodies.values())
+        for each in self.unsynced:
+            if isinstance(each, _Parts):
+                parts[each] = None
+            else:
+                each[3].nack(why)
+        for owed in parts:
+            owed.publication[3].nack(why)

@@ -9,7 +9,7 @@ Guarantees: once `cut_off` has returned no guarded write is in progress, and non
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from warrenmq.errors import Fenced
 
@@ -24,7 +24,8 @@ class Fence:
 
     def __init__(self, lock: Lock | None = None) -> None:
         self.cut = False
-        self._lock = lock or threading.Lock()
+        self.lock = lock or threading.Lock()
+        """Held around each write; `seams/fenced_disk.py` takes it itself, as this is on the way of every message."""
 
     def guard(self) -> Fence:
         """`with fence.guard():` around one write; raises Fenced once the fence is cut.  Not reentrant."""
@@ -33,17 +34,21 @@ class Fence:
     def cut_off(self) -> None:
         """Refuse all writes from now on; waits for a write in flight."""
         self.cut = True
-        with self._lock:
+        with self.lock:
             pass
 
+    def refuse(self) -> NoReturn:
+        """Raise Fenced."""
+        msg = "this actor was given up and may not write any more"
+        raise Fenced(msg)
+
     def __enter__(self) -> None:
-        self._lock.acquire()
+        self.lock.acquire()
         if self.cut:
-            self._lock.release()
-            msg = "this actor was given up and may not write any more"
-            raise Fenced(msg)
+            self.lock.release()
+            self.refuse()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._lock.release()
+        self.lock.release()

@@ -90,7 +90,7 @@ class Mailbox(Inbox):
         """The next message; DRY, once, when there is none; then PARK."""
         if self.reason is not ALIVE:
             return CLOSED
-        if self._timers:
+        if (timers := self._timers) and (timers[0][0] <= self._now() or timers[0][2].info is None):
             self._ring()
         if self._exits:
             return self._exits.popleft()

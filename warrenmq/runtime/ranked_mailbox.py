@@ -61,7 +61,7 @@ class RankedMailbox(Mailbox):
     def take(self) -> Any:
         if self.reason is not ALIVE:
             return CLOSED
-        if self._timers:
+        if (timers := self._timers) and (timers[0][0] <= self._now() or timers[0][2].info is None):
             self._ring()
         if self._unsorted or not self._incoming.empty():
             self._sort()

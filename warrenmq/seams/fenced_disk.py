@@ -12,7 +12,7 @@ would hang whoever wants to cut.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -23,12 +23,25 @@ if TYPE_CHECKING:
 class Fence(Protocol):
     """What a fenced disk needs of a runtime's fence."""
 
+    cut: bool
+    """The actor was given up."""
+
+    @property
+    def lock(self) -> AbstractContextManager[Any]:
+        """Held around each write."""
+
+    def refuse(self) -> NoReturn:
+        """Raise the error of a fence that is cut."""
+
     def guard(self) -> AbstractContextManager[None]:
-        """Hold the fence around one write; raises once it is cut."""
+        """Hold the lock around one write; raises once the fence is cut."""
 
 
 class FencedFile:
-    """A file whose writes need the fence."""
+    """A file whose writes need the fence.
+
+    `append`, `pwrite` and `datasync` are on the way of every message, so they do themselves what `Fence.guard` does.
+    """
 
     def __init__(self, file: File, fence: Fence) -> None:
         self.path = file.path
@@ -37,26 +50,31 @@ class FencedFile:
         self.begin_sync = file.begin_sync
         self.close = file.close
         self._file = file
-        self._guard = fence.guard
+        self._fence = fence
+        self._lock = fence.lock
 
     def append(self, data: bytes) -> None:
-        with self._guard():
+        with self._lock:
+            if self._fence.cut:
+                self._fence.refuse()
             self._file.append(data)
 
     def pwrite(self, data: bytes, offset: int) -> None:
-        with self._guard():
+        with self._lock:
+            if self._fence.cut:
+                self._fence.refuse()
             self._file.pwrite(data, offset)
 
     def truncate(self, size: int) -> None:
-        with self._guard():
+        with self._fence.guard():
             self._file.truncate(size)
 
     def datasync(self) -> None:
-        with self._guard():
-            pass
+        if self._fence.cut:
+            self._fence.refuse()
         self._file.datasync()
-        with self._guard():
-            pass
+        if self._fence.cut:
+            self._fence.refuse()
 
 
 class FencedDisk:
