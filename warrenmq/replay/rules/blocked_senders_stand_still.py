@@ -207,6 +207,33 @@ def _waited(story: Story) -> Chain:
     ]
 
 
+_SQL = """
+WITH waits AS (
+    SELECT run, actor, seq, granter AS whom, 1 AS begins FROM credit_blocked_rows
+    UNION ALL SELECT run, actor, seq, granter, 0 FROM credit_unblocked_rows
+    UNION ALL SELECT w.run, w.actor, seq, 0, 1 FROM alarm_blocked_rows AS w JOIN actors AS a ON a.run = w.run AND a.actor = w.actor
+              WHERE kind <> 'client'
+    UNION ALL SELECT w.run, w.actor, seq, 0, 0 FROM alarm_unblocked_rows AS w JOIN actors AS a ON a.run = w.run AND a.actor = w.actor
+              WHERE kind <> 'client'),
+turns AS (
+    SELECT run, actor, seq, whom, begins,
+           coalesce(lag(begins) OVER (PARTITION BY run, actor, whom ORDER BY seq), 0) AS before,
+           lead(seq) OVER (PARTITION BY run, actor, whom ORDER BY seq) AS until
+    FROM waits)
+SELECT run, actor, seq FROM turns WHERE begins = before
+UNION
+SELECT s.run, s.actor, s.seq FROM send_rows AS s
+JOIN actors AS a ON a.run = s.run AND a.actor = s.actor AND a.kind = 'client'
+JOIN turns AS w ON w.run = s.run AND w.actor = s.actor AND w.whom = s.receiver AND w.begins = 1
+WHERE s.message <> 0 AND s.seq > w.seq AND s.seq < coalesce(w.until, s.seq + 1)
+UNION
+SELECT run, actor, max(seq) FROM (
+    SELECT w.run, w.actor, seq, sum(change) OVER (PARTITION BY w.run, w.actor ORDER BY seq) AS waiting FROM (
+        SELECT run, actor, seq, 1 AS change FROM alarm_blocked_rows
+        UNION ALL SELECT run, actor, seq, -1 FROM alarm_unblocked_rows) AS w) AS levels
+WHERE waiting < 0 GROUP BY run, actor
+"""
+
 RULE = Rule(
     id="W1",
     name="blocked senders stand still",
@@ -224,5 +251,6 @@ RULE = Rule(
     ),
     exercised=Exercised("a row about waiting", dict.fromkeys(BLOCKING_EVENTS)),
     machines=(Blocking,),
+    sql=_SQL,
     explain=_waited,
 )

@@ -260,6 +260,42 @@ def _confirmed(story: Story) -> Chain:
     return store_chain(story, msg, story.last[3], why)
 
 
+_SQL = """
+WITH published AS (
+    SELECT p.run, p.actor, p.seq, p.first_seq_id + n AS id, p.message + n AS message, p.flags FROM publish_rows AS p JOIN numbers ON n < p.count),
+confirmed AS (
+    SELECT c.run, c.actor, c.seq, c.first_seq_id + n AS id, c.kind FROM confirm_rows AS c JOIN numbers ON n < c.count)
+SELECT c.run, c.actor, c.seq
+FROM confirmed AS c LEFT JOIN published AS p ON p.run = c.run AND p.actor = c.actor AND p.id = c.id AND p.seq < c.seq
+WHERE p.seq IS NULL OR p.flags & 2 = 0 OR (c.kind = 2 AND p.flags & 1 = 1)
+   OR (c.kind = 1 AND p.flags & 4 = 0 AND NOT EXISTS (
+        SELECT 1 FROM qi_sync_rows AS s WHERE s.run = p.run AND s.actor = p.actor AND s.seq > p.seq AND s.seq < c.seq))
+   OR (c.kind = 1 AND p.flags & 4 = 4 AND NOT EXISTS (
+        SELECT 1 FROM on_disk_rows AS o WHERE o.run = p.run AND o.actor = p.actor AND o.message = p.message
+                  AND o.seq > p.seq AND o.seq < c.seq))
+   OR (c.kind = 1 AND p.flags & 4 = 4 AND NOT EXISTS (
+        SELECT 1 FROM on_disk_rows AS o WHERE o.run = p.run AND o.actor = p.actor AND o.message = p.message
+                  AND o.seq > p.seq AND o.seq < c.seq AND o.report = 2)
+                  AND NOT EXISTS (
+        SELECT 1 FROM qi_sync_rows AS s WHERE s.run = p.run AND s.actor = p.actor AND s.seq > p.seq AND s.seq < c.seq))
+UNION
+SELECT run, actor, max(seq) FROM confirmed GROUP BY run, actor, id HAVING count(*) > 1
+UNION
+SELECT c.run, c.actor, c.seq FROM store_confirm_rows AS c JOIN append_rows AS a
+  ON a.run = c.run AND a.actor = c.actor AND a.message = c.message AND a.seq < c.seq
+WHERE c.report = 1 AND NOT EXISTS (
+    SELECT 1 FROM file_sync_rows AS s WHERE s.run = a.run AND s.actor = a.actor AND s.seq > a.seq AND s.seq < c.seq
+              AND (s.file > a.file OR (s.file = a.file AND s.synced_to >= a.`offset` + a.size)))
+UNION
+SELECT h.run, h.actor, h.seq FROM (
+    SELECT run, actor, seq, message, report,
+           row_number() OVER (PARTITION BY run, actor, message, report ORDER BY seq) AS nth FROM on_disk_rows) AS h
+LEFT JOIN (
+    SELECT run, client, message, report, count(*) AS n FROM store_confirm_rows GROUP BY run, client, message, report) AS told
+  ON told.run = h.run AND told.client = h.actor AND told.message = h.message AND told.report = h.report
+WHERE h.nth > coalesce(told.n, 0)
+"""
+
 RULE = Rule(
     id="C1",
     name="confirm after sync",
@@ -281,5 +317,6 @@ RULE = Rule(
         {Ev.CONFIRM: None, Ev.ON_DISK: None, Ev.STORE_CONFIRM: (WRITTEN,)},
     ),
     machines=(Confirms, Synced, OnDisk),
+    sql=_SQL,
     explain=_confirmed,
 )

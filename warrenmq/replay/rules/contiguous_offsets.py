@@ -43,6 +43,46 @@ def _explain(story: Story) -> Chain:
     return file_chain(story, _DECIDING)
 
 
+_SQL = """
+WITH ends AS (
+    SELECT run, actor AS store, actor, seq, t, file, `offset` AS start, `offset` + size AS until FROM append_rows
+    UNION ALL SELECT run, actor, actor, seq, t, new_file, NULL, 0 FROM roll_rows
+    UNION ALL SELECT run, actor, actor, seq, t, file, NULL, file_size FROM file_state_rows
+    UNION ALL SELECT d.run, c.parent, d.actor, d.seq, d.t, d.destination, NULL, NULL FROM gc_done_rows AS d
+              JOIN actors AS c ON c.run = d.run AND c.actor = d.actor
+    UNION ALL SELECT d.run, c.parent, d.actor, d.seq, d.t, d.file, NULL, d.new_size FROM truncate_rows AS d
+              JOIN actors AS c ON c.run = d.run AND c.actor = d.actor),
+moves AS (
+    SELECT run, actor, seq, file, `offset` AS start, `offset` + size AS until, 0 AS source, 0 AS size FROM gc_move_rows
+    UNION ALL SELECT run, actor, seq, destination, NULL, NULL, 0, 0 FROM gc_start_rows),
+copies AS (
+    SELECT run, actor, seq, file, new_offset AS start, new_offset + size AS until, old_offset, size FROM compact_move_rows
+    UNION ALL SELECT run, actor, seq, file, NULL, 0, 0, 0 FROM compact_start_rows)
+SELECT run, actor, seq FROM (
+    SELECT ends.*, lag(until) OVER (PARTITION BY run, store, file ORDER BY t) AS ended FROM ends) AS appended
+WHERE start IS NOT NULL AND start <> ended
+UNION
+SELECT run, actor, seq FROM (
+    SELECT moves.*, lag(until) OVER (PARTITION BY run, actor, file ORDER BY seq) AS ended FROM moves) AS moved
+WHERE start IS NOT NULL AND start <> ended
+UNION
+SELECT run, actor, seq FROM (
+    SELECT copies.*, lag(until) OVER (PARTITION BY run, actor, file ORDER BY seq) AS ended FROM copies) AS copied
+WHERE start IS NOT NULL AND (start < ended OR until > old_offset)
+UNION
+SELECT d.run, d.actor, d.seq FROM compact_done_rows AS d
+WHERE NOT EXISTS (
+    SELECT 1 FROM compact_start_rows AS s
+    WHERE s.run = d.run AND s.actor = d.actor AND s.file = d.file AND s.seq < d.seq AND NOT EXISTS (
+        SELECT 1 FROM compact_done_rows AS e
+        WHERE e.run = d.run AND e.actor = d.actor AND e.file = d.file AND e.seq > s.seq AND e.seq < d.seq))
+OR d.copied <> (
+    SELECT coalesce(sum(m.size), 0) FROM compact_move_rows AS m
+    WHERE m.run = d.run AND m.actor = d.actor AND m.file = d.file AND m.seq < d.seq AND NOT EXISTS (
+        SELECT 1 FROM compact_start_rows AS s
+        WHERE s.run = d.run AND s.actor = d.actor AND s.file = d.file AND s.seq > m.seq AND s.seq < d.seq))
+"""
+
 RULE = Rule(
     judge={
         Files: {
@@ -53,6 +93,7 @@ RULE = Rule(
         }
     },
     machines=(Files,),
+    sql=_SQL,
     explain=_explain,
     id="S5",
     name="contiguous offsets",

@@ -192,6 +192,20 @@ def _told_of(story: Story) -> Chain:
     return links_of(rows[-4:]) or [Link(story.run, None, "APPEND: no store had a record of this message")]
 
 
+_SQL = """
+SELECT r.run, r.actor, r.seq FROM read_rows AS r
+WHERE r.source = 2 AND r.store <> 0 AND NOT EXISTS (
+    SELECT 1 FROM (
+        SELECT run, actor AS store, t, message, file, `offset` AS place FROM append_rows
+        UNION ALL SELECT run, actor, t, message, file, `offset` FROM ref_recovered_rows
+        UNION ALL SELECT m.run, c.parent, m.t, m.message, m.file, m.`offset`
+                  FROM gc_move_rows AS m JOIN actors AS c ON c.run = m.run AND c.actor = m.actor
+        UNION ALL SELECT m.run, c.parent, m.t, m.message, m.file, m.new_offset
+                  FROM compact_move_rows AS m JOIN actors AS c ON c.run = m.run AND c.actor = m.actor) AS told
+    WHERE told.run = r.run AND told.store = r.store AND told.message = r.message AND told.file = r.file
+      AND told.place = r.`offset` AND told.t <= r.t)
+"""
+
 RULE = Rule(
     id="D1",
     name="direct reads find their record",
@@ -206,5 +220,6 @@ RULE = Rule(
     ),
     exercised=Exercised("a direct read"),
     machines=(DirectReads,),
+    sql=_SQL,
     explain=_told_of,
 )

@@ -20,6 +20,14 @@ def _is_final(finding: Finding, context: TraceContext) -> bool:
     )
 
 
+_SQL = """
+SELECT run, actor, seq FROM store_write_rows
+WHERE CASE WHEN was_flying <> 0 AND flying > 0 THEN decision NOT IN (1, 3) ELSE decision <> 2 END
+UNION
+SELECT run, actor, seq FROM store_remove_rows
+WHERE CASE WHEN was_flying <> 0 AND flying < 0 THEN decision NOT IN (4, 5) ELSE decision <> 2 END
+"""
+
 RULE = Rule(
     id="S2",
     name="flying decisions",
@@ -35,6 +43,7 @@ RULE = Rule(
     ),
     exercised=Exercised("a write or a remove", {Ev.STORE_WRITE: None, Ev.STORE_REMOVE: None}),
     machines=(References,),
+    sql=_SQL,
     explain=count_chain,
     is_final=_is_final,
 )

@@ -46,6 +46,39 @@ def _explain(story: Story) -> Chain:
     return [*chain, Link(story.run, None, f"LOCK of file {story.finding.about[1]}")]
 
 
+_SQL = """
+WITH locks AS (
+    SELECT run, actor, seq, t, file, 1 AS locked FROM lock_rows
+    UNION ALL SELECT run, actor, seq, t, file, 0 FROM unlock_rows),
+turns AS (
+    SELECT run, actor, seq, t, file, locked,
+           coalesce(lag(locked) OVER (PARTITION BY run, actor, file ORDER BY seq), 0) AS before,
+           lead(t) OVER (PARTITION BY run, actor, file ORDER BY seq) AS until
+    FROM locks),
+opened AS (
+    SELECT run, actor, new_file AS file, min(seq) AS seq FROM roll_rows GROUP BY run, actor, new_file
+    UNION ALL SELECT run, actor, file, min(seq) FROM append_rows GROUP BY run, actor, file),
+moved AS (
+    SELECT m.run, m.actor, m.seq, m.t, m.file, c.parent AS store FROM gc_move_rows AS m JOIN actors AS c ON c.run = m.run AND c.actor = m.actor
+    UNION ALL
+    SELECT m.run, m.actor, m.seq, m.t, m.file, c.parent FROM compact_move_rows AS m JOIN actors AS c ON c.run = m.run AND c.actor = m.actor)
+SELECT run, actor, seq FROM turns WHERE locked = before
+UNION
+SELECT w.run, w.actor, w.seq FROM (
+    SELECT run, actor, seq, t, file FROM append_rows UNION ALL SELECT run, actor, seq, t, file FROM file_write_rows) AS w
+JOIN turns AS l ON l.run = w.run AND l.actor = w.actor AND l.file = w.file AND l.locked = 1 AND l.t < w.t AND coalesce(l.until, w.t + 1) > w.t
+UNION
+SELECT m.run, m.actor, m.seq FROM moved AS m
+WHERE m.store <> 0 AND NOT EXISTS (
+    SELECT 1 FROM turns AS l WHERE l.run = m.run AND l.actor = m.store AND l.file = m.file
+              AND l.locked = 1 AND l.t < m.t AND coalesce(l.until, m.t + 1) > m.t)
+UNION
+SELECT f.run, f.actor, f.seq FROM (
+    SELECT run, actor, seq, file FROM lock_rows UNION ALL SELECT run, actor, seq, file FROM file_delete_rows) AS f
+JOIN opened AS o ON o.run = f.run AND o.actor = f.actor AND o.file = f.file AND o.seq < f.seq
+WHERE NOT EXISTS (SELECT 1 FROM roll_rows AS r WHERE r.run = f.run AND r.actor = f.actor AND r.old_file = f.file AND r.seq < f.seq)
+"""
+
 RULE = Rule(
     judge={
         Files: {
@@ -59,6 +92,7 @@ RULE = Rule(
         }
     },
     machines=(Files,),
+    sql=_SQL,
     explain=_explain,
     id="S4",
     name="locked files",

@@ -41,6 +41,30 @@ def _waits_for_nothing(who: Who, state: Windows, context: TraceContext, outcome:
         )
 
 
+_SQL = """
+WITH published AS (
+    SELECT p.run, p.actor, p.seq, p.first_seq_id + n AS id, p.message + n AS message, p.flags,
+           sum(CASE WHEN p.send > 0 THEN 1 ELSE 0 END) OVER (PARTITION BY p.run, p.actor ORDER BY p.seq) AS together
+    FROM publish_rows AS p JOIN numbers ON n < p.count),
+waiting AS (
+    SELECT p.run, p.actor, p.seq, p.id, p.together, p.flags,
+           (SELECT max(o.seq) FROM on_disk_rows AS o
+            WHERE o.run = p.run AND o.actor = p.actor AND o.message = p.message AND o.seq > p.seq) AS reported,
+           (SELECT min(s.seq) FROM qi_sync_rows AS s WHERE s.run = p.run AND s.actor = p.actor AND s.seq > p.seq) AS synced
+    FROM published AS p
+    WHERE p.flags & 2 = 2 AND NOT EXISTS (
+        SELECT 1 FROM confirm_rows AS c WHERE c.run = p.run AND c.actor = p.actor
+                  AND c.first_seq_id <= p.id AND c.first_seq_id + c.count > p.id)),
+owed AS (
+    SELECT run, actor, together, min(seq) AS seq, max(synced) AS synced, max(coalesce(reported, 0)) AS reported, count(*) - count(synced) AS unsynced
+    FROM waiting GROUP BY run, actor, together
+    HAVING sum(CASE WHEN flags & 4 = 4 AND reported IS NULL THEN 1 ELSE 0 END) = 0)
+SELECT o.run, o.actor, o.seq FROM owed AS o JOIN qi_sync_rows AS s
+  ON s.run = o.run AND s.actor = o.actor AND s.seq > o.synced AND s.seq > o.reported
+WHERE o.unsynced = 0
+GROUP BY o.run, o.actor, o.seq HAVING count(*) >= 2
+"""
+
 RULE = Rule(
     id="C4",
     name="no confirm is overdue",
@@ -55,5 +79,6 @@ RULE = Rule(
     exercised=Exercised("a durable confirm", {Ev.CONFIRM: (CONFIRM_DURABLE,)}),
     machines=(Confirms,),
     judge={Confirms: _waits_for_nothing},
+    sql=_SQL,
     explain=_overdue,
 )

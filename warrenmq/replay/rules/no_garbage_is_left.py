@@ -130,6 +130,21 @@ def _quiet(story: Story) -> Chain:
     return [*links_of(rows), Link(story.run, None, "LOCK: no file went to the collector")]
 
 
+_SQL = """
+WITH busy AS (
+    SELECT s.run, s.actor, max(s.t) AS t FROM (
+        SELECT run, actor, t FROM stored WHERE event IN (53, 40, 42, 55, 41, 46, 47, 48, 51)
+        UNION ALL SELECT r.run, c.parent, r.t FROM stored AS r JOIN actors AS c ON c.run = r.run AND c.actor = r.actor
+                  WHERE r.event IN (60, 62, 63, 65, 66)) AS s GROUP BY s.run, s.actor),
+at_the_end AS (
+    SELECT f.run, f.actor, min(f.t) AS t, max(f.seq) AS seq, sum(f.valid_total_size) AS valid, sum(f.file_size) AS size
+    FROM file_state_rows AS f
+    WHERE NOT EXISTS (SELECT 1 FROM stored AS r WHERE r.run = f.run AND r.actor = f.actor AND r.seq > f.seq AND r.event NOT IN (52, 56, 2, 5))
+    GROUP BY f.run, f.actor)
+SELECT e.run, e.actor, e.seq FROM at_the_end AS e JOIN busy AS b ON b.run = e.run AND b.actor = e.actor
+WHERE e.t - b.t >= 60000000000 AND e.valid * 2 < e.size
+"""
+
 RULE = Rule(
     id="S9",
     name="no garbage is left",
@@ -140,5 +155,6 @@ RULE = Rule(
     ),
     exercised=Exercised("a store that was quiet for a minute before its clean end"),
     machines=(Garbage,),
+    sql=_SQL,
     explain=_quiet,
 )

@@ -106,6 +106,47 @@ def _is_final(finding: Finding, context: TraceContext) -> bool:
     return all(context.has_ended(each) for each in finding.needs if each < who)
 
 
+_SQL = """
+WITH lives AS (
+    SELECT run, actor, scope, name, row_number() OVER (PARTITION BY scope, name ORDER BY run, actor) AS life
+    FROM actors AS a WHERE EXISTS (
+        SELECT 1 FROM stored AS r WHERE r.run = a.run AND r.actor = a.actor AND r.event IN (20, 23, 24, 25, 26, 27, 30))),
+ends AS (
+    SELECT l.run, l.actor, max(CASE WHEN r.event = 32 THEN 4611686018427387904 WHEN r.event = 22 THEN r.seq ELSE 0 END) AS safe_to
+    FROM lives AS l JOIN stored AS r ON r.run = l.run AND r.actor = l.actor GROUP BY l.run, l.actor),
+last_steps AS (
+    SELECT run, actor, id, max(seq) AS seq, min(CASE event WHEN 31 THEN seq END) AS recovered FROM steps GROUP BY run, actor, id),
+known AS (
+    SELECT l.scope, l.name, l.life, s.id, s.recovered, x.seq,
+           CASE WHEN x.event IN (25, 27) OR (x.event = 24 AND x.flag & 2 = 2) THEN 1 ELSE 0 END AS gone,
+           CASE WHEN x.seq < e.safe_to THEN 1 ELSE 0 END AS safely,
+           CASE WHEN s.recovered IS NULL AND p.flag & 1 = 0 THEN 1 ELSE 0 END AS transient
+    FROM last_steps AS s JOIN lives AS l ON l.run = s.run AND l.actor = s.actor
+    JOIN ends AS e ON e.run = s.run AND e.actor = s.actor
+    JOIN steps AS x ON x.run = s.run AND x.actor = s.actor AND x.id = s.id AND x.seq = s.seq
+    LEFT JOIN steps AS p ON p.run = s.run AND p.actor = s.actor AND p.id = s.id AND p.event = 20),
+confirmed AS (
+    SELECT l.scope, l.name, l.life, c.first_seq_id + n AS id
+    FROM confirm_rows AS c JOIN numbers ON n < c.count JOIN lives AS l ON l.run = c.run AND l.actor = c.actor
+    JOIN steps AS p ON p.run = c.run AND p.actor = c.actor AND p.id = c.first_seq_id + n AND p.event = 20 AND p.flag & 1 = 1
+    WHERE c.kind = 1)
+SELECT q.run, q.actor, q.seq FROM lives AS l JOIN queue_recovered_rows AS q ON q.run = l.run AND q.actor = l.actor
+WHERE EXISTS (
+    SELECT 1 FROM known AS k JOIN confirmed AS c ON c.scope = k.scope AND c.name = k.name AND c.id = k.id AND c.life <= k.life
+    LEFT JOIN known AS later ON later.scope = k.scope AND later.name = k.name AND later.life = l.life AND later.id = k.id
+    WHERE k.scope = l.scope AND k.name = l.name AND k.life = l.life - 1 AND k.gone = 0 AND later.recovered IS NULL)
+OR EXISTS (
+    SELECT 1 FROM known AS k JOIN known AS b ON b.scope = k.scope AND b.name = k.name AND b.id = k.id
+    WHERE k.scope = l.scope AND k.name = l.name AND k.life = l.life AND k.recovered IS NOT NULL AND b.life < k.life
+      AND ((b.gone = 1 AND b.safely = 1) OR b.transient = 1)
+      AND NOT EXISTS (SELECT 1 FROM known AS m WHERE m.scope = k.scope AND m.name = k.name AND m.id = k.id
+                      AND m.life > b.life AND m.life < k.life))
+UNION
+SELECT d.run, d.actor, d.seq FROM steps AS d JOIN lives AS l ON l.run = d.run AND l.actor = d.actor
+JOIN confirmed AS c ON c.scope = l.scope AND c.name = l.name AND c.id = d.id AND c.life <= l.life
+WHERE d.event = 27 AND d.flag & 15 = 4
+"""
+
 RULE = Rule(
     id="C2",
     name="nothing confirmed is lost",
@@ -129,6 +170,7 @@ RULE = Rule(
     ),
     machines=(Ledger,),
     judge={Ledger: _compare_lives},
+    sql=_SQL,
     explain=restart_chain,
     is_final=_is_final,
 )

@@ -105,6 +105,22 @@ def _expired(story: Story) -> Chain:
     return [*sends, *links_of(rows)]
 
 
+_SQL = """
+WITH limits AS (
+    SELECT e.run, e.actor, e.seq, q.scope, q.name, e.first_seq_id + n AS id, e.expires_at
+    FROM expiry_rows AS e JOIN numbers ON n < e.count JOIN actors AS q ON q.run = e.run AND q.actor = e.actor),
+expired AS (
+    SELECT d.run, d.actor, d.seq, q.scope, q.name, d.first_seq_id + n AS id, d.expired_at
+    FROM drop_rows AS d JOIN numbers ON n < d.count JOIN actors AS q ON q.run = d.run AND q.actor = d.actor
+    WHERE d.reason = 5)
+SELECT d.run, d.actor, d.seq FROM expired AS d JOIN limits AS e
+  ON e.scope = d.scope AND e.name = d.name AND e.id = d.id AND e.expires_at > d.expired_at
+WHERE (e.run < d.run OR (e.run = d.run AND (e.actor < d.actor OR (e.actor = d.actor AND e.seq < d.seq))))
+UNION
+SELECT d.run, d.actor, d.seq FROM expired AS d JOIN steps AS p ON p.run = d.run AND p.actor = d.actor AND p.id = d.id AND p.event = 20
+WHERE NOT EXISTS (SELECT 1 FROM limits AS e WHERE e.run = d.run AND e.actor = d.actor AND e.id = d.id)
+"""
+
 RULE = Rule(
     id="Q3",
     name="nothing expires too soon",
@@ -120,5 +136,6 @@ RULE = Rule(
         "a message dropped because it had expired", {Ev.DROP: (DROP_EXPIRED, DROP_EXPIRED | DEAD_LETTERED)}
     ),
     machines=(Expiry, Ledger),
+    sql=_SQL,
     explain=_expired,
 )

@@ -66,6 +66,10 @@ def _stuck(story: Story) -> Chain:
     return [*links_of(rows), Link(story.run, None, "DELIVER: a consumer or a waiting get had room")]
 
 
+_SQL = """
+SELECT run, actor, seq FROM queue_rests_rows WHERE ready > 0 AND with_room > 0
+"""
+
 RULE = Rule(
     id="Q5",
     name="nothing ready is stuck",
@@ -76,5 +80,6 @@ RULE = Rule(
     sources=("docs/reference/classic-queue.md#consumers", "docs/reference/classic-queue.md#p6"),
     exercised=Exercised("a queue that came to rest", {Ev.QUEUE_RESTS: None}),
     machines=(Rests,),
+    sql=_SQL,
     explain=_stuck,
 )

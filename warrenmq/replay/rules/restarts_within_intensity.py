@@ -71,6 +71,12 @@ def _restarts(story: Story) -> Chain:
     return links_of([*found, *([exited] if exited is not None else [])])
 
 
+_SQL = """
+SELECT run, actor, seq FROM restart_rows WHERE restarts > intensity
+UNION
+SELECT run, actor, seq FROM escalate_rows WHERE restarts <= intensity
+"""
+
 RULE = Rule(
     id="R1",
     name="restarts within intensity",
@@ -81,5 +87,6 @@ RULE = Rule(
     sources=("docs/reference/message-store.md#supervisor2",),
     exercised=Exercised("a restart, or a supervisor that gives up", {Ev.RESTART: None, Ev.ESCALATE: None}),
     machines=(Supervisor,),
+    sql=_SQL,
     explain=_restarts,
 )

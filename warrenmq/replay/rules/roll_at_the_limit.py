@@ -43,9 +43,45 @@ def _explain(story: Story) -> Chain:
     return file_chain(story, _DECIDING)
 
 
+_SQL = """
+WITH limits AS (SELECT run, max(file_size_limit) AS size_limit FROM run_start_rows GROUP BY run),
+records AS (
+    SELECT run, actor, file, count(*) AS n FROM (
+        SELECT DISTINCT run, actor, file, message FROM append_rows) AS each_message GROUP BY run, actor, file)
+SELECT r.run, r.actor, r.seq FROM roll_rows AS r JOIN limits ON limits.run = r.run
+WHERE r.reason IN (0, 1) AND r.old_size < size_limit AND r.old_file <> r.new_file
+UNION
+SELECT r.run, r.actor, r.seq FROM roll_rows AS r JOIN records AS n ON n.run = r.run AND n.actor = r.actor AND n.file = r.old_file
+WHERE r.reason = 3 AND n.n > 1
+UNION
+SELECT run, actor, max(seq) FROM roll_rows WHERE old_file <> new_file GROUP BY run, actor, old_file HAVING count(*) > 1
+UNION
+SELECT a.run, a.actor, a.seq FROM append_rows AS a JOIN roll_rows AS r
+  ON r.run = a.run AND r.actor = a.actor AND r.old_file = a.file AND r.old_file <> r.new_file AND r.seq < a.seq
+UNION
+SELECT r.run, r.actor, r.seq FROM roll_rows AS r JOIN append_rows AS a ON a.run = r.run AND a.actor = r.actor AND a.file = r.old_file
+WHERE r.old_file <> r.new_file AND r.old_size <> a.`offset` + a.size AND a.seq = (
+    SELECT max(b.seq) FROM append_rows AS b WHERE b.run = r.run AND b.actor = r.actor AND b.file = r.old_file AND b.seq < r.seq)
+UNION
+SELECT a.run, a.actor, a.seq FROM append_rows AS a
+WHERE NOT EXISTS (SELECT 1 FROM append_rows AS b WHERE b.run = a.run AND b.actor = a.actor AND b.file = a.file AND b.seq < a.seq)
+  AND NOT EXISTS (SELECT 1 FROM roll_rows AS r WHERE r.run = a.run AND r.actor = a.actor AND r.new_file = a.file AND r.seq < a.seq)
+  AND NOT EXISTS (SELECT 1 FROM file_state_rows AS f WHERE f.run = a.run AND f.actor = a.actor AND f.file = a.file AND f.seq < a.seq)
+UNION
+SELECT a.run, a.actor, a.seq FROM append_rows AS a JOIN limits ON limits.run = a.run
+WHERE size_limit > 0 AND a.`offset` >= size_limit AND EXISTS (
+    SELECT 1 FROM append_rows AS b WHERE b.run = a.run AND b.actor = a.actor AND b.file = a.file AND b.seq < a.seq)
+UNION
+SELECT a.run, a.actor, a.seq FROM append_rows AS a JOIN roll_rows AS r
+  ON r.run = a.run AND r.actor = a.actor AND r.new_file = a.file AND r.reason = 2
+WHERE EXISTS (SELECT 1 FROM append_rows AS b WHERE b.run = a.run AND b.actor = a.actor AND b.file = a.file AND b.seq < a.seq)
+"""
+
 RULE = Rule(
     judge={Files: {Ev.APPEND: _has_room, Ev.ROLL: _left_for_its_reason}},
     machines=(Files,),
+    sql=_SQL,
+    not_in_sql=("that a file left because of garbage is mostly garbage: that is S3's sum"),
     explain=_explain,
     id="S6",
     name="roll at the limit",

@@ -6,6 +6,12 @@ from warrenmq.replay.explain.story import mail_chain
 from warrenmq.replay.rules.passes.mail import RECEIVES, Mail
 from warrenmq.replay.rules.rule import FORMAT, Exercised, Rule
 
+_SQL = """
+SELECT r.run, r.actor, r.seq
+FROM receives AS r JOIN send_rows AS s ON s.run = r.run AND s.actor = r.sender AND s.seq = r.send
+WHERE s.t >= r.t
+"""
+
 RULE = Rule(
     id="T4",
     name="send before receive",
@@ -13,5 +19,6 @@ RULE = Rule(
     sources=(FORMAT,),
     exercised=Exercised("a receive", dict.fromkeys(RECEIVES)),
     machines=(Mail,),
+    sql=_SQL,
     explain=mail_chain,
 )

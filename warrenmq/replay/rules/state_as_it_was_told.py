@@ -68,6 +68,7 @@ RULE = Rule(
     ),
     judge={Files: {Ev.FILE_STATE: _as_its_records_make_it}},
     machines=(Ledger, References, Files),
+    not_in_sql=("what queues, stores and files hold is the end of Q1's, S1's and S3's states"),
     explain=_ended,
     is_final=_is_final,
 )

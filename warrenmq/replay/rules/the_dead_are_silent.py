@@ -67,6 +67,17 @@ def _incarnations(story: Story) -> Chain:
     return links_of(placed for placed in seen if placed is not None)
 
 
+_SQL = """
+SELECT dead.run, dead.actor, max(last.seq)
+FROM actor_start_rows AS dead
+JOIN actors AS d ON d.run = dead.run AND d.actor = dead.actor
+JOIN actors AS s ON s.run = d.run AND s.name = d.name
+JOIN actor_start_rows AS successor ON successor.run = s.run AND successor.actor = s.actor
+JOIN stored AS last ON last.run = dead.run AND last.actor = dead.actor
+WHERE dead.incarnation < successor.incarnation AND last.t > successor.t AND last.event NOT IN (2, 5)
+GROUP BY dead.run, dead.actor
+"""
+
 RULE = Rule(
     id="R2",
     name="the dead are silent",
@@ -74,5 +85,6 @@ RULE = Rule(
     sources=("docs/reference/message-store.md#supervision-trees",),
     exercised=Exercised("an incarnation that has a successor"),
     machines=(Names,),
+    sql=_SQL,
     explain=_incarnations,
 )

@@ -34,9 +34,33 @@ def _explain(story: Story) -> Chain:
     return file_chain(story, _DECIDING)
 
 
+_SQL = """
+WITH changes AS (
+    SELECT run, actor, seq, file, 'append' AS what, `offset` AS start, `offset` + size AS until, 0 AS trigger, 0 AS since FROM append_rows
+    UNION ALL SELECT run, actor, seq, file, 'write', `offset`, `offset` + size, trigger, 0 FROM file_write_rows
+    UNION ALL SELECT run, actor, seq, file, 'sync', synced_to, synced_to, trigger, size FROM file_sync_rows
+    UNION ALL SELECT run, actor, seq, new_file, 'begin', 0, 0, 0, 0 FROM roll_rows
+    UNION ALL SELECT run, actor, min(seq), file, 'begin', min(`offset`), min(`offset`), 0, 0 FROM append_rows
+              GROUP BY run, actor, file),
+limits AS (
+    SELECT run, max(write_buffer) AS buffer, max(file_size_limit) AS size_limit FROM run_start_rows GROUP BY run),
+seen AS (
+    SELECT changes.*,
+           max(CASE WHEN what IN ('append', 'begin') THEN until END) OVER earlier AS appended_to,
+           max(CASE WHEN what IN ('write', 'begin') THEN until END) OVER earlier AS written_to,
+           max(CASE WHEN what IN ('sync', 'begin') THEN until END) OVER earlier AS synced_to
+    FROM changes
+    WINDOW earlier AS (PARTITION BY run, actor, file ORDER BY seq ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING))
+SELECT seen.run, actor, seq FROM seen JOIN limits ON limits.run = seen.run
+WHERE (what = 'write' AND (start <> written_to OR until <> appended_to
+                           OR (trigger = 1 AND until - start <= buffer AND buffer > 0) OR (trigger = 4 AND until < size_limit)))
+   OR (what = 'sync' AND (until > written_to OR until - synced_to <> since))
+"""
+
 RULE = Rule(
     judge={Files: {Ev.FILE_WRITE: _what_was_appended, Ev.FILE_SYNC: _what_was_written}},
     machines=(Files,),
+    sql=_SQL,
     explain=_explain,
     id="S7",
     name="true triggers",

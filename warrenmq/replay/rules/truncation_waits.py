@@ -34,9 +34,25 @@ def _is_final(finding: Finding, context: TraceContext) -> bool:
     return is_known(finding, context) and context.has_ended((run, actor))
 
 
+_SQL = """
+WITH sizes AS (
+    SELECT run, actor, seq, file, new_size, 0 AS cut FROM compact_done_rows
+    UNION ALL SELECT run, actor, seq, file, new_size, 1 FROM truncate_rows)
+SELECT run, actor, seq FROM (
+    SELECT sizes.*, lag(new_size) OVER (PARTITION BY run, actor, file ORDER BY seq) AS compacted FROM sizes) AS pairs
+WHERE cut = 1 AND (compacted IS NULL OR new_size <> compacted)
+UNION
+SELECT r.run, r.actor, r.seq FROM read_rows AS r
+JOIN actors AS c ON c.run = r.run AND c.parent = r.store
+JOIN truncate_rows AS t ON t.run = c.run AND t.actor = c.actor AND t.file = r.file AND t.t < r.t AND r.mark <= t.mark
+WHERE r.source = 2 AND r.mark > 0 AND NOT EXISTS (
+    SELECT 1 FROM actor_stop_rows AS s WHERE s.run = r.run AND s.actor = r.actor AND s.reason = 3)
+"""
+
 RULE = Rule(
     judge={Files: {Ev.TRUNCATE: _to_its_new_size, Ev.READ: _began_later}},
     machines=(Files,),
+    sql=_SQL,
     explain=_explain,
     id="S8",
     name="truncation waits",

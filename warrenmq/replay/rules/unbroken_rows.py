@@ -78,11 +78,21 @@ def broken_chains(catalog: Catalog) -> Iterator[Finding]:
         yield Finding("T1", f"actor {name}", text, evidence, later.t_first, ())
 
 
+_SQL = """
+SELECT run, actor, seq FROM (
+    SELECT run, actor, seq, t,
+           lag(seq) OVER (PARTITION BY run, actor ORDER BY seq) AS seq_before,
+           lag(t) OVER (PARTITION BY run, actor ORDER BY seq) AS t_before
+    FROM stored) AS pairs
+WHERE seq = seq_before OR t <= t_before
+"""
+
 RULE = Rule(
     id="T1",
     name="unbroken rows",
     text=("An actor numbers its rows without a gap, and their t rises."),
     sources=(FORMAT,),
     exercised=Exercised("every row", {}),
+    sql=_SQL,
     machines=(Chain,),
 )

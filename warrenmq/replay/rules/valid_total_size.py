@@ -59,6 +59,9 @@ RULE = Rule(
         }
     },
     machines=(Files,),
+    not_in_sql=(
+        "which records are live is a set that five kinds of rows fill and empty, and a combine carries from one file to another"
+    ),
     explain=_explain,
     id="S3",
     name="valid_total_size",

@@ -6,6 +6,27 @@ from warrenmq.replay.explain.story import settle_chain
 from warrenmq.replay.rules.passes.settlements import Settles
 from warrenmq.replay.rules.rule import Exercised, Rule
 
+_SQL = """
+WITH delivered AS (
+    SELECT d.run, d.actor, d.seq, d.flags, d.first_seq_id + n AS id, d.consumer, d.delivery_tag + n AS tag
+    FROM deliver_rows AS d JOIN numbers ON n < d.count WHERE d.consumer <> 0),
+held AS (
+    SELECT g.run, g.actor, g.seq, d.id,
+           (SELECT min(s.seq) FROM steps AS s WHERE s.run = d.run AND s.actor = d.actor AND s.id = d.id AND s.seq > d.seq) AS next_step
+    FROM consumer_gone_rows AS g JOIN delivered AS d ON d.run = g.run AND d.actor = g.actor AND d.consumer = g.consumer AND d.seq < g.seq
+    WHERE g.last_tag >= 0 AND d.tag > g.last_tag AND d.flags & 2 = 0),
+others AS (
+    SELECT run, actor, seq FROM delivered UNION SELECT run, actor, seq FROM ack_rows
+    UNION SELECT run, actor, seq FROM requeue_rows WHERE cause <> 2 UNION SELECT run, actor, seq FROM drop_rows WHERE reason = 1
+    UNION SELECT run, actor, seq FROM qi_sync_rows UNION SELECT run, actor, seq FROM queue_closed_rows)
+SELECT d.run, d.actor, d.seq FROM delivered AS d JOIN consumer_gone_rows AS g
+  ON g.run = d.run AND g.actor = d.actor AND g.consumer = d.consumer AND g.seq < d.seq
+UNION
+SELECT h.run, h.actor, h.seq FROM held AS h
+WHERE (h.next_step IS NULL OR h.next_step > h.seq) AND EXISTS (
+    SELECT 1 FROM others AS o WHERE o.run = h.run AND o.actor = h.actor AND o.seq > h.seq AND o.seq <= coalesce(h.next_step, o.seq))
+"""
+
 RULE = Rule(
     id="A3",
     name="what a consumer leaves comes back",
@@ -16,5 +37,6 @@ RULE = Rule(
     sources=("docs/reference/classic-queue.md#consumers", "docs/reference/classic-queue.md#p5"),
     exercised=Exercised("a consumer that went"),
     machines=(Settles,),
+    sql=_SQL,
     explain=settle_chain,
 )

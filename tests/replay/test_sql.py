@@ -1,0 +1,75 @@
+"""Each rule's SQL is a third judge: it finds a violation where the machines do, on planted violations and on random histories."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.replay.trace_mutations import mutated, mutations
+from tests.support.trace_model import consistent_trace
+from tests.support.trace_plants import PLANTS
+from tests.support.trace_union import every_plant, side_by_side
+from tests.support.trace_writer import RunRows, write_trace
+from warrenmq.replay.drive.engine import replay_trace
+from warrenmq.replay.rules.registry import RULES
+from warrenmq.replay.rules.sql import violations
+from warrenmq.trace.reader import open_memory
+
+QUERIES = {rule.id: rule.sql for rule in RULES.values() if rule.sql}
+IN_PART = {rule.id for rule in RULES.values() if rule.sql and rule.not_in_sql}
+STEPS = 40
+TOGETHER = 6
+"""Traces that are one trace for a while: a query costs more than twice as much of twice as many rows."""
+EVERY = 9
+"""Of the mutations one in so many is tried, and others each time that there are more or fewer of them."""
+MIXED_UP = {("msg", "PUBLISH", "C1"), ("a", "PUBLISH", "C3"), ("b", "DELIVER", "C2")}
+"""A wrong that gives one message the number of another one: the machine follows the rows, the query joins by numbers."""
+
+Found = set[tuple[str, str]]
+"""(trace, rule)"""
+
+
+def judged(runs: list[RunRows]) -> tuple[Found, Found, Found]:
+    """Violations by the machines, by SQL, and what the machines leave open; each of several traces side by side by itself."""
+    trace = open_memory(write_trace(runs))
+    result = replay_trace(trace)
+    names = [run.name[:3] for run in trace.catalog.runs]
+    ours = {(names[finding.rows[0][0]], finding.rule) for finding in result.violations}
+    undecided = {(name, finding.rule) for finding in result.indeterminate for name in names}
+    told = zip(QUERIES, violations(trace, QUERIES.values()), strict=True)
+    return ours, {(names[run], rule) for rule, rows in told for run, _, _ in rows}, undecided
+
+
+def differences(ours: Found, theirs: Found) -> Iterator[tuple[str, str]]:
+    for trace, rule in ours ^ theirs:
+        left_out = rule not in QUERIES or (rule in IN_PART and (trace, rule) in ours)
+        if not left_out:
+            yield trace, rule
+
+
+def test_they_agree_on_every_planted_violation_and_nothing_is_found_in_consistent_traces() -> None:
+    traces = [*every_plant(), *(consistent_trace(seed) for seed in range(4))]
+    found: set[str] = set()
+    for at in range(0, len(traces), TOGETHER):
+        ours, theirs, undecided = judged(side_by_side(traces[at : at + TOGETHER]))
+        assert not undecided
+        assert list(differences(ours, theirs)) == []
+        found |= {rule for _, rule in theirs}
+    assert found == set(QUERIES)
+
+
+@pytest.mark.parametrize("first", range(2))
+def test_they_agree_on_random_histories(first: int) -> None:
+    for number, mutation in list(enumerate(mutations()))[first * 4 + len(PLANTS) % 4 :: EVERY]:
+        runs = mutated(mutation, number % 3, STEPS)
+        if runs is None:
+            continue
+        ours, theirs, undecided = judged(runs)
+        what, event = mutation
+        wrong = {rule for _, rule in differences(ours - undecided, theirs - undecided)}
+        assert not {each for each in wrong if (what, event.name, each) not in MIXED_UP}, mutation
+
+
+def test_a_rule_without_sql_says_why() -> None:
+    assert [rule.id for rule in RULES.values() if not rule.sql and not rule.not_in_sql] == []

@@ -1,0 +1,95 @@
+"""The tables that rules in SQL are asked of, and SQLite to ask them.
+
+    stored              every row: run, actor, seq, t, event (its number), flag, and the columns msg, peer, pseq, a, b, c
+    actors              run, actor, scope, name, kind, parent
+    numbers             n: 0, 1, 2, ... up to the most messages that one row speaks of
+    publish_rows, ...   the rows of one event, its columns by their names (docs/trace.md): a view for each event
+    receives            run, actor, seq, t, event, sender, send: each SEND that a row is the receive of
+    steps               run, actor, seq, t, event, flag, id: each message, by its sequence id, that a row of a queue moves (PUBLISH,
+                        RECOVERED, DELIVER, ACK, REQUEUE, DROP); id >> 48 is its priority
+
+A rule's query gives a row (run, actor, seq) for each violation.  It is written in what SQLite and Spark SQL have in common: no types, no
+functions but aggregates and windows, names in `backticks`.  `run` is a number in SQLite, and the run's name in Spark; `name` and `scope`
+hold what all incarnations of an actor have in common.
+
+The queries of our own rules specify them, and tests hold them against the machines; what runs is the machines.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+
+from warrenmq.trace.catalog import Run
+from warrenmq.trace.events import Ev
+from warrenmq.trace.index import Row
+from warrenmq.trace.reader import Trace
+from warrenmq.trace.schema import EVENTS
+
+_STORED = "run, actor, seq, t, event, flag, msg, peer, pseq, a, b, c"
+_MOVES = (Ev.PUBLISH, Ev.RECOVERED, Ev.DELIVER, Ev.ACK, Ev.REQUEUE, Ev.DROP)
+
+
+def views() -> dict[str, str]:
+    """Name -> the query that it stands for, over `stored` and `numbers`; later ones may use earlier ones."""
+    found = {}
+    for number, event in sorted(EVENTS.items()):
+        columns = "".join(
+            f", {column.expression(column.place)} AS `{column.name}`" for column in event.columns
+        )
+        found[f"{event.name.lower()}_rows"] = (
+            f"SELECT run, actor, seq, t{columns} FROM stored WHERE event = {number}"  # noqa: S608 - of the schema alone
+        )
+    found["receives"] = f"""
+        SELECT run, actor, seq, t, event, CASE peer WHEN 0 THEN actor ELSE peer END AS sender, pseq AS send
+        FROM stored WHERE event IN ({Ev.RECV:d}, {Ev.ACK:d}, {Ev.UNDELIVERED:d}) AND pseq > 0
+        UNION ALL
+        SELECT run, actor, seq, t, event, peer, pseq + n
+        FROM stored JOIN numbers ON n < c OR n = 0 WHERE event = {Ev.PUBLISH:d} AND pseq > 0"""  # noqa: S608
+    found["steps"] = f"""
+        SELECT run, actor, seq, t, event, flag, a + n AS id FROM stored JOIN numbers ON n < b
+        WHERE event IN ({", ".join(str(int(event)) for event in _MOVES)})"""  # noqa: S608
+    return found
+
+
+def tables(trace: Trace) -> sqlite3.Connection:
+    """A trace as tables of an SQLite database in memory."""
+    database = sqlite3.connect(":memory:")
+    database.execute(f"CREATE TABLE stored ({_STORED})")
+    database.execute("CREATE TABLE actors (run, actor, scope, name, kind, parent)")
+    database.execute("CREATE TABLE numbers (n)")
+    marks = ", ".join("?" * len(_STORED.split(", ")))
+    for piece in trace.catalog.chunks:
+        database.executemany(f"INSERT INTO stored VALUES ({marks})", _stored(piece.run, trace.rows(piece)))  # noqa: S608
+    database.executemany("INSERT INTO actors VALUES (?, ?, ?, ?, ?, ?)", _actors(trace.catalog.runs))
+    ((most,),) = database.execute(
+        f"SELECT coalesce(max(b), 1) FROM stored WHERE event IN ({', '.join(str(int(event)) for event in _MOVES)})"  # noqa: S608
+    )
+    ((sends,),) = database.execute(f"SELECT coalesce(max(c), 1) FROM stored WHERE event = {Ev.PUBLISH:d}")  # noqa: S608
+    database.executemany("INSERT INTO numbers VALUES (?)", ((n,) for n in range(max(most, sends, 1))))
+    for name, query in views().items():
+        database.execute(f"CREATE TEMP VIEW {name} AS {query}")
+    database.execute("CREATE TEMP TABLE moved AS SELECT * FROM steps")
+    database.execute("DROP VIEW steps")
+    database.execute("ALTER TABLE moved RENAME TO steps")
+    database.execute("CREATE INDEX temp.by_id ON steps (run, actor, id, seq)")
+    database.execute("CREATE INDEX by_event ON stored (event, run, actor, seq)")
+    return database
+
+
+def violations(trace: Trace, queries: Iterable[str]) -> list[list[tuple[int, int, int]]]:
+    """What each query finds in a trace: (run, actor, seq) of rows, in their order."""
+    with closing(tables(trace)) as database:
+        return [sorted(set(database.execute(query).fetchall())) for query in queries]
+
+
+def _stored(run: int, rows: Iterable[Row]) -> Iterator[tuple[int, ...]]:
+    for t, seq, msg, peer, pseq, a, b, c, who in rows:
+        yield run, who >> 16, seq, t, who >> 8 & 0xFF, who & 0xFF, msg, peer, pseq, a, b, c
+
+
+def _actors(runs: Iterable[Run]) -> Iterator[tuple[int | str, ...]]:
+    for number, run in enumerate(runs):
+        for actor, entry in run.actors.items():
+            yield number, actor, run.scope, entry.name, entry.kind, entry.parent
