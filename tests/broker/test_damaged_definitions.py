@@ -17,11 +17,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.damage import Files, apply, damages
-from tests.support.directories import check, contents
-from tests.support.fuzzing import TIMES, examples
+from tests.support.damage import TIMES, Files, apply, damages, examples
+from tests.support.directories import check, contents, write
 from tests.support.own_directories import VHOST, files_of, folder_of, put
-from tests.support.read_directories import write
 from tests.support.simulated import BOTH_PROFILES, SimulatedHost
 from warrenmq.broker.stats import DamageStats
 from warrenmq.directory.definition_frames import frames

@@ -1,6 +1,6 @@
 """repair and recover on directories with any damage: nothing whole is lost, and what is mended stays mended.
 
-How long this runs: tests/support/fuzzing.py.
+How long this runs: tests/support/damage.py.
 """
 
 from __future__ import annotations
@@ -12,11 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.damage import Files, apply, damages
-from tests.support.directories import check
-from tests.support.fuzzing import examples, no_hanging
-from tests.support.message_places import undamaged
-from tests.support.read_directories import GOLDEN, OURS, Readable, glance, readable, write
+from tests.fuzz.readable import GOLDEN, OURS, Readable, readable
+from tests.support.damage import Files, apply, damages, examples, no_hanging, undamaged
+from tests.support.directories import check, glance, write
 from warrenmq.mend.recover import recover
 from warrenmq.mend.repair import repair
 

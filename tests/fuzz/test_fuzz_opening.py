@@ -1,6 +1,6 @@
 """Directories of ours with any damage, opened by the real broker in simulation: it opens, gives back what is whole, and works.
 
-How long this runs: tests/support/fuzzing.py.
+How long this runs: tests/support/damage.py.
 """
 
 from __future__ import annotations
@@ -11,9 +11,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.damage import Damage, Files, apply, damages, untouched
-from tests.support.fuzzing import examples, no_hanging
-from tests.support.message_places import Message, Place, undamaged
+import warrenmq
+from tests.support.damage import (
+    Damage,
+    Files,
+    Message,
+    Place,
+    apply,
+    damages,
+    examples,
+    no_hanging,
+    undamaged,
+    untouched,
+)
 from tests.support.own_directories import (
     QUEUES,
     STOPS,
@@ -21,8 +31,6 @@ from tests.support.own_directories import (
     Directory,
     directory,
     files_of,
-    given_back,
-    given_back_twice,
     put,
     sha256,
 )
@@ -35,6 +43,42 @@ ENOUGH = 20_000
 QUARANTINE = f"/data/quarantine/{vhost_folder('/')}"
 DEFINITIONS = f"{VHOST}/definitions.log"
 kinds = st.sampled_from(EVERY_KIND)
+
+
+def given_back(host: SimulatedHost, operations: int) -> dict[str, list[bytes]]:
+    """The bodies in each queue that is still declared, left where they are; opening and closing takes no more disk operations."""
+    found = {}
+    with host.at_most(operations):
+        broker = host.open()
+        for name in QUEUES:
+            try:
+                queue = broker.queue(name)
+            except warrenmq.NotFound:
+                continue
+            deliveries = list(iter(queue.get, None))
+            for delivery in deliveries:
+                delivery.nack()
+            found[name] = [delivery.body for delivery in deliveries]
+        broker.close()
+    return found
+
+
+def given_back_twice(host: SimulatedHost, operations: int) -> dict[str, list[bytes]]:
+    """The second opening finds what the first one did; and the broker works."""
+    first = given_back(host, operations)
+    host.crash(power_cut=False)
+    assert given_back(host, operations) == first
+    host.crash(power_cut=False)
+    broker = host.open()
+    for name in QUEUES:
+        queue = broker.declare_queue(name)
+        queue.publish(b"new").result()
+        queue.publish(b"N" * 500).result()
+        bodies = [(delivery.body, delivery.ack()) for delivery in iter(queue.get, None)]
+        assert [body for body, _ in bodies[-2:]] == [b"new", b"N" * 500]
+        assert queue.get() is None
+    broker.close()
+    return first
 
 
 def found_in(files: Files, settings: Settings) -> dict[str, list[str]]:

@@ -1,6 +1,6 @@
 """Readers of single files on bytes that were real once: they end, and raise nothing but CorruptFile.
 
-How long this runs: tests/support/fuzzing.py.
+How long this runs: tests/support/damage.py.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 
 from tests.erlang import golden_messages
 from tests.support import golden
-from tests.support.damage import OF_BYTES, apply, damages
-from tests.support.fuzzing import examples, no_hanging
+from tests.support.damage import OF_BYTES, apply, damages, examples, no_hanging
 from tests.support.own_directories import directory
 from tests.support.simulated import EVERY_KIND
 from warrenmq.directory.definitions import Declared

@@ -1,21 +1,83 @@
 """`check --json` on RabbitMQ's directories and on ours with any damage: it ends, writes nothing, and gives back what is whole.
 
-How long this runs: tests/support/fuzzing.py.
+How long this runs: tests/support/damage.py.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from zlib import crc32
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.damage import Damage, apply, changed, damages
-from tests.support.directories import check
-from tests.support.fuzzing import examples, no_hanging
-from tests.support.message_places import named, undamaged
-from tests.support.read_directories import GOLDEN, OURS, OnDisk, glance, may_have_another_body, readable
+from tests.fuzz.readable import GOLDEN, OURS, readable
+from tests.support.damage import (
+    Damage,
+    Files,
+    Message,
+    Place,
+    apply,
+    changed,
+    damages,
+    examples,
+    named,
+    no_hanging,
+    undamaged,
+    untouched,
+)
+from tests.support.directories import check, glance, write
+
+
+class OnDisk:
+    """Each directory once on disk; a damaged copy of it is it for a while."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._there: set[str] = set()
+
+    @contextmanager
+    def damaged(self, name: str, files: Files) -> Iterator[Path]:
+        """The directory with these files instead of its own."""
+        folder, own = self._root / name, readable(name).files
+        if name not in self._there:
+            write(folder, own)
+            self._there.add(name)
+        different = {path for path in {*own, *files} if own.get(path) != files.get(path)}
+        _have(folder, different, files)
+        yield folder
+        _have(folder, different, own)
+
+
+def _have(folder: Path, paths: set[str], files: Files) -> None:
+    for path in paths:
+        if path in files:
+            (folder / path).write_bytes(files[path])
+        else:
+            (folder / path).unlink()
+
+
+def may_have_another_body(message: Message, before: Files, after: Files) -> bool:
+    """Whether damage can have changed what a message says, and nothing shows it: only bodies in .qs have a checksum."""
+    return any(
+        not untouched(before, after, place) and (not place.path.endswith(".qs") or _sound(after, place))
+        for place in message.places
+    )
+
+
+def _sound(files: Files, place: Place) -> bool:
+    """Whether a place in a .qs file has an entry of that length with a right checksum, or one without any."""
+    data = files.get(place.path, b"")[place.start : place.end]
+    if len(data) < place.end - place.start or int.from_bytes(data[:4], "big") != len(data) - 8:
+        return False
+    body = data[8:]
+    return not data[4] or int.from_bytes(data[5:7], "big") in {
+        crc32(body) & 0xFFFF,
+        crc32(body.rstrip(b"\0")) & 0xFFFF,
+    }
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ import pytest
 
 from tests.fuzz.trace_damage import DAMAGE
 from tests.fuzz.trace_sources import Files, simulated, threaded
-from tests.support.fuzzing import TIMES
+from tests.support.damage import TIMES
 from warrenmq.replay.drive.engine import replay_memory
 from warrenmq.trace.reader import NotATrace
 

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from tests.inspect.made_directory import journal_ack, journal_publish, make, segment_publish
 from tests.inspect.walked import Bytes
-from tests.support.damage import Damage, apply
-from tests.support.fuzzing import examples
+from tests.support.damage import Damage, apply, examples
 from warrenmq.message.stored import encode, encode_head
 from warrenmq.message_store.scan import whole_records
 from warrenmq.queue_index.record import HEADER_BYTES

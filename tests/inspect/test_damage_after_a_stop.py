@@ -13,12 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.damage import Damage, Files, apply
-from tests.support.directories import check
-from tests.support.fuzzing import examples
-from tests.support.message_places import undamaged
+from tests.support.damage import Damage, Files, apply, examples, undamaged
+from tests.support.directories import check, write
 from tests.support.own_directories import QUEUES, Directory, directory, files_of, put, sha256
-from tests.support.read_directories import write
 from tests.support.simulated import EVERY_KIND, SimulatedHost
 from warrenmq.broker.stats import DamageStats
 from warrenmq.mend.repair import repair

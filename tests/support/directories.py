@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import io
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -86,3 +87,20 @@ def given_back(where: Path) -> list[tuple[str | None, int, str]]:
         for row in part.rows(queue, bodies=True)
         if row.message is not None and row.reason is None
     ]
+
+
+def write(folder: Path, files: dict[str, bytes]) -> None:
+    """Have a directory with these files, on disk."""
+    for path, data in files.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_bytes(data)
+
+
+def glance(folder: Path) -> dict[str, tuple[int, int]]:
+    """Every file's size and time, and every folder's."""
+    found = {}
+    for parent, folders, names in os.walk(folder):
+        for name in [*folders, *names]:
+            status = os.stat(f"{parent}/{name}")
+            found[f"{parent}/{name}"] = status.st_size, status.st_mtime_ns
+    return found

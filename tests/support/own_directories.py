@@ -14,8 +14,7 @@ from functools import cache
 from typing import NamedTuple
 
 import warrenmq
-from tests.support.damage import Files, Place
-from tests.support.message_places import Message, Queue, in_stores, in_version_1, in_version_2
+from tests.support.damage import Files, Message, Place, Queue, in_stores, in_version_1, in_version_2
 from tests.support.simulated import SimulatedHost
 from warrenmq.directory.layout import queue_folder, vhost_folder
 from warrenmq.queue_index.record import HEADER, message_problem
@@ -172,42 +171,6 @@ def _body(files: Files, record: bytes, places: tuple[Place, ...]) -> bytes:
         return record[-size:]
     path, _, end = next(place for place in places if place.path.endswith(".rdq"))
     return files[path][end - 1 - size : end - 1]
-
-
-def given_back(host: SimulatedHost, operations: int) -> dict[str, list[bytes]]:
-    """The bodies in each queue that is still declared, left where they are; opening and closing takes no more disk operations."""
-    found = {}
-    with host.at_most(operations):
-        broker = host.open()
-        for name in QUEUES:
-            try:
-                queue = broker.queue(name)
-            except warrenmq.NotFound:
-                continue
-            deliveries = list(iter(queue.get, None))
-            for delivery in deliveries:
-                delivery.nack()
-            found[name] = [delivery.body for delivery in deliveries]
-        broker.close()
-    return found
-
-
-def given_back_twice(host: SimulatedHost, operations: int) -> dict[str, list[bytes]]:
-    """The second opening finds what the first one did; and the broker works."""
-    first = given_back(host, operations)
-    host.crash(power_cut=False)
-    assert given_back(host, operations) == first
-    host.crash(power_cut=False)
-    broker = host.open()
-    for name in QUEUES:
-        queue = broker.declare_queue(name)
-        queue.publish(b"new").result()
-        queue.publish(b"N" * 500).result()
-        bodies = [(delivery.body, delivery.ack()) for delivery in iter(queue.get, None)]
-        assert [body for body, _ in bodies[-2:]] == [b"new", b"N" * 500]
-        assert queue.get() is None
-    broker.close()
-    return first
 
 
 def listed_version_2(on: Disk, directory: str, use: Settings) -> Iterator[tuple[int, bytes, bool]]:

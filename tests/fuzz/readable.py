@@ -1,18 +1,19 @@
-"""Directories for the reading verbs to be fuzzed with: RabbitMQ's and ours, what is in them, and damaged copies on disk."""
+"""Directories for the reading verbs to be fuzzed with: RabbitMQ's and ours, and what is in them."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import cache
-from pathlib import Path
 from typing import Any, NamedTuple
-from zlib import crc32
 
 from tests.support import golden, own_directories
-from tests.support.damage import Files, Place, untouched
-from tests.support.message_places import Message, Queue, in_stores, in_version_1, in_version_2
+from tests.support.damage import (
+    Files,
+    Message,
+    Queue,
+    in_stores,
+    in_version_1,
+    in_version_2,
+)
 from tests.support.own_directories import STOPS
 from tests.support.simulated import EVERY_KIND
 
@@ -98,68 +99,3 @@ def _edges(queues: list[Queue]) -> dict[str, list[int]]:
             for path, start, end in message.places:
                 edges.setdefault(path, []).extend((start, end))
     return edges
-
-
-class OnDisk:
-    """Each directory once on disk; a damaged copy of it is it for a while."""
-
-    def __init__(self, root: Path) -> None:
-        self._root = root
-        self._there: set[str] = set()
-
-    @contextmanager
-    def damaged(self, name: str, files: Files) -> Iterator[Path]:
-        """The directory with these files instead of its own."""
-        folder, own = self._root / name, readable(name).files
-        if name not in self._there:
-            write(folder, own)
-            self._there.add(name)
-        different = {path for path in {*own, *files} if own.get(path) != files.get(path)}
-        _have(folder, different, files)
-        yield folder
-        _have(folder, different, own)
-
-
-def write(folder: Path, files: Files) -> None:
-    """Have a directory with these files, on disk."""
-    for path, data in files.items():
-        (folder / path).parent.mkdir(parents=True, exist_ok=True)
-        (folder / path).write_bytes(data)
-
-
-def _have(folder: Path, paths: set[str], files: Files) -> None:
-    for path in paths:
-        if path in files:
-            (folder / path).write_bytes(files[path])
-        else:
-            (folder / path).unlink()
-
-
-def glance(folder: Path) -> dict[str, tuple[int, int]]:
-    """Every file's size and time, and every folder's."""
-    found = {}
-    for parent, folders, names in os.walk(folder):
-        for name in [*folders, *names]:
-            status = os.stat(f"{parent}/{name}")
-            found[f"{parent}/{name}"] = status.st_size, status.st_mtime_ns
-    return found
-
-
-def may_have_another_body(message: Message, before: Files, after: Files) -> bool:
-    """Whether damage can have changed what a message says, and nothing shows it: only bodies in .qs have a checksum."""
-    return any(
-        not untouched(before, after, place) and (not place.path.endswith(".qs") or _sound(after, place))
-        for place in message.places
-    )
-
-
-def _sound(files: Files, place: Place) -> bool:
-    """Whether a place in a .qs file has an entry of that length with a right checksum, or one without any."""
-    data = files.get(place.path, b"")[place.start : place.end]
-    if len(data) < place.end - place.start or int.from_bytes(data[:4], "big") != len(data) - 8:
-        return False
-    body = data[8:]
-    return not data[4] or int.from_bytes(data[5:7], "big") in {
-        crc32(body) & 0xFFFF,
-        crc32(body.rstrip(b"\0")) & 0xFFFF,
-    }
