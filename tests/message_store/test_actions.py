@@ -6,19 +6,31 @@ Source: docs/reference/message-store.md#the-end-of-a-client, #write-action, #rem
 
 from __future__ import annotations
 
-import pytest
+from functools import partial
+from itertools import product
+from unittest.mock import MagicMock
 
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from warrenmq.message_store import state as state_module
 from warrenmq.message_store.actions import (
+    REMOVE_TABLE,
+    WRITE_TABLE,
     FileState,
     Mask,
     Place,
+    Refs,
     RemoveAction,
     WriteAction,
     mask,
+    refs_of,
     remove_action,
     write_action,
 )
 from warrenmq.message_store.file_summary import FileSummary
+from warrenmq.message_store.flying import processes_write
 from warrenmq.message_store.gc_plan import (
     find_file_to_compact,
     find_files_to_combine,
@@ -26,8 +38,9 @@ from warrenmq.message_store.gc_plan import (
     garbage_is_due,
     is_mostly_garbage,
 )
+from warrenmq.message_store.state import MsgStoreState
+from warrenmq.message_store.tables import Client
 
-ANY_FILE = list(FileState)
 DEATH = Place(3, 100)
 
 
@@ -49,52 +62,64 @@ def test_what_a_dying_client_may_still_do(died_at, entry, expected) -> None:
     assert mask(died_at, entry) is expected
 
 
-@pytest.mark.parametrize(
-    ("masked", "refs", "files", "expected"),
-    [
-        (Mask.ALL, None, ANY_FILE, WriteAction.IGNORE),
-        (Mask.ALL, 0, ANY_FILE, WriteAction.IGNORE),
-        (Mask.ALL, 2, ANY_FILE, WriteAction.IGNORE),
-        (Mask.NONE, None, ANY_FILE, WriteAction.WRITE),
-        (Mask.NONE, 0, [FileState.LOCKED], WriteAction.REWRITE),
-        (Mask.IF_INCREMENT, 0, [FileState.LOCKED], WriteAction.IGNORE),
-        (Mask.NONE, 0, [FileState.UNLOCKED], WriteAction.REVIVE),
-        (Mask.IF_INCREMENT, 0, [FileState.UNLOCKED], WriteAction.REVIVE),
-        (Mask.NONE, 0, [FileState.GONE], WriteAction.REWRITE),
-        (Mask.IF_INCREMENT, 0, [FileState.GONE], WriteAction.IGNORE),
-        (Mask.NONE, 1, ANY_FILE, WriteAction.COUNT),
-        (Mask.NONE, 7, ANY_FILE, WriteAction.COUNT),
-        (Mask.IF_INCREMENT, 1, ANY_FILE, WriteAction.COUNT),
-    ],
-)
-def test_the_write_action_table(masked, refs, files, expected) -> None:
-    for file in files:
-        assert write_action(masked, refs, file) is expected
+CASES = list(product(Mask, Refs, FileState))
+
+
+@pytest.mark.parametrize("table", [WRITE_TABLE, REMOVE_TABLE], ids=["write", "remove"])
+def test_a_table_has_one_row_for_every_case(table) -> None:
+    for case in CASES:
+        rows = [
+            row for row in table if all(each in wanted for each, wanted in zip(case, row[:3], strict=True))
+        ]
+        assert len(rows) == 1, case
+
+
+def test_decisions_are_the_rows_of_the_tables() -> None:
+    for masks, references, files, action in WRITE_TABLE:
+        assert {write_action(*case) for case in product(masks, references, files)} == {action}
+    for masks, references, files, action in REMOVE_TABLE:
+        for case in product(masks, references, files):
+            if action is RemoveAction.REFUSE:
+                with pytest.raises(ValueError, match="does not hold"):
+                    remove_action(*case)
+            else:
+                assert remove_action(*case) is action
 
 
 @pytest.mark.parametrize(
-    ("masked", "refs", "files", "expected"),
+    ("entry", "refs"),
     [
-        (Mask.ALL, None, ANY_FILE, RemoveAction.IGNORE),
-        (Mask.ALL, 0, ANY_FILE, RemoveAction.IGNORE),
-        (Mask.ALL, 1, ANY_FILE, RemoveAction.IGNORE),
-        (Mask.IF_INCREMENT, 0, ANY_FILE, RemoveAction.IGNORE),
-        (Mask.NONE, 2, ANY_FILE, RemoveAction.COUNT),
-        (Mask.IF_INCREMENT, 3, ANY_FILE, RemoveAction.COUNT),
-        (Mask.NONE, 1, [FileState.LOCKED], RemoveAction.DEFER),
-        (Mask.NONE, 1, [FileState.UNLOCKED], RemoveAction.LAST),
-        (Mask.IF_INCREMENT, 1, [FileState.UNLOCKED], RemoveAction.LAST),
+        (None, Refs.NO_ENTRY),
+        ((0, 1, 0, 30), Refs.ZERO),
+        ((1, 1, 0, 30), Refs.ONE),
+        ((2, 1, 0, 30), Refs.MORE),
     ],
 )
-def test_the_remove_action_table(masked, refs, files, expected) -> None:
-    for file in files:
-        assert remove_action(masked, refs, file) is expected
+def test_references_are_read_off_an_entry(entry, refs) -> None:
+    assert refs_of(entry) is refs
 
 
-@pytest.mark.parametrize("refs", [None, 0])
-def test_removing_what_nobody_holds_is_the_callers_error(refs) -> None:
-    with pytest.raises(ValueError, match="does not hold"):
-        remove_action(Mask.NONE, refs, FileState.UNLOCKED)
+@given(st.none() | st.integers(-5, 5), st.sampled_from([None, DEATH]),
+       st.none() | st.tuples(st.integers(0, 3), st.integers(0, 4), st.integers(0, 200), st.just(30)), st.sampled_from(FileState))  # fmt: skip
+def test_the_inlined_write_follows_the_table(value, died_at, entry, file) -> None:
+    """MsgStoreState._write, with everything around its decision left out."""
+    by_table = (
+        write_action(mask(died_at, entry), refs_of(entry), file)
+        if processes_write(value)
+        else WriteAction.IGNORE
+    )
+    state = MagicMock()
+    state.writer.disk_full, state.writer.left = False, []
+    state.tables.index.lookup.return_value = entry
+    state.tables.flying.handle_writes.return_value = [value]
+    state.gc.file_state.return_value = file
+    state._write_action = partial(MsgStoreState._write_action, state)
+    batch = [(b"i" * 16, b"body")]
+    told = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(state_module, "tell_write", lambda *row: told.append(row[4]))
+        MsgStoreState._write(state, Client(b"c", "q", wants_confirms=True, died_at=died_at), batch, batch)
+    assert told == [by_table]
 
 
 @pytest.mark.parametrize(

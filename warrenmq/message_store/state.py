@@ -26,6 +26,7 @@ from warrenmq.message_store.actions import (
     RemoveAction,
     WriteAction,
     mask,
+    refs_of,
     remove_action,
     write_action,
 )
@@ -165,7 +166,8 @@ class MsgStoreState:
         appended = 0
         for position, (msg_id, body) in enumerate(left):
             value = seen[position]
-            if value is None or value <= 0:  # not flying.processes_write: this is the hot path
+            # The hot path: the rows of flying.processes_write, and of WRITE_TABLE for a new message of a living client.
+            if value is None or value <= 0:
                 action = WriteAction.IGNORE
                 ignored.append(msg_id)
             else:
@@ -240,7 +242,7 @@ class MsgStoreState:
 
     def _write_action(self, client: Client, entry: Entry | None) -> WriteAction:
         masked = mask(client.died_at, entry)
-        return write_action(masked, entry[0] if entry is not None else None, self.gc.file_state(entry))
+        return write_action(masked, refs_of(entry), self.gc.file_state(entry))
 
     def _in_current_file(self, msg_id: bytes) -> bool:
         entry = self.tables.index.lookup(msg_id)
@@ -270,9 +272,7 @@ class MsgStoreState:
                 continue
             entry = self.tables.index.lookup(msg_id)
             masked = Mask.NONE if client.died_at is None else mask(client.died_at, entry)
-            action = remove_action(
-                masked, entry[0] if entry is not None else None, self.gc.state_for_remove(entry)
-            )
+            action = remove_action(masked, refs_of(entry), self.gc.state_for_remove(entry))
             if action is RemoveAction.IGNORE:
                 self._tell_remove(msg_id, client.trace_id, value, Decision.IGNORE)
                 continue
@@ -287,7 +287,7 @@ class MsgStoreState:
     def _drop_reference_of_the_dead(self, owner: str, msg_id: bytes, trace_id: int) -> None:
         entry = self._entry(msg_id)
         self.owners.drop(owner, msg_id)
-        action = remove_action(Mask.NONE, entry[0], self.gc.state_for_remove(entry))
+        action = remove_action(Mask.NONE, refs_of(entry), self.gc.state_for_remove(entry))
         self._one_less(action, DeferredRemove(msg_id, trace_id, None, of_the_dead=True))
 
     def _one_less(self, action: RemoveAction, operation: DeferredRemove) -> None:
@@ -356,7 +356,9 @@ class MsgStoreState:
                 self.read(operation.msg_id, operation.sender)
             else:
                 entry = self._entry(operation.msg_id)
-                self._one_less(remove_action(Mask.NONE, entry[0], self.gc.state_for_remove(entry)), operation)
+                self._one_less(
+                    remove_action(Mask.NONE, refs_of(entry), self.gc.state_for_remove(entry)), operation
+                )
 
     def retry(self) -> bool:
         """Try again after the disk was full; False if it still is."""
