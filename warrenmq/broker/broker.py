@@ -131,7 +131,7 @@ class Broker:
         self.client = client = Client(engine)
         """For this package's own modules: consumers, asyncio, migrations."""
         self._calls = client.calls
-        self._publishing = client.publishing
+        self._alarms = engine.resources.alarms
         self._largest = settings.max_message_size
         self._exclusive_queues: list[str] = []
         """Those of this Broker, which go when it is closed."""
@@ -169,11 +169,12 @@ class Broker:
             exchange, routing_key, properties, persistent, mandatory, timeout = _publish_arguments(
                 exchange, routing_key, properties, persistent, mandatory, timeout
             )
-        publishing = self._publishing()
-        if timeout is not None or self.resources.alarms.active:
+        publishing = self.client.publishing()
+        if timeout is not None or self._alarms.active:
             publishing.wait_for_turn(exchange, routing_key, timeout, properties)
-        sender = publishing if publishing.pending is None else publishing.pending
-        return sender.publish(exchange, routing_key, [body], properties, persistent, mandatory)
+        if (pending := publishing.pending) is None:
+            return publishing.publish(exchange, routing_key, [body], properties, persistent, mandatory)
+        return pending.publish(exchange, routing_key, [body], properties, persistent, mandatory)
 
     def publish_many(self, exchange: str | Exchange, routing_key: str, bodies: Iterable[bytes], *,
                      properties: Properties | None = None, persistent: bool = True, mandatory: bool = False,
@@ -187,8 +188,8 @@ class Broker:
         exchange, routing_key, properties, persistent, mandatory, timeout = _publish_arguments(
             exchange, routing_key, properties, persistent, mandatory, timeout
         )
-        publishing = self._publishing()
-        if timeout is not None or self.resources.alarms.active:
+        publishing = self.client.publishing()
+        if timeout is not None or self._alarms.active:
             publishing.wait_for_turn(exchange, routing_key, timeout, properties)
         bodies = check.bodies(bodies, self._largest)
         sender = publishing if publishing.pending is None else publishing.pending
@@ -203,7 +204,7 @@ class Broker:
         """
         self.check_open()
         exchange, routing_key, properties, *_ = _publish_arguments(exchange, routing_key, properties)
-        return self._publishing().would_block(exchange, routing_key, properties)
+        return self.client.publishing().would_block(exchange, routing_key, properties)
 
     def tx(self) -> Transaction:
         """A context manager: what this thread publishes and acks inside takes effect together at its end, when it

@@ -188,10 +188,10 @@ class Publishing:
         queues = self._router.route(exchange, routing_key)
         if not queues or not bodies:
             return self._unroutable(exchange, routing_key, len(bodies), failed=mandatory and not queues)
-        confirm = Confirm(self._runtime, len(queues))
-        self._sender.send(
+        sender, confirm = self._sender, Confirm(self._runtime, len(queues))
+        sender.send(
             queues,
-            self._sender.publication(exchange, (routing_key,), bodies, None, persistent=persistent),
+            sender.publication(exchange, (routing_key,), bodies, None, persistent=persistent),
             confirm,
         )
         return confirm
@@ -208,12 +208,13 @@ class Publishing:
             properties = replace(
                 properties, headers={name: each for name, each in headers.items() if name != "BCC"}
             )
-        publication = self._sender.publication(
+        sender = self._sender
+        publication = sender.publication(
             exchange, (routing_key, *cc, *bcc), bodies, properties, persistent=persistent and properties.delivery_mode != 1,
             expiration=expiration, priority=properties.priority or 0,
         )  # fmt: skip
         confirm = Confirm(self._runtime, len(queues))
-        self._sender.send(queues, publication, confirm)
+        sender.send(queues, publication, confirm)
         return confirm
 
     def _unroutable(self, exchange: str, routing_key: str, messages: int, *, failed: bool) -> Confirm:
