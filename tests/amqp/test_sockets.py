@@ -154,7 +154,7 @@ def test_a_slow_reader_gets_everything_and_costs_little(server, broker):
 def test_who_asks_and_does_not_read_is_not_read_either(server, broker, monkeypatch):
     monkeypatch.setattr(io, "WRITE_LIMIT", 1 << 20)
     monkeypatch.setattr(io, "WRITE_HIGH", 1 << 19)
-    monkeypatch.setattr(connection_channels, "AT_ONCE", 16)
+    monkeypatch.setattr(connection_channels, "FRAMES_PER_CAST", 16)
     queue = fill(server, broker, 400, 100_000)
     with RawClient(server.port, receive_buffer=1 << 16).open(1) as greedy:
         asking = threading.Thread(

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 PORT, TLS_PORT = 5672, 5671
 FORCED = "broker forced connection closure with reason 'shutdown'"
-CLOSE_OK_PATIENCE = 5.0
+CLOSE_OK_TIMEOUT = 5.0
 """Seconds that clients have to answer connection.close when the server ends."""
 _LOOK = 0.01
 
@@ -96,7 +96,7 @@ class AmqpServer:
         """The number of open connections."""
         return len(which_children(self._runtime, CONNECTION_SUP))
 
-    def close(self, patience: float = CLOSE_OK_PATIENCE) -> None:
+    def close(self, patience: float = CLOSE_OK_TIMEOUT) -> None:
         """Stop serving; the brokers stay open.  Closing twice is no error; in a forked child it does nothing."""
         if self._closing or self._runtime.forked_from is not None:
             return

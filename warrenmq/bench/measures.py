@@ -32,7 +32,7 @@ BATCH = 500
 WINDOW = 5_000  # unconfirmed messages; RabbitMQ's credit for a message store is 4,000
 PACE = 50_000  # messages a second of the paced measure
 TICK = 0.001  # its publisher wakes this often, as sleep is no finer
-PATIENCE = 60.0  # seconds to wait for a confirm; a broker that needs longer has failed
+CONFIRM_TIMEOUT = 60.0  # seconds to wait for a confirm; a broker that needs longer has failed
 ACK_EVERY = 128
 
 clock = time.perf_counter
@@ -97,8 +97,8 @@ def round_trip(directory: str, scale: Scale) -> Numbers:
             _queue(os.path.join(directory, "1"), settings=Settings(profile="classic")) as classic,
         ):
             ways: dict[str, Callable[[bytes], object]] = {
-                "modern": lambda body: modern.publish(body).result(PATIENCE),
-                "classic": lambda body: classic.publish(body).result(PATIENCE),
+                "modern": lambda body: modern.publish(body).result(CONFIRM_TIMEOUT),
+                "classic": lambda body: classic.publish(body).result(CONFIRM_TIMEOUT),
                 "bare": bare,
             }
             end = clock() + 3 * scale.seconds
@@ -136,7 +136,7 @@ def paced(directory: str, scale: Scale) -> Numbers:
                 last = queue.publish(body)
                 last.add_done_callback(note)
         rate = int(scale.seconds / TICK) * int(PACE * TICK) / (clock() - first)
-        last.result(PATIENCE)
+        last.result(CONFIRM_TIMEOUT)
     return {
         "rate": rate,
         "p50_ms": _percentile(latencies, 50) * 1e3,
@@ -158,7 +158,7 @@ def steady(directory: str, scale: Scale) -> Numbers:
             for _ in range(batches):
                 room.acquire()
                 confirm = queue.publish_many(list(islice(bodies, ACK_EVERY)))
-            confirm.result(PATIENCE)
+            confirm.result(CONFIRM_TIMEOUT)
         except BaseException as error:  # noqa: BLE001  (raised again in the thread that waits)
             failed.append(error)
 
@@ -168,7 +168,7 @@ def steady(directory: str, scale: Scale) -> Numbers:
         publisher.start()
         _consume(queue, batches * ACK_EVERY, room.release)
         took = clock() - started
-        publisher.join(PATIENCE)
+        publisher.join(CONFIRM_TIMEOUT)
     if failed:
         raise failed[0]
     return {"rate": batches * ACK_EVERY / took}
@@ -254,7 +254,7 @@ def _garbage(directory: str, scale: Scale, collector: str) -> Numbers:
         with queue.consume(prefetch=0) as consumer:
             deliveries = iter(consumer)
             for done in range(0, count, ACK_EVERY):
-                queue.publish_many(list(islice(bodies, ACK_EVERY))).result(PATIENCE)
+                queue.publish_many(list(islice(bodies, ACK_EVERY))).result(CONFIRM_TIMEOUT)
                 for number, delivery in enumerate(islice(deliveries, ACK_EVERY)):
                     if number % 2:
                         held.append(delivery)
@@ -321,9 +321,9 @@ def _publish_batches(queue: Queue, count: int) -> None:
     for _ in range(count // BATCH):
         unconfirmed.append(queue.publish_many(list(islice(bodies, BATCH))))
         if len(unconfirmed) > WINDOW // BATCH:
-            unconfirmed.popleft().result(PATIENCE)
+            unconfirmed.popleft().result(CONFIRM_TIMEOUT)
     for confirm in unconfirmed:
-        confirm.result(PATIENCE)
+        confirm.result(CONFIRM_TIMEOUT)
 
 
 def _publish_singles(queue: Queue, count: int) -> None:
@@ -333,9 +333,9 @@ def _publish_singles(queue: Queue, count: int) -> None:
         for body in islice(bodies, 64):
             unconfirmed.append(queue.publish(body))
         while len(unconfirmed) > WINDOW:
-            unconfirmed.popleft().result(PATIENCE)
+            unconfirmed.popleft().result(CONFIRM_TIMEOUT)
     for confirm in unconfirmed:
-        confirm.result(PATIENCE)
+        confirm.result(CONFIRM_TIMEOUT)
 
 
 def _consume(queue: Queue, count: int, acked: Callable[[], None] = lambda: None) -> None:

@@ -33,7 +33,7 @@ KEEP_EVERY = 4
 """One message in four is left for later."""
 ROUND = 1_000
 QUEUES = ("invoices", "audit")
-PATIENCE = 120.0
+CONFIRM_TIMEOUT = 120.0
 SETTLE = 4
 """The collectors get this many times the scale's seconds: in-place compaction looks at its candidates every 15 s."""
 
@@ -77,7 +77,7 @@ def _work(broker: Broker, data: str, messages: int) -> tuple[int, int]:
             payload += len(body) * len(QUEUES)
             confirms.append(broker.publish("both", "", body))
         for confirm in confirms:
-            confirm.result(PATIENCE)
+            confirm.result(CONFIRM_TIMEOUT)
         peak = max(peak, disk_used(data))
         for name in QUEUES:
             kept += _consume(broker, name, ROUND)
@@ -91,7 +91,7 @@ def _consume(broker: Broker, name: str, messages: int) -> list[warrenmq.Delivery
     kept = []
     queue = broker.queue(name)
     for number in range(messages):
-        delivery = queue.get(PATIENCE)
+        delivery = queue.get(CONFIRM_TIMEOUT)
         assert delivery is not None, "everything was confirmed"
         if number % KEEP_EVERY:
             delivery.ack()

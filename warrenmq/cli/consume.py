@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 PREFETCH = 500
 ACK_EVERY = 100
-PATIENCE = 0.5
+IDLE_TIMEOUT = 0.5
 """Seconds without a message after which the queue is checked for being empty."""
 
 
@@ -99,7 +99,7 @@ def _of_directory(data: str, name: str, prefetch: int) -> Messages:
         queue = broker.queue(name)
         with queue.consume(prefetch) as consumer:
             while True:
-                delivery = consumer.get(timeout=PATIENCE)
+                delivery = consumer.get(timeout=IDLE_TIMEOUT)
                 if delivery is not None:
                     yield delivery.body, partial(delivery.ack, multiple=True)
                 else:
@@ -124,7 +124,7 @@ def _require_directory(data: str, name: str) -> None:
 def _of_broker(url: str, name: str, prefetch: int) -> Messages:
     from warrenmq.remote import Subscription
 
-    with closing(Subscription(url, name, prefetch, PATIENCE)) as messages:
+    with closing(Subscription(url, name, prefetch, IDLE_TIMEOUT)) as messages:
         for message in messages:
             if message is not None:
                 yield message

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from warrenmq.runtime import Server
 
 PREFIX = REPLY_TO + "."
-_PATIENCE = 5.0
+_CALL_TIMEOUT = 5.0
 """Seconds to wait for another channel's answer; two channels that call each other must not wait for ever."""
 
 
@@ -101,5 +101,5 @@ class ReplyTo:
             return self.accepts(key)
         answer: Any = False
         with suppress(ActorDeadError, Timeout):
-            answer = self._server.call(channel_name(channel), IsReplyConsumer(key), _PATIENCE)
+            answer = self._server.call(channel_name(channel), IsReplyConsumer(key), _CALL_TIMEOUT)
         return bool(answer)

@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     from warrenmq.runtime import Server
 
 _OPEN, _CLOSE, _CLOSE_OK = (start_of(kind) for kind in (Channel.Open, Channel.Close, Channel.CloseOk))
-AT_ONCE = 128
+FRAMES_PER_CAST = 128
 """Frames in one cast to a channel: between two casts it checks whether the client reads its answers."""
-PATIENCE = 60.0
+CLOSE_TIMEOUT = 60.0
 """Seconds that a channel has to give back what is unacked when its connection closes."""
 
 log = Log("warrenmq.amqp")
@@ -84,8 +84,8 @@ class Channels:
     def flush(self) -> None:
         """Hand on what was collected."""
         for number, all_frames in self._batches.items():
-            for at in range(0, len(all_frames), AT_ONCE):
-                frames = all_frames[at : at + AT_ONCE]
+            for at in range(0, len(all_frames), FRAMES_PER_CAST):
+                frames = all_frames[at : at + FRAMES_PER_CAST]
                 size = sum(len(each.payload) for each in frames) + OVERHEAD * len(frames)
                 ref = self._refs[number]
                 self._owner.cast(ref, self._intakes[ref].give(frames, size))
@@ -166,7 +166,7 @@ class Channels:
         ):
             for ref in list(self._intakes):
                 try:
-                    self._owner.call(ref, request, timeout=PATIENCE)
+                    self._owner.call(ref, request, timeout=CLOSE_TIMEOUT)
                 except ActorDeadError:  # it has ended already
                     continue
                 except Timeout:
@@ -187,7 +187,7 @@ class Channels:
             try:
                 vhost_process = self._context.broker.runtime.whereis(VHOST_PROCESS)
                 self._owner.call(
-                    vhost_process, DeleteQueue(name, if_unused=False, if_empty=False, owner=me), PATIENCE
+                    vhost_process, DeleteQueue(name, if_unused=False, if_empty=False, owner=me), CLOSE_TIMEOUT
                 )
             except (ActorDeadError, Timeout):
                 return  # it is being restarted, and will find the owner dead

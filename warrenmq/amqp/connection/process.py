@@ -71,10 +71,10 @@ log = Log("warrenmq.amqp")
 
 
 @dataclass(frozen=True, slots=True)
-class Due:
+class TimerFired:
     """The message of a timer: call this method."""
 
-    what: Callable[[], None]
+    callback: Callable[[], None]
 
 
 class ConnectionProcess(Server):
@@ -141,8 +141,8 @@ class ConnectionProcess(Server):
 
     def handle_info(self, message: Any) -> None:
         match message:
-            case Due(what):
-                what()
+            case TimerFired(callback):
+                callback()
             case Exit(ref, reason) if ref is not None and self._channels is not None:
                 crashed = self._channels.ended(ref)
                 if crashed is not None and not is_normal(reason):
@@ -222,7 +222,7 @@ class ConnectionProcess(Server):
         if self._phase is not Phase.CLOSED:
             self._fail(error)
         self._goodbye = DROPPED
-        self._leave_soon()
+        self._stop_soon()
 
     # -- the handshake
 
@@ -286,11 +286,11 @@ class ConnectionProcess(Server):
         if self._phase is Phase.RUNNING:
             self._phase = Phase.CLOSING
             self._end_channels()
-            self._leave()
+            self._begin_close()
         self._send(make(Connection.CloseOk))
 
     def _close_ok(self, _method: Connection.CloseOk) -> None:
-        self._go()
+        self._stop_now()
 
     def _update_secret(self, _method: Connection.UpdateSecret) -> None:
         """Answer update-secret-ok and change nothing: passwords do not expire, as with RabbitMQ's internal users."""
@@ -349,28 +349,28 @@ class ConnectionProcess(Server):
             if does == "close" or self._capabilities.get("authentication_failure_close") is True:
                 self._send(make(Connection.Close, reply_code=error.code, reply_text=error.reply_text,
                                 class_id=error.class_id, method_id=error.method_id))  # fmt: skip
-        self._leave()
+        self._begin_close()
 
     def _end_channels(self) -> None:
         if self._channels is not None:
             self._channels.close_all()
             self._channels.delete_exclusive_queues()
 
-    def _leave(self) -> None:
+    def _begin_close(self) -> None:
         """Wait for close-ok or the end of the socket, for a limited time."""
         self._phase = Phase.CLOSED
         self._blocking.give_up()
-        self._leave_soon()
+        self._stop_soon()
 
-    def _leave_soon(self) -> None:
-        self._after(self._goodbye, self._go)
+    def _stop_soon(self) -> None:
+        self._after(self._goodbye, self._stop_now)
 
     @staticmethod
-    def _go() -> None:
+    def _stop_now() -> None:
         raise Stop(SHUTDOWN)
 
-    def _after(self, seconds: float, what: Callable[[], None]) -> None:
-        self.send_after(seconds, Due(what))
+    def _after(self, seconds: float, callback: Callable[[], None]) -> None:
+        self.send_after(seconds, TimerFired(callback))
 
     def _send(self, method: Method) -> None:
         self._transport.write(encode_method(0, method))

@@ -90,7 +90,7 @@ class SocketTransport(asyncio.Protocol):
         """The connection has paused reading."""
         self._reading = True
         self._closing = False
-        self._gone = False
+        self._lost = False
 
     # -- for everyone
 
@@ -207,7 +207,7 @@ class SocketTransport(asyncio.Protocol):
             self._io.deliver(self._connection, Writable())
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._gone = True
+        self._lost = True
         self._io.open.pop(self, None)
         with self._lock:  # asyncio closes the descriptor after this, and another socket may get its number
             self._direct = None
@@ -223,7 +223,7 @@ class SocketTransport(asyncio.Protocol):
         for data in self._early:
             self._io.deliver(connection, Received(data))
         self._early.clear()
-        if self._gone:
+        if self._lost:
             self._io.deliver(connection, Disconnected("end of file"))
 
     def _flush(self) -> None:
@@ -231,7 +231,7 @@ class SocketTransport(asyncio.Protocol):
             data = b"".join(self._pending)
             self._pending.clear()
             self._waiting = 0
-        if not self._gone and not self._closing and data:
+        if not self._lost and not self._closing and data:
             self._socket.write(data)
             self._buffered = self._socket.get_write_buffer_size()
             if self._choked:
@@ -255,7 +255,7 @@ class SocketTransport(asyncio.Protocol):
         full = unhandled > (self._read_limit if self._reading else self._read_limit // 2)
         unread = self._choked and self._buffered > WRITE_LIMIT
         wanted = not (self._held or full or unread) or self._closing
-        if wanted is self._reading or self._gone:
+        if wanted is self._reading or self._lost:
             return
         self._reading = wanted
         if wanted:
@@ -264,7 +264,7 @@ class SocketTransport(asyncio.Protocol):
             self._socket.pause_reading()
 
     def _close(self) -> None:
-        if self._closing or self._gone:
+        if self._closing or self._lost:
             return
         self._flush()
         with self._lock:
@@ -274,7 +274,7 @@ class SocketTransport(asyncio.Protocol):
         self._io.loop.call_later(LINGER, self._abort)
 
     def _abort(self) -> None:
-        if not self._gone:
+        if not self._lost:
             with self._lock:
                 self._direct = None
             self._closing = True
