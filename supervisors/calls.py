@@ -1,4 +1,4 @@
-"""What a supervisor can be asked (OTP's supervisor:start_child and so on): the requests, and functions for them.
+"""Requests to a supervisor, and functions for them (OTP's supervisor:start_child and so on).
 
 The first argument is who calls: a Runtime, or the Server whose callback it is.  They wait as long as the children
 take, and raise what went wrong at the supervisor, which lives on.
@@ -72,7 +72,7 @@ class TryAgain:
 
 
 class Caller(Protocol):
-    """Who can call: a Server or a Runtime."""
+    """A Server or a Runtime: both can call."""
 
     def call(self, dest: ActorRef[Any] | Name, request: Any, timeout: float | None) -> Any: ...
 

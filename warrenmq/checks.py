@@ -122,7 +122,7 @@ def number_of_seconds(what: str, value: Any) -> float | None:
 
 
 def exact(value: Any) -> object:
-    """A value of one of Python's own plain types, as such; what is none of them is refused by whoever compares it."""
+    """A value of one of Python's own plain types, unchanged; a value of any other type is refused where it is compared."""
     if value is None or type(value) in (bool, int, float, str):
         return value
     if is_a(value, str):

@@ -1,4 +1,4 @@
-"""What can go wrong, by whose fault it is.
+"""The errors, grouped by whose fault they are.
 
     the caller's     CallerError and its subclasses: the call was refused and nothing changed
     the broker's no  Refusal and its subclasses: the call was fine, the broker could not take the message
@@ -41,7 +41,7 @@ class AccessRefused(CallerError):
 
 
 class ResourceLocked(CallerError):
-    """An exclusive queue belongs to somebody else (AMQP 405)."""
+    """An exclusive queue belongs to another connection (AMQP 405)."""
 
 
 class PreconditionFailed(CallerError):

@@ -1,4 +1,4 @@
-"""What a forked child must not share with its parent: threads that are not there, locks, files.
+"""After a fork: objects with threads, locks or files of the parent are made safe in the child.
 
 `os.fork` copies the memory of a process and one of its threads.  In the child the actors of every broker are gone, but the
 handles look alive, its copies of descriptors keep the parent's locks, ports and deleted files, and a mapped file is the

@@ -1,4 +1,4 @@
-"""What is said to people: start, stop, restart, damage, a full disk.  Never a line for a message.
+"""The log for people: start, stop, restart, damage, a full disk.  Never a line for a message.
 
 Lines go through structlog.  A program that has configured structlog gets them its way; in one that has not they go to
 the standard library's logger "warrenmq", so that an embedded broker is silent below WARNING unless it is asked.  Which

@@ -1,6 +1,6 @@
 """A client of another broker over AMQP 0-9-1, for `publish --url`, `consume --url` and `recover --to amqp://`.
 
-pika's connection for event loops, driven by whoever calls: each call runs the loop until what it waits for has come, so
+pika's connection for event loops, driven by its caller: each call runs the loop until what it waits for has come, so
 to the caller this blocks like any function, and still a thousand messages may be on their way unconfirmed (pika's
 blocking connection waits for each).  For one thread.
 
@@ -285,7 +285,7 @@ def reason_of(why: BaseException, parameters: Any, *, opened: bool) -> str:
 
     | in the chain of errors | it means |
     | --- | --- |
-    | connection refused | nobody listens |
+    | connection refused | no broker listens |
     | an error of the name service, a name that no host can have | no such host |
     | a timeout | no answer |
     | an error of TLS | the certificate, or no TLS at all |
@@ -294,7 +294,7 @@ def reason_of(why: BaseException, parameters: Any, *, opened: bool) -> str:
     """
     chain = list(_chain(why))
     for kinds, reason in (
-        (ConnectionRefusedError, "nobody listens there; start the broker, or correct the URL."),
+        (ConnectionRefusedError, "no broker listens there; start it, or correct the URL."),
         ((socket.gaierror, UnicodeError), f"there is no host called {parameters.host!r}; correct the URL."),
         (ssl.SSLCertVerificationError, "its certificate is not one that this machine trusts."),
         (ssl.SSLError, "TLS failed; where the broker has no TLS on this port, the URL begins with amqp://."),

@@ -34,13 +34,13 @@ _UNITS = {"": 1, "k": 1 << 10, "kib": 1 << 10, "kb": 10**3, "m": 1 << 20, "mib":
 
 
 class Kind(Protocol):
-    """What values a setting takes."""
+    """The values that a setting takes."""
 
     def parse(self, text: str) -> Any:
         """The value that a line of text means; the text itself when it means none."""
 
     def problem(self, value: Any) -> str | None:
-        """What is wrong with a value, as the end of a sentence."""
+        """Describe what is wrong with a value, as the end of a sentence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +209,7 @@ _HOUR = 60 * _MINUTE
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What can be chosen; times in milliseconds, sizes in bytes."""
+    """All settings of a broker; times in milliseconds, sizes in bytes."""
 
     profile: str = _setting("modern", Choice(("classic", "modern")))
     """Which era of RabbitMQ's classic queue: classic is 3.5/3.6, modern 3.13/4.x; it presets the next three."""
@@ -232,7 +232,7 @@ class Settings:
     file_handles_high_watermark: int = _setting(64, Integer(2, 1 << 20))
     """Message files that a store keeps open for reading."""
     queue_sync_interval: int = _setting(200, Integer(1, _MINUTE))
-    """Longest time that actions nobody waits for, as acks, stay unsynced (RabbitMQ's constant SYNC_INTERVAL)."""
+    """Longest time that actions without a confirm, as acks, stay unsynced (RabbitMQ's constant SYNC_INTERVAL)."""
     msg_store_credit_disc_bound: tuple[int, int] = _setting((4_000, 800), Pair(falling=True))
     """Messages a queue may send to the store unanswered, and how many the store answers together."""
     msg_store_io_batch_size: int = _setting(4_096, Integer(1, 1 << 20))
@@ -286,9 +286,9 @@ class Settings:
     channel_tick_interval: int = _setting(60_000, Integer(100, 24 * _HOUR))
     """How often a channel looks for such deliveries."""
     loopback_users: str = _setting("guest", Choice(("guest", "none")))
-    """Who can connect from this machine only."""
+    """Users that can connect from this machine only."""
     server_product: str = _setting("RabbitMQ", Choice(("RabbitMQ", "warrenmq")))
-    """The product that AMQP clients are told in connection.start (docs/serving.md)."""
+    """The product in connection.start to AMQP clients (docs/serving.md)."""
 
     def __post_init__(self) -> None:
         for each in fields(self):

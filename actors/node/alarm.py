@@ -96,7 +96,7 @@ class RabbitAlarm(Server):
         return self._alarms.active
 
     def handle_info(self, message: Any) -> None:
-        """Who is dead need not be told."""
+        """Forget a connection that has ended."""
         if isinstance(message, Down):
             self._alertees.pop(message.monitor, None)
 

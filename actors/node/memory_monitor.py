@@ -4,7 +4,7 @@ docs/reference/classic-queue.md#paging).
     queue --ReportRamDuration, every 5 s--> memory monitor --SetRamDurationTarget--> queue
                                                  ^ every 2.5 s: memory used of the limit (vm_memory_monitor), disk alarm
 
-A queue that reports is told at once what is desired at present; between its reports it hears only of a shorter duration,
+A queue that reports gets the duration that is desired at present at once; between its reports it hears only of a shorter duration,
 so that memory that runs short is noticed sooner than memory that is there again.
 """
 
@@ -44,7 +44,7 @@ class Update:
 
 @dataclass(slots=True)
 class _Process:
-    """What a queue reported, and what it was told (the record `process`)."""
+    """The last report of a queue, and the duration that was sent to it (the record `process`)."""
 
     queue: ActorRef[Any]
     reported: float
@@ -57,7 +57,7 @@ class MemoryMonitor(Server):
     background = True
 
     def init(self, resources: Resources) -> None:
-        """Nobody has reported yet; a queue that ran before this process registers with its next report."""
+        """Start without reports; a queue that ran before this process registers with its next report."""
         self._resources = resources
         self._processes: dict[int, _Process] = {}
         self._monitor_of: dict[ActorRef[Any], int] = {}
@@ -93,7 +93,7 @@ class MemoryMonitor(Server):
             resources.settings.vm_memory_high_watermark_paging_ratio,
         )
         if finite and ratio >= paging_ratio:
-            # What was paged out is free here but still counted as used: without this, queues page until nothing is left.
+            # Memory that was paged out is free here but still counted as used: without this, queues page until nothing is left.
             resources.memory.release()
             ratio = memory_ratio(resources.memory.used(), resources.memory_use.limit)
         self._desired = desired = desired_duration(

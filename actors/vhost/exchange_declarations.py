@@ -5,7 +5,7 @@
                                            "amq." (403); an argument is wrong, or the exchange is there and different (406)
     delete                                 it is the default exchange or begins with "amq." (403); if_unused and it has
                                            bindings (406); it is not there (404, which RabbitMQ passes over)
-    bind, unbind                           either end is the default exchange (403); the queue is somebody else's (405)
+    bind, unbind                           either end is the default exchange (403); the queue is another connection's (405)
     bind                                   either end is not there (404); x-match is wrong (406)
 
 A binding is written if both ends are durable.  An auto-delete exchange goes with the last binding that leads away from
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 RESERVED = "amq."
 NAME_BYTES = 255
-"""What a short string of AMQP holds."""
+"""Bytes of a short string of AMQP."""
 
 
 class ExchangeDeclarations:
@@ -128,7 +128,7 @@ class ExchangeDeclarations:
         self._router.bind(binding)
 
     def check_unbind(self, request: Unbind) -> Unbind:
-        """Refuse to undo a binding of the default exchange, or of somebody else's queue."""
+        """Refuse to undo a binding of the default exchange, or of another connection's queue."""
         binding = request.binding
         _refuse_default_ends(binding)
         check_storable("a binding", binding.arguments, binding.routing_key)

@@ -1,4 +1,4 @@
-"""What can arrive at the vhost process: every call and cast.
+"""The messages of the vhost process: every call and cast.
 
 `owner` is who asks: the connection of an AMQP client, None for the embedded face.  It may use the exclusive queues that
 are its own, and no others (ResourceLocked).
@@ -79,7 +79,7 @@ class LastConsumerGone:
 
 @dataclass(slots=True)
 class UnusedTooLong:
-    """Cast, queue -> vhost: nobody used a queue for as long as its x-expires allows."""
+    """Cast, queue -> vhost: a queue was unused for as long as its x-expires allows."""
 
     name: str
 

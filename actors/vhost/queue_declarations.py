@@ -1,9 +1,9 @@
 """Declaring and deleting queues (rabbit_amqqueue, rabbit_channel's queue methods, rabbit_queue_collector).
 
     what is asked for    refused when
-    declare              the name begins with "amq." (403); the queue is there and somebody else's, or exclusive where it was
+    declare              the name begins with "amq." (403); the queue is there and another connection's, or exclusive where it was
                          not, or the other way round (405); it is there and different, or an argument is wrong (406)
-    delete               it is somebody else's (405); if_unused and it has consumers, if_empty and it has messages (406); it
+    delete               it is another connection's (405); if_unused and it has consumers, if_empty and it has messages (406); it
                          is not there (404, which RabbitMQ passes over)
 
 A queue declared without a name gets one of the broker's.  An exclusive queue is not durable, and goes when the
@@ -122,7 +122,7 @@ class QueueDeclarations:
         return record.name
 
     def check_delete(self, request: DeleteQueue) -> DeleteQueue:
-        """Refuse to delete a queue that is not there, or somebody else's."""
+        """Refuse to delete a queue that is not there, or another connection's."""
         self._vhost.check_exclusive_access(self._vhost.existing_queue(request.name), request.owner)
         return request
 
@@ -132,7 +132,7 @@ class QueueDeclarations:
         return self._delete(record, if_unused=request.if_unused, if_empty=request.if_empty)
 
     def may_go(self, message: LastConsumerGone | UnusedTooLong | OwnerGone) -> None:
-        """Delete a queue that nobody asked to delete; not while somebody consumes from it, unless its owner is gone."""
+        """Delete a queue without a request of a client; not while it has consumers, unless its owner is gone."""
         record = self._vhost.queue(message.name)
         if record is None or (isinstance(message, LastConsumerGone) and not record.auto_delete):
             return
@@ -184,7 +184,7 @@ class QueueDeclarations:
         start_child(runtime, self._queue_sup, spec, name=queue_name(record.name))
 
     def _undo_start(self, record: QueueRecord) -> None:
-        """There was no room, or no thread, for a queue of which nobody has heard yet."""
+        """Undo a declaration for which there was no room, or no thread, before anything refers to it."""
         with suppress(ActorDeadError):
             delete = Delete(if_unused=False, if_empty=False, commit=lambda: None)
             self._process.call(queue_name(record.name), delete, timeout=None)

@@ -35,7 +35,7 @@ def queue_name(name: str) -> Name:
 
 @dataclass(slots=True)
 class Vhost:
-    """What is known of one virtual host."""
+    """The tables of one virtual host."""
 
     name: str
     directory: VhostDirectory
@@ -52,7 +52,7 @@ class Vhost:
     """Folders with messages of which no file tells the queue: what they refer to in the stores stays."""
     damage: DamageFound = field(default_factory=DamageFound)
     unwritten: list[str] = field(default_factory=list)
-    """What could not be written when the broker was closed on a full disk, a sentence for each queue."""
+    """A sentence for each queue that could not be written when the broker was closed on a full disk."""
     is_up: bool = False
     """It is recovered: queues may drop and dead-letter what has expired."""
 
@@ -91,12 +91,12 @@ class Vhost:
         return record
 
     def check_exclusive_access(self, record: QueueRecord, owner: ActorRef[Any] | None) -> None:
-        """ResourceLocked when a queue belongs to somebody else (rabbit_amqqueue:check_exclusive_access, lax)."""
+        """ResourceLocked when a queue belongs to another connection (rabbit_amqqueue:check_exclusive_access, lax)."""
         if record.exclusive and self.owner(record.name) is not owner:
             raise self.locked(record.name)
 
     def locked(self, name: str) -> ResourceLocked:
-        """What somebody is told who is not the owner of an exclusive queue, or wants to become the one of another."""
+        """The error for another connection that uses an exclusive queue, or redeclares a queue as exclusive."""
         return ResourceLocked(
             f"queue {name!r} is exclusive to another connection, or was declared without exclusive; use another name",
             reply_text=f"cannot obtain exclusive access to locked {self.words('queue', name)}. It could be originally "

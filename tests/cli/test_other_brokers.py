@@ -82,7 +82,7 @@ def said(capsys, verb, url, monkeypatch):
 @pytest.mark.parametrize(
     ("url", "words"),
     [
-        ("amqp://127.0.0.1:1", "127.0.0.1:1 cannot be used: nobody listens there"),
+        ("amqp://127.0.0.1:1", "127.0.0.1:1 cannot be used: no broker listens there"),
         ("amqp://[::1]:1", "[::1]:1 cannot be used: "),
         ("amqp://no.such.host.invalid", "no.such.host.invalid:5672 cannot be used: there is no host called"),
         ("amqp://" + "a" * 80, "there is no host called"),

@@ -96,4 +96,4 @@ def test_a_broker_that_is_not_there_is_named(capsys, publish):
             else main(["consume", "q", "--url", "amqp://127.0.0.1:1"])
         )
         assert status == 2
-        assert "127.0.0.1:1 cannot be used: nobody listens there" in capsys.readouterr().err
+        assert "127.0.0.1:1 cannot be used: no broker listens there" in capsys.readouterr().err

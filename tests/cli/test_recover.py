@@ -231,7 +231,7 @@ def test_a_broker_that_is_not_there_gets_nothing_and_the_source_stays(
     node = golden.lay_out(CASE, tmp_path / "node")
     before = contents(node)
     assert main(["recover", str(node), "--to", "amqp://127.0.0.1:1"]) == 2
-    assert "127.0.0.1:1 cannot be used: nobody listens there" in capsys.readouterr().err
+    assert "127.0.0.1:1 cannot be used: no broker listens there" in capsys.readouterr().err
     assert contents(node) == before
     assert not (tmp_path / "node.recovered").exists()
 

@@ -1,4 +1,4 @@
-"""What warrenmq does per second on this machine and this disk, measured through its public face.
+"""Rates of warrenmq on this machine and this disk, measured through its public face.
 
 `warrenmq bench` shows it to a user who wants to know what to expect; `benchmarks/` in the repository sets the same
 measures against wanted figures and against other queues.

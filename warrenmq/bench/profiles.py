@@ -123,7 +123,7 @@ COUNTED: dict[Ev, tuple[str, str, float]] = {
     Ev.GC_MOVE: ("gc_copied_mb", "c", 1e-6),
     Ev.COMPACT_MOVE: ("gc_copied_mb", "c", 1e-6),
 }
-"""What a row adds to which number: one of its columns, or 1 for itself."""
+"""The number that a row adds to, and by what: one of its columns, or 1 for itself."""
 RECLAIMED: dict[Ev, str] = {Ev.GC_DONE: "c", Ev.TRUNCATE: "c", Ev.FILE_DELETE: "b"}
 """Where a row says how many bytes the file system got back."""
 _COLUMN = {name: COLUMNS.index(name) for name in ("a", "b", "c")}

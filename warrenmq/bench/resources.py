@@ -1,4 +1,4 @@
-"""What a measure uses of the machine: bytes on the disk and in memory."""
+"""Bytes on the disk and in memory that a measure uses."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ def name(what: str, value: Any) -> str:
 
 
 def body(value: Any, largest: int) -> bytes:
-    """A message's body, as bytes that nobody else can change."""
+    """A message's body, as bytes that the application cannot change any more."""
     if not is_a(value, _BYTES):
         advice = (
             "encode it, as in text.encode()" if is_a(value, str) else "give bytes, bytearray or memoryview"

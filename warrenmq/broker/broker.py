@@ -105,7 +105,7 @@ def _keywords(settings: object) -> dict[str, Any]:
 
 def _publish_arguments(exchange: object, routing_key: object, properties: object, persistent: object = True, mandatory: object = False,
              timeout: object = None) -> tuple[str, str, Properties | None, bool, bool, float | None]:  # fmt: skip
-    """What a publish is given besides its bodies."""
+    """Check the arguments of a publish besides its bodies."""
     return (
         check.name("exchange", exchange), text("routing_key", routing_key),
         check.properties(properties), flag("persistent", persistent), flag("mandatory", mandatory),
@@ -138,7 +138,7 @@ class Broker:
         try:
             client.calls.call_named(
                 RABBIT_ALARM, GetAlarms()
-            )  # what the monitors found at once is in force from here on
+            )  # from here on the alarms that the monitors found are in force
         except BaseException:
             engine.give_up()
             raise
@@ -217,13 +217,13 @@ class Broker:
 
     def declare_queue(self, name: str = "", *, durable: bool = True, exclusive: bool = False,
                       auto_delete: bool = False, arguments: Mapping[str, Any] | None = None) -> Queue:  # fmt: skip
-        """Have a queue; a durable one is on disk when this returns.
+        """Declare a queue; a durable one is on disk when this returns.
 
         An empty name is replaced by one of the broker's ("amq.gen-...").  An exclusive queue lives as long as this
         Broker and is not durable.  Arguments that RabbitMQ's classic queues know (x-message-ttl, x-dead-letter-exchange
         and so on) are checked, others are kept.  Raises PreconditionFailed when a queue of this name exists with other
         properties or an argument is wrong, AccessRefused for names that begin with "amq.", ResourceLocked when the queue is
-        exclusive to somebody else.
+        exclusive to another connection.
         """
         record = QueueRecord(short_text("name", name), flag("durable", durable), flag("exclusive", exclusive),
                              flag("auto_delete", auto_delete), check.table("arguments", arguments))  # fmt: skip
@@ -235,10 +235,10 @@ class Broker:
     def declare_exchange(self, name: str, type: str = "direct", *, durable: bool = True,
                          auto_delete: bool = False, internal: bool = False,
                          arguments: Mapping[str, Any] | None = None) -> Exchange:  # fmt: skip
-        """Have an exchange of type "direct", "fanout", "topic" or "headers"; a durable one is on disk when this returns.
+        """Declare an exchange of type "direct", "fanout", "topic" or "headers"; a durable one is on disk when this returns.
 
-        An auto-delete exchange goes when the last binding goes that leads away from it.  Nobody can publish to an internal
-        one; messages come through bindings of other exchanges to it.  Argument "alternate-exchange" names the
+        An auto-delete exchange goes when the last binding goes that leads away from it.  An internal exchange refuses
+        publishes; its messages come through bindings of other exchanges to it.  Argument "alternate-exchange" names the
         exchange for messages that match nothing.  Raises PreconditionFailed when an exchange of this name exists with other
         properties, AccessRefused for names that begin with "amq." and are not there, CommandInvalid for another type.
         """
@@ -251,8 +251,8 @@ class Broker:
              arguments: Mapping[str, Any] | None = None, *, destination_type: str | None = None) -> None:  # fmt: skip
         """Route messages of exchange `source` to a queue or another exchange; on disk when this returns, if both are durable.
 
-        What `destination` is, its handle says; a name is a queue's, or with destination_type="exchange" an exchange's.
-        Which messages: by type of the source those with this routing key, all, those whose key fits the
+        `destination` is a handle of either; a name is a queue's, or with destination_type="exchange" an exchange's.
+        The type of the source selects the messages: those with this routing key, all, those whose key fits the
         pattern ("*" is one word, "#" any number), those whose headers fit the arguments ("x-match": "all", "any",
         "all-with-x" or "any-with-x").  NotFound, AccessRefused for the default exchange, PreconditionFailed for a
         wrong x-match.
@@ -299,7 +299,7 @@ class Broker:
     # -- state
 
     def stats(self) -> Stats:
-        """A snapshot of queues, stores, actors and alarms, and of who waits for the alarms to clear."""
+        """A snapshot of queues, stores, actors and alarms, and of the publishers that wait for the alarms to clear."""
         self.check_open()
         queues = []
         for name in sorted(self.vhost.router.queues):
@@ -333,7 +333,7 @@ class Broker:
         in_bytes: int = self._calls.call_named(monitor, request)
         self._calls.call_named(
             RABBIT_ALARM, GetAlarms()
-        )  # what the monitor asked of it is done when this is answered
+        )  # the alarm has handled the monitor's cast when it answers this
         return in_bytes
 
     # -- the end
@@ -426,7 +426,7 @@ class Queue(Named):
                 exclusive: bool = False, priority: int = 0) -> Consumer:  # fmt: skip
         """An iterator over deliveries, up to `prefetch` of them unacked (0 = no limit).
 
-        With `no_ack` a message is gone once it is delivered.  An exclusive consumer shares with nobody
+        With `no_ack` a message is gone once it is delivered.  An exclusive consumer is the queue's only one
         (AccessRefused otherwise).  One of a lower `priority` gets messages only while all above it hold as many as
         they may (x-priority).
         """
@@ -435,7 +435,7 @@ class Queue(Named):
         )
 
     def info(self) -> QueueInfo:
-        """What the queue's process knows of itself (see QueueInfo)."""
+        """The counts of the queue's process (see QueueInfo)."""
         info: QueueInfo = self._broker.client.calls.call_queue(self.name, Info())[0]
         return info
 

@@ -47,7 +47,7 @@ class Client:
             return publishing
 
     def settle(self, ref: ActorRef[Any], message: Ack | Reject | Taken | Cancel) -> None:
-        """Cast what a consumer has to say; a dead queue process needs no acks (its messages come again)."""
+        """Cast a consumer's message to its queue; a dead queue process needs no acks (its messages come again)."""
         if (pending := self.publishing().pending) is not None:
             pending.settle(ref, message)
         else:

@@ -64,7 +64,7 @@ class Subscription:
         self.settled_up_to = 0
         """The largest tag of an ack, nack or reject with multiple."""
         self.lapsed: PreconditionFailed | ForkedProcess | None = None
-        """Why it is over: its deliveries went back to the queue (consumer_timeout), or belong to the parent process."""
+        """The error of each settle from now on: the deliveries went back to the queue (consumer_timeout), or belong to the parent process."""
 
     def settle(self, tag: int, message: Ack | Reject) -> None:
         """Send an ack or reject; PreconditionFailed when this delivery cannot be settled any more."""
@@ -117,14 +117,14 @@ class Delivery:
         return self._stored().properties
 
     def ack(self, multiple: bool = False) -> None:  # the promised signature
-        """Done with it, and with `multiple` with all older ones of this consumer: they will not come again.
+        """Settle it, and with `multiple` all older ones of this consumer: they will not come again.
 
         From any thread.  Raises PreconditionFailed when it was settled before, BrokerClosed after close.
         """
         self._settle(Ack(self._subscription.consumer_id, self.tag, flag("multiple", multiple)), "acked")
 
     def nack(self, requeue: bool = True, multiple: bool = False) -> None:
-        """Not done with it: back to its old place in the queue, or with requeue=False away for good."""
+        """Put it back to its old place in the queue, or with requeue=False drop or dead-letter it."""
         many, back = flag("multiple", multiple), flag("requeue", requeue)
         self._settle(Reject(self._subscription.consumer_id, self.tag, many, back), "nacked")
 
@@ -153,7 +153,7 @@ class Delivery:
 
 
 class _Holder:
-    """What a queue knows of a Consumer; does not keep it alive, as its `__del__` has something to do."""
+    """A queue's reference to a Consumer; weak, so that a Consumer that is dropped is cancelled by its `__del__`."""
 
     def __init__(self, consumer: Consumer) -> None:
         self._consumer = weakref.ref(consumer)
@@ -270,7 +270,7 @@ class Consumer:
             message = Cancel(self._subscription.consumer_id, self.handed_out)
             self._drop_untaken()
             self._client.calls.call_actor(self._subscription.ref, message)
-            self._drop_untaken()  # what the queue sent before it handled the cancel comes before the reply
+            self._drop_untaken()  # deliveries that the queue sent before it handled the cancel came before the reply
         except (Error, ActorDeadError):
             pass  # a dead queue process has no consumers
         self._channel.put(CLOSED)

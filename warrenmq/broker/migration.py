@@ -1,4 +1,4 @@
-"""Messages that come from another directory, into one queue: past the exchanges, with the heads that they had.
+"""Publishing messages that come from another directory into one queue, past the exchanges, with their original heads.
 
 A message that is moved keeps the exchange and the routing keys that it was published with, and its properties, so it
 cannot be routed again; and each has a head of its own.  Confirms, credit and alarms are those of any publisher.
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class MigratedMessage(NamedTuple):
-    """One message."""
+    """One message of another directory."""
 
     head: bytes
     """The stored message up to its body (stored_message.encode_head)."""
@@ -28,7 +28,7 @@ class MigratedMessage(NamedTuple):
     """Bytes of the encoded properties, for the embed rule."""
     body: bytes
     expiration: int | None = None
-    """Milliseconds that it may still wait; None = as long as it has to."""
+    """Milliseconds until it expires; None = it does not."""
     priority: int = 0
 
 
@@ -42,7 +42,7 @@ class MigrationPublisher:
         info, ref = client.calls.call_queue(queue, Info())
         self._flow = WaitingFlow(client.runtime, ref, credit, client.trace())
         self.next_seq_id: int = info.next_seq_id
-        """What the queue will call the next message."""
+        """The sequence id that the queue will give the next message."""
 
     def put(self, messages: Sequence[MigratedMessage]) -> Confirm:
         """Publish, all persistent; settled when all of them are safe."""

@@ -64,7 +64,7 @@ class WaitingFlow(Flow):
             waiting.set()
 
     def wait_for_credit(self, deadline: int | None = None) -> None:
-        """Wait until there is credit, nobody is left to grant any, or `deadline` (monotonic, ns) has passed; tell the trace."""
+        """Wait until there is credit, the queue's process is dead, or `deadline` (monotonic, ns) has passed; trace both ends of the wait."""
         if (trace := self._trace) is None:
             self._wait(deadline)
             return
@@ -204,7 +204,7 @@ class Publishing:
         queues = self._router.route(exchange, routing_key, headers, cc + bcc)
         if not queues or not bodies:
             return self._unroutable(exchange, routing_key, len(bodies), failed=mandatory and not queues)
-        if headers and "BCC" in headers:  # which nobody who gets the message may see
+        if headers and "BCC" in headers:  # receivers of the message may not see it
             properties = replace(
                 properties, headers={name: each for name, each in headers.items() if name != "BCC"}
             )
@@ -262,7 +262,7 @@ class Publishing:
 
 
 class Pending:
-    """What one thread publishes and acks inside a transaction (transaction.py), kept until its end.
+    """The publishes and acks of one thread inside a transaction (transaction.py), kept until its end.
 
     _steps     what the commit sends, in order
     _promises  what the publishers hold; each is settled as its publish is, after the commit

@@ -1,4 +1,4 @@
-"""What `Broker.stats` returns: plain dataclasses, a snapshot of each part taken one after the other."""
+"""The dataclasses of `Broker.stats`: a snapshot of each part, taken one after the other."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ class DamageStats:
 
 
 def damage_stats(damage: DamageFound, path: str) -> tuple[DamageStats, ...]:
-    """What was found below the data directory `path`."""
+    """The damage found below the data directory `path`."""
     return tuple(
         DamageStats(os.path.relpath(each.path, path), each.offset, each.reason) for each in damage.places
     )
@@ -141,6 +141,6 @@ class Stats:
     alarms: tuple[AlarmStats, ...]
     """Memory, then disk."""
     blocked_publishers: tuple[BlockedPublisher, ...]
-    """Who waits to publish because an alarm is set, the longest wait first."""
+    """Publishers that wait because an alarm is set, the longest wait first."""
     damage: tuple[DamageStats, ...]
-    """What starts found damaged since the broker was opened; the first thousand places."""
+    """Damage found by starts and reads since the broker was opened; the first thousand places."""

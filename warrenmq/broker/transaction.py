@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Transaction:
-    """What `Broker.tx` returns: a context manager that keeps its thread's publishes and acks until its end."""
+    """A context manager that keeps its thread's publishes and acks until its end; made by `Broker.tx`."""
 
     def __init__(self, client: Client, publish: Callable[..., Confirm]) -> None:
         """`publish` is the broker's."""

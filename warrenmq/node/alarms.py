@@ -47,7 +47,7 @@ class Alarm:
 
 @dataclass(frozen=True, slots=True)
 class BlockedPublisher:
-    """Somebody who waits to publish."""
+    """A publisher that waits."""
 
     name: str
     """Of its thread, or of its asyncio task."""
@@ -58,7 +58,7 @@ class BlockedPublisher:
 
 
 def alarm_change(*, is_set: bool, due: bool) -> Literal["set", "clear"] | None:
-    """What a monitor asks of rabbit_alarm after a look; by what is set, not by what it asked for the last time.
+    """The request of a monitor to rabbit_alarm after a look; by what is set, not by what it asked for the last time.
 
     RabbitMQ's monitors go by the latter: one that crashed while its alarm was set, and then found enough, never
     cleared it.
@@ -76,7 +76,7 @@ def alarm_change(*, is_set: bool, due: bool) -> Literal["set", "clear"] | None:
 
 
 def in_words(active: tuple[Alarm, ...]) -> str:
-    """What somebody is told who did not want to wait any longer."""
+    """The message of the Blocked error for a publisher that did not want to wait any longer."""
     return f"nothing was published, {'; '.join(map(str, active))}; then publish again"
 
 
@@ -134,7 +134,7 @@ class Alarms:
             del self._waiting[ticket]
 
     def waiting(self) -> tuple[BlockedPublisher, ...]:
-        """Who waits, the one who has waited longest first."""
+        """The publishers that wait, the longest wait first."""
         with self._lock:
             return tuple(publisher for publisher, _wake in self._waiting.values())
 

@@ -3,7 +3,7 @@
 Source: docs/reference/classic-queue.md#memory-alarm.
 
 `MemoryUse` is what vm_memory_monitor has measured last; everybody may read it.  Whoever pages by the ratio
-(rabbit_memory_monitor) asks `ratio`, the publishers' side asks nothing: it is told by the alarm.
+(rabbit_memory_monitor) asks `ratio`, the publishers' side asks nothing: the alarm notifies it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the monitors watch, and what they know: one for each broker, shared by its processes and the face."""
+"""Resources: memory, disk space and alarms of a broker, shared by its processes and the face."""
 
 from __future__ import annotations
 

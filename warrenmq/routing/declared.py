@@ -1,6 +1,6 @@
 """Exchanges and bindings as they are declared (the records exchange and binding of rabbit.hrl).
 
-    ""                    direct    every queue, under its own name; nobody can bind to it
+    ""                    direct    every queue, under its own name; it cannot be bound to
     amq.direct            direct
     amq.fanout            fanout
     amq.topic             topic

@@ -29,7 +29,7 @@ _NOTHING = object()
 
 
 class HeadersMatch:
-    """What one binding asks of headers, read once."""
+    """The arguments of one headers binding, parsed once."""
 
     __slots__ = ("_any", "_wanted")
 
@@ -80,5 +80,5 @@ def _comparable(value: Any) -> Any:
 
 
 def _type(value: Any) -> type:
-    """What tells a value in an array or a table from others that are equal; the widths of integers are not known here."""
+    """A key that distinguishes equal values of different types in an array or a table; the widths of integers are not known here."""
     return dict if isinstance(value, dict) else type(value)

@@ -1,4 +1,4 @@
-"""What a message's properties say about its way: more routing keys, and how long it lives (rabbit_basic).
+"""Properties of a message that affect its routing and its life: CC, BCC and expiration (rabbit_basic).
 
 For Python's publishers and for AMQP clients alike; the refusals carry RabbitMQ's words.
 """

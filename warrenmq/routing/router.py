@@ -1,6 +1,6 @@
 """From (exchange, routing keys, headers) to queue names (rabbit_exchange:route).
 
-    default exchange ""    the queues whose names are among the keys; every queue, bound by nobody
+    default exchange ""    the queues whose names are among the keys; every queue, without a binding
     any other              a walk: what its type matches; exchanges among that are walked in their turn, each once, so
                            cycles end; one whose type matches nothing is followed by its alternate exchange, if it has one
 
@@ -41,7 +41,7 @@ class Router:
         self.exchanges: dict[str, ExchangeSpec] = {}
         """All but the default one."""
         self.internal: frozenset[str] = frozenset()
-        """Exchanges that nobody may publish to; for a look before `check_publish` says why."""
+        """Internal exchanges, which refuse publishes; for a look before `check_publish` raises."""
         self._by_source: dict[str, dict[Binding, None]] = {}
         """Oldest first."""
         self._by_destination: dict[Destination, dict[Binding, None]] = {}
@@ -83,7 +83,7 @@ class Router:
         return self._walk(exchange, keys, headers or {})[0]
 
     def check_publish(self, exchange: str) -> None:
-        """Raise what a client is told that must not publish there: NotFound, or AccessRefused for an internal exchange."""
+        """Raise NotFound, or AccessRefused for an internal exchange, if a client must not publish there."""
         if not exchange:
             return
         spec = self.exchanges.get(exchange)

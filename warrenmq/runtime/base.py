@@ -104,7 +104,7 @@ class Runtime(ABC):
         """A point where another actor may run; under threads every point is one, and this does nothing."""
 
     def caught(self, error: BaseException) -> None:
-        """Told of each exception that ends an actor, before it does; Simulation has a use for it."""
+        """Called with each exception that ends an actor, before the end; Simulation overrides it."""
 
     # -- starting and finding
 
@@ -136,7 +136,7 @@ class Runtime(ABC):
         return supervised(actor)
 
     def whereis(self, name: Name) -> ActorRef[Any]:
-        """Resolve a name; a reference stands for itself.  ActorDeadError if nobody has that name."""
+        """Resolve a name; a reference stands for itself.  ActorDeadError if no actor has that name."""
         if type(name) is ActorRef:
             return name
         try:
@@ -161,7 +161,7 @@ class Runtime(ABC):
         inbox_of(ref).on_close(lambda _reason: self._living.pop(ref, None))
 
     def label(self, name: Name | None, actor: type) -> str:
-        """What an actor is called in the trace and in logs; those without a name are numbered."""
+        """The name of an actor in the trace and in logs; actors without a name are numbered."""
         return str(name) if name is not None else f"{actor.__name__}-{self._count(actor.__name__)}"
 
     def incarnation(self, label: str) -> int:
@@ -193,10 +193,10 @@ class Runtime(ABC):
     # -- sending
 
     def cast(self, dest: ActorRef[Any] | Name, message: Any, trace: ActorTrace | None = None) -> bool:
-        """Send a message; False if it is known that nobody takes it (dead, or no such name).
+        """Send a message; False if it is known that it will not be handled (a dead actor, or no such name).
 
         `trace` is the sender's.  A dead actor's `undelivered` has been called when False comes back; with an
-        unknown name there is nobody to call.
+        unknown name there is nothing to call.
         """
         ref = dest if type(dest) is ActorRef else self._names.get(dest)
         inbox: Any = None if ref is None else ref.actor_inbox
@@ -270,12 +270,12 @@ class Runtime(ABC):
             inbox.forget(key)
 
     def disown(self, ref: ActorRef[Any]) -> None:
-        """Give an actor up that cannot be waited for: it is dead to all others, and no terminate is called.
+        """Give an actor up that cannot be waited for: all others see it as dead, and `terminate` is not called.
 
         A thread cannot be killed.  What it runs now goes on until it next sends, takes mail or writes to disk,
         none of which it can any more: its fence is cut, its mailbox shut and its name free when this returns.
 
-        What it started goes with it, before anybody is told: a successor must find the names free and the files
+        What it started goes with it, before any callback runs: a successor must find the names free and the files
         unwritten.  (In Erlang the exit signals to a killed supervisor's children race with its successor.)
         """
         inbox = inbox_of(ref)
@@ -296,7 +296,7 @@ class Runtime(ABC):
         self.disown(ref)
 
     def shutdown(self, timeout: float | None = 5.0) -> None:
-        """Stop whatever is left, each tree from its root, the youngest first; who overruns `timeout` is killed."""
+        """Stop whatever is left, each tree from its root, the youngest first; an actor that overruns `timeout` is killed."""
         while living := dict(self._living):
             for ref in reversed([ref for ref, life in living.items() if life.parent not in living]):
                 if not self.stop_actor(ref, timeout=timeout):

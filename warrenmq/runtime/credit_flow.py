@@ -37,7 +37,7 @@ class CreditFlow:
     """The credit of one process.  Not thread-safe: it belongs to its actor."""
 
     def __init__(self, spec: CreditSpec, *, weak_senders: bool = False) -> None:
-        """With `weak_senders` a peer that is acked is forgotten when nobody else refers to it: no peer_down is needed."""
+        """With `weak_senders` a peer that is acked is forgotten when nothing else refers to it: no peer_down is needed."""
         self.spec = spec
         """Used where a call names no other."""
         self._from: dict[Hashable, int] = {}

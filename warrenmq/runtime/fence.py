@@ -1,7 +1,7 @@
 """Fence: a Python thread cannot be killed, so an actor that is given up must at least write no more.
 
-Each incarnation of an actor has one.  Whoever writes to disk on its behalf holds the fence's guard around
-each write; whoever gives the actor up cuts the fence first and starts a successor afterwards.
+Each incarnation of an actor has one.  Code that writes to disk on its behalf holds the fence's guard around
+each write; a supervisor that gives the actor up cuts the fence first and starts a successor afterwards.
 
 Guarantees: once `cut_off` has returned no guarded write is in progress, and none will begin.
 """

@@ -1,8 +1,7 @@
 """Inbox: the way in to an actor, and its end, for servers and for supervised plain Pykka actors alike.
 
-Guarantees.  A message that is sent is taken by the owner exactly once, or lost exactly once (`_lose` decides
-what that means): senders look at `reason` again after they have put, and whoever finds the inbox shut drains
-it.  Each drain takes messages out by single atomic pops, so two drains share the leftovers and never both get
+Guarantees.  A message that is sent is taken by the owner exactly once, or lost exactly once (`_lose`): senders
+look at `reason` again after they have put, and drain the inbox if it is closed.  Each drain takes messages out by single atomic pops, so two drains share the leftovers and never both get
 the same one.
 
 Assumptions.  `put`, `get_nowait` and `deque.popleft` are atomic (C calls; in simulation nothing runs between).
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Letter:
-    """What Pykka's loop reads: something for Pykka itself, or a sign to our own loop to return to it."""
+    """An item for Pykka's loop: a message for Pykka itself, or a sign that makes our own loop return to it."""
 
     __slots__ = ("message", "reply_to")
 
@@ -48,7 +47,7 @@ _NOBODYS = object()
 
 
 class Inbox(Closable):
-    """What anybody may touch of an actor."""
+    """The part of an actor that other threads may use."""
 
     def __init__(self, runtime: System, fence: Fence) -> None:
         super().__init__(runtime.tick)
@@ -71,7 +70,7 @@ class Inbox(Closable):
         return self._incoming.qsize()
 
     def kill(self) -> bool:
-        """Give the owner up: it takes no more mail, and stops when it next looks for some."""
+        """Close on behalf of a killer: the owner takes no more mail, and stops when it next looks for some."""
         if not self.begin_close(KILLED):
             return False
         self.drain()
@@ -79,15 +78,15 @@ class Inbox(Closable):
         return True
 
     def vanish(self) -> None:
-        """The process is gone (in simulation): nobody is told of anything."""
+        """Close without running any callback or `undelivered`: the simulated process is gone."""
         super().vanish()
         self._leftovers()
         self._lose = lambda message, trace: None  # type: ignore[method-assign]  # noqa: ARG005
 
     def drain(self, mine: Any = _NOBODYS, trace: ActorTrace | None = None) -> bool:
-        """After the end: lose what nobody will read.  False if `mine` was among it.
+        """After the end: lose the messages that will not be read.  False if `mine` was among it.
 
-        `trace` is the owner's, when it is the owner who drains; the sender of `mine` has one of its own.
+        `trace` is the owner's, when the owner drains; the sender of `mine` has a trace of its own.
         """
         delivered = True
         woken = False
@@ -117,7 +116,7 @@ class Inbox(Closable):
 
     @abstractmethod
     def _lose(self, message: Any, trace: ActorTrace | None) -> None:
-        """Nobody will handle `message`."""
+        """Dispose of a message that will not be handled."""
 
     # -- for Pykka
 

@@ -54,7 +54,7 @@ def _exit_with(key: int, one: ActorRef[Any], other: ActorRef[Any]) -> None:
 
 
 class Boot:
-    """What a new actor is started with; `started` gets (ref, None) or (None, error)."""
+    """The arguments of a new actor; `started` gets (ref, None) or (None, error)."""
 
     __slots__ = ("args", "kwargs", "name", "parent", "started")
 

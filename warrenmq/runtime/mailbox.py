@@ -33,12 +33,12 @@ if TYPE_CHECKING:
 
 
 class Dry:
-    """The mailbox has run dry: said once before the owner is parked."""
+    """Returned once by `take` when there is no mail, before the owner is parked."""
 
 
 DRY = Dry()
 PARK = Letter(None)
-"""Nothing to do, and DRY has been said: back to Pykka's loop, which will `get`."""
+"""Returned by `take` after DRY, while there is no mail: back to Pykka's loop, which will `get`."""
 
 _SIGNALS = frozenset({Dry, Info, Down, Exit, Call, ProxyRequest, Wake})
 _PROXIES = (ProxyCall, ProxyGetAttr, ProxySetAttr)
@@ -116,7 +116,7 @@ class Mailbox(Inbox):
         return timer
 
     def timer_cancelled(self) -> None:
-        """Forget cancelled timers once they are most: resetting a far timer often must not pile up."""
+        """Drop cancelled timers once they are the majority, so that a timer that is often reset does not pile up."""
         self._cancelled += 1
         if self._cancelled > max(_COMPACT_FROM, len(self._timers) // 2):
             self._timers = [entry for entry in self._timers if entry[2].info is not None]
@@ -168,7 +168,7 @@ class Mailbox(Inbox):
     def put(self, envelope: Any, /) -> None:
         """Make mail of ours of all that Pykka sends but a stop.
 
-        So an exception in any of it ends the actor, and whoever waits for an answer is told at once.
+        So an exception in any of it ends the actor, and the caller that waits for an answer gets it at once.
         """
         message, future = envelope.message, envelope.reply_to
         if isinstance(message, _PROXIES):

@@ -27,7 +27,7 @@ class Down:
 
     monitor: int
     ref: ActorRef[Any] | None
-    """None: nobody had that name when the monitor was asked for; `reason` is then "noproc"."""
+    """None: no actor had that name when the monitor was set; `reason` is then "noproc"."""
     reason: Any
 
 
@@ -49,7 +49,7 @@ class Call:
 
 @dataclass(slots=True)
 class ProxyRequest:
-    """Pykka's own proxy messages (method call, attribute get or set); `sender` is None when nobody waits."""
+    """Pykka's own proxy messages (method call, attribute get or set); `sender` is None when no answer is expected."""
 
     message: Any
     sender: From | None
@@ -57,7 +57,7 @@ class ProxyRequest:
 
 @dataclass(slots=True)
 class Traced:
-    """A message, who sent it, and which row of the sender's trace says so."""
+    """A message with its sender and the row of its SEND in the sender's trace."""
 
     message: Any
     peer: int

@@ -59,7 +59,7 @@ class PlainInbox(Inbox):
         self.owner: ActorRef[Any]
         self.trace: ActorTrace | None = None
         self.stop_reason: Any = NORMAL
-        """What the actor ends with when it is told to stop."""
+        """The reason that the actor ends with when it gets a stop."""
 
     def signal(self, signal: Exit) -> None:
         if signal.ref is None or signal.ref is self._parent or signal.reason != NORMAL:

@@ -28,7 +28,7 @@ _NOTHING = object()
 
 
 def _told(message: Any) -> Any:
-    """What a server's `priority` gets to see of a message; _NOTHING if it is for Pykka or for the runtime."""
+    """The part of a message that a server's `priority` gets; _NOTHING if it is for Pykka or for the runtime."""
     if type(message) is Traced:
         message = message.message
     if type(message) is Info:

@@ -1,8 +1,8 @@
 """Scheduler: tasks on one thread, a seed that decides which runs next, and time that passes only here.
 
 A task is a greenlet: an actor's loop, or a function of the test.  It runs until it waits or comes to a
-checkpoint where the seed says that another one's turn has come.  Who made the scheduler is a task as well
-("outside"): when it waits, it drives the others.
+checkpoint where the seed says that another one's turn has come.  The code that made the scheduler is a task as
+well ("outside"): when it waits, it drives the others.
 
 Time: each checkpoint costs a little; when nothing can run, time jumps to the next deadline.  How restless the
 schedule is and how slow the machine, each seed draws for itself, so that a few hundred seeds hold runs that
@@ -27,15 +27,15 @@ START_NS = 1_000_000_000
 RESTLESSNESS = (0.05, 0.3, 1.0)
 """How likely another task gets its turn at a checkpoint."""
 STEP_NS = (1_000, 10_000, 100_000)
-"""What a checkpoint costs; so a 25 ms timer fires after 25,000, 2,500 or 250 of them in a busy system."""
+"""Virtual time of a checkpoint; so a 25 ms timer fires after 25,000, 2,500 or 250 of them in a busy system."""
 
 
 BACKGROUND_TURNS = 10_000
-"""Turns of background tasks, and of nobody else, after which nothing else can be expected to happen."""
+"""Turns of background tasks alone, after which nothing else can be expected to happen."""
 
 
 class Deadlock(Exception):
-    """Nothing can run, and no timer will change that: says who waits for what."""
+    """Raised when no task can run and no timer will change that; lists each task with what it waits for."""
 
 
 class Releasable(Protocol):
@@ -69,7 +69,7 @@ class Task:
         self.gone = False
         """Given up: it will never run again."""
         self.waits_for: object = None
-        """What it waits for, in words; None while it can run."""
+        """A description of what it waits for; None while it can run."""
         self.ticket = 0
         """Counts its waits, so that the deadline of an earlier one is known to be stale."""
         self.timed_out = False
@@ -171,7 +171,7 @@ class Scheduler:
         task.ticket += 1
         if task in self._ready:
             self._ready.remove(task)
-        if task.woken_among is not None:  # what it was woken for is another's now
+        if task.woken_among is not None:  # another task may take what it was woken for
             self.wake(task.woken_among)
         self.free(task)
 

@@ -1,4 +1,4 @@
-"""What a scheduler must supply: the few blocking things, so that a caller can park a thread or a greenlet.
+"""The protocols of the few blocking things that a scheduler supplies: parking a thread, or a greenlet.
 
 `queue.SimpleQueue`, `threading.Event` and `threading.Lock` are the threads' answers as they are.
 """

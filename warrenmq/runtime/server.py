@@ -64,7 +64,7 @@ class Server(ThreadingActor):
         self.fence = Fence(runtime.lock())
         self.trace: ActorTrace | None = None
         self.sender_id = 0
-        """Who sent the message that is being handled (a trace id), and ..."""
+        """The sender of the message that is being handled (a trace id), and ..."""
         self.sender_seq = 0
         """... the row of its SEND; both 0 when untraced."""
         self._life = ActorLife(runtime, boot, type(self))
@@ -89,7 +89,7 @@ class Server(ThreadingActor):
         """Set up the state.  What this raises is raised by `Runtime.start`, and `terminate` is not called."""
 
     def handle_cast(self, message: Any) -> None:
-        """Handle a message; nobody waits."""
+        """Handle a cast."""
         raise NotImplementedError(message)
 
     def check_call(self, request: Any) -> Any:
@@ -107,7 +107,7 @@ class Server(ThreadingActor):
         """Return the answer, or NO_REPLY and see to a later `sender.reply`.
 
         A CallerError or a Refusal says that nothing has changed: it is raised at the caller.  Any other exception leaves
-        a state that nobody can trust, and ends the actor.
+        a state that cannot be trusted, and ends the actor.
         """
         raise NotImplementedError(request)
 
@@ -129,13 +129,13 @@ class Server(ThreadingActor):
     def undelivered(message: Any) -> None:
         """Get back a cast that the actor will never handle: left in its mailbox, or sent when it was dead.
 
-        Called once a message, in whichever thread finds it: of a sender, the actor, or who killed it.
+        Called once a message, in whichever thread finds it: of a sender, the actor, or of its killer.
         """
 
     # -- for callbacks to use
 
     def cast(self, dest: ActorRef[Any] | Name, message: Any) -> bool:
-        """Send a message; False if it is known that nobody takes it."""
+        """Send a message; False if it is known that it will not be handled."""
         if self.actor_inbox.reason is not ALIVE:
             raise Killed
         return self.runtime.cast(dest, message, self.trace)
@@ -243,7 +243,7 @@ class Server(ThreadingActor):
     def _answer(self, call: Call) -> None:
         sender = call.sender
         sender.begin()
-        # Marked first, looked for second; whoever kills this actor shuts its mailbox first and looks for the mark second:
+        # Marked first, looked for second; a killer of this actor shuts its mailbox first and looks for the mark second:
         # a request that the caller takes for one that was not begun is not begun here.
         if self.actor_inbox.reason is not ALIVE:
             return

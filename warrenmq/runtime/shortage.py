@@ -1,6 +1,6 @@
-"""Which errors say that the system has run out of something, rather than that a program is wrong.
+"""Errors that mean that the system has run out of something, rather than that a program is wrong.
 
-An actor that cannot start for want of a thread, memory or a file descriptor has not crashed: the one who asked for it is
+An actor that cannot start for want of a thread, memory or a file descriptor has not crashed: the request for it is
 refused with ResourceError, and everything that runs already goes on.
 """
 

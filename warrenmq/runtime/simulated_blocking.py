@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class SimChannel:
-    """What queue.SimpleQueue is to threads."""
+    """A Channel of the simulation, as queue.SimpleQueue is for threads."""
 
     __slots__ = ("_items", "_label", "_scheduler", "_waiters")
 
@@ -44,7 +44,7 @@ class SimChannel:
         return self._items.popleft()
 
     def empty(self) -> bool:
-        """A mailbox asks between any two messages: a point where another actor may run."""
+        """A mailbox calls it between any two messages, so it is a point where another actor may run."""
         self._scheduler.checkpoint()
         return not self._items
 
@@ -53,7 +53,7 @@ class SimChannel:
 
 
 class SimEvent:
-    """What threading.Event is to threads."""
+    """An Event of the simulation, as threading.Event is for threads."""
 
     __slots__ = ("_scheduler", "_set", "_waiters")
 
@@ -76,7 +76,7 @@ class SimEvent:
 
 
 class SimLock:
-    """What threading.Lock is to threads; a task that is given up holds it no more."""
+    """A Lock of the simulation, as threading.Lock is for threads; a task that is given up releases it."""
 
     __slots__ = ("_holder", "_scheduler", "_waiters")
 
@@ -117,7 +117,7 @@ class SimLock:
 
 
 class SimFuture(Future[Any]):
-    """What pykka.ThreadingFuture is to threads.  Pykka makes them without arguments: a class for each scheduler."""
+    """A Pykka future of the simulation.  Pykka makes futures without arguments, so each scheduler has a class of its own."""
 
     scheduler: ClassVar[Scheduler]
 

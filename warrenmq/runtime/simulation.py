@@ -9,7 +9,7 @@ interrupted by another: at each cast, between any two messages, wherever it wait
     sim.kill(ref); sim.crash()   # one actor, or the whole process, is gone at once
     sim.close()
 
-What simulation cannot see: docs/runtime.md.
+The limits of simulation are listed in docs/runtime.md.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ EPOCH_NS = 1_700_000_000_000_000_000
 
 
 class Vanished(Exception):
-    """What `run` was running is gone: another task called `crash`."""
+    """Raised by `run` when another task called `crash`: its function is gone."""
 
 
 class Simulation(Runtime):
     """A runtime on one thread; all its methods are for that thread.
 
-    Calls, waits and starts made outside of `run` work, too: whoever made the simulation is a task of it.
+    Calls, waits and starts made outside of `run` work, too: the code that made the simulation is a task of it.
     """
 
     def __init__(self, seed: int = 0, recorder: Recorder | None = None) -> None:
@@ -103,8 +103,8 @@ class Simulation(Runtime):
     def run(self, application: Callable[[], T]) -> T:
         """Run a function together with all actors until it returns; Deadlock if it never can.
 
-        What any application task raises, and what ends an actor without being an Exception or a SystemExit (a
-        simulated power cut, Ctrl-C), is raised here; in the latter case as after `crash`.
+        Raises the exception of any application task, and one that ends an actor without being an Exception or a
+        SystemExit (a simulated power cut, Ctrl-C), in the latter case as after `crash`.
         """
         result: list[T] = []
         done = self.event()
@@ -153,7 +153,7 @@ class Simulation(Runtime):
             self._scheduler.leave()
 
     def crash(self) -> None:
-        """End the process, as SIGKILL does: actors and application tasks are gone, and nobody is told.
+        """End the process, as SIGKILL does: actors and application tasks are gone, and no callback runs.
 
         Only the caller goes on, if it is `run`'s function or outside of `run`; else `run` raises Vanished.  Start
         anew on this simulation, or on another.

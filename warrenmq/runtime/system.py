@@ -1,4 +1,4 @@
-"""What an actor's own parts (inbox, life) need of the Runtime that they live in, and what it keeps of each actor.
+"""Protocols between an actor's own parts (inbox, life) and the Runtime that they live in.
 
 `Runtime` (base.py) is the only System and `ActorLife` (life.py) the only Living; base.py imports these parts, so they
 know it by these protocols.

@@ -2,12 +2,12 @@
 
 A thread cannot be killed.  An actor that its supervisor gave up (killed, or stuck past its shutdown timeout) may
 still be inside a write, or wake up and begin one, while its successor already recovers the same files.  So
-every write of an actor goes through the fence of its incarnation, and whoever disowns the actor cuts the fence
-first: after that, nothing of the old incarnation reaches a file.
+every write of an actor goes through the fence of its incarnation, and its supervisor cuts the fence before it
+starts a successor: after that, nothing of the old incarnation reaches a file.
 
-Reads pass: they harm nobody.  A sync is refused too, before and after, so that a sync which returned late never
-becomes a confirm of somebody who is no longer in charge; but the fence is not held during it, or a hanging disk
-would hang whoever wants to cut.
+Reads pass: they change nothing.  A sync is refused too, before and after, so that a sync which returned late never
+becomes a confirm of an incarnation that was given up; but the fence is not held during a sync, or a hanging disk
+would hang the supervisor that cuts it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Fence(Protocol):
-    """What a fenced disk needs of a runtime's fence."""
+    """The part of a runtime's fence that a fenced disk uses."""
 
     cut: bool
     """The actor was given up."""

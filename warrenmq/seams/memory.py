@@ -28,7 +28,7 @@ MEMORY_SIZE_FOR_UNKNOWN_OS = 1 << 30
 
 
 class Memory(Protocol):
-    """What a process needs to know of its memory."""
+    """The memory of a process, in use and at most."""
 
     def used(self) -> int | None:
         """Bytes of it that are in use; None when the operating system does not say."""

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from warrenmq.seams.disk import File
 
 PLENTY = 1 << 40
-"""What `free_space` says of a disk without a limit."""
+"""The answer of `free_space` for a disk without a limit."""
 
 
 class _Change:
@@ -118,7 +118,7 @@ class SimulatedDisk:
         self.before_op: Callable[[str, str], None] | None = None
         self.free_bytes: int | None = None
         self.in_order = True
-        """What was written to a file earlier reaches the platter earlier."""
+        """Writes to one file reach the platter in their order."""
         self._rng = rng
         self._folders = {"", "/"}
         self._files: dict[str, _Inode] = {}
@@ -129,7 +129,7 @@ class SimulatedDisk:
     # for tests
 
     def power_cut(self) -> None:
-        """Forget what was not safe.  Files opened before still work, on bytes that nobody sees any more."""
+        """Forget what was not safe.  Files opened before still work, on bytes that no new reader sees."""
         with self.lock:
             entries = dict(self._durable_files)
             for _, change in self._unsynced:
@@ -371,7 +371,7 @@ class SimulatedFile:
             inode.sync()
 
     def begin_sync(self) -> None:
-        """What was written may be on its way at any time: a power cut chooses."""
+        """Nothing to do: any write may be on its way to the platter at any time, and a power cut chooses."""
 
     def close(self) -> None:
         """Nothing to give back."""

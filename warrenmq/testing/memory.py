@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class SimulatedMemory:
-    """What `warrenmq.seams.memory.Memory` promises, without an operating system."""
+    """A `warrenmq.seams.memory.Memory` without an operating system."""
 
     used_bytes: int = 0
     total_bytes: int = 1 << 34
