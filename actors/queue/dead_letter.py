@@ -106,6 +106,6 @@ class DeadLetterPublisher:
         if cycling and cycling not in self._cycles and len(self._cycles) < _CYCLES_LOGGED:
             self._cycles.add(cycling)
             self._log.warning(
-                "messages are dropped: their dead-letter queues are a cycle, told once", queues=cycling
+                "messages are dropped: their dead-letter queues are a cycle, logged once", queues=cycling
             )
         return tuple(queue for queue in queues if queue not in cycling)

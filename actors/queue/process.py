@@ -268,7 +268,7 @@ class QueueProcess(Server):
         raise Stop("normal")
 
     def terminate(self, reason: Any) -> None:
-        """A clean stop leaves everything on disk and says so; anything else leaves the files to recovery."""
+        """A clean stop leaves everything on disk, with terms that say so; anything else leaves the files to recovery."""
         if reason != "shutdown":
             return
         try:
@@ -278,9 +278,9 @@ class QueueProcess(Server):
         except OSError as error:
             if not is_full(error):
                 raise
-        told = unwritten(self.spec.name, self._state.unconfirmed.messages())
-        self.log.warning(told)
-        self.spec.unwritten(told)
+        sentence = unwritten(self.spec.name, self._state.unconfirmed.messages())
+        self.log.warning(sentence)
+        self.spec.unwritten(sentence)
 
     def _stop_cleanly(self) -> None:
         state = self._state

@@ -3,8 +3,8 @@
     1  the terms of a clean stop are taken: from here on every stop is a crash until the next clean one.  They are believed
        only if the files of the index have the sizes that they had then
     2  the index is walked for messages whose bodies are in the store, after a crash when its files have been synced
-    3  the store is told what the queue believes to hold; it drops what a dead incarnation held besides, and
-       says which of these it has
+    3  the store hears what the queue believes to hold; it drops what a dead incarnation held besides, and
+       answers which of these it has
     4  the index is opened, which converts it from the other version if need be; messages without a body are acked
 
 A queue with priorities has all this for each of its folders, but one client of the store.
@@ -62,7 +62,7 @@ class QueueSpec:
     """One, or one for each priority from 0."""
     quarantine: str
     damage: DamageFound
-    """Where to tell what of the queue's files was found damaged."""
+    """Collects what of the queue's files is found damaged."""
     durable: bool
     persistent_store: str
     """Names of the stores."""
@@ -76,7 +76,7 @@ class QueueSpec:
     address: Callable[[str], ActorRef[Any]]
     """Finds another queue's process."""
     unwritten: Callable[[str], object]
-    """Called at the end with a sentence that tells what a full disk kept from being written."""
+    """Called at the end with a sentence on what a full disk kept from being written."""
     is_up: Callable[[], bool]
     """Whether the vhost is recovered; if not, a GoAhead follows."""
     unused_too_long: Callable[[], object]
@@ -139,7 +139,7 @@ def recover(
 def _believable_terms(spec: QueueSpec, disk: Disk, directory: str) -> Terms | None:
     """The terms of a clean stop, if the files of the index are as it left them.
 
-    Those that are not are told, and copied to the quarantine before anything that they do not name any more is dropped.
+    Those that are not are reported, and copied to the quarantine before anything that they do not name any more is dropped.
     """
     terms = take_terms(disk, directory)
     if terms is None:

@@ -3,7 +3,7 @@
 A queue process settles its share after the sync that made the message safe (rabbit_confirms: a sequence number
 owes its queues; the last one that answers settles it).  A queue that dies before it answered nacks its share.
 
-No lock on the way of a message: a share is taken by `list.pop`, one atomic step, and whoever takes the last
+No lock on the way of a message: a share is taken by `list.pop`, one atomic step, and the taker of the last
 share settles the promise.  A waiter registers itself first and looks at the result second; the settler writes
 the result first and looks for waiters second; so one of the two always sees the other.
 """

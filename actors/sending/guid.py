@@ -1,4 +1,4 @@
-"""What nobody else has: 128 random bits in 22 letters, as in the names that the server gives (rabbit_guid:gen_secure)."""
+"""Unique names: 128 random bits in 22 letters, as in the names that the server gives (rabbit_guid:gen_secure)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from warrenmq.runtime import Runtime
 
 OF_QUEUE, OF_CONSUMER = "amq.gen-", "amq.ctag-"
-"""What the names begin with that the server gives."""
+"""Prefixes of names that the server gives."""
 
 
 def token(runtime: Runtime) -> str:

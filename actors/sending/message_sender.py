@@ -1,7 +1,7 @@
 """One sender's way to the queues: message ids, encoded heads, and a Flow to each queue process (rabbit_queue_type:deliver).
 
-Who publishes has a MessageSender of its own: a thread of the application (warrenmq/broker/publisher.py), a channel of an AMQP
-client, a queue that dead-letters.  So nothing on the way of a message takes a lock.
+Each publisher has a MessageSender of its own: a thread of the application (warrenmq/broker/publisher.py), a channel of an AMQP
+client, a queue that dead-letters.  So no lock is taken on the way of a message.
 
 A Flow is one end of RabbitMQ's credit flow (credit_flow, `credit_flow_default_credit`): the sender may be
 `initial` messages ahead of the queue, which grants more as it handles them.  It counts with two numbers that
@@ -49,7 +49,7 @@ class Flow(Publisher):
         self.ref = ref
         self.inbox = inbox_of(ref)
         self.send: Callable[[Publish], bool] = self.inbox.send
-        """Put a message in the queue's mailbox; False when nobody will take it."""
+        """Put a message in the queue's mailbox; False when the process is dead."""
         self._initial = initial
         self._sent = 0
         """Messages sent; written by the sender's thread."""
@@ -94,7 +94,7 @@ class MessageIds:
 
 
 class MessageSender(Generic[F]):
-    """See the top of this module."""
+    """One sender's ids, heads and flows: see the top of this module."""
 
     def __init__(self, runtime: Runtime, ids: MessageIds, flow: Callable[[Runtime, ActorRef[Any], int], F],
                  initial_credit: int, trace: ActorTrace | None, address: Callable[[str], ActorRef[Any]]) -> None:  # fmt: skip

@@ -64,7 +64,7 @@ STEP = 512
 
 
 class MemoryTargetQueue(VariableQueue):
-    """See the module; the record vqstate in mode `default`."""
+    """The backing queue with q1, q2, delta, q3 and q4 (the record vqstate in mode `default`)."""
 
     has_ram_duration = True
 

@@ -76,10 +76,10 @@ def desired_duration(
     return total / queues / ratio
 
 
-def must_inform(told: float, reported: float, desired: float, *, disk_alarm: bool) -> bool:
+def must_inform(informed: float, reported: float, desired: float, *, disk_alarm: bool) -> bool:
     """Whether a queue hears of a new desired duration at once; otherwise it does when it next reports.
 
-    | disk alarm | desired, compared with what it was told and with what it reported | inform |
+    | disk alarm | desired, compared with what it was informed of and with what it reported | inform |
     | ---------- | ----------------------------------------------------------------- | ------ |
     | no         | less than both                                                    | yes    |
     | no         | not less than one of them                                         | no     |
@@ -87,8 +87,8 @@ def must_inform(told: float, reported: float, desired: float, *, disk_alarm: boo
     | yes        | not more than one of them                                         | no     |
     """
     if disk_alarm:
-        return told < desired and reported < desired
-    return told > desired and reported > desired
+        return informed < desired and reported < desired
+    return informed > desired and reported > desired
 
 
 def target_ram_count(desired: float, rates_in_all: float) -> float:

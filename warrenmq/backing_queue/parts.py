@@ -1,4 +1,4 @@
-"""What a backing queue stands on, and what it tells of itself: its stores (msg_store clients), its memory, its bytes."""
+"""What a backing queue needs of its stores, and the figures that it gives of itself."""
 
 from __future__ import annotations
 
@@ -58,25 +58,25 @@ class QueueMemory:
 
 
 class PagingRows:
-    """Which messages changed their state, until the trace is told: after a publish, when it has been told of that."""
+    """Changes of messages' states, kept until their rows are written: those of a publish come after its own row."""
 
     def __init__(self, trace: ActorTrace | None) -> None:
         self._trace = trace
-        self.untold: list[tuple[Ev, State, State, list[tuple[int, int]]]] = []
+        self.unwritten: list[tuple[Ev, State, State, list[tuple[int, int]]]] = []
         """Empty without a trace."""
 
     def note(self, event: Ev, seqs: Iterable[int], state: State, before: State) -> None:
         """These messages, in ascending order, changed from one state to another."""
         if self._trace is not None:
-            self.untold.append((event, state, before, list(runs(seqs))))
+            self.unwritten.append((event, state, before, list(runs(seqs))))
 
     def tell(self) -> None:
-        """Tell the trace."""
-        if self.untold and self._trace is not None:
-            for event, state, before, all_runs in self.untold:
+        """Write the rows."""
+        if self.unwritten and self._trace is not None:
+            for event, state, before, all_runs in self.unwritten:
                 for first, count in all_runs:
                     self._trace.emit(event, state, a=first, b=count, c=before)
-            self.untold.clear()
+            self.unwritten.clear()
 
 
 def body_bytes(index: Index) -> int:

@@ -34,7 +34,7 @@ _WITHIN = (1 << PRIORITY_SHIFT) - 1
 
 
 class PriorityRows:
-    """What the queue of one priority says in the trace: its sequence ids as the whole queue calls them, and no syncs,
+    """The trace of one priority's queue: sequence ids as the whole queue calls them, and no syncs,
     since one of them alone makes nothing of the whole safe.
     """
 
@@ -42,7 +42,7 @@ class PriorityRows:
         self._trace = trace
         self._base = priority << PRIORITY_SHIFT
         self.synced: list[tuple[int, int]] = []
-        """Bytes and records of each sync that was not told."""
+        """Bytes and records of each sync without a row."""
 
     def emit(self, event: int, flag: int = 0, *, a: int = 0, b: int = 0, c: int = 0) -> int:
         """As ActorTrace.emit."""

@@ -30,7 +30,7 @@ class QueueFiles(Protocol):
 
 
 class BackingQueue(Protocol):
-    """The messages of one queue; what each method does is told at VariableQueue's."""
+    """The messages of one queue; VariableQueue says what each method does."""
 
     has_ram_duration: bool
 

@@ -4,7 +4,7 @@ Four flows are counted: messages in (published or requeued), out (fetched), deli
 acked (ack out).  Their rates are exponential moving averages with a half-life of 5 s, computed anew whenever more than
 100 messages came in or went out, or 5 s have passed (docs/reference/classic-queue.md#paging).
 
-Nothing here knows the time: whoever asks says what it is.
+No clock here: callers pass the time.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 
 class ReadAheadQueue(VariableQueue):
-    """See the module; the record vqstate since 3.12."""
+    """The backing queue with a head and a tail (the record vqstate since 3.12)."""
 
     def __init__(self, index: Index, persistent_store: Store, transient_store: Store, settings: Settings,
                  clock: Callable[[], int], trace: ActorTrace | None = None) -> None:  # fmt: skip

@@ -78,7 +78,7 @@ class VariableQueue(ABC):
         self.ram_bytes = 0
         """Bytes of bodies in memory, of ready and of unacked messages."""
         self.ready_bytes: int | None = None
-        """Bytes of the bodies of all ready messages, if somebody asked for it (`count_bytes`)."""
+        """Bytes of the bodies of all ready messages, kept after `count_bytes`; else None."""
         self._pending: dict[int, Message] = {}
         """Delivered, not acked; in order of delivery."""
         self._delivered_below = 0
@@ -176,7 +176,7 @@ class VariableQueue(ABC):
     def fetch(self, most: int, *, ack_required: bool) -> list[Fetched]:
         """Take up to `most` messages from the front; without acks they are gone at once.
 
-        A message whose body the store no longer has is left out, acked, and told by `take_lost`.
+        A message whose body the store no longer has is left out, acked, and listed by `take_lost`.
         """
         self.rates.maybe_update(self._clock())
         taken = self._take(most, metadata_only=False)
@@ -198,7 +198,7 @@ class VariableQueue(ABC):
         self.lost += lost
         if self.has_ram_duration:
             self._operated(len(taken))
-        if self._paging_rows.untold:
+        if self._paging_rows.unwritten:
             self.tell_paged()
         return fetched
 
@@ -409,7 +409,7 @@ class VariableQueue(ABC):
 
     @abstractmethod
     def _take(self, most: int, *, metadata_only: bool) -> list[Message]:
-        """Remove up to `most` messages from the front; `metadata_only`: nobody wants their bodies."""
+        """Remove up to `most` messages from the front; `metadata_only`: their bodies are not wanted."""
 
     @abstractmethod
     def _record_pending_acks(self, taken: list[Message]) -> None:

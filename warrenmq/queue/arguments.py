@@ -15,7 +15,7 @@
     what only quorum queues and streams have                                   of queue type rabbit_classic_queue
     anything else                is kept, compared when the queue is declared again, and means nothing
 
-They are checked in this order, and the first that is wrong is told; a wrong type is `unacceptable_type`, or "expected
+They are checked in this order, and the first that is wrong is reported; a wrong type is `unacceptable_type`, or "expected
 integer".  Source: rabbit_amqqueue and rabbit_classic_queue of 3.10.8;
 docs/reference/classic-queue.md#arguments-and-limits.
 """

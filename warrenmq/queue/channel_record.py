@@ -3,7 +3,7 @@
 A consumer may be sent a message while
 
     it holds fewer unacked messages than its prefetch count      does not concern consumers without acks
-    fewer than `unsent_limit` are on their way in its channel    Taken tells that they have arrived
+    fewer than `unsent_limit` are on their way in its channel    Taken: they have arrived
     its channel's limiter has room                               basic.qos with global=true; see limiter.py
 
 It claims messages before they are fetched, and takes them when they have been.  A getter (basic.get) is a consumer,

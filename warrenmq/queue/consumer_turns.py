@@ -1,15 +1,15 @@
 """Whose turn it is: consumers with room, by priority, each priority a round (priority_queue in rabbit_queue_consumers).
 
-One message a turn: who had one goes to the back of its round.  A lower priority has a turn only when nobody above has
+One message a turn: a consumer that had one goes to the back of its round.  A lower priority has a turn only when no consumer above has
 room.  Who has no room leaves the round for its channel's `blocked`, and comes back at the end.
 
 ====================================  ==============================
-messages 0 to 5, and consumers        who gets which
+messages 0 to 5, and consumers        which of them get which
 ====================================  ==============================
 a and b, room enough                  a 0 2 4, b 1 3 5
 a with room for 1, b                  a 0, b 1 2 3 4 5
 a of priority 1 with room for 2, b    a 0 1, b 2 3 4 5
-nobody                                nothing
+none                                  nothing
 ====================================  ==============================
 """
 

@@ -1,4 +1,4 @@
-"""Who consumes from a queue, who gets the next message, and who holds which (rabbit_queue_consumers).
+"""The consumers of a queue: which there are, and which messages each holds (rabbit_queue_consumers).
 
 Messages go to consumers in turn (consumer_turns.py), as far as there is room (channel_record.py).  Delivery tags are
 per consumer, from 1; an ack names a tag, or with `multiple` everything up to a tag.
@@ -6,7 +6,7 @@ per consumer, from 1; an ack names a tag, or with `multiple` everything up to a 
 basic.get is a consumer, too, the getter: nothing is pushed to it, it asks for one message at a time, and may wait.
 
 With a single active consumer the others wait: when it goes, the one of the highest priority that has waited longest
-is the next.  Nobody takes its place while it is there, and what it holds stays with it.
+is the next.  It is not replaced while it is there, and what it holds stays with it.
 
 A channel that ends gives back everything that its consumers and getters hold; a consumer that is cancelled keeps it.
 """
@@ -76,7 +76,7 @@ class QueueConsumers:
             for consumer in self._pushed.values()
         ]  # fmt: skip
 
-    # -- who consumes
+    # -- consumers come and go
 
     def consume(self, request: Consume) -> None:
         """Add a consumer; AccessRefused where exclusiveness forbids it.
@@ -167,7 +167,7 @@ class QueueConsumers:
                 self._activate(max(self._pushed.values(), key=lambda each: each.priority))
 
     def _forget_if_done(self, consumer: Consumer) -> None:
-        """A former consumer or getter that holds nothing, and of which its channel will tell nothing more."""
+        """Forget a former consumer or getter that holds nothing, once no Taken can come for it."""
         if (
             consumer.outlet is None
             and not consumer.unacked

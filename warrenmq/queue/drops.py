@@ -36,14 +36,14 @@ _FLAGS = {REJECTED: DROP_REJECTED, EXPIRED: DROP_EXPIRED, MAXLEN: DROP_MAXLEN}
 
 
 class QueueDrops:
-    """Drops messages and tells the trace of each.
+    """Drops messages, each with a row in the trace.
 
     damaged    how many messages were found damaged, at recovery or later
     """
 
     def __init__(self, vq: BackingQueue, index_sync: IndexSync, has_exchange: Callable[[], bool],
                  rows: QueueTrace | None, effects: list[Effect]) -> None:  # fmt: skip
-        """`has_exchange` tells whether there is a dead-letter exchange now."""
+        """`has_exchange()`: there is a dead-letter exchange now."""
         self._vq = vq
         self._index_sync = index_sync
         self._has_exchange = has_exchange

@@ -36,7 +36,7 @@ OVERHEAD = 256
 
 
 class StoreRoom(Protocol):
-    """What a message store tells of its room (StoreTables)."""
+    """The part of a message store's tables that concerns its room (StoreTables)."""
 
     disk_full: bool
 
@@ -74,7 +74,7 @@ class IndexSync:
         return self.disk_full or any(store.disk_full for store in self._stores)
 
     def takes(self, size: Callable[[], int]) -> bool:
-        """Whether publishes may be taken in; `size` tells how many bytes they are.
+        """Whether publishes may be taken in; `size()` is their bytes.
 
         A store writes later than its queue takes in, so free space alone would let in a burst many times over.  As long as
         the queue owes confirms, what it took in counts as unwritten: some of it twice, which refuses sooner but never later.

@@ -6,8 +6,8 @@
 
 A channel makes one limiter and hands it to every queue that it consumes from; these compete for what it has room for.
 It counts deliveries that wait for an ack, whether or not a limit is set, so that one that is set later counts what is
-on its way.  A queue that was refused leaves the channel alone until a Resume tells it to ask again.  basic.get does
-not come here, so that acks of what was got must not be told here either.
+on its way.  A queue that was refused leaves the channel alone until a Resume comes.  basic.get does
+not come here, so acks of what was got must not come here either.
 
 RabbitMQ's limiter is a process; this is an object with a lock, called from the threads of the channel and of its queues.
 It sends nothing: a call that makes room returns the queues that are to be sent a Resume.

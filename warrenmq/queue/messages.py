@@ -1,4 +1,4 @@
-"""What can arrive at a queue process, and what it answers: every cast and call, with who sends it."""
+"""What can arrive at a queue, and what it answers: every cast, call and timer, with its sender."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 DELETED = "the queue was deleted before the message was safe"
-"""Why a message is nacked; to a channel it is a confirm, as in RabbitMQ: nobody can lose it any more."""
+"""Why a message is nacked; to a channel it is a confirm, as in RabbitMQ: it cannot be lost any more."""
 ENDED = "the queue process ended before the message was safe; publish it again"
 
 
@@ -40,7 +40,7 @@ class Outlet(Protocol):
 
 
 class Publisher:
-    """Who publishes, as far as the queue cares: somebody to grant credit to.  Lives with the broker's face."""
+    """The sender of a Publish, to whom the queue grants credit (actors/sending/message_sender.py, Flow)."""
 
     def bump(self, credit: int) -> None:
         """May send `credit` more messages to the queue; called in the queue's thread."""
@@ -100,7 +100,7 @@ class Reject:
 class Taken:
     """Consumer -> queue: so many deliveries were taken, by the application or by the client's socket (notify_sent).
 
-    A channel says it of every delivery sooner or later, of those to a cancelled consumer, too; getters never do.
+    A channel sends it for every delivery sooner or later, for those to a cancelled consumer, too; getters never do.
     """
 
     consumer: int
@@ -133,12 +133,12 @@ class Holder(Protocol):
 
 
 class AckDeadline(NamedTuple):
-    """How long a delivery may wait for its ack, consumer_timeout, and how often to look (ack_timeout.py); in seconds."""
+    """How long a delivery may wait for its ack (consumer_timeout), and how often to look (ack_timeout.py); in seconds."""
 
     seconds: float
     look_every: float
     holder: Holder | None = None
-    """None for one who gets: each message counts for itself."""
+    """None for a getter: each message counts for itself."""
 
 
 @dataclass(slots=True)
@@ -181,7 +181,7 @@ class Cancel:
 class Get:
     """Call: one message (Got), or None after `timeout` seconds (0 = at once); no limit holds it back.
 
-    Who gets keeps one id for all its gets of a queue; it is no consumer to anybody else.
+    A getter keeps one id for all its gets of a queue; it does not count as a consumer.
     """
 
     consumer: int
@@ -271,7 +271,7 @@ class Stat:
 
 
 class Declared(NamedTuple):
-    """What queue.declare-ok says."""
+    """The figures of queue.declare-ok."""
 
     ready: int
     consumers: int
@@ -340,7 +340,7 @@ class SetRamDurationTarget:
 
 @dataclass(slots=True)
 class UpdateRamDuration:
-    """Info: it is time to tell the memory monitor how long what is in memory lasts."""
+    """Info: it is time to report to the memory monitor how long what is in memory lasts."""
 
 
 @dataclass(slots=True)

@@ -1,6 +1,6 @@
 """How messages reach consumers, and how these settle them (rabbit_amqqueue_process).
 
-The other end of queue/publish_buffer.py.  Whose turn it is, and who holds which message, is in queue/consumers.py; how messages
+The other end of queue/publish_buffer.py.  Whose turn it is, and which consumer holds which message, is in queue/consumers.py; how messages
 leave without a consumer in queue/drops.py.
 """
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 class QueueOutput:
     """Delivers, acks, requeues; it has no state of its own but what it was given.
 
-    consumers     who consumes, and who holds which message
+    consumers     which there are, and which messages each holds
     front         what leaves the front by itself
     drops         what leaves without a consumer
     expiry        how long the queue may be unused
@@ -53,7 +53,7 @@ class QueueOutput:
     # -- deliver
 
     def deliver(self) -> None:
-        """Send ready messages to whoever has room: consumers in turn, and what they leave to gets."""
+        """Send ready messages as far as there is room: to consumers in turn, and what they leave to gets."""
         vq, consumers = self._vq, self._consumers
         while (ready := vq.ready) and (dealt := consumers.turns.deal(ready)):
             self._hand_out(dealt)

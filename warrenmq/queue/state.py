@@ -126,7 +126,7 @@ class QueueState:
     unconfirmed        publications that wait for a sync or for the store
     buffer             publishes that are not taken in yet
     overflow           refuses what is too much; None for a queue that takes everything
-    consumers          who consumes, and who holds which message (rabbit_queue_consumers)
+    consumers          which there are, and which messages each holds (rabbit_queue_consumers)
     front              drops what has expired or is too much
     drops              how messages leave without a consumer
     expiry             how long the queue may be unused

@@ -1,4 +1,4 @@
-"""What a queue process says in the trace: one method for each kind of row (trace/events.py)."""
+"""The rows that a queue writes to the trace: one method for each kind (trace/events.py)."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class QueueTrace:
     """A queue's rows.  It belongs to the queue process, as its ActorTrace does."""
 
     def __init__(self, trace: ActorTrace, trace_id_of: Callable[[ActorRef[Any]], int]) -> None:
-        """`trace_id_of` tells what a channel is called in the trace."""
+        """`trace_id_of(channel)` is its number in the trace."""
         self._trace = trace
         self._trace_id_of = trace_id_of
         self._rested = -_REST_INTERVAL
@@ -112,12 +112,12 @@ class QueueTrace:
         self._trace.emit(_PUBLISH, flag, msg, sender, pseq, first, count, sends)
 
     def confirmed_at_once(self, owed: Publication) -> None:
-        """A transient message's publisher is told without waiting for a sync."""
+        """A transient message is confirmed without waiting for a sync."""
         first, count, msg, _ = owed
         self._trace.emit(_CONFIRM, CONFIRM_TRANSIENT, msg, a=first, b=count)
 
     def confirmed(self, complete: Sequence[Publication]) -> None:
-        """Publishers are about to be told."""
+        """Publishers are about to hear of it."""
         for first, count, msg in publication_runs(complete):
             self._trace.emit(_CONFIRM, CONFIRM_DURABLE, msg, a=first, b=count)
 
@@ -185,7 +185,7 @@ class QueueTrace:
             self._trace.emit(Ev.REQUEUE, RETURNED, a=first, b=count, c=settled_by(consumer, 0))
 
     def rejected(self, seqs: list[int], flag: int, asked: Reject) -> None:
-        """Messages left the queue because a client wanted nobody to have them."""
+        """Messages left the queue because a client rejected them for good."""
         by = settled_by(asked.consumer, asked.tag)
         for first, count in runs(seqs):
             self._trace.emit(Ev.DROP, flag, pseq=int(asked.multiple), a=first, b=count, c=by)

@@ -1,4 +1,4 @@
-"""Which publishers a queue still owes an answer, and for what (rabbit_variable_queue's UC, MOD and MIOD sets).
+"""The confirms that a queue owes, and what each waits for (rabbit_variable_queue's UC, MOD and MIOD sets).
 
 A durable publication is safe when the index has been synced after it was published and each of its bodies that
 went to the store has been reported by the store: `written`, after the store's own sync, or `ignored`, because
@@ -35,13 +35,13 @@ class _Unanswered:
     """See UNANSWERED."""
 
     def confirm(self) -> None:
-        """Nobody asked."""
+        """No publisher waits."""
 
     def nack(self, why: str) -> None:
-        """Nobody asked."""
+        """No publisher waits."""
 
     def fail(self, error: Exception) -> None:
-        """Nobody asked."""
+        """No publisher waits."""
 
     def parts(self, count: int) -> list[_Unanswered]:
         """One for each message."""
@@ -49,7 +49,7 @@ class _Unanswered:
 
 
 UNANSWERED = _Unanswered()
-"""The promise to nobody, of a channel that is not in confirm mode and of dead letters: queues owe it nothing, so no sync is
+"""The promise of a publish that wants no confirm, of a channel that is not in confirm mode and of dead letters: no sync is
 made for it alone (needs_confirming of rabbit_variable_queue)."""
 
 Publication: TypeAlias = tuple[int, int, int, Promise]
@@ -121,7 +121,7 @@ class Unconfirmed:
         return complete
 
     def nack_all(self, why: str) -> None:
-        """The queue process is dead: whoever has no answer yet gets this one."""
+        """The queue process is dead: nack all that has no answer yet."""
         parts: dict[_Parts, None] = dict.fromkeys(self._bodies.values())
         for each in self.unsynced:
             if isinstance(each, _Parts):

@@ -1,4 +1,4 @@
-"""What a dead-lettered message says of its deaths: the headers x-death and x-first-death-* (rabbit_dead_letter).
+"""The headers that a dead-lettered message carries: x-death and x-first-death-* (rabbit_dead_letter).
 
     x-death = [{count, reason, queue, time, exchange, routing-keys, original-expiration}, ...]
 
@@ -59,10 +59,10 @@ def with_death(headers: Table, death: Death) -> Table:
             deaths = [["F", counted]]
         case "A", list() as earlier:
             grouped = _grouped([each for each in earlier if each[0] == "F"])
-            same = [each for each in grouped if _who(each) == (death.queue, death.reason)]
-            others = [each for each in grouped if _who(each) != (death.queue, death.reason)]
+            same = [each for each in grouped if _queue_and_reason(each) == (death.queue, death.reason)]
+            others = [each for each in grouped if _queue_and_reason(each) != (death.queue, death.reason)]
             deaths = [["F", _sorted(_incremented(same[0][1]) if same else counted)], *others]
-        case _:  # somebody else's header of this name
+        case _:  # another application's header of this name
             deaths = [["F", counted]]
     return _put(headers, X_DEATH, "A", deaths)
 
@@ -115,7 +115,7 @@ def _info(headers: Table, death: Death) -> Table:
     return info if death.expiration is None else [*info, ["original-expiration", "S", death.expiration]]
 
 
-def _who(death: list[Any]) -> tuple[Any, Any]:
+def _queue_and_reason(death: list[Any]) -> tuple[Any, Any]:
     queue, reason = lookup(death[1], "queue"), lookup(death[1], "reason")
     return queue and queue[1], reason and reason[1]
 
@@ -127,9 +127,9 @@ def _grouped(deaths: list[Any]) -> list[Any]:
     grouped: list[Any] = []
     seen: list[Any] = []
     for death in deaths:
-        if (who := _who(death)) not in seen:
-            seen.append(who)
-            alike = sum(_who(each) == who for each in deaths)
+        if (origin := _queue_and_reason(death)) not in seen:
+            seen.append(origin)
+            alike = sum(_queue_and_reason(each) == origin for each in deaths)
             table = death[1] if lookup(death[1], "count") else [["count", "l", alike], *death[1]]
             grouped.insert(0, ["F", table])
     return grouped
