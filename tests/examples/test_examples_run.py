@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from tests.support.served import Served
-from tests.support.source_tree import ROOT
+from tests.support.source_tree import ROOT, pages, text_of
 
 SAYS = {
     "quickstart.py": [
@@ -78,6 +78,9 @@ LESSONS = {
 TESTED_WITH_ITS_WORKER = {"celery_app.py"}  # tests/clients/test_celery.py
 MAKES_ITS_OWN_ENVIRONMENT = {"run_demo.py"}
 IS_A_TEST = {"simulated_test.py"}
+QUOTED = {"trace_story.py"}
+"""By the stories in docs/."""
+NUMBER = re.compile(r"\d[\d,.:]*")
 
 
 def run(script, *arguments):
@@ -139,6 +142,22 @@ def test_an_example_of_tests_passes(script):
     assert "4 passed" in done.stdout
 
 
+def test_what_the_stories_quote_of_a_trace_is_what_it_says():
+    """Line by line and in order; numbers may differ, as ids and offsets do when something else is written first."""
+    quotes = re.findall(
+        r"^```\n\$ python examples/trace_story.py (.*)\n\.\.\.\n([^`]+)```$",
+        "".join(text_of(page) for page in pages()),
+        re.MULTILINE,
+    )
+    assert len(quotes) == 4
+    for arguments, quoted in quotes:
+        done = run("trace_story.py", *arguments.split())
+        assert done.returncode == 0, done.stderr
+        said = iter(NUMBER.sub("#", done.stdout).splitlines())
+        for line in NUMBER.sub("#", quoted).splitlines():
+            assert line == "..." or line in said, line
+
+
 def test_every_example_is_tested():
     scripts = {name for name in os.listdir(os.path.join(ROOT, "examples")) if name.endswith(".py")}
     assert (
@@ -149,6 +168,7 @@ def test_every_example_is_tested():
         | TESTED_WITH_ITS_WORKER
         | MAKES_ITS_OWN_ENVIRONMENT
         | IS_A_TEST
+        | QUOTED
     )
 
 
