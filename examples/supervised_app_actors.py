@@ -2,8 +2,8 @@
 
     python examples/supervised_app_actors.py
 
-A bad picture crashes the resizer.  Its supervisor starts a new one under the same name, and whoever addresses it by
-that name goes on; the mailer beside it never notices (one_for_one).
+A bad picture crashes the resizer.  Its supervisor starts a new one under the same name, and senders that address it by
+that name go on; the mailer beside it never notices (one_for_one).
 """
 
 from __future__ import annotations

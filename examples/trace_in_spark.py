@@ -81,7 +81,7 @@ rows.groupBy("kind").count().orderBy("count", ascending=False).show(truncate=Fal
 
 # %% One message on its way
 # The first picture: a client sends it, the queue takes it in and casts its body to the store.  The store appends it to a
-# file, syncs that and reports back.  The queue syncs its index.  When both are on disk, the publisher is told.
+# file, syncs that and reports back.  The queue syncs its index.  When both are on disk, the publisher gets its confirm.
 first = rows.where("ev = 'PUBLISH' and actor = 'queue:pictures'").orderBy("seq").first()
 confirmed = rows.where(
     f"ev = 'CONFIRM' and actor = 'queue:pictures' and {first.a} between a and a + b - 1"
@@ -109,7 +109,7 @@ lost = before.where("confirmed_t is not null and state <> 'acked'").join(after, 
 print(f"acked before the crash, and there again: {again}; confirmed and lost: {lost}")
 
 # %% Group commit: what made an index sync, and how many records shared it?
-# MAILBOX_EMPTY: nobody else asks for anything, so nobody has to wait for company.  TIMER: the queue was not idle for as
+# MAILBOX_EMPTY: nothing else is to be done, so no confirm waits for company.  TIMER: the queue was not idle for as
 # long as the sync interval.
 rows.where("ev = 'QI_SYNC'").groupBy("actor", "flag").agg({"*": "count", "b": "sum"}).selectExpr(
     "actor", "flag", "`count(1)` syncs", "`sum(b)` records", "round(`sum(b)` / `count(1)`, 1) records_a_sync"
