@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from warrenmq.actors.store.client import MsgStoreClient
     from warrenmq.backing_queue.protocol import BackingQueue
     from warrenmq.backing_queue.variable_queue import VariableQueue
-    from warrenmq.directory.damage_found import DamageFound
+    from warrenmq.directory.damage_log import DamageLog
     from warrenmq.directory.recovery_terms import Terms
     from warrenmq.log import Log
     from warrenmq.queue.arguments import QueueArguments
@@ -61,7 +61,7 @@ class QueueSpec:
     directories: tuple[str, ...]
     """One, or one for each priority from 0."""
     quarantine: str
-    damage: DamageFound
+    damage: DamageLog
     """Collects what of the queue's files is found damaged."""
     durable: bool
     persistent_store: str

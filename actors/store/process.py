@@ -40,10 +40,10 @@ from warrenmq.message_store.damage import StoreDamage
 from warrenmq.message_store.dump import save
 from warrenmq.message_store.effects import Confirm, Reply, StoreStatistics
 from warrenmq.message_store.gc_plan import CHECK_INTERVAL
+from warrenmq.message_store.lost_references import LostReferences
 from warrenmq.message_store.recovery import recover, wipe
 from warrenmq.message_store.state import MsgStoreState
 from warrenmq.message_store.trace import tell_closed
-from warrenmq.message_store.unclaimed import Unclaimed
 from warrenmq.runtime import NO_REPLY, CreditFlow, CreditSpec, Down, Server
 from warrenmq.runtime.reasons import is_normal
 from warrenmq.seams.fenced_disk import FencedDisk
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
     from pykka import ActorRef
 
-    from warrenmq.directory.damage_found import DamageFound
+    from warrenmq.directory.damage_log import DamageLog
     from warrenmq.runtime import From, Timer
     from warrenmq.seams.disk import Disk
     from warrenmq.settings import Settings
@@ -84,7 +84,7 @@ class MsgStore(Server):
     state         tables, clients, current file
     gc            its garbage collector, linked
     damage        where to tell what is found damaged
-    unclaimed     what queues held at a clean stop and have not claimed yet
+    lost          references of a clean stop that no queue has claimed yet
     peers         cref -> how to reach that client
     credit        what it owes its clients; blocked while the disk is full
     sync_timer    runs while confirms wait
@@ -105,7 +105,7 @@ class MsgStore(Server):
         settings: Settings,
         refs: Callable[[], Iterable[tuple[str, list[bytes]]]] | None,
         quarantine: str,
-        damage: DamageFound,
+        damage: DamageLog,
     ) -> None:
         """Recover what the directory holds, all of it, before anything else.
 
@@ -125,7 +125,7 @@ class MsgStore(Server):
             recovered = recover(self._disk, directory, _later(refs), quarantine, kind)
         damage.add(recovered.damage)
         self._damage = damage
-        self._unclaimed = Unclaimed(self._disk, directory, quarantine, kind, recovered)
+        self._lost = LostReferences(self._disk, directory, quarantine, kind, recovered)
         reads = StoreDamage(self._disk, directory, quarantine, kind, damage)
         self._state = MsgStoreState(self._disk, directory, settings, recovered, self.trace, reads)
         self._gc_name = f"{kind}_gc"
@@ -224,7 +224,7 @@ class MsgStore(Server):
         client = request.client
         for cref in [c for c in self._state.clients if self._state.clients[c].owner == client.owner]:
             self._part(cref)
-        self._damage.add(self._unclaimed.claimed(client.owner, request.holds))
+        self._damage.add(self._lost.claimed(client.owner, request.holds))
         present, unread = self._state.register(client, request.holds)
         self._tell_gc(unread)
         self._peers[client.cref] = _Peer(request.ref, self.monitor(request.ref), request.on_disk)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from warrenmq.directory.damage_found import DamageFound
+from warrenmq.directory.damage_log import DamageLog
 from warrenmq.errors import NotFound, ResourceLocked
 from warrenmq.queue.arguments import QueueArguments
 from warrenmq.vhost.unknown_folders import sort_out
@@ -50,7 +50,7 @@ class Vhost:
     """Exclusive queue -> the connection that it belongs to; those of the face are not here."""
     kept_folders: list[str] = field(default_factory=list)
     """Folders with messages of which no file tells the queue: what they refer to in the stores stays."""
-    damage: DamageFound = field(default_factory=DamageFound)
+    damage: DamageLog = field(default_factory=DamageLog)
     unwritten: list[str] = field(default_factory=list)
     """A sentence for each queue that could not be written when the broker was closed on a full disk."""
     is_up: bool = False

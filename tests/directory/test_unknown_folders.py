@@ -12,7 +12,13 @@ from warrenmq.directory.layout import DataDirectory, VhostDirectory, queue_folde
 from warrenmq.queue_index.v1.journal import Journal
 from warrenmq.settings import Settings
 from warrenmq.testing import SimulatedDisk
-from warrenmq.vhost.queue_folders import QueueName, keep_definition, records_of, told_by, told_together
+from warrenmq.vhost.queue_folders import (
+    QueueName,
+    keep_definition,
+    name_of_folder,
+    names_of_folders,
+    records_of,
+)
 from warrenmq.vhost.unknown_folders import SortedOut, clear, sort_out
 
 SETTINGS = Settings(queue_version=1)
@@ -135,15 +141,17 @@ def test_a_priority_whose_folder_tells_nothing_is_told_by_another_one() -> None:
     expected = {folder: QueueName("/", "p", each) for each, folder in enumerate(folders)}
     stranger = {queue_folder("/", "p"): (None, None), queue_folder("/", "q", 1): (b"", None)}
     for folder in folders:
-        assert told_together("/", {**folders, folder: (b"\0", None), **stranger}) == expected
-    assert told_together("/", {**dict.fromkeys(folders, (None, None)), **stranger}) == {}
+        assert names_of_folders("/", {**folders, folder: (b"\0", None), **stranger}) == expected
+    assert names_of_folders("/", {**dict.fromkeys(folders, (None, None)), **stranger}) == {}
 
 
 def test_a_folder_is_told_by_its_own_name_s_hash_only() -> None:
     folder, text = queue_folder("/", "q"), b"VHOST: /\nQUEUE: q\n"
-    assert told_by(folder, "/", text, None) == QueueName("/", "q")
-    assert told_by(folder, "/", None, queue_frame(LIMITED)) == QueueName("/", "q", record=LIMITED)
+    assert name_of_folder(folder, "/", text, None) == QueueName("/", "q")
+    assert name_of_folder(folder, "/", None, queue_frame(LIMITED)) == QueueName("/", "q", record=LIMITED)
     for at in range(len(text)):
         damaged = text[:at] + bytes([text[at] ^ 1]) + text[at + 1 :]
-        assert told_by(folder, "/", damaged, None) is None
-        assert told_by(folder, "/", damaged, queue_frame(LIMITED)) == QueueName("/", "q", record=LIMITED)
+        assert name_of_folder(folder, "/", damaged, None) is None
+        assert name_of_folder(folder, "/", damaged, queue_frame(LIMITED)) == QueueName(
+            "/", "q", record=LIMITED
+        )

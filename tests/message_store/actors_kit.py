@@ -10,7 +10,7 @@ from warrenmq.actors.store import process as msg_store
 from warrenmq.actors.store.client import BumpCredit, MsgStoreClient
 from warrenmq.actors.store.messages import Statistics
 from warrenmq.actors.store.process import MsgStore
-from warrenmq.directory.damage_found import DamageFound
+from warrenmq.directory.damage_log import DamageLog
 from warrenmq.runtime import Server
 
 STORE = "msg_store_persistent"
@@ -85,7 +85,7 @@ class StoreHost:
             self.settings,
             self.references if keeps else None,
             QUARANTINE,
-            DamageFound(),
+            DamageLog(),
         )
         self.store = self.runtime.start(Watched, *args, name=kind)
         return self.store

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING
 
-from warrenmq.directory.damage_found import DamageFound
+from warrenmq.directory.damage_log import DamageLog
 from warrenmq.message.stored import bound_to, encode_head, seal
 from warrenmq.message_store import rdq
 from warrenmq.message_store.damage import StoreDamage
@@ -49,7 +49,7 @@ def sealed(number: int, size: int) -> bytes:
 
 def reads(disk: Disk) -> StoreDamage:
     """Where a store's state tells what it finds damaged."""
-    return StoreDamage(disk, FOLDER, QUARANTINE, "store", DamageFound())
+    return StoreDamage(disk, FOLDER, QUARANTINE, "store", DamageLog())
 
 
 def body_of(number: int) -> bytes:

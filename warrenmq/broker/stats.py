@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from warrenmq.backing_queue.parts import QueueMemory
-    from warrenmq.directory.damage_found import DamageFound
+    from warrenmq.directory.damage_log import DamageLog
     from warrenmq.message_store.effects import StoreStatistics
     from warrenmq.node.alarms import BlockedPublisher, Source
     from warrenmq.node.resources import Resources
@@ -124,7 +124,7 @@ class DamageStats:
     reason: str
 
 
-def damage_stats(damage: DamageFound, path: str) -> tuple[DamageStats, ...]:
+def damage_stats(damage: DamageLog, path: str) -> tuple[DamageStats, ...]:
     """The damage found below the data directory `path`."""
     return tuple(
         DamageStats(os.path.relpath(each.path, path), each.offset, each.reason) for each in damage.places

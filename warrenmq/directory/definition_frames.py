@@ -55,7 +55,7 @@ def _unpack_decimal(code: int, data: bytes) -> Decimal:
 
 
 def frames(data: bytes) -> Iterator[tuple[int, int, bytes | None]]:
-    """(offset, length, payload) of each frame; payload None for bytes between frames that are none."""
+    """(offset, length, payload) of each frame; payload None for invalid bytes between frames."""
     end = len(data.rstrip(b"\x00"))
     offset = lost_from = 0
     while offset < end:

@@ -86,7 +86,7 @@ def _queue_name(queue: str | bytes, priority: int | None) -> bytes:
 
 
 class DataDirectory:
-    """An open data directory; nobody else has it until `close`."""
+    """An open data directory, locked for others until `close`."""
 
     def __init__(self, disk: Disk, path: str, settings: Settings, lock: OwnerLock | None) -> None:
         """Use `open`."""
@@ -103,7 +103,7 @@ class DataDirectory:
         """
         refuse_rabbitmqs(disk, path)
         disk.mkdir(path)
-        # a simulated disk is seen by nobody but the test that made it
+        # a simulated disk belongs to the test that made it
         lock = OwnerLock(path) if isinstance(disk, RealDisk) else None
         return cls(disk, path, settings, lock)
 

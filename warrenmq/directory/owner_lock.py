@@ -1,4 +1,4 @@
-"""One owner for a data directory: the operating system's lock on a file that also says who it is.
+"""One owner for a data directory: the operating system's lock on a file that also names the owner.
 
 The kernel gives a lock back when its owner ends, by SIGKILL too, so there is nothing stale to judge.  It belongs to
 the open file, not to the process, so a second broker in this process is refused as well; and a forked child, which shares the

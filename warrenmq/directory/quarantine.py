@@ -16,7 +16,7 @@ from warrenmq.errors import CorruptFile
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from warrenmq.directory.damage_found import DamageFound
+    from warrenmq.directory.damage_log import DamageLog
     from warrenmq.directory.torn import Damage
     from warrenmq.seams.disk import Disk
 
@@ -41,11 +41,11 @@ def keep(disk: Disk, quarantine: str, name: str, damaged: bytes) -> None:
 
 
 def set_aside_lost(
-    disk: Disk, quarantine: str, directory: str, lost: Iterable[tuple[str, Damage]], found: DamageFound
+    disk: Disk, quarantine: str, directory: str, lost: Iterable[tuple[str, Damage]], found: DamageLog
 ) -> None:
     """Copy and tell the damaged bytes of messages that a queue's folder had: (name of the file, where in it).
 
-    A disk that is too full for the copies keeps nobody from going on: the bytes are in the file until that is deleted.
+    A disk that is too full for the copies is no error: the bytes stay in the file until that is deleted.
     """
     by_file: dict[str, list[Damage]] = {}
     for name, damage in lost:

@@ -8,7 +8,7 @@ entries have none of their own.  With it a file that was cut, changed or removed
 believed.  Either may be missing at the end: terms of older versions are believed without.
 
 Taking the terms removes them, durably, before the queue writes anything: from then on every stop is a crash until the
-next clean one.  Terms that cannot be read are none.
+next clean one.  Terms that cannot be read count as missing.
 
 Source: rabbit_recovery_terms, docs/reference/classic-queue.md#start-and-recovery and #init-and-terminate.
 """
@@ -37,9 +37,9 @@ class Terms(NamedTuple):
     next_deliver_seq_id: int
     """Messages below it may have been delivered."""
     segments: tuple[tuple[int, int], ...] | None = None
-    """Number of each segment, and how many messages in it were not acked; None when nobody counted."""
+    """Number of each segment, and how many messages in it were not acked; None when they were not counted."""
     files: tuple[tuple[str, int, int | None], ...] = ()
-    """Name, bytes and checksum, if it has one, of each file of the index; empty when nobody counted."""
+    """Name, bytes and checksum, if it has one, of each file of the index; empty when they were not listed."""
 
 
 def save_terms(disk: Disk, directory: str, terms: Terms) -> None:

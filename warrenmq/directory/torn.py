@@ -12,7 +12,7 @@ SECTOR = 512
 """What a disk writes as a whole."""
 
 OUT_OF_STEP = 256
-"""Bytes that may be read as actions or marks before damage shows, though they are none."""
+"""Bytes that may be read as actions or marks before damage shows."""
 
 
 class Damage(NamedTuple):
@@ -26,7 +26,7 @@ class Damage(NamedTuple):
 def in_doubt(record: bytes, offset: int) -> bool:
     """Whether a sector begins within this record of a file, with nothing but zeros from there on.
 
-    If zeros follow it, nobody can tell whether it is whole.  So the last record of a write must not be like this.
+    If zeros follow it, it may be torn.  So the last record of a write must not be like this.
     """
     arrived = SECTOR - offset % SECTOR
     return arrived < len(record) and not any(record[arrived:])

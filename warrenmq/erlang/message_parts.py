@@ -56,5 +56,5 @@ def routing_keys(found: Any) -> list[str]:
 
 
 def name(data: bytes) -> str:
-    """AMQP's short strings are UTF-8, but nobody checks: other bytes stay as Python's lone surrogates."""
+    """AMQP's short strings are UTF-8, but RabbitMQ does not check: other bytes stay as Python's lone surrogates."""
     return data.decode("utf-8", "surrogateescape")

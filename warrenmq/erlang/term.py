@@ -11,7 +11,7 @@
     6A 6B 6C                    list                    list; with a tail that is no list: ImproperList
     6D 4D                       binary, bit string      bytes, BitString
     74                          map                     dict; a key that cannot be hashed is Opaque
-    67 58 66 59 78 65 72 5A     pid, port, reference    Opaque: nobody asks what is inside
+    67 58 66 59 78 65 72 5A     pid, port, reference    Opaque
     70 71                       fun                     Opaque; it is never looked up or called
 
 Anything else is BadTerm, which says where and why.  Nothing here is kept between two calls (an atom is only a

@@ -42,7 +42,7 @@ class IndexV2:
                     yield number, extension, head
 
     def data(self, number: int, extension: str, most: int = _MOST_BYTES) -> bytes | None:
-        """The bytes of a file; None if there is none."""
+        """The bytes of a file; None if it is missing."""
         return self._findings.read(f"{self._folder}/{number}{extension}", most)
 
     def entries(self, number: int) -> tuple[list[Entry], str | None]:

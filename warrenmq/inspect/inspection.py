@@ -38,7 +38,7 @@ from warrenmq.inspect.terms import recovery_terms
 from warrenmq.message.stored import SEALED, bound_to
 from warrenmq.message_store.dump import CLEAN
 from warrenmq.queue_index.v2 import qs
-from warrenmq.vhost.unknown_folders import NOBODYS
+from warrenmq.vhost.unknown_folders import NO_QUEUE_KNOWN
 
 if TYPE_CHECKING:
     from warrenmq.inspect.message import Message
@@ -60,7 +60,7 @@ class Row:
     entry: Entry
     redelivered: bool
     message: Message | None
-    """None where bodies are not read, or there is none."""
+    """None where bodies are not read, or without a body."""
     reason: str | None
     """Why it is not given back; None if it is."""
     salvaged: str | None
@@ -100,7 +100,7 @@ class VhostInspection:
 
     @cached_property
     def stores(self) -> dict[str, Store]:
-        """By name; looked at when somebody asks."""
+        """By name; read at the first use."""
         wanted: dict[str, dict[bytes, int]] = {PERSISTENT: {}, TRANSIENT: {}}
         for path in self.referring:
             for entry in self._indexes[path].entries():
@@ -130,16 +130,16 @@ class VhostInspection:
     def rows(self, queue: QueueFolder, *, bodies: bool) -> Iterator[Row]:
         """Every entry of a queue, in order of delivery; `bodies` reads the messages, one at a time."""
         index = self._indexes[queue.path]
-        nobodys = self.vhost.ours and queue.durable is None
+        unknown = self.vhost.ours and queue.durable is None
         try:
             with _Files(self._findings, queue.path) as files:
                 for entry in index.entries():
-                    if nobodys and entry.persistent:
-                        self._findings.note(queue.path, 0, NOBODYS)
+                    if unknown and entry.persistent:
+                        self._findings.note(queue.path, 0, NO_QUEUE_KNOWN)
                     row = Row(entry, index.redelivered(entry), None, None, entry.salvaged)
                     yield self._settled(queue, row, files, bodies=bodies)
         finally:
-            if "stores" in vars(self):  # else nobody has asked for them yet
+            if "stores" in vars(self):  # else they were not used yet
                 for store in self.stores.values():
                     store.close()  # it opens again what it is asked for
 

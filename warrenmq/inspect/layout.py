@@ -36,12 +36,12 @@ from warrenmq.vhost.queue_folders import (
     QueueName,
     fate_of_named,
     folders_of,
+    name_of_folder,
+    names_of_folders,
     never_used,
     only_a_name,
     parse,
     records_of,
-    told_by,
-    told_together,
 )
 from warrenmq.vhost.unknown_folders import DECLARED_AGAIN, FOLDER_GONE
 
@@ -253,10 +253,10 @@ def _queue(findings: Findings, path: str, vhost: str | None, known: list[tuple[s
     text = findings.read(f"{path}/{QUEUE_NAME}")
     name = said = parse(text) if text is not None else None
     wrong = text is not None and said is None
-    if os.path.basename(os.path.dirname(folder)) == "queues":  # else nobody knows how it was called
+    if os.path.basename(os.path.dirname(folder)) == "queues":  # else its name is unknown
         host = vhost if vhost is not None or said is None else said.vhost
         hashed = os.path.basename(folder)
-        name = told_by(hashed, host or "/", text, findings.read(f"{path}/{DEFINITION}"))
+        name = name_of_folder(hashed, host or "/", text, findings.read(f"{path}/{DEFINITION}"))
         name = name or queue_names.find(hashed, known) or said
         wrong |= said is not None and queue_folder(said.vhost, said.name, said.priority) != hashed
     if wrong:
@@ -282,7 +282,7 @@ def _name_undeclared(findings: Findings, vhost: Vhost, declared: Declared) -> No
         folder: (findings.read(f"{queue.path}/{QUEUE_NAME}"), findings.read(f"{queue.path}/{DEFINITION}"))
         for folder, queue in unknown.items()
     }
-    for folder, name in told_together(vhost.name or "/", files).items():
+    for folder, name in names_of_folders(vhost.name or "/", files).items():
         queue = unknown[folder]
         queue.undeclared = name
         queue.vhost, queue.name, queue.priority = name[:3]

@@ -26,7 +26,7 @@ class Findings:
     def __init__(self, root: str) -> None:
         self.root = root
         self._damaged: dict[Damage, bool] = {}
-        """What was noted -> whether it is damage only where nobody is at work."""
+        """What was noted -> whether it is damage only while no broker runs."""
         self._seen: dict[str, tuple[int, int]] = {}
         self.broker_runs = False
         """Known beside the files: a broker that rests changes none."""
@@ -38,7 +38,7 @@ class Findings:
     def note(self, path: str, offset: int, reason: str, *, unless_in_use: bool = False) -> None:
         """Note damage, once: files are parsed twice where their messages are listed.
 
-        `unless_in_use`: two files disagree, which is no damage while somebody writes to either.
+        `unless_in_use`: two files disagree, which is no damage while either is written to.
         """
         self._damaged[Damage(self.relative(path), offset, reason)] = unless_in_use
 
@@ -74,7 +74,7 @@ class Findings:
             return []
 
     def changed(self, path: str) -> bool:
-        """Whether somebody has written to a file, or removed it, since it was first opened."""
+        """Whether a file was written to, or removed, since it was first opened."""
         seen = self._seen.get(os.path.normpath(path))
         if seen is None:
             return False  # it could not be opened
@@ -89,7 +89,7 @@ class Findings:
         return self.broker_runs or any(self.changed(path) for path in self._seen)
 
     def damaged(self) -> list[Damage]:
-        """What was noted, but for files that somebody is writing to: what a writer is in the middle of is not damaged."""
+        """What was noted, without files that are being written: a half-written record there is not damage."""
         in_use = self.in_use()
         return [
             each
@@ -146,7 +146,7 @@ class File:
             self._descriptor = -1
 
     def __del__(self) -> None:
-        """A store keeps a file open that it is read from, as long as there is somebody who has the store."""
+        """A store keeps the file that it was read from last open, until the store itself goes."""
         self.close()
 
     def __enter__(self) -> File:

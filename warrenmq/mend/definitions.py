@@ -5,7 +5,7 @@
                                                         exchanges, all with their arguments
     ours           definitions.log of the vhost         the same
 
-What the target refuses is told in a note; a queue or exchange whose arguments are refused is declared without them, since
+What the target refuses becomes a note; a queue or exchange whose arguments are refused is declared without them, since
 messages need a place.  A node of RabbitMQ 4 may keep its definitions in Khepri instead of Mnesia; then they are not read.
 
 Source: rabbit_db_queue, rabbit_db_exchange, rabbit_db_binding; docs/reference/classic-queue.md#exchanges.
@@ -140,7 +140,7 @@ class Target(Protocol):
     """Where it is declared: a Broker, or a Remote."""
 
     def queue(self, name: str) -> object:
-        """NotFound when there is none of this name."""
+        """NotFound if no queue has this name."""
 
     def declare_queue(self, name: str, *, auto_delete: bool, arguments: Mapping[str, Any]) -> object:
         """Have a durable queue."""

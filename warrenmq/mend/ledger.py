@@ -45,7 +45,7 @@ class _Kind(IntEnum):
 
 
 def key(seq_id: int, msg_id: bytes) -> bytes:
-    """Who a message of one directory is: neither number alone would do, a queue may begin to count anew."""
+    """Identifies a message of one directory; neither number alone would do, as a queue may begin to count anew."""
     return seq_id.to_bytes(8, "big") + msg_id
 
 

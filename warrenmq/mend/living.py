@@ -1,4 +1,4 @@
-"""Whether somebody is using a directory that is about to be moved or mended.
+"""Refuse to move or mend a directory that a broker is using.
 
 Ours are asked for by the owner's lock.  RabbitMQ locks nothing, but leaves its process id beside the node's directory or
 in it (RABBITMQ_PID_FILE: <node>.pid), and that process is an Erlang virtual machine.

@@ -39,7 +39,7 @@ ON_THEIR_WAY = 3
 
 @dataclass
 class Outcome:
-    """What came of one queue; reasons are told with how many messages they are for."""
+    """The outcome for one queue: how many messages for each reason."""
 
     moved: int = 0
     """Published by this run."""
@@ -54,7 +54,7 @@ class Outcome:
     redelivered: int = 0
     """Messages moved by this run that had been delivered before."""
     redelivered_below: int = 0
-    """One more than the last of them in the target's queue; 0 = there is none."""
+    """One more than the last of them in the target's queue; 0 = it has no message."""
     marked_too: int = 0
     """Messages before that one that had not been delivered."""
     not_delivered: int = 0

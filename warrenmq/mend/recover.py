@@ -88,7 +88,7 @@ class Report:
 def recover(
     source: str, target: str, now_us: int, progress: Callable[[str], object] = lambda _: None
 ) -> Report:
-    """Do it; `now_us` decides which messages have expired, `progress` is told each queue's name."""
+    """Do it; `now_us` decides which messages have expired, `progress` gets each queue's name."""
     source, target = os.path.abspath(source), os.path.abspath(target)
     _refuse_overlap(source, target)
     node = node_of(source)
@@ -112,7 +112,7 @@ def recover(
         for vhost in {**vhosts, **said}:
             inspected = vhosts.get(vhost, [])
             queues = [_Queue(vhost, name, folders, data) for name, folders in by_name(inspected).items()]
-            for queue in queues:  # while nobody has the files open
+            for queue in queues:  # while the files are not open
                 queue.settle_doubts()
             with closing(open_broker(data, vhost=vhost)) as broker:
                 for definitions in said.get(vhost, []):
@@ -220,7 +220,7 @@ def by_name(
 def definitions_of(
     inspection: Inspection, vhosts: Container[str], report: Report
 ) -> dict[str, list[Definitions]]:
-    """What virtual hosts declared, as far as it was asked for; what cannot come along is told at once."""
+    """What virtual hosts declared, as far as it was asked for; what cannot come along is reported at once."""
     found: dict[str, list[Definitions]] = {}
     kind = inspection.layout.kind
     for part in inspection.vhosts if kind != "store" else ():

@@ -60,7 +60,7 @@ class Repaired:
     """What could not be mended."""
     backup: str | None = None
     rabbitmqs: bool = False
-    """Its broker is RabbitMQ, of which nobody can tell for certain that it does not run."""
+    """Its broker is RabbitMQ, which locks nothing: whether it runs is not certain."""
 
 
 def repair(path: str, *, dry_run: bool, disk: Disk | None = None) -> Repaired:

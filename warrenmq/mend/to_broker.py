@@ -6,7 +6,7 @@ before it is sent and crossed off when it is confirmed:
 
     killed before      the next run
     the ledger's sync  publishes the batch
-    the confirms       publishes it again: the other broker may have it twice, nobody can look
+    the confirms       publishes it again: the other broker may have it twice, which cannot be seen from here
     the cross          the same
 
 So a run that ended, or broke off between batches, repeats nothing, and one that was killed repeats a batch at most.  The
@@ -62,7 +62,7 @@ def recover_to_broker(
     ledgers: str | None = None,
     progress: Callable[[str], object] = lambda _: None,
 ) -> Report:
-    """Do it; `now_us` decides which messages have expired, `progress` is told each queue's name."""
+    """Do it; `now_us` decides which messages have expired, `progress` gets each queue's name."""
     source = os.path.abspath(source)
     ledgers = os.path.abspath(ledgers or source + LEDGER)
     node = node_of(source)

@@ -8,7 +8,7 @@ it off the end without decoding anything:
                  ^    ^                                 str        array of str   array,       bin, the last
                  |    version; that of 2 is an          (the same in both)        bin or nil   `size` bytes
                  |    extension of msgpack, type 2
-                 array of 5: never 131, which begins an Erlang term, so RabbitMQ's own messages are told by one byte
+                 array of 5: never 131, which begins an Erlang term, so RabbitMQ's own messages are recognised by one byte
 
 checksum  the CRC-32 of everything behind it, XOR the low 32 bits of what the message is found by: its sequence id where
           the body lies in a queue's own files, the CRC-32 of its message id in a message store.  So a good body under
@@ -188,7 +188,7 @@ class StoredMessage:
 
     @cached_property
     def properties(self) -> Properties:
-        """Made when somebody asks: most consumers only look at the body."""
+        """Made at the first use: most consumers only look at the body."""
         if isinstance(self.stored_properties, bytes):
             return properties_of_plain(properties_of_bytes(self.stored_properties)).properties or Properties()
         return Properties(*self.stored_properties)

@@ -43,7 +43,7 @@ _PAIR, _TRIPLE = 2, 3
 
 
 class TypedHeaders(dict[str, Any]):
-    """A dict that remembers the list it was made of; ValueError for a list that is none."""
+    """A dict that remembers the list it was made of; ValueError if the list is invalid."""
 
     __slots__ = ("typed",)
 
@@ -52,7 +52,7 @@ class TypedHeaders(dict[str, Any]):
         self.typed = typed
 
     def to_store(self) -> dict[str, Any] | list[Any]:
-        """The list, or the dict alone once somebody changed it."""
+        """The list, or the dict alone once that was changed."""
         return self.typed if _table(self.typed, 0) == self else dict(self)
 
     def type_name(self, name: str) -> str | None:

@@ -2,7 +2,7 @@
 
 Source: docs/reference/message-store.md#combine and #crash-points-of-a-combine.
 
-    left  = A x C x D       right = E x F          x: garbage, or a record nobody refers to
+    left  = A x C x D       right = E x F          x: garbage, or a record without references
 
     1  left.rdq.tmp := A C D E F, in this order, without a gap      datasync
     2  rename left.rdq.tmp to left.rdq                              sync of the folder

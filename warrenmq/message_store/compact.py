@@ -1,7 +1,7 @@
 """Compact a file in place: its last records move into the holes at its front (rabbit_msg_store_gc since 3.13;
 docs/reference/message-store.md#compaction).
 
-    A x B x x C x D            x: garbage, or a record nobody refers to
+    A x B x x C x D            x: garbage, or a record without references
 
     1  zeros into the holes, the first one too                      datasync      A . B . . C . D
     2  copies into the holes, all but the marker, the last byte     datasync      A d B c . C . D
@@ -9,7 +9,7 @@ docs/reference/message-store.md#compaction).
     4  the index names the new places
     5  when no reader is left that began before 4: truncate                       A D B C
 
-No live byte is overwritten before 5, so readers go on all the time: who looked a place up before 4 finds the record
+No live byte is overwritten before 5, so readers go on all the time: a place that was looked up before 4 still has the record
 there, and is waited for.
 
 A crash leaves each record whole in its old place until 5, and from 3 on in its new one too.  A copy counts only when it

@@ -1,7 +1,7 @@
 """The current-file cache: bodies that may not be on disk yet (rabbit_msg_store_cur_file).
 
 A client puts a body here before it sends the write, and the store takes it out once its file is no longer the
-current one.  So whoever finds a message here needs neither the disk nor the store, and the store's write buffer
+current one.  So a read that finds a message here needs neither the disk nor the store, and the store's write buffer
 never has to be read.
 
 A row counts the writes of its message that the store has not handled yet.  A row without such writes belongs to

@@ -1,4 +1,4 @@
-"""The file that is being appended to, and its write buffer.
+"""The current file: the one that is appended to, and its write buffer (rabbit_msg_store: current_file_handle).
 
 A record is buffered as its parts; `flush` joins them and hands them to the kernel in one write.  It then survives a
 crash of ours, and after `sync` one of the machine.  When the disk is full a flush raises and leaves everything as it

@@ -1,6 +1,6 @@
 """Records of a store that turned out to be damaged when they were read: copied to the quarantine, counted, logged.
 
-Concurrency: the store's process and its clients read, each in its own thread; a message is told once, by the first.
+Concurrency: the store's process and its clients read, each in its own thread; a damaged message is reported once.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from warrenmq.errors import CorruptFile
 from warrenmq.message_store import rdq
 
 if TYPE_CHECKING:
-    from warrenmq.directory.damage_found import DamageFound
+    from warrenmq.directory.damage_log import DamageLog
     from warrenmq.seams.disk import Disk
 
 
 class StoreDamage:
     """What was found damaged in the files of one store since it was opened."""
 
-    def __init__(self, disk: Disk, directory: str, quarantine: str, kind: str, found: DamageFound) -> None:
+    def __init__(self, disk: Disk, directory: str, quarantine: str, kind: str, found: DamageLog) -> None:
         self._disk = disk
         self._directory = directory
         self._quarantine = quarantine

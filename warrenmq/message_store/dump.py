@@ -1,7 +1,7 @@
 """What a store leaves behind when it stops cleanly, so that the next start need not read its files.
 
     file_summary.ets        the rows of the file summary
-    msg_store_index.ets     the index, and who refers to what
+    msg_store_index.ets     the index, and each queue's references
     clean.dot               written last: the checksums of the other two
 
 RabbitMQ's names, our bytes: a checksum (u32 CRC-32 of what follows, big endian), then msgpack.  A start consumes them
@@ -10,7 +10,7 @@ only together and only if the files are as they say: there, none beside them, an
 
 Inside, an entry is id, references, file, offset and total size in one packed row, and an owner's references are its
 ids one behind the other: 44 and 16 bytes a message, a million of which are written and read in about a second each.
-Entries that nobody refers to are left out, as a start that reads the files does not find them either.
+Entries without references are left out, as a start that reads the files does not find them either.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the store's state tells others: it talks to nobody itself, its actor does."""
+"""What a call of the store's state leaves to be sent; its actor sends it."""
 
 from __future__ import annotations
 

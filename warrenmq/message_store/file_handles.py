@@ -1,4 +1,4 @@
-"""Open files, shared by all who read a store.
+"""Open files of a store, shared by its process and its clients (RabbitMQ: file_handle_cache).
 
 An Erlang descriptor belongs to its process, so RabbitMQ's clients have handles of their own, and a handshake to have
 them closed before a file may go (docs/reference/message-store.md#closing-handles).  Here a file is read by position
@@ -6,7 +6,7 @@ from any thread:
 one handle a file does for all, and the store drops it when the file was replaced or deleted.  (One that is compacted in
 place stays the same file.)
 
-A handle that somebody is just reading with stays open until that is over: a descriptor number that was given
+A handle that is being read with stays open until that is over: a descriptor number that was given
 back could be another file's.
 """
 

@@ -8,7 +8,7 @@ that wants to change it, so they change under one lock:
 
     client       begin_read: a mark, higher than all before; end_read
     store        lock_file, then sends the file to the collector
-    collector    await_readers: somebody with an old mark still reads it?  Then whoever ends the last such read tells
+    collector    await_readers: does a client with an old mark still read it?  Then its last such read tells
 
     | collector        | a locked file           | the current file        | it waits for                             |
     | ---------------- | ----------------------- | ----------------------- | ---------------------------------------- |
@@ -170,9 +170,9 @@ class FileSummary:
     # the collector's
 
     def await_readers(self, numbers: Iterable[int], threshold: int | None) -> int | None:
-        """The first of these files that somebody reads who began no later than `threshold` (None = ever).
+        """The first of these files with a read that began no later than `threshold` (None = ever).
 
-        Whoever ends the last such read of it will say so.
+        The end of the last such read will say so.
         """
         with self._lock:
             for number in numbers:

@@ -1,4 +1,4 @@
-"""The flying counter: writes and removes that are still on their way to the store.
+"""Flying counters: writes and removes that are still on their way to the store (rabbit_msg_store, flying_ets).
 
 Source: docs/reference/message-store.md#flying-to-312.
 
@@ -18,7 +18,7 @@ and the store decides, as it handles an operation, by the value it sees:
     | 2 and more  | process                        | ignore                         | as +1                        |
     | -2 and less | ignore                         | process                        | as -1                        |
 
-What is ignored cancels out in pairs, because the value is a sum and whoever acts on it takes its share away.  The
+What is ignored cancels out in pairs, because the value is a sum, and each side takes away what it acts on.  The
 last two rows need one message twice in one queue.  RabbitMQ processes a remove at 2 and more and crashes at
 -2; a remove whose write was ignored before the value rose would then give back a reference that is not there.
 

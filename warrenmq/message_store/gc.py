@@ -1,4 +1,5 @@
-"""The store's side of garbage collection: which files are at the collector, and what waits for them.
+"""The store's side of garbage collection (rabbit_msg_store: maybe_gc, delete_file_if_empty): files that are locked at the
+collector, and operations deferred until they come back.
 
 A file is locked from the moment that a job which changes its records is made until the job comes back.
 Meanwhile (docs/reference/message-store.md#operations-on-a-locked-file)
@@ -15,7 +16,7 @@ so the survivors that a Combine names stay the same until it is done, and what a
 index still names its old place.  What was deferred is replayed in the order in which it came, the source's before
 the destination's.
 
-When jobs are made is told in gc_plan.py.
+gc_plan.py says when jobs are made.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ class DeferredRemove:
 
     msg_id: bytes
     client: int
-    """Trace id of who removed it."""
+    """Trace id of the client that removed it."""
     seen: Seen
     of_the_dead: bool
     """It was dropped on behalf of a dead client."""
@@ -272,7 +273,7 @@ class StoreGc:
         row.ids = list(ids.values())
         self._unlock(job.file)
         if row.valid_total_size and not self.closing:
-            # whoever begins to read from now on finds the new places
+            # reads that begin from now on find the new places
             self._send(Truncate(job.file, job.plan.size, job.plan.vacated, files.last_mark()))
 
     def _truncated(self, job: Truncate) -> None:

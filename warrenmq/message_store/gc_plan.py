@@ -9,7 +9,7 @@ never looks at what was removed from the current file.  So there are two trigger
     at once        `garbage_is_due`: RabbitMQ's rule for combine, for both collectors
     by the clock   CHECK_INTERVAL after the last look, if anything could have changed: combine, when more than half of
                    everything is garbage, until it is not; compact, each file that is more than half garbage.  And
-                   a current file like that, to which nobody has appended since the last look, is left for a new one
+                   a current file like that, unchanged since the last look, is left for a new one
 
 Together: in a store where nothing happens, at most half is garbage before long.
 """

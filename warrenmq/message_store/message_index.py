@@ -60,7 +60,7 @@ class MessageIndex:
         del self._entries[msg_id]
 
     def vacuum(self, file: int, msg_ids: Iterable[bytes]) -> None:
-        """Delete the entries that nobody refers to, of messages that were put into this file."""
+        """Delete the entries without references, of messages that were put into this file."""
         for msg_id in msg_ids:
             entry = self._entries.get(msg_id)
             if entry is not None and entry[1] == file and not entry[0]:

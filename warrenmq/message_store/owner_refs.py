@@ -1,6 +1,6 @@
-"""Who refers to which message.
+"""References by owner: which queue holds which message.
 
-RabbitMQ's store knows only how many references a message has.  When a queue process dies, nobody can say which of them
+RabbitMQ's store knows only how many references a message has.  When a queue process dies, it cannot be said which of them
 were its own: its references to transient messages leak until the next start, and a queue that recovers may give
 back what it never held.  Here each owner (a queue) has its references by name, so they outlive its process,
 and the next one says which of them it still wants (`reconcile`).

@@ -1,8 +1,9 @@
-"""How a store finds its messages again (docs/reference/message-store.md#start-up-and-recovery).
+"""Recovery: a store finds its messages again (rabbit_msg_store:recover_index_and_client_refs, build_index;
+docs/reference/message-store.md#start-up-and-recovery).
 
     transient store         the folder is wiped
     stopped cleanly         the dumps are taken over (message_store/dump.py)
-    anything else, "dirty"  who refers to what is asked of the queues; then every file is read
+    anything else, "dirty"  the queues give their references; then every file is read
 
 The dirty way, one file after the other in ascending order:
 

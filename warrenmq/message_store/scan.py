@@ -289,7 +289,7 @@ class _Scan:
         return self._bytes(at + _SIZE_BYTES, ID_SIZE)
 
     def _next_nonzero(self, at: int) -> int:
-        """Where the first byte is that is not zero; the end of the file if there is none."""
+        """The first byte from `at` on that is not zero, or the end of the file."""
         while block := self._bytes(at, min(BLOCK, self._size - at)):
             if (nonzero := _NONZERO.search(block)) is not None:
                 return at + nonzero.start()

@@ -382,7 +382,7 @@ class MsgStoreState:
         self.gc.interval_begins()
 
     def interval_ended(self) -> None:
-        """Look for garbage, also in the current file, if nobody uses it."""
+        """Look for garbage, also in the current file, if it is idle."""
         row = self.tables.files.rows[self.writer.file.number]
         if self._end() == self._appended_to and is_mostly_garbage(row.valid_total_size, row.file_size):
             self.writer.leave()

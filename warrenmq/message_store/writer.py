@@ -1,4 +1,5 @@
-"""Appending: when the buffer is flushed, when it is synced, and when the next file begins.
+"""Group commit and roll-over: when the write buffer is flushed and synced, and when the next file begins
+(rabbit_msg_store:write_message, internal_sync, maybe_roll_to_new_file).
 
     | what happens                             | flush | sync | confirms | trigger       |
     | ---------------------------------------- | ----- | ---- | -------- | ------------- |
@@ -75,7 +76,7 @@ class StoreWriter:
         self._full = 0
         """Why the current file takes no more records (a flag of ROLL); 0 = it does."""
         self.left: list[int] = []
-        """Files that were rolled over and that nobody has looked at since."""
+        """Files that were rolled over and not yet checked for garbage."""
 
     @property
     def disk_full(self) -> bool:
@@ -92,7 +93,7 @@ class StoreWriter:
         if alone and file.offset:
             alone = self._roll_over(ROLL_FOR_LARGE)
             file = self.file
-        self.wait_for_sync(client, msg_id)  # not before: leaving a file confirms all who wait
+        self.wait_for_sync(client, msg_id)  # not before: leaving a file confirms everything that waits
         offset = file.append(msg_id, body)
         if self._trace is not None:  # first: once the index has it, a queue may read it and say so
             self._trace.emit(_APPEND, 0, trace_number(msg_id), a=file.number, b=offset, c=total)
@@ -117,7 +118,7 @@ class StoreWriter:
         return True
 
     def retry(self) -> bool:
-        """Try again what found no space; False if there still is none."""
+        """Try again what found no space; False if there is still no space."""
         if self._full:
             self._roll_over(self._full)
         else:
@@ -186,7 +187,7 @@ class StoreWriter:
         self._effects.append(Confirm(client, msg_ids, reason))
 
     def forget(self, client: Client) -> None:
-        """Nobody waits for this client's confirms any more."""
+        """Drop what waits to be confirmed to this client."""
         self._waiting.pop(client.cref, None)
         client.unconfirmed.clear()
 

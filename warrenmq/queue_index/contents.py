@@ -1,4 +1,4 @@
-"""What a queue's folder holds, told from its index alone and without changing it: is there anything that anybody misses?"""
+"""Whether a queue's folder holds anything that would outlive a start; read from its index without changing it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Contents(NamedTuple):
     persistent: bool
     """A message in it would outlive a start."""
     damaged: bool
-    """Bytes in it make no sense, so nobody knows what else was in it."""
+    """Some of its bytes are invalid, so it may have held more."""
 
 
 def contents(disk: Disk, directory: str, settings: Settings) -> Contents:

@@ -29,7 +29,7 @@ class LiveSegments(Generic[Segment]):
         self._lost: list[int] = []
 
     def next_live(self, seq_id: int) -> int:
-        """`seq_id`, or where the next segment with a live message begins; `next_seq_id` when there is none.
+        """`seq_id`, or where the next segment with a live message begins; `next_seq_id` if no later one has any.
 
         Readers ask before they look.
         """
@@ -50,7 +50,7 @@ class LiveSegments(Generic[Segment]):
         return sum(segment.unacked for segment in self._segments.values())
 
     def bounds(self) -> tuple[int, int]:
-        """(low, high): every message that is not acked lies in [low, high); (0, 0) when there is none."""
+        """(low, high): every message that is not acked lies in [low, high); (0, 0) without messages."""
         numbers = [number for number, segment in self._segments.items() if segment.unacked]
         entry_count = self.segment_entry_count
         return (min(numbers) * entry_count, (max(numbers) + 1) * entry_count) if numbers else (0, 0)

@@ -2,8 +2,8 @@
 
 A record is 16 bytes of message id, expiry, size, embedded size and the embedded stored message (queue_index/record.py).  Version
 1 keeps it as it is; version 2 cuts it into an index entry and a body and puts it together again, and a body's message
-id is on no disk: a record that was read back from a .qs file has sixteen zeros there.  Nobody needs the id of a
-message that is not in a store; traces name it by its queue and sequence id.
+id is on no disk: a record that was read back from a .qs file has sixteen zeros there.  The id of a
+message that is not in a store is not needed; traces name it by its queue and sequence id.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from warrenmq.directory.damage_found import DamageFound
+from warrenmq.directory.damage_log import DamageLog
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -36,7 +36,7 @@ class Opening:
     terms: Terms | None = None
     """Those of a clean stop, if there was one."""
     trace: ActorTrace | None = None
-    damage: DamageFound = field(default_factory=DamageFound)
+    damage: DamageLog = field(default_factory=DamageLog)
     """Where to tell what reads find damaged."""
 
 
@@ -76,7 +76,7 @@ class Index(Protocol):
         """Sequence ids of messages that reads found damaged, since the last time."""
 
     def next_live(self, seq_id: int) -> int:
-        """`seq_id`, or where the next segment with a live message begins; `next_seq_id` when there is none."""
+        """`seq_id`, or where the next segment with a live message begins; `next_seq_id` if no later one has any."""
 
     def live_runs(self) -> Iterator[tuple[int, int]]:
         """(first, count) of each run of consecutive sequence ids that are not acked."""

@@ -17,7 +17,7 @@ persistent; message ids are kept for bodies in a store, as a .qs file has no pla
 
 Source: rabbit_variable_queue:convert_from_v1_to_v2 and back, docs/reference/classic-queue.md#recovery-of-version-2
 and #where-a-body-goes.  A remnant of
-version 1 is told by k.idx or journal.jif; RabbitMQ looked only for the first until 3.12, and lost messages that were in the
+version 1 is recognised by k.idx or journal.jif; RabbitMQ looked only for the first until 3.12, and lost messages that were in the
 journal alone (744e66e42a).
 """
 
@@ -60,7 +60,7 @@ def files_of(disk: Disk, directory: str, version: int) -> list[str]:
 
 
 def make_acks_safe(disk: Disk, directory: str) -> None:
-    """After a crash, before a store is told what the queue holds: sync what can be read.
+    """Sync what can be read; after a crash, before the store learns what the queue holds.
 
     A message whose ack can be read is not claimed any more, so the store may overwrite it; a power cut must not bring
     its entry back then.

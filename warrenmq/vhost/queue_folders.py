@@ -11,7 +11,7 @@ the hash of another priority of a queue that such a folder tells:
 The second one is not RabbitMQ's: a queue that is declared again from it has its arguments.
 
 That a log does not name a queue proves nothing: the log may be cut, and a cut at the end of a frame leaves no trace.  So a
-folder goes only when something else proves that nobody misses it:
+folder goes only when something else proves that it is not needed:
 
     | a folder of no declared queue                                                | what becomes of it             |
     | ---------------------------------------------------------------------------- | ------------------------------ |
@@ -76,7 +76,7 @@ def _text(name: bytes) -> str:
     return name.decode(errors="replace")
 
 
-def told_by(folder: str, vhost: str, text: bytes | None, definition: bytes | None) -> QueueName | None:
+def name_of_folder(folder: str, vhost: str, text: bytes | None, definition: bytes | None) -> QueueName | None:
     """The queue that a folder (its own name) of a vhost tells by its `.queue_name` and its `.definition`."""
     found = parse(text) if text is not None else None
     if found is not None and (
@@ -92,7 +92,9 @@ def told_by(folder: str, vhost: str, text: bytes | None, definition: bytes | Non
     return found
 
 
-def told_together(vhost: str, files: Mapping[str, tuple[bytes | None, bytes | None]]) -> dict[str, QueueName]:
+def names_of_folders(
+    vhost: str, files: Mapping[str, tuple[bytes | None, bytes | None]]
+) -> dict[str, QueueName]:
     """The queues that folders of a vhost tell: their own names -> (`.queue_name`, `.definition`) of each.
 
     A folder that does not may belong to a priority of a queue that another one tells.
@@ -100,7 +102,7 @@ def told_together(vhost: str, files: Mapping[str, tuple[bytes | None, bytes | No
     found = {
         folder: name
         for folder, texts in files.items()
-        if (name := told_by(folder, vhost, *texts)) is not None
+        if (name := name_of_folder(folder, vhost, *texts)) is not None
     }
     if len(found) < len(files):
         for queue in {each.name for each in found.values() if each.priority is not None}:

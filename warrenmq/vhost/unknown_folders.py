@@ -20,10 +20,10 @@ from warrenmq.vhost.queue_folders import (
     fate_of_named,
     fate_of_nameless,
     folders_of,
+    names_of_folders,
     never_used,
     only_a_name,
     records_of,
-    told_together,
 )
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 DECLARED_AGAIN = "queue {0!r} is not declared in it, but has a folder with something in it; a start declares it again, unbound"
 FOLDER_GONE = "queue {0!r} is declared in it, and its folder is gone, with its messages"
-NOBODYS = "no file tells whose queue this is; its messages are kept, and no start gives them back"
+NO_QUEUE_KNOWN = "no file tells whose queue this is; its messages are kept, and no start gives them back"
 _SET_ASIDE = (
     "no file tells whose queue this was, and bytes of its index make no sense; it was moved to the quarantine"
 )
@@ -61,7 +61,7 @@ def sort_out(
     found, again, used = SortedOut(), list[QueueName](), set[str]()
     whole, gone, deleted_folders = definitions.whole, definitions.gone, set[str]()
     unknown = {path.rpartition("/")[2]: path for path in directory.queue_folders(disk, known)}
-    told = told_together(
+    told = names_of_folders(
         directory.name, {folder: _naming_files(disk, path) for folder, path in unknown.items()}
     )
     for folder, path in unknown.items():
@@ -84,7 +84,7 @@ def sort_out(
                 used.add(name.name)
         elif fate is Fate.KEPT:
             found.kept.append(path)
-            found.damage.append(CorruptFile(path, 0, NOBODYS))
+            found.damage.append(CorruptFile(path, 0, NO_QUEUE_KNOWN))
         elif fate is Fate.SET_ASIDE:
             _set_aside(disk, path, directory.quarantine)
             found.damage.append(CorruptFile(path, 0, _SET_ASIDE))

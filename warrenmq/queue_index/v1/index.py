@@ -35,7 +35,7 @@ from warrenmq.queue_index.v1.segment import EXTENSION, Segment, append_some, nex
 from warrenmq.trace.events import Ev, Trigger
 
 if TYPE_CHECKING:
-    from warrenmq.directory.damage_found import DamageFound
+    from warrenmq.directory.damage_log import DamageLog
     from warrenmq.queue_index.protocol import Opening
     from warrenmq.seams.disk import Disk
     from warrenmq.settings import Settings
@@ -74,7 +74,7 @@ class QueueIndex(LiveSegments[Segment]):
     """
 
     def __init__(
-        self, disk: Disk, directory: str, settings: Settings, quarantine: str, damage: DamageFound,
+        self, disk: Disk, directory: str, settings: Settings, quarantine: str, damage: DamageLog,
         trace: ActorTrace | None,
     ) -> None:  # fmt: skip
         """Use `recover`: it makes the directory, and finds what is in it."""

@@ -162,7 +162,7 @@ class Journal:
         self.size = new.size()
         try:
             self._disk.sync_dir(self._directory)
-        except OSError as error:  # nobody knows which journal a power cut would leave: not to be tried again
+        except OSError as error:  # a power cut could leave either journal: not to be tried again
             raise RuntimeError("the folder of a journal that was restarted could not be synced") from error
 
     def _retire(self, file: File) -> None:

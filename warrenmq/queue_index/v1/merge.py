@@ -45,7 +45,7 @@ from warrenmq.queue_index.v1.segment import Facts
 
 
 def segment_plus_journal(segment: Facts, journal: Facts) -> Facts:
-    """Rule (a); what was acked is absent, and so is what nobody published."""
+    """Rule (a); what was acked, or never published, is absent."""
     acked = segment.acked | journal.acked
     # if they differ, a sequence id in the journal was damaged; rule (b) keeps the file's record too
     both = journal.published | segment.published

@@ -19,7 +19,7 @@ is still to be found, since a whole publish with its deliver mark is hardly ever
     as two letters of a text look like a mark
 
 Half a record that was copied to a wrong place claims bytes of the next ones.  So a publish without its own mark is none if a
-certain one begins inside it, and it gives way to a whole one of its sequence id; marks before damage may have been the head
+certain one begins inside it, and a whole one of the same sequence id replaces it; marks before damage may have been the head
 of a publish.
 
 Zeros at the end of a journal are what a power cut or a file system leaves, and no damage; in a segment file they are, since
@@ -472,7 +472,7 @@ class _Reader:
         return facts is not None and relative in facts.published
 
     def _next_publish(self, position: int, limit: int, *, certain: bool) -> int:
-        """The first place before `limit` where a publish begins; `limit` if there is none.
+        """The first place before `limit` where a publish begins, or `limit`.
 
         `certain`: only one whose end is confirmed, by its own mark or by its message.
         """

@@ -71,7 +71,7 @@ def segment_numbers(disk: Disk, directory: str) -> list[int]:
 
 
 def journal_of(disk: Disk, directory: str, entry_count: int) -> Reading:
-    """What the journal says; nothing if there is none."""
+    """The journal of a folder; empty if there is no file."""
     return read_journal(_read(disk, f"{directory}/{FILE_NAME}"), entry_count)
 
 

@@ -40,7 +40,7 @@ from warrenmq.queue_index.v2.segment_files import SegmentFiles
 from warrenmq.trace.events import Ev, Trigger
 
 if TYPE_CHECKING:
-    from warrenmq.directory.damage_found import DamageFound
+    from warrenmq.directory.damage_log import DamageLog
     from warrenmq.directory.torn import Damage
     from warrenmq.queue_index.protocol import Opening
     from warrenmq.queue_index.v1.recovery import Found
@@ -60,7 +60,7 @@ class QueueIndexV2(LiveSegments[SegmentV2]):
     """
 
     def __init__(
-        self, disk: Disk, directory: str, settings: Settings, quarantine: str, damage: DamageFound, entry_count: int,
+        self, disk: Disk, directory: str, settings: Settings, quarantine: str, damage: DamageLog, entry_count: int,
         trace: ActorTrace | None,
     ) -> None:  # fmt: skip
         """Use `recover`: it makes the directory, and finds what is in it."""
@@ -82,7 +82,7 @@ class QueueIndexV2(LiveSegments[SegmentV2]):
         self._acks: set[int] = set()
         self._cache: dict[int, bytes] = {}
         self._done: dict[int, None] = {}
-        """Segments to delete, unless somebody publishes to them before."""
+        """Segments to delete, unless something is published to them before."""
         self._unsynced_bytes = self._unsynced_records = 0
         self._write_failed = False
 

@@ -136,7 +136,7 @@ def pack_entry(entry: Entry) -> bytes:
 
 
 def entry_problem(data: bytes, position: int = 0) -> str | None:
-    """Why these 32 bytes are no entry, live or not; None if they are."""
+    """What is wrong with these 32 bytes as an entry; None if nothing is."""
     status, flags, zero, location, a, b, c, _, expiry = ENTRY.unpack_from(data, position)
     if status == 0:
         return None
@@ -154,7 +154,7 @@ def entry_problem(data: bytes, position: int = 0) -> str | None:
 
 
 def unpack_entry(data: bytes) -> Entry | None:
-    """What the bytes of an entry say, None when it is not live; CorruptFile when they are none."""
+    """Decode one entry; None if it is not live.  Raises CorruptFile if the bytes are invalid."""
     if (problem := entry_problem(data)) is not None:
         raise CorruptFile("an entry", 0, problem)
     status, flags, _, location, a, b, c, size, expiry = ENTRY.unpack(data)

@@ -19,7 +19,7 @@ MOST_OPEN = 4
 
 
 def to_close(open_segments: list[int], opening: int) -> int:
-    """Which of four open segments gives way to a fifth.
+    """Which of four open segments to close when a fifth is opened.
 
     open [L, ML, MR, R]     closed
     opening > MR            MR

@@ -50,7 +50,7 @@ class Body(NamedTuple):
     size: int
     """Bytes of the data."""
     whole: bool
-    """The checksum is right, or there is none."""
+    """The checksum is right, or absent."""
 
 
 def pack_entry_header(data: bytes) -> bytes:
@@ -66,7 +66,7 @@ def crc_matches(data: bytes, crc: int) -> bool:
 
 
 def entry_problem(data: bytes, position: int, size: int, *, check_crc: bool = True) -> str | None:
-    """Why no entry with `size` bytes of data is at this position; None if there is one."""
+    """What is wrong with the entry of `size` bytes of data at this position; None if nothing is."""
     start = position + ENTRY_HEADER_BYTES
     if start + size > len(data):
         return "a body is cut off"

@@ -250,7 +250,7 @@ class RecoveryV2:
                 file.close()
 
     def _remove_orphans(self, numbers: list[int]) -> None:
-        """Body files without an index file: nobody knows which of the messages in them were acked."""
+        """Remove body files without an index file, since their acks are unknown; what they hold is set aside."""
         for number in numbers_of(self._disk, self._directory, qs.EXTENSION):
             if number in numbers:
                 continue

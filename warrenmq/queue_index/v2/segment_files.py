@@ -1,7 +1,7 @@
 """The two files of each segment of a version 2 index, written and read together.
 
     write    bodies to k.qs, then their entries and the acks to k.qi
-    read     entries, then their bodies; what does not fit together is told, not given
+    read     entries, then their bodies; what does not fit together is reported as lost
     sync     both files of every segment that was written, and the folder when files came or went
 
 A file whose sync failed cannot be trusted, though it can be read: UNSYNCED names it for the next recovery, which writes it

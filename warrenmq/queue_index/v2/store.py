@@ -93,14 +93,14 @@ class QueueStore:
 
     def take_back(self, number: int, size: int) -> None:
         """Cut off the last `size` bytes, as their index entries could not be written."""
-        with suppress(OSError):  # then they are bytes that nobody refers to
+        with suppress(OSError):  # then they are bytes without an entry
             file = self._file_to_write(number)
             file.truncate(file.size() - size)
 
     def read_many(self, number: int, places: Sequence[tuple[int, int]]) -> list[bytes | str]:
         """The data of bodies at (offset, size); text where there is no such body, or not a whole one.
 
-        A message that has a checksum of its own, of 32 bits, is left to whoever compares that, with its sequence id.
+        A message that has a checksum of its own, of 32 bits, is left to the caller, who compares that with its sequence id.
         """
         if not places:
             return []

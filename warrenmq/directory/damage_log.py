@@ -14,7 +14,7 @@ MOST = 1_000
 """Places that are remembered and logged; a directory that is full of damage says nothing new with the next one."""
 
 
-class DamageFound:
+class DamageLog:
     """A list that the processes of a vhost append to, each when it recovers or reads what is its own.
 
     Any thread may add: appending to a list is atomic.

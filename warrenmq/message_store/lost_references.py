@@ -1,4 +1,6 @@
-"""Messages that a queue held at a clean stop and does not name at the next start: its index was damaged meanwhile.
+"""References lost between a clean stop and the next start: messages that a queue held and no longer names.
+
+Its index was damaged meanwhile.
 
 After a crash a queue may hold fewer messages than its store knows of, as acks reached the index and not the store.  After
 a clean stop both say the same, so what is missing in the index is a reference that damage took away.  The message is about
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
     from warrenmq.seams.disk import Disk
 
 
-class Unclaimed:
+class LostReferences:
     """What the queues of a store have not claimed yet since it was started after a clean stop.  Belongs to the store's process.
 
     waiting    owners that have not registered since
