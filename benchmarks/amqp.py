@@ -103,7 +103,7 @@ def memory_mb(pid: int) -> float:
 
 
 def measured(brokers: dict, repeats: int, smoke: bool) -> dict[str, dict[str, list[dict[str, float]]]]:
-    """broker -> measure -> rounds."""
+    """Rounds of each measure of each broker."""
     found = {name: {"publish": [], "round_trip": [], "idle": []} for name in brokers}
     many, few = (2_000, 200) if smoke else (50_000, 3_000)
     for broker in brokers.values():

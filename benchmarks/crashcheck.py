@@ -1,4 +1,4 @@
-"""Does a peer keep what it confirmed, across SIGKILL?
+"""A check that a peer keeps what it confirmed, across SIGKILL.
 
     python -m benchmarks.crashcheck --peers all --dir SCRATCH --out results/crash.json
 

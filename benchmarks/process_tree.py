@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
+from typing import Self
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _SESSION, _UTIME, _CSTIME = 3, 11, 14
@@ -25,7 +26,7 @@ class ProcessTree:
         self.peak_mb = 0.0
         """The largest sum of PSS, which counts a page that processes share only once."""
 
-    def __enter__(self) -> ProcessTree:
+    def __enter__(self) -> Self:
         self._thread.start()
         return self
 

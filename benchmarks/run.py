@@ -80,7 +80,7 @@ HZ = os.sysconf("SC_CLK_TCK")
 
 
 def cpu_used(server: bool) -> tuple[float, float, float]:
-    """(wall, busy CPU seconds of the machine, CPU seconds of us and our server)"""
+    """(wall, busy CPU seconds of the machine, CPU seconds of us and our server)."""
     v = [int(x) for x in open("/proc/stat").readline().split()[1:9]]
     busy = (sum(v) - v[3] - v[4]) / HZ
     r, c = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)

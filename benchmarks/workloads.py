@@ -17,7 +17,7 @@ ALPHABET = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 
 
 def pool(size: int, n: int = 512, seed: int = 7) -> list[bytes]:
-    """n random printable bodies of `size` bytes (seq field left zero)."""
+    """Make n random printable bodies of `size` bytes (seq field left zero)."""
     rnd = random.Random(seed)
     out = []
     for _ in range(n):

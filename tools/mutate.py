@@ -1,4 +1,4 @@
-"""Mutation testing: do the tests notice when a line of a module is wrong?
+"""Mutation testing: whether the tests notice when a line of a module is wrong.
 
     python tools/mutate.py warrenmq/message_store/*.py --tests tests/message_store --count 40 --seed 1
 

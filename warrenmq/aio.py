@@ -17,7 +17,7 @@ import math
 from collections import deque
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from warrenmq.broker import broker as _broker
 from warrenmq.broker.arguments import Named, check_bodies
@@ -60,7 +60,7 @@ class Broker:
         self._start = start
         self._sync: _broker.Broker | None = None
 
-    async def start(self) -> Broker:
+    async def start(self) -> Self:
         """Open or recover the directory; raises as `warrenmq.open` does."""
         self._sync = await asyncio.to_thread(self._start)
         return self
@@ -69,7 +69,7 @@ class Broker:
         """As `warrenmq.Broker.close`."""
         return () if self.is_forked else await asyncio.to_thread(self.sync.close, timeout)
 
-    async def __aenter__(self) -> Broker:
+    async def __aenter__(self) -> Self:
         return await self.start()
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None,
@@ -326,7 +326,7 @@ class Consumer:
                 self._ready.pop().nack()
             await asyncio.to_thread(self._consumer.cancel)
 
-    async def __aenter__(self) -> Consumer:
+    async def __aenter__(self) -> Self:
         await self._started()
         return self
 

@@ -133,12 +133,12 @@ class SyncTimeout:
 
 @dataclass(slots=True)
 class RetryWrite:
-    """The disk was full: is it still?"""
+    """Timer of the writer: look whether the full disk has room again."""
 
 
 @dataclass(slots=True)
 class RetryJob:
-    """The disk was too full for the collector: is it still?"""
+    """Timer of the collector: look whether the full disk has room for it again."""
 
 
 @dataclass(slots=True)

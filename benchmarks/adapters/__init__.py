@@ -12,7 +12,7 @@ _SKIP = {"base"}
 
 
 def registry() -> tuple[dict, dict]:
-    """(name -> factory, module -> why it is unavailable)"""
+    """(name -> factory, module -> why it is unavailable)."""
     found: dict = {}
     missing: dict = {}
     for info in pkgutil.iter_modules(__path__):

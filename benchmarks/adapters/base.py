@@ -51,8 +51,9 @@ class Adapter(Protocol):
         """
 
     def publish_nowait(self, body: bytes, queue: str = "q") -> None:
-        """Make one message visible to consumers as soon as the peer can; the
-        confirmation may come later.  (Default: publish_confirmed.)
+        """Make one message visible to consumers as soon as the peer can.
+
+        The confirmation may come later.  (Default: publish_confirmed.)
         """
 
     def publish_fanout(self, body: bytes, queues: Sequence[str]) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import socket
 from contextlib import ExitStack, suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from pykka import ActorDeadError
 
@@ -128,7 +128,7 @@ class AmqpServer:
     def _sup_ended(self, reason: Any) -> None:
         self._down = repr(reason)
 
-    def __enter__(self) -> AmqpServer:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,

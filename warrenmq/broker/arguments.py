@@ -125,7 +125,9 @@ class _Table:
         return found
 
     def _value(self, key: str, value: Any, depth: int) -> Any:
-        """| Python                        | AMQP                                            |
+        """Check one value, and make it plain.
+
+        | Python                        | AMQP                                            |
         | ----------------------------- | ----------------------------------------------- |
         | None, bool, float             | void, boolean, double                           |
         | int                           | the first integer that fits, up to 64 bits      |

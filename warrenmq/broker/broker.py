@@ -12,7 +12,7 @@ ack), to them or the vhost process by a call (everything that is not on a messag
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from warrenmq.actors.node.alarm import RABBIT_ALARM, GetAlarms
 from warrenmq.actors.node.disk_monitor import RABBIT_DISK_MONITOR, SetDiskFreeLimit
@@ -359,7 +359,7 @@ class Broker:
         self._engine.drain(timeout)
         return self._engine.stop(timeout)
 
-    def __enter__(self) -> Broker:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,

@@ -12,7 +12,7 @@ from __future__ import annotations
 import sys
 import weakref
 from queue import Empty
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, Self, TypedDict
 
 from pykka import ActorDeadError
 
@@ -275,7 +275,7 @@ class Consumer:
             pass  # a dead queue process has no consumers
         self._channel.put(CLOSED)
 
-    def __enter__(self) -> Consumer:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,

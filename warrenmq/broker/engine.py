@@ -35,7 +35,7 @@ CLOSED = object()
 
 
 class Engine:
-    """State:
+    """An opened directory with its running actors.
 
     runtime, resources, vhost   what the actors share; `vhost` has the tables of the virtual host that is served
     trace                       the trace of this run, or None

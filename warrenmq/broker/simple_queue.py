@@ -15,7 +15,7 @@ import json
 import queue
 import threading
 from collections import deque
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import msgpack  # type: ignore[import-untyped]
 
@@ -197,7 +197,7 @@ class Queue:
         """Stop cleanly; items without task_done stay for the next time."""
         self._broker.close()
 
-    def __enter__(self) -> Queue:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,

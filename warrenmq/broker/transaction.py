@@ -7,7 +7,7 @@ is, and waited for.  A crash in the middle of a commit may leave a part of it
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from warrenmq.broker.publisher import Pending
 from warrenmq.errors import PreconditionFailed
@@ -40,7 +40,7 @@ class Transaction:
         return self._publish(exchange, routing_key, body, properties=properties, persistent=persistent,
                              mandatory=mandatory, timeout=timeout)  # fmt: skip
 
-    def __enter__(self) -> Transaction:
+    def __enter__(self) -> Self:
         publishing = self._client.publishing()
         if publishing.pending is not None:
             msg = "this thread is in a transaction already; end that one first"

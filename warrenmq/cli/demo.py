@@ -19,7 +19,7 @@ import tempfile
 from collections import Counter
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from warrenmq.cli._failures import Problem
 from warrenmq.cli._parsers import add_verb, require_writable, whole
@@ -241,7 +241,7 @@ class _Progress:
         self._update: Callable[[int], None] = lambda _done: None
         self._bar: Any = None
 
-    def __enter__(self) -> _Progress:
+    def __enter__(self) -> Self:
         if sys.stderr.isatty() and importlib.util.find_spec("rich") is not None:
             from rich.console import Console  # an extra
             from rich.progress import Progress

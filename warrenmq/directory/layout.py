@@ -1,4 +1,4 @@
-"""The layout of a data directory, which is a RabbitMQ node's:
+"""The layout of a data directory, which is a RabbitMQ node's.
 
     warrenmq.owner                              who has it open (owner_lock.py)
     rabbit_serial                               how often it was opened

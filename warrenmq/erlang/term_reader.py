@@ -238,7 +238,7 @@ def _fun(reader: Reader) -> Opaque:
 
 
 def _export(reader: Reader) -> Opaque:
-    """fun module:function/arity."""
+    """A term of `fun module:function/arity`."""
     begin = reader.at - 1
     _name(reader)
     _name(reader)

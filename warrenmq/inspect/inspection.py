@@ -24,7 +24,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import cached_property
 from os.path import basename
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from warrenmq.directory.recovery_terms import FILE_NAME as TERMS
 from warrenmq.errors import CorruptFile
@@ -232,7 +232,7 @@ class _Files:
             self._open[name] = file if file is None else self._stack.enter_context(file)
         return self._open[name]
 
-    def __enter__(self) -> _Files:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

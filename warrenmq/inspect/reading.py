@@ -8,7 +8,7 @@ was opened.  A file that the system refuses to read is damage like any other.
 from __future__ import annotations
 
 import os
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 
 class Damage(NamedTuple):
@@ -149,7 +149,7 @@ class File:
         """A store keeps the file that it was read from last open, until the store itself goes."""
         self.close()
 
-    def __enter__(self) -> File:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

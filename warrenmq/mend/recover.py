@@ -17,7 +17,7 @@ from __future__ import annotations
 import os
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from warrenmq.broker.broker import open as open_broker
 from warrenmq.directory.definitions import QueueRecord
@@ -177,7 +177,7 @@ class _Workplace:
             with cls(target):
                 pass
 
-    def __enter__(self) -> _Workplace:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

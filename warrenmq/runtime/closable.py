@@ -34,7 +34,7 @@ ALIVE = _Alive()
 
 
 class Closable:
-    """State:
+    """A thing that closes once.
 
     reason      why it closed; ALIVE until `begin_close`
     _callbacks  by key, those that are still to be called

@@ -15,7 +15,7 @@ The limits of simulation are listed in docs/runtime.md.
 from __future__ import annotations
 
 from random import Random
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from pykka import ActorRegistry
 
@@ -189,7 +189,7 @@ class Simulation(Runtime):
         for task in self._scheduler.tasks():
             self._scheduler.unwind(task)
 
-    def __enter__(self) -> Simulation:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from contextlib import contextmanager, suppress
 from random import Random
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar
 
 from warrenmq.broker.broker import Broker
 from warrenmq.runtime import Simulation
@@ -114,7 +114,7 @@ class SimulatedMachine:
         """Free what the simulation holds."""
         self.sim.close()
 
-    def __enter__(self) -> SimulatedMachine:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

@@ -171,7 +171,7 @@ class Catalog:
         return coverage.known_until if coverage is not None else NEVER
 
     def in_gap(self, run: int, actor: int, seq: int) -> bool:
-        """Could the row with this seq have existed, although it is not here?"""
+        """Whether the row with this seq may have existed, although it is not here."""
         coverage = self.coverage.get((run, actor))
         if coverage is None:
             return True

@@ -31,7 +31,7 @@ class DeliverReply:
 
 @dataclass(slots=True)
 class IsReplyConsumer:
-    """Call, channel -> channel: is there a consumer of amq.rabbitmq.reply-to with this key?"""
+    """Call, channel -> channel: whether there is a consumer of amq.rabbitmq.reply-to with this key."""
 
     key: str
 

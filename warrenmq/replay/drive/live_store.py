@@ -130,7 +130,7 @@ class LiveStore:
         return int(self._db.execute("select count(*) from found where is_violation").fetchone()[0])
 
     def unprinted(self) -> list[tuple[int, str]]:
-        """(number, what is to be printed)"""
+        """(number, what is to be printed)."""
         return self._db.execute("select rowid, said from found where printed = 0 order by rowid").fetchall()
 
     def printed(self, number: int) -> None:

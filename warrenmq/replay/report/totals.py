@@ -139,7 +139,7 @@ class Change:
 
     @property
     def ratio(self) -> float | None:
-        """b / a."""
+        """The ratio b / a."""
         return self.b / self.a if self.a and self.b is not None else None
 
     def as_dict(self) -> dict[str, Any]:

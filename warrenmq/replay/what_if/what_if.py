@@ -187,7 +187,7 @@ class _Walk:
         return stores
 
     def _syncs(self, all_rows: list[SyncRows]) -> tuple[Syncs, Syncs]:
-        """(as recorded, as asked)"""
+        """(as recorded, as asked)."""
         question = self._question
         was = round(question.was_sync_interval * 1e6)
         now = was if question.sync_interval is None else round(question.sync_interval * 1e6)

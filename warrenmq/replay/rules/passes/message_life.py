@@ -74,7 +74,7 @@ _STEPS: dict[int, tuple[int, int]] = {
 
 
 def step_of(word: int) -> tuple[frozenset[int], int]:
-    """event << 8 | flag -> the states that it may be taken from, and the one it leads to."""
+    """By event << 8 | flag: the states that it may be taken from, and the one it leads to."""
     if word in _STEPS:
         wanted, becomes = _STEPS[word]
         return frozenset({wanted}), becomes
@@ -265,7 +265,7 @@ _EVENTS = (Ev.PUBLISH, Ev.DELIVER, Ev.ACK, Ev.REQUEUE, Ev.DROP, Ev.RECOVERED)
 
 @cache
 def _tables() -> tuple[Ints, Ints]:
-    """event << 8 | flag -> the states it may be taken from, as bits; the state it leads to."""
+    """By event << 8 | flag: the states it may be taken from, as bits; the state it leads to."""
     wants = np.zeros(1 << 16, np.int64)
     leaves = np.full(1 << 16, _NOT_A_STEP, np.int64)
     for event in _EVENTS:

@@ -418,7 +418,7 @@ def _delays(walked: Walked) -> tuple[list[tuple[Ints, Ints]], Bools]:
 
 
 def _in_classes(delays: list[tuple[Ints, Ints]]) -> Ints:
-    """(which and class, how many)"""
+    """(which and class, how many)."""
     numbers = [which << _WHICH | class_numbers(delay) for which, (_, delay) in enumerate(delays)]
     return np.stack(np.unique(np.concatenate(numbers), return_counts=True), axis=1)
 
@@ -442,7 +442,7 @@ def _classes(heads: Ints, over: Bools, delays: list[tuple[Ints, Ints]]) -> Ints:
 
 
 def _counts(entries: Ints) -> Ints:
-    """(actor, an id of the bucket, event, how many)"""
+    """(actor, an id of the bucket, event, how many)."""
     return _tally(entries, np.arange(len(entries)), entries[:, WORD] >> 8)
 
 

@@ -355,7 +355,7 @@ def _next_of(ordered: Ints, wanted: Ints) -> Ints:
 
 
 def _lasts(consumers: Ints, seqs: Ints) -> Ints:
-    """(consumer, the last of its rising seqs)"""
+    """(consumer, the last of its rising seqs)."""
     found, places = np.unique(consumers[::-1], return_index=True)
     return np.stack((found, seqs[::-1][places]), axis=1)
 
