@@ -1,4 +1,4 @@
-"""What all connections of a server share: its users, its settings, and the virtual hosts that it serves."""
+"""State that all connections of a server share: its users, its settings, and the virtual hosts that it serves."""
 
 from __future__ import annotations
 
@@ -30,4 +30,4 @@ class Node:
     settings: Settings
     vhosts: dict[str, ServedVhost]
     properties: dict[str, Any] = field(default_factory=dict)
-    """What connection.start says of the server."""
+    """The server's properties in connection.start."""

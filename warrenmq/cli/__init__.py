@@ -31,7 +31,7 @@ __all__ = ["main"]
 
 
 class Verb(Protocol):
-    """What the dispatcher expects of a module of this package."""
+    """The contract between the dispatcher and a module of this package."""
 
     def add_parser(self, subparsers: Any) -> Any: ...
     def run(self, args: argparse.Namespace) -> int: ...
@@ -49,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             failure = failure_of(error)
         if failure.text:
             with suppress(OutputLost):
-                sys.stdout.flush()  # what was said before comes first
+                sys.stdout.flush()  # earlier output comes first
             print(
                 f"warrenmq {args.verb}: {failure.text}" if args.verb else f"warrenmq: {failure.text}",
                 file=sys.stderr,

@@ -39,7 +39,7 @@ def add_parser(subparsers: Any) -> Any:
         subparsers, "consume",
         summary="take messages out of a queue, as lines of stdout",
         does="Write the bodies of a queue's messages to stdout, each with a line end behind it, and acknowledge what was "
-        "written. Ends when the queue is empty. What was written and not yet acknowledged when this is killed comes again.",
+        "written. Ends when the queue is empty. Messages that were written and not yet acknowledged when this is killed come again.",
         example="warrenmq consume jobs --data data/ --count 10",
         ends="0 done, 2 there is no such queue, or it cannot be reached.",
     )  # fmt: skip
@@ -57,7 +57,7 @@ def add_parser(subparsers: Any) -> Any:
 def run(args: argparse.Namespace) -> int:
     if args.follow and args.data:
         raise CallerError(
-            "while this has the directory nobody can publish into it, so --follow is for --url."
+            "while this has the directory open no other process can publish into it, so --follow is for --url."
         )
     if args.count == 0:
         return 0

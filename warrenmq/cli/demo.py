@@ -146,7 +146,7 @@ class Children:
                 if confirmed >= self._total // 2:
                     break
             child.kill()
-            for told in _lines(child):  # what it said before it died
+            for told in _lines(child):  # its output before it died
                 confirmed = told.get("confirmed", confirmed)
             if child.wait() != -9:
                 raise DemoFailed(self._ended(child))

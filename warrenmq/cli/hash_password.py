@@ -38,6 +38,6 @@ def run(args: argparse.Namespace) -> int:
     if password is None:
         password = getpass.getpass() if sys.stdin.isatty() else sys.stdin.readline().rstrip("\r\n")
     if not password:
-        raise CallerError("the password is empty; nobody can log in with an empty password.")
+        raise CallerError("the password is empty; an empty password is never accepted at login.")
     print(hash_password(password))
     return 0

@@ -15,7 +15,7 @@ def add_parser(subparsers: Any) -> Any:
         subparsers, "repair",
         summary="mend a damaged directory, so that its broker starts again",
         does="Mend a RabbitMQ or warrenmq directory whose broker is stopped, so that its broker starts and "
-        "gives back all that is readable. What is changed is copied to DIR/repair-backup-N before.",
+        "gives back all that is readable. Files are copied to DIR/repair-backup-N before they are changed.",
         example="warrenmq repair data/ --dry-run",
         ends="0 nothing is left to do, 1 a dry run found something to do, 2 it cannot be done.",
     )  # fmt: skip

@@ -60,7 +60,7 @@ def _bytes(value: str | bytes) -> bytes:
 
 _MECHANISMS: dict[str, Callable[[bytes], Credentials]] = {"PLAIN": _plain, "AMQPLAIN": _amqplain}
 MECHANISMS = " ".join(_MECHANISMS)
-"""What connection.start offers."""
+"""The mechanisms that connection.start offers."""
 
 
 def refused(mechanism: str) -> AmqpError:

@@ -40,7 +40,7 @@ class PasswordHash:
             raise ValueError(msg) from why
         self._salt, self._digest = data[:SALT], data[SALT:]
         if data and len(self._digest) != hashlib.new(self._name, usedforsecurity=False).digest_size:
-            msg = f"has a password_hash that is none of {algorithm}: it is {len(data)} bytes long"
+            msg = f"has a password_hash that is not one of {algorithm}: it is {len(data)} bytes long"
             raise ValueError(msg)
 
     def matches(self, password: bytes) -> bool:

@@ -36,7 +36,7 @@ class Account(NamedTuple):
 
 
 class Permissions(NamedTuple):
-    """What a user may do in a virtual host."""
+    """The permissions of a user in a virtual host."""
 
     configure: Pattern[str]
     write: Pattern[str]
@@ -105,7 +105,7 @@ class Users:
         for permission in _rows(definitions, "permissions"):
             users._add_permission(permission)
         if not users._accounts:
-            raise ValueError("it has no users, so nobody could log in")
+            raise ValueError("it has no users, so no client could log in")
         return users
 
     def _add_user(self, user: dict[str, Any], version: object) -> None:

@@ -1,7 +1,7 @@
 """basic.consume, cancel, deliver, get and qos (rabbit_channel).
 
 A consumer is known to the client by its tag, to its queue by a number.  When the queue's process has crashed, its consumers are
-made again with the one that was restarted; where there is none, or it will not have them, or where the queue was deleted,
+made again with the one that was restarted; where there is no such queue, or it refuses the consumer, or where the queue was deleted,
 the client gets basic.cancel, if it said that it knows this method.
 """
 
@@ -116,7 +116,7 @@ class ChannelConsuming:
                 self._calls.call_named(
                     VHOST_PROCESS, Sync()
                 )  # the client may count on it that the queue is gone
-            # What the queue had sent before is in the mailbox: the client gets it first.
+            # Earlier deliveries of the queue are in the mailbox: the client gets them first.
             self._server.actor_inbox.send(Cancelled(consumer, method.nowait))
             return
         if not method.nowait:
@@ -132,7 +132,7 @@ class ChannelConsuming:
             self._server.demonitor(self._monitors.pop(consumer.ref))
 
     def queue_down(self, queue: ActorRef[Any], *, deleted: bool) -> None:
-        """A queue's process has ended; one that was deleted has no successor, whoever has its name by now."""
+        """A queue's process has ended; a deleted queue has no successor, even if its name is in use again."""
         if self._monitors.pop(queue, None) is None:
             return
         for consumer in [each for each in self._consumers.values() if each.ref is queue]:

@@ -1,4 +1,4 @@
-"""What a channel shares with its connection, and the messages between the two.
+"""State that a channel shares with its connection, and the messages between the two.
 
     connection ─ Frames, Writable ──────────────────────────────► channel
                ─ StopConsuming, ConnectionClosing (calls) ──────►

@@ -86,7 +86,7 @@ class ChannelMethods:
         """Handle one method; AmqpError and Error for what is refused."""
         kind = type(method)
         if kind is not commands.Basic.Ack:
-            self._settling.flush()  # what follows must find the acks before it done
+            self._settling.flush()  # later methods must find earlier acks done
         if not self._open and kind is not commands.Channel.Open:
             raise AmqpError(CHANNEL_ERROR, "expected 'channel.open'")
         if kind is not commands.Channel.Close:

@@ -275,7 +275,7 @@ class ChannelProcess(Server):
         """Give everything back to the queues."""
         if not self._writer.closing:
             self._settling.flush()
-            self._writer.flush()  # what was delivered here is written before it is delivered to others
+            self._writer.flush()  # deliveries of this channel are written before the same messages go to others
             self._consuming.release()
             self._reply_to.cancel()
 

@@ -7,9 +7,9 @@
     5  it is not internal            403
     6  user-id, expiration, headers  406
     7  a sequence number, in confirm mode or a transaction
-    8  routed: to queues, which confirm; to nobody: returned if mandatory, and confirmed
+    8  routed: to queues, which confirm; to no queue: returned if mandatory, and confirmed
 
-What stands at 3 to 6 is asked once for a run of equal publishes.  Source:
+Steps 3 to 6 are done once for a run of equal publishes.  Source:
 docs/reference/classic-queue.md#checks-of-a-publish.
 """
 

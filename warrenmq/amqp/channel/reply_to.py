@@ -29,7 +29,7 @@ _CALL_TIMEOUT = 5.0
 
 
 def channel_name(channel: str) -> tuple[str, str]:
-    """What a channel with a reply consumer is registered as."""
+    """The registered name of a channel with a reply consumer."""
     return (REPLY_TO, channel)
 
 
@@ -51,7 +51,7 @@ class ReplyTo:
         self._server = server
         self._channel = ""
         self.consumer_tag: str | None = None
-        """The reply consumer's tag; None when there is none."""
+        """The reply consumer's tag; None without one."""
         self._key = ""
 
     def consume(self, consumer_tag: str, *, no_ack: bool) -> None:

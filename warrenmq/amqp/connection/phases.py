@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class Phase(Enum):
-    """rabbit_reader's connection_state; its `blocked` is told by the Throttle."""
+    """rabbit_reader's connection_state; its `blocked` is in the Throttle."""
 
     INIT = "init"
     """Waiting for the protocol header."""
@@ -71,7 +71,7 @@ def judge(phase: Phase, method: Method) -> bool:
 
 
 def after_error(phase: Phase, code: int) -> Literal["close", "refuse", "drop", "ignore"]:
-    """What to do about an error in each phase (rabbit_reader:handle_exception).
+    """Decide what to do about an error in each phase (rabbit_reader:handle_exception).
 
     | phase                      | code          |                                                                |
     | -------------------------- | ------------- | -------------------------------------------------------------- |

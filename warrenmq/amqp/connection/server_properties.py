@@ -1,4 +1,4 @@
-"""What the server says about itself in connection.start (rabbit_reader:server_properties).
+"""The server's properties in connection.start (rabbit_reader:server_properties).
 
 Clients switch features on by the capabilities, and some by product and version as well: kombu takes any product but
 RabbitMQ for a broker whose basic.qos has the specification's per-channel meaning, and then never raises the prefetch count

@@ -13,7 +13,7 @@ peer cannot ask for more answers than it reads.
 
 Guarantees.  Bytes are sent in the order of the calls of `write`.  After `close` nothing more is written; what waits is sent,
 for LINGER seconds at most.  Everything that touches the socket runs in the loop's thread, but for the short cut of
-`write`, which saves an answer a change of threads; `_lock` guards it and what is waiting to be sent, and nobody waits while
+`write`, which saves an answer a change of threads; `_lock` guards it and what is waiting to be sent, and no thread waits while
 holding it.
 """
 
@@ -121,7 +121,7 @@ class SocketTransport(asyncio.Protocol):
         if self._has_room():
             return True
         self._awaited = True
-        return self._has_room()  # it may have drained before _awaited was set, and told nobody
+        return self._has_room()  # it may have drained before _awaited was set, without a notice
 
     def overfull(self) -> bool:
         if self._waiting + self._buffered <= WRITE_LIMIT:
