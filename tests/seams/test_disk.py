@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import random
-from contextlib import contextmanager
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
@@ -12,12 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from warrenmq.errors import Fenced
+from warrenmq.runtime import Fence
 from warrenmq.seams.disk import Disk, RealDisk
 from warrenmq.seams.fenced_disk import FencedDisk
 from warrenmq.testing import PowerCut, SimulatedDisk
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
 
@@ -101,22 +101,12 @@ def test_an_open_file_is_read_after_its_name_is_gone(disk: Disk, folder: str) ->
     reader.close()
 
 
-class Cuttable:
-    cut = False
-
-    @contextmanager
-    def guard(self) -> Iterator[None]:
-        if self.cut:
-            raise PermissionError
-        yield
-
-
 def test_a_cut_fence_refuses_every_change_and_allows_reading(disk: Disk, folder: str) -> None:
-    fence = Cuttable()
+    fence = Fence()
     fenced = FencedDisk(disk, fence)
     file = fenced.open(f"{folder}/f", create=True)
     file.append(b"x")
-    fence.cut = True
+    fence.cut_off()
     for change in (
         lambda: file.append(b"y"),
         lambda: file.pwrite(b"y", 0),
@@ -130,7 +120,7 @@ def test_a_cut_fence_refuses_every_change_and_allows_reading(disk: Disk, folder:
         lambda: fenced.rmtree(folder),
         lambda: FencedDisk(fenced, fence).unlink(f"{folder}/f"),
     ):
-        with pytest.raises(PermissionError):
+        with pytest.raises(Fenced):
             change()
     assert file.pread(10, 0) == b"x"
     file.close()
