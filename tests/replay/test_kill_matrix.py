@@ -47,8 +47,79 @@ Some wrongs survive because nobody can tell, or because no rule promises it. Wha
 """.rstrip().splitlines()
 
 
-def reason(what: str) -> str:
-    return SURVIVORS.get(what, SURVIVORS["column"])
+UNREAD = {
+    Ev.ACTOR_STOP: "it says how an actor ended, which decides whether others are convicted; alone it breaks nothing",
+    Ev.CHANNEL_LIMIT: "limits are believed: what is claimed of a shared one has no row",
+    Ev.CHILD_EXIT: "counted as an incident; R1 judges the RESTART that follows",
+    Ev.CHILD_START: "told for the tree of actors",
+    Ev.CONSUMER_ADDED: "which consumers there are is believed; A3 looks at those that went",
+    Ev.DEFER: "the decision that waits is told again when it is done",
+    Ev.QI_FLUSH: "segments of the index have no rows to compare with",
+    Ev.QI_WRITE: "what goes to the index has no rows of its own to compare with",
+    Ev.QUEUE_LIMITS: "limits are believed; Q2 judges what is dropped because of them",
+    Ev.QUEUE_RECOVERED: "E1 compares its numbers with others; said less often, later or for another reason they are the same",
+    Ev.RUN_END: "a run without one was killed, which is not forbidden",
+    Ev.RUN_START: "settings are believed; the rules take the limits from it",
+    Ev.SEGMENT_DELETE: "how many ids a segment has is not in the trace",
+    Ev.STORE_CLOSED: "E1 compares its numbers; without it there is nothing to compare",
+    Ev.UNROUTED: "bindings have no rows",
+}
+"""Events that no rule kills by, and why."""
+_NO_RECEIVE, _MAILBOX = (
+    "the order of mail in a mailbox is not traced",
+    "a SEND without a receive may lie in a mailbox",
+)
+_FOR_PEOPLE, _WHY = (
+    "told for people and figures",
+    "timers and mailboxes leave no rows that would tell another reason",
+)
+_ONCE_MORE = "once more it is the state that it was"
+BELIEVED_OF = {
+    "ACTOR_START": {"drop": "R2 has one incarnation fewer to compare", "twice": _ONCE_MORE, "a": "incarnations still rise"},
+    "SEND": {"twice": _MAILBOX, "msg": "a receive names the row, not the message", **dict.fromkeys("abc", _FOR_PEOPLE)},
+    "RECV": {"drop": _MAILBOX, "late": _NO_RECEIVE},
+    "UNDELIVERED": {"drop": _MAILBOX, "late": _NO_RECEIVE},
+    "RESTART": {**dict.fromkeys(("drop", "twice", "late"), "R1 believes the count that each RESTART tells"), "peer": _FOR_PEOPLE,
+                "b": "the intensity is believed", "c": "the period is believed"},
+    "PUBLISH": {"c": "0 and 1 mean the same, and these traces have no others"},
+    "QI_SYNC": {"twice": "what was safe is safe", "flag": _WHY, "a": "what goes to the index has no rows", "b": "what goes to the index has no rows"},
+    "CONFIRM": {"msg": "a confirm is of sequence ids; its PUBLISH says which messages they are"},
+    "DROP": {"pseq": "up to a tag under which one message is left is that message"},
+    "CONSUMER_GONE": {"drop": "a consumer that is there may hold what it holds", "twice": "it is gone already", "late": "nothing came between",
+                      "flag": "why it went decides nothing", "a": "it may keep what it is said to have taken", "b": "A3 counts deliveries itself"},
+    "QUEUE_RESTS": {"drop": "told at most once a second, so that a missing one proves nothing", "twice": _ONCE_MORE, "c": _FOR_PEOPLE},
+    "EXPIRY": {"twice": _ONCE_MORE, "b": "a time to live of one more message, which did not expire"},
+    "RECOVERED": {"late": "no row of a recovery depends on another one"},
+    "QUEUE_CLOSED": {"drop": "a queue that does not say that it stopped may have been killed", "twice": _ONCE_MORE, "late": "its last words"},
+    "STORE_WRITE": {"late": "its neighbour is of another message", "peer": "which queue wrote is believed", "pseq": "no reference was left to revive",
+                    "a": "on the same side of 0", "c": "a counter that was there, all the same"},
+    "STORE_REMOVE": {"peer": "which queue removed is believed", "c": "a counter that was there, all the same"},
+    "FILE_SYNC": {"flag": _WHY},
+    "STORE_CONFIRM": {"twice": "a queue that died does not hear it", "late": "the sync that covers the record is further away"},
+    "READ": {"drop": "no read is owed", "flag": "a read from memory has no place to compare", "pseq": "a younger reader is not waited for",
+             "c": _FOR_PEOPLE},
+    "FILE_DELETE": {"twice": "it is gone already", "late": "its neighbour is of another file", "b": _FOR_PEOPLE},
+    "FILE_STATE": {"twice": _ONCE_MORE},
+    "STORE_RECOVERED": {"drop": "E1 has nothing to compare", "twice": "the first one counts", "late": "no row of a recovery depends on another one",
+                        "flag": "after a crash E1 compares less", "c": "counted as an incident"},
+    "REF_DROPPED": {"peer": "whose reference it was is believed"},
+    "GC_START": {"twice": "no record was moved yet", "b": "each record that is moved names its file"},
+    "GC_DONE": {"c": _FOR_PEOPLE},
+    "COMPACT_START": {"twice": "no record was moved yet", "b": _FOR_PEOPLE, "c": _FOR_PEOPLE},
+    "COMPACT_MOVE": {"pseq": "still behind its new place"},
+    "TRUNCATE": {"twice": _ONCE_MORE, "c": _FOR_PEOPLE},
+    "ALARM_BLOCKED": {"twice": "coroutines of one thread may wait together"},
+    "ALARM_UNBLOCKED": {"drop": "a thread may wait to the end", "late": "nothing that it sent came between"},
+    "CREDIT_UNBLOCKED": {"flag": _FOR_PEOPLE},
+}  # fmt: skip
+"""Wrongs that no rule kills, of events that rules read: event -> wrong -> why."""
+
+
+def reason(what: str, event: Ev, *, killed: bool) -> str:
+    """Why a wrong may survive; `killed`: at other places it does not."""
+    if killed:
+        return SURVIVORS.get(what, SURVIVORS["column"])
+    return UNREAD.get(event) or BELIEVED_OF[event.name][what]
 
 
 @dataclass
@@ -88,7 +159,7 @@ def line(mutation: tuple[str, Ev], found: Fate) -> str:
         found.places,
         kills or "-",
         found.survived or "-",
-        reason(what) if found.survived else "",
+        reason(what, event, killed=bool(found.killed)) if found.survived else "",
     ]
     return f"| {' | '.join(map(str, cells))} |"
 

@@ -87,14 +87,12 @@ class Rule:
     is_final: Callable[[Finding, TraceContext], bool] = is_known
     judge: Mapping[type[Machine], Any] = field(default_factory=dict)
     """What a shared machine asks of this rule, in the form that the machine's file names."""
-    decided_of_events: frozenset[int] = field(default=frozenset())
-    """Events that are read elsewhere than in machines (end_state.py)."""
 
     @property
     def events(self) -> frozenset[int]:
         """The events that decide it; empty = all."""
         read = [machine.events for machine in self.machines]
-        return frozenset() if not all(read) else frozenset().union(*read, self.decided_of_events)
+        return frozenset() if not all(read) else frozenset().union(*read)
 
     def reads(self, events: frozenset[int]) -> bool:
         """Whether rows of any of these events matter to it."""
