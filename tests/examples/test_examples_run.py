@@ -26,6 +26,7 @@ SAYS = {
         "left: 0",
     ],
     "asyncio_app.py": ["done: 15 jobs"],
+    "trace_rules.py": ["no-long-wait: 30 violated", "shallow: 1 violated"],
     "supervised_app_actors.py": [
         "resized cat.jpg",
         "the resizer crashed and was started again",

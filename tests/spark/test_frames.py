@@ -5,11 +5,18 @@ from __future__ import annotations
 import pytest
 
 from warrenmq.errors import CallerError
-from warrenmq.replay import check, read, register
+from warrenmq.replay import SqlRule, check, read, register
 from warrenmq.replay.drive import engine, incidents
+from warrenmq.replay.drive.own_rules import check_own
+from warrenmq.replay.rules.registry import RULES
 
 pytest.importorskip("pyspark")
+
+from pyspark.sql import functions as sf
+
 pytestmark = pytest.mark.spark
+
+ANY = SqlRule("any", "a row is there", "SELECT run, actor, seq FROM stored")
 
 
 @pytest.fixture(scope="module")
@@ -58,3 +65,21 @@ def test_a_filter_takes_rows_away_and_never_makes_a_violation(spark, clean_trace
 def test_a_path_without_a_trace_is_the_callers_mistake(spark, tmp_path):
     with pytest.raises(CallerError, match="no trace"):
         read(spark, str(tmp_path))
+
+
+def test_a_query_of_ones_own_is_asked_beside_the_rules(rows):
+    query = "SELECT a.run, a.actor, max(a.seq) FROM ack_rows AS a JOIN steps AS s ON s.run = a.run AND s.actor = a.actor GROUP BY 1, 2"
+    found = check(rows, rules=[SqlRule("mine", "it's {acked}", query)]).where("rule = 'mine'")
+    acked = rows.where("ev = 'ACK'").groupBy("run", "actor").agg(sf.max("seq").alias("seq"))
+    assert {(row.text, row.rows[0].run, row.rows[0].actor, row.rows[0].seq) for row in found.collect()} == {
+        ("it's {acked}", row.run, row.actor, row.seq) for row in acked.collect()
+    }
+
+
+def test_spark_understands_the_sql_of_every_rule(rows):
+    for rule in RULES.values():
+        if rule.sql:
+            assert (
+                check_own(rows, [SqlRule(f"sql {rule.id}", "", rule.sql)]).columns
+                == check_own(rows, [ANY]).columns
+            )

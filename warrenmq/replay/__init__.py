@@ -20,8 +20,11 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from warrenmq.replay.drive.machines import Finding, Machine, Outcome
+from warrenmq.replay.drive.own_rules import SqlRule, check_own
 from warrenmq.replay.replayed import Engine, Replayed, replay
 from warrenmq.replay.report.report import write_report
+from warrenmq.replay.rules.rule import Exercised, Rule
 from warrenmq.replay.spark.java import SparkUnavailable
 from warrenmq.replay.spark.session import require_pyspark
 
@@ -29,7 +32,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 __all__ = [
-    "Engine", "Replayed", "SparkUnavailable", "check", "incidents", "lifecycles", "read", "read_tracing", "register", "replay",
+    "Engine", "Exercised", "Finding", "Machine", "Outcome", "Replayed", "Rule", "SparkUnavailable", "SqlRule", "check", "incidents", "lifecycles", "read", "read_tracing", "register", "replay",
     "write_report",
 ]  # fmt: skip
 
@@ -52,12 +55,17 @@ def read_tracing(spark: SparkSession, *paths: str | os.PathLike[str]) -> DataFra
     return spark_tracing.read_tracing(spark, *paths)
 
 
-def check(rows: DataFrame) -> DataFrame:
-    """The violations in what `read` gave, or in a part of it; empty = every invariant holds as far as rows tell."""
+def check(rows: DataFrame, *, rules: Sequence[SqlRule] = ()) -> DataFrame:
+    """Run the jobs of a check of what `read` gave, or a part of it, and return the violations as a DataFrame.
+
+    Empty = every invariant holds as far as rows tell.  `rules` are queries of your own (docs/rules.md), which add to the plan and run
+    when the DataFrame does.
+    """
     require_pyspark()
     from warrenmq.replay.spark import check as spark_check
 
-    return spark_check.check(rows)
+    found = spark_check.check(rows)
+    return found.unionByName(check_own(rows, rules)) if rules else found
 
 
 def incidents(rows: DataFrame) -> DataFrame:

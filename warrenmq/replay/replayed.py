@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from warrenmq.replay.drive import engine as python_engine
 from warrenmq.replay.drive.engine import Result, finding_as_dict
+from warrenmq.replay.drive.own_rules import OwnRule, SqlRule, add_own, judge_own, require_own
 from warrenmq.replay.report.measures import measure_trace
 from warrenmq.replay.report.picture import Picture
 from warrenmq.replay.report.report_data import build
@@ -62,6 +63,8 @@ class Replayed:
     result: Result
     picture: Picture | None
     """For the report; None unless it was asked for."""
+    own: tuple[OwnRule, ...] = ()
+    """Rules of the user, beside ours."""
 
     @property
     def verdict(self) -> str:
@@ -93,6 +96,12 @@ class Replayed:
                 violated[rule.id], undecided[rule.id],
             )
             for rule in RULES.values()
+        ] + [
+            RuleCounts(
+                rule.id, rule.id if isinstance(rule, SqlRule) else rule.name, rule.text,
+                self.result.figures["exercised"][rule.id], violated[rule.id], undecided[rule.id],
+            )
+            for rule in self.own
         ]  # fmt: skip
 
     def as_dict(self) -> dict[str, Any]:
@@ -107,17 +116,27 @@ class Replayed:
 
 
 def replay(
-    path: str | os.PathLike[str], *, engine: Engine = "spark", master: str | None = None, picture: bool = True
+    path: str | os.PathLike[str],
+    *,
+    engine: Engine = "spark",
+    master: str | None = None,
+    picture: bool = True,
+    rules: Sequence[OwnRule] = (),
 ) -> Replayed:
     """Replay a trace; `picture=False` saves the time that only the report needs.
 
-    `master` is Spark's, and counts only when this process starts Spark.
+    `master` is Spark's, and counts only when this process starts Spark.  `rules` are rules of your own, judged beside ours, in this
+    process (docs/rules.md).
     """
+    require_own(rules)
     name = os.fspath(path)
     run = _in_spark if engine == "spark" else _in_this_process
     began = time.monotonic()
     result, drawn = run(name, master, picture)
-    return Replayed(name, engine, time.monotonic() - began, result, drawn)
+    if rules:
+        with open_trace(path) as trace:
+            add_own(result, judge_own(trace, rules))
+    return Replayed(name, engine, time.monotonic() - began, result, drawn, tuple(rules))
 
 
 def _in_this_process(path: str, _master: str | None, picture: bool) -> tuple[Result, Picture | None]:

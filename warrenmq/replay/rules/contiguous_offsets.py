@@ -57,7 +57,15 @@ moves AS (
     UNION ALL SELECT run, actor, seq, destination, NULL, NULL, 0, 0 FROM gc_start_rows),
 copies AS (
     SELECT run, actor, seq, file, new_offset AS start, new_offset + size AS until, old_offset, size FROM compact_move_rows
-    UNION ALL SELECT run, actor, seq, file, NULL, 0, 0, 0 FROM compact_start_rows)
+    UNION ALL SELECT run, actor, seq, file, NULL, 0, 0, 0 FROM compact_start_rows),
+compacted AS (
+    SELECT run, actor, seq, file, 'start' AS what, 0 AS size FROM compact_start_rows
+    UNION ALL SELECT run, actor, seq, file, 'move', size FROM compact_move_rows
+    UNION ALL SELECT run, actor, seq, file, 'done', copied FROM compact_done_rows),
+numbered AS (
+    SELECT compacted.*,
+           sum(CASE what WHEN 'start' THEN 1 ELSE 0 END) OVER (PARTITION BY run, actor, file ORDER BY seq) AS nth
+    FROM compacted)
 SELECT run, actor, seq FROM (
     SELECT ends.*, lag(until) OVER (PARTITION BY run, store, file ORDER BY t) AS ended FROM ends) AS appended
 WHERE start IS NOT NULL AND start <> ended
@@ -70,17 +78,12 @@ SELECT run, actor, seq FROM (
     SELECT copies.*, lag(until) OVER (PARTITION BY run, actor, file ORDER BY seq) AS ended FROM copies) AS copied
 WHERE start IS NOT NULL AND (start < ended OR until > old_offset)
 UNION
-SELECT d.run, d.actor, d.seq FROM compact_done_rows AS d
-WHERE NOT EXISTS (
-    SELECT 1 FROM compact_start_rows AS s
-    WHERE s.run = d.run AND s.actor = d.actor AND s.file = d.file AND s.seq < d.seq AND NOT EXISTS (
-        SELECT 1 FROM compact_done_rows AS e
-        WHERE e.run = d.run AND e.actor = d.actor AND e.file = d.file AND e.seq > s.seq AND e.seq < d.seq))
-OR d.copied <> (
-    SELECT coalesce(sum(m.size), 0) FROM compact_move_rows AS m
-    WHERE m.run = d.run AND m.actor = d.actor AND m.file = d.file AND m.seq < d.seq AND NOT EXISTS (
-        SELECT 1 FROM compact_start_rows AS s
-        WHERE s.run = d.run AND s.actor = d.actor AND s.file = d.file AND s.seq > m.seq AND s.seq < d.seq))
+SELECT d.run, d.actor, d.seq FROM numbered AS d LEFT JOIN (
+    SELECT run, actor, file, nth, sum(size) AS moved FROM numbered WHERE what = 'move' GROUP BY run, actor, file, nth) AS m
+  ON m.run = d.run AND m.actor = d.actor AND m.file = d.file AND m.nth = d.nth
+WHERE d.what = 'done' AND (d.nth = 0 OR d.size <> coalesce(m.moved, 0))
+UNION
+SELECT run, actor, max(seq) FROM numbered WHERE what = 'done' GROUP BY run, actor, file, nth HAVING count(*) > 1
 """
 
 RULE = Rule(

@@ -134,7 +134,8 @@ _SQL = """
 WITH busy AS (
     SELECT s.run, s.actor, max(s.t) AS t FROM (
         SELECT run, actor, t FROM stored WHERE event IN (53, 40, 42, 55, 41, 46, 47, 48, 51)
-        UNION ALL SELECT r.run, c.parent, r.t FROM stored AS r JOIN actors AS c ON c.run = r.run AND c.actor = r.actor
+        UNION ALL SELECT r.run, collector.parent, r.t FROM stored AS r JOIN actors AS collector
+                  ON collector.run = r.run AND collector.actor = r.actor
                   WHERE r.event IN (60, 62, 63, 65, 66)) AS s GROUP BY s.run, s.actor),
 at_the_end AS (
     SELECT f.run, f.actor, min(f.t) AS t, max(f.seq) AS seq, sum(f.valid_total_size) AS valid, sum(f.file_size) AS size

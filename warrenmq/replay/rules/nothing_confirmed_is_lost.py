@@ -109,8 +109,8 @@ def _is_final(finding: Finding, context: TraceContext) -> bool:
 _SQL = """
 WITH lives AS (
     SELECT run, actor, scope, name, row_number() OVER (PARTITION BY scope, name ORDER BY run, actor) AS life
-    FROM actors AS a WHERE EXISTS (
-        SELECT 1 FROM stored AS r WHERE r.run = a.run AND r.actor = a.actor AND r.event IN (20, 23, 24, 25, 26, 27, 30))),
+    FROM actors AS whose WHERE EXISTS (
+        SELECT 1 FROM stored AS r WHERE r.run = whose.run AND r.actor = whose.actor AND r.event IN (20, 23, 24, 25, 26, 27, 30))),
 ends AS (
     SELECT l.run, l.actor, max(CASE WHEN r.event = 32 THEN 4611686018427387904 WHEN r.event = 22 THEN r.seq ELSE 0 END) AS safe_to
     FROM lives AS l JOIN stored AS r ON r.run = l.run AND r.actor = l.actor GROUP BY l.run, l.actor),

@@ -84,6 +84,19 @@ def violations(trace: Trace, queries: Iterable[str]) -> list[list[tuple[int, int
         return [sorted(set(database.execute(query).fetchall())) for query in queries]
 
 
+def found_in(trace: Trace, queries: Iterable[str]) -> list[list[tuple[int, int, int, int]]]:
+    """The same with each row's t."""
+    with closing(tables(trace)) as database:
+        return [
+            database.execute(
+                "WITH found (of_run, of_actor, number) AS ("  # noqa: S608 - a query is what is asked for
+                f"SELECT * FROM ({query})) SELECT DISTINCT s.run, s.actor, s.seq, s.t FROM found JOIN stored AS s "
+                "ON s.run = of_run AND s.actor = of_actor AND s.seq = number ORDER BY 1, 2, 3"
+            ).fetchall()
+            for query in queries
+        ]
+
+
 def _stored(run: int, rows: Iterable[Row]) -> Iterator[tuple[int, ...]]:
     for t, seq, msg, peer, pseq, a, b, c, who in rows:
         yield run, who >> 16, seq, t, who >> 8 & 0xFF, who & 0xFF, msg, peer, pseq, a, b, c

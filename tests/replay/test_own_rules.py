@@ -1,0 +1,47 @@
+"""Rules of users: what a query finds is a violation beside ours, a case counts as exercised, what rests on missing rows is undecided."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.trace_model import consistent_trace
+from tests.support.trace_union import with_a_gap, write_directory
+from warrenmq.errors import CallerError
+from warrenmq.replay import SqlRule, replay
+
+ACKED = SqlRule(
+    "mine",
+    "a message was acked",
+    "SELECT run, actor, seq FROM ack_rows",
+    "SELECT run, actor, seq FROM ack_rows",
+)
+NEVER = SqlRule(
+    "never",
+    "a store was deaf",
+    "SELECT run, actor, seq FROM stored WHERE event = 255",
+    "SELECT run, actor, seq FROM ram_target_rows",
+)
+
+
+def replayed(folder, runs, rules):
+    return replay(write_directory(folder / "trace", runs), engine="python", picture=False, rules=rules)
+
+
+def test_a_query_finds_violations_and_says_whether_it_was_exercised(tmp_path):
+    found = replayed(tmp_path, consistent_trace(1), [ACKED, NEVER])
+    counts = {rule.id: rule for rule in found.rules}
+    assert found.verdict == "violated"
+    assert counts["mine"].violated == counts["mine"].checked > 0
+    assert (counts["never"].checked, counts["never"].violated) == (0, 0)
+    assert {each.rule for each in found.violations} == {"mine"}
+
+
+def test_what_rests_on_missing_rows_is_undecided(tmp_path):
+    found = replayed(tmp_path, with_a_gap(1), [ACKED])
+    counts = {rule.id: rule for rule in found.rules}
+    assert counts["mine"].indeterminate > 0
+
+
+def test_an_id_is_given_once(tmp_path):
+    with pytest.raises(CallerError):
+        replayed(tmp_path, consistent_trace(1), [SqlRule("Q1", "", "SELECT 1, 1, 1")])
