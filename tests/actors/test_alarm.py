@@ -41,7 +41,7 @@ def sources(sim: Simulation, alarm: ActorRef[RabbitAlarm]) -> list[str]:
     return [each.source for each in sim.call(alarm, GetAlarms())]
 
 
-def test_who_registers_learns_what_is_set_and_then_every_change(sim: Simulation) -> None:
+def test_a_new_listener_gets_the_alarms_that_are_set_and_then_every_change(sim: Simulation) -> None:
     alarm, _ = start(sim)
     sim.cast(alarm, SetAlarm("disk", 1, 2))
     told: list[Any] = []

@@ -132,7 +132,7 @@ def test_queues_and_exchanges_in_use_are_not_deleted_if_they_must_be_unused(brok
         lambda b: b.bind("q", "amq.direct", destination_type="moon"),
     ],
 )
-def test_what_amqp_cannot_say_is_refused_and_nobody_crashes(
+def test_what_amqp_cannot_express_is_refused_without_a_crash(
     broker: Broker, request_: Callable[[Broker], object]
 ) -> None:
     before = broker.runtime.whereis(VHOST_PROCESS)
@@ -196,7 +196,7 @@ def test_a_queue_of_everybody_is_not_made_exclusive(host: SimulatedHost, broker:
         assert refused.value.reply_text == LOCKED
 
 
-def test_exclusive_queues_go_with_their_owner_whoever_starts_again_meanwhile(
+def test_exclusive_queues_go_with_their_owner_even_if_processes_restart_meanwhile(
     host: SimulatedHost, broker: Broker
 ) -> None:
     mine, another = connection(host), connection(host)

@@ -47,7 +47,7 @@ def test_a_message_goes_in_and_comes_out_with_its_properties(channel):
     assert (message.method.exchange, message.method.routing_key) == ("", "q")
 
 
-def test_what_is_handled_is_told_to_the_transport(channel, client):
+def test_the_transport_learns_how_many_bytes_were_handled(channel, client):
     before = client.transport.handled_bytes
     data = channel.published("nowhere", b"x" * 1000)
     client.send(1, data)

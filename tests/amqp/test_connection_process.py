@@ -89,7 +89,7 @@ def test_the_handshake_may_come_byte_by_byte(node):
     "sent",
     [b"AMQP\0\1\0\0", b"AMQP\3\1\0\0", b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc"],
 )
-def test_another_protocol_is_told_ours(node, sent):
+def test_another_protocol_is_answered_with_our_header(node, sent):
     client = node.connect()
     client.send(sent)
     client.next(str)
@@ -112,7 +112,7 @@ def refusals(client: SimulatedClient) -> list[Any]:
 LOGIN_REFUSED = "ACCESS_REFUSED - Login was refused using authentication mechanism PLAIN. For details see the broker logfile."
 
 
-def test_a_failed_login_waits_a_little_and_is_told(node):
+def test_a_failed_login_is_answered_after_a_delay(node):
     client = node.connect()
     client.start(response="\0guest\0wrong")
     client.sleep(0.1)
@@ -159,7 +159,7 @@ def test_what_is_wrong_before_tuning_is_dropped_without_a_word_after_a_while(nod
     assert (client.received(), client.over) == ([], True)
 
 
-def test_who_says_nothing_is_dropped(node):
+def test_a_silent_client_is_dropped(node):
     client = node.connect()
     client.sleep(9.9)
     assert not client.over
@@ -167,7 +167,7 @@ def test_who_says_nothing_is_dropped(node):
     assert client.over
 
 
-def test_who_stops_in_the_middle_is_dropped(node):
+def test_a_client_that_stops_in_the_middle_of_the_handshake_is_dropped(node):
     client = node.connect()
     client.start()
     client.next(Connection.Tune)
@@ -317,7 +317,7 @@ def test_a_crashing_connection_takes_its_channels_and_gives_back_what_they_held(
     assert got.redelivered
 
 
-def test_everything_that_was_received_is_told_to_be_handled(client):
+def test_every_received_byte_is_counted_as_handled(client):
     client.channel(1)
     client.method(Queue.Declare(queue="q"), 1)
     client.next(Queue.DeclareOk)
@@ -373,7 +373,7 @@ def test_what_came_before_an_error_is_done(node, client):
     other.next(Basic.GetOk)
 
 
-def test_who_does_not_answer_close_is_dropped(client):
+def test_a_client_that_does_not_answer_close_is_dropped(client):
     client.send(b"\5\0\0\0\0\0\0\xce")
     client.closed()
     client.sleep(29)
@@ -384,7 +384,7 @@ def test_who_does_not_answer_close_is_dropped(client):
 
 @settings(max_examples=40)
 @given(st.lists(st.binary(max_size=80), max_size=6), st.sampled_from(["socket", "handshake", "running"]))
-def test_garbage_ends_in_a_close_or_is_waited_for_and_hurts_nobody(pieces, when):
+def test_garbage_ends_in_a_close_or_a_wait_and_harms_no_other_connection(pieces, when):
     node = SimulatedNode()
     client = node.connect()
     if when == "handshake":
@@ -447,7 +447,7 @@ def alarm(node: SimulatedNode, source: str, *, is_set: bool = True) -> None:
     node.host.sleep(12)
 
 
-def test_who_publishes_is_blocked_and_told_and_goes_on_afterwards(node, client):
+def test_a_publisher_is_blocked_notified_and_goes_on_afterwards(node, client):
     client.channel(1)
     client.method(Queue.Declare(queue="q"), 1)
     client.next(Queue.DeclareOk)
@@ -508,7 +508,7 @@ def test_a_message_that_meets_an_alarm_is_not_taken_before_the_alarm_is_over(nod
     assert [each for _, each in client.received()][-1].delivery_tag == 2
 
 
-def test_who_does_not_publish_is_not_blocked(node, client):
+def test_a_connection_that_does_not_publish_is_not_blocked(node, client):
     alarm(node, "disk")
     client.channel(1)
     client.method(Queue.Declare(queue="q"), 1)

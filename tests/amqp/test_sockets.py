@@ -92,7 +92,7 @@ def test_a_client_of_rabbitmq_is_at_home(server):
         ({"virtual_host": "nope"}, pika.exceptions.ProbableAccessDeniedError),
     ],
 )
-def test_who_may_not_come_in_is_told(server, more, error):
+def test_a_refused_login_is_answered(server, more, error):
     with pytest.raises(error):
         connect(server, **more)
     assert eventually(lambda: server.connections == 0)
@@ -151,7 +151,7 @@ def test_a_slow_reader_gets_everything_and_costs_little(server, broker):
     assert queue.info().ready == 0
 
 
-def test_who_asks_and_does_not_read_is_not_read_either(server, broker, monkeypatch):
+def test_a_client_that_stops_reading_is_no_longer_read_from(server, broker, monkeypatch):
     monkeypatch.setattr(io, "WRITE_LIMIT", 1 << 20)
     monkeypatch.setattr(io, "WRITE_HIGH", 1 << 19)
     monkeypatch.setattr(connection_channels, "FRAMES_PER_CAST", 16)
@@ -253,7 +253,7 @@ def test_tls(broker, certificate):
 # -- the tree
 
 
-def test_a_crashing_listener_comes_back_and_nobody_notices(server, broker):
+def test_a_crashed_listener_restarts_without_harm_to_connections(server, broker):
     with RawClient(server.port).open(1) as client:
         for name in ("amqp_listener", "amqp_listener"):
             broker.runtime.kill(broker.runtime.whereis(name))
@@ -264,7 +264,7 @@ def test_a_crashing_listener_comes_back_and_nobody_notices(server, broker):
     server.check_open()
 
 
-def test_a_listener_that_cannot_be_mended_is_told(server, broker):
+def test_a_listener_that_cannot_be_restarted_is_reported(server, broker):
     broker.runtime.kill(broker.runtime.whereis("amqp_sup"))
     with pytest.raises(BrokerClosed, match="the AMQP listener is down"):
         server.check_open()

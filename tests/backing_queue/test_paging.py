@@ -120,7 +120,7 @@ def test_the_desired_duration(
         (2.0, INFINITE, INFINITE, True, False),
     ],
 )
-def test_who_is_told_at_once(
+def test_which_queues_are_asked_at_once(
     told: float, reported: float, desired: float, disk_alarm: bool, inform: bool
 ) -> None:
     assert paging.must_inform(told, reported, desired, disk_alarm=disk_alarm) is inform

@@ -118,7 +118,7 @@ def test_a_transaction_an_ack_a_get_and_a_declaration_go_on(host: SimulatedHost)
     host.check_trace()
 
 
-def test_who_does_not_want_to_wait_is_told_which_alarm_and_what_to_do(host: SimulatedHost) -> None:
+def test_a_publish_that_does_not_wait_names_the_alarm_and_what_to_do(host: SimulatedHost) -> None:
     broker = host.open()
     queue = broker.declare_queue("q")
     queue.publish(b"without an alarm a timeout changes nothing", timeout=0).result()
@@ -302,7 +302,7 @@ def test_one_that_is_killed_is_started_again_alone_and_no_alarm_is_forgotten(
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_whoever_is_killed_at_whatever_moment_publishers_wait_for_alarms_and_not_for_ever(seed: int) -> None:
+def test_publishers_wait_for_alarms_and_not_for_ever_whichever_process_is_killed(seed: int) -> None:
     host = SimulatedHost(seed, SETTINGS)
     host.memory.total_bytes = TOTAL
     try:
@@ -323,7 +323,7 @@ def test_whoever_is_killed_at_whatever_moment_publishers_wait_for_alarms_and_not
         host.close()
 
 
-def test_a_publisher_that_waits_is_told_when_the_broker_is_closed(host: SimulatedHost) -> None:
+def test_a_waiting_publisher_gets_an_error_when_the_broker_is_closed(host: SimulatedHost) -> None:
     broker = host.open()
     queue = broker.declare_queue("q")
     host.memory.used_bytes = TOTAL
@@ -439,7 +439,7 @@ def test_a_disk_that_fills_up_between_two_looks_refuses_first_and_then_lets_wait
     host.check_trace()
 
 
-def test_a_disk_that_does_not_say_how_much_room_it_has_blocks_nobody(host: SimulatedHost) -> None:
+def test_a_disk_of_unknown_free_space_blocks_no_publisher(host: SimulatedHost) -> None:
     host.disk.free_bytes = 10_000
     broker = host.open()
     queue = broker.declare_queue("q")

@@ -161,7 +161,7 @@ def test_acks_from_other_threads_are_accepted(broker: warrenmq.Broker) -> None:
     assert (info.ready, info.unacked) == (0, 0)
 
 
-def test_get_waits_as_long_as_it_is_told(broker: warrenmq.Broker) -> None:
+def test_get_waits_for_its_timeout(broker: warrenmq.Broker) -> None:
     queue = broker.declare_queue("q")
     assert queue.get(timeout=0.01) is None
     publisher = threading.Timer(0.05, lambda: queue.publish(b"late"))
@@ -241,7 +241,7 @@ def test_a_transaction_takes_effect_as_a_whole_or_not_at_all(broker: warrenmq.Br
     assert drain(queue) == [b"second"]
 
 
-def test_misuse_is_told_in_a_sentence_and_loses_nothing(tmp_path: Path) -> None:
+def test_misuse_is_answered_with_a_sentence_and_loses_nothing(tmp_path: Path) -> None:
     broker = warrenmq.open(tmp_path)
     queue = broker.declare_queue("q")
     queue.publish_many([b"1", b"2", b"3"]).result()

@@ -55,7 +55,7 @@ def test_one_that_waits_no_longer_than_it_was_told_says_that_it_gave_up(host: Si
     assert unblocked.t - blocked.t == pytest.approx(1.5 * SECOND, rel=0.01)
 
 
-def test_nobody_waits_for_the_credit_of_the_dead(host: SimulatedHost) -> None:
+def test_a_sender_does_not_wait_for_credit_from_a_dead_process(host: SimulatedHost) -> None:
     with host.open() as broker:
         queue = stuck_queue(host, broker, 5.0)
         host.sim.spawn(lambda: (host.sleep(1.0), host.sim.kill(broker.client.calls.address("q"))))

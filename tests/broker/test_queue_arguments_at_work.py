@@ -123,7 +123,7 @@ def test_an_unacked_message_expires_when_it_comes_back(host: SimulatedHost) -> N
     assert [bodies(queue), bodies(dead)] == [[b"b"], [b"a"]]
 
 
-def test_what_nobody_takes_at_once_is_gone_with_no_time_to_live(host: SimulatedHost) -> None:
+def test_with_a_time_to_live_of_zero_messages_without_a_waiting_consumer_expire(host: SimulatedHost) -> None:
     queue = declare(host.open(), message_ttl=0)
     confirm = queue.publish(b"nobody")
     confirm.result()
@@ -351,7 +351,7 @@ def test_without_an_exchange_dead_letters_are_dropped(host: SimulatedHost) -> No
     assert bodies(dead) == [b"2"]
 
 
-def test_a_cycle_ends_unless_somebody_rejects(host: SimulatedHost) -> None:
+def test_a_dead_letter_cycle_ends_unless_a_consumer_rejects(host: SimulatedHost) -> None:
     broker = host.open()
     queue = declare(broker, message_ttl=10, dead_letter_exchange="", dead_letter_routing_key="q")
     queue.publish(b"round").result()
@@ -386,7 +386,7 @@ def test_purged_and_deleted_messages_are_no_dead_letters(host: SimulatedHost) ->
 # x-expires
 
 
-def test_a_queue_that_nobody_uses_goes(host: SimulatedHost) -> None:
+def test_an_unused_queue_expires(host: SimulatedHost) -> None:
     broker = host.open()
     queue = declare(broker, expires=1_000)
     for use in (queue.get, lambda: declare(broker, expires=1_000), queue.get):

@@ -31,7 +31,7 @@ def test_items_come_back_in_order_until_task_done_across_restarts(tmp_path: Path
             q.get_nowait()
 
 
-def test_get_waits_or_does_not_as_it_is_told(tmp_path: Path) -> None:
+def test_get_waits_only_if_asked_to(tmp_path: Path) -> None:
     with warrenmq.Queue(tmp_path) as q:
         with pytest.raises(queue.Empty):
             q.get(timeout=0.02)

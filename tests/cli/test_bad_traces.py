@@ -133,7 +133,7 @@ def test_a_file_of_another_program_among_others_is_told(trace, capsys):
     assert (code, answer["verdict"], kinds(answer)) == (0, "ok", {"no header"})
 
 
-def test_a_run_of_a_later_version_decides_nothing_and_stops_nobody(tmp_path, capsys):
+def test_a_run_of_a_later_version_decides_nothing_and_stops_no_other_run(tmp_path, capsys):
     runs = consistent_trace(3)
     assert a_restart_beyond_intensity(runs)
     last = runs[-1].name

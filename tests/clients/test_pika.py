@@ -70,7 +70,7 @@ def test_a_body_of_any_size_comes_back_whole(channel, size):
     assert channel.basic_get(queue, auto_ack=True)[2] == body
 
 
-def test_what_nobody_gets_is_returned_before_it_is_confirmed(channel):
+def test_an_unroutable_message_is_returned_before_it_is_confirmed(channel):
     channel.confirm_delivery()
     with pytest.raises(UnroutableError) as raised:
         channel.basic_publish("", "no-such-queue", b"lost", mandatory=True)
@@ -127,7 +127,7 @@ def test_a_rejected_message_tells_its_death(channel):
         break
 
 
-def test_a_consumer_is_told_that_its_queue_is_deleted(connection, channel):
+def test_a_consumer_is_cancelled_when_its_queue_is_deleted(connection, channel):
     queue = declared(channel)
     cancelled = []
     channel.add_on_cancel_callback(cancelled.append)
@@ -185,7 +185,7 @@ def test_an_exclusive_queue_is_its_connections_alone(server, channel):
         assert raised.value.reply_code == 404
 
 
-def test_nobody_comes_in_with_a_wrong_password_or_into_no_virtual_host(server):
+def test_a_wrong_password_and_a_missing_virtual_host_are_refused(server):
     parameters = pika.URLParameters(server.url)
     parameters.credentials = pika.PlainCredentials("guest", "wrong")
     with pytest.raises(ProbableAuthenticationError):

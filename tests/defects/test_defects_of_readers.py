@@ -181,7 +181,7 @@ def test_a_read_that_a_killed_queues_thread_begins_after_its_death_holds_no_file
 
 
 @pytest.mark.parametrize("number", [0, 1])
-def test_a_deleted_file_is_gone_at_once_whoever_had_read_it(host, number):
+def test_a_deleted_file_is_gone_at_once_although_it_had_readers(host, number):
     """RabbitMQ unlinks a file when the last handle of it is closed, and looks only when there is other work."""
     queue = host.queue("q")
     host.write(queue, *range(60))

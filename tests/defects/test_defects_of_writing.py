@@ -116,7 +116,7 @@ def test_a_remove_of_what_a_predecessor_wrote_confirms_nothing(host):
     assert (host.confirms(second), host.confirms(second, "ignored")) == ([], [])
 
 
-def test_a_message_twice_in_a_queue_with_all_in_flight_harms_nobody(host):
+def test_a_message_twice_in_a_queue_with_all_in_flight_does_no_harm(host):
     queue, other = host.queue("q"), host.queue("p")
     store = host.store
     go = busy_store(host, other)

@@ -43,7 +43,7 @@ def a_ledger(where: Path, folder: Path, doubtful: list[int], lost: tuple[int, ..
 
 
 @pytest.mark.parametrize("settings", VERSIONS)
-def test_messages_can_be_taken_out_of_a_queue_that_nobody_has_open(
+def test_messages_can_be_taken_out_of_a_queue_that_is_not_open(
     settings: dict[str, int], tmp_path: Path
 ) -> None:
     folder = queue_with(tmp_path / "data", settings, 10)

@@ -86,7 +86,7 @@ def test_a_list_that_is_none_is_a_value_error_and_in_a_file_a_damaged_one(typed:
             headers.to_store()
 
 
-def test_headers_that_somebody_changed_are_stored_as_changed() -> None:
+def test_changed_headers_are_stored_as_changed() -> None:
     headers = TypedHeaders([["a", "b", 1], ["b", "S", "x"]])
     headers["a"] = 7
     found = decode(encode(encode_head("", ["q"], Properties(headers=headers)), b"")).properties.headers

@@ -88,7 +88,7 @@ def shared(host):
     return queue, other, last
 
 
-def test_a_file_is_cut_only_when_nobody_reads_who_may_know_the_old_places(host) -> None:
+def test_a_file_is_truncated_only_when_no_reader_may_know_the_old_places(host) -> None:
     queue, other, last = shared(host)
     answers, go = host.hold_read(other, last)
     size = host.disk.size(f"{FOLDER}/0.rdq")

@@ -224,7 +224,7 @@ def test_copies_that_our_compaction_did_not_finish_are_no_damage():
     assert disk.listdir(QUARANTINE) == []
 
 
-def test_what_nobody_refers_to_is_garbage_and_what_is_not_found_is_forgotten():
+def test_unreferenced_messages_are_garbage_and_missing_ones_are_forgotten():
     disk = new_disk()
     put(disk, 0, record(1), record(2))
     put(disk, 1, record(3))

@@ -115,7 +115,7 @@ def test_garbage_between_records_is_set_aside_and_the_records_behind_it_are_foun
     assert found.damaged == [(29, 63)]
 
 
-def test_garbage_is_told_without_the_zeros_around_it() -> None:
+def test_garbage_is_reported_without_the_zeros_around_it() -> None:
     found = scan(record(1) + bytes(50) + b"ab\0cd" + bytes(50) + record(2))
     assert ids(found) == [msg_id(1), msg_id(2)]
     assert found.damaged == [(76, 8)]

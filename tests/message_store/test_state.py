@@ -120,7 +120,7 @@ def test_a_message_larger_than_a_file_has_one_of_its_own():
     assert bench.disk.size(f"{FOLDER}/0.rdq") == 10_025
 
 
-def test_a_full_file_is_synced_even_if_nobody_waits_for_a_confirm():
+def test_a_full_file_is_synced_even_without_waiting_confirms():
     bench = Bench()
     bench.state.clients[b"q"].wants_confirms = False
     bench.write("q", *range(20))

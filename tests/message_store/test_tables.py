@@ -184,7 +184,7 @@ class TestFileSummary:
         files.remove(0)
         assert (files.sum_valid_data, files.sum_file_size) == (40, 40)
 
-    def test_nobody_begins_to_read_a_locked_a_missing_or_the_current_file(self) -> None:
+    def test_no_direct_read_begins_in_a_locked_a_missing_or_the_current_file(self) -> None:
         files = three_files(b"c")
         assert files.begin_read(0, b"c")
         assert not files.begin_read(2, b"c")

@@ -83,7 +83,7 @@ def test_publishers_are_woken_exactly_when_the_last_alarm_clears(steps: list[tup
         assert len(calls) == woken
 
 
-def test_who_waits_is_known_and_who_has_left_is_not_woken() -> None:
+def test_waiting_callers_are_counted_and_those_that_left_are_not_woken() -> None:
     alarms, woken = Alarms(), list[str]()
     alarms.set(alarm("disk"))
     first = alarms.add_waiting(WHO, lambda: woken.append("first"))

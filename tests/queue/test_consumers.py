@@ -52,7 +52,7 @@ def test_the_table_of_turns(consumers: list[Consumer], expected: str) -> None:
     assert dealt(6, *consumers) == expected
 
 
-def test_who_had_a_turn_is_behind_those_who_had_none() -> None:
+def test_a_consumer_that_had_a_turn_goes_behind_those_that_had_none() -> None:
     turns = ConsumerTurns()
     for name in "abc":
         turns.add(consumer(name))

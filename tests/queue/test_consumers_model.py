@@ -202,7 +202,7 @@ happenings = st.lists(
 
 @hypothesis_settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(seed=st.integers(0, 1 << 32), settings=st.sampled_from(EVERY_KIND), happened=happenings)
-def test_nothing_is_lost_or_held_twice_no_limit_exceeded_and_nobody_starves(
+def test_nothing_is_lost_or_held_twice_no_limit_exceeded_and_no_consumer_starves(
     seed: int, settings: Settings, happened: list[tuple[str, int, int, int]]
 ) -> None:
     world = World(seed, settings)

@@ -83,7 +83,7 @@ def test_a_lower_priority_is_served_only_while_all_above_are_blocked(place: Plac
     assert (numbers(above), numbers(below)) == ([0, 1, 4, 5], [2, 3, 6])
 
 
-def test_an_exclusive_consumer_shares_with_nobody_until_it_is_cancelled(place: Place) -> None:
+def test_an_exclusive_consumer_is_alone_until_it_is_cancelled(place: Place) -> None:
     one, two = place.channel(), place.channel()
     alone = one.consume("q", exclusive=True)
     for exclusive in (False, True):

@@ -57,7 +57,7 @@ def test_a_higher_limit_or_none_resumes(change: int, resumed: list[str]) -> None
     assert one.prefetch_count == change
 
 
-def test_who_was_served_last_hears_last() -> None:
+def test_the_queue_that_was_served_last_is_resumed_last() -> None:
     one = limiter(1)
     served, resumed = [], ["a", "b", "c"]
     for _ in range(6):

@@ -86,7 +86,7 @@ def test_the_next_is_the_one_of_the_highest_priority_that_has_waited_longest(pla
     place.end([channels[1]])
 
 
-def test_nobody_can_consume_exclusively(place: Place) -> None:
+def test_an_exclusive_consumer_is_refused(place: Place) -> None:
     channel = TestChannel(place.broker)
     with pytest.raises(AccessRefused) as refused:
         channel.consume("q", exclusive=True)

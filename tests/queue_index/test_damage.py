@@ -248,7 +248,7 @@ def test_a_publish_that_zeros_follow_is_torn() -> None:
 
 
 @pytest.mark.parametrize("acked_before", [False, True])
-def test_an_ack_whose_end_is_missing_at_a_sector_boundary_acks_nobody(acked_before: bool) -> None:
+def test_an_ack_cut_at_a_sector_boundary_acks_nothing(acked_before: bool) -> None:
     journal = JOURNAL + (3 << 62).to_bytes(8, "big") * acked_before
     while len(journal) % SECTOR <= SECTOR - 8:
         journal += (2 << 62 | 9).to_bytes(8, "big")  # delivers of nobody
@@ -273,7 +273,7 @@ def test_no_write_ends_in_an_ack_that_zeros_behind_it_would_put_in_doubt() -> No
         assert whole == bytes.fromhex("4000") * (2 if size % SECTOR == SECTOR - 1 else 1)
 
 
-def test_a_mark_whose_end_is_missing_at_a_sector_boundary_is_nobodys() -> None:
+def test_a_mark_cut_at_a_sector_boundary_marks_nothing() -> None:
     record = kit.stored_record(300)
     for filler in range(SECTOR):
         file = kit.entries(Segment(0, published={0: record, 300: kit.embedded_record(300, filler + 2)}))

@@ -35,7 +35,7 @@ def test_a_header_is_magic_version_and_the_sequence_ids() -> None:
         (HEADER[:-1] + b"x", "its header makes no sense"),
     ],
 )
-def test_a_header_that_is_none_is_told(data: bytes, problem: str) -> None:
+def test_an_invalid_header_is_reported(data: bytes, problem: str) -> None:
     assert qi.unpack_header(qi.MAGIC, data) == problem
     assert qi.parse(data) == (None, [], [(0, len(data), problem)])
 
@@ -82,7 +82,7 @@ def test_bytes_that_are_no_entry_are_told(offset: int, byte: int, problem: str) 
     assert [(each.offset, each.length) for each in parsed.damage] == [(64, 32)]
 
 
-def test_an_entry_without_a_place_for_its_body_is_none() -> None:
+def test_an_entry_without_a_place_for_its_body_is_invalid() -> None:
     for nowhere in (IN_QS[:12] + bytes(4) + IN_QS[16:], IN_STORE[:4] + bytes(16) + IN_STORE[20:]):
         assert qi.entry_problem(nowhere) == "an entry's location makes no sense"
 

@@ -38,7 +38,7 @@ def test_bytes_that_are_no_body_are_told(data: bytes, size: int, problem: str) -
     assert qs.entry_problem(data, 0, size) == problem
 
 
-def test_a_checksum_is_looked_at_only_when_there_is_one_and_somebody_wants_it() -> None:
+def test_a_checksum_is_checked_only_when_there_is_one_and_it_is_asked_for() -> None:
     assert qs.entry_problem(HELLO[:-1] + b"p", 0, 5, check_crc=False) is None
     assert qs.entry_problem(HELLO[:4] + bytes(4) + b"hallo", 0, 5) is None
 

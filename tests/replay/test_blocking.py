@@ -53,7 +53,7 @@ def test_the_numbers_of_a_trace_that_can_be_counted():
     }
 
 
-def test_of_a_trace_of_an_earlier_version_nobody_can_say_who_waited():
+def test_traces_of_an_earlier_version_have_no_figures_of_waiting():
     measures, catalog = measured(write_trace(hand_made()))
     for event in (Ev.CREDIT_BLOCKED, Ev.ALARM_BLOCKED):
         del catalog.runs[0].events[event]
@@ -81,7 +81,7 @@ def test_the_picture_of_a_trace_that_can_be_counted():
     assert picture.waiting[AN_ALARM] == pytest.approx([0, 0, 0, 0, 0.5, 1, 0.5, 0, 0])
 
 
-def test_what_nobody_waited_for_is_not_drawn():
+def test_plots_without_waits_are_left_out():
     runs = hand_made()
     for actor in runs[0].actors:
         actor.rows = [
@@ -120,7 +120,7 @@ def test_one_that_was_killed_is_gone_though_it_does_not_say_so(told_by):
     assert (box.until, box.spans[-1].level) == (60_000_000, 1)
 
 
-def test_who_waits_when_the_process_is_killed_has_waited_until_then():
+def test_a_wait_lasts_until_the_process_is_killed():
     runs = hand_made()
     runs[0].closed = False
     client = runs[0].actors[CLIENT - 1]

@@ -90,7 +90,7 @@ def test_with_another_interval_an_actor_that_is_never_idle_syncs_as_it_would(cam
 
 
 @given(comings, empties, intervals, intervals)
-def test_nobody_waits_longer_than_the_interval_and_all_are_synced(came, empty, was, now):
+def test_no_confirm_waits_longer_than_the_interval_and_all_are_synced(came, empty, was, now):
     recorded, _ = actor(came, was, 1, empty)
     found = with_interval(rows_of(came, recorded), was, now)
     assert found.delays.total() == len(came)

@@ -64,7 +64,7 @@ def test_what_is_declared_from_the_beginning_is_as_in_rabbitmq() -> None:
     assert list(Router().exchanges) == [spec.name for spec in PREDECLARED]
 
 
-def test_nobody_publishes_to_an_internal_exchange_or_one_that_is_not_there() -> None:
+def test_a_publish_to_an_internal_or_missing_exchange_is_refused() -> None:
     made = router(ExchangeSpec("inner", "fanout", internal=True))
     made.check_publish("")
     made.check_publish("amq.direct")
@@ -101,7 +101,7 @@ def test_each_type_matches_by_its_rule_and_is_followed_by_its_alternate(
         assert made.route("x", "a", {"n": 1}) == otherwise
 
 
-def test_an_alternate_has_an_alternate_and_the_default_exchange_is_none() -> None:
+def test_an_alternate_exchange_may_have_one_and_the_default_exchange_cannot_be_one() -> None:
     made = router(
         ExchangeSpec("x", "direct", arguments=alternate("y")),
         ExchangeSpec("y", "topic", arguments=alternate("z")),

@@ -43,7 +43,7 @@ def test_a_bump_unblocks_once_the_credit_is_above_zero(overdraft, bumps):
     assert not sender.blocked
 
 
-def test_a_bump_of_somebody_unknown_starts_from_nothing():
+def test_a_bump_from_an_unknown_sender_starts_from_zero():
     sender = flow()
     assert sender.handle_bump("q", 2) == []
     sender.send("q")
@@ -171,7 +171,7 @@ def test_a_receiver_that_takes_all_in_never_leaves_its_sender_blocked(one, other
         assert not sender.blocked
 
 
-def test_a_sender_whom_nobody_knows_any_more_is_forgotten():
+def test_an_unknown_sender_is_forgotten():
     class Sender:
         pass
 

@@ -98,7 +98,7 @@ def test_a_crash_goes_through_a_chain_of_links_with_its_reason(runtime, logs):
     assert [line["event"] for line in logs] == ["actor crashed"], "said once, where it happened"
 
 
-def test_who_traps_exits_gets_them_as_messages(runtime):
+def test_an_actor_that_traps_exits_gets_them_as_messages(runtime):
     notes = runtime.channel()
     trapper, other = runtime.start(Trapper, notes), runtime.start(Worker)
     runtime.call(trapper, do(lambda server: server.link(other)))
@@ -218,7 +218,7 @@ def test_a_death_notice_that_fails_keeps_no_other_from_being_told(runtime, logs)
     assert [line["event"] for line in logs] == ["a callback of on_close failed"]
 
 
-def test_whoever_learns_of_an_end_finds_it_complete(runtime):
+def test_when_an_end_is_reported_it_is_complete(runtime):
     """Also who asks while the end is under way: here, while mail that was left is being returned."""
     found = runtime.channel()
 
@@ -245,7 +245,7 @@ def test_whereis_of_an_actor_that_died_is_refused(runtime):
         runtime.whereis("w")
 
 
-def test_a_killed_actor_takes_what_it_started_with_it_before_anybody_is_told(runtime):
+def test_a_killed_actors_children_end_before_its_end_is_reported(runtime):
     """A successor must find the names free and the files unwritten."""
     parent = runtime.start(Worker, name="parent")
     child = runtime.start(Trapper, parent=parent, name="child")
@@ -260,7 +260,7 @@ def test_a_killed_actor_takes_what_it_started_with_it_before_anybody_is_told(run
         runtime.start(Worker, name=name)
 
 
-def test_who_waits_for_the_start_of_an_actor_that_is_killed_waits_no_longer(runtime):
+def test_a_wait_for_the_start_of_an_actor_ends_when_it_is_killed(runtime):
     notes, inside, gate = runtime.channel(), runtime.event(), runtime.event()
 
     def slow(server):

@@ -130,7 +130,7 @@ def test_a_callers_clock_is_never_behind_the_answer(runtime, recorder):
     assert recorder.traces[1].last_t >= 10_000
 
 
-def test_sender_is_nobody_again_after_a_traced_message(runtime, recorder):
+def test_the_sender_is_reset_after_a_traced_message(runtime, recorder):
     receiver = runtime.start(Receiver)
     outside = recorder.actor("app", "application")
     runtime.cast(receiver, Publish(1), outside)
@@ -138,7 +138,7 @@ def test_sender_is_nobody_again_after_a_traced_message(runtime, recorder):
     assert runtime.call(receiver, "what came") == [(1, outside.id, 1), (2, 0, 0)]
 
 
-def test_what_nobody_takes_is_told_by_the_sender_or_by_the_dying(runtime, recorder):
+def test_undelivered_mail_is_traced_by_the_sender_or_by_the_dying_actor(runtime, recorder):
     returned = []
 
     class Keeper(Worker):

@@ -68,7 +68,7 @@ def test_names_are_per_runtime(runtime):
     assert runtime.is_registered("w")
 
 
-def test_a_cast_that_nobody_takes_says_so(runtime):
+def test_a_cast_to_a_dead_actor_is_reported(runtime):
     worker = runtime.start(Worker)
     runtime.stop_actor(worker, timeout=LIMIT)
     assert runtime.cast(worker, 1) is False
@@ -194,7 +194,7 @@ def test_a_call_that_waits_in_line_fails_with_the_server(runtime):
     assert isinstance(take(notes, "failed")[0], RuntimeError)
 
 
-def test_a_call_of_nobody_fails(runtime):
+def test_a_call_to_a_missing_actor_fails(runtime):
     with pytest.raises(CallFailed, match="noproc"):
         runtime.call("nobody", "hello")
 
@@ -220,7 +220,7 @@ def test_stop_ends_a_server_in_good_order(runtime, reason, logs):
     assert logs == []
 
 
-def test_a_crash_is_told_to_people_once(runtime, logs, caplog):
+def test_a_crash_is_logged_once(runtime, logs, caplog):
     notes = runtime.channel()
     worker = runtime.start(Worker, notes, name="w")
     runtime.cast(worker, crash)

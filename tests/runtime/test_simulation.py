@@ -254,7 +254,7 @@ def test_a_kill_in_the_middle_of_a_write_frees_the_fence_and_the_write_never_hap
         assert log == []
 
 
-def test_who_is_killed_in_the_middle_of_its_end_is_mourned_all_the_same():
+def test_an_actor_killed_while_it_terminates_is_still_reported_to_its_monitors():
     class Slow(Worker):
         def undelivered(self, message):
             self.runtime.event().wait(1.0)

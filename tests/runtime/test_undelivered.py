@@ -59,7 +59,7 @@ def test_mail_left_in_the_mailbox_and_mail_for_the_dead_comes_back(runtime, kind
     assert tally.handled == ([] if kind is Ranking else [3]), "the order to end has the highest rank"
 
 
-def test_signals_calls_and_timers_are_nobodys_mail(runtime):
+def test_signals_calls_and_timers_do_not_count_as_undelivered_mail(runtime):
     tally = Tally()
     keeper, caller = runtime.start(Keeper, tally), runtime.start(Worker)
     gate = busy(runtime, keeper, first=lambda server: server.send_after(0.0, "tick"))
@@ -89,7 +89,7 @@ def test_a_static_hook_works_and_one_that_fails_harms_no_other_mail(runtime, log
     assert [line["event"] for line in logs] == ["undelivered failed"]
 
 
-def test_a_hook_that_sends_as_if_it_lived_harms_nobody(runtime, logs):
+def test_a_hook_that_sends_after_the_end_does_no_harm(runtime, logs):
     class Chatty(Worker):
         def undelivered(self, message):
             self.cast(self.actor_ref, message)

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 import pytest
 
 from tests.support.trace_model import consistent_trace
-from tests.support.trace_union import every_plant, side_by_side, with_a_gap, write_directory
+from tests.support.trace_union import a_plant_of_each_rule, side_by_side, with_a_gap, write_directory
 
 
 @pytest.fixture(scope="session")
@@ -51,6 +51,6 @@ def clean_trace(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def broken_trace(tmp_path_factory):
-    """Every planted violation, a trace with missing rows, and one that is fine."""
-    runs = side_by_side([*every_plant(), with_a_gap(3), consistent_trace(1)])
+    """A planted violation of each rule, a trace with missing rows, and one that is fine."""
+    runs = side_by_side([*a_plant_of_each_rule(), with_a_gap(3), consistent_trace(1)])
     return write_directory(tmp_path_factory.mktemp("broken") / "trace", runs)

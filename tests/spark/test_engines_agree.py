@@ -33,7 +33,7 @@ def test_they_agree_on_a_clean_trace(spark, clean_trace):
     agree(found, engine.replay(clean_trace))
 
 
-def test_they_agree_on_every_planted_violation_and_on_missing_rows(spark, broken_trace):
+def test_they_agree_on_a_planted_violation_of_each_rule_and_on_missing_rows(spark, broken_trace):
     found = replay(broken_trace, engine="spark", picture=False).result
     assert {finding.rule for finding in found.violations} == {rule for rule, _, _ in PLANTS}
     assert found.indeterminate
@@ -58,7 +58,7 @@ def test_they_measure_the_same(spark, clean_trace):
     assert {key.kind for key in ours.levels} == set(Kind)
 
 
-def test_they_agree_on_who_waited(spark, tmp_path):
+def test_they_agree_on_waits(spark, tmp_path):
     from warrenmq.replay.report.measures import measure_trace
     from warrenmq.replay.spark.measures import measure_rows
     from warrenmq.replay.spark.source import index_trace, load_rows

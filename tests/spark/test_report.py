@@ -83,7 +83,7 @@ def test_what_the_collectors_gave_back_is_marked_where_the_files_are(clean_trace
     assert f"{len(picture.cuts)} compactions gave back" in disk.note
 
 
-def test_who_waited_is_on_the_page_and_on_the_terminal(tmp_path):
+def test_waits_are_on_the_page_and_on_the_terminal(tmp_path):
     pytest.importorskip("plotly")
     replayed = replay(write_directory(tmp_path / "trace", hand_made()), engine="python")
     write_report(replayed, tmp_path / "report.html")

@@ -97,7 +97,7 @@ def test_a_long_run_is_compiled_in_full(builder):
 
 
 @pytest.mark.parametrize("place", ["PYSPARK_GATEWAY_PORT", "SPARK_REMOTE", "DATABRICKS_RUNTIME_VERSION"])
-def test_nothing_is_set_where_somebody_else_started_spark(builder, monkeypatch, place):
+def test_nothing_is_set_in_a_session_that_was_started_elsewhere(builder, monkeypatch, place):
     monkeypatch.setenv(place, "x")
     with module.spark_session(master="local[2]"):
         pass

@@ -32,7 +32,7 @@ def test_which_ends_lead_to_a_restart(restart, after_normal, after_abnormal):
         ("simple_one_for_one", "b", "b"),
     ],
 )
-def test_who_shares_the_fate_of_the_fallen(strategy, fallen, share_its_fate):
+def test_which_children_are_restarted_together(strategy, fallen, share_its_fate):
     assert list(affected(strategy, list("abc"), fallen)) == list(share_its_fate)
 
 

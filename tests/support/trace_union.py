@@ -29,6 +29,11 @@ def every_plant() -> list[list[RunRows]]:
     return [planted(plant) for _, plant, _ in PLANTS]
 
 
+def a_plant_of_each_rule() -> list[list[RunRows]]:
+    """One trace for each rule: where it is the engine that is tested, and not the rules."""
+    return [planted(plant) for plant in {rule: plant for rule, plant, _ in reversed(PLANTS)}.values()]
+
+
 def planted(plant: Plant) -> list[RunRows]:
     """A consistent trace with this plant in it."""
     for seed in range(40):

@@ -66,7 +66,7 @@ def test_an_installation_that_broke_off_is_done_again(project_venv, monkeypatch)
     assert len(project_venv.installed) == 1
 
 
-def test_an_old_python_is_told_so(project_venv, monkeypatch):
+def test_an_old_python_gets_a_sentence(project_venv, monkeypatch):
     monkeypatch.setattr(project_venv.sys, "version_info", (3, 9, 2))
     with pytest.raises(SystemExit, match=r"needs Python 3\.11"):
         project_venv.ensure("demo", extra="demo")

@@ -323,7 +323,7 @@ def test_slabs_of_ended_actors_are_used_again() -> None:
     assert slab <= slabs.HEAD_BYTES + 2 * slabs.CHUNK_BYTES
 
 
-def test_an_actor_may_still_write_after_the_end_and_nobody_reads_it() -> None:
+def test_rows_written_after_the_end_are_not_read() -> None:
     sink = MemorySink()
     writing = recorder(sink)
     actor = writing.actor("a", "K")

@@ -127,7 +127,7 @@ def test_runs_keep_their_numbers(tmp_path):
     assert [place[f"{name}-warrenmq-0"]["n"] for name in "bac"] == [0, 1, 2]
 
 
-def test_damage_in_between_is_told_and_passed_over(tmp_path):
+def test_damage_in_between_is_reported_and_skipped(tmp_path):
     recorder = Recorder(tmp_path, run="one")
     actor = recorder.actor("a", "Kind")
     for _ in range(64):
