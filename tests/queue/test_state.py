@@ -152,6 +152,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     waiting     what is in the queue and not delivered, the buffer of publishes included
     requeued    what the call that is going on puts back
+    rejected    what the call that is going on sends to the dead-letter exchange
     holders     who holds what
     expiry      when a message expires
     """
@@ -204,6 +205,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.number = self.next_holder = 0
         self.waiting: list[int] = []
         self.requeued: list[int] = []
+        self.rejected: list[int] = []
         self.expiry: dict[int, int] = {}
         self.holders: dict[int, Holder] = {}
         self.promises: list[Promise] = []
@@ -236,7 +238,8 @@ class QueueMachine(RuleBasedStateMachine):
                             self.waiting.remove(number)  # it never got in
                     else:
                         assert effect.reason == REJECTED
-                        assert not set(numbers) & {*self.waiting}
+                        assert numbers == self.rejected
+                        self.rejected = []
                 case Settle():
                     for _, _, _, promise in effect.complete:
                         assert isinstance(promise, Promise)
@@ -252,9 +255,12 @@ class QueueMachine(RuleBasedStateMachine):
                 case StartTimer():
                     self.timers[type(effect.info)] = effect.info
         self.state.effects.clear()
-        self.waiting = sorted([*self.waiting, *requeued])
+        if self.may_drop:  # what comes back is dropped at once when it is too much, or has expired
+            self.waiting = sorted([*self.waiting, *requeued])
         assert sorted(left) == self.waiting[: len(left)], "not from the front"
         del self.waiting[: len(left)]
+        if not self.may_drop:  # what was ready before is delivered first
+            self.waiting = sorted([*self.waiting, *requeued])
 
     def handed_over(self, holder: Holder, first_tag: int, messages: list[Any]) -> list[int]:
         numbers = [number_of(message) for message in messages]
@@ -268,6 +274,11 @@ class QueueMachine(RuleBasedStateMachine):
         if holder.prefetch and not holder.no_ack:
             assert len(holder.held) <= holder.prefetch
         return numbers
+
+    @property
+    def may_drop(self) -> bool:
+        """Whether a message may leave by itself."""
+        return bool(self.expiry) or self.limit is not None
 
     def expires(self, number: int) -> float:
         """When a message expires: time passes only when the buffer is empty, so it counts from its publish."""
@@ -346,7 +357,8 @@ class QueueMachine(RuleBasedStateMachine):
     @precondition(lambda self: any(holder.held for holder in self.holders.values()))
     @rule(data=st.data(), how=st.sampled_from(["ack", "multiple", "many", "requeue", "reject", "unknown"]))
     def settle(self, data: st.DataObject, how: str) -> None:
-        self.catch_up()
+        if self.may_drop:
+            self.catch_up()
         holder = data.draw(st.sampled_from([each for each in self.holders.values() if each.held]))
         tag = data.draw(st.sampled_from([*holder.held]))
         tags = [each for each in holder.held if each <= tag] if how in {"multiple", "many"} else [tag]
@@ -361,11 +373,11 @@ class QueueMachine(RuleBasedStateMachine):
             back = holder.held.pop(tag)
             tags = []
             self.state.cast(Reject(holder.number, tag, multiple=False, requeue=how == "requeue"), 0, 0)
-            if how == "requeue":
-                self.requeued.append(back)
+            (self.requeued if how == "requeue" else self.rejected).append(back)
         for each in tags:
             del holder.held[each]
         self.carry_out()
+        assert not self.rejected
 
     @precondition(lambda self: any(holder.untaken for holder in self.holders.values()))
     @rule(data=st.data())
