@@ -22,8 +22,11 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import warrenmq
-from warrenmq.trace.events import Ev
+from warrenmq.trace.events import Deliver, Publish, Recv
 from warrenmq.trace.recorder import Recorder
+from warrenmq.trace.writers import writer
+
+_publish, _deliver, _recv = writer(Publish), writer(Deliver), writer(Recv)
 
 
 class Watcher:
@@ -78,14 +81,14 @@ class Planter:
     def out_of_order(self) -> str:
         first = self._next
         self._next += 2
-        self._queue.emit(int(Ev.PUBLISH), a=first, b=2)
-        self._queue.emit(int(Ev.DELIVER), a=first + 1, b=1)
-        self._queue.emit(int(Ev.DELIVER), a=first, b=1)
+        _publish(self._queue, 0, 0, 0, 0, first_seq_id=first, count=2)
+        _deliver(self._queue, 0, 0, first_seq_id=first + 1, count=1, delivery_tag=0)
+        _deliver(self._queue, 0, 0, first_seq_id=first, count=1, delivery_tag=0)
         return f"delivered {first + 1} while {first} was ready"
 
     def receive_of_nothing(self) -> str:
         self._next += 2
-        self._receiver.emit(int(Ev.RECV), flag=1, peer=self._sender.id, pseq=1_000_000 + self._next)
+        _recv(self._receiver, self._sender.id, send=1_000_000 + self._next, kind=1)
         return f"{1_000_000 + self._next} of actor sender"
 
 

@@ -34,7 +34,8 @@ from warrenmq.supervisors.calls import (
 )
 from warrenmq.supervisors.child_spec import ID_TAKEN, ChildSpec, check_ids, restarts
 from warrenmq.supervisors.strategy import Intensity, Strategy, affected, check_strategy
-from warrenmq.trace.events import Ev
+from warrenmq.trace.events import ChildExit, ChildStart, Escalate, Restart
+from warrenmq.trace.writers import writer
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Sequence
@@ -42,6 +43,9 @@ if TYPE_CHECKING:
     from pykka import ActorRef
 
     from warrenmq.runtime import From, Name, Runtime
+
+_write_restart, _write_escalate = writer(Restart), writer(Escalate)
+_write_child_start, _write_child_exit = writer(ChildStart), writer(ChildExit)
 
 log = Log("warrenmq.supervisors")
 
@@ -218,7 +222,7 @@ class Supervisor(Server):
 
     def _restart(self, child: Child, reason: Any) -> None:
         counted = self._restarts.restart(self.runtime.monotonic_ns())
-        self._tell(Ev.RESTART if counted <= self._restarts.limit else Ev.ESCALATE, child, counted, reason)
+        self._tell(child, counted, reason, gives_up=counted > self._restarts.limit)
         if counted > self._restarts.limit:
             raise Stop(SHUTDOWN)
         self._start_again(child)
@@ -244,12 +248,13 @@ class Supervisor(Server):
                 self.actor_inbox.send(Info(TryAgain(one)))
                 return
 
-    def _tell(self, event: Ev, child: Child, counted: int, reason: Any) -> None:
+    def _tell(self, child: Child, counted: int, reason: Any, *, gives_up: bool) -> None:
         limit, period_ms = self._restarts.limit, self._restarts.period_ns // 1_000_000
         if self.trace is not None:
-            self.trace.emit(event, 0, 0, child.trace_id, 0, counted, limit, period_ms)
-        say = log.warning if event is Ev.RESTART else log.error
-        what = "child is restarted" if event is Ev.RESTART else "too many restarts: giving up"
+            write = _write_escalate if gives_up else _write_restart
+            write(self.trace, child.trace_id, counted, limit, period_ms)
+        say = log.error if gives_up else log.warning
+        what = "too many restarts: giving up" if gives_up else "child is restarted"
         say(
             what, supervisor=self._life.label, child=child.spec.id, reason=repr(reason),
             restarts=counted, intensity=limit, period_ms=period_ms,
@@ -264,14 +269,14 @@ class Supervisor(Server):
         child.trace_id = inbox_of(ref).trace_id
         self._by_ref[ref] = child
         if self.trace is not None:
-            self.trace.emit(Ev.CHILD_START, 0, 0, child.trace_id)
+            _write_child_start(self.trace, child.trace_id)
 
     def _ended(self, child: Child, reason: Any) -> None:
         assert child.ref is not None
         del self._by_ref[child.ref]
         child.ref = None
         if self.trace is not None:
-            self.trace.emit(Ev.CHILD_EXIT, reason_number(reason), 0, child.trace_id)
+            _write_child_exit(self.trace, reason_number(reason), child.trace_id)
 
     def _shut_down(self, children: Sequence[Child]) -> None:
         """Stop children in reverse order, one after the other; those of a simple_one_for_one all at once."""

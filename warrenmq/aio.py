@@ -27,7 +27,8 @@ from warrenmq.broker.consumer import Consumer as _Consumer
 from warrenmq.checks import seconds
 from warrenmq.errors import Blocked, BrokerClosed
 from warrenmq.node.alarms import BlockedPublisher
-from warrenmq.trace.events import Ev
+from warrenmq.trace.events import AlarmBlocked, AlarmUnblocked
+from warrenmq.trace.writers import writer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Mapping
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
     from warrenmq.broker.stats import Stats
     from warrenmq.runtime import Channel
     from warrenmq.settings import Settings
+
+_write_blocked, _write_unblocked = writer(AlarmBlocked), writer(AlarmUnblocked)
 
 
 def open(path: str | PathLike[str], *, settings: Settings | Mapping[str, Any] | None = None,  # noqa: A001
@@ -207,7 +210,7 @@ class Broker:
         alarms, trace = broker.resources.alarms, broker.client.trace()
         ticket = alarms.add_waiting(who, wake)
         if trace is not None:
-            trace.emit(Ev.ALARM_BLOCKED)
+            _write_blocked(trace)
         try:
             if alarms.active and broker.is_open:
                 with suppress(TimeoutError):
@@ -217,7 +220,7 @@ class Broker:
         finally:
             alarms.remove_waiting(ticket)
             if trace is not None:
-                trace.emit(Ev.ALARM_UNBLOCKED)
+                _write_unblocked(trace)
 
 
 class Queue(Named):

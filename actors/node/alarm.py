@@ -13,12 +13,15 @@ from typing import TYPE_CHECKING, Any
 from warrenmq.log import Log
 from warrenmq.node.alarms import Alarm, Alarms, Source
 from warrenmq.runtime import Down, Server
-from warrenmq.trace.events import ALARM_DISK, ALARM_MEMORY, Ev
+from warrenmq.trace.events import ALARM_DISK, ALARM_MEMORY, AlarmClear, AlarmSet
+from warrenmq.trace.writers import writer
 
 if TYPE_CHECKING:
     from pykka import ActorRef
 
     from warrenmq.runtime import From
+
+_write_set, _write_clear = writer(AlarmSet), writer(AlarmClear)
 
 RABBIT_ALARM = "rabbit_alarm"
 _FLAGS: dict[Source, int] = {"memory": ALARM_MEMORY, "disk": ALARM_DISK}
@@ -83,11 +86,11 @@ class RabbitAlarm(Server):
                 if self._alarms.set(Alarm(source, measured, limit, self.runtime.wall_ns())):
                     log.warning("resource limit alarm set: publishers are blocked until it clears",
                                 source=source, measured=measured, limit=limit)  # fmt: skip
-                    self._tell(Ev.ALARM_SET, source, measured, limit)
+                    self._tell(source, measured, limit, is_set=True)
             case ClearAlarm(source, measured, limit):
                 if self._alarms.clear(source):
                     log.warning("resource limit alarm cleared", source=source, measured=measured, limit=limit)
-                    self._tell(Ev.ALARM_CLEAR, source, measured, limit)
+                    self._tell(source, measured, limit, is_set=False)
 
     def handle_call(self, request: Any, sender: From) -> tuple[Alarm, ...]:  # noqa: ARG002  # OTP's signature
         """Register, or GetAlarms."""
@@ -100,9 +103,9 @@ class RabbitAlarm(Server):
         if isinstance(message, Down):
             self._alertees.pop(message.monitor, None)
 
-    def _tell(self, event: Ev, source: Source, measured: int, limit: int) -> None:
+    def _tell(self, source: Source, measured: int, limit: int, *, is_set: bool) -> None:
         if self.trace is not None:
-            self.trace.emit(event, _FLAGS[source], a=measured, b=limit)
-        alert = ResourceAlert(source, event is Ev.ALARM_SET, bool(self._alarms.active))
+            (_write_set if is_set else _write_clear)(self.trace, _FLAGS[source], measured, limit)
+        alert = ResourceAlert(source, is_set, bool(self._alarms.active))
         for alertee in list(self._alertees.values()):
             self.cast(alertee, alert)

@@ -14,10 +14,10 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from warrenmq.backing_queue.memory_target import MemoryTargetQueue
-from warrenmq.backing_queue.priority_queue import PriorityQueue, PriorityRows
+from warrenmq.backing_queue.priority_queue import PriorityQueue
 from warrenmq.backing_queue.read_ahead import ReadAheadQueue
 from warrenmq.directory.quarantine import set_aside
 from warrenmq.directory.recovery_terms import changes_since, take_terms, twins
@@ -111,26 +111,23 @@ def recover(
     present = persistent.register(holds)
     transient.register([])
 
-    def opened(directory: str, clean: Terms | None, sink: ActorTrace | None) -> tuple[VariableQueue, Found]:
+    def opened(directory: str, clean: Terms | None) -> tuple[VariableQueue, Found]:
         index, found = index_versions.recover(
             Opening(
-                disk, directory, settings, present.__contains__, spec.quarantine, clean, sink, spec.damage
+                disk, directory, settings, present.__contains__, spec.quarantine, clean, trace, spec.damage
             )
         )
-        vq = _BEHAVIOURS[settings.queue_paging](index, persistent, transient, settings, clock, sink)
+        vq = _BEHAVIOURS[settings.queue_paging](index, persistent, transient, settings, clock, trace)
         next_deliver = found.next_seq_id if clean is None else clean.next_deliver_seq_id
         vq.recovered(found.low, found.count, found.next_seq_id, next_deliver, found.lost)
         return vq, found
 
     clean_stop = None not in terms
     if spec.arguments.max_priority is None:
-        return *opened(spec.directories[0], terms[0], trace), clean_stop
-    rows = [] if trace is None else [PriorityRows(trace, priority) for priority in range(len(terms))]
-    # to an index and a queue these rows are a trace: all they do with it is emit
-    sinks = cast("list[ActorTrace | None]", rows or [None] * len(terms))
-    each = [opened(*one) for one in zip(spec.directories, terms, sinks, strict=True)]
+        return *opened(spec.directories[0], terms[0]), clean_stop
+    each = [opened(*one) for one in zip(spec.directories, terms, strict=True)]
     return (
-        PriorityQueue([vq for vq, _ in each], trace, rows),
+        PriorityQueue([vq for vq, _ in each], trace),
         _sum_of([found for _, found in each]),
         clean_stop,
     )

@@ -18,7 +18,8 @@ from warrenmq.message.queue_message import Publication
 from warrenmq.message.stored import encode_head, encode_raw_head
 from warrenmq.queue.messages import Publish, Publisher
 from warrenmq.runtime.life import inbox_of
-from warrenmq.trace.events import Ev
+from warrenmq.trace.events import Send, Undelivered, Unrouted
+from warrenmq.trace.writers import writer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from warrenmq.runtime import Lock, Runtime
     from warrenmq.trace.recorder import ActorTrace
 
-_SEND, _UNDELIVERED = int(Ev.SEND), int(Ev.UNDELIVERED)
+_write_send, _write_undelivered, _write_unrouted = writer(Send), writer(Undelivered), writer(Unrouted)
 
 ID_BLOCK = 1 << 14
 """Message ids that a sender takes at a time."""
@@ -139,7 +140,7 @@ class MessageSender(Generic[F]):
     def unrouted(self, messages: int) -> None:
         """Tell the trace that so many messages were routed to no queue."""
         if self.trace is not None:
-            self.trace.emit(Ev.UNROUTED, b=messages)
+            _write_unrouted(self.trace, messages)
 
     def send(self, queues: Collection[str], publication: Publication, confirm: Promise) -> None:
         """Cast a publication to each of these queues, all of which owe `confirm` an answer.
@@ -161,9 +162,9 @@ class MessageSender(Generic[F]):
                 flow.send(Publish(publication, confirm, flow))
             else:
                 inbox_id = flow.inbox.trace_id
-                row = trace.emit(_SEND, self._kind, publication.first_id, inbox_id, 0, 0, count, len(queues))
+                row = _write_send(trace, self._kind, publication.first_id, inbox_id, 0, count, len(queues))
                 if not flow.send(Publish(publication, confirm, flow, trace.id, row, trace.last_t)):
-                    trace.emit(_UNDELIVERED, self._kind, pseq=row)
+                    _write_undelivered(trace, self._kind, row)
 
     def _take_ids(self, count: int) -> int:
         first = self._next_id

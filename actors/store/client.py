@@ -31,7 +31,9 @@ from warrenmq.actors.store.messages import (
 )
 from warrenmq.message_store.tables import Client, trace_number
 from warrenmq.runtime import CallFailed, CreditFlow
-from warrenmq.trace.events import DIRECT, FROM_CACHE, Ev
+from warrenmq.trace import events
+from warrenmq.trace.events import DIRECT, FROM_CACHE
+from warrenmq.trace.writers import writer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -48,7 +50,7 @@ BATCH = 64
 MOST_AT_ONCE = 4 << 20
 """Bytes that one read may bring when messages lie side by side."""
 
-_READ = int(Ev.READ)
+_write_read = writer(events.Read)
 _STORE = "store"
 
 
@@ -207,7 +209,7 @@ class MsgStoreClient:
             self.send()
             body = self._tables.cache.get(msg_id)
         if body is not None and (trace := self._server.trace) is not None:
-            trace.emit(_READ, FROM_CACHE, trace_number(msg_id), c=len(body))
+            _write_read(trace, FROM_CACHE, trace_number(msg_id), len(body))
         return body
 
     def _read_runs(self, mark: int, file: int, msg_ids: list[bytes]) -> dict[bytes, bytes]:
@@ -242,15 +244,15 @@ class MsgStoreClient:
     def _body(self, record: bytes, mark: int, msg_id: bytes, file: int, offset: int) -> bytes | None:
         if (trace := self._server.trace) is not None:
             mark = mark if self._tables.files.in_place else 0
-            trace.emit(
-                _READ,
+            _write_read(
+                trace,
                 DIRECT,
                 trace_number(msg_id),
-                self.store_trace_id,
-                mark,
-                a=file,
-                b=offset,
-                c=len(record),
+                len(record),
+                file,
+                offset,
+                store=self.store_trace_id,
+                mark=mark,
             )
         return self._tables.damage.body_of(record, msg_id, file, offset)
 

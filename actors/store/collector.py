@@ -21,7 +21,9 @@ from warrenmq.message_store.tables import trace_number
 from warrenmq.runtime import Server
 from warrenmq.seams.disk import is_full
 from warrenmq.seams.fenced_disk import FencedDisk
-from warrenmq.trace.events import Ev
+from warrenmq.trace.events import CompactDone, CompactMove, CompactStart, GcDone, GcMove, GcStart
+from warrenmq.trace.events import Truncate as TruncateRow
+from warrenmq.trace.writers import writer
 
 if TYPE_CHECKING:
     from pykka import ActorRef
@@ -29,6 +31,10 @@ if TYPE_CHECKING:
     from warrenmq.message_store.file_summary import FileSummary
     from warrenmq.message_store.gc_jobs import Job
     from warrenmq.seams.disk import Disk
+
+_write_gc_start, _write_gc_move, _write_gc_done = writer(GcStart), writer(GcMove), writer(GcDone)
+_write_compact_start, _write_compact_move = writer(CompactStart), writer(CompactMove)
+_write_compact_done, _write_truncate = writer(CompactDone), writer(TruncateRow)
 
 
 class MsgStoreGc(Server):
@@ -95,7 +101,7 @@ class MsgStoreGc(Server):
     def _combine(self, job: Combine) -> None:
         source = job.destination if job.source is None else job.source
         if self.trace is not None:
-            self.trace.emit(Ev.GC_START, a=job.destination, b=source, c=job.size)
+            _write_gc_start(self.trace, job.destination, source, valid_size=job.size)
         combine.prepare(self._disk, self._directory, job.destination, job.survivors)
         combine.commit(self._disk, self._directory, job.destination)
         if job.source is not None:
@@ -104,28 +110,28 @@ class MsgStoreGc(Server):
             before = [(file, offset) for file, survivors in job.survivors for _, offset, _ in survivors]
             for (msg_id, offset, total), place in zip(combine.placed(job.survivors), before, strict=True):
                 if place != (job.destination, offset):
-                    self.trace.emit(Ev.GC_MOVE, 0, trace_number(msg_id), a=job.destination, b=offset, c=total)
+                    _write_gc_move(self.trace, trace_number(msg_id), job.destination, offset, total)
             reclaimed = sum(self._files.rows[file].file_size for file in job.files) - job.size
-            self.trace.emit(Ev.GC_DONE, a=job.destination, b=source, c=reclaimed)
+            _write_gc_done(self.trace, job.destination, source, reclaimed)
 
     def _compact(self, job: Compact) -> None:
         records = [(offset, total) for _, offset, total in job.survivors]
         plan = compact.plan(records)
         if self.trace is not None:
             end = sum(records[-1]) if records else 0
-            self.trace.emit(Ev.COMPACT_START, a=job.file, b=sum(total for _, total in records), c=end)
+            _write_compact_start(self.trace, job.file, sum(total for _, total in records), end)
         compact.fill_holes(self._disk, self._path(job.file), plan)
         job.plan = plan
         if self.trace is not None:
             ids = {offset: msg_id for msg_id, offset, _ in job.survivors}
             for source, target, total in plan.moves:
                 number = trace_number(ids[source])
-                self.trace.emit(Ev.COMPACT_MOVE, 0, number, pseq=source, a=job.file, b=target, c=total)
+                _write_compact_move(self.trace, number, job.file, source, target, total)
             copied = sum(move.total for move in plan.moves)
-            self.trace.emit(Ev.COMPACT_DONE, a=job.file, b=plan.size, c=copied)
+            _write_compact_done(self.trace, job.file, plan.size, copied)
 
     def _truncate(self, job: Truncate) -> None:
         compact.truncate(self._disk, self._path(job.file), job.size, job.vacated)
         if self.trace is not None:
             cut = self._files.rows[job.file].file_size - job.size
-            self.trace.emit(Ev.TRUNCATE, pseq=job.threshold, a=job.file, b=job.size, c=cut)
+            _write_truncate(self.trace, job.file, job.size, cut, mark=job.threshold)

@@ -6,6 +6,7 @@ import pytest
 
 from tests.message_store.kit import FOLDER, SMALL, body_of, msg_id, new_disk, reads, record
 from tests.message_store.store_world import StoreWorld
+from tests.support.kept_rows import KeptRows
 from warrenmq.message_store.combine import placed, runs
 from warrenmq.message_store.effects import Confirm, Reply
 from warrenmq.message_store.gc_jobs import Combine, Survivor
@@ -14,22 +15,8 @@ from warrenmq.message_store.recovery import wipe
 from warrenmq.message_store.state import MsgStoreState
 from warrenmq.message_store.tables import Client
 from warrenmq.settings import Settings
-from warrenmq.trace.events import Decision, Ev, Trigger
-
-
-class Rows:
-    """A trace that keeps (event, flag, the columns that are not 0)."""
-
-    def __init__(self):
-        self.rows = []
-
-    def emit(self, event, flag=0, msg=0, peer=0, pseq=0, a=0, b=0, c=0):
-        columns = {"msg": msg, "peer": peer, "pseq": pseq, "a": a, "b": b, "c": int(c)}
-        self.rows.append((Ev(event), int(flag), {name: value for name, value in columns.items() if value}))
-
-    def take(self):
-        taken, self.rows = self.rows, []
-        return taken
+from warrenmq.trace import events as e
+from warrenmq.trace.events import BodyReport, Decision, Recovery, Trigger
 
 
 class Bench:
@@ -249,46 +236,85 @@ def test_what_was_deferred_is_done_in_order_the_sources_before_the_destinations(
 
 
 def test_the_trace_of_a_short_life():
-    rows = Rows()
+    rows = KeptRows()
     bench = Bench(trace=rows)
-    assert rows.take() == [(Ev.STORE_RECOVERED, 1, {"b": 1}), (Ev.FILE_STATE, 0, {})]
+    assert rows.take() == [(e.StoreRecovered, {"recovery": Recovery.CLEAN, "files": 1}), (e.FileState, {})]
     bench.write("q", 1)
     size = len(record(1, body_of(1)))
     assert rows.take() == [
-        (Ev.STORE_WRITE, Decision.WRITE, {"msg": 1, "peer": 7, "a": 1, "b": 1, "c": 1}),
-        (Ev.APPEND, 0, {"msg": 1, "c": size}),
+        (
+            e.StoreWrite,
+            {
+                "decision": Decision.WRITE,
+                "message": 1,
+                "client": 7,
+                "flying": 1,
+                "references": 1,
+                "was_flying": 1,
+            },
+        ),
+        (e.Append, {"message": 1, "size": size}),
     ]
     bench.write("p", 1)
-    assert rows.take() == [(Ev.STORE_WRITE, Decision.CONFIRM, {"msg": 1, "peer": 8, "a": 1, "b": 2, "c": 1})]
+    assert rows.take() == [
+        (
+            e.StoreWrite,
+            {
+                "decision": Decision.CONFIRM,
+                "message": 1,
+                "client": 8,
+                "flying": 1,
+                "references": 2,
+                "was_flying": 1,
+            },
+        )
+    ]
     bench.state.writer.sync(Trigger.MAILBOX_EMPTY)
     assert rows.take() == [
-        (Ev.FILE_WRITE, Trigger.MAILBOX_EMPTY, {"c": size}),
-        (Ev.FILE_SYNC, Trigger.MAILBOX_EMPTY, {"b": size, "c": size}),
-        (Ev.STORE_CONFIRM, 1, {"msg": 1, "peer": 7}),
-        (Ev.STORE_CONFIRM, 1, {"msg": 1, "peer": 8}),
+        (e.FileWrite, {"trigger": Trigger.MAILBOX_EMPTY, "size": size}),
+        (e.FileSync, {"trigger": Trigger.MAILBOX_EMPTY, "synced_to": size, "size": size}),
+        (e.StoreConfirm, {"report": BodyReport.WRITTEN, "message": 1, "client": 7}),
+        (e.StoreConfirm, {"report": BodyReport.WRITTEN, "message": 1, "client": 8}),
     ]
     bench.remove("q", 1)
-    assert rows.take() == [(Ev.STORE_REMOVE, Decision.REMOVE, {"msg": 1, "peer": 7, "a": -1, "b": 1, "c": 1})]
+    assert rows.take() == [
+        (
+            e.StoreRemove,
+            {
+                "decision": Decision.REMOVE,
+                "message": 1,
+                "client": 7,
+                "flying": -1,
+                "references": 1,
+                "was_flying": 1,
+            },
+        )
+    ]
     bench.state.remove(b"p", [msg_id(1)])
-    assert rows.take() == [(Ev.STORE_REMOVE, Decision.IGNORE, {"msg": 1, "peer": 8, "b": 1})]
+    assert rows.take() == [
+        (e.StoreRemove, {"decision": Decision.IGNORE, "message": 1, "client": 8, "references": 1})
+    ]
     bench.state.register(Client(b"new", "p", wants_confirms=True, trace_id=9), [])
-    assert rows.take() == [(Ev.REF_DROPPED, 0, {"msg": 1, "peer": 9})]
+    assert rows.take() == [(e.RefDropped, {"message": 1, "client": 9})]
 
 
 def test_the_trace_of_a_file_that_comes_and_goes():
-    rows = Rows()
+    rows = KeptRows()
     bench = Bench(trace=rows)
     bench.write("q", 1, body=b"x" * 5000)
     rows.take()
     bench.remove("q", 1)
     assert rows.take() == [
-        (Ev.STORE_REMOVE, Decision.REMOVE, {"msg": 1, "peer": 7, "a": -1, "c": 1}),
-        (Ev.LOCK, 0, {}),
+        (
+            e.StoreRemove,
+            {"decision": Decision.REMOVE, "message": 1, "client": 7, "flying": -1, "was_flying": 1},
+        ),
+        (e.Lock, {}),
     ]
     job = bench.state.gc.jobs[0]
     job.phase = type(job.phase).DONE
     bench.state.completed(job)
-    assert rows.take() == [(Ev.FILE_DELETE, 0, {"b": 5025})]
+    assert rows.take() == [(e.FileDelete, {"size": 5025})]
 
 
 def test_an_owner_may_not_remove_what_another_holds():

@@ -181,13 +181,13 @@ class QueueMachine(RuleBasedStateMachine):
         self.syncs = 0
         sync = index.sync
 
-        def counted(trigger: Any) -> None:
-            sync(trigger)
+        def counted(trigger: Any, **options: bool) -> Any:
             self.syncs += 1
+            return sync(trigger, **options)
 
         index.sync = counted  # type: ignore[method-assign]
         if one_priority:
-            vq = PriorityQueue([vq], None, [])
+            vq = PriorityQueue([vq], None)
         self.limit, self.overflow, self.ttl = limit, overflow, ttl
         self.state = QueueState(vq, QueueSetting(
             name="q", vhost="/", ref=cast("Any", "q"), durable=True,

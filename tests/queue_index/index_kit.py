@@ -134,17 +134,3 @@ def flushes_come_in_small_pieces() -> Iterator[None]:
         patch.setattr(queue_index, "FLUSH_BYTES", 100)
         patch.setattr(journal, "RECLAIM_BYTES", 400)
         yield
-
-
-class Rows:
-    """Stands for an ActorTrace: keeps what is emitted."""
-
-    def __init__(self) -> None:
-        self.rows: list[tuple[Any, ...]] = []
-
-    def emit(self, event: int, flag: int = 0, **columns: int) -> int:
-        self.rows.append((event, flag, columns))
-        return len(self.rows)
-
-    def of(self, event: int) -> list[tuple[Any, ...]]:
-        return [row for row in self.rows if row[0] == event]

@@ -6,11 +6,13 @@ from typing import Any
 import pytest
 
 from tests.queue_index import index_kit as kit
+from tests.support.kept_rows import KeptRows
 from warrenmq.directory.recovery_terms import Terms
 from warrenmq.queue_index.v1.index import QueueIndex
 from warrenmq.queue_index.v1.journal import WRITE_BUFFER
 from warrenmq.queue_index.v1.recovery import messages, store_message_ids
-from warrenmq.trace.events import Ev, Trigger
+from warrenmq.trace import events as e
+from warrenmq.trace.events import Trigger
 
 PUBLISH_BYTES = 34 + 2
 """A publish and its deliver mark in a segment file, body in the store."""
@@ -221,20 +223,20 @@ def test_the_last_sequence_id_survives_a_flush_that_leaves_no_message() -> None:
 
 def test_a_full_buffer_is_written_without_a_sync() -> None:
     disk = kit.disk()
-    rows = kit.Rows()
+    rows = KeptRows()
     index, _ = kit.recover(disk, kit.settings(2_048), trace=rows)
     index.publish_many(0, [kit.embedded_record(0, WRITE_BUFFER // 2)], persistent=True)
-    assert not rows.of(Ev.QI_WRITE)
+    assert not rows.of(e.QiWrite)
     index.publish_many(1, [kit.embedded_record(1, WRITE_BUFFER // 2)], persistent=True)
-    ((_, flag, columns),) = rows.of(Ev.QI_WRITE)
-    assert (flag, columns["b"], columns["c"]) == (Trigger.BUFFER_FULL, 4, 0)
-    assert columns["a"] == disk.size(f"{kit.DIRECTORY}/journal.jif") > WRITE_BUFFER
-    assert not rows.of(Ev.QI_SYNC)
+    (written,) = rows.of(e.QiWrite)
+    assert (written["trigger"], written["records"]) == (Trigger.BUFFER_FULL, 4)
+    assert written["size"] == disk.size(f"{kit.DIRECTORY}/journal.jif") > WRITE_BUFFER
+    assert not rows.of(e.QiSync)
     assert index.needs_sync
 
 
 def test_rows_tell_what_was_written_and_synced() -> None:
-    rows = kit.Rows()
+    rows = KeptRows()
     index, _ = kit.recover(kit.disk(), kit.settings(4), trace=rows)
     index.publish_many(0, store_records(2), persistent=True)
     index.sync(Trigger.MAILBOX_EMPTY)
@@ -244,28 +246,28 @@ def test_rows_tell_what_was_written_and_synced() -> None:
     assert index.needs_sync
     index.sync(Trigger.TIMER)
     index.sync(Trigger.TIMER)
-    assert rows.rows[1:] == [
-        (Ev.QI_WRITE, Trigger.MAILBOX_EMPTY, {"a": 96, "b": 4, "c": 0}),
-        (Ev.QI_SYNC, Trigger.MAILBOX_EMPTY, {"a": 96, "b": 4}),
-        (Ev.QI_WRITE, Trigger.TIMER, {"a": 16, "b": 2, "c": 96}),
-        (Ev.QI_SYNC, Trigger.TIMER, {"a": 16, "b": 2}),
+    assert rows.said()[1:] == [
+        (e.QiWrite, {"trigger": Trigger.MAILBOX_EMPTY, "size": 96, "records": 4}),
+        (e.QiSync, {"trigger": Trigger.MAILBOX_EMPTY, "size": 96, "records": 4}),
+        (e.QiWrite, {"trigger": Trigger.TIMER, "size": 16, "records": 2, "offset_or_body_bytes": 96}),
+        (e.QiSync, {"trigger": Trigger.TIMER, "size": 16, "records": 2}),
     ]
 
 
 def test_rows_tell_what_a_flush_did() -> None:
-    rows = kit.Rows()
+    rows = KeptRows()
     index, _ = kit.recover(kit.disk(), kit.settings(4), trace=rows)
     index.publish_many(0, store_records(5), persistent=True)
     index.flush()
     index.ack_range(0, 4)
     index.flush()
-    flushed = [row for row in rows.rows[1:] if row[0] != Ev.QI_WRITE]
+    flushed = [row for row in rows.said()[1:] if row[0] is not e.QiWrite]
     assert flushed == [
-        (Ev.QI_FLUSH, 0, {"a": 1, "b": 4 * PUBLISH_BYTES}),
-        (Ev.QI_FLUSH, 0, {"a": 1, "b": PUBLISH_BYTES}),
-        (Ev.QI_FLUSH, 0, {"c": 1}),
-        (Ev.SEGMENT_DELETE, 0, {"a": 0}),
-        (Ev.QI_FLUSH, 0, {"c": 1}),
+        (e.QiFlush, {"segments": 1, "size": 4 * PUBLISH_BYTES}),
+        (e.QiFlush, {"segments": 1, "size": PUBLISH_BYTES}),
+        (e.QiFlush, {"restarted": 1}),
+        (e.SegmentDelete, {}),
+        (e.QiFlush, {"restarted": 1}),
     ]
 
 

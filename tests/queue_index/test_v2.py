@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.queue_index import index_kit as kit
+from tests.support.kept_rows import KeptRows
 from tests.support.own_directories import listed_version_2
 from warrenmq.directory.recovery_terms import Terms
 from warrenmq.queue_index.record import embedded
@@ -17,7 +18,8 @@ from warrenmq.queue_index.v2.qi_files import MOST_OPEN, QiFiles, to_close
 from warrenmq.queue_index.v2.qi_writer import adjacent, by_segment, newest_that_fit
 from warrenmq.queue_index.v2.store import QueueStore, together
 from warrenmq.testing import SimulatedDisk
-from warrenmq.trace.events import Ev, Trigger
+from warrenmq.trace import events as e
+from warrenmq.trace.events import Trigger
 
 N = 4_096
 
@@ -420,7 +422,7 @@ def test_publishing_to_a_full_disk_raises_nothing_and_tries_once() -> None:
 
 
 def test_rows_tell_what_was_written_synced_and_deleted() -> None:
-    disk, rows = kit.disk(), kit.Rows()
+    disk, rows = kit.disk(), KeptRows()
     index, _ = kit.recover(disk, v2(4), trace=rows)
     index.publish_many(0, records(5), persistent=True)
     index.sync(Trigger.TIMER)
@@ -428,12 +430,22 @@ def test_rows_tell_what_was_written_synced_and_deleted() -> None:
     assert index.flushing
     index.flush_step()
     stored = [64 + 4 * (8 + 14), 64 + 8 + 14]
-    assert rows.of(Ev.QI_WRITE) == [
-        (Ev.QI_WRITE, Trigger.BUFFER_FULL, {"a": stored[0] + 4 * 32, "b": 4, "c": stored[0]}),
-        (Ev.QI_WRITE, Trigger.BUFFER_FULL, {"a": stored[1] + 32, "b": 1, "c": stored[1]}),
+    assert rows.of(e.QiWrite) == [
+        {
+            "trigger": Trigger.BUFFER_FULL,
+            "size": stored[0] + 4 * 32,
+            "records": 4,
+            "offset_or_body_bytes": stored[0],
+        },
+        {
+            "trigger": Trigger.BUFFER_FULL,
+            "size": stored[1] + 32,
+            "records": 1,
+            "offset_or_body_bytes": stored[1],
+        },
     ]
-    assert rows.of(Ev.QI_SYNC) == [(Ev.QI_SYNC, Trigger.TIMER, {"a": sum(stored) + 5 * 32, "b": 5})]
-    assert rows.of(Ev.SEGMENT_DELETE) == [(Ev.SEGMENT_DELETE, 0, {"a": 0})]
+    assert rows.of(e.QiSync) == [{"trigger": Trigger.TIMER, "size": sum(stored) + 5 * 32, "records": 5}]
+    assert rows.of(e.SegmentDelete) == [{}]
 
 
 # starting again

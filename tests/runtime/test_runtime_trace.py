@@ -5,48 +5,36 @@ from itertools import count
 
 import pytest
 
+from tests.support.kept_rows import KeptRows
 from tests.support.schedulers import LIMIT, Worker, busy, do, end_of, until
 from warrenmq.runtime import Server
-from warrenmq.trace.events import Ev, Reason
-
-
-class FakeTrace:
-    """Rows as tuples; a clock that only counts."""
-
-    def __init__(self, number, rows, tick):
-        self.id, self.rows, self.tick = number, rows, tick
-        self.last_t, self.seq, self.closed = 0, 0, False
-
-    def emit(self, event, flag=0, msg=0, peer=0, pseq=0, a=0, b=0, c=0):
-        assert not self.closed, "ACTOR_STOP is the last row"
-        self.seq += 1
-        self.last_t = max(next(self.tick), self.last_t + 1)
-        self.rows.append((self.id, self.seq, Ev(event), flag, msg, peer, pseq, a, b, c))
-        return self.seq
-
-    def observe(self, t):
-        self.last_t = max(self.last_t, t)
-
-    def close(self):
-        self.closed = True
+from warrenmq.trace import events as e
+from warrenmq.trace.events import Reason
 
 
 class FakeRecorder:
     def __init__(self):
-        self.rows, self.actors, self.traces, self.kinds = [], {}, {}, {}
+        self.actors, self.traces, self.kinds = {}, {}, {}
         self.tick = count(1)
 
     def actor(self, name, kind, parent=0):
         number = len(self.actors) + 1
         self.actors[number] = (name, kind, parent)
-        trace = self.traces[number] = FakeTrace(number, self.rows, self.tick)
+        trace = self.traces[number] = KeptRows(number, self.tick)
         return trace
 
     def kind(self, message_class):
         return self.kinds.setdefault(message_class, len(self.kinds) + 1)
 
     def of(self, event):
-        return [row for row in self.rows if row[2] is event]
+        """(actor, seq of the row, what it says) of every row of an event, in the order of their times."""
+        rows = sorted(
+            row for trace in self.traces.values() for row in trace.rows() if row.event == event.number
+        )
+        return [
+            (row.actor, row.seq, {column.name: value for column, value in event.of(row).items()})
+            for row in rows
+        ]
 
 
 @dataclass(slots=True)
@@ -85,8 +73,12 @@ def test_an_actor_has_a_first_and_a_last_row_and_a_parent(runtime, recorder):
     runtime.stop_actor(parent, timeout=LIMIT)
     runtime.start(Worker, name="p")
     assert recorder.actors == {1: ("p", "Worker", 0), 2: ("Worker-1", "Worker", 1), 3: ("p", "Worker", 0)}
-    assert [(row[0], row[7]) for row in recorder.of(Ev.ACTOR_START)] == [(1, 1), (2, 1), (3, 2)]
-    assert [(row[0], row[3]) for row in recorder.of(Ev.ACTOR_STOP)] == [
+    assert [(actor, said["incarnation"]) for actor, _, said in recorder.of(e.ActorStart)] == [
+        (1, 1),
+        (2, 1),
+        (3, 2),
+    ]
+    assert [(actor, said["reason"]) for actor, _, said in recorder.of(e.ActorStop)] == [
         (2, Reason.NORMAL),
         (1, Reason.SHUTDOWN),
     ]
@@ -99,12 +91,20 @@ def test_a_send_and_its_receive_name_each_other(runtime, recorder):
         sender, do(lambda server: [server.cast(receiver, Publish(7)), server.cast(receiver, Ping())])
     )
     assert runtime.call(receiver, "what came")[:1] == [(7, 1, 2)]
-    publish, ping = recorder.of(Ev.SEND)
+    publish, ping = recorder.of(e.Send)
     kinds = recorder.kinds
-    assert publish == (1, 2, Ev.SEND, kinds[Publish], 1007, 2, 0, 7, 1, 0)
-    assert ping == (1, 3, Ev.SEND, kinds[Ping], 0, 2, 0, 0, 0, 0)
-    (received,) = recorder.of(Ev.RECV)
-    assert received == (2, 2, Ev.RECV, kinds[Ping], 0, 1, 3, 0, 0, 0), (
+    assert publish == (
+        1,
+        2,
+        {"kind": kinds[Publish], "message": 1007, "receiver": 2, "first_seq_id": 7, "count": 1, "queues": 0},
+    )
+    assert ping == (
+        1,
+        3,
+        {"kind": kinds[Ping], "message": 0, "receiver": 2, "first_seq_id": 0, "count": 0, "queues": 0},
+    )
+    (received,) = recorder.of(e.Recv)
+    assert received == (2, 2, {"kind": kinds[Ping], "sender": 1, "send": 3}), (
         "Publish has a row of the receiver's own"
     )
     assert recorder.traces[2].last_t > 0
@@ -115,8 +115,8 @@ def test_an_outsider_with_a_trace_sends_like_an_actor(runtime, recorder):
     outside = recorder.actor("app", "application")
     assert runtime.cast(receiver, Publish(1), outside)
     assert runtime.call(receiver, "what came", trace=outside) == [(1, outside.id, 1)]
-    assert len(recorder.of(Ev.SEND)) == 2
-    assert [row[6] for row in recorder.of(Ev.RECV)] == [2]
+    assert len(recorder.of(e.Send)) == 2
+    assert [said["send"] for _, _, said in recorder.of(e.Recv)] == [2]
 
 
 def test_a_callers_clock_is_never_behind_the_answer(runtime, recorder):
@@ -156,7 +156,9 @@ def test_undelivered_mail_is_traced_by_the_sender_or_by_the_dying_actor(runtime,
     end_of(runtime, keeper)
     assert runtime.cast(keeper, Publish(2), outside) is False
     assert runtime.cast("nobody", Publish(3), outside) is False
-    rows = [(row[0], row[3], row[5], row[6]) for row in recorder.of(Ev.UNDELIVERED)]
+    rows = [
+        (actor, said["kind"], said["sender"], said["send"]) for actor, _, said in recorder.of(e.Undelivered)
+    ]
     kind = recorder.kinds[Publish]
     keepers = keeper.actor_inbox.trace_id
     assert rows == [(keepers, kind, outside.id, 1), (outside.id, kind, 0, 2), (outside.id, kind, 0, 4)]

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.kept_rows import emit
 from warrenmq.trace import slab as slabs
 from warrenmq.trace.block import FRAME, ROW, decode_columns, encode_meta, encode_rows, frame_at
 from warrenmq.trace.catalog import FOREVER
@@ -67,7 +68,7 @@ def test_what_is_emitted_is_read_whether_the_recorder_was_closed_or_not(
     actors = [writing.actor(f"actor {i}", "Kind", i) for i in range(4)]
     emitted: dict[str, list[tuple[int, ...]]] = {}
     for actor, event, flag, msg, a, c in events:
-        seq = actors[actor].emit(event, flag, msg=msg, peer=3, pseq=4, a=a, b=5, c=c)
+        seq = emit(actors[actor], event, flag, msg=msg, peer=3, pseq=4, a=a, b=5, c=c)
         emitted.setdefault(f"actor {actor}", []).append(
             (actors[actor].last_t, seq, msg, 3, 4, a, 5, c, actors[actor].id << 16 | event << 8 | flag)
         )
@@ -88,7 +89,7 @@ def test_the_same_events_give_the_same_bytes() -> None:
         actors = [writing.actor(f"a{i}", "K") for i in range(3)]
         writing.kind(int)
         for i in range(2_000):
-            actors[i % 3].emit(Ev.SEND, 1, msg=i, a=i * i)
+            emit(actors[i % 3], Ev.SEND, 1, msg=i, a=i * i)
         return sink.files()
 
     assert bytes_of_a_run() == bytes_of_a_run()
@@ -97,7 +98,7 @@ def test_the_same_events_give_the_same_bytes() -> None:
 def test_unsigned_numbers_are_kept_as_the_same_bits() -> None:
     sink = MemorySink()
     actor = recorder(sink).actor("a", "K")
-    actor.emit(Ev.SEND, msg=(1 << 64) - 1, a=1 << 63)
+    emit(actor, Ev.SEND, msg=(1 << 64) - 1, a=1 << 63)
     with open_memory(sink.files()) as trace:
         (row,) = rows_by_actor(trace)["a"]
         assert (row[2], row[5]) == (-1, -(1 << 63))
@@ -108,9 +109,9 @@ def test_time_rises_within_an_actor_and_across_messages_although_the_clock_stand
     writing = recorder(sink)
     sender, receiver = writing.actor("s", "K"), writing.actor("r", "K")
     for _ in range(10):
-        sender.emit(Ev.SEND)
+        emit(sender, Ev.SEND)
     receiver.observe(sender.last_t)
-    receiver.emit(Ev.RECV, peer=sender.id, pseq=10)
+    emit(receiver, Ev.RECV, peer=sender.id, pseq=10)
     assert receiver.last_t > sender.last_t
     with open_memory(sink.files()) as trace:
         times = [row[0] for row in rows_by_actor(trace)["s"]]
@@ -128,8 +129,8 @@ def test_segments_rotate_and_each_can_be_read_alone() -> None:
     writing = recorder(sink, segment_bytes=4_000)
     actor = writing.actor("early", "K")
     for i in range(20_000):
-        actor.emit(Ev.SEND, a=i * 7919)
-    writing.actor("late", "K").emit(Ev.SEND)
+        emit(actor, Ev.SEND, a=i * 7919)
+    emit(writing.actor("late", "K"), Ev.SEND)
     writing.close()
     files = sink.files()
     assert len(files) > 5
@@ -147,7 +148,7 @@ def test_a_missing_segment_is_a_gap_and_a_missing_last_one_an_unknown_end() -> N
     writing = recorder(sink, segment_bytes=4_000)
     actor = writing.actor("a", "K")
     for i in range(20_000):
-        actor.emit(Ev.SEND, a=i * 7919)
+        emit(actor, Ev.SEND, a=i * 7919)
     writing.close()
     files = sink.files()
     names = sorted(files)
@@ -165,7 +166,7 @@ def test_an_actor_whose_last_row_says_so_is_complete_even_without_the_end_of_the
     sink = MemorySink()
     writing = recorder(sink)
     actor = writing.actor("a", "K")
-    actor.emit(Ev.ACTOR_STOP)
+    emit(actor, Ev.ACTOR_STOP)
     actor.close()
     (name,) = [name for name in sink.files() if name.endswith(".wtr")]
     with open_memory({name: sink.files()[name]}) as trace:
@@ -178,7 +179,7 @@ def test_cut_at_any_byte_a_closed_trace_is_read_up_to_there_and_never_called_com
     writing = recorder(sink)
     actor = writing.actor("a", "K")
     for i in range(40):
-        actor.emit(Ev.SEND, a=i)
+        emit(actor, Ev.SEND, a=i)
     writing.close()
     ((name, whole),) = sink.files().items()
     with open_memory({name: whole}) as trace:
@@ -205,7 +206,7 @@ def test_any_damaged_byte_is_noticed_and_costs_at_most_its_own_frame(data: st.Da
     writing = recorder(sink)
     actor = writing.actor("a", "K")
     for i in range(400):
-        actor.emit(Ev.SEND, a=i)
+        emit(actor, Ev.SEND, a=i)
     writing.close()
     ((name, whole),) = sink.files().items()
     at = data.draw(st.integers(0, len(whole) - 1))
@@ -230,7 +231,7 @@ def test_a_row_torn_by_the_kill_is_not_read() -> None:
     writing = recorder(sink)
     actor = writing.actor("a", "K")
     for i in range(5):
-        actor.emit(Ev.SEND, a=i)
+        emit(actor, Ev.SEND, a=i)
     files = {name: bytearray(content) for name, content in sink.files().items()}
     (name,) = [name for name in files if name.endswith(".slab")]
     for cut in range(1, ROW.size):
@@ -254,9 +255,9 @@ def test_rows_that_are_in_the_segment_and_still_in_the_slab_are_read_once() -> N
     writing = recorder(sink)
     actor = writing.actor("a", "K")
     for i in range(15):
-        actor.emit(Ev.SEND, a=i)
+        emit(actor, Ev.SEND, a=i)
     before = sink.files()
-    actor.emit(Ev.SEND, a=15)
+    emit(actor, Ev.SEND, a=15)
     after = sink.files()
     assert len(before) == len(after) == 2
     mixed = {name: after[name] if name.endswith(".wtr") else before[name] for name in after}
@@ -268,12 +269,15 @@ def test_rows_that_are_in_the_segment_and_still_in_the_slab_are_read_once() -> N
 def test_a_killed_process_loses_no_row(tmp_path: Path) -> None:
     script = """
 import os, signal, sys, threading
+from warrenmq.trace.events import Send
 from warrenmq.trace.recorder import Recorder
+from warrenmq.trace.writers import writer
+send = writer(Send)
 r = Recorder(sys.argv[1], run="r", pid=7, segment_bytes=1 << 16)
 def work(name, n):
     a = r.actor(name, "K")
     for i in range(n):
-        a.emit(3, 1, msg=i, a=n)
+        send(a, 1, message=i, first_seq_id=n)
 threads = [threading.Thread(target=work, args=(f"a{i}", 1000 * i + 17)) for i in range(5)]
 [t.start() for t in threads]
 [t.join() for t in threads]
@@ -292,7 +296,7 @@ def test_five_thousand_idle_actors_take_little_room(tmp_path: Path) -> None:
     writing = Recorder(tmp_path, run="r")
     actors = [writing.actor(f"queue {i}", "Q") for i in range(5_000)]
     for actor in actors:
-        actor.emit(Ev.ACTOR_START)
+        emit(actor, Ev.ACTOR_START)
     (name,) = [name for name in os.listdir(tmp_path) if name.endswith(".slab")]
     assert os.path.getsize(tmp_path / name) < 8 << 20
     writing.close()
@@ -306,7 +310,7 @@ def test_slabs_of_busy_actors_stay_within_their_budget() -> None:
     actors = [writing.actor(f"a{i}", "K") for i in range(600)]
     for actor in actors:
         for _ in range(200):
-            actor.emit(Ev.SEND)
+            emit(actor, Ev.SEND)
     slab = next(len(content) for name, content in sink.files().items() if name.endswith(".slab"))
     assert slab < slabs.LARGE_BUDGET + (600 * 1152) + 2 * slabs.CHUNK_BYTES
 
@@ -317,7 +321,7 @@ def test_slabs_of_ended_actors_are_used_again() -> None:
     for i in range(3_000):
         actor = writing.actor(f"a{i}", "K")
         for _ in range(20):
-            actor.emit(Ev.SEND)
+            emit(actor, Ev.SEND)
         actor.close()
     slab = next(len(content) for name, content in sink.files().items() if name.endswith(".slab"))
     assert slab <= slabs.HEAD_BYTES + 2 * slabs.CHUNK_BYTES
@@ -327,11 +331,11 @@ def test_rows_written_after_the_end_are_not_read() -> None:
     sink = MemorySink()
     writing = recorder(sink)
     actor = writing.actor("a", "K")
-    actor.emit(Ev.SEND)
+    emit(actor, Ev.SEND)
     writing.close()
     before = sink.files()
     for _ in range(100):
-        actor.emit(Ev.SEND)
+        emit(actor, Ev.SEND)
     actor.close()
     writing.close()
     assert sink.files() == before
@@ -344,7 +348,7 @@ def test_many_threads_write_one_trace(tmp_path: Path) -> None:
         actor = writing.actor(f"a{number}", "K")
         kind = writing.kind(type(f"Message{number % 3}", (), {}))
         for i in range(3_000):
-            actor.emit(Ev.SEND, kind, a=i)
+            emit(actor, Ev.SEND, kind, a=i)
         actor.close()
 
     threads = [threading.Thread(target=work, args=(i,)) for i in range(8)]
@@ -364,7 +368,7 @@ def test_a_full_disk_costs_rows_and_not_the_broker(tmp_path: Path, monkeypatch: 
     writing = Recorder(tmp_path, run="r")
     actor = writing.actor("a", "K")
     for _ in range(16):
-        actor.emit(Ev.SEND)
+        emit(actor, Ev.SEND)
 
     def full(_fd: int, _data: bytes) -> int:
         raise OSError(28, "No space left on device")
@@ -372,9 +376,9 @@ def test_a_full_disk_costs_rows_and_not_the_broker(tmp_path: Path, monkeypatch: 
     with monkeypatch.context() as patch:
         patch.setattr("warrenmq.trace.segment.os.write", full)
         for _ in range(128):
-            actor.emit(Ev.SEND)
+            emit(actor, Ev.SEND)
     for _ in range(2_000):
-        actor.emit(Ev.SEND)
+        emit(actor, Ev.SEND)
     writing.close()
     assert writing.lost == 128
     with open_trace(tmp_path) as trace:
@@ -397,7 +401,7 @@ def test_what_is_no_trace_is_refused_with_a_sentence(tmp_path: Path) -> None:
 def test_events_and_columns_of_a_later_version_are_passed_over() -> None:
     sink = MemorySink()
     writing = recorder(sink)
-    writing.actor("a", "K").emit(200, 3, a=5)
+    emit(writing.actor("a", "K"), 200, 3, a=5)
     writing.close()
     with open_memory(sink.files()) as trace:
         assert trace.catalog.runs[0].event_name(200) == "?200"

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.kept_rows import emit
 from warrenmq.trace.block import ROW
 from warrenmq.trace.recorder import Recorder
 from warrenmq.trace.row_check import SLAB_ROW, mix, mixed, row_check
@@ -22,7 +23,7 @@ def slab(rows: int = 5) -> bytearray:
     recorder = Recorder(sink, run="1", boot=1)
     for actor in (recorder.actor("one", "k"), recorder.actor("two", "k")):
         for number in range(rows):
-            actor.emit(1 + number, number, 1 << 40, a=-1, b=number)
+            emit(actor, 1 + number, number, 1 << 40, a=-1, b=number)
     return bytearray(sink.files()["1-warrenmq-0.slab"])
 
 

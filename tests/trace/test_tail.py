@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.kept_rows import emit
 from warrenmq.trace.events import Ev
 from warrenmq.trace.index import rows_of
 from warrenmq.trace.recorder import Recorder
@@ -59,7 +60,7 @@ def test_each_row_comes_once_whenever_one_looks_and_restarts(tmp_path_factory, s
                 counts[traces[actor].id] = 0
             for _ in range(n):
                 counts[traces[actor].id] += 1
-                traces[actor].emit(int(Ev.SEND), msg=7 * counts[traces[actor].id])
+                emit(traces[actor], int(Ev.SEND), msg=7 * counts[traces[actor].id])
         elif what == ENDS:
             if actor in traces:
                 traces.pop(actor).close()
@@ -84,7 +85,7 @@ def test_rows_of_a_slab_are_found_again_after_they_moved(tmp_path):
     places = [{}]
     for _ in range(5):
         for _ in range(9):
-            actor.emit(int(Ev.SEND), msg=1)
+            emit(actor, int(Ev.SEND), msg=1)
         places.append(Tail(str(tmp_path)).look(places[-1]))
     recorder.close()
     later = Tail(str(tmp_path))
@@ -96,7 +97,7 @@ def test_a_place_forgets_what_is_finished(tmp_path):
     recorder = Recorder(tmp_path, run="one", segment_bytes=700)
     for number in range(50):
         actor = recorder.actor(f"actor {number}", "Kind")
-        actor.emit(int(Ev.ACTOR_STOP))
+        emit(actor, int(Ev.ACTOR_STOP))
         actor.close()
     recorder.close()
     tail, place = Tail(str(tmp_path)), {}
@@ -111,10 +112,10 @@ def test_a_place_forgets_what_is_finished(tmp_path):
 def test_what_a_look_saw_is_settled_by_the_next(tmp_path):
     recorder = Recorder(tmp_path, run="one")
     actor = recorder.actor("a", "Kind")
-    actor.emit(int(Ev.SEND))
+    emit(actor, int(Ev.SEND))
     tail = Tail(str(tmp_path))
     first = tail.look({})
-    actor.emit(int(Ev.SEND))
+    emit(actor, int(Ev.SEND))
     second = tail.look(first)
     assert second["one-warrenmq-0"]["settled"] == first["one-warrenmq-0"]["t"] < second["one-warrenmq-0"]["t"]
 
@@ -131,7 +132,7 @@ def test_damage_in_between_is_reported_and_skipped(tmp_path):
     recorder = Recorder(tmp_path, run="one")
     actor = recorder.actor("a", "Kind")
     for _ in range(64):
-        actor.emit(int(Ev.SEND))
+        emit(actor, int(Ev.SEND))
     recorder.close()
     segment = next(tmp_path.glob("*.wtr"))
     content = bytearray(segment.read_bytes())
@@ -149,13 +150,13 @@ def test_a_row_that_is_being_written_waits_for_the_next_look(tmp_path, monkeypat
 
     recorder = Recorder(tmp_path, run="one")
     actor = recorder.actor("a", "Kind")
-    actor.emit(int(Ev.SEND))
+    emit(actor, int(Ev.SEND))
     tail = Tail(str(tmp_path))
     looks = []
 
     def content(name, true=module._slab_content):
         if looks:  # between the two looks
-            actor.emit(int(Ev.SEND))
+            emit(actor, int(Ev.SEND))
         looks.append(name)
         return true(name)
 

@@ -44,7 +44,8 @@ from warrenmq.message.queue_message import (
 )
 from warrenmq.message.runs import runs
 from warrenmq.queue_index.v1.segment import next_boundary
-from warrenmq.trace.events import Ev, State
+from warrenmq.trace.events import Ev, RamTarget, State
+from warrenmq.trace.writers import writer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -54,6 +55,8 @@ if TYPE_CHECKING:
     from warrenmq.queue_index.protocol import Index
     from warrenmq.settings import Settings
     from warrenmq.trace.recorder import ActorTrace
+
+_write_target = writer(RamTarget)
 
 OPERATIONS_BETWEEN = 1_000
 """Messages handled between two looks at the target (queue_explicit_gc_run_operation_threshold)."""
@@ -220,7 +223,7 @@ class MemoryTargetQueue(VariableQueue):
         before, self._target = self._target, paging.target_ram_count(duration, self.rates.total)
         if self._trace is not None and before != self._target:
             target = -1 if self._target == INFINITE else int(self._target)
-            self._trace.emit(Ev.RAM_TARGET, a=target, b=self.ram_msg_count, c=self.ram_bytes)
+            _write_target(self._trace, target, self.ram_msg_count, self.ram_bytes)
         if self._target < before:
             self.reduce_memory_use()
 

@@ -7,13 +7,17 @@ from typing import TYPE_CHECKING, Protocol
 
 from warrenmq.message.runs import runs
 from warrenmq.queue_index.record import body_size
+from warrenmq.trace.events import Ev, PageIn, PageOut
+from warrenmq.trace.writers import writer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from warrenmq.queue_index.protocol import Index
-    from warrenmq.trace.events import Ev, State
+    from warrenmq.trace.events import State
     from warrenmq.trace.recorder import ActorTrace
+
+_WRITERS = {Ev.PAGE_OUT: writer(PageOut), Ev.PAGE_IN: writer(PageIn)}
 
 
 class Store(Protocol):
@@ -62,6 +66,8 @@ class PagingRows:
 
     def __init__(self, trace: ActorTrace | None) -> None:
         self._trace = trace
+        self.base = 0
+        """Added to sequence ids in rows: of a queue with priorities each counts its own from 0."""
         self.unwritten: list[tuple[Ev, State, State, list[tuple[int, int]]]] = []
         """Empty without a trace."""
 
@@ -75,7 +81,7 @@ class PagingRows:
         if self.unwritten and self._trace is not None:
             for event, state, before, all_runs in self.unwritten:
                 for first, count in all_runs:
-                    self._trace.emit(event, state, a=first, b=count, c=before)
+                    _WRITERS[event](self._trace, state, self.base + first, count, before)
             self.unwritten.clear()
 
 

@@ -18,7 +18,8 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from warrenmq.backing_queue.parts import QueueMemory
-from warrenmq.trace.events import PRIORITY_SHIFT, Ev
+from warrenmq.trace.events import PRIORITY_SHIFT, QiSync
+from warrenmq.trace.writers import writer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -26,43 +27,20 @@ if TYPE_CHECKING:
     from warrenmq.backing_queue.variable_queue import VariableQueue
     from warrenmq.directory.recovery_terms import Terms
     from warrenmq.message.queue_message import Fetched, Message, Publication
-    from warrenmq.queue_index.protocol import Index
+    from warrenmq.queue_index.protocol import Index, Synced
     from warrenmq.trace.events import Trigger
     from warrenmq.trace.recorder import ActorTrace
 
 _WITHIN = (1 << PRIORITY_SHIFT) - 1
-
-
-class PriorityRows:
-    """The trace of one priority's queue: sequence ids as the whole queue calls them, and no syncs,
-    since one of them alone makes nothing of the whole safe.
-    """
-
-    def __init__(self, trace: ActorTrace, priority: int) -> None:
-        self._trace = trace
-        self._base = priority << PRIORITY_SHIFT
-        self.synced: list[tuple[int, int]] = []
-        """Bytes and records of each sync without a row."""
-
-    def emit(self, event: int, flag: int = 0, *, a: int = 0, b: int = 0, c: int = 0) -> int:
-        """As ActorTrace.emit."""
-        if event == Ev.QI_SYNC:
-            self.synced.append((a, b))
-            return 0
-        if event in (Ev.PAGE_OUT, Ev.PAGE_IN):
-            a += self._base
-        return self._trace.emit(event, flag, a=a, b=b, c=c)
+_write_synced = writer(QiSync)
 
 
 class PriorityIndex:
     """The indexes of all priorities as one."""
 
-    def __init__(
-        self, indexes: Sequence[Index], trace: ActorTrace | None, rows: Sequence[PriorityRows]
-    ) -> None:
+    def __init__(self, indexes: Sequence[Index], trace: ActorTrace | None) -> None:
         self._indexes = indexes
         self._trace = trace
-        self._rows = rows
 
     @property
     def dirty_count(self) -> int:
@@ -90,17 +68,15 @@ class PriorityIndex:
         more = [index.flush_step() for index in self._indexes if index.flushing]
         return any(more)
 
-    def sync(self, trigger: Trigger) -> None:
+    def sync(self, trigger: Trigger) -> Synced:
         """See Index; one row says that all of it is safe."""
-        for index in self._indexes:
-            index.sync(trigger)
-        synced = [each for rows in self._rows for each in rows.synced]
-        if self._trace is not None and synced:  # it may be that nothing was to be written any more
-            self._trace.emit(
-                Ev.QI_SYNC, trigger, a=sum(each[0] for each in synced), b=sum(each[1] for each in synced)
-            )
-        for rows in self._rows:
-            rows.synced.clear()
+        synced = [each for index in self._indexes if (each := index.sync(trigger, alone=False)) is not None]
+        if not synced:
+            return None
+        size, records = (sum(numbers) for numbers in zip(*synced, strict=True))
+        if self._trace is not None:
+            _write_synced(self._trace, trigger, size, records)
+        return size, records
 
     def live_runs(self) -> Iterator[tuple[int, int]]:
         """See Index."""
@@ -117,13 +93,13 @@ class PriorityIndex:
 class PriorityQueue:
     """The backing queue of a queue with priorities; the methods are those of VariableQueue."""
 
-    def __init__(
-        self, queues: Sequence[VariableQueue], trace: ActorTrace | None, rows: Sequence[PriorityRows]
-    ) -> None:
-        """`queues` by priority, from 0; `rows` is what they were given as their trace."""
+    def __init__(self, queues: Sequence[VariableQueue], trace: ActorTrace | None) -> None:
+        """`queues` by priority, from 0."""
+        for priority, queue in enumerate(queues):
+            queue.paging_rows.base = priority << PRIORITY_SHIFT
         self._queues = queues
         self._downwards = tuple(reversed(tuple(enumerate(queues))))
-        self.index = PriorityIndex([queue.index for queue in queues], trace, rows)
+        self.index = PriorityIndex([queue.index for queue in queues], trace)
         self.has_ram_duration = queues[0].has_ram_duration
         self.max_priority = len(queues) - 1
 

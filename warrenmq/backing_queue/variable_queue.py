@@ -93,8 +93,8 @@ class VariableQueue(ABC):
         """Messages in the persistent store that are done with, but their acks are not safe yet."""
         self.lost: list[int] = []
         """Sequence ids of messages that were found damaged and left out, since `take_lost`."""
-        self._paging_rows = PagingRows(trace)
-        self._paged, self.tell_paged = self._paging_rows.note, self._paging_rows.tell
+        self.paging_rows = PagingRows(trace)
+        self._paged, self.tell_paged = self.paging_rows.note, self.paging_rows.tell
         self.must_reduce_again = False
         """`reduce_memory_use` had more to do than it may at once; it waits for a message to oneself."""
 
@@ -198,7 +198,7 @@ class VariableQueue(ABC):
         self.lost += lost
         if self.has_ram_duration:
             self._operated(len(taken))
-        if self._paging_rows.unwritten:
+        if self.paging_rows.unwritten:
             self.tell_paged()
         return fetched
 

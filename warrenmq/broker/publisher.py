@@ -20,7 +20,16 @@ from warrenmq.actors.vhost.vhost import queue_name
 from warrenmq.errors import Blocked, Returned
 from warrenmq.node.alarms import BlockedPublisher, in_words
 from warrenmq.routing.message_options import header_routes, parse_expiration
-from warrenmq.trace.events import CREDIT_GAVE_UP, CREDIT_GRANTED, CREDIT_PEER_DOWN, Ev
+from warrenmq.trace.events import (
+    CREDIT_GAVE_UP,
+    CREDIT_GRANTED,
+    CREDIT_PEER_DOWN,
+    AlarmBlocked,
+    AlarmUnblocked,
+    CreditBlocked,
+    CreditUnblocked,
+)
+from warrenmq.trace.writers import writer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,8 +42,8 @@ if TYPE_CHECKING:
     from warrenmq.runtime import Event, Runtime
     from warrenmq.trace.recorder import ActorTrace
 
-_ALARM_BLOCKED, _ALARM_UNBLOCKED = int(Ev.ALARM_BLOCKED), int(Ev.ALARM_UNBLOCKED)
-_CREDIT_BLOCKED, _CREDIT_UNBLOCKED = int(Ev.CREDIT_BLOCKED), int(Ev.CREDIT_UNBLOCKED)
+_write_alarm_blocked, _write_alarm_unblocked = writer(AlarmBlocked), writer(AlarmUnblocked)
+_write_credit_blocked, _write_credit_unblocked = writer(CreditBlocked), writer(CreditUnblocked)
 
 LOOK_FOR_LIFE = 0.1
 """Seconds between looks whether the queue process that owes credit still lives."""
@@ -69,13 +78,13 @@ class WaitingFlow(Flow):
             self._wait(deadline)
             return
         queue = self.inbox.trace_id
-        trace.emit(_CREDIT_BLOCKED, peer=queue)
+        _write_credit_blocked(trace, queue)
         try:
             self._wait(deadline)
         except (Exception, KeyboardInterrupt):  # a signal handler's: the thread lives on and has not sent
-            trace.emit(_CREDIT_UNBLOCKED, CREDIT_GAVE_UP, peer=queue)
+            _write_credit_unblocked(trace, CREDIT_GAVE_UP, queue)
             raise
-        trace.emit(_CREDIT_UNBLOCKED, self._why_unblocked(), peer=queue)
+        _write_credit_unblocked(trace, self._why_unblocked(), queue)
 
     def _wait(self, deadline: int | None) -> None:
         while self.credit <= 0 and self.ref.is_alive():
@@ -150,13 +159,13 @@ class Publishing:
         if (trace := self._trace) is None:
             self._wait_for_alarms(exchange, routing_key, deadline)
             return
-        trace.emit(_ALARM_BLOCKED)
+        _write_alarm_blocked(trace)
         try:
             self._wait_for_alarms(exchange, routing_key, deadline)
         except (Exception, KeyboardInterrupt):  # it gave up, or a signal handler did: the thread lives on
-            trace.emit(_ALARM_UNBLOCKED)
+            _write_alarm_unblocked(trace)
             raise
-        trace.emit(_ALARM_UNBLOCKED)
+        _write_alarm_unblocked(trace)
 
     def _wait_for_alarms(self, exchange: str, routing_key: str, deadline: int | None) -> None:
         alarms = self._alarms

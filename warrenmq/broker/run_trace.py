@@ -10,15 +10,18 @@ import threading
 from itertools import count
 from typing import TYPE_CHECKING
 
-from warrenmq.trace.events import Ev
+from warrenmq.trace.events import RunEnd, RunStart
 from warrenmq.trace.machine import machine_boot
 from warrenmq.trace.recorder import Recorder
+from warrenmq.trace.writers import writer
 
 if TYPE_CHECKING:
     from warrenmq.directory.layout import DataDirectory
     from warrenmq.runtime import Runtime
     from warrenmq.settings import Settings
     from warrenmq.trace.recorder import ActorTrace
+
+_write_start, _write_end = writer(RunStart), writer(RunEnd)
 
 
 class RunTrace:
@@ -45,12 +48,12 @@ class RunTrace:
         self._clients = count(1)
         self._local = threading.local()
         self._broker = target.actor("broker", "broker")
-        self._broker.emit(
-            Ev.RUN_START,
-            pseq=settings.msg_store_write_buffer,
-            a=boot,
-            b=int(settings.durability == "fsync"),
-            c=settings.msg_store_file_size_limit,
+        _write_start(
+            self._broker,
+            boot,
+            fsync=settings.durability == "fsync",
+            file_size_limit=settings.msg_store_file_size_limit,
+            write_buffer=settings.msg_store_write_buffer,
         )
 
     def client(self) -> ActorTrace:
@@ -64,6 +67,6 @@ class RunTrace:
     def end(self, *, clean: bool) -> None:
         """Close the trace; a run that did not end cleanly has no RUN_END."""
         if clean:
-            self._broker.emit(Ev.RUN_END, a=self._boot)
+            _write_end(self._broker, self._boot)
         self._recorder.close()
         self._runtime.recorder = None

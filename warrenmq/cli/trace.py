@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TextIO
 
-from warrenmq.cli import _trace_rabbitmq, _trace_watch, _trace_what_if
+from warrenmq.cli import _trace_rabbitmq, _trace_show, _trace_watch, _trace_what_if
 from warrenmq.cli._parsers import add_verb, real, require_writable, whole
 from warrenmq.errors import CallerError
 
@@ -30,6 +30,7 @@ def add_parser(subparsers: Any) -> Any:
     _add_compare(tasks)
     _trace_watch.add_task(tasks)
     _trace_rabbitmq.add_task(tasks)
+    _trace_show.add_task(tasks)
     _trace_what_if.add_task(tasks)
     export = add_verb(
         tasks, "export",

@@ -12,13 +12,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from warrenmq.message_store import rdq
-from warrenmq.trace.events import Ev, Trigger
+from warrenmq.trace.events import FileSync, FileWrite, Trigger
+from warrenmq.trace.writers import writer
 
 if TYPE_CHECKING:
     from warrenmq.seams.disk import Disk
     from warrenmq.trace.recorder import ActorTrace
 
-_FILE_WRITE, _FILE_SYNC = int(Ev.FILE_WRITE), int(Ev.FILE_SYNC)
+_write_written, _write_synced = writer(FileWrite), writer(FileSync)
 
 
 class CurrentFile:
@@ -56,7 +57,7 @@ class CurrentFile:
         self._parts.clear()
         self.buffered = 0
         if self._trace is not None:
-            self._trace.emit(_FILE_WRITE, trigger, a=self.number, b=self.offset - len(data), c=len(data))
+            _write_written(self._trace, trigger, self.number, self.offset - len(data), len(data))
 
     def sync(self, trigger: Trigger) -> None:
         """Return when every record survives a power cut.  After an `OSError` of the sync nothing may be assumed."""
@@ -66,7 +67,7 @@ class CurrentFile:
             self._file.datasync()
             self._synced = self.offset
             if self._trace is not None:
-                self._trace.emit(_FILE_SYNC, trigger, a=self.number, b=self.offset, c=since)
+                _write_synced(self._trace, trigger, self.number, synced_to=self.offset, size=since)
 
     def pread(self, size: int, offset: int) -> bytes:
         """Read a record back."""

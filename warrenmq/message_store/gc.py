@@ -30,7 +30,9 @@ from warrenmq.message_store.combine import placed
 from warrenmq.message_store.gc_jobs import Combine, Compact, Delete, Phase, Truncate
 from warrenmq.message_store.gc_plan import MAXIMUM_SIMULTANEOUS_GC_FILES, is_mostly_garbage
 from warrenmq.message_store.tables import trace_number
-from warrenmq.trace.events import DEFER_READ, DEFER_REMOVE, Ev
+from warrenmq.trace import events
+from warrenmq.trace.events import DEFER_READ, DEFER_REMOVE, Defer, FileDelete, Lock, Unlock
+from warrenmq.trace.writers import writer
 
 if TYPE_CHECKING:
     from warrenmq.message_store.effects import Effect
@@ -41,9 +43,8 @@ if TYPE_CHECKING:
     from warrenmq.settings import Settings
     from warrenmq.trace.recorder import ActorTrace
 
-_LOCK, _UNLOCK, _DEFER, _FILE_DELETE, _FILE_STATE = map(
-    int, (Ev.LOCK, Ev.UNLOCK, Ev.DEFER, Ev.FILE_DELETE, Ev.FILE_STATE)
-)
+_write_lock, _write_unlock, _write_defer = writer(Lock), writer(Unlock), writer(Defer)
+_write_deleted, _write_file_state = writer(FileDelete), writer(events.FileState)
 
 
 @dataclass(slots=True)
@@ -196,7 +197,7 @@ class StoreGc:
             if not isinstance(job, Truncate):
                 self._tables.files.lock_file(file)
                 if self._trace is not None:
-                    self._trace.emit(_LOCK, a=file)
+                    _write_lock(self._trace, file)
         self.jobs.append(job)
         self._effects.append(job)
 
@@ -221,7 +222,7 @@ class StoreGc:
         self.pending[file].append(operation)
         if self._trace is not None:
             flag = DEFER_READ if type(operation) is DeferredRead else DEFER_REMOVE
-            self._trace.emit(_DEFER, flag, trace_number(operation.msg_id), a=file)
+            _write_defer(self._trace, flag, trace_number(operation.msg_id), file)
 
     # getting them back
 
@@ -292,15 +293,15 @@ class StoreGc:
         self._tables.handles.drop(job.file)
         files.remove(job.file)
         if self._trace is not None:
-            self._trace.emit(_FILE_DELETE, a=job.file, b=row.file_size)
+            _write_deleted(self._trace, job.file, row.file_size)
 
     def _unlock(self, file: int) -> None:
         if self._tables.files.is_locked(file):
             self._tables.files.unlock_file(file)
             if self._trace is not None:
-                self._trace.emit(_UNLOCK, a=file)
+                _write_unlock(self._trace, file)
 
     def _tell(self, file: int) -> None:
         if self._trace is not None:
             row = self._tables.files.rows[file]
-            self._trace.emit(_FILE_STATE, a=file, b=row.valid_total_size, c=row.file_size)
+            _write_file_state(self._trace, file, row.valid_total_size, row.file_size)

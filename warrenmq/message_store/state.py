@@ -38,7 +38,8 @@ from warrenmq.message_store.gc_plan import is_mostly_garbage
 from warrenmq.message_store.tables import StoreTables, trace_number
 from warrenmq.message_store.trace import tell_recovered, tell_remove, tell_write
 from warrenmq.message_store.writer import StoreWriter
-from warrenmq.trace.events import BY_SERVER, Decision, Ev
+from warrenmq.trace.events import BY_SERVER, Decision, Read, RefDropped
+from warrenmq.trace.writers import writer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -56,7 +57,7 @@ if TYPE_CHECKING:
     from warrenmq.settings import Settings
     from warrenmq.trace.recorder import ActorTrace
 
-_REF_DROPPED, _READ = int(Ev.REF_DROPPED), int(Ev.READ)
+_write_ref_dropped, _write_read = writer(RefDropped), writer(Read)
 
 
 class MsgStoreState:
@@ -306,7 +307,7 @@ class MsgStoreState:
             self._tell_remove(msg_id, operation.client, operation.seen, Decision.REMOVE)
         elif self._trace is not None:
             refs = self._entry(msg_id)[0]
-            self._trace.emit(_REF_DROPPED, 0, trace_number(msg_id), operation.client, file, b=refs)
+            _write_ref_dropped(self._trace, trace_number(msg_id), operation.client, file, refs)
         if action is RemoveAction.LAST:
             self.gc.lost_a_record(file)
 
@@ -337,7 +338,7 @@ class MsgStoreState:
         else:
             record = self.tables.handles.pread(file, total, offset)
         if self._trace is not None:
-            self._trace.emit(_READ, BY_SERVER, trace_number(msg_id), a=file, b=offset, c=total)
+            _write_read(self._trace, BY_SERVER, trace_number(msg_id), total, file, offset)
         return self.tables.damage.body_of(record, msg_id, file, offset)
 
     # what happens by itself

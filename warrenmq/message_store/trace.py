@@ -6,7 +6,18 @@ from typing import TYPE_CHECKING
 
 from warrenmq.message_store.actions import WriteAction
 from warrenmq.message_store.tables import trace_number
-from warrenmq.trace.events import CLEAN, DIRTY, Decision, Ev
+from warrenmq.trace.events import (
+    CLEAN,
+    DIRTY,
+    Decision,
+    FileState,
+    RefRecovered,
+    StoreClosed,
+    StoreRecovered,
+    StoreRemove,
+    StoreWrite,
+)
+from warrenmq.trace.writers import writer
 
 if TYPE_CHECKING:
     from warrenmq.message_store.file_summary import FileSummary
@@ -16,11 +27,9 @@ if TYPE_CHECKING:
     from warrenmq.message_store.tables import Client
     from warrenmq.trace.recorder import ActorTrace
 
-_STORE_WRITE, _STORE_REMOVE = int(Ev.STORE_WRITE), int(Ev.STORE_REMOVE)
-_STORE_RECOVERED, _REF_RECOVERED, _FILE_STATE = map(
-    int, (Ev.STORE_RECOVERED, Ev.REF_RECOVERED, Ev.FILE_STATE)
-)
-_STORE_CLOSED = int(Ev.STORE_CLOSED)
+_write_store_write, _write_store_remove = writer(StoreWrite), writer(StoreRemove)
+_write_recovered, _write_ref_recovered = writer(StoreRecovered), writer(RefRecovered)
+_write_file_state, _write_closed = writer(FileState), writer(StoreClosed)
 _DECISIONS = {
     WriteAction.IGNORE: int(Decision.IGNORE),
     WriteAction.WRITE: int(Decision.WRITE),
@@ -38,15 +47,8 @@ def tell_write(
     if action is not WriteAction.IGNORE:
         refs += 1
     known = seen is not None
-    trace.emit(
-        _STORE_WRITE,
-        _DECISIONS[action],
-        trace_number(msg_id),
-        client.trace_id,
-        file,
-        a=seen or 0,
-        b=refs,
-        c=known,
+    _write_store_write(
+        trace, _DECISIONS[action], trace_number(msg_id), client.trace_id, file, seen or 0, refs, known
     )
 
 
@@ -56,7 +58,7 @@ def tell_remove(
     """A remove was done; `entry` is what the index has now."""
     refs, file = (entry[0], entry[1]) if entry is not None else (0, 0)
     known = seen is not None
-    trace.emit(_STORE_REMOVE, decision, trace_number(msg_id), client, file, a=seen or 0, b=refs, c=known)
+    _write_store_remove(trace, decision, trace_number(msg_id), client, file, seen or 0, refs, known)
 
 
 def tell_recovered(trace: ActorTrace | None, recovered: Recovered) -> None:
@@ -66,10 +68,10 @@ def tell_recovered(trace: ActorTrace | None, recovered: Recovered) -> None:
     index, files = recovered.index, recovered.files
     flag = CLEAN if recovered.clean else DIRTY
     living = sum(1 for _, entry in index.items() if entry[0])
-    trace.emit(_STORE_RECOVERED, flag, a=living, b=len(files.rows), c=len(recovered.damage))
+    _write_recovered(trace, flag, living, len(files.rows), len(recovered.damage))
     for msg_id, (refs, file, offset, total) in index.items():
         if refs:
-            trace.emit(_REF_RECOVERED, 0, trace_number(msg_id), pseq=refs, a=file, b=offset, c=total)
+            _write_ref_recovered(trace, trace_number(msg_id), refs, file, offset, total)
     _tell_files(trace, files)
 
 
@@ -78,9 +80,9 @@ def tell_closed(trace: ActorTrace | None, index: MessageIndex, files: FileSummar
     if trace is not None:
         _tell_files(trace, files)
         counts = [entry[0] for _, entry in index.items() if entry[0]]
-        trace.emit(_STORE_CLOSED, a=len(counts), b=sum(counts), c=len(files.rows))
+        _write_closed(trace, len(counts), references=sum(counts), files=len(files.rows))
 
 
 def _tell_files(trace: ActorTrace, files: FileSummary) -> None:
     for number, row in files.rows.items():
-        trace.emit(_FILE_STATE, a=number, b=row.valid_total_size, c=row.file_size)
+        _write_file_state(trace, number, row.valid_total_size, row.file_size)

@@ -38,9 +38,12 @@ from warrenmq.trace.events import (
     ROLL_GARBAGE,
     ROLL_LARGE,
     WRITTEN,
-    Ev,
+    Append,
+    Roll,
+    StoreConfirm,
     Trigger,
 )
+from warrenmq.trace.writers import writer
 
 if TYPE_CHECKING:
     from warrenmq.message_store.effects import Effect
@@ -49,7 +52,7 @@ if TYPE_CHECKING:
     from warrenmq.settings import Settings
     from warrenmq.trace.recorder import ActorTrace
 
-_APPEND, _ROLL, _STORE_CONFIRM = int(Ev.APPEND), int(Ev.ROLL), int(Ev.STORE_CONFIRM)
+_write_append, _write_roll, _write_store_confirm = writer(Append), writer(Roll), writer(StoreConfirm)
 
 
 class StoreWriter:
@@ -96,7 +99,7 @@ class StoreWriter:
         self.wait_for_sync(client, msg_id)  # not before: leaving a file confirms everything that waits
         offset = file.append(msg_id, body)
         if self._trace is not None:  # first: once the index has it, a queue may read it and say so
-            self._trace.emit(_APPEND, 0, trace_number(msg_id), a=file.number, b=offset, c=total)
+            _write_append(self._trace, trace_number(msg_id), file.number, offset, total)
         self._tables.index.insert(msg_id, (1, file.number, offset, total))
         files.appended(msg_id, total)
         if offset + total >= self._limit or alone:
@@ -149,7 +152,7 @@ class StoreWriter:
         files.add(self.file.number)
         self._tables.cache.roll_over()
         if self._trace is not None:
-            self._trace.emit(_ROLL, why, a=self.file.number, b=old.number, c=old.offset)
+            _write_roll(self._trace, why, new_file=self.file.number, old_file=old.number, old_size=old.offset)
         return True
 
     # confirms
@@ -183,7 +186,7 @@ class StoreWriter:
         if (trace := self._trace) is not None:
             flag = WRITTEN if reason == "written" else IGNORED
             for msg_id in msg_ids:
-                trace.emit(_STORE_CONFIRM, flag, trace_number(msg_id), client.trace_id)
+                _write_store_confirm(trace, flag, trace_number(msg_id), client.trace_id)
         self._effects.append(Confirm(client, msg_ids, reason))
 
     def forget(self, client: Client) -> None:

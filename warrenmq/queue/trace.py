@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from warrenmq.message.runs import delivery_runs, owned_runs, publication_runs, runs, tagged_runs
+from warrenmq.trace import events
 from warrenmq.trace.events import (
     CLEAN,
     CONFIRM_DURABLE,
     CONFIRM_TRANSIENT,
     CREDIT_GRANTED,
+    DEAD_LETTERED,
     DIRTY,
     DROP_LOST,
     EXCLUSIVE,
@@ -25,12 +27,10 @@ from warrenmq.trace.events import (
     PERSISTENT,
     REDELIVERED,
     RETURNED,
-    SINGLE_ACTIVE,
     WANTS_CONFIRM,
     WRITTEN,
-    Ev,
 )
-from warrenmq.trace.settled import settled_by
+from warrenmq.trace.writers import writer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -46,9 +46,19 @@ if TYPE_CHECKING:
     from warrenmq.queue_index.v1.recovery import Found
     from warrenmq.trace.recorder import ActorTrace
 
-# Plain numbers: looking up an enum's member costs as much as writing the row.
-_RECV, _PUBLISH, _CONFIRM, _DELIVER = int(Ev.RECV), int(Ev.PUBLISH), int(Ev.CONFIRM), int(Ev.DELIVER)
-_ACK, _ON_DISK = int(Ev.ACK), int(Ev.ON_DISK)
+_write_recv, _write_publish = writer(events.Recv), writer(events.Publish)
+_write_confirm, _write_on_disk = writer(events.Confirm), writer(events.OnDisk)
+_write_deliver, _write_ack = writer(events.Deliver), writer(events.Ack)
+_write_requeue, _write_drop, _write_expiry = (
+    writer(events.Requeue),
+    writer(events.Drop),
+    writer(events.Expiry),
+)
+_write_consumer_added, _write_consumer_gone = writer(events.ConsumerAdded), writer(events.ConsumerGone)
+_write_blocked, _write_unblocked = writer(events.CreditBlocked), writer(events.CreditUnblocked)
+_write_limits, _write_rests = writer(events.QueueLimits), writer(events.QueueRests)
+_write_found, _write_recovered = writer(events.Recovered), writer(events.QueueRecovered)
+_write_closed = writer(events.QueueClosed)
 _OVERFLOWS = {
     "drop-head": OVERFLOW_DROP_HEAD, "reject-publish": OVERFLOW_REJECT, "reject-publish-dlx": OVERFLOW_REJECT_DLX,
 }  # fmt: skip
@@ -83,24 +93,25 @@ class QueueTrace:
         """
         recovered = [*live, *runs(sorted(lost))]
         for first, count in recovered:
-            self._trace.emit(Ev.RECOVERED, a=first, b=count)
+            _write_found(self._trace, first, count)
         total, dropped = sum(count for _, count in recovered), found.dropped - len(found.lost)
-        self._trace.emit(
-            Ev.QUEUE_RECOVERED, CLEAN if clean else DIRTY, a=total, b=found.next_seq_id, c=dropped
-        )
+        _write_recovered(self._trace, CLEAN if clean else DIRTY, total, found.next_seq_id, dropped)
         length, size = arguments.max_length, arguments.max_length_bytes
         if (length, size) != (None, None) or arguments.single_active_consumer:
-            flag = _OVERFLOWS[arguments.overflow] | (SINGLE_ACTIVE if arguments.single_active_consumer else 0)
-            self._trace.emit(
-                Ev.QUEUE_LIMITS, flag, a=-1 if length is None else length, b=-1 if size is None else size
+            _write_limits(
+                self._trace,
+                _OVERFLOWS[arguments.overflow],
+                -1 if length is None else length,
+                -1 if size is None else size,
+                single_active=arguments.single_active_consumer,
             )
         self.dropped(sorted(lost), DROP_LOST)
 
-    def received(self, sender: int, pseq: int) -> None:
+    def received(self, sender: int, send: int) -> None:
         """A message that led to no row of its own."""
-        self._trace.emit(_RECV, peer=sender, pseq=pseq)
+        _write_recv(self._trace, sender, send)
 
-    def published(self, first: int, count: int, msg: int, sender: int, pseq: int, sends: int, t: int,
+    def published(self, first: int, count: int, msg: int, sender: int, send: int, sends: int, t: int,
                   durable: bool, in_store: bool, *, answered: bool) -> None:  # fmt: skip
         """Also the receive row of `sends` Publishes, the last one sent at `t`."""
         self._trace.observe(t)
@@ -109,86 +120,88 @@ class QueueTrace:
             | (WANTS_CONFIRM if answered else 0)
             | (IN_STORE if in_store else 0)
         )
-        self._trace.emit(_PUBLISH, flag, msg, sender, pseq, first, count, sends)
+        _write_publish(self._trace, flag, msg, sender, send, first, count, sends)
 
     def confirmed_at_once(self, owed: Publication) -> None:
         """A transient message is confirmed without waiting for a sync."""
         first, count, msg, _ = owed
-        self._trace.emit(_CONFIRM, CONFIRM_TRANSIENT, msg, a=first, b=count)
+        _write_confirm(self._trace, CONFIRM_TRANSIENT, msg, first, count)
 
     def confirmed(self, complete: Sequence[Publication]) -> None:
         """Publishers are about to hear of it."""
         for first, count, msg in publication_runs(complete):
-            self._trace.emit(_CONFIRM, CONFIRM_DURABLE, msg, a=first, b=count)
+            _write_confirm(self._trace, CONFIRM_DURABLE, msg, first, count)
 
     def on_disk(self, msg_ids: list[bytes], reason: str) -> None:
         """The store reported bodies."""
-        flag = WRITTEN if reason == "written" else IGNORED
+        report = WRITTEN if reason == "written" else IGNORED
         for msg_id in msg_ids:
-            self._trace.emit(_ON_DISK, flag, msg=int.from_bytes(msg_id[8:], "big"))
+            _write_on_disk(self._trace, report, int.from_bytes(msg_id[8:], "big"))
 
     def delivered(self, consumer: Consumer, fetched: Sequence[Fetched], first_tag: int, *, get: bool) -> None:
         """Messages leave for a consumer."""
         flag = (NO_ACK if consumer.no_ack else 0) | (GET if get else 0)
         tag = first_tag
         for first, count, redelivered in delivery_runs(fetched):
-            self._trace.emit(
-                _DELIVER,
-                flag | (REDELIVERED if redelivered else 0),
-                peer=consumer.id,
-                a=first,
-                b=count,
-                c=tag,
+            _write_deliver(
+                self._trace, flag | (REDELIVERED if redelivered else 0), consumer.id, first, count, tag
             )
             tag += count
 
-    def acked(self, seqs: list[int], asked: Ack, sender: int, pseq: int) -> None:
+    def acked(self, seqs: list[int], asked: Ack, sender: int, send: int) -> None:
         """What an Ack settled; also its receive row."""
         if not seqs:
-            self.received(sender, pseq)
-        flag = MULTIPLE if asked.multiple else 0
-        by = settled_by(asked.consumer, asked.tag)
+            self.received(sender, send)
+        trace, multiple, consumer, tag = self._trace, asked.multiple, asked.consumer, asked.tag
         if len(seqs) == 1:  # by far the commonest
-            self._trace.emit(_ACK, flag, 0, sender, pseq, seqs[0], 1, by)
+            _write_ack(trace, multiple, sender, send, seqs[0], 1, consumer, tag)
             return
         for first, count in runs(seqs):
-            self._trace.emit(_ACK, flag, 0, sender, pseq, first, count, by)
-            pseq = 0
+            _write_ack(trace, multiple, sender, send, first, count, consumer, tag)
+            send = 0
 
     def acked_each(
-        self, seqs: list[int], consumer: int, tags: Mapping[int, int], sender: int, pseq: int
+        self, seqs: list[int], consumer: int, tags: Mapping[int, int], sender: int, send: int
     ) -> None:
         """What an Acks settled, with the tag that named each; also its receive row."""
         if not seqs:
-            self.received(sender, pseq)
+            self.received(sender, send)
         for first, count, tag in tagged_runs(seqs, tags):
-            self._trace.emit(_ACK, 0, 0, sender, pseq, first, count, settled_by(consumer, tag))
-            pseq = 0
+            _write_ack(self._trace, False, sender, send, first, count, consumer, tag)
+            send = 0
 
     def blocked(self, store: int) -> None:
         """The store grants no credit, so this queue grants its publishers none."""
-        self._trace.emit(Ev.CREDIT_BLOCKED, peer=store)
+        _write_blocked(self._trace, store)
 
     def unblocked(self, store: int) -> None:
         """It has granted some."""
-        self._trace.emit(Ev.CREDIT_UNBLOCKED, CREDIT_GRANTED, peer=store)
+        _write_unblocked(self._trace, CREDIT_GRANTED, store)
 
     def requeued(self, seqs: list[int], asked: Reject) -> None:
         """Messages went back to their places, as a client asked."""
-        by = settled_by(asked.consumer, asked.tag)
+        cause = MULTIPLE if asked.multiple else 0
         for first, count in runs(seqs):
-            self._trace.emit(Ev.REQUEUE, MULTIPLE if asked.multiple else 0, a=first, b=count, c=by)
+            _write_requeue(self._trace, cause, first, count, asked.consumer, asked.tag)
 
     def returned(self, seqs: list[int], held: Mapping[int, int]) -> None:
         """Messages went back to their places because their consumers are gone."""
         for first, count, consumer in owned_runs((seq, held[seq]) for seq in seqs):
-            self._trace.emit(Ev.REQUEUE, RETURNED, a=first, b=count, c=settled_by(consumer, 0))
+            _write_requeue(self._trace, RETURNED, first, count, consumer)
 
     def rejected(self, seqs: list[int], flag: int, asked: Reject) -> None:
         """Messages left the queue because a client rejected them for good."""
-        by = settled_by(asked.consumer, asked.tag)
         for first, count in runs(seqs):
-            self._trace.emit(Ev.DROP, flag, pseq=int(asked.multiple), a=first, b=count, c=by)
+            _write_drop(
+                self._trace,
+                flag & ~DEAD_LETTERED,
+                first,
+                count,
+                dead_lettered=flag & DEAD_LETTERED != 0,
+                multiple=asked.multiple,
+                consumer=asked.consumer,
+                delivery_tag=asked.tag,
+            )
 
     def consumer_added(self, consumer: Consumer) -> None:
         """Messages are pushed to a consumer from now on."""
@@ -199,35 +212,42 @@ class QueueTrace:
             | (LIMITED if channel.limiter is not None else 0)
         )
         of_channel = 0 if channel.ref is None else self._trace_id_of(channel.ref)
-        self._trace.emit(
-            Ev.CONSUMER_ADDED, flag, 0, consumer.id, of_channel, consumer.prefetch, consumer.priority
+        _write_consumer_added(
+            self._trace, flag, consumer.id, of_channel, consumer.prefetch, consumer.priority
         )
 
-    def consumer_gone(self, consumer: Consumer, flag: int, taken: int | None) -> None:
+    def consumer_gone(self, consumer: Consumer, reason: int, taken: int | None) -> None:
         """It gives back what was delivered after the tag `taken`; None = nothing."""
         last = -1 if taken is None else taken
-        self._trace.emit(Ev.CONSUMER_GONE, flag, 0, consumer.id, 0, last, len(consumer.unacked))
+        _write_consumer_gone(self._trace, reason, consumer.id, last, held=len(consumer.unacked))
 
     def rests(self, ready: int, with_room: int, consumers: int) -> None:
         """Nothing is to be done, although messages are ready."""
         now = self._trace.now()
         if with_room or now - self._rested >= _REST_INTERVAL:
             self._rested = now
-            self._trace.emit(Ev.QUEUE_RESTS, a=ready, b=with_room, c=consumers)
+            _write_rests(self._trace, ready, with_room, consumers)
 
     def dropped(self, seqs: list[int], flag: int, now: int = 0) -> None:
         """Messages left the queue without a consumer; those that had expired, at a time of the wall clock."""
         for first, count in runs(seqs):
-            self._trace.emit(Ev.DROP, flag, a=first, b=count, c=now)
+            _write_drop(
+                self._trace,
+                flag & ~DEAD_LETTERED,
+                first,
+                count,
+                dead_lettered=flag & DEAD_LETTERED != 0,
+                expired_at=now,
+            )
 
     def expire(self, first: int, publications: Sequence[Published], expiries: Sequence[int]) -> None:
         """Messages that were just published have a time to live."""
         for publication, expiry in zip(publications, expiries, strict=True):
             count = len(publication.bodies)
             if expiry:
-                self._trace.emit(Ev.EXPIRY, a=first, b=count, c=expiry)
+                _write_expiry(self._trace, first, count, expiry)
             first += count
 
     def closed(self, messages: int, next_seq_id: int) -> None:
         """A clean stop."""
-        self._trace.emit(Ev.QUEUE_CLOSED, a=messages, b=next_seq_id)
+        _write_closed(self._trace, messages, next_seq_id)

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from warrenmq.trace.events import Trigger
     from warrenmq.trace.recorder import ActorTrace
 
+Synced = tuple[int, int] | None
+"""Bytes and records that a sync made safe; None = it wrote nothing."""
+
 
 @dataclass(frozen=True, slots=True)
 class Opening:
@@ -99,8 +102,8 @@ class Index(Protocol):
     def flush_buffer(self, trigger: Trigger) -> None:
         """Hand what is buffered to the operating system; after an error it is still buffered."""
 
-    def sync(self, trigger: Trigger) -> None:
-        """Return when every action up to here is safe."""
+    def sync(self, trigger: Trigger, *, alone: bool = True) -> Synced:
+        """Return when every action up to here is safe; the QI_SYNC row is the caller's if this is not the queue's `alone`."""
 
     @property
     def flushing(self) -> bool:

@@ -23,7 +23,8 @@ from warrenmq.runtime.messages import Call, Exit, Traced
 from warrenmq.runtime.plain import supervised
 from warrenmq.runtime.reasons import NO_PROC, SHUTDOWN, CallFailed
 from warrenmq.runtime.shortage import shortage
-from warrenmq.trace.events import Ev
+from warrenmq.trace.events import Send, Undelivered
+from warrenmq.trace.writers import writer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from warrenmq.runtime.seams import Channel, Event, Lock
     from warrenmq.runtime.system import Living
     from warrenmq.trace.recorder import ActorTrace, Recorder
+
+_write_send, _write_undelivered = writer(Send), writer(Undelivered)
 
 Name: TypeAlias = Hashable
 A = TypeVar("A", bound=Actor)
@@ -206,7 +209,7 @@ class Runtime(ABC):
         wrapped = self._trace_send(inbox, message, kind, message, trace)
         if inbox is not None and inbox.send(wrapped):
             return True
-        trace.emit(Ev.UNDELIVERED, kind, 0, 0, wrapped.pseq)
+        _write_undelivered(trace, kind, wrapped.pseq)
         return False
 
     def call(
@@ -231,7 +234,7 @@ class Runtime(ABC):
             kind = self.kind(request)
             wrapped = self._trace_send(inbox, call, kind, request, trace)
             if not inbox.send(wrapped):
-                trace.emit(Ev.UNDELIVERED, kind, 0, 0, wrapped.pseq)
+                _write_undelivered(trace, kind, wrapped.pseq)
         try:
             return sender.wait(timeout)
         finally:
@@ -249,10 +252,10 @@ class Runtime(ABC):
 
     @staticmethod
     def _trace_send(inbox: Inbox | None, message: Any, kind: int, told: Any, trace: ActorTrace) -> Traced:
-        peer = 0 if inbox is None else inbox.trace_id
+        receiver = 0 if inbox is None else inbox.trace_id
         traced = getattr(told, "traced", None)
-        msg, a, b = traced() if traced is not None else (0, 0, 0)
-        seq = trace.emit(Ev.SEND, kind, msg, peer, 0, a, b)
+        message_id, first_seq_id, count = traced() if traced is not None else (0, 0, 0)
+        seq = _write_send(trace, kind, message_id, receiver, first_seq_id, count)
         return Traced(message, trace.id, seq, trace.last_t)
 
     # -- ending

@@ -13,7 +13,8 @@ from pykka import ActorRegistry
 from warrenmq.runtime.closable import ALIVE, log
 from warrenmq.runtime.messages import Exit
 from warrenmq.runtime.reasons import KILLED, NORMAL, CallFailed, Killed, is_normal
-from warrenmq.trace.events import Ev, Reason
+from warrenmq.trace.events import ActorStart, ActorStop, Reason
+from warrenmq.trace.writers import writer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from warrenmq.runtime.seams import Channel
     from warrenmq.runtime.system import System
     from warrenmq.trace.recorder import ActorTrace
+
+_write_start, _write_stop = writer(ActorStart), writer(ActorStop)
 
 
 def inbox_of(ref: ActorRef[Any]) -> Inbox:
@@ -107,7 +110,7 @@ class ActorLife:
     def running(self) -> None:
         """After init: write the first row, link the parent, answer the starter."""
         if self.trace is not None:
-            self.trace.emit(Ev.ACTOR_START, 0, 0, 0, 0, self.incarnation)
+            _write_start(self.trace, self.incarnation)
         if self.parent is not None:
             link(self.runtime.tick, self._ref, self.parent)
         self._started.put((self._ref, None))
@@ -146,6 +149,6 @@ class ActorLife:
     def close_trace(self, reason: Any) -> None:
         """Write the last row."""
         if self.trace is not None:
-            self.trace.emit(Ev.ACTOR_STOP, reason_number(reason))
+            _write_stop(self.trace, reason_number(reason))
             self.trace.close()
             self.trace = None

@@ -22,7 +22,8 @@ from warrenmq.runtime.closable import ALIVE, log
 from warrenmq.runtime.inbox import CLOSED, WAKE, Inbox, Letter, Wake
 from warrenmq.runtime.messages import Call, Down, Exit, Info, ProxyRequest, Traced
 from warrenmq.runtime.reasons import Killed
-from warrenmq.trace.events import Ev
+from warrenmq.trace.events import Undelivered
+from warrenmq.trace.writers import writer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from warrenmq.runtime.fence import Fence
     from warrenmq.runtime.system import System
     from warrenmq.trace.recorder import ActorTrace
+
+_write_undelivered = writer(Undelivered)
 
 
 class Dry:
@@ -152,7 +155,7 @@ class Mailbox(Inbox):
     def _lose(self, message: Any, trace: ActorTrace | None) -> None:
         if type(message) is Traced:
             if trace is not None:
-                trace.emit(Ev.UNDELIVERED, self.runtime.kind(message.message), 0, message.peer, message.pseq)
+                _write_undelivered(trace, self.runtime.kind(message.message), message.pseq, message.peer)
             message = message.message
         if type(message) is Letter:
             if message.reply_to is not None:

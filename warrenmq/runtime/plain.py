@@ -19,7 +19,8 @@ from warrenmq.runtime.inbox import CLOSED, WAKE, Inbox, Letter
 from warrenmq.runtime.life import ActorLife, Boot
 from warrenmq.runtime.messages import Call, Exit, Traced
 from warrenmq.runtime.reasons import NORMAL
-from warrenmq.trace.events import Ev
+from warrenmq.trace.events import Recv, Undelivered
+from warrenmq.trace.writers import writer
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from warrenmq.runtime.calls import From
     from warrenmq.runtime.system import System
     from warrenmq.trace.recorder import ActorTrace
+
+_write_recv, _write_undelivered = writer(Recv), writer(Undelivered)
 
 
 class Crashed(Exception):
@@ -78,14 +81,14 @@ class PlainInbox(Inbox):
             if (trace := self.trace) is not None:
                 told = message.request if type(message) is Call else message
                 trace.observe(traced.t)
-                trace.emit(Ev.RECV, self.runtime.kind(told), 0, traced.peer, traced.pseq)
+                _write_recv(trace, traced.peer, traced.pseq, self.runtime.kind(told))
         if type(message) is Letter:
             return message
         return Letter(message.request, Answer(message.sender)) if type(message) is Call else Letter(message)
 
     def _lose(self, message: Any, trace: ActorTrace | None) -> None:
         if type(message) is Traced and trace is not None:
-            trace.emit(Ev.UNDELIVERED, self.runtime.kind(message.message), 0, message.peer, message.pseq)
+            _write_undelivered(trace, self.runtime.kind(message.message), message.pseq, message.peer)
         if type(message) is Letter and message.reply_to is not None:
             error = ActorDeadError(f"{self.owner} stopped before handling the message")
             message.reply_to.set_exception((ActorDeadError, error, None))

@@ -25,7 +25,8 @@ from warrenmq.runtime.mailbox import Dry, Mailbox
 from warrenmq.runtime.messages import Call, Down, Exit, Info, ProxyRequest, Traced
 from warrenmq.runtime.ranked_mailbox import RankedMailbox
 from warrenmq.runtime.reasons import NO_PROC, NORMAL, Killed, Stop
-from warrenmq.trace.events import Ev
+from warrenmq.trace.events import Recv
+from warrenmq.trace.writers import writer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
     from warrenmq.runtime.calls import From
     from warrenmq.runtime.mailbox import Timer
     from warrenmq.trace.recorder import ActorTrace
+
+_write_recv = writer(Recv)
 
 
 class Server(ThreadingActor):
@@ -270,7 +273,7 @@ class Server(ThreadingActor):
             trace.observe(traced.t)
             told = message.request if type(message) is Call else message
             if type(told) not in self.receives:
-                trace.emit(Ev.RECV, self.runtime.kind(told), 0, traced.peer, traced.pseq)
+                _write_recv(trace, traced.peer, traced.pseq, self.runtime.kind(told))
         self.sender_id, self.sender_seq = traced.peer, traced.pseq
         dispatch: _Dispatch = self._dispatch.get
         dispatch(type(message), self.handle_cast)(message)

@@ -23,7 +23,8 @@ from warrenmq.errors import Error, ProcessDied
 from warrenmq.queue.arguments import check_boolean, check_integer
 from warrenmq.queue.messages import Cancel, ChannelClosed, Consume, Get, Got
 from warrenmq.supervisors.broker_sup import VHOST_PROCESS
-from warrenmq.trace.events import OF_CHANNEL, OF_CONSUMERS_TO_COME, Ev
+from warrenmq.trace.events import OF_CHANNEL, OF_CONSUMERS_TO_COME, ChannelLimit
+from warrenmq.trace.writers import writer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
     from warrenmq.broker.calls import ActorCalls
     from warrenmq.queue.limiter import Limiter
     from warrenmq.runtime import Server
+
+_write_limit = writer(ChannelLimit)
 
 _CHECKS = {"x-priority": check_integer, "x-cancel-on-ha-failover": check_boolean}
 _OF_STREAMS = ("x-stream-offset",)
@@ -190,8 +193,8 @@ class ChannelConsuming:
         if method.prefetch_size:
             raise AmqpError(NOT_IMPLEMENTED, f"prefetch_size!=0 ({method.prefetch_size})")
         if (trace := self._server.trace) is not None:
-            flag = OF_CHANNEL if method.global_ else OF_CONSUMERS_TO_COME
-            trace.emit(Ev.CHANNEL_LIMIT, flag, a=method.prefetch_count)
+            scope = OF_CHANNEL if method.global_ else OF_CONSUMERS_TO_COME
+            _write_limit(trace, scope, method.prefetch_count)
         if method.global_:
             limit = method.prefetch_count
         else:

@@ -10,7 +10,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from warrenmq.actors.sending.message_sender import Flow
-from warrenmq.trace.events import CREDIT_GAVE_UP, CREDIT_GRANTED, CREDIT_PEER_DOWN, Ev
+from warrenmq.trace.events import (
+    CREDIT_GAVE_UP,
+    CREDIT_GRANTED,
+    CREDIT_PEER_DOWN,
+    CreditBlocked,
+    CreditUnblocked,
+)
+from warrenmq.trace.writers import writer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,7 +27,7 @@ if TYPE_CHECKING:
     from warrenmq.runtime import Runtime
     from warrenmq.trace.recorder import ActorTrace
 
-_BLOCKED, _UNBLOCKED = int(Ev.CREDIT_BLOCKED), int(Ev.CREDIT_UNBLOCKED)
+_write_blocked, _write_unblocked = writer(CreditBlocked), writer(CreditUnblocked)
 
 
 class ChannelFlow(Flow):
@@ -82,7 +89,7 @@ class ChannelCredit:
         flow.exhausted = True
         self._exhausted[flow] = flow.inbox.on_close(lambda _reason: self.tell(CreditGranted(flow)))
         if self._trace is not None:
-            self._trace.emit(_BLOCKED, peer=flow.inbox.trace_id)
+            _write_blocked(self._trace, flow.inbox.trace_id)
         self.granted(flow)
 
     def granted(self, flow: ChannelFlow) -> None:
@@ -106,4 +113,4 @@ class ChannelCredit:
 
     def _tell_unblocked(self, flow: ChannelFlow, why: int) -> None:
         if self._trace is not None:
-            self._trace.emit(_UNBLOCKED, why, peer=flow.inbox.trace_id)
+            _write_unblocked(self._trace, why, flow.inbox.trace_id)

@@ -7,7 +7,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from warrenmq.amqp.connection.throttle import Throttle
-from warrenmq.trace.events import Ev
+from warrenmq.trace.events import AlarmBlocked, AlarmUnblocked
+from warrenmq.trace.writers import writer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from warrenmq.amqp.net.heartbeat import Heartbeater
     from warrenmq.amqp.net.transport import Transport
     from warrenmq.trace.recorder import ActorTrace
+
+_write_blocked, _write_unblocked = writer(AlarmBlocked), writer(AlarmUnblocked)
 
 
 class Blocking:
@@ -89,7 +92,7 @@ class Blocking:
         if waits is not self._waits:
             self._waits = waits
             if self._trace is not None:
-                self._trace.emit(Ev.ALARM_BLOCKED if waits else Ev.ALARM_UNBLOCKED)
+                (_write_blocked if waits else _write_unblocked)(self._trace)
 
     def _go_on(self) -> None:
         if self.heartbeater is not None:

@@ -32,14 +32,18 @@ from warrenmq.queue_index.v1.journal import WRITE_BUFFER, Journal
 from warrenmq.queue_index.v1.reader import read_segment
 from warrenmq.queue_index.v1.recovery import Found, Recovery, segment_path
 from warrenmq.queue_index.v1.segment import EXTENSION, Segment, append_some, next_boundary, split
-from warrenmq.trace.events import Ev, Trigger
+from warrenmq.trace.events import QiFlush, QiSync, QiWrite, SegmentDelete, Trigger
+from warrenmq.trace.writers import writer
 
 if TYPE_CHECKING:
     from warrenmq.directory.damage_log import DamageLog
-    from warrenmq.queue_index.protocol import Opening
+    from warrenmq.queue_index.protocol import Opening, Synced
     from warrenmq.seams.disk import Disk
     from warrenmq.settings import Settings
     from warrenmq.trace.recorder import ActorTrace
+
+_write_written, _write_synced = writer(QiWrite), writer(QiSync)
+_write_flushed, _write_deleted = writer(QiFlush), writer(SegmentDelete)
 
 
 FLUSH_BYTES = 256 << 10
@@ -260,7 +264,7 @@ class QueueIndex(LiveSegments[Segment]):
         self._unsynced_bytes += size
         self._unsynced_actions += actions
         if self._trace is not None:
-            self._trace.emit(Ev.QI_WRITE, trigger, a=size, b=actions, c=offset)
+            _write_written(self._trace, trigger, size, actions, offset)
 
     def _write_full_buffer(self) -> None:
         """Write in passing.  A disk that is full is sync()'s to report; until one succeeds nothing is tried here."""
@@ -268,16 +272,17 @@ class QueueIndex(LiveSegments[Segment]):
             with suppress(OSError):
                 self.flush_buffer(Trigger.BUFFER_FULL)
 
-    def sync(self, trigger: Trigger) -> None:
-        """Return when every action up to here is safe."""
+    def sync(self, trigger: Trigger, *, alone: bool = True) -> Synced:
+        """See Index."""
         self.flush_buffer(trigger)
         if not self._unsynced_bytes:
-            return
+            return None
         self._journal.datasync()
         size, actions = self._unsynced_bytes, self._unsynced_actions
         self._unsynced_bytes = self._unsynced_actions = 0
-        if self._trace is not None:
-            self._trace.emit(Ev.QI_SYNC, trigger, a=size, b=actions)
+        if alone and self._trace is not None:
+            _write_synced(self._trace, trigger, size, actions)
+        return size, actions
 
     # -- the journal flush
 
@@ -348,14 +353,14 @@ class QueueIndex(LiveSegments[Segment]):
         path = segment_path(self._directory, segment.number)
         size = append_some(self._disk, path, segment, positions, most)
         if self._trace is not None:
-            self._trace.emit(Ev.QI_FLUSH, a=1, b=size)
+            _write_flushed(self._trace, segments=1, size=size)
 
     def _delete(self, segment: Segment) -> None:
         if segment.on_disk:
             self._disk.unlink(segment_path(self._directory, segment.number))
             self._folder_changed = True
             if self._trace is not None:
-                self._trace.emit(Ev.SEGMENT_DELETE, a=segment.number)
+                _write_deleted(self._trace, segment.number)
         self._segments.pop(segment.number, None)
 
     def _finish_flush(self, flush: _Flush) -> None:
@@ -366,7 +371,7 @@ class QueueIndex(LiveSegments[Segment]):
         self._journal.restart(flush.mark, self._last_seq_id_to_keep(flush))
         self.dirty_count -= flush.actions
         if self._trace is not None:
-            self._trace.emit(Ev.QI_FLUSH, c=1)
+            _write_flushed(self._trace, restarted=True)
 
     def _last_seq_id_to_keep(self, flush: _Flush) -> int | None:
         """The last sequence id, when neither a segment file nor the journal's rest would tell a recovery of it."""

@@ -37,16 +37,19 @@ from warrenmq.queue_index.v2 import qi
 from warrenmq.queue_index.v2.qi_writer import SegmentV2, by_segment, newest_that_fit
 from warrenmq.queue_index.v2.recovery import RecoveryV2
 from warrenmq.queue_index.v2.segment_files import SegmentFiles
-from warrenmq.trace.events import Ev, Trigger
+from warrenmq.trace.events import QiSync, QiWrite, SegmentDelete, Trigger
+from warrenmq.trace.writers import writer
 
 if TYPE_CHECKING:
     from warrenmq.directory.damage_log import DamageLog
     from warrenmq.directory.torn import Damage
-    from warrenmq.queue_index.protocol import Opening
+    from warrenmq.queue_index.protocol import Opening, Synced
     from warrenmq.queue_index.v1.recovery import Found
     from warrenmq.seams.disk import Disk
     from warrenmq.settings import Settings
     from warrenmq.trace.recorder import ActorTrace
+
+_write_written, _write_synced, _write_deleted = writer(QiWrite), writer(QiSync), writer(SegmentDelete)
 
 
 class QueueIndexV2(LiveSegments[SegmentV2]):
@@ -266,20 +269,21 @@ class QueueIndexV2(LiveSegments[SegmentV2]):
         self._unsynced_bytes += size
         self._unsynced_records += len(published) + len(acked)
         if self._trace is not None:
-            self._trace.emit(Ev.QI_WRITE, trigger, a=size, b=len(published) + len(acked), c=stored)
+            _write_written(self._trace, trigger, size, len(published) + len(acked), stored)
 
-    def sync(self, trigger: Trigger) -> None:
-        """Return when every action up to here is safe."""
+    def sync(self, trigger: Trigger, *, alone: bool = True) -> Synced:
+        """See Index."""
         self.flush_buffer(trigger)
         if not (self._unsynced_bytes or self._files.folder_changed or self._never_written):
-            return
+            return None
         if self._unsynced_bytes or self._files.folder_changed:
             self._files.sync()
         self._never_written = False
         size, records = self._unsynced_bytes, self._unsynced_records
         self._unsynced_bytes = self._unsynced_records = 0
-        if self._trace is not None:
-            self._trace.emit(Ev.QI_SYNC, trigger, a=size, b=records)
+        if alone and self._trace is not None:
+            _write_synced(self._trace, trigger, size, records)
+        return size, records
 
     # -- tidying up
 
@@ -307,7 +311,7 @@ class QueueIndexV2(LiveSegments[SegmentV2]):
                 if segment.on_disk:
                     self._files.delete(number)
                     if self._trace is not None:
-                        self._trace.emit(Ev.SEGMENT_DELETE, a=number)
+                        _write_deleted(self._trace, number)
                 base = number * self.segment_entry_count
                 self._acks = {
                     each for each in self._acks if not base <= each < base + self.segment_entry_count

@@ -8,17 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from heapq import merge
+from heapq import heappop, heappush, heapreplace
 from itertools import groupby
 from operator import attrgetter
+from typing import Any
 
 from warrenmq.errors import CallerError
-from warrenmq.trace.catalog import Chunk, Run
-from warrenmq.trace.events import COVERS_SEQ_IDS, Ev
-from warrenmq.trace.index import Row
+from warrenmq.trace.catalog import FOREVER, Chunk, Run
+from warrenmq.trace.events import COVERS_SEQ_IDS, Ev, Publish
 from warrenmq.trace.reader import Trace
-
-_IN_QUEUE = frozenset({Ev.PUBLISH, Ev.RECOVERED})
+from warrenmq.trace.schema import EVENTS, Row
 
 
 @dataclass(frozen=True)
@@ -36,34 +35,69 @@ class Selection:
 
 def select_rows(trace: Trace, wanted: Selection) -> Iterator[tuple[int, Row]]:
     """(index of the run, row), run by run, in the order of t; CallerError for a message that no row names."""
-    catalog = trace.catalog
-    life = None if wanted.message is None else _Life.of(trace, wanted.message)
-    if unknown := wanted.actors - {entry.name for run in catalog.runs for entry in run.actors.values()}:
-        raise CallerError(
-            f"no actor of this trace is called {min(unknown)!r}; `warrenmq replay` lists the queues."
+    choice = Choice(trace, wanted)
+    return ((run, row) for run, row in rows_in_order(trace, choice) if choice.has(run, row))
+
+
+class Choice:
+    """A selection from a trace; CallerError for a message or an actor that no row names."""
+
+    def __init__(self, trace: Trace, wanted: Selection) -> None:
+        self._runs = trace.catalog.runs
+        self._actors = wanted.actors
+        if unknown := wanted.actors - {entry.name for run in self._runs for entry in run.actors.values()}:
+            raise CallerError(
+                f"no actor of this trace is called {min(unknown)!r}; `warrenmq replay` lists the queues."
+            )
+        self._life = None if wanted.message is None else _Life.of(trace, wanted.message)
+        self._spans: dict[int, tuple[int, int]] = {}
+        for number, its in groupby(trace.catalog.chunks, key=attrgetter("run")):
+            origin = min(chunk.t_first for chunk in its)
+            end = FOREVER if wanted.end_ns is None else origin + wanted.end_ns
+            self._spans[number] = origin + wanted.begin_ns, end
+
+    def may_have(self, chunk: Chunk) -> bool:
+        """False if no row of a piece is wanted."""
+        first, last = self._spans[chunk.run]
+        name = self._runs[chunk.run].actor_name(chunk.actor)
+        return (not self._actors or name in self._actors) and chunk.t_last >= first and chunk.t_first <= last
+
+    def has(self, number: int, row: Row) -> bool:
+        """Whether a row of a run is wanted."""
+        first, last = self._spans[number]
+        run = self._runs[number]
+        return (
+            first <= row.t <= last
+            and (not self._actors or run.actor_name(row.actor) in self._actors)
+            and (self._life is None or self._life.has(run, row))
         )
-    for number, its in groupby(catalog.chunks, key=attrgetter("run")):
-        chunks = list(its)
-        run = catalog.runs[number]
-        origin = min(chunk.t_first for chunk in chunks)
-        first = origin + wanted.begin_ns
-        last = None if wanted.end_ns is None else origin + wanted.end_ns
-        of_actors: dict[int, list[Chunk]] = {}
-        for chunk in chunks:
-            if (not wanted.actors or run.actor_name(chunk.actor) in wanted.actors) and (
-                chunk.t_last >= first and (last is None or chunk.t_first <= last)
-            ):
-                of_actors.setdefault(chunk.actor, []).append(chunk)
-        for row in merge(*(_rows(trace, each) for each in of_actors.values())):
-            if last is not None and row[0] > last:
-                break
-            if row[0] >= first and (life is None or life.has(run, row)):
-                yield number, row
 
 
-def _rows(trace: Trace, chunks: list[Chunk]) -> Iterator[Row]:
-    for chunk in sorted(chunks, key=attrgetter("order")):
-        yield from trace.rows(chunk)
+def rows_in_order(trace: Trace, choice: Choice | None = None) -> Iterator[tuple[int, Row]]:
+    """(index of the run, row), run by run, in the order of t; of the pieces alone that a choice may want.
+
+    A piece is decoded when its first row is next, and let go behind its last: what is in memory is a piece of each actor at most.
+    """
+    for number, its in groupby(trace.catalog.chunks, key=attrgetter("run")):
+        begun: list[tuple[Row, int, Iterator[Row]]] = []
+        wanted = [chunk for chunk in its if choice is None or choice.may_have(chunk)]
+        for order, chunk in enumerate(sorted(wanted, key=attrgetter("t_first"))):
+            yield from ((number, row) for row in _until(begun, chunk.t_first))
+            rows = map(Row._make, zip(*trace.columns(chunk), strict=True))
+            heappush(begun, (next(rows), order, rows))
+        yield from ((number, row) for row in _until(begun, FOREVER))
+
+
+def _until(begun: list[tuple[Row, int, Iterator[Row]]], t: int) -> Iterator[Row]:
+    """The rows before a time, of pieces that are sorted by the row that each comes to next."""
+    while begun and begun[0][0].t < t:
+        row, order, rows = begun[0]
+        yield row
+        following = next(rows, None)
+        if following is None:
+            heappop(begun)
+        else:
+            heapreplace(begun, (following, order, rows))
 
 
 @dataclass(frozen=True)
@@ -79,19 +113,26 @@ class _Life:
         places, named = set(), False
         for chunk in trace.catalog.chunks:
             for row in trace.rows(chunk):
-                named = named or row[2] == message
-                if row[8] >> 8 & 0xFF in _IN_QUEUE and row[2] and row[2] <= message < row[2] + row[6]:
-                    named = True
-                    name = trace.catalog.runs[chunk.run].actor_name(chunk.actor)
-                    places.add((name, row[5] + message - row[2]))
+                named = named or row.msg == message
+                if row.event == Ev.PUBLISH and row.msg:
+                    published = Publish.of(row)
+                    if 0 <= message - row.msg < published.count:
+                        named = True
+                        name = trace.catalog.runs[chunk.run].actor_name(chunk.actor)
+                        places.add((name, published.first_seq_id + message - row.msg))
         if not named:
             raise CallerError(f"no row of this trace speaks of message {message}.")
         return cls(message, frozenset(places))
 
     def has(self, run: Run, row: Row) -> bool:
-        event = row[8] >> 8 & 0xFF
-        if event in COVERS_SEQ_IDS and not row[2]:
-            name = run.actor_name(row[8] >> 16)
-            return any(name == queue and row[5] <= seq < row[5] + row[6] for queue, seq in self.places)
-        count = row[6] if event in COVERS_SEQ_IDS or event == Ev.SEND else 1
-        return bool(row[2]) and row[2] <= self.message < row[2] + max(count, 1)
+        event = EVENTS.get(row.event)
+        if event is None:
+            return row.msg == self.message
+        view: Any = event.of(row)
+        if row.event in COVERS_SEQ_IDS and not row.msg:
+            name = run.actor_name(row.actor)
+            return any(
+                name == queue and 0 <= seq - view.first_seq_id < view.count for queue, seq in self.places
+            )
+        count = max(view.count, 1) if event.has("count") else 1
+        return bool(row.msg) and 0 <= self.message - row.msg < count
