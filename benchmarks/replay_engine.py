@@ -20,7 +20,7 @@ from functools import partial
 from typing import Any
 
 from benchmarks import replay_sql
-from warrenmq.replay.drive.engine import Result
+from warrenmq.replay.drive.result import Result
 
 COUNTED = ("published", "confirmed", "acked")
 """Of each queue; what engines must agree upon."""

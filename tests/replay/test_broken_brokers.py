@@ -18,7 +18,8 @@ from warrenmq.backing_queue.variable_queue import VariableQueue
 from warrenmq.queue.channel_record import Consumer
 from warrenmq.queue.output import QueueOutput
 from warrenmq.queue.state import QueueState
-from warrenmq.replay.drive.engine import Result, replay_memory
+from warrenmq.replay.drive.engine import replay_memory
+from warrenmq.replay.drive.result import Result
 
 BODIES = (b"small", b"L" * 700)
 UNEXERCISED = {"Q2", "Q3", "R1", "R2", "S8", "S9", "W1"}

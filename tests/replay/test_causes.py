@@ -14,7 +14,8 @@ from tests.support.trace_plants import (
 )
 from tests.support.trace_union import planted
 from tests.support.trace_writer import write_trace
-from warrenmq.replay.drive.engine import Result, replay_memory
+from warrenmq.replay.drive.engine import replay_memory
+from warrenmq.replay.drive.result import Result
 from warrenmq.replay.explain.links import ChainWords
 from warrenmq.replay.explain.story import LONGEST, Chain
 from warrenmq.trace.events import Ev

@@ -12,7 +12,8 @@ import warrenmq
 from tests.support.simulated import BOTH_PROFILES, SMALL, SimulatedHost
 from tests.support.trace_model import consistent_trace
 from tests.support.trace_writer import A, write_trace
-from warrenmq.replay.drive.engine import Result, replay, replay_memory
+from warrenmq.replay.drive.engine import replay, replay_memory
+from warrenmq.replay.drive.result import Result
 from warrenmq.trace.events import PRIORITY_SHIFT, Ev
 
 FILE_FIELDS = ("file", "file_size", "valid_total_size", "locked")

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from tests.support.trace_model import consistent_trace
 from tests.support.trace_writer import A, B, RunRows, event, write_trace
-from warrenmq.replay.drive.engine import percentiles, replay, replay_memory
+from warrenmq.replay.drive.engine import replay, replay_memory
+from warrenmq.replay.drive.result import percentiles
 from warrenmq.replay.rules.passes.queue_ledger import delay_class
 from warrenmq.replay.rules.passes.ready_order import Ranges
 from warrenmq.trace.events import Decision, Ev

@@ -13,7 +13,8 @@ from tests.support.trace_union import every_plant, side_by_side, with_a_gap
 from tests.support.trace_writer import write_trace
 from warrenmq.replay.drive import array_engine as prechecks
 from warrenmq.replay.drive import columns
-from warrenmq.replay.drive.engine import Result, replay_trace
+from warrenmq.replay.drive.engine import replay_trace
+from warrenmq.replay.drive.result import Result
 from warrenmq.trace.reader import open_memory
 
 STEPS = 40

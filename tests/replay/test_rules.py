@@ -11,7 +11,8 @@ from tests.support.trace_model import consistent_trace
 from tests.support.trace_plants import PLANTS, Plant, each_plant
 from tests.support.trace_union import planted
 from tests.support.trace_writer import write_trace
-from warrenmq.replay.drive.engine import Result, replay_memory
+from warrenmq.replay.drive.engine import replay_memory
+from warrenmq.replay.drive.result import Result
 from warrenmq.replay.rules.registry import RULES, all_machines
 from warrenmq.trace.events import Ev
 

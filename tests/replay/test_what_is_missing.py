@@ -19,7 +19,8 @@ from tests.support.trace_model import consistent_trace
 from tests.support.trace_plants import PLANTS
 from tests.support.trace_writer import RunRows, write_trace
 from warrenmq.broker.broker import Broker
-from warrenmq.replay.drive.engine import Result, replay_memory
+from warrenmq.replay.drive.engine import replay_memory
+from warrenmq.replay.drive.result import Result
 from warrenmq.trace.block import next_frame
 from warrenmq.trace.reader import NotATrace
 from warrenmq.trace.recorder import Recorder

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.replay.hand_made import hand_made
@@ -23,7 +25,8 @@ def agree(one, other):
     assert one.violations == other.violations
     assert one.indeterminate == other.indeterminate
     assert one.figures == other.figures
-    assert one.catalog == other.catalog
+    assert one.counts == other.counts
+    assert replace(one.catalog, chunks=[]) == replace(other.catalog, chunks=[])
     assert one.chains == other.chains
 
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from warrenmq.replay.drive import engine as python_engine
-from warrenmq.replay.drive.engine import Result, finding_as_dict
 from warrenmq.replay.drive.own_rules import OwnRule, SqlRule, add_own, judge_own, require_own
+from warrenmq.replay.drive.result import Result, finding_as_dict
 from warrenmq.replay.report.measures import measure_trace
 from warrenmq.replay.report.picture import Picture
 from warrenmq.replay.report.report_data import build
@@ -87,19 +86,18 @@ class Replayed:
     @property
     def rules(self) -> list[RuleCounts]:
         """Every invariant, in the order of the rules."""
-        violated = Counter(finding.rule for finding in self.result.violations)
-        undecided = Counter(finding.rule for finding in self.result.indeterminate)
+        violated, undecided = self.result.counts["violations"], self.result.counts["indeterminate"]
         return [
             RuleCounts(
                 rule.id, rule.name, rule.text,
                 self.result.figures["exercised"][rule.id],
-                violated[rule.id], undecided[rule.id],
+                violated.get(rule.id, 0), undecided.get(rule.id, 0),
             )
             for rule in RULES.values()
         ] + [
             RuleCounts(
                 rule.id, rule.id if isinstance(rule, SqlRule) else rule.name, rule.text,
-                self.result.figures["exercised"][rule.id], violated[rule.id], undecided[rule.id],
+                self.result.figures["exercised"][rule.id], violated.get(rule.id, 0), undecided.get(rule.id, 0),
             )
             for rule in self.own
         ]  # fmt: skip
@@ -168,7 +166,7 @@ def _in_spark(path: str, master: str | None, picture: bool) -> tuple[Result, Pic
         if not picture:
             return result, None
         rows = spark_source.load_rows(spark, trace)
-        number = partitions(sum(chunk.rows for chunk in trace.catalog.chunks), ROWS_OF_KEYS)
+        number = partitions(trace.catalog.rows, ROWS_OF_KEYS)
         return result, build(spark_measures.measure_rows(rows, number), trace.catalog)
 
 

@@ -30,6 +30,8 @@ from warrenmq.trace.slab import Progress
 
 FOREVER = (1 << 63) - 1
 NEVER = -(1 << 63)
+GAPS = 100
+"""Gaps of an actor that are kept one by one; all of them are counted."""
 STRANGER = 0
 """Stands for actors of a run of whom not even the name is known; its Coverage is there when there may be such."""
 
@@ -136,7 +138,10 @@ class Coverage:
     last_seq: int = 0
     rows: int = 0
     missing: list[tuple[int, int]] = field(default_factory=list)
-    """Gaps, as (first seq, last seq)."""
+    """The first gaps, as (first seq, last seq)."""
+    gaps: int = 0
+    missing_rows: int = 0
+    """In all gaps."""
     stopped: bool = False
     """Its last row is ACTOR_STOP."""
     end_known: bool = False
@@ -147,6 +152,34 @@ class Coverage:
     @property
     def complete(self) -> bool:
         return self.known_until == FOREVER
+
+    def add(self, piece: Chunk) -> bool:
+        """Take in the next piece, in the order of first seqs; False if it repeats rows, or its t falls behind."""
+        expected = self.last_seq + 1
+        follows = not self.rows or (piece.seq_first >= expected and piece.t_first > self.t_last)
+        if piece.seq_first > expected:
+            if not self.gaps:
+                self.known_until = self.t_last if self.rows else NEVER
+            self.gaps += 1
+            self.missing_rows += piece.seq_first - expected
+            if len(self.missing) < GAPS:
+                self.missing.append((expected, piece.seq_first - 1))
+        if not self.rows:
+            self.first_seq, self.t_first = piece.seq_first, piece.t_first
+        self.rows += piece.rows
+        self.last_seq, self.t_last = piece.seq_end - 1, piece.t_last
+        self.stopped = piece.who >> 8 & 0xFF == Ev.ACTOR_STOP
+        return follows
+
+    def close(self, run: Run, *, at_end: bool) -> None:
+        """All pieces are in; `at_end`: nothing can have followed the last one."""
+        self.end_known = run.whole or self.stopped or at_end
+        if run.is_newer:
+            self.known_until = NEVER  # what its rows mean is not known: nothing of it counts as known
+        elif not self.gaps and self.end_known:
+            self.known_until = FOREVER
+        elif not self.gaps and self.rows:
+            self.known_until = self.t_last
 
 
 @dataclass(slots=True)
@@ -165,19 +198,10 @@ class Catalog:
     copies: list[tuple[str, str]] = field(default_factory=list)
     """(file that was left out, the one that holds all of it): the same file under two names, or an earlier copy of it."""
 
-    def known_until(self, run: int, actor: int) -> int:
-        """Every row of this actor up to this t is in the trace."""
-        coverage = self.coverage.get((run, actor))
-        return coverage.known_until if coverage is not None else NEVER
-
-    def in_gap(self, run: int, actor: int, seq: int) -> bool:
-        """Whether the row with this seq may have existed, although it is not here."""
-        coverage = self.coverage.get((run, actor))
-        if coverage is None:
-            return True
-        if seq > coverage.last_seq:
-            return not coverage.end_known
-        return any(first <= seq <= last for first, last in coverage.missing)
+    @property
+    def rows(self) -> int:
+        """How many there are of all actors."""
+        return sum(coverage.rows for coverage in self.coverage.values())
 
 
 def build_catalog(indexes: Iterable[FileIndex]) -> Catalog:
@@ -350,32 +374,13 @@ def _cover(catalog: Catalog, number: int, run: Run, chunks: list[Chunk]) -> None
     for actor, pieces in by_actor.items():
         pieces.sort(key=attrgetter("seq_first"))
         coverage = catalog.coverage[number, actor] = Coverage(number, actor)
-        gap_t: int | None = None
         previous: Chunk | None = None
-        for chunk in pieces:
-            expected = previous.seq_end if previous is not None else 1
-            if chunk.seq_first > expected:
-                coverage.missing.append((expected, chunk.seq_first - 1))
-                if gap_t is None:
-                    gap_t = previous.t_last if previous is not None else NEVER
-            if previous is not None and (chunk.seq_first < expected or chunk.t_first <= previous.t_last):
-                catalog.overlaps.append((previous, chunk))
-            coverage.rows += chunk.rows
-            previous = chunk
-        if previous is not None:
-            coverage.first_seq, coverage.t_first = pieces[0].seq_first, pieces[0].t_first
-            coverage.last_seq, coverage.t_last = previous.seq_end - 1, previous.t_last
-            coverage.stopped = previous.who >> 8 & 0xFF == Ev.ACTOR_STOP
+        for piece in pieces:
+            if not coverage.add(piece) and previous is not None:
+                catalog.overlaps.append((previous, piece))
+            previous = piece
         in_slab = previous is not None and previous.offset < 0 and not run.lossy
-        coverage.end_known = run.whole or coverage.stopped or in_slab
-        if run.is_newer:
-            continue  # what its rows mean is not known: nothing of it counts as known
-        if gap_t is not None:
-            coverage.known_until = gap_t
-        elif coverage.end_known:
-            coverage.known_until = FOREVER
-        elif previous is not None:
-            coverage.known_until = previous.t_last
+        coverage.close(run, at_end=in_slab)
 
 
 def find_missing_runs(runs: Sequence[Run]) -> None:

@@ -45,6 +45,32 @@ class FrameEntry(NamedTuple):
     """That of the last row."""
 
 
+def joined(frames: Iterable[FrameEntry]) -> list[FrameEntry]:
+    """Frames, where one goes on with the rows of its actor as one: what a catalogue needs when no frame is to be looked up."""
+    found: list[FrameEntry] = []
+    last: dict[int, int] = {}
+    for frame in frames:
+        actor = frame.who >> 16
+        before = found[last[actor]] if actor in last else None
+        if (
+            before is not None
+            and frame.seq_first == before.seq_first + before.rows
+            and frame.t_first > before.t_last
+        ):
+            found[last[actor]] = FrameEntry(
+                before.offset,
+                before.seq_first,
+                before.rows + frame.rows,
+                before.t_first,
+                frame.t_last,
+                frame.who,
+            )
+        else:
+            last[actor] = len(found)
+            found.append(frame)
+    return found
+
+
 class Damage(NamedTuple):
     """Bytes that are no whole frame."""
 

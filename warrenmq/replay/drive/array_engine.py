@@ -1,64 +1,81 @@
-"""Replay in one process, with prechecks: engine.py's steps, and a second look at what the prechecks could not prove fine."""
+"""Replay in one process with prechecks: columns of half a million rows at a time, and no look at most of the rows."""
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from collections.abc import Iterator, Sequence
 
-from warrenmq.replay.drive.columns import units_of
-from warrenmq.replay.drive.engine import Result, gather, replay_trace, result
-from warrenmq.replay.drive.machines import FigureKey, Finding, Key, Machine, State, Summary
-from warrenmq.replay.drive.prechecking import FullCheck, Place, Prechecker, prechecks_and_machines
-from warrenmq.replay.drive.trace_context import ActorSummary, TraceContext
-from warrenmq.replay.drive.verdict import judge
-from warrenmq.replay.explain.causes import explain
+from warrenmq.replay.drive.columns import Unit, units_of
+from warrenmq.replay.drive.driver import InMemory, Keys, conclude, drive, merge_parts
+from warrenmq.replay.drive.engine import gather, replay_trace
+from warrenmq.replay.drive.findings import Found, Place
+from warrenmq.replay.drive.machines import Fact
+from warrenmq.replay.drive.prechecking import FullCheck, Prechecker, prechecks_and_machines
+from warrenmq.replay.drive.result import Result
+from warrenmq.replay.drive.trace_context import ActorSummary, TraceContext, Who
+from warrenmq.replay.explain.evidence import Want
 from warrenmq.replay.rules.registry import all_machines
 from warrenmq.trace.catalog import Chunk
+from warrenmq.trace.index import Row
 from warrenmq.trace.reader import Trace
-
-
-@dataclass(slots=True)
-class Found:
-    """What keys came to, so far."""
-
-    findings: list[Finding] = field(default_factory=list)
-    figures: Counter[FigureKey] = field(default_factory=Counter)
-    facts: list[tuple[str, Key, Summary]] = field(default_factory=list)
-    unproven: set[Place] = field(default_factory=set)
 
 
 def replay_arrays(trace: Trace) -> Result:
     """What `replay_trace` gives, sooner."""
-    catalog = trace.catalog
-    pieces = sorted(catalog.chunks, key=file_order)
-    if catalog.overlaps or not _rises(pieces):
+    pieces = sorted(trace.catalog.chunks, key=file_order)
+    # The same rows twice, or out of order, are more than a precheck can judge.
+    if trace.catalog.overlaps or not _rises(pieces):
         return replay_trace(trace)
-    workers = {each.name: each for each in prechecks_and_machines(catalog.runs)}
-    machines = {each.name: each for each in all_machines(catalog.runs)}
-    context = TraceContext.of(catalog)
-    states = _precheck(trace, pieces, workers, context)
-    found = Found()
-    for stage in sorted({each.stage for each in machines.values()}):
-        for name, key, fact in found.facts:
-            if machines[name].stage == stage:
-                _absorb(workers[name], states, (name, key), fact)
-        prechecked = _finish(
-            {place: state for place, state in states.items() if workers[place[0]].stage == stage},
-            workers,
-            context,
-        )
-        again = _full_check(trace, pieces, workers, found, prechecked.unproven)
-        fully_checked = _finish(again, machines, context)
-        for each in (prechecked, fully_checked):
-            found.findings += each.findings
-            found.figures.update(each.figures)
-            found.facts += each.facts
-    verdict = judge(found.findings, found.figures, catalog, context)
-    told = result(verdict, catalog, context, found.figures)
-    told.chains = explain(told.violations, catalog.runs, partial(gather, trace))
-    return told
+    return drive(Arrays(trace, pieces))
+
+
+class Arrays:
+    """The setting of one process with numpy: units of columns, and prechecks before machines."""
+
+    def __init__(self, trace: Trace, pieces: Sequence[Chunk]) -> None:
+        self.catalog = trace.catalog
+        self.machines = all_machines(trace.catalog.runs)
+        self._trace = trace
+        self._pieces = pieces
+        self._checkers = prechecks_and_machines(trace.catalog.runs)
+        self._states = InMemory()
+        self._keys = Keys(self._checkers, self._states)
+        self._facts: list[Fact] = []
+        """All that were told so far: a full check hears them again."""
+
+    def summarise(self) -> dict[Who, ActorSummary]:
+        prechecker = Prechecker(self._checkers)
+        parts: list[tuple[Chunk, ActorSummary]] = []
+        for unit in self._units():
+            parts += prechecker.actor_summaries(unit)
+            for name, key, _, summary in prechecker.check(unit):
+                self._keys.absorb(name, key, summary)
+        return merge_parts(parts)
+
+    def conclude(self, stage: int, context: TraceContext) -> Found:
+        return conclude(self._keys, self._states.places(self.machines, stage), context, self._tell)
+
+    def check_fully(self, stage: int, unproven: set[Place], context: TraceContext) -> Found:
+        states = InMemory()
+        keys = Keys(self.machines, states)
+        check = FullCheck(self._checkers, unproven)
+        # Where a rule is broken it may matter to a machine where its pieces end, so they stay as they were written.
+        summaries = [each for unit in self._units(join=False) for each in check.summarise(unit)]
+        for name, key, _, summary in sorted(summaries, key=lambda each: file_order(each[2])):
+            keys.absorb(name, key, summary)
+        for name, key, fact in self._facts:
+            if (name, key) in unproven:
+                keys.absorb(name, key, fact)
+        return conclude(keys, states.places(self.machines, stage), context, self._tell)
+
+    def _tell(self, fact: Fact) -> None:
+        self._facts.append(fact)
+        self._keys.absorb(*fact)
+
+    def gather(self, wants: Sequence[Want]) -> Iterator[tuple[int, int, Row]]:
+        return gather(self._trace, wants)
+
+    def _units(self, *, join: bool = True) -> Iterator[Unit]:
+        return units_of(((piece, self._trace.columns(piece)) for piece in self._pieces), join=join)
 
 
 def file_order(piece: Chunk) -> tuple[int, bool, str, int]:
@@ -68,65 +85,9 @@ def file_order(piece: Chunk) -> tuple[int, bool, str, int]:
 
 def _rises(pieces: Sequence[Chunk]) -> bool:
     """Whether the pieces of each actor come in the order of its rows."""
-    last: dict[tuple[int, int], int] = {}
+    last: dict[Who, int] = {}
     for piece in pieces:
         if piece.seq_first < last.get((piece.run, piece.actor), 0):
             return False
         last[piece.run, piece.actor] = piece.seq_first
     return True
-
-
-def _precheck(
-    trace: Trace, pieces: Sequence[Chunk], workers: dict[str, Machine], context: TraceContext
-) -> dict[Place, State]:
-    prechecker = Prechecker(list(workers.values()))
-    states: dict[Place, State] = {}
-    marks: defaultdict[tuple[int, int], list[tuple[int, ActorSummary]]] = defaultdict(list)
-    for unit in units_of((piece, trace.columns(piece)) for piece in pieces):
-        for piece, noted in prechecker.actor_summaries(unit):
-            marks[piece.run, piece.actor].append((piece.seq_first, noted))
-        for name, key, _, summary in prechecker.check(unit):
-            _absorb(workers[name], states, (name, key), summary)
-    for who, its in sorted(marks.items()):
-        context.actor_summaries[who] = ActorSummary()
-        for _, noted in sorted(its, key=lambda each: each[0]):
-            context.actor_summaries[who].merge(noted)
-    return states
-
-
-def _full_check(
-    trace: Trace, pieces: Sequence[Chunk], workers: dict[str, Machine], found: Found, unproven: set[Place]
-) -> dict[Place, State]:
-    """The machines, on all rows of these keys."""
-    machines = {each.name: each for each in all_machines(trace.catalog.runs)}
-    states: dict[Place, State] = {}
-    if unproven:
-        look = FullCheck(list(workers.values()), unproven)
-        units = units_of(((piece, trace.columns(piece)) for piece in pieces), join=False)
-        told = [each for unit in units for each in look.summarise(unit)]
-        for name, key, _, summary in sorted(told, key=lambda each: file_order(each[2])):
-            _absorb(machines[name], states, (name, key), summary)
-    for name, key, fact in found.facts:
-        if (name, key) in unproven:
-            _absorb(machines[name], states, (name, key), fact)
-    return states
-
-
-def _absorb(machine: Machine, states: dict[Place, State], place: Place, summary: Summary) -> None:
-    state = states.get(place)
-    if state is None:
-        state = states[place] = machine.start(place[1])
-    machine.absorb(state, summary)
-
-
-def _finish(states: dict[Place, State], workers: dict[str, Machine], context: TraceContext) -> Found:
-    found = Found()
-    for (name, key), state in states.items():
-        outcome = workers[name].finish(key, state, context)
-        if outcome.needs_full_check:
-            found.unproven.add((name, key))
-            continue
-        found.findings += outcome.findings
-        found.figures.update(outcome.figures)
-        found.facts += outcome.facts
-    return found

@@ -7,7 +7,7 @@
     missing file   a number that is missing among a run's segments
     damaged        bytes of a segment that are no whole frame, with whole frames after them
     torn tail      the same at its end: the writer was killed, or is writing
-    missing rows   rows of an actor that are in no file (first_seq to last_seq)
+    missing rows   rows of an actor that are in no file (first_seq to last_seq); after its first hundred gaps one row for all others
     unknown end    an actor of whom nobody knows whether rows came after last_seq
     strangers      a run that may have had actors of whom nothing is known, or whose predecessor is missing
     rows twice     rows of an actor that are there twice, or whose t falls
@@ -83,6 +83,10 @@ def damage_rows(catalog: Catalog, files: Iterable[str]) -> Iterator[Row]:
         for first, last in coverage.missing:
             text = f"{last - first + 1} rows are missing"
             yield Row("missing rows", None, run.name, name, first, last, None, None, text)
+        if more := coverage.gaps - len(coverage.missing):
+            rows = coverage.missing_rows - sum(last - first + 1 for first, last in coverage.missing)
+            text = f"{rows} rows are missing in {more} more places"
+            yield Row("missing rows", None, run.name, name, None, None, None, None, text)
         if not coverage.end_known:
             text = "nothing proves that this is its last row"
             yield Row("unknown end", None, run.name, name, None, coverage.last_seq, None, None, text)

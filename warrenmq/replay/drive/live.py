@@ -21,15 +21,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
 from warrenmq.replay.drive.batch_summary import BatchSummary, PieceSummary
+from warrenmq.replay.drive.driver import Keys
 from warrenmq.replay.drive.end_state import disagreements
+from warrenmq.replay.drive.findings import Place
 from warrenmq.replay.drive.live_store import LiveStore
-from warrenmq.replay.drive.machines import STATE, FigureKey, Finding, Key, Machine
+from warrenmq.replay.drive.machines import STATE, FigureKey, Finding, Key
 from warrenmq.replay.drive.trace_context import ActorSummary, Name, TraceContext, Who
 from warrenmq.replay.rules.passes.message_life import READY, UNACKED
 from warrenmq.replay.rules.registry import all_machines, is_final
 from warrenmq.replay.rules.unbroken_rows import broken_chains
 from warrenmq.trace.catalog import FOREVER, NEVER, Catalog, Chunk, Coverage, Run
-from warrenmq.trace.events import Ev
 from warrenmq.trace.index import Damage
 from warrenmq.trace.machine import has_ended
 
@@ -65,13 +66,13 @@ class Live:
         self.runs: list[Run] = list(store.all_about("run "))
         self._places: dict[int, dict[str, Any]] = store.get("places", {})
         self._ended: set[int] = store.get("ended", set())
-        self._pending: set[tuple[str, Key]] = store.get("pending", set())
+        self._pending: set[Place] = store.get("pending", set())
         """Keys that are asked with every batch."""
         self.coverage: dict[Who, Coverage] = {}
         self.actor_summaries: dict[Who, ActorSummary] = {}
         for who, coverage, marks in store.all_about("actor "):
             self.coverage[who], self.actor_summaries[who] = coverage, marks
-        self._machines = {machine.name: machine for machine in all_machines(self.runs)}
+        self._keys = Keys(all_machines(self.runs), store)
         self._ledgers: dict[Name, set[Key]] = {}
         for key in store.keys("ledger"):
             self._ledgers.setdefault(_queue_of(key), set()).add(key)
@@ -90,11 +91,8 @@ class Live:
         for each in told:
             self._take_run(each)
         for who, chunk in _chunks(told):
-            gaps = len(self.coverage[who].missing) if who in self.coverage else 0
-            findings += self._cover(who, chunk)
+            findings += self._cover(who, chunk, words)
             changed.add(who)
-            for gap in self.coverage[who].missing[gaps:]:
-                self.store.report(("missing", *who, *gap), words.missing(self.catalog, who, gap))
         for found in (found for each in told for found in each.damage):
             self.store.report(("damage", *found), words.damage(found))
         touched |= self._take_marks(told)
@@ -107,7 +105,7 @@ class Live:
             if number not in self._ended and self._is_over(number):
                 findings += self._end(number, context)
         for name, key in sorted(
-            touched, key=lambda each: (self._machines[each[0]].stage, each[0], str(each[1]))
+            touched, key=lambda each: (self._keys.machines[each[0]].stage, each[0], str(each[1]))
         ):
             findings += self._ask(name, key, context)
         for finding in findings:
@@ -142,27 +140,20 @@ class Live:
         self._places[told.number] = told.place
         self.store.put(f"run {told.number:06d}", run)
 
-    def _cover(self, who: Who, chunk: Chunk) -> Iterator[Finding]:
+    def _cover(self, who: Who, chunk: Chunk, words: Words) -> Iterator[Finding]:
         coverage = self.coverage.setdefault(who, Coverage(*who))
-        expected = coverage.last_seq + 1
-        if not coverage.rows:
-            coverage.first_seq, coverage.t_first = chunk.seq_first, chunk.t_first
-        if chunk.seq_first > expected:
-            if not coverage.missing:
-                coverage.known_until = coverage.t_last if coverage.rows else NEVER
-            coverage.missing.append((expected, chunk.seq_first - 1))
-        elif coverage.rows and (chunk.seq_first < expected or chunk.t_first <= coverage.t_last):
-            last = chunk._replace(
-                seq_first=expected - 1, rows=1, t_first=coverage.t_last, t_last=coverage.t_last
-            )
+        last = chunk._replace(
+            seq_first=coverage.last_seq, rows=1, t_first=coverage.t_last, t_last=coverage.t_last
+        )
+        if chunk.seq_first > last.seq_end:
+            gap = last.seq_end, chunk.seq_first - 1
+            self.store.report(("missing", *who, *gap), words.missing(self.catalog, who, gap))
+        if not coverage.add(chunk):
             yield from broken_chains(Catalog(self.runs, [], {}, [], 0, [(last, chunk)]))
-        coverage.rows += chunk.rows
-        coverage.last_seq, coverage.t_last = chunk.seq_end - 1, chunk.t_last
-        coverage.stopped = chunk.who >> 8 & 0xFF == Ev.ACTOR_STOP
 
-    def _take_marks(self, told: Sequence[BatchSummary]) -> set[tuple[str, Key]]:
+    def _take_marks(self, told: Sequence[BatchSummary]) -> set[Place]:
         """ActorSummary; returns the keys of queues that have recovered."""
-        woken: set[tuple[str, Key]] = set()
+        woken: set[Place] = set()
         marks = sorted(
             (((each.number, actor), seq, mark) for each in told for actor, seq, mark in each.marks),
             key=lambda each: each[:2],
@@ -178,7 +169,7 @@ class Live:
     def _know(self) -> None:
         """Up to when each actor's rows are here."""
         for (number, _), coverage in self.coverage.items():
-            if coverage.missing:
+            if coverage.gaps:
                 continue
             coverage.end_known = coverage.stopped or self._is_over(number)
             coverage.known_until = (
@@ -215,26 +206,16 @@ class Live:
 
     # the machines
 
-    def _absorb(self, summaries: Iterable[PieceSummary]) -> set[tuple[str, Key]]:
-        touched: dict[tuple[str, Key], Any] = {}
+    def _absorb(self, summaries: Iterable[PieceSummary]) -> set[Place]:
+        touched: set[Place] = set()
         for said in sorted(summaries, key=lambda each: each.order):
-            machine = self._machines[said.machine]
-            place = said.machine, said.key
-            state = touched.get(place)
-            if state is None:
-                state = touched[place] = self._state(machine, said.key)
-            machine.absorb(state, said.summary)
-        for (name, key), state in touched.items():
-            self.store.keep(name, key, state)
-            if name == "ledger":
-                self._ledgers.setdefault(_queue_of(key), set()).add(key)
-        return set(touched)
+            self._keys.absorb(said.machine, said.key, said.summary)
+            touched.add((said.machine, said.key))
+            if said.machine == "ledger":
+                self._ledgers.setdefault(_queue_of(said.key), set()).add(said.key)
+        return touched
 
-    def _state(self, machine: Machine, key: Key) -> Any:
-        known = self.store.load(machine.name, key)
-        return machine.start(key) if known is None else known
-
-    def _names_to_watch(self, touched: Iterable[tuple[str, Key]]) -> set[tuple[str, Key]]:
+    def _names_to_watch(self, touched: Iterable[Place]) -> set[Place]:
         """Names with several incarnations: any row of a dead one is a finding, and speaks to no key."""
         return {
             (name, key)
@@ -243,10 +224,7 @@ class Live:
         }
 
     def _ask(self, name: str, key: Key, context: TraceContext) -> list[Finding]:
-        state = self.store.load(name, key)
-        if state is None:
-            return []
-        findings = self._decidable(self._machines[name].finish(key, state, context).findings)
+        findings = self._decidable(self._keys.finish(name, key, context).findings)
         if not all(is_final(finding, context) for finding in findings):
             self._pending.add((name, key))
         return findings
@@ -265,37 +243,35 @@ class Live:
         findings: list[Finding] = []
         figures: Counter[FigureKey] = Counter()
         for name in _AT_THE_END:
-            machine = self._machines[name]
             for key in self.store.keys(name):
-                if machine.of_one_run and key[0] != number:
+                if self._keys.machines[name].of_one_run and key[0] != number:
                     continue
-                outcome = machine.finish(key, self.store.load(name, key), context)
+                outcome = self._keys.finish(name, key, context)
                 findings += self._decidable(outcome.findings)
                 figures.update(
                     {each: n for each, n in outcome.figures.items() if each[0] == STATE and each[1] == number}
                 )
                 for to, fact_key, fact in outcome.facts:
                     if fact[0][0] == number:
-                        state = self._state(self._machines[to], fact_key)
-                        self._machines[to].absorb(state, fact)
-                        self.store.save(to, fact_key, state)
+                        self._keys.absorb(to, fact_key, fact)
+                        self.store.save(to, fact_key, self.store.load(to, fact_key))
         findings += [found for found in disagreements(context, figures) if found.rows[-1][0] == number]
         return findings
 
     def _save(
         self,
         changed: Iterable[Who],
-        absorbed: set[tuple[str, Key]],
-        touched: Iterable[tuple[str, Key]],
+        absorbed: set[Place],
+        touched: Iterable[Place],
         context: TraceContext,
     ) -> None:
         for name, key in touched:
             state = self.store.load(name, key)
             if state is None:
                 continue
-            run_ended = self._machines[name].of_one_run and self.runs[int(key[0])].closed
+            run_ended = self._keys.machines[name].of_one_run and self.runs[int(key[0])].closed
             if (name, key) not in self._pending and (
-                run_ended or self._machines[name].prune(key, state, context)
+                run_ended or self._keys.machines[name].prune(key, state, context)
             ):
                 self.store.forget(name, key)
             elif (name, key) in absorbed:

@@ -67,9 +67,14 @@ Key = tuple[int | str, ...]
 Summary = Any
 State = Any
 
+Fact = tuple[str, Key, Summary]
+"""What a key tells another one, of a machine of a later stage, as one more summary: (machine, key, summary)."""
+
 FigureKey = tuple[str | int, ...]
 """For instance ("queue", "jobs", "published"); figures of equal keys add up."""
 
+FOUND = "found"
+"""Begins the key of a figure that counts findings (findings.py): (FOUND, "violations" or "indeterminate", rule, scope)."""
 INCIDENT = "incident"
 """Begins the key of a figure that counts what went wrong outside the rules (incidents.py): (INCIDENT, what)."""
 EXERCISED = "exercised"
@@ -101,7 +106,7 @@ class Outcome:
 
     findings: list[Finding] = field(default_factory=list)
     figures: Counter[FigureKey] = field(default_factory=Counter)
-    facts: list[tuple[str, Key, Summary]] = field(default_factory=list)
+    facts: list[Fact] = field(default_factory=list)
     needs_full_check: bool = False
     """A precheck could not prove the key fine; nothing else is said."""
 

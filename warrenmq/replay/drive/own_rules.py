@@ -50,6 +50,7 @@ class Verdict(Protocol):
     violations: list[Finding]
     indeterminate: list[Finding]
     figures: dict[str, Any]
+    counts: dict[str, dict[str, int]]
 
 
 def judge_own(trace: Trace, rules: Sequence[OwnRule]) -> Judged:
@@ -81,6 +82,8 @@ def add_own(result: Verdict, judged: Judged) -> None:
     result.violations += judged.violations
     result.indeterminate += judged.undecided
     result.figures["exercised"] |= judged.exercised
+    result.counts["violations"] |= Counter(finding.rule for finding in judged.violations)
+    result.counts["indeterminate"] |= Counter(finding.rule for finding in judged.undecided)
     if judged.violations:
         result.verdict = "violated"
     elif judged.undecided and result.verdict == "ok":

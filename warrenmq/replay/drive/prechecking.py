@@ -8,14 +8,15 @@ import numpy as np
 
 from warrenmq.replay.drive.actor_summaries import actor_summary_of
 from warrenmq.replay.drive.columns import Unit
+from warrenmq.replay.drive.findings import Place
 from warrenmq.replay.drive.machines import Key, Machine, Summariser, Summary
 from warrenmq.replay.drive.precheck import Precheck
 from warrenmq.replay.drive.trace_context import ActorSummary
 from warrenmq.replay.rules.registry import all_machines
 from warrenmq.trace.catalog import Chunk, Run
 
-Place = tuple[str, Key]
-"""A machine, and one of its keys."""
+EVERY_KEY: Key = ()
+"""In place of a key: every key of the machine."""
 Summarised = tuple[str, Key, Chunk, Summary]
 """A machine, a key of it, the piece that speaks (of open rows: the unit's first), what it says."""
 
@@ -60,22 +61,25 @@ class Prechecker:
 class FullCheck:
     """What the machines say of keys that no precheck could prove fine."""
 
-    def __init__(self, workers: Sequence[Machine], unproven: Collection[Place]) -> None:
-        """`workers` as of prechecks_and_machines: an unproven key is one of a precheck."""
+    def __init__(self, checkers: Sequence[Machine], unproven: Collection[Place]) -> None:
+        """`checkers` as of prechecks_and_machines: an unproven key is one of a precheck; without a key, all of its keys are."""
         self._unproven = frozenset(unproven)
         self._asked: list[tuple[Precheck, list[Key]]] = []
-        for precheck in workers:
+        for precheck in checkers:
             keys = [key for name, key in unproven if name == precheck.name]
             if keys and isinstance(precheck, Precheck):
                 self._asked.append((precheck, keys))
 
     def summarise(self, unit: Unit) -> Iterator[Summarised]:
-        """The summaries of a unit that speak to the unproven."""
+        """The summaries of a unit that speak to these keys."""
         for precheck, keys in self._asked:
             machine = precheck.machine(precheck.runs)
-            rows = unit.of(machine.events)
-            concerned = np.flatnonzero(unit.chosen(machine.events))[precheck.concerned(rows, keys, unit.run)]
+            places = np.flatnonzero(unit.chosen(machine.events))
+            if every := EVERY_KEY in keys:
+                concerned = places
+            else:
+                concerned = places[precheck.concerned(unit.of(machine.events), keys, unit.run)]
             for piece, its in unit.at_each_piece(concerned):
                 for key, summary in machine.summarise(piece, its.tuples()):
-                    if (machine.name, key) in self._unproven:
+                    if every or (machine.name, key) in self._unproven:
                         yield machine.name, key, piece, summary

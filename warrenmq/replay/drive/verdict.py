@@ -7,60 +7,64 @@ rows is indeterminate for that actor, whether or not something was found: never 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
 
 from warrenmq.replay.drive.end_state import disagreements
-from warrenmq.replay.drive.machines import FigureKey, Finding
+from warrenmq.replay.drive.findings import Found
+from warrenmq.replay.drive.machines import FOUND, Finding
 from warrenmq.replay.drive.trace_context import TraceContext, Who
 from warrenmq.replay.rules.registry import RULES
 from warrenmq.replay.rules.unbroken_rows import broken_chains
-from warrenmq.trace.catalog import FOREVER, STRANGER, Catalog, Coverage, Run
+from warrenmq.trace.catalog import FOREVER, STRANGER, Catalog, Coverage
+
+_NAMED = 10
+"""Gaps of an actor that a sentence names."""
 
 
 @dataclass(slots=True)
 class Verdict:
     """What the rules came to."""
 
-    violations: list[Finding] = field(default_factory=list)
-    indeterminate: list[Finding] = field(default_factory=list)
+    violations: list[Finding]
+    indeterminate: list[Finding]
+    counts: dict[str, dict[str, int]]
+    """All findings, kept or not: "violations" and "indeterminate", each by rule."""
+    by_scope: dict[str, str]
+    """The word for each broker of the trace."""
 
     @property
     def word(self) -> str:
-        """violated, else indeterminate, else ok."""
-        if self.violations:
-            return "violated"
-        return "indeterminate" if self.indeterminate else "ok"
-
-    def by_scope(self, runs: Sequence[Run]) -> dict[str, str]:
-        """The word for each broker of the trace; that of all is the worst of these."""
-        found = {run.scope: Verdict() for run in runs}
-        for finding in self.violations:
-            found[_scope(finding, runs)].violations.append(finding)
-        for finding in self.indeterminate:
-            found[_scope(finding, runs)].indeterminate.append(finding)
-        return {scope: verdict.word for scope, verdict in found.items()}
+        """violated, else indeterminate, else ok: the worst of all brokers."""
+        return _word({kind for kind, by_rule in self.counts.items() if by_rule})
 
 
-def judge(
-    findings: Iterable[Finding], figures: Mapping[FigureKey, int], catalog: Catalog, context: TraceContext
-) -> Verdict:  # fmt: skip
-    """Sort findings into those that stand and those that do not, and add what cannot be decided."""
-    verdict = Verdict()
-    for finding in sorted([*findings, *broken_chains(catalog), *disagreements(context, figures)], key=_place):
-        stands = all(context.known_until(who) >= finding.t for who in finding.needs)
-        (verdict.violations if stands else verdict.indeterminate).append(finding)
-    verdict.indeterminate += _undecided(catalog, context)
-    return verdict
+def judge(found: Found, catalog: Catalog, context: TraceContext) -> Verdict:
+    """Add what only the sums of all keys decide, and what missing rows leave open."""
+    for finding in (*broken_chains(catalog), *disagreements(context, found.figures)):
+        found.judge(finding, context)
+    for finding in _undecided(catalog, context):
+        found.judge(finding, context)
+    counts: dict[str, Counter[str]] = {"violations": Counter(), "indeterminate": Counter()}
+    kinds: dict[str, set[str]] = {run.scope: set() for run in catalog.runs}
+    for key, n in found.figures.items():
+        if key[0] == FOUND:
+            _, kind, rule, scope = map(str, key)
+            counts[kind][rule] += n
+            kinds[scope].add(kind)
+    return Verdict(
+        list(found.violations),
+        list(found.indeterminate),
+        {kind: dict(sorted(by_rule.items())) for kind, by_rule in counts.items()},
+        {scope: _word(its) for scope, its in kinds.items()},
+    )
 
 
-def _scope(finding: Finding, runs: Sequence[Run]) -> str:
-    who = finding.rows[0] if finding.rows else finding.needs[0]
-    return runs[who[0]].scope
-
-
-def _place(finding: Finding) -> tuple[str, str, int, str]:
-    return finding.rule, finding.subject, finding.t, finding.text
+def _word(kinds: Collection[str]) -> str:
+    if "violations" in kinds:
+        return "violated"
+    return "indeterminate" if "indeterminate" in kinds else "ok"
 
 
 def _undecided(catalog: Catalog, context: TraceContext) -> Iterator[Finding]:
@@ -97,7 +101,9 @@ def _kind(context: TraceContext, who: Who) -> str:
 def _missing(coverage: Coverage) -> str:
     if coverage.actor == STRANGER:
         return "parts of it, or the run before it, are missing: there may have been actors of whom nothing is known"
-    gaps = [f"{first} to {last}" if first < last else f"{first}" for first, last in coverage.missing]
+    gaps = [f"{first} to {last}" if first < last else f"{first}" for first, last in coverage.missing[:_NAMED]]
+    if coverage.gaps > len(gaps):
+        gaps.append(f"and more in {coverage.gaps - len(gaps)} other places")
     if not coverage.end_known:
         gaps.append(f"perhaps some after {coverage.last_seq}")
     return f"rows {', '.join(gaps)} are missing"

@@ -17,10 +17,10 @@ from typing import Any, TextIO
 
 from warrenmq.errors import CallerError
 from warrenmq.replay.drive.batch_summary import BatchSummary, batches, summarise_batch
-from warrenmq.replay.drive.engine import finding_as_dict
 from warrenmq.replay.drive.live import Live
 from warrenmq.replay.drive.live_store import LiveStore
 from warrenmq.replay.drive.machines import Finding
+from warrenmq.replay.drive.result import finding_as_dict
 from warrenmq.replay.drive.trace_context import Who
 from warrenmq.trace.catalog import Catalog
 from warrenmq.trace.index import Damage

@@ -16,9 +16,9 @@ from string import Template
 from typing import Any
 
 from warrenmq.errors import CallerError
-from warrenmq.replay.drive.engine import Result
 from warrenmq.replay.drive.incidents import incidents_line
 from warrenmq.replay.drive.machines import Finding
+from warrenmq.replay.drive.result import Result
 from warrenmq.replay.explain.links import ChainWords
 from warrenmq.replay.replayed import Replayed
 from warrenmq.replay.report.figures import plots

@@ -6,9 +6,9 @@ import sys
 from itertools import groupby
 from typing import TextIO
 
-from warrenmq.replay.drive.engine import Result
 from warrenmq.replay.drive.incidents import incidents_line
 from warrenmq.replay.drive.machines import Finding
+from warrenmq.replay.drive.result import Result
 from warrenmq.replay.explain.links import ChainWords
 from warrenmq.replay.replayed import Replayed
 from warrenmq.replay.report.picture import Picture

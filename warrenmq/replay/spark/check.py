@@ -6,23 +6,28 @@ catalogue is made from the pieces that are there: an actor is whole when its row
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import ExitStack
 from functools import partial
+from itertools import groupby
 from typing import Any
 
 import pyarrow as pa  # type: ignore[import-untyped]
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
 
-from warrenmq.replay.drive.engine import Result
+from warrenmq.replay.drive.driver import drive
+from warrenmq.replay.drive.result import Result
 from warrenmq.replay.spark.arrow_rows import Piece
-from warrenmq.replay.spark.engine import conclude
+from warrenmq.replay.spark.engine import InSpark, Job
 from warrenmq.replay.spark.failures import told_in_a_sentence
+from warrenmq.replay.spark.jobs import described
 from warrenmq.replay.spark.partitions import ROWS_OF_PIECES, partitions
 from warrenmq.replay.spark.source import Batches
-from warrenmq.trace.catalog import Catalog, Chunk, build_catalog
+from warrenmq.replay.spark.stage_columns import batches, rows_in
+from warrenmq.trace.catalog import Catalog, Chunk, Coverage, build_catalog
 from warrenmq.trace.events import SCHEMA_VERSION, Ev
 from warrenmq.trace.index import BROKER, ActorEntry, FileIndex, FrameEntry, Row, rows_of
 
@@ -39,7 +44,7 @@ VIOLATIONS_DDL = (
 
 
 def check(rows: DataFrame) -> DataFrame:
-    """The violations; no row = every invariant holds as far as the rows tell."""
+    """Run the jobs of a check, and return the violations; no row = every invariant holds as far as the rows tell."""
     with told_in_a_sentence():
         found = check_rows(rows)
     violations = [
@@ -58,8 +63,9 @@ def check(rows: DataFrame) -> DataFrame:
 
 
 def incidents(rows: DataFrame) -> DataFrame:
-    """How often what went wrong, broken rule or not, as (what, count): one row for each name in incidents.py."""
-    counts: dict[str, int] = check_rows(rows).figures["incidents"]
+    """Run the jobs of a check, and return how often what went wrong, as (what, count): one row for each name in incidents.py."""
+    with told_in_a_sentence():
+        counts: dict[str, int] = check_rows(rows).figures["incidents"]
     return rows.sparkSession.createDataFrame(list(counts.items()), INCIDENTS_DDL)
 
 
@@ -71,9 +77,11 @@ def check_rows(rows: DataFrame) -> Result:
         *whose, "run", "actor", "kind", "parent_id", "actor_rows", "t", "seq", "msg", "peer_id", "pseq", "a", "b", "c",
         "shiftleft(actor_id, 16) | shiftleft(ev_id, 8) | flag_id as who", "actor_id",
     )  # fmt: skip
+    spark = rows.sparkSession
     with ExitStack() as kept:
         needed = _kept(needed, kept)  # it is counted, and then sent: what it comes from is asked once
-        number = partitions(needed.count(), ROWS_OF_PIECES)
+        with described(spark, "count the rows"):
+            number = partitions(needed.count(), ROWS_OF_PIECES)
         block = sf.expr(f"shiftright(seq, {_BLOCK_BITS})")
         sent = needed.repartition(number, "run", "actor_id", block).sortWithinPartitions(
             "run", "actor_id", "seq"
@@ -81,7 +89,12 @@ def check_rows(rows: DataFrame) -> Result:
         together = _kept(sent, kept)
         catalog = _catalog(together)
         numbers = {run.name: number for number, run in enumerate(catalog.runs)}
-        return conclude(catalog, lambda job, ddl: together.mapInArrow(job(partial(_unpack, numbers)), ddl))
+
+        def over_pieces(job: Job, schema: StructType) -> DataFrame:
+            return together.mapInArrow(job(partial(_unpack, numbers)), schema)
+
+        setting = kept.enter_context(InSpark(spark, catalog, over_pieces))
+        return drive(setting, explained=False)
 
 
 def _kept(rows: DataFrame, until: ExitStack) -> DataFrame:
@@ -90,9 +103,9 @@ def _kept(rows: DataFrame, until: ExitStack) -> DataFrame:
     return cached
 
 
-def _pieces(batches: Batches) -> Iterator[tuple[dict[str, Any], list[memoryview]]]:
+def _pieces(given: Batches) -> Iterator[tuple[dict[str, Any], list[memoryview]]]:
     """Consecutive rows of one actor, with the columns that are the same in all of them."""
-    for batch in batches:
+    for batch in given:
         runs, actors, seqs = (batch.column(name).to_pylist() for name in ("run", "actor_id", "seq"))
         begin = 0
         for at in range(1, len(seqs) + 1):
@@ -118,9 +131,9 @@ def _int64s(column: pa.Array) -> memoryview:
     return memoryview(column.buffers()[1])[start : start + len(column) * 8].cast("q")
 
 
-def _unpack(numbers: dict[str, int], batches: Batches) -> Iterator[Piece]:
+def _unpack(numbers: dict[str, int], given: Batches) -> Iterator[Piece]:
     """For jobs that want pieces."""
-    for same, columns in _pieces(batches):
+    for same, columns in _pieces(given):
         entry = _entry(columns, 0)
         chunk = Chunk(
             numbers[same["run"]], entry.who >> 16, entry.seq_first, entry.rows, entry.t_first, entry.t_last, entry.who,
@@ -135,32 +148,118 @@ def _entry(columns: list[memoryview], offset: int) -> FrameEntry:
 
 
 def _catalog(rows: DataFrame) -> Catalog:
-    """Made from the pieces: one imagined file for each run."""
+    """Made from the pieces: one imagined file for each run, and the coverage of each actor."""
+    pieces = rows.mapInArrow(_piece_columns, from_arrow_schema(_PIECES))
+    actors = (
+        pieces.repartition(1, "run", "actor_id")
+        .sortWithinPartitions("run", "actor_id", "seq_first")
+        .mapInArrow(_cover, from_arrow_schema(_ACTORS))
+    )
+    with described(rows.sparkSession, "find out which rows of each actor are there"):
+        found = [row.asDict(recursive=True) for row in actors.collect()]
     files: dict[str, FileIndex] = {}
-    for found in rows.mapInArrow(_tell_pieces, "piece string").collect():
-        same, entry, starts = json.loads(found["piece"])
-        name = same["run"]
+    for actor in found:
+        name = actor["run"]
         if name not in files:
             header = {
                 "run": name, "node": "", "pid": 0, "boot": 0, "wall_ns": 0, "mono_ns": 0, "v": SCHEMA_VERSION, "n": 1,
-                "events": {}, "filtered": True, "directory": same["directory"], "vhost": same["vhost"],
+                "events": {}, "filtered": True, "directory": actor["directory"], "vhost": actor["vhost"],
             }  # fmt: skip
             files[name] = FileIndex(name, header)
-        file, frame = files[name], FrameEntry(*entry)
-        file.actors[frame.who >> 16] = ActorEntry(same["actor"], same["kind"], same["parent_id"])
-        file.frames.append(frame)
-        file.starts += [Row._make(row) for row in starts]
-    for file in files.values():
-        file.frames.sort(key=lambda frame: (frame.who >> 16, frame.seq_first))
-    return build_catalog(files[name] for name in sorted(files))
+        files[name].actors[actor["actor_id"]] = ActorEntry(actor["actor"], actor["kind"], actor["parent_id"])
+        files[name].starts += [Row._make(start) for start in actor["starts"]]
+    catalog = build_catalog(files[name] for name in sorted(files))
+    numbers = {run.name: number for number, run in enumerate(catalog.runs)}
+    for actor in found:
+        number = numbers[actor["run"]]
+        coverage = Coverage(number, actor["actor_id"], **{name: actor[name] for name in _COVERED})
+        coverage.missing = [(gap["first"], gap["last"]) for gap in actor["missing"]]
+        coverage.close(catalog.runs[number], at_end=actor["at_end"])
+        catalog.coverage[number, coverage.actor] = coverage
+        catalog.overlaps += [
+            (_chunk(number, twice["before"]), _chunk(number, twice["behind"])) for twice in actor["overlaps"]
+        ]
+    return catalog
 
 
-def _tell_pieces(batches: Batches) -> Iterator[pa.RecordBatch]:
-    for same, columns in _pieces(batches):
-        # A piece that ends with the actor's last row is as good as one from a slab: nothing can follow it.
-        at_end = columns[1][-1] == same["actor_rows"]
-        starts: list[Row] = []
-        if same["kind"] == BROKER:
-            starts = [row for row in rows_of(columns) if row[8] >> 8 & 0xFF == Ev.RUN_START]
-        told = json.dumps([same, _entry(columns, -1 if at_end else 0), starts])
-        yield pa.RecordBatch.from_arrays([pa.array([told])], ["piece"])
+def _chunk(run: int, entry: dict[str, int]) -> Chunk:
+    frame = FrameEntry(**entry)
+    return Chunk(
+        run,
+        frame.who >> 16,
+        frame.seq_first,
+        frame.rows,
+        frame.t_first,
+        frame.t_last,
+        frame.who,
+        "",
+        frame.offset,
+    )
+
+
+_ENTRY = pa.struct([(name, pa.int64()) for name in FrameEntry._fields])
+_NAMED = [
+    ("run", pa.string()), ("actor_id", pa.int64()), ("actor", pa.string()), ("kind", pa.string()), ("parent_id", pa.int64()),
+    *((name, pa.string()) for name in _WHOSE),
+]  # fmt: skip
+_PIECES = pa.schema([
+    *_NAMED, *((name, pa.int64()) for name in FrameEntry._fields), ("starts", pa.list_(pa.list_(pa.int64()))),
+])  # fmt: skip
+_COVERED = (
+    "first_seq",
+    "last_seq",
+    "rows",
+    "gaps",
+    "missing_rows",
+    "stopped",
+    "known_until",
+    "t_first",
+    "t_last",
+)
+_ACTORS = pa.schema([
+    *_NAMED,
+    *((name, pa.bool_() if name == "stopped" else pa.int64()) for name in _COVERED),
+    ("missing", pa.list_(pa.struct([("first", pa.int64()), ("last", pa.int64())]))),
+    ("at_end", pa.bool_()),
+    ("starts", pa.list_(pa.list_(pa.int64()))),
+    ("overlaps", pa.list_(pa.struct([("before", _ENTRY), ("behind", _ENTRY)]))),
+])  # fmt: skip
+
+
+def _piece_columns(given: Batches) -> Iterator[pa.RecordBatch]:
+    """The pieces that are there, without their rows."""
+
+    def pieces() -> Iterator[tuple[Any, ...]]:
+        for same, columns in _pieces(given):
+            # A piece that ends with the actor's last row is as good as one from a slab: nothing can follow it.
+            at_end = columns[1][-1] == same["actor_rows"]
+            starts: list[Row] = []
+            if same["kind"] == BROKER:
+                starts = [row for row in rows_of(columns) if row[8] >> 8 & 0xFF == Ev.RUN_START]
+            entry = _entry(columns, -1 if at_end else 0)
+            named = (same[name] for name in ("run", "actor", "kind", "parent_id", *_WHOSE))
+            run, *names = named
+            yield run, entry.who >> 16, *names, *entry, starts
+
+    return batches(pieces(), _PIECES)
+
+
+def _cover(given: Batches) -> Iterator[pa.RecordBatch]:
+    """Pieces, by actor and in the order of its rows: one row for each actor."""
+
+    def actors() -> Iterator[tuple[Any, ...]]:
+        for _, its in groupby(rows_in(given), key=lambda row: (row["run"], row["actor_id"])):
+            coverage, starts, overlaps = Coverage(0, 0), [], []
+            before: dict[str, int] | None = None
+            for piece in its:
+                entry = {name: piece[name] for name in FrameEntry._fields}
+                if not coverage.add(_chunk(0, entry)):
+                    overlaps.append({"before": before, "behind": entry})
+                starts += piece["starts"]
+                before = entry
+            yield (
+                *(piece[name] for name, _ in _NAMED), *(getattr(coverage, name) for name in _COVERED),
+                [{"first": first, "last": last} for first, last in coverage.missing], entry["offset"] < 0, starts, overlaps,
+            )  # fmt: skip
+
+    return batches(actors(), _ACTORS)

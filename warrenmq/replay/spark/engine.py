@@ -1,17 +1,20 @@
-"""Spark drives the machines: sift where the rows are, then one pass by key for each stage.
+"""The setting of Spark: pieces are checked where they lie, and what they say goes to its key by a shuffle.
 
-    blocks of the trace ──mapInArrow──► (machine, key, order, summary or rows_left), kept
-                                         │ actor_summaries to the driver, into the TraceContext
+    blocks of the trace ──mapInArrow──► summaries, kept
+                                         │ one row an actor to the driver, for the TraceContext
                                          ▼ repartition by key, sort by order
-                          stage 1 ──mapInArrow──► findings, figures and unproven to the driver
-                                         │ facts         └─► if there are any: a second look at their rows, by the machines
+                          stage 1 ──mapInArrow──► outcomes, kept ──► merged in one task, to the driver
+                                         │ facts         └─► keys that need a full check: their rows once more, to the machines
                                          ▼ repartition by key, sort by order
                           stage 2 ──mapInArrow──► the same
 
-No actor is one task: a block of some 130,000 rows is sifted wherever it comes to lie, and what is shuffled by key is what the prechecks
-(warrenmq/replay/rules/prechecks) leave of it, and one small row for each key that it speaks of.  Blocks of messages and files,
+No actor is one task: a block of half a million rows is checked wherever it comes to lie, and what is shuffled is what the prechecks
+(warrenmq/replay/rules/prechecks) leave open, and one small row for each key that it speaks of.  Blocks of messages and files,
 not the store, are the keys of what the store does.  A task handles thousands of keys in one call, so no Python call is
 paid for a message.
+
+The driver collects one row an actor, a bounded number of findings a rule, and the figures of queues, stores and the files at their end:
+nothing that grows with the rows of a trace.
 """
 
 from __future__ import annotations
@@ -20,155 +23,57 @@ import os
 import pickle
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from functools import partial, reduce
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import Any
 
-import msgpack  # type: ignore[import-untyped]
 import pyarrow as pa  # type: ignore[import-untyped]
 from pyspark import StorageLevel
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
 
 from warrenmq.replay.drive.columns import units_of
-from warrenmq.replay.drive.engine import Result, result
-from warrenmq.replay.drive.machines import FigureKey, Finding, Machine, Outcome
-from warrenmq.replay.drive.prechecking import FullCheck, Place, Prechecker, prechecks_and_machines
-from warrenmq.replay.drive.trace_context import ActorSummary, TraceContext
-from warrenmq.replay.drive.verdict import judge
-from warrenmq.replay.explain.causes import explain
+from warrenmq.replay.drive.driver import InMemory, Keys, conclude, drive
+from warrenmq.replay.drive.findings import Found, Place
+from warrenmq.replay.drive.machines import Fact, Machine
+from warrenmq.replay.drive.prechecking import EVERY_KEY, FullCheck, Prechecker, prechecks_and_machines
+from warrenmq.replay.drive.result import Result
+from warrenmq.replay.drive.trace_context import ActorSummary, TraceContext, Who
 from warrenmq.replay.explain.evidence import Want, pick
 from warrenmq.replay.rules.registry import all_machines
+from warrenmq.replay.spark.jobs import described
 from warrenmq.replay.spark.partitions import ROWS_OF_KEYS, partitions
 from warrenmq.replay.spark.source import Batches, Pieces, TraceIndex, index_trace, map_pieces
+from warrenmq.replay.spark.stage_columns import (
+    OUTCOMES,
+    SUMMARIES,
+    OutcomeRow,
+    SummaryRow,
+    actor_struct,
+    actor_summary_of,
+    batches,
+    found_of,
+    found_rows,
+    pack,
+    rows_in,
+    unpack,
+)
 from warrenmq.trace.catalog import Catalog, Chunk, Run
 from warrenmq.trace.index import Row, rows_of
 
 Job = Callable[[Pieces], Callable[[Batches], Iterator[pa.RecordBatch]]]
 """Of `map_pieces`."""
 
-ACTOR_SUMMARY = "actor_summaries"
-FOUND = "found"
-"""Stand in the machine column of rows for the driver."""
+NAMED_KEYS = 4_096
+"""Keys of one machine that are named when their rows are read again; where more need it, all rows of the machine are."""
 
-SUMMARIES_DDL = "machine string, key binary, run int, actor int, seq long, nth int, summary binary"
-_SCHEMA = pa.schema([
-    ("machine", pa.string()), ("key", pa.binary()), ("run", pa.int32()), ("actor", pa.int32()), ("seq", pa.int64()),
-    ("nth", pa.int32()), ("summary", pa.binary()),
-])  # fmt: skip
-_BATCH_ROWS = 4096
-_AFTER_ALL_RUNS = (1 << 31) - 1
-"""Facts come after the summaries of their key."""
-
-
-class Summarised(NamedTuple):
-    """One summary on its way to the place of its key."""
-
-    machine: str
-    key: bytes
-    """msgpack of the tuple: equal keys are equal bytes, which pickle does not promise."""
-    run: int
-    actor: int
-    seq: int
-    nth: int
-    """Keeps the order of what one piece said."""
-    summary: bytes
-
-
-@dataclass(slots=True)
-class Found:
-    """What all keys came to, so far."""
-
-    findings: list[Finding] = field(default_factory=list)
-    figures: Counter[FigureKey] = field(default_factory=Counter)
-    unproven: list[Place] = field(default_factory=list)
-
-    def take(self, place: Place, outcome: Outcome) -> None:
-        """What one key came to."""
-        if outcome.needs_full_check:
-            self.unproven.append(place)
-        self.findings += outcome.findings
-        self.figures.update(outcome.figures)
-
-    def add(self, other: Found) -> None:
-        """What the keys of another task came to."""
-        self.findings += other.findings
-        self.figures.update(other.figures)
-        self.unproven += other.unproven
-
-
-class Summarise:
-    """Job of `map_pieces`: the summaries and open rows of every machine, and the actors' summaries."""
-
-    def __init__(self, workers: Sequence[Machine], unpack: Pieces) -> None:
-        self._workers = workers
-        self._unpack = unpack
-
-    def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
-        return _batches(self._summaries(batches))
-
-    def _summaries(self, batches: Batches) -> Iterator[Summarised]:
-        prechecker = Prechecker(self._workers)
-        marks: dict[tuple[int, int], list[tuple[int, ActorSummary]]] = {}
-        for unit in units_of(self._unpack(batches)):
-            for piece, noted in prechecker.actor_summaries(unit):
-                marks.setdefault((piece.run, piece.actor), []).append((piece.seq_first, noted))
-            for nth, (machine, key, piece, summary) in enumerate(prechecker.check(unit)):
-                yield Summarised(machine, pack_key(key), *piece.order, nth, pickle.dumps(summary))
-        for (run, actor), noted_at in marks.items():
-            yield Summarised(ACTOR_SUMMARY, b"", run, actor, 0, 0, pickle.dumps(noted_at))
-
-
-class RunFullCheck:
-    """Job of `map_pieces`: what the machines say of the keys that no precheck could prove fine."""
-
-    def __init__(
-        self, workers: Sequence[Machine], unproven: Sequence[Place], files: Sequence[str], unpack: Pieces
-    ) -> None:
-        self._workers = workers
-        self._unproven = unproven
-        self._numbers = {name: number for number, name in enumerate(sorted(files))}
-        self._unpack = unpack
-
-    def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
-        return _batches(self._summaries(batches))
-
-    def _summaries(self, batches: Batches) -> Iterator[Summarised]:
-        look = FullCheck(self._workers, self._unproven)
-        for unit in units_of(self._unpack(batches), join=False):
-            for nth, (machine, key, piece, summary) in enumerate(look.summarise(unit)):
-                yield Summarised(machine, pack_key(key), *self._order(piece), nth, pickle.dumps(summary))
-
-    def _order(self, piece: Chunk) -> tuple[int, int, int]:
-        """That of engine.py, so that the same row is called the second where there are two; rows of no file have their own."""
-        if piece.file not in self._numbers:
-            return piece.order
-        return piece.run, int(piece.offset < 0), self._numbers[piece.file] << 40 | max(piece.offset, 0)
-
-
-class Conclude:
-    """Summaries that come key by key, in order: facts for the next stage, and at the end of the task what was found."""
-
-    def __init__(self, machines: Sequence[Machine], context: TraceContext) -> None:
-        self._machines = {machine.name: machine for machine in machines}
-        self._context = context
-
-    def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
-        return _batches(self._outcomes(_rows(batches)))
-
-    def _outcomes(self, rows: Iterable[Summarised]) -> Iterator[Summarised]:
-        found = Found()
-        for (name, packed), group in groupby(rows, key=lambda row: (row.machine, row.key)):
-            machine, key = self._machines[name], unpack_key(packed)
-            state = machine.start(key)
-            for row in group:
-                machine.absorb(state, pickle.loads(row.summary))  # noqa: S301 - our own tasks'
-            outcome = machine.finish(key, state, self._context)
-            found.take((name, key), outcome)
-            for nth, (to, fact_key, fact) in enumerate(outcome.facts):
-                yield Summarised(to, pack_key(fact_key), _AFTER_ALL_RUNS, 0, 0, nth, pickle.dumps(fact))
-        yield Summarised(FOUND, b"", 0, 0, 0, 0, pickle.dumps(found))
+_FIRST, _LAST = -1, (1 << 31) - 1
+"""In place of a run, these sort what belongs to a key before its summaries, and behind them."""
+_ORDER = ("machine", "key", "run", "actor", "seq", "nth", "summary", "fact")
+_ACTORS = pa.schema([SUMMARIES.field(name) for name in ("run", "actor", "seq", "actor_summary")])
+_EVIDENCE = pa.schema([("found", pa.binary())])
 
 
 def replay(spark: SparkSession, *paths: str | os.PathLike[str]) -> Result:
@@ -177,18 +82,271 @@ def replay(spark: SparkSession, *paths: str | os.PathLike[str]) -> Result:
 
 
 def replay_indexed(spark: SparkSession, trace: TraceIndex) -> Result:
-    """The same after a first look."""
-    found = conclude(trace.catalog, partial(map_pieces, spark, trace))
-    found.chains = explain(found.violations, trace.catalog.runs, partial(_gather, spark, trace))
-    return found
+    """Replay an indexed trace."""
+    with InSpark(spark, trace.catalog, partial(map_pieces, spark, trace)) as setting:
+        return drive(setting)
 
 
-def _gather(spark: SparkSession, trace: TraceIndex, wants: Sequence[Want]) -> list[tuple[int, int, Row]]:
-    """One more job, for what explains."""
-    picked = map_pieces(
-        spark, trace, partial(PickEvidence, wants, trace.catalog.runs), "found binary"
-    ).collect()
-    return [found for row in picked for found in pickle.loads(bytes(row["found"]))]  # noqa: S301 - our own tasks'
+class InSpark:
+    """The setting of Spark (driver.py); as a context manager it lets go of what it kept."""
+
+    def __init__(
+        self, spark: SparkSession, catalog: Catalog, over_pieces: Callable[[Job, StructType], DataFrame]
+    ) -> None:
+        self.catalog = catalog
+        self.machines = all_machines(catalog.runs)
+        self._spark = spark
+        self._over_pieces = over_pieces
+        # The same rows twice are more than a precheck can judge.
+        self._checkers = self.machines if catalog.overlaps else prechecks_and_machines(catalog.runs)
+        self._partitions = partitions(catalog.rows, ROWS_OF_KEYS)
+        self._kept: list[DataFrame] = []
+        self._outcomes: list[DataFrame] = []
+        """Of the stages so far: their facts are the input of the next one."""
+
+    def __enter__(self) -> InSpark:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for each in self._kept:
+            each.unpersist()
+
+    def _keep(self, frame: DataFrame) -> DataFrame:
+        self._kept.append(frame.persist(StorageLevel.DISK_ONLY))
+        return self._kept[-1]
+
+    def summarise(self) -> dict[Who, ActorSummary]:
+        job = partial(Summarise, self._checkers)
+        self._summaries = self._keep(self._over_pieces(job, from_arrow_schema(SUMMARIES)))
+        actors = (
+            self._summaries.where("actor_summary is not null")
+            .select(*_ACTORS.names)
+            .repartition(1)
+            .sortWithinPartitions("run", "actor", "seq")
+            .mapInArrow(merge_actors, from_arrow_schema(_ACTORS))
+        )
+        with described(self._spark, "check the pieces, merge what they say of actors"):
+            return {
+                (row["run"], row["actor"]): actor_summary_of(row["actor_summary"].asDict(recursive=True))
+                for row in actors.collect()
+            }
+
+    def conclude(self, stage: int, context: TraceContext) -> Found:
+        given = [_input(self._summaries, summary=sf.col("summary")), *self._facts()]
+        return self._conclude(given, self._checkers, stage, context)
+
+    def check_fully(self, stage: int, unproven: set[Place], context: TraceContext) -> Found:
+        job = partial(RunFullCheck, self._checkers, sorted(unproven, key=repr), self.catalog.files)
+        again = self._over_pieces(job, from_arrow_schema(SUMMARIES))
+        marks = self._outcomes[-1].where("needs_full_check")
+        given = [
+            _input(again, summary=sf.col("summary")),
+            *self._facts(),
+            _input(marks, run=_FIRST, needs_full_check=sf.col("needs_full_check")),
+        ]
+        return self._conclude(given, self.machines, stage, context, only_marked=True)
+
+    def _facts(self) -> list[DataFrame]:
+        return [
+            _input(each.where("fact is not null"), run=_LAST, nth=sf.col("nth"), fact=sf.col("fact"))
+            for each in self._outcomes
+        ]
+
+    def _conclude(
+        self,
+        given: Sequence[DataFrame],
+        machines: Sequence[Machine],
+        stage: int,
+        context: TraceContext,
+        *,
+        only_marked: bool = False,
+    ) -> Found:
+        """What these machines conclude from what is given to their keys."""
+        mine = [machine for machine in machines if machine.stage == stage]
+        of_mine = sf.col("machine").isin([machine.name for machine in mine])
+        # Filtered one by one: Spark flattens a union of unions, and would then not find what was kept.
+        first, *others = (each.where(of_mine) for each in given)
+        outcomes = self._keep(
+            reduce(DataFrame.union, others, first)
+            .repartition(self._partitions, "machine", "key")
+            .sortWithinPartitions(*_ORDER)
+            .mapInArrow(Conclude(mine, context, only_marked=only_marked), from_arrow_schema(OUTCOMES))
+        )
+        self._outcomes.append(outcomes)
+        merged = (
+            outcomes.where("fact is null")
+            .repartition(1)
+            .mapInArrow(merge_outcomes, from_arrow_schema(OUTCOMES))
+        )
+        again = ", once more for keys that no precheck could prove fine" if only_marked else ""
+        with described(self._spark, f"stage {stage} of the rules{again}"):
+            return found_of(row.asDict(recursive=True) for row in merged.collect())
+
+    def gather(self, wants: Sequence[Want]) -> list[tuple[int, int, Row]]:
+        job = partial(PickEvidence, wants, self.catalog.runs)
+        picked = self._over_pieces(job, from_arrow_schema(_EVIDENCE))
+        with described(self._spark, "rows that explain the first findings"):
+            found = picked.collect()
+        return [each for row in found for each in pickle.loads(bytes(row["found"]))]  # noqa: S301 - our own tasks'
+
+
+def _input(
+    frame: DataFrame,
+    *,
+    run: int | None = None,
+    nth: Column | None = None,
+    summary: Column | None = None,
+    fact: Column | None = None,
+    needs_full_check: Column | None = None,
+) -> DataFrame:
+    """Summaries, facts or marks as input of a stage."""
+    from_piece = run is None
+    return frame.select(
+        "machine", "key",
+        sf.col("run") if from_piece else sf.lit(run).alias("run"),
+        sf.col("actor") if from_piece else sf.lit(0).alias("actor"),
+        sf.col("seq") if from_piece else sf.lit(0).cast("long").alias("seq"),
+        sf.col("nth") if from_piece else (sf.lit(0) if nth is None else nth).alias("nth"),
+        _or_null(summary, "binary").alias("summary"),
+        _or_null(fact, "string").alias("fact"),
+        _or_null(needs_full_check, "boolean").alias("needs_full_check"),
+    )  # fmt: skip
+
+
+def _or_null(column: Column | None, kind: str) -> Column:
+    return sf.lit(None).cast(kind) if column is None else column
+
+
+class Summarise:
+    """Job of `map_pieces`: the summaries and open rows of every machine, and the actors' summaries."""
+
+    def __init__(self, checkers: Sequence[Machine], unpack: Pieces) -> None:
+        self._checkers = checkers
+        self._unpack = unpack
+
+    def __call__(self, given: Batches) -> Iterator[pa.RecordBatch]:
+        return batches(self._summaries(given), SUMMARIES)
+
+    def _summaries(self, given: Batches) -> Iterator[SummaryRow]:
+        prechecker = Prechecker(self._checkers)
+        actors = PartsOfActors()
+        for unit in units_of(self._unpack(given)):
+            for piece, part in prechecker.actor_summaries(unit):
+                actors.add(piece, part)
+            for nth, (machine, key, piece, summary) in enumerate(prechecker.check(unit)):
+                yield SummaryRow(machine, pack(key), *piece.order, nth, pickle.dumps(summary))
+        yield from actors.rows()
+
+
+class PartsOfActors:
+    """The summaries of actors from pieces of a task; pieces that follow each other become one part."""
+
+    def __init__(self) -> None:
+        self._parts: dict[Who, list[tuple[int, int, ActorSummary]]] = {}
+        """(first seq, one past the last seq, summary)"""
+
+    def add(self, piece: Chunk, part: ActorSummary) -> None:
+        its = self._parts.setdefault((piece.run, piece.actor), [])
+        if its and its[-1][1] == piece.seq_first:
+            first, _, before = its.pop()
+            before.merge(part)
+            its.append((first, piece.seq_end, before))
+        else:
+            its.append((piece.seq_first, piece.seq_end, part))
+
+    def rows(self) -> Iterator[SummaryRow]:
+        for (run, actor), its in self._parts.items():
+            for first, _, part in its:
+                yield SummaryRow(None, None, run, actor, first, 0, actor_summary=actor_struct(part))
+
+
+def merge_actors(given: Batches) -> Iterator[pa.RecordBatch]:
+    """Parts, by actor and in the order of its rows: one summary for each actor."""
+    merged = []
+    for (run, actor), parts in groupby(rows_in(given), key=lambda row: (row["run"], row["actor"])):
+        summary = ActorSummary()
+        for part in parts:
+            summary.merge(actor_summary_of(part["actor_summary"]))
+        merged.append((run, actor, 0, actor_struct(summary)))
+    return batches(merged, _ACTORS)
+
+
+class RunFullCheck:
+    """Job of `map_pieces`: what the machines say of the keys that no precheck could prove fine."""
+
+    def __init__(
+        self, checkers: Sequence[Machine], unproven: Sequence[Place], files: Sequence[str], unpack: Pieces
+    ) -> None:
+        self._checkers = checkers
+        self._unproven = unproven
+        self._numbers = {name: number for number, name in enumerate(sorted(files))}
+        self._unpack = unpack
+
+    def __call__(self, given: Batches) -> Iterator[pa.RecordBatch]:
+        return batches(self._summaries(given), SUMMARIES)
+
+    def _summaries(self, given: Batches) -> Iterator[SummaryRow]:
+        check = FullCheck(self._checkers, self._unproven)
+        for unit in units_of(self._unpack(given), join=False):
+            for nth, (machine, key, piece, summary) in enumerate(check.summarise(unit)):
+                yield SummaryRow(machine, pack(key), *self._order(piece), nth, pickle.dumps(summary))
+
+    def _order(self, piece: Chunk) -> tuple[int, int, int]:
+        """That of array_engine.py, so that the same row is called the second where there are two; rows of no file have their own."""
+        if piece.file not in self._numbers:
+            return piece.order
+        return piece.run, int(piece.offset < 0), self._numbers[piece.file] << 40 | max(piece.offset, 0)
+
+
+class Conclude:
+    """The input of a stage, which comes key by key, in order: facts, and at the end of the task what was found."""
+
+    def __init__(self, machines: Sequence[Machine], context: TraceContext, *, only_marked: bool) -> None:
+        self._machines = machines
+        self._context = context
+        self._only_marked = only_marked
+        """Keys without a mark that they need a full check are passed over."""
+
+    def __call__(self, given: Batches) -> Iterator[pa.RecordBatch]:
+        return batches(self._outcomes(given), OUTCOMES)
+
+    def _outcomes(self, given: Batches) -> Iterator[OutcomeRow]:
+        facts: list[Fact] = []
+        keys = Keys(self._machines, InMemory())
+        found = conclude(keys, self._places(keys, rows_in(given)), self._context, facts.append)
+        for nth, (machine, key, fact) in enumerate(facts):
+            yield OutcomeRow(machine, pack(key), nth, pack(fact))
+        yield from found_rows(found)
+
+    def _places(self, keys: Keys, rows: Iterable[dict[str, Any]]) -> Iterator[Place]:
+        """Each key when it has absorbed all that is for it; its state is forgotten when it has been finished."""
+        for (name, packed), group in groupby(rows, key=lambda row: (row["machine"], row["key"])):
+            key = unpack(packed)
+            is_wanted = not self._only_marked
+            for row in group:
+                if row["needs_full_check"]:
+                    is_wanted = True
+                elif is_wanted:
+                    keys.absorb(name, key, _summary(row))
+            if is_wanted:
+                yield name, key
+                keys.forget(name, key)
+
+
+def _summary(row: dict[str, Any]) -> Any:
+    if row["fact"] is not None:
+        return unpack(row["fact"])
+    return pickle.loads(row["summary"])  # noqa: S301 - our own tasks'
+
+
+def merge_outcomes(given: Batches) -> Iterator[pa.RecordBatch]:
+    """The findings, figures and keys of all tasks as those of one."""
+    found = found_of(rows_in(given))
+    numbers = Counter(name for name, _ in found.unproven)
+    found.unproven = {
+        (name, key if numbers[name] <= NAMED_KEYS else EVERY_KEY) for name, key in found.unproven
+    }
+    return batches(found_rows(found), OUTCOMES)
 
 
 class PickEvidence:
@@ -199,126 +357,10 @@ class PickEvidence:
         self._runs = runs
         self._unpack = unpack
 
-    def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
+    def __call__(self, given: Batches) -> Iterator[pa.RecordBatch]:
         found = [
             picked
-            for piece, columns in self._unpack(batches)
+            for piece, columns in self._unpack(given)
             for picked in pick(self._wants, self._runs, piece, partial(rows_of, columns))
         ]
-        yield pa.RecordBatch.from_arrays([pa.array([pickle.dumps(found)], pa.binary())], ["found"])
-
-
-def conclude(catalog: Catalog, over_pieces: Callable[[Job, str], DataFrame]) -> Result:
-    """The result for all pieces that `over_pieces` gives a job."""
-    context = TraceContext.of(catalog)
-    machines = all_machines(catalog.runs)
-    # The same rows twice are more than a precheck can judge.
-    workers = machines if catalog.overlaps else prechecks_and_machines(catalog.runs)
-    number = partitions(sum(chunk.rows for chunk in catalog.chunks), ROWS_OF_KEYS)
-    found = Found()
-    kept: list[DataFrame] = []
-    """What keys said that are facts to others, stage by stage."""
-    summaries = over_pieces(partial(Summarise, workers), SUMMARIES_DDL).persist(StorageLevel.DISK_ONLY)
-    try:
-        _actor_summaries(summaries, context)
-        for stage in sorted({machine.stage for machine in machines}):
-            told = _stage(
-                [summaries, *kept], [each for each in workers if each.stage == stage], context, number
-            ).persist(StorageLevel.DISK_ONLY)
-            kept.append(told)
-            looked = _collect(told)
-            found.add(looked)
-            if looked.unproven:
-                again = over_pieces(
-                    partial(RunFullCheck, workers, looked.unproven, catalog.files), SUMMARIES_DDL
-                )
-                facts = [_of(each, looked.unproven) for each in kept[:-1]]
-                kept.append(
-                    _stage(
-                        [again, *facts], [each for each in machines if each.stage == stage], context, number
-                    ).persist(StorageLevel.DISK_ONLY)
-                )
-                found.add(_collect(kept[-1]))
-        verdict = judge(found.findings, found.figures, catalog, context)
-        return result(verdict, catalog, context, found.figures)
-    finally:
-        for each in (summaries, *kept):
-            each.unpersist()
-
-
-def _actor_summaries(summaries: DataFrame, context: TraceContext) -> None:
-    parts: dict[tuple[int, int], list[tuple[int, ActorSummary]]] = {}
-    for row in (
-        summaries.where(sf.col("machine") == ACTOR_SUMMARY).select("run", "actor", "summary").collect()
-    ):
-        noted: list[tuple[int, ActorSummary]] = pickle.loads(bytes(row["summary"]))  # noqa: S301 - our own tasks'
-        parts.setdefault((row["run"], row["actor"]), []).extend(noted)
-    for who, noted in sorted(parts.items()):
-        context.actor_summaries[who] = ActorSummary()
-        for _, marks in sorted(noted, key=lambda part: part[0]):
-            context.actor_summaries[who].merge(marks)
-
-
-def _stage(
-    summaries: Sequence[DataFrame], machines: Sequence[Machine], context: TraceContext, number: int
-) -> DataFrame:
-    """What these machines conclude, in so many partitions."""
-    mine = sf.col("machine").isin([machine.name for machine in machines])
-    # Filtered one by one: Spark flattens a union of unions, and would then not find what was kept.
-    first, *others = (each.where(mine) for each in summaries)
-    return (
-        reduce(DataFrame.union, others, first)
-        .repartition(number, "machine", "key")
-        .sortWithinPartitions("machine", "key", "run", "actor", "seq", "nth", "summary")
-        .mapInArrow(Conclude(machines, context), SUMMARIES_DDL)
-    )
-
-
-def _collect(outcomes: DataFrame) -> Found:
-    found = Found()
-    for row in outcomes.where(sf.col("machine") == FOUND).select("summary").collect():
-        part: Found = pickle.loads(bytes(row["summary"]))  # noqa: S301 - our own tasks'
-        found.add(part)
-    return found
-
-
-def _of(told: DataFrame, places: Sequence[Place]) -> DataFrame:
-    """What these keys were told."""
-    names, keys = zip(*[(name, pack_key(key)) for name, key in places], strict=True)
-    wanted = told.sparkSession.createDataFrame(
-        pa.table({"machine": pa.array(names), "key": pa.array(keys, pa.binary())})
-    )
-    return told.join(sf.broadcast(wanted), ["machine", "key"], "left_semi")
-
-
-def pack_key(key: Sequence[Any]) -> bytes:
-    packed: bytes = msgpack.packb(key)
-    return packed
-
-
-def unpack_key(packed: bytes) -> tuple[Any, ...]:
-    key: tuple[Any, ...] = msgpack.unpackb(packed, use_list=False)
-    return key
-
-
-def _batches(rows: Iterable[Summarised]) -> Iterator[pa.RecordBatch]:
-    pending: list[Summarised] = []
-    for row in rows:
-        pending.append(row)
-        if len(pending) == _BATCH_ROWS:
-            yield _batch(pending)
-            pending = []
-    if pending:
-        yield _batch(pending)
-
-
-def _batch(rows: list[Summarised]) -> pa.RecordBatch:
-    columns = zip(*rows, strict=True)
-    arrays = [pa.array(column, field_.type) for column, field_ in zip(columns, _SCHEMA, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, schema=_SCHEMA)
-
-
-def _rows(batches: Batches) -> Iterator[Summarised]:
-    for batch in batches:
-        for values in zip(*[column.to_pylist() for column in batch.columns], strict=True):
-            yield Summarised(*values)
+        return batches([(pickle.dumps(found),)], _EVIDENCE)

@@ -22,12 +22,14 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
+from pyspark.sql.types import StructType
 
 from warrenmq.replay.spark.arrow_rows import BATCH_ROWS, Piece
+from warrenmq.replay.spark.jobs import described
 from warrenmq.replay.spark.partitions import ROWS_OF_PIECES, partitions
 from warrenmq.trace.block import Kind, decode_columns, next_frame, raw_columns
 from warrenmq.trace.catalog import Catalog, Chunk, build_catalog
-from warrenmq.trace.index import FileIndex, index_file
+from warrenmq.trace.index import FileIndex, index_file, joined
 from warrenmq.trace.reader import NotATrace, trace_files
 from warrenmq.trace.segment import SEGMENT_SUFFIX, decode_header
 from warrenmq.trace.slab import SLAB_SUFFIX
@@ -43,6 +45,10 @@ _ROWS = pa.schema(
 BLOCKS_DDL = "run int, file string, offset long, place int, frames binary"
 _BLOCKS = pa.schema([
     ("run", pa.int32()), ("file", pa.string()), ("offset", pa.int64()), ("place", pa.int32()), ("frames", pa.binary()),
+])  # fmt: skip
+INDEX_DDL = "file string, bytes long, rows long, damaged int, index binary"
+_INDEX = pa.schema([
+    ("file", pa.string()), ("bytes", pa.int64()), ("rows", pa.int64()), ("damaged", pa.int32()), ("index", pa.binary()),
 ])  # fmt: skip
 BLOCK_ROWS = ROWS_OF_PIECES
 """Rows of a block, which is a task: some 3 MB, and a unit (prechecks/columns.py)."""
@@ -62,12 +68,17 @@ class TraceIndex:
 
 
 def index_trace(spark: SparkSession, *paths: str | os.PathLike[str]) -> TraceIndex:
-    """Index every file; raises NotATrace when there is nothing to read."""
+    """Index every file; raises NotATrace when there is nothing to read.
+
+    What the driver collects is one entry for each actor of a file, not one for each piece; only where rows are there twice does it
+    ask for the pieces, which tell what is twice.
+    """
     names = [_address(os.fspath(path)) for path in paths]
-    found = _files(spark, names).mapInArrow(_index_batches, "found binary").collect()
-    indexes: list[FileIndex] = [pickle.loads(bytes(row["found"])) for row in found]  # noqa: S301 - our own tasks'
-    indexes.sort(key=lambda index: index.name)
+    indexes = _indexes(spark, names, by_piece=False)
     catalog = build_catalog(indexes)
+    if catalog.overlaps:
+        indexes = _indexes(spark, names, by_piece=True)
+        catalog = build_catalog(indexes)
     if not catalog.runs:
         raise NotATrace(f"{', '.join(names)}: no file there begins with a whole header of a trace.")
     copies = {name for name, _ in catalog.copies}
@@ -76,11 +87,19 @@ def index_trace(spark: SparkSession, *paths: str | os.PathLike[str]) -> TraceInd
     )
 
 
+def _indexes(spark: SparkSession, names: list[str], *, by_piece: bool) -> list[FileIndex]:
+    entries = _files(spark, names).mapInArrow(IndexFiles(by_piece=by_piece), INDEX_DDL)
+    with described(spark, "index the files of the trace"):
+        found = entries.collect()
+    indexes: list[FileIndex] = [pickle.loads(bytes(row["index"])) for row in found]  # noqa: S301 - our own tasks'
+    return sorted(indexes, key=lambda index: index.name)
+
+
 def map_pieces(
     spark: SparkSession,
     trace: TraceIndex,
     job: Callable[[Pieces], Callable[[Batches], Iterator[pa.RecordBatch]]],
-    ddl: str,
+    ddl: str | StructType,
 ) -> DataFrame:
     """What `job` makes of the pieces of a trace, each piece once; job(unpack) is a function for `mapInArrow`."""
     numbers = {(run.name, run.node, run.pid): number for number, run in enumerate(trace.catalog.runs)}
@@ -214,13 +233,24 @@ def _batch(pieces: Sequence[Piece], rows: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([*small, t, seq, msg, peer, pseq, a, b, c], schema=_ROWS)
 
 
-def _index_batches(batches: Batches) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        found = [
-            pickle.dumps(index_file(local_name(path.as_py()), memoryview(content.as_py())))
-            for path, content in zip(batch.column("path"), batch.column("content"), strict=True)
-        ]
-        yield pa.RecordBatch.from_arrays([pa.array(found, pa.binary())], ["found"])
+class IndexFiles:
+    """Indexes (path, content) of trace files; consecutive pieces of an actor count as one unless they are wanted."""
+
+    def __init__(self, *, by_piece: bool) -> None:
+        self._by_piece = by_piece
+
+    def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for path, content in zip(batch.column("path"), batch.column("content"), strict=True):
+                index = index_file(local_name(path.as_py()), memoryview(content.as_py()))
+                if not self._by_piece:
+                    index.frames = joined(index.frames)
+                rows = sum(frame.rows for frame in index.frames)
+                columns = [[index.name], [index.size], [rows], [len(index.damage)], [pickle.dumps(index)]]
+                yield pa.RecordBatch.from_arrays(
+                    [pa.array(each, kind) for each, kind in zip(columns, _INDEX.types, strict=True)],
+                    schema=_INDEX,
+                )
 
 
 def local_name(address: str) -> str:

@@ -1,0 +1,161 @@
+"""A replay, step by step.  The steps are stated here once; a setting supplies where the pieces of a trace are read.
+
+    drive(setting)   1  setting.summarise()                each piece, anywhere, in any order: what it says to which keys
+                     2  setting.conclude(stage, context)   each key in one place: absorb what was said to it, then finish
+                     3  setting.check_fully(...)           the same for keys that no precheck could prove fine, from all their rows
+                        2 and 3 again for the next stage, which also absorbs the facts that this one told
+                     4  verdict.judge                      what only the sums of all keys decide; what missing rows leave open
+                     5  explain                            one more pass for the rows that explain the first findings
+
+    setting          pieces                              keys
+    engine.Plain     one by one, as rows                 a dict
+    array_engine     half a million rows, as columns     a dict
+    spark/engine     the same, in tasks                  shuffled: a task for some thousand of them
+    live.Live        what was written since last time    a file; they are finished again with every batch, and judged by finality.py
+
+What a setting holds in one place is bounded by the actors and runs of the trace, not by its rows: findings are counted in full,
+and the first KEPT of each rule are kept with their evidence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
+
+from warrenmq.replay.drive.findings import Found, Place
+from warrenmq.replay.drive.machines import Fact, Key, Machine, Outcome, State, Summary
+from warrenmq.replay.drive.result import Result, make_result
+from warrenmq.replay.drive.trace_context import ActorSummary, TraceContext, Who
+from warrenmq.replay.drive.verdict import judge
+from warrenmq.replay.explain.causes import explain
+from warrenmq.replay.explain.evidence import Want
+from warrenmq.trace.catalog import Catalog, Chunk
+from warrenmq.trace.index import Row
+
+
+def drive(setting: Setting, *, explained: bool = True) -> Result:
+    """Replay a trace in a setting; without step 5 if nobody asks why."""
+    catalog, machines = setting.catalog, setting.machines
+    context = TraceContext.of(catalog)
+    context.actor_summaries = setting.summarise()
+    found = Found()
+    for stage in sorted({machine.stage for machine in machines}):
+        of_stage = setting.conclude(stage, context)
+        found.add(of_stage)
+        if of_stage.unproven:
+            found.add(setting.check_fully(stage, of_stage.unproven, context))
+    verdict = judge(found, catalog, context)
+    result = make_result(verdict, catalog, context, found.figures)
+    if explained:
+        result.chains = explain(result.violations, catalog.runs, setting.gather)
+    return result
+
+
+class Setting(Protocol):
+    """Where the pieces of a trace are read, and how summaries come to their keys."""
+
+    @property
+    def catalog(self) -> Catalog:
+        """The runs and actors of the trace, and what is missing of it."""
+
+    @property
+    def machines(self) -> Sequence[Machine]:
+        """Those of every rule."""
+
+    def summarise(self) -> dict[Who, ActorSummary]:
+        """Summarise all pieces; keep the summaries, return those of the actors."""
+
+    def conclude(self, stage: int, context: TraceContext) -> Found:
+        """What the keys of this stage's machines come to; keep the facts that they tell."""
+
+    def check_fully(self, stage: int, unproven: set[Place], context: TraceContext) -> Found:
+        """What these keys come to when their machines see all their rows."""
+
+    def gather(self, wants: Sequence[Want]) -> Iterable[tuple[int, int, Row]]:
+        """The rows that are wanted (explain/evidence.py)."""
+
+
+class States(Protocol):
+    """Where states are kept."""
+
+    def load(self, machine: str, key: Key) -> State | None: ...
+    def keep(self, machine: str, key: Key, state: State) -> State: ...
+    def forget(self, machine: str, key: Key) -> None: ...
+
+
+class InMemory:
+    """States in dicts, one for each machine."""
+
+    def __init__(self) -> None:
+        self._of: dict[str, dict[Key, State]] = {}
+
+    def load(self, machine: str, key: Key) -> State | None:
+        return self._of.get(machine, {}).get(key)
+
+    def keep(self, machine: str, key: Key, state: State) -> State:
+        self._of.setdefault(machine, {})[key] = state
+        return state
+
+    def forget(self, machine: str, key: Key) -> None:
+        del self._of[machine][key]
+
+    def places(self, machines: Iterable[Machine], stage: int) -> list[Place]:
+        """The keys of this stage's machines."""
+        return [
+            (machine.name, key)
+            for machine in machines
+            if machine.stage == stage
+            for key in self._of.get(machine.name, ())
+        ]
+
+
+class Keys:
+    """The keys that were spoken of, each with its machine's state."""
+
+    def __init__(self, machines: Iterable[Machine], states: States) -> None:
+        self.machines = {machine.name: machine for machine in machines}
+        self.states = states
+
+    def absorb(self, name: str, key: Key, summary: Summary) -> None:
+        """Take the next summary of a key into its state."""
+        machine = self.machines[name]
+        state = self.states.load(name, key)
+        if state is None:
+            state = self.states.keep(name, key, machine.start(key))
+        machine.absorb(state, summary)
+
+    def finish(self, name: str, key: Key, context: TraceContext) -> Outcome:
+        """What the key comes to with what it has absorbed; nothing if that is nothing."""
+        state = self.states.load(name, key)
+        return Outcome() if state is None else self.machines[name].finish(key, state, context)
+
+    def forget(self, name: str, key: Key) -> None:
+        """Let go of what the key has absorbed."""
+        if self.states.load(name, key) is not None:
+            self.states.forget(name, key)
+
+
+def conclude(
+    keys: Keys, places: Iterable[Place], context: TraceContext, tell: Callable[[Fact], None]
+) -> Found:
+    """Finish these keys, and tell the facts that they know."""
+    found = Found()
+    for place in places:
+        outcome = keys.finish(*place, context)
+        found.take(place, outcome, context)
+        for fact in outcome.facts:
+            tell(fact)
+    return found
+
+
+def merge_parts(parts: Iterable[tuple[Chunk, ActorSummary]]) -> dict[Who, ActorSummary]:
+    """The summaries of actors from those of their pieces, which come in any order."""
+    by_actor: dict[Who, list[tuple[int, ActorSummary]]] = {}
+    for piece, part in parts:
+        by_actor.setdefault((piece.run, piece.actor), []).append((piece.seq_first, part))
+    found: dict[Who, ActorSummary] = {}
+    for who, its in sorted(by_actor.items()):
+        found[who] = ActorSummary()
+        for _, part in sorted(its, key=lambda each: each[0]):
+            found[who].merge(part)
+    return found

@@ -1,0 +1,82 @@
+"""What keys came to: findings, figures, and the keys that need a full check.
+
+Findings are counted in full.  Of each rule the first KEPT are kept with their evidence, in an order that does not depend on which
+engine found them or when, so what is held grows with the rules and not with the trace.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from warrenmq.replay.drive.machines import FOUND, FigureKey, Finding, Key, Outcome
+from warrenmq.replay.drive.trace_context import TraceContext
+
+KEPT = 1_000
+"""Findings of a rule that are kept with their evidence, of those that stand and of those that do not."""
+
+Place = tuple[str, Key]
+"""A machine, by its name, and one of its keys."""
+
+
+class FirstFindings:
+    """The first KEPT findings of each rule, in the order of subjects, times and texts."""
+
+    def __init__(self) -> None:
+        self._of: dict[str, list[Finding]] = {}
+
+    def add(self, finding: Finding) -> None:
+        its = self._of.setdefault(finding.rule, [])
+        its.append(finding)
+        if len(its) >= 2 * KEPT:
+            its.sort(key=order_of)
+            del its[KEPT:]
+
+    def __iter__(self) -> Iterator[Finding]:
+        """In order, rule by rule."""
+        for _, its in sorted(self._of.items()):
+            yield from sorted(its, key=order_of)[:KEPT]
+
+
+def order_of(finding: Finding) -> tuple[str, int, str, tuple[tuple[int, int, int], ...]]:
+    """Sorts the findings of a rule, whichever engine found them."""
+    return finding.subject, finding.t, finding.text, finding.rows
+
+
+@dataclass(slots=True)
+class Found:
+    """What keys came to.  `add` is associative and commutative."""
+
+    violations: FirstFindings = field(default_factory=FirstFindings)
+    indeterminate: FirstFindings = field(default_factory=FirstFindings)
+    figures: Counter[FigureKey] = field(default_factory=Counter)
+    """Also the number of findings: (FOUND, "violations" or "indeterminate", rule, scope)."""
+    unproven: set[Place] = field(default_factory=set)
+    """Keys that need a full check."""
+
+    def take(self, place: Place, outcome: Outcome, context: TraceContext) -> None:
+        """What one key came to."""
+        if outcome.needs_full_check:
+            self.unproven.add(place)
+            return
+        self.figures.update(outcome.figures)
+        for finding in outcome.findings:
+            self.judge(finding, context)
+
+    def judge(self, finding: Finding, context: TraceContext) -> None:
+        """A finding stands if every row that could have changed it is here: its actors are known up to its t."""
+        stands = all(context.known_until(who) >= finding.t for who in finding.needs)
+        who = finding.rows[0] if finding.rows else finding.needs[0]
+        kind = "violations" if stands else "indeterminate"
+        self.figures[FOUND, kind, finding.rule, context.runs[who[0]].scope] += 1
+        (self.violations if stands else self.indeterminate).add(finding)
+
+    def add(self, other: Found) -> None:
+        """What other keys came to."""
+        for finding in other.violations:
+            self.violations.add(finding)
+        for finding in other.indeterminate:
+            self.indeterminate.add(finding)
+        self.figures.update(other.figures)
+        self.unproven |= other.unproven

@@ -1,0 +1,180 @@
+"""The result of a replay: the verdict, what it rests on, and the figures of queues, stores and actors."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from warrenmq.replay.drive import damage
+from warrenmq.replay.drive.end_state import end_states
+from warrenmq.replay.drive.incidents import incidents
+from warrenmq.replay.drive.machines import EXERCISED, FigureKey, Finding
+from warrenmq.replay.drive.trace_context import TraceContext
+from warrenmq.replay.drive.verdict import Verdict
+from warrenmq.replay.explain.links import ChainWords
+from warrenmq.replay.explain.story import Chain
+from warrenmq.replay.rules.registry import RULES
+from warrenmq.trace.catalog import STRANGER, Catalog
+from warrenmq.trace.events import Decision, Ev, Trigger
+
+PERCENTILES = (50.0, 90.0, 99.0, 99.9)
+
+
+@dataclass(slots=True)
+class Result:
+    """What a replay found out."""
+
+    verdict: str
+    """ok, violated or indeterminate."""
+    violations: list[Finding]
+    """The first of each rule (findings.KEPT); `counts` has how many there are."""
+    indeterminate: list[Finding]
+    """The same of what missing rows leave open."""
+    catalog: Catalog
+    figures: dict[str, Any] = field(default_factory=dict)
+    counts: dict[str, dict[str, int]] = field(default_factory=dict)
+    """All findings, by rule: {"violations": {"T1": 3}, "indeterminate": {}}."""
+    chains: dict[int, Chain] = field(default_factory=dict)
+    """Why, for the first violations of each rule: by their place in `violations`."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON (`replay --json`)."""
+        words = ChainWords(self.catalog.runs)
+        return {
+            "verdict": self.verdict,
+            "violations": [
+                finding_as_dict(finding, self.catalog)
+                | ({"chain": words.as_dicts(self.chains[place])} if place in self.chains else {})
+                for place, finding in enumerate(self.violations)
+            ],
+            "indeterminate": [finding_as_dict(finding, self.catalog) for finding in self.indeterminate],
+            "counts": self.counts,
+            "missing": [
+                {name: value for name, value in row._asdict().items() if value is not None}
+                for row in self.missing
+            ],
+            **self.figures,
+        }
+
+    @property
+    def missing(self) -> list[damage.Row]:
+        """What is missing from the trace, and what is wrong with its files."""
+        return list(damage.damage_rows(self.catalog, self.catalog.files))
+
+
+def make_result(
+    verdict: Verdict, catalog: Catalog, context: TraceContext, figures: Counter[FigureKey]
+) -> Result:
+    """Findings and figures put together, the same for every engine."""
+    return Result(
+        verdict.word,
+        verdict.violations,
+        verdict.indeterminate,
+        catalog,
+        {"brokers": _brokers(verdict, catalog)} | _figures(catalog, context, figures),
+        verdict.counts,
+    )
+
+
+def _brokers(verdict: Verdict, catalog: Catalog) -> list[dict[str, Any]]:
+    """Each virtual host of each data directory that wrote this trace, judged by itself."""
+    words = verdict.by_scope
+    return [
+        {"broker": scope, "verdict": word, "runs": [run.name for run in catalog.runs if run.scope == scope]}
+        for scope, word in words.items()
+    ]
+
+
+def _figures(catalog: Catalog, context: TraceContext, figures: Counter[FigureKey]) -> dict[str, Any]:
+    queues: dict[str, dict[str, Any]] = {}
+    delays: defaultdict[tuple[str, str], Counter[int]] = defaultdict(Counter)
+    for key, n in sorted(figures.items(), key=str):
+        if key[0] == "queue":
+            queues.setdefault(str(key[1]), {})[str(key[2])] = n
+        elif key[0] == "delay":
+            delays[str(key[1]), str(key[2])][int(key[3])] += n
+    messages = sum(queue.get("published", 0) for queue in queues.values())
+    together: defaultdict[str, Counter[int]] = defaultdict(Counter)
+    for (name, what), classes in sorted(delays.items()):
+        queues[name][f"{what}_ms"] = percentiles(classes.items())
+        together[what].update(classes)
+    return {
+        "rules": {rule.id: rule.text for rule in RULES.values()},
+        "runs": len(catalog.runs),
+        "actors": sum(actor != STRANGER for _, actor in catalog.coverage),
+        "events": catalog.rows,
+        "events_of": _events_of(context),
+        "messages": messages,
+        "exercised": {
+            rule.id: figures[EXERCISED, rule.id] + rule.exercised.count(context.actor_summaries.values())
+            for rule in RULES.values()
+        },
+        "missing_rows": sum(coverage.missing_rows for coverage in catalog.coverage.values()),
+        "damaged_bytes": sum(damage.size for damage in catalog.damage),
+        "torn_rows": catalog.torn_rows,
+        "incidents": incidents(catalog, context, figures),
+        "queues": queues,
+        "stores": _stores(context),
+        "state": end_states(context, figures),
+        "delays_ms": {what: percentiles(classes.items()) for what, classes in sorted(together.items())},
+    }
+
+
+def _events_of(context: TraceContext) -> dict[str, int]:
+    """How many rows of each event."""
+    found: Counter[int] = Counter()
+    for mark in context.actor_summaries.values():
+        for word, n in mark.counts.items():
+            found[word >> 8] += n
+    return {context.runs[0].event_name(event): n for event, n in sorted(found.items())}
+
+
+def _stores(context: TraceContext) -> dict[str, dict[str, int]]:
+    stores: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for who, mark in sorted(context.actor_summaries.items()):
+        if mark.events & {Ev.GC_START, Ev.COMPACT_START}:
+            entry = context.runs[who[0]].actors.get(who[1])
+            if entry is not None and entry.parent:
+                runs = mark.count(Ev.GC_DONE) + mark.count(Ev.COMPACT_DONE)
+                stores[context.name((who[0], entry.parent))]["gc_runs"] += runs
+        if not mark.events & {Ev.STORE_RECOVERED, Ev.STORE_WRITE}:
+            continue
+        told = stores[context.name(who)]
+        told["writes"] += mark.count(Ev.STORE_WRITE)
+        told["cancelled_writes"] += mark.count(Ev.STORE_WRITE, Decision.IGNORE)
+        told["appends"] += mark.count(Ev.APPEND)
+        told["removes"] += mark.count(Ev.STORE_REMOVE)
+        told["files_rolled"] += mark.count(Ev.ROLL)
+        told["files_deleted"] += mark.count(Ev.FILE_DELETE)
+        for trigger in Trigger:
+            told[f"syncs_{trigger.name.lower()}"] += mark.count(Ev.FILE_SYNC, trigger)
+    return {name: {what: n for what, n in told.items() if n} for name, told in sorted(stores.items())}
+
+
+def percentiles(classes: Iterable[tuple[int, int]]) -> dict[str, float]:
+    """Percentiles in ms of delays counted in classes of ns."""
+    ordered = sorted(classes)
+    total = sum(n for _, n in ordered)
+    found: dict[str, float] = {"count": total}
+    for percent in PERCENTILES:
+        wanted, seen = percent / 100 * total, 0
+        for delay, n in ordered:
+            seen += n
+            if seen >= wanted:
+                found[f"p{percent:g}"] = delay / 1e6
+                break
+    return found
+
+
+def finding_as_dict(finding: Finding, catalog: Catalog) -> dict[str, Any]:
+    return {
+        "rule": finding.rule,
+        "subject": finding.subject,
+        "text": finding.text,
+        "rows": [
+            {"run": catalog.runs[run].name, "actor": catalog.runs[run].actor_name(actor), "seq": seq}
+            for run, actor, seq in finding.rows
+        ],
+    }

@@ -1,0 +1,180 @@
+"""What crosses between the stages of a replay in Spark: named columns, to be looked at like any others.
+
+    summaries     what a piece of the trace says to a key of a machine, and what it says of its actor
+    stage input   summaries, the facts of the stages before, and which keys need a full check
+    outcomes      facts, findings, figures, and the keys that need a full check; one kind a row, the other columns are null
+
+`summary` alone is binary: it is the machine's own, a pickle of tuples and arrays.  Keys and facts are tuples of numbers and strings,
+in JSON, so that equal ones are equal strings.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import pyarrow as pa  # type: ignore[import-untyped]
+
+from warrenmq.replay.drive.findings import Found
+from warrenmq.replay.drive.machines import Finding
+from warrenmq.replay.drive.trace_context import ActorSummary
+from warrenmq.trace.schema import COLUMNS, Row
+
+BATCH_ROWS = 4096
+
+_ROW = pa.struct([(name, pa.int64()) for name in COLUMNS])
+_ACTOR_SUMMARY = pa.struct([
+    ("counts", pa.map_(pa.int32(), pa.int64())), ("first_t", pa.int64()), ("incarnation", pa.int64()),
+    ("started_t", pa.int64()), ("stopped", _ROW), ("recovered", _ROW), ("closed", _ROW), ("last_sync", pa.int64()),
+    ("deleted_t", pa.int64()), ("last_act", pa.struct([("t", pa.int64()), ("seq", pa.int64())])), ("last_work", pa.int64()),
+    ("ended_run", pa.bool_()),
+])  # fmt: skip
+_OF_ACTOR = [("run", pa.int32()), ("actor", pa.int32())]
+_FINDING = pa.struct([
+    ("rule", pa.string()), ("subject", pa.string()), ("text", pa.string()), ("t", pa.int64()), ("stands", pa.bool_()),
+    ("rows", pa.list_(pa.struct([*_OF_ACTOR, ("seq", pa.int64())]))), ("needs", pa.list_(pa.struct(_OF_ACTOR))),
+    ("about", pa.list_(pa.int64())),
+])  # fmt: skip
+_FIGURE = pa.struct([("key", pa.string()), ("count", pa.int64())])
+
+SUMMARIES = pa.schema([
+    ("machine", pa.string()), ("key", pa.string()), *_OF_ACTOR, ("seq", pa.int64()), ("nth", pa.int32()),
+    ("summary", pa.binary()), ("actor_summary", _ACTOR_SUMMARY),
+])  # fmt: skip
+OUTCOMES = pa.schema([
+    ("machine", pa.string()), ("key", pa.string()), ("nth", pa.int32()), ("fact", pa.string()),
+    ("needs_full_check", pa.bool_()), ("finding", _FINDING), ("figure", _FIGURE),
+])  # fmt: skip
+
+
+class SummaryRow(NamedTuple):
+    """A row of summaries."""
+
+    machine: str | None
+    key: str | None
+    run: int
+    actor: int
+    seq: int
+    nth: int
+    """Keeps the order of what one piece said."""
+    summary: bytes | None = None
+    actor_summary: dict[str, Any] | None = None
+
+
+class OutcomeRow(NamedTuple):
+    """A row of outcomes."""
+
+    machine: str | None = None
+    """Which machine the fact is for, or whose key needs a full check."""
+    key: str | None = None
+    nth: int | None = None
+    """Keeps the order of the facts that one key told."""
+    fact: str | None = None
+    needs_full_check: bool | None = None
+    finding: dict[str, Any] | None = None
+    figure: dict[str, Any] | None = None
+
+
+def pack(values: Sequence[Any]) -> str:
+    """A key or a fact, as JSON."""
+    return json.dumps(values, default=int)  # of numpy's integers
+
+
+def unpack(packed: str) -> tuple[Any, ...]:
+    return _tuple(json.loads(packed))
+
+
+def _tuple(values: list[Any]) -> tuple[Any, ...]:
+    return tuple(_tuple(each) if isinstance(each, list) else each for each in values)
+
+
+def batches(rows: Iterable[tuple[Any, ...]], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Rows as Arrow batches."""
+    pending: list[tuple[Any, ...]] = []
+    for row in rows:
+        pending.append(row)
+        if len(pending) == BATCH_ROWS:
+            yield _batch(pending, schema)
+            pending = []
+    if pending:
+        yield _batch(pending, schema)
+
+
+def _batch(rows: list[tuple[Any, ...]], schema: pa.Schema) -> pa.RecordBatch:
+    arrays = [
+        pa.array(column, kind) for column, kind in zip(zip(*rows, strict=True), schema.types, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def rows_in(arrow: Iterable[pa.RecordBatch]) -> Iterator[dict[str, Any]]:
+    """The rows of Arrow batches, by the names of their columns; maps as pairs."""
+    for batch in arrow:
+        yield from batch.to_pylist()
+
+
+def found_rows(found: Found) -> Iterator[OutcomeRow]:
+    """What keys came to, as outcomes."""
+    for name, key in sorted(found.unproven, key=repr):
+        yield OutcomeRow(name, pack(key), needs_full_check=True)
+    for findings, stands in ((found.violations, True), (found.indeterminate, False)):
+        for finding in findings:
+            yield OutcomeRow(finding=_finding_struct(finding, stands=stands))
+    for key, n in found.figures.items():
+        yield OutcomeRow(figure={"key": pack(key), "count": n})
+
+
+def found_of(rows: Iterable[dict[str, Any]]) -> Found:
+    """The sum of such outcomes."""
+    found = Found()
+    for row in rows:
+        if (figure := row["figure"]) is not None:
+            found.figures[unpack(figure["key"])] += figure["count"]
+        elif (finding := row["finding"]) is not None:
+            (found.violations if finding["stands"] else found.indeterminate).add(_finding(finding))
+        else:
+            found.unproven.add((row["machine"], unpack(row["key"])))
+    return found
+
+
+def _finding_struct(finding: Finding, *, stands: bool) -> dict[str, Any]:
+    told = finding._asdict() | {"stands": stands}
+    told["rows"] = [{"run": run, "actor": actor, "seq": seq} for run, actor, seq in finding.rows]
+    told["needs"] = [{"run": run, "actor": actor} for run, actor in finding.needs]
+    return told
+
+
+def _finding(told: dict[str, Any]) -> Finding:
+    return Finding(
+        told["rule"], told["subject"], told["text"], tuple((each["run"], each["actor"], each["seq"]) for each in told["rows"]),
+        told["t"], tuple((each["run"], each["actor"]) for each in told["needs"]), tuple(told["about"]),
+    )  # fmt: skip
+
+
+def actor_struct(summary: ActorSummary) -> dict[str, Any]:
+    """An actor's summary as a struct."""
+    told = {name: getattr(summary, name) for name in _ACTOR_FIELDS}
+    for name in ("stopped", "recovered", "closed"):
+        told[name] = None if told[name] is None else dict(zip(COLUMNS, told[name], strict=True))
+    told["last_act"] = (
+        None if summary.last_act is None else dict(zip(("t", "seq"), summary.last_act, strict=True))
+    )
+    told["counts"] = list(summary.counts.items())
+    return told
+
+
+def actor_summary_of(told: dict[str, Any]) -> ActorSummary:
+    """The inverse; counts are a dict or pairs."""
+    rows = {name: _row(told[name]) for name in ("stopped", "recovered", "closed")}
+    act = told["last_act"]
+    last_act = None if act is None else (act["t"], act["seq"])
+    return ActorSummary(**told | rows | {"last_act": last_act, "counts": Counter(dict(told["counts"]))})
+
+
+_ACTOR_FIELDS = tuple(field.name for field in _ACTOR_SUMMARY)
+
+
+def _row(told: dict[str, int] | None) -> Row | None:
+    return None if told is None else Row(**told)
