@@ -63,7 +63,8 @@ def test_a_small_trace_takes_few_tasks_in_any_session(default_session, clean_tra
     result, tasks = tasks_of(spark, lambda: replay(spark, clean_trace))
     assert result.violations == expected
     assert tasks < 40 + 8 * files
-    _, tasks = tasks_of(spark, lambda: measure_rows(load_rows(spark, index_trace(spark, clean_trace))))
+    index = index_trace(spark, clean_trace)
+    _, tasks = tasks_of(spark, lambda: measure_rows(load_rows(spark, index), index.catalog))
     assert tasks < 20 + 12 * files
 
 

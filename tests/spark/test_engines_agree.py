@@ -50,7 +50,8 @@ def test_they_measure_the_same(spark, clean_trace):
     from warrenmq.replay.spark.source import index_trace, load_rows
     from warrenmq.trace.reader import open_trace
 
-    ours = measure_rows(load_rows(spark, index_trace(spark, clean_trace)))
+    index = index_trace(spark, clean_trace)
+    ours = measure_rows(load_rows(spark, index), index.catalog)
     with open_trace(clean_trace) as trace:
         theirs = measure_trace(trace)
     assert ours.tallies == theirs.tallies
@@ -68,7 +69,8 @@ def test_they_agree_on_waits(spark, tmp_path):
     from warrenmq.trace.reader import open_trace
 
     folder = write_directory(tmp_path / "trace", hand_made())
-    ours = measure_rows(load_rows(spark, index_trace(spark, folder)))
+    index = index_trace(spark, folder)
+    ours = measure_rows(load_rows(spark, index), index.catalog)
     with open_trace(folder) as trace:
         assert ours.levels == measure_trace(trace).levels
     assert {key.kind for key in ours.levels} == set(Kind)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from warrenmq.errors import CallerError
-from warrenmq.replay import SqlRule, check, read, register
-from warrenmq.replay.drive import engine, incidents
+from warrenmq.replay import SqlRule, check, incidents, read, register
+from warrenmq.replay.drive import engine
 from warrenmq.replay.drive.own_rules import check_own
 from warrenmq.replay.rules.registry import RULES
 

@@ -18,6 +18,7 @@ from warrenmq.rabbit_logs.lifecycles import lifecycles as tracing_lives
 from warrenmq.rabbit_logs.log_files import open_logs
 from warrenmq.replay import lifecycles, read, read_tracing
 from warrenmq.replay.drive import engine
+from warrenmq.replay.drive.result import percentiles
 from warrenmq.replay.rules.passes.queue_ledger import delay_class
 
 pytest.importorskip("pyspark")
@@ -53,7 +54,7 @@ def counted(lives):
                 delays[life.queue][what][delay_class(round(life[column] * 1_000))] += 1
     return {
         queue: {what: n for what, n in counts.items() if n}
-        | {what: engine.percentiles(classes.items()) for what, classes in delays[queue].items()}
+        | {what: percentiles(classes.items()) for what, classes in delays[queue].items()}
         for queue, counts in found.items()
     }
 

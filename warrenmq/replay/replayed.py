@@ -158,7 +158,6 @@ def _in_spark(path: str, master: str | None, picture: bool) -> tuple[Result, Pic
     from warrenmq.replay.spark import measures as spark_measures
     from warrenmq.replay.spark import source as spark_source
     from warrenmq.replay.spark.failures import told_in_a_sentence
-    from warrenmq.replay.spark.partitions import ROWS_OF_KEYS, partitions
 
     with told_in_a_sentence(), spark_session(master=master, short=_is_short(path)) as spark:
         trace = spark_source.index_trace(spark, path)
@@ -166,8 +165,7 @@ def _in_spark(path: str, master: str | None, picture: bool) -> tuple[Result, Pic
         if not picture:
             return result, None
         rows = spark_source.load_rows(spark, trace)
-        number = partitions(trace.catalog.rows, ROWS_OF_KEYS)
-        return result, build(spark_measures.measure_rows(rows, number), trace.catalog)
+        return result, build(spark_measures.measure_rows(rows, trace.catalog), trace.catalog)
 
 
 def _is_short(path: str) -> bool:

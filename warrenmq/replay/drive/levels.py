@@ -25,9 +25,24 @@ from collections.abc import Iterator, Mapping
 from enum import IntEnum
 from typing import NamedTuple
 
+from warrenmq.trace.catalog import Catalog
 from warrenmq.trace.events import Ev
 
 SLICE_NS = 10_000_000
+"""The finest slice."""
+SLICES = 2_000
+"""Of all runs of a trace together, about: a report draws 150 points."""
+
+
+def slice_of(catalog: Catalog) -> int:
+    """How long a slice is: so long that a trace of any length has about as many."""
+    spans_: dict[int, tuple[int, int]] = {}
+    for (run, _), coverage in catalog.coverage.items():
+        if coverage.rows:
+            first, last = spans_.get(run, (coverage.t_first, coverage.t_last))
+            spans_[run] = min(first, coverage.t_first), max(last, coverage.t_last)
+    length = sum(last - first for first, last in spans_.values())
+    return SLICE_NS * max(1, -(-length // (SLICES * SLICE_NS)))
 
 
 class Kind(IntEnum):
@@ -97,23 +112,23 @@ class Span(NamedTuple):
     ns: int
 
 
-def spans(changes: Mapping[int, Change], until: int) -> Iterator[Span]:
+def spans(changes: Mapping[int, Change], until: int, slice_ns: int = SLICE_NS) -> Iterator[Span]:
     """The course of one level, from its changes by slice, up to the time `until`; where it is 0 all the time there is no span."""
-    last = until // SLICE_NS
+    last = until // slice_ns
     high = lowest = 0  # what was told to rise less what was told to fall; what fell below 0 had risen unseen
     at = level = 0
     for slice_ in sorted(changes):
         if slice_ > last:
             break
         if level and at < slice_:
-            yield Span(at, slice_, level, level * (slice_ - at) * SLICE_NS)
+            yield Span(at, slice_, level, level * (slice_ - at) * slice_ns)
         rises, falls, ns = changes[slice_]
-        ns += level * SLICE_NS
+        ns += level * slice_ns
         high += rises - falls
         lowest = min(lowest, high)
         level, at = high - lowest, slice_ + 1
         if slice_ == last:
-            ns -= level * (at * SLICE_NS - until)
+            ns -= level * (at * slice_ns - until)
         yield Span(slice_, at, level, max(ns, 0))
     if level and at <= last:
-        yield Span(at, last + 1, level, level * (until - at * SLICE_NS))
+        yield Span(at, last + 1, level, level * (until - at * slice_ns))

@@ -14,7 +14,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from warrenmq.replay.drive.levels import SLICE_NS, Change, Kind, Span, spans
+from warrenmq.replay.drive.levels import Change, Kind, Span, spans
 from warrenmq.replay.report.measures import Measures
 from warrenmq.replay.report.picture import Held, Mailbox, Picture
 from warrenmq.replay.report.series import Axis
@@ -72,8 +72,12 @@ def courses(measures: Measures, catalog: Catalog) -> Iterator[Course]:
         if (until := ends.get((run, actor))) is None:
             continue  # a sender says that it sent to an actor of whom there is nothing
         towards = {Kind.CREDIT: catalog.runs[run].actor_name(peer), Kind.ALARM: AN_ALARM}.get(Kind(kind), "")
-        counted = {slice_: change for slice_, change in by_slice.items() if slice_ <= until // SLICE_NS}
-        yield Course(kind, (run, actor), towards, until, counted, list(spans(counted, until)))
+        counted = {
+            slice_: change for slice_, change in by_slice.items() if slice_ <= until // measures.slice_ns
+        }
+        yield Course(
+            kind, (run, actor), towards, until, counted, list(spans(counted, until, measures.slice_ns))
+        )
 
 
 def _ends(measures: Measures, catalog: Catalog) -> dict[Who, int]:
@@ -134,9 +138,7 @@ def _depth(its: list[Course], axis: Axis) -> list[int | None]:
     line: list[int | None] = [None] * axis.points
     for course in its:
         run = course.who[0]
-        for point in range(
-            axis.point(run, course.spans[0].first), axis.point(run, course.until // SLICE_NS) + 1
-        ):
+        for point in range(axis.point(run, course.spans[0].first), axis.point_at(run, course.until) + 1):
             line[point] = line[point] or 0
         for span in course.spans:
             for point in range(axis.point(run, span.first), axis.point(run, span.end - 1) + 1):

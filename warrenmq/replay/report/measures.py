@@ -6,7 +6,8 @@
     bodies   bytes of live records gained and lost, for each store and slice of time
     levels   mail in mailboxes, and who waits for credit or an alarm: rises and falls by slice of time (levels.py)
 
-Time is cut into slices of 10 ms, counted in the clock of the run; `series` makes them coarser.  Delays are counted in
+Time is cut into slices, counted in the clock of the run: of 10 ms, and of more in a long trace, so that there are about 2,000 of
+them in any trace; `series` makes them coarser.  Delays are counted in
 classes 6 % wide, so that histograms of millions of messages merge in a few hundred numbers.
 """
 
@@ -19,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from warrenmq.latency import delay_class
-from warrenmq.replay.drive.levels import CHANGING, SLICE_NS, LevelKey, Levels, step
+from warrenmq.replay.drive.levels import CHANGING, SLICE_NS, LevelKey, Levels, slice_of, step
 from warrenmq.trace.events import CONFIRM_NACK, REDELIVERED, Decision, Ev
 from warrenmq.trace.reader import Trace
 
@@ -81,6 +82,8 @@ class Measures:
     )  # (which, run, slice) -> classes
     bodies: dict[tuple[int, int, int], int] = field(default_factory=dict)  # (run, store, slice) -> bytes
     levels: Levels = field(default_factory=dict)
+    slice_ns: int = SLICE_NS
+    """How long a slice of time is."""
 
     def add(self, other: Measures) -> None:
         for key, new in other.tallies.items():
@@ -107,14 +110,15 @@ def measure_trace(trace: Trace) -> Measures:
     timed: dict[tuple[int, int], list[Timed]] = defaultdict(list)
     bodies: dict[tuple[int, int, int], Body] = defaultdict(Body)
     levels: dict[tuple[int, int, int, int, int], list[int]] = {}
-    measures = Measures()
+    slice_ns = slice_of(trace.catalog)
+    measures = Measures(slice_ns=slice_ns)
     for piece in trace.catalog.chunks:
         run, actor = piece.run, piece.actor
         for row in trace.rows(piece):
             t, seq, msg, peer, pseq, a, b, c, who = row
             event, flag = who >> 8 & 0xFF, who & 0xFF
             if event in TALLIED:
-                key = (run, who, sync_size(event, b), t // SLICE_NS)
+                key = (run, who, sync_size(event, b), t // slice_ns)
                 tally = tallies.get(key)
                 if tally is None:
                     tally = tallies[key] = [0, 0, 0, 0]
@@ -126,7 +130,7 @@ def measure_trace(trace: Trace) -> Measures:
                     timed[run, actor].append((event, flag, t, a, b))
             if event in CHANGING and (change := step(event, actor, peer, pseq, c)) is not None:
                 kind, whose, towards, by = change
-                slice_ = t // SLICE_NS
+                slice_ = t // slice_ns
                 place = (kind, run, whose, towards, slice_)
                 sums = levels.get(place)
                 if sums is None:
@@ -135,7 +139,7 @@ def measure_trace(trace: Trace) -> Measures:
                     sums[0] += by
                 else:
                     sums[1] -= by
-                sums[2] += by * ((slice_ + 1) * SLICE_NS - t)
+                sums[2] += by * ((slice_ + 1) * slice_ns - t)
             if event in BODIES:
                 bodies[run, actor, msg].see(event, flag, t, b, c)
             elif event in RARE:
@@ -144,9 +148,9 @@ def measure_trace(trace: Trace) -> Measures:
         tally_key = TallyKey(run, who >> 16, who >> 8 & 0xFF, who & 0xFF, size, slice_)
         measures.tallies[tally_key] = (n, a, b, c)
     for (run, _), rows in timed.items():
-        measures.add(Measures(delays=delays(run, rows)))
+        measures.add(Measures(delays=delays(run, rows, slice_ns=slice_ns)))
     for (run, store, _), body in bodies.items():
-        for slice_, gained in body.changes():
+        for slice_, gained in body.changes(slice_ns):
             measures.bodies[run, store, slice_] = measures.bodies.get((run, store, slice_), 0) + gained
     measures.levels = {LevelKey(*place): (rises, falls, ns) for place, (rises, falls, ns) in levels.items()}
     return measures
@@ -166,12 +170,12 @@ class Body:
         elif references == 0 and (event == Ev.REF_DROPPED or flag == Decision.REMOVE):
             self.went = max(self.went, t)
 
-    def changes(self) -> list[tuple[int, int]]:
+    def changes(self, slice_ns: int = SLICE_NS) -> list[tuple[int, int]]:
         """Bytes gained, by slice."""
         if not self.came:
             return []
-        gain = [(self.came // SLICE_NS, self.size)]
-        return [*gain, (self.went // SLICE_NS, -self.size)] if self.went else gain
+        gain = [(self.came // slice_ns, self.size)]
+        return [*gain, (self.went // slice_ns, -self.size)] if self.went else gain
 
 
 class Spans:
@@ -192,11 +196,11 @@ class Spans:
             self.ends.append(first + n)
             self.times.append(t)
 
-    def count(self, histograms: dict[int, Counter[int]], first: int, n: int, t: int) -> None:
+    def count(self, histograms: dict[int, Counter[int]], first: int, n: int, t: int, slice_ns: int) -> None:
         """For each of the ids first..first+n that is known, count the delay until `t`."""
         end = first + n
         index = max(bisect_right(self.firsts, first) - 1, 0)
-        histogram = histograms[t // SLICE_NS]
+        histogram = histograms[t // slice_ns]
         while index < len(self.firsts) and self.firsts[index] < end:
             known = min(self.ends[index], end) - max(self.firsts[index], first)
             if known > 0:
@@ -205,7 +209,7 @@ class Spans:
 
 
 def delays(
-    run: int, rows: Iterable[Timed], lowest: int = 0, highest: int = 1 << 62
+    run: int, rows: Iterable[Timed], lowest: int = 0, highest: int = 1 << 62, slice_ns: int = SLICE_NS
 ) -> dict[tuple[str, int, int], Counter[int]]:
     """The delay histograms of one queue's rows (in its order), for sequence ids from `lowest` below `highest`."""
     published, delivered = Spans(), Spans()
@@ -222,12 +226,12 @@ def delays(
         if event == Ev.PUBLISH:
             published.add(first, n, t)
         elif event == Ev.CONFIRM and flag != CONFIRM_NACK:
-            published.count(found[CONFIRM_DELAY], first, n, t)
+            published.count(found[CONFIRM_DELAY], first, n, t, slice_ns)
         elif event == Ev.DELIVER and not flag & REDELIVERED:
             delivered.add(first, n, t)
-            published.count(found[WAIT_DELAY], first, n, t)
+            published.count(found[WAIT_DELAY], first, n, t, slice_ns)
         elif event == Ev.ACK:
-            delivered.count(found[CONSUMER_DELAY], first, n, t)
+            delivered.count(found[CONSUMER_DELAY], first, n, t, slice_ns)
     return {
         (which, run, slice_): histogram
         for which, by_slice in found.items()

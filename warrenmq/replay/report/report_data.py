@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
-from warrenmq.replay.drive.levels import SLICE_NS
 from warrenmq.replay.report.blocking import courses, held_up, mailboxes
 from warrenmq.replay.report.measures import Measures, Row
 from warrenmq.replay.report.picture import Combine, Cut, FileBar, Life, Picture, Restart
@@ -132,7 +131,7 @@ def lives(picture: Picture, measures: Measures, rare: Sequence[Row], runs: Seque
     first = {row.run: axis.second(row.run, row.t) for row in reversed(rare)}
     last = {row.run: axis.second(row.run, row.t) for row in rare}
     for key in measures.tallies:
-        at = axis.second(key.run, key.slice * SLICE_NS)
+        at = axis.second(key.run, key.slice * measures.slice_ns)
         last[key.run] = max(last.get(key.run, at), at)
     clean = {row.run for row in rare if row.event == Ev.RUN_END}
     for row in rare:

@@ -43,12 +43,13 @@ class Axis:
     """
 
     def __init__(self, measures: Measures, runs: Sequence[Run]) -> None:
+        self._slice_ns = measures.slice_ns
         self._offsets = [run.wall_ns - run.mono_ns for run in runs]
-        marks = [self._wall(key.run, key.slice * SLICE_NS) for key in measures.tallies]
+        marks = [self._wall(key.run, key.slice * self._slice_ns) for key in measures.tallies]
         marks += [self._wall(row.run, row.t) for row in measures.rare]
-        marks += [self._wall(level.run, level.slice * SLICE_NS) for level in measures.levels]
+        marks += [self._wall(level.run, level.slice * self._slice_ns) for level in measures.levels]
         self._zero = min(marks, default=0)
-        length = max(marks, default=0) + SLICE_NS - self._zero
+        length = max(marks, default=0) + self._slice_ns - self._zero
         self._width = round_up(length / POINTS)
         self.points = length // self._width + 1
         self.width = self._width / 1e9
@@ -61,17 +62,21 @@ class Axis:
         return (self._wall(run, t) - self._zero) / 1e9
 
     def point(self, run: int, slice_: int) -> int:
-        return min(max(0, (self._wall(run, slice_ * SLICE_NS) - self._zero) // self._width), self.points - 1)
+        at = self._wall(run, slice_ * self._slice_ns) - self._zero
+        return min(max(0, at // self._width), self.points - 1)
+
+    def point_at(self, run: int, t: int) -> int:
+        return self.point(run, t // self._slice_ns)
 
     def point_of(self, row: Row) -> int:
-        return self.point(row.run, row.t // SLICE_NS)
+        return self.point_at(row.run, row.t)
 
     def shares(self, run: int, first: int, end: int) -> Iterator[tuple[int, float]]:
         """Which points the slices from `first` to before `end` are in, and what share of them."""
         at = first
         while at < end:
             point = self.point(run, at)
-            edge = -(-(self._zero + (point + 1) * self._width - self._offsets[run]) // SLICE_NS)
+            edge = -(-(self._zero + (point + 1) * self._width - self._offsets[run]) // self._slice_ns)
             next_ = min(edge, end) if point < self.points - 1 else end
             yield point, (next_ - at) / (end - first)
             at = next_

@@ -16,10 +16,10 @@ from __future__ import annotations
 import json
 import mmap
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import pyarrow as pa  # type: ignore[import-untyped]
@@ -44,7 +44,7 @@ from warrenmq.replay.drive import damage
 from warrenmq.replay.explain.wanted import Wanted
 from warrenmq.replay.spark.arrow_rows import DDL, TYPES, Names, Piece, named_batches, names_of, stored_columns
 from warrenmq.replay.spark.source import local_name
-from warrenmq.trace.block import decode_columns, frame_at, raw_columns
+from warrenmq.trace.block import Kind, decode_columns, next_frame, raw_columns
 from warrenmq.trace.catalog import Chunk
 from warrenmq.trace.reader import open_trace, trace_files
 
@@ -58,12 +58,23 @@ _OPERATORS = {
 _REPORTS = ("rows", "damage")
 
 
+class FrameRange(NamedTuple):
+    """Frames of rows that follow each other in a file."""
+
+    offset: int
+    frames: int
+
+
 @dataclass
 class FilePart(InputPartition):
-    """Pieces of one file."""
+    """A part of a file: which frames of rows are wanted, not one by one."""
 
-    names: Mapping[int, Names]
-    chunks: list[Chunk]
+    run: int
+    names: Names
+    file: str
+    ranges: list[FrameRange]
+    slabs: list[Chunk]
+    """Pieces of a slab file, with their rows."""
 
 
 @dataclass
@@ -154,12 +165,15 @@ class TraceReader(DataSourceReader):
         with open_trace(*self._paths) as trace:
             names = names_of(trace.catalog)
             parts = []
-            for (run, _), group in groupby(trace.catalog.chunks, key=lambda chunk: (chunk.run, chunk.file)):
-                chunks = [chunk for chunk in group if self._may_hold(chunk, names[run])]
-                parts += [
-                    FilePart({run: names[run]}, chunks[at : at + PART_PIECES])
-                    for at in range(0, len(chunks), PART_PIECES)
-                ]
+            for (run, file), group in groupby(
+                trace.catalog.chunks, key=lambda chunk: (chunk.run, chunk.file)
+            ):
+                chunks = enumerate(group)
+                wanted = [(at, chunk) for at, chunk in chunks if self._may_hold(chunk, names[run])]
+                for at in range(0, len(wanted), PART_PIECES):
+                    its = wanted[at : at + PART_PIECES]
+                    slabs = [chunk for _, chunk in its if chunk.raw]
+                    parts.append(FilePart(run, names[run], file, [] if slabs else _ranges(its), slabs))
             return parts
 
     def _may_hold(self, chunk: Chunk, names: Names) -> bool:
@@ -193,7 +207,7 @@ def _batches(
     part: FilePart, columns: Sequence[str], events: frozenset[str] | None
 ) -> Iterator[pa.RecordBatch]:
     asked = columns if events is None or "ev" in columns else [*columns, "ev"]
-    for batch in named_batches(part.names, _pieces(part.chunks, stored_columns(asked)), asked):
+    for batch in named_batches({part.run: part.names}, _pieces(part, stored_columns(asked)), asked):
         chosen = batch
         if events is not None:
             chosen = chosen.filter(pc.is_in(chosen.column("ev"), pa.array(sorted(events), pa.string())))
@@ -201,14 +215,36 @@ def _batches(
             yield chosen.select(list(columns))
 
 
-def _pieces(chunks: Sequence[Chunk], stored: frozenset[str]) -> Iterator[Piece]:
-    with open(chunks[0].file, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+def _ranges(chunks: Iterable[tuple[int, Chunk]]) -> list[FrameRange]:
+    """Numbered pieces of a file -> those with consecutive numbers together."""
+    ranges: list[FrameRange] = []
+    before = -2
+    for number, chunk in chunks:
+        if number == before + 1:
+            ranges[-1] = FrameRange(ranges[-1].offset, ranges[-1].frames + 1)
+        else:
+            ranges.append(FrameRange(chunk.offset, 1))
+        before = number
+    return ranges
+
+
+def _pieces(part: FilePart, stored: frozenset[str]) -> Iterator[Piece]:
+    for slab in part.slabs:
+        yield slab, raw_columns(slab.raw)
+    if not part.ranges:
+        return
+    with open(part.file, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
         data = memoryview(mapped)
-        for chunk in chunks:
-            frame = None if chunk.raw else frame_at(data, chunk.offset)
-            if chunk.raw:
-                yield chunk, raw_columns(chunk.raw)
-            elif frame is not None:
-                yield chunk, decode_columns(frame, stored)
+        for each in part.ranges:
+            offset, left = each
+            while left and (frame := next_frame(data, offset)) is not None:
+                if frame.kind == Kind.ROWS:
+                    chunk = Chunk(
+                        part.run, frame.who >> 16, frame.seq_first, frame.rows, frame.t_first, frame.t_last, frame.who,
+                        part.file, frame.offset,
+                    )  # fmt: skip
+                    yield chunk, decode_columns(frame, stored)
+                    left -= 1
+                offset = frame.end
                 frame.payload.release()
         data.release()

@@ -25,7 +25,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial, reduce
 from itertools import groupby
-from typing import Any
+from typing import Any, Self
 
 import pyarrow as pa  # type: ignore[import-untyped]
 from pyspark import StorageLevel
@@ -104,7 +104,7 @@ class InSpark:
         self._outcomes: list[DataFrame] = []
         """Of the stages so far: their facts are the input of the next one."""
 
-    def __enter__(self) -> InSpark:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -1,20 +1,23 @@
 """The five tables of `measures`, filled by Spark: four SQL aggregations, and one pass in Python by queue.
 
-Tallies, bodies and levels are sums, so Spark adds them up where the rows are.  Delays pair rows of one queue by sequence id: they
+Slices of time are as long as the trace asks for, so that what is collected does not grow with it.  Tallies, bodies and levels are sums, so Spark adds them up where the rows are.  Delays pair rows of one queue by sequence id: they
 go by chunk of 65,536 ids, not by queue, so that one busy queue is not one task.
 """
 
 from __future__ import annotations
 
-import json
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from itertools import groupby
+from operator import itemgetter
+from typing import Any
 
 import pyarrow as pa  # type: ignore[import-untyped]
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
+from pyspark.sql.pandas.types import from_arrow_schema
 
-from warrenmq.replay.drive.levels import CHANGING, FALLS, RECEIVES, RISES, SLICE_NS, Kind, LevelKey
+from warrenmq.replay.drive.levels import CHANGING, FALLS, RECEIVES, RISES, Kind, LevelKey, slice_of
 from warrenmq.replay.report.measures import (
     BODIES,
     RARE,
@@ -23,20 +26,28 @@ from warrenmq.replay.report.measures import (
     Measures,
     Row,
     TallyKey,
-    Timed,
     delays,
 )
-from warrenmq.replay.spark.partitions import shuffled_into
+from warrenmq.replay.spark.jobs import described
+from warrenmq.replay.spark.partitions import ROWS_OF_KEYS, partitions, shuffled_into
+from warrenmq.replay.spark.source import Batches
+from warrenmq.replay.spark.stage_columns import batches, rows_in
+from warrenmq.trace.catalog import Catalog
 from warrenmq.trace.events import Decision, Ev
 
 CHUNK_BITS = 16
-_DELAYS_DDL = "delays string"
+_DELAYS = pa.schema([
+    ("delay", pa.string()), ("run", pa.int32()), ("slice", pa.int64()), ("counts", pa.map_(pa.int32(), pa.int64())),
+])  # fmt: skip
+"""A histogram for each delay, run and slice of time: how many messages waited as long as each class says."""
 
 
-def measure_rows(rows: DataFrame, number: int = 1) -> Measures:
-    """All five tables of rows as spark_source.load_rows gives them; what is shuffled has so many partitions."""
-    measures = Measures()
-    with shuffled_into(rows.sparkSession, number):
+def measure_rows(rows: DataFrame, catalog: Catalog) -> Measures:
+    """All five tables of rows as source.load_rows gives them."""
+    measures = Measures(slice_ns=slice_of(catalog))
+    number = partitions(catalog.rows, ROWS_OF_KEYS)
+    spark = rows.sparkSession
+    with shuffled_into(spark, number), described(spark, "measure what the report draws"):
         _tallies(rows, measures)
         _rare(rows, measures)
         _bodies(rows, measures)
@@ -45,8 +56,8 @@ def measure_rows(rows: DataFrame, number: int = 1) -> Measures:
     return measures
 
 
-def _slice(t: str) -> Column:
-    return sf.expr(f"{t} div {SLICE_NS}")
+def _slice(t: str, measures: Measures) -> Column:
+    return sf.expr(f"{t} div {measures.slice_ns}")
 
 
 def _tallies(rows: DataFrame, measures: Measures) -> None:
@@ -55,7 +66,7 @@ def _tallies(rows: DataFrame, measures: Measures) -> None:
     ).otherwise(0)
     found = (
         rows.where(sf.col("event").isin(sorted(map(int, TALLIED))))
-        .groupBy("run", "actor", "event", "flag", size.alias("size"), _slice("t").alias("slice"))
+        .groupBy("run", "actor", "event", "flag", size.alias("size"), _slice("t", measures).alias("slice"))
         .agg(sf.count("*"), sf.sum("a"), sf.sum("b"), sf.sum("c"))
     )
     for run, actor, event, flag, bits, slice_, n, a, b, c in found.collect():
@@ -94,7 +105,7 @@ def _bodies(rows: DataFrame, measures: Measures) -> None:
     found = (
         messages.select("run", "actor", changes.alias("change"))
         .where("change.t is not null")
-        .groupBy("run", "actor", _slice("change.t").alias("slice"))
+        .groupBy("run", "actor", _slice("change.t", measures).alias("slice"))
         .agg(sf.sum("change.bytes"))
     )
     measures.bodies = {(run, actor, slice_): gained for run, actor, slice_, gained in found.collect()}
@@ -110,7 +121,7 @@ def _levels(rows: DataFrame, measures: Measures) -> None:
         kind = sf.when(event.isin(events), int(each)).otherwise(kind)
     up = sf.when(rises, 1).otherwise(0)
     down = sf.when(rises, 0).when(_is(Ev.PUBLISH), sf.greatest(sf.col("c"), sf.lit(1))).otherwise(1)
-    until_end = (_slice("t") + 1) * SLICE_NS - sf.col("t")
+    until_end = (_slice("t", measures) + 1) * measures.slice_ns - sf.col("t")
     found = (
         rows.where(event.isin(sorted(map(int, CHANGING))))
         .where(~sent | (sf.col("peer") != 0))
@@ -119,7 +130,7 @@ def _levels(rows: DataFrame, measures: Measures) -> None:
             kind.alias("kind"), "run",
             sf.when(sent, sf.col("peer")).otherwise(sf.col("actor")).alias("actor"),
             sf.when(kind == int(Kind.CREDIT), sf.col("peer")).otherwise(0).alias("peer"),
-            _slice("t").alias("slice"), up.alias("up"), down.alias("down"), ((up - down) * until_end).alias("ns"),
+            _slice("t", measures).alias("slice"), up.alias("up"), down.alias("down"), ((up - down) * until_end).alias("ns"),
         )
         .groupBy("kind", "run", "actor", "peer", "slice")
         .agg(sf.sum("up"), sf.sum("down"), sf.sum("ns"))
@@ -133,38 +144,47 @@ def _is(*events: int) -> Column:
 
 def _delays(rows: DataFrame, measures: Measures, number: int) -> None:
     chunk = sf.explode(sf.expr(f"sequence(shiftright(a, {CHUNK_BITS}), shiftright(a + b - 1, {CHUNK_BITS}))"))
+    schema = from_arrow_schema(_DELAYS)
     found = (
         rows.where(sf.col("event").isin(sorted(map(int, TIMED))) & (sf.col("b") > 0))
         .select("run", "actor", chunk.alias("chunk"), "seq", "event", "flag", "t", "a", "b")
         .repartition(number, "run", "actor", "chunk")
         .sortWithinPartitions("run", "actor", "chunk", "seq")
-        .mapInArrow(_chunk_delays, _DELAYS_DDL)
+        .mapInArrow(ChunkDelays(measures.slice_ns), schema)
+        .repartition(1)
+        .mapInArrow(_merge_delays, schema)
     )
-    for row in found.collect():
-        merged = Measures()
-        for which, run, slice_, classes in json.loads(row["delays"]):
-            merged.delays[which, run, slice_] = Counter({int(cls): n for cls, n in classes.items()})
-        measures.add(merged)
+    for delay, run, slice_, counts in found.collect():
+        measures.delays[delay, run, slice_] = Counter(counts)
 
 
-def _chunk_delays(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Rows that come chunk by chunk: one histogram set for all of a task."""
+class ChunkDelays:
+    """Job of rows that come chunk by chunk: the histograms of a task."""
+
+    def __init__(self, slice_ns: int) -> None:
+        self._slice_ns = slice_ns
+
+    def __call__(self, given: Batches) -> Iterator[pa.RecordBatch]:
+        found = Measures()
+        for (run, _, chunk), group in groupby(self._rows(given), key=itemgetter(0, 1, 2)):
+            timed = (row[4:] for row in group)
+            first, end = chunk << CHUNK_BITS, (chunk + 1) << CHUNK_BITS
+            found.add(Measures(delays=delays(run, timed, first, end, self._slice_ns)))
+        return _delay_batches(found)
+
+    @staticmethod
+    def _rows(given: Batches) -> Iterator[tuple[Any, ...]]:
+        for batch in given:
+            yield from zip(*[column.to_pylist() for column in batch.columns], strict=True)
+
+
+def _merge_delays(given: Batches) -> Iterator[pa.RecordBatch]:
+    """The histograms of all tasks as those of one."""
     found = Measures()
-    at: tuple[int, int, int] | None = None
-    rows: list[Timed] = []
-    for batch in batches:
-        columns = [column.to_pylist() for column in batch.columns]
-        for run, actor, chunk, _, event, flag, t, a, b in zip(*columns, strict=True):
-            if (run, actor, chunk) != at:
-                _close(found, at, rows)
-                at, rows = (run, actor, chunk), []
-            rows.append((event, flag, t, a, b))
-    _close(found, at, rows)
-    text = json.dumps([[*which, histogram] for which, histogram in found.delays.items()])
-    yield pa.RecordBatch.from_arrays([pa.array([text])], ["delays"])
+    for row in rows_in(given):
+        found.add(Measures(delays={(row["delay"], row["run"], row["slice"]): Counter(dict(row["counts"]))}))
+    return _delay_batches(found)
 
 
-def _close(found: Measures, at: tuple[int, int, int] | None, rows: list[Timed]) -> None:
-    if at is not None:
-        run, _, chunk = at
-        found.add(Measures(delays=delays(run, rows, chunk << CHUNK_BITS, (chunk + 1) << CHUNK_BITS)))
+def _delay_batches(found: Measures) -> Iterator[pa.RecordBatch]:
+    return batches(((*which, list(counts.items())) for which, counts in found.delays.items()), _DELAYS)

@@ -116,16 +116,16 @@ def map_pieces(
 
 
 def _places(trace: TraceIndex) -> tuple[dict[str, int], int]:
-    """For each file the place of its first block, all blocks in a row; and how many blocks there are, about."""
+    """For each file the task of its first block, and how many tasks there are; small files share one."""
     rows: Counter[str] = Counter()
     for chunk in trace.catalog.chunks:
         if not chunk.raw:
             rows[chunk.file] += chunk.rows
-    places, place = {}, 0
+    places, before = {}, 0
     for name in sorted(trace.sizes):
-        places[name] = place
-        place += -(-rows[name] // BLOCK_ROWS)
-    return places, max(place, 1)
+        places[name] = before // BLOCK_ROWS
+        before += rows[name]
+    return places, max(-(-before // BLOCK_ROWS), 1)
 
 
 def load_rows(spark: SparkSession, trace: TraceIndex) -> DataFrame:

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from warrenmq.replay.drive.findings import Found
-from warrenmq.replay.drive.machines import Finding
+from warrenmq.replay.drive.machines import FigureKey, Finding
 from warrenmq.replay.drive.trace_context import ActorSummary
 from warrenmq.trace.schema import COLUMNS, Row
 
@@ -37,7 +37,10 @@ _FINDING = pa.struct([
     ("rows", pa.list_(pa.struct([*_OF_ACTOR, ("seq", pa.int64())]))), ("needs", pa.list_(pa.struct(_OF_ACTOR))),
     ("about", pa.list_(pa.int64())),
 ])  # fmt: skip
-_FIGURE = pa.struct([("key", pa.string()), ("count", pa.int64())])
+_FIGURE = pa.struct([
+    ("key", pa.string()), ("count", pa.int64()), ("histogram", pa.map_(pa.int64(), pa.int64())),
+])  # fmt: skip
+"""A count; or many whose keys differ in the number at their end, such as the classes of a delay, as one row."""
 
 SUMMARIES = pa.schema([
     ("machine", pa.string()), ("key", pa.string()), *_OF_ACTOR, ("seq", pa.int64()), ("nth", pa.int32()),
@@ -122,8 +125,15 @@ def found_rows(found: Found) -> Iterator[OutcomeRow]:
     for findings, stands in ((found.violations, True), (found.indeterminate, False)):
         for finding in findings:
             yield OutcomeRow(finding=_finding_struct(finding, stands=stands))
+    histograms: dict[FigureKey, dict[int, int]] = {}
     for key, n in found.figures.items():
-        yield OutcomeRow(figure={"key": pack(key), "count": n})
+        *begin, last = key
+        if isinstance(last, int):
+            histograms.setdefault(tuple(begin), {})[last] = n
+        else:
+            yield OutcomeRow(figure={"key": pack(key), "count": n, "histogram": None})
+    for key, counts in histograms.items():
+        yield OutcomeRow(figure={"key": pack(key), "count": None, "histogram": list(counts.items())})
 
 
 def found_of(rows: Iterable[dict[str, Any]]) -> Found:
@@ -131,7 +141,11 @@ def found_of(rows: Iterable[dict[str, Any]]) -> Found:
     found = Found()
     for row in rows:
         if (figure := row["figure"]) is not None:
-            found.figures[unpack(figure["key"])] += figure["count"]
+            key = unpack(figure["key"])
+            if figure["histogram"] is None:
+                found.figures[key] += figure["count"]
+            else:
+                found.figures.update({(*key, last): n for last, n in dict(figure["histogram"]).items()})
         elif (finding := row["finding"]) is not None:
             (found.violations if finding["stands"] else found.indeterminate).add(_finding(finding))
         else:

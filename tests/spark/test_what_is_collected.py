@@ -1,0 +1,50 @@
+"""What a replay in Spark collects to the driver grows with actors, runs and files of stores, and not with the rows of the trace."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.replay.trace_periods import write_large
+from warrenmq.replay import check, read, replay
+
+pytest.importorskip("pyspark")
+pytestmark = pytest.mark.spark
+
+
+def test_four_times_the_rows_collect_as_much(spark, tmp_path):
+    from benchmarks.collected import collecting
+
+    collected, events = [], []
+    for name, rows in (("small", 30_000), ("large", 120_000)):
+        trace = tmp_path / name
+        events.append(write_large(trace, rows, queues=2))
+        with collecting() as bytes_of:
+            assert replay(trace, engine="spark").verdict == "ok"
+            check(read(spark, trace)).count()
+        collected.append(bytes_of)
+    small, large = collected
+    # The report draws each file of a store, which the small files of this trace make many of.
+    rows_of_files = "run, actor, event, flag, t, seq, msg, peer, pseq, a, b, c"
+    assert large.pop(rows_of_files) < 5 * small[rows_of_files]
+    assert events[1] > 3 * events[0]
+    grown = {columns: (small[columns], n) for columns, n in large.items() if n > 1.3 * small[columns] + 2_000}
+    assert not grown
+
+
+def test_of_many_findings_the_first_are_kept_and_all_are_counted(spark, tmp_path, monkeypatch):
+    from tests.replay.trace_mutations import jumbled
+    from tests.support.trace_union import write_directory
+    from warrenmq.replay.drive import engine, findings
+    from warrenmq.replay.spark import engine as spark_engine
+
+    trace = write_directory(tmp_path / "trace", jumbled(0))
+    whole = engine.replay(trace)
+    # The workers keep as many as ever; the driver, which merges last, keeps two.
+    monkeypatch.setattr(findings, "KEPT", 2)
+    found, expected = spark_engine.replay(spark, trace), engine.replay(trace)
+    assert found.violations == expected.violations
+    assert found.counts == expected.counts == whole.counts
+    assert max(whole.counts["violations"].values()) > 2
+    for rule in whole.counts["violations"]:
+        of_rule = [each for each in found.violations if each.rule == rule]
+        assert of_rule == [each for each in whole.violations if each.rule == rule][:2]
