@@ -6,6 +6,7 @@ import os
 
 import pytest
 
+from tests.support.kept_rows import emit
 from tests.support.trace_model import consistent_trace
 from tests.support.trace_union import side_by_side, write_directory
 from warrenmq.replay import read, register
@@ -77,7 +78,7 @@ def test_a_large_segment_is_many_tasks(spark, source, tmp_path):
     recorder = Recorder(tmp_path, run="large")
     actor = recorder.actor("a", "Kind")
     for _ in range(20_000):
-        actor.emit(int(Ev.SEND))
+        emit(actor, Ev.SEND)
         if actor._at == 16 * 72:
             actor._full()  # small blocks, as an idle actor's
     recorder.close()
@@ -138,7 +139,7 @@ def test_events_and_columns_of_a_later_version_do_not_fail(spark, source, tmp_pa
     recorder._segment.finish(closed=False)
     recorder._segment = recorder._open_segment()
     actor = recorder.actor("a", "Kind")
-    actor.emit(250, 7, msg=3)
+    emit(actor, 250, 7, msg=3)
     recorder.close()
     row = source().load(str(tmp_path)).collect()[0]
     assert (row.ev, row.flag_id, row.msg) == ("?250", 7, 3)
@@ -170,7 +171,7 @@ def test_a_stream_of_a_live_trace_gives_each_row_once_over_restarts(streamed, tm
     for times in (3, 40, 100):
         for _ in range(times):
             for name, actor in (("one", one), ("two", two)):
-                seq = actor.emit(int(Ev.SEND), msg=len(expected))
+                seq = emit(actor, Ev.SEND, msg=len(expected))
                 expected.append((name, seq, len(expected), "SEND"))
         rows, before = streamed()
         assert before < len(rows)

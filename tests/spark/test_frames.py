@@ -70,7 +70,7 @@ def test_a_path_without_a_trace_is_the_callers_mistake(spark, tmp_path):
 def test_a_query_of_ones_own_is_asked_beside_the_rules(rows):
     query = "SELECT a.run, a.actor, max(a.seq) FROM ack_rows AS a JOIN steps AS s ON s.run = a.run AND s.actor = a.actor GROUP BY 1, 2"
     found = check(rows, rules=[SqlRule("mine", "it's {acked}", query)]).where("rule = 'mine'")
-    acked = rows.where("ev = 'ACK'").groupBy("run", "actor").agg(sf.max("seq").alias("seq"))
+    acked = rows.where("ev = 'ACK'").groupBy("run", "actor", "actor_id").agg(sf.max("seq").alias("seq"))
     assert {(row.text, row.rows[0].run, row.rows[0].actor, row.rows[0].seq) for row in found.collect()} == {
         ("it's {acked}", row.run, row.actor, row.seq) for row in acked.collect()
     }
