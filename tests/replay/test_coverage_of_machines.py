@@ -54,7 +54,7 @@ NEVER_WRITTEN = {
         (
             Ev.ROLL,
             flag,
-        ): "the model has no large message and a small broker no file of garbage alone: tests/message_store has"
+        ): "no message of these histories has 4 MB, and no file of theirs is mostly garbage while it is idle"
         for flag in (ROLL_FOR_LARGE, ROLL_LARGE, ROLL_GARBAGE)
     },
     (Ev.CONFIRM, CONFIRM_NACK): "nacks are answers to publishes that the queue has not taken",
