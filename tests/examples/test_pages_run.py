@@ -39,6 +39,7 @@ WITH_SPARK = {
     "docs/replay.md: The data source, python 1": r"^\s*[1-9]\d* \d+ \['t', 'ev'\] 0$",
     "docs/replay.md: The data source, python 2": "",
     "docs/replay.md: Traces of RabbitMQ, python 1": r"audit-a\|",
+    "docs/rules.md: Rules of your own: a query, python 1": r"\|rule\|subject\|text\|rows\|",
 }
 """What is somewhere in the output of those that need Spark."""
 

@@ -7,8 +7,8 @@ import pytest
 from warrenmq.errors import CallerError
 from warrenmq.replay import SqlRule, check, incidents, read, register
 from warrenmq.replay.drive import engine
-from warrenmq.replay.drive.own_rules import check_own
 from warrenmq.replay.rules.registry import RULES
+from warrenmq.replay.spark.own_rules import check_own
 
 pytest.importorskip("pyspark")
 

@@ -128,6 +128,8 @@ def test_missing_packages_are_named_with_the_remedy(monkeypatch):
 
 FORBIDDEN = {"sparkContext", "_jvm", "_jdf", "rdd", "toPandas", "createGlobalTempView"}
 """What Spark Connect and serverless clusters do not have, and what would pull a trace into the driver."""
+DESCRIBES_JOBS = ("warrenmq.replay.spark.jobs", "sparkContext")
+"""Job descriptions are set on the context; through Spark Connect, which has none, tags take their place."""
 
 
 def of_spark(name):
@@ -143,7 +145,7 @@ def test_only_the_public_dataframe_api_is_used():
         if isinstance(node, ast.Attribute)
     }
     assert {name for name, _ in used} >= {"warrenmq.replay.spark.session", "warrenmq.replay.spark.check"}
-    assert [each for each in used if each[1] in FORBIDDEN] == []
+    assert [each for each in used - {DESCRIBES_JOBS} if each[1] in FORBIDDEN] == []
 
 
 ALLOWED = {"warrenmq.replay": {"pyspark"}, "warrenmq.replay.export.parquet": {"pyarrow"}}

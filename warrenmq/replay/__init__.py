@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from warrenmq.replay.drive.machines import Finding, Machine, Outcome
-from warrenmq.replay.drive.own_rules import SqlRule, check_own
+from warrenmq.replay.drive.own_rules import SqlRule
 from warrenmq.replay.replayed import Engine, Replayed, replay
 from warrenmq.replay.report.report import write_report
 from warrenmq.replay.rules.rule import Exercised, Rule
@@ -63,9 +63,10 @@ def check(rows: DataFrame, *, rules: Sequence[SqlRule] = ()) -> DataFrame:
     """
     require_pyspark()
     from warrenmq.replay.spark import check as spark_check
+    from warrenmq.replay.spark import own_rules
 
     found = spark_check.check(rows)
-    return found.unionByName(check_own(rows, rules)) if rules else found
+    return found.unionByName(own_rules.check_own(rows, rules)) if rules else found
 
 
 def incidents(rows: DataFrame) -> DataFrame:

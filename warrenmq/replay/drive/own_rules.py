@@ -5,18 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from warrenmq.errors import CallerError
 from warrenmq.replay.drive.machines import EXERCISED, FigureKey, Finding, Key, State, Summariser
 from warrenmq.replay.drive.trace_context import ActorSummary, TraceContext, Who
 from warrenmq.replay.rules.registry import RULES, all_machines
 from warrenmq.replay.rules.rule import Rule, is_known
-from warrenmq.replay.rules.sql import found_in, views
+from warrenmq.replay.rules.sql import found_in
 from warrenmq.trace.reader import Trace
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 
 @dataclass(frozen=True)
@@ -124,38 +121,3 @@ def _by_machines(
     for outcome in outcomes:
         figures.update(outcome.figures)
     return [each for outcome in outcomes for each in outcome.findings if each.rule in wanted], figures
-
-
-def check_own(rows: DataFrame, rules: Sequence[SqlRule]) -> DataFrame:
-    """What breaks these rules in rows as `read` gives them: lazy, with the columns of `check`."""
-    require_own(rules)
-    names = views()
-    tables = {
-        "stored": "SELECT run, actor_id AS actor, seq, t, ev_id AS event, flag_id AS flag, msg, coalesce(peer_id, 0) AS peer, "
-        "pseq, a, b, c FROM __rows__",
-        "actors": "SELECT DISTINCT run, actor_id AS actor, concat_ws(' ', directory, vhost) AS scope, actor AS name, kind, "
-        "coalesce(parent_id, 0) AS parent FROM __rows__",
-        "most": "SELECT coalesce(max(b), 1) AS n FROM stored WHERE event IN (20, 24, 25, 26, 27, 31)",
-        "numbers": "SELECT explode(sequence(0, n - 1)) AS n FROM most",
-        **names,
-    }
-    given = ", ".join(
-        [f"{name} AS ({query})" for name, query in tables.items()]
-        + [f"own_{number} (run, actor, seq) AS ({rule.sql})" for number, rule in enumerate(rules)]
-    )
-    found = [
-        f"SELECT {_literal(rule.id)} AS rule, {_literal(rule.text)} AS text, run, actor, seq FROM own_{number}"  # noqa: S608 - the user's own
-        for number, rule in enumerate(rules)
-    ]
-    query = (
-        f"WITH {given}, found AS ({' UNION ALL '.join(found)}) "  # noqa: S608
-        "SELECT f.rule, concat('actor ', a.name) AS subject, f.text, "
-        "array(named_struct('run', f.run, 'actor', a.name, 'seq', f.seq)) AS rows "
-        "FROM found AS f JOIN actors AS a ON a.run = f.run AND a.actor = f.actor"
-    )
-    escaped = query.replace("{", "{{").replace("}", "}}").replace("__rows__", "{given_rows}")
-    return rows.sparkSession.sql(escaped, given_rows=rows)
-
-
-def _literal(text: str) -> str:
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
