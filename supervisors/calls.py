@@ -68,7 +68,7 @@ class TryAgain:
 
     child: Any
     counts: bool = True
-    """Whether the next one counts as a restart: not when the system lacked a thread, memory or the like."""
+    """True if the next one counts as a restart: not when the system lacked a thread, memory or the like."""
 
 
 class Caller(Protocol):

@@ -60,7 +60,7 @@ class ChildSpec:
 
 
 def restarts(restart: Restart, reason: Any) -> bool:
-    """Whether a child that ended for `reason` is started again.
+    """True if a child that ended for `reason` is started again.
 
     | restart   | normal, shutdown | anything else |
     | --------- | ---------------- | ------------- |

@@ -81,7 +81,7 @@ class Broker:
 
     @property
     def is_forked(self) -> bool:
-        """Whether this process is a forked child: then there is nothing to close."""
+        """True if this process is a forked child: then there is nothing to close."""
         return self._sync is not None and self._sync.runtime.forked_from is not None
 
     @property

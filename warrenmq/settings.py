@@ -251,7 +251,7 @@ class Settings:
     classic_queue_store_v2_max_cache_size: int = _setting(512_000, Size(0, 1 << 30))
     """Bytes of bodies that are collected for a .qs file before they are handed to the operating system."""
     classic_queue_store_v2_check_crc32: bool = _setting(True, Switch())
-    """Whether a body's checksum is compared when it is read."""
+    """True if a body's checksum is compared when it is read."""
 
     credit_flow_default_credit: tuple[int, int] = _setting((400, 200), Pair(falling=True))
     """Messages an actor may send to the next one unanswered, and how many are answered together."""

@@ -78,7 +78,7 @@ class QueueSpec:
     unwritten: Callable[[str], object]
     """Called at the end with a sentence on what a full disk kept from being written."""
     is_up: Callable[[], bool]
-    """Whether the vhost is recovered; if not, a GoAhead follows."""
+    """True if the vhost is recovered; if not, a GoAhead follows."""
     unused_too_long: Callable[[], object]
     """Has the queue deleted, whose x-expires is over."""
     last_consumer_gone: Callable[[], object] | None = None

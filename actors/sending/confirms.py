@@ -54,7 +54,7 @@ class Confirm:
         self._callbacks: list[Callable[[Confirm], object]] | None = None
 
     def done(self) -> bool:
-        """Whether the answer is known."""
+        """True if the answer is known."""
         return self._settled
 
     def result(self, timeout: float | None = None) -> None:

@@ -1,4 +1,4 @@
-"""Whether what is declared again is what is there, and which arguments RabbitMQ compares (rabbit_misc:assert_*).
+"""Equivalence of a repeated declaration with what exists, by the arguments that RabbitMQ compares (rabbit_misc:assert_*).
 
     queue       durable, auto_delete, the arguments that mean something to a classic queue
     exchange    type, durable, auto_delete, internal, alternate-exchange

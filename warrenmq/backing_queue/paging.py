@@ -77,7 +77,7 @@ def desired_duration(
 
 
 def must_inform(informed: float, reported: float, desired: float, *, disk_alarm: bool) -> bool:
-    """Whether a queue hears of a new desired duration at once; otherwise it does when it next reports.
+    """True if a queue hears of a new desired duration at once; otherwise it does when it next reports.
 
     | disk alarm | desired, compared with what it was informed of and with what it reported | inform |
     | ---------- | ----------------------------------------------------------------- | ------ |
@@ -166,7 +166,7 @@ def memory_limit(egress: float) -> int:
 
 
 def worth_reading_together(count: int) -> bool:
-    """Whether so many bodies of one message store, each of at most 12,000 bytes, are read when their entries are.
+    """True if so many bodies of one message store, each of at most 12,000 bytes, are read when their entries are.
 
     | how many   | read                                   |
     | -------- | -------------------------------------- |

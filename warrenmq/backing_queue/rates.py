@@ -68,12 +68,12 @@ class Rates:
 
     @property
     def acks_grow_faster(self) -> bool:
-        """Whether unacked messages pile up faster than ready ones."""
+        """True if unacked messages pile up faster than ready ones."""
         return self.ack_ingress - self.ack_egress > self.ingress - self.egress
 
     @property
     def anything_counted(self) -> bool:
-        """Whether messages moved since the rates were computed last."""
+        """True if messages moved since the rates were computed last."""
         return self.arrived + self.left + self.acked > 0
 
     def maybe_update(self, now: int) -> None:

@@ -373,12 +373,12 @@ class VariableQueue(ABC):
 
     # -- memory; a behaviour that does not page leaves these as they are
     has_ram_duration = False
-    """Whether it pages by the memory monitor's target."""
+    """True if it pages by the memory monitor's target."""
     max_priority: int | None = None
 
     @property
     def anything_counted(self) -> bool:
-        """Whether messages moved since the rates were computed last."""
+        """True if messages moved since the rates were computed last."""
         return self.rates.anything_counted
 
     def ram_duration(self) -> float:

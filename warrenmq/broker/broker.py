@@ -198,7 +198,7 @@ class Broker:
     def would_block(
         self, exchange: str | Exchange, routing_key: str, properties: Properties | None = None
     ) -> bool:
-        """Whether a publish by this thread would wait, for credit or for a queue that is being restarted.
+        """True if a publish by this thread would wait, for credit or for a queue that is being restarted.
 
         Alarms, which concern all publishers alike, are in `stats`.
         """
@@ -340,7 +340,7 @@ class Broker:
 
     @property
     def is_open(self) -> bool:
-        """Whether it takes calls: False once closed, or when its supervision tree gave up."""
+        """True if it takes calls: False once closed, or when its supervision tree gave up."""
         return self._engine.is_open
 
     def close(self, timeout: float | None = 60.0) -> tuple[str, ...]:

@@ -98,7 +98,7 @@ class Delivery:
 
     @property
     def redelivered(self) -> bool:
-        """Whether it may have been delivered before."""
+        """True if it may have been delivered before."""
         return self._fetched.redelivered
 
     @property
@@ -208,7 +208,7 @@ class Consumer:
 
     @property
     def ended(self) -> bool:
-        """Whether there will be no more deliveries: cancelled, the queue deleted, or the broker closed."""
+        """True if there will be no more deliveries: cancelled, the queue deleted, or the broker closed."""
         return self._cancelled
 
     @property

@@ -253,7 +253,7 @@ class Publishing:
             header_routes(properties.headers)
 
     def would_block(self, exchange: str, routing_key: str, properties: Properties | None) -> bool:
-        """Whether `publish` would wait: for credit, or because a queue's process is not there."""
+        """True if `publish` would wait: for credit, or because a queue's process is not there."""
         return self._lacking(exchange, routing_key, properties) is not None
 
     def _lacking(self, exchange: str, routing_key: str, properties: Properties | None) -> str | None:

@@ -185,11 +185,11 @@ class Queue:
             return self._unfinished - self._in_hands
 
     def empty(self) -> bool:
-        """Whether there is nothing to get now."""
+        """True if there is nothing to get now."""
         return self.qsize() == 0
 
     def full(self) -> bool:
-        """Whether a put would wait because an alarm is set; there is no size limit."""
+        """True if a put would wait because an alarm is set; there is no size limit."""
         self._broker.runtime.check_process()
         return bool(self._broker.resources.alarms.active)
 

@@ -1,4 +1,4 @@
-"""Whether a data directory is a RabbitMQ node's, which a broker of ours must not open: its layout is the same, so every
+"""Recognises a RabbitMQ node's data directory, which a broker of ours must not open: its layout is the same, so every
 queue in it would be one that nobody declared, and go to the quarantine.
 
 Looks only, and only at names:

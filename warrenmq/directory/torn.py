@@ -24,7 +24,7 @@ class Damage(NamedTuple):
 
 
 def in_doubt(record: bytes, offset: int) -> bool:
-    """Whether a sector begins within this record of a file, with nothing but zeros from there on.
+    """True if a sector begins within this record of a file, with nothing but zeros from there on.
 
     If zeros follow it, it may be torn.  So the last record of a write must not be like this.
     """

@@ -114,7 +114,7 @@ class VhostInspection:
 
     @property
     def believes_no_stop(self) -> bool:
-        """Whether a clean stop of ours left something behind that a start will not believe, as files have changed since."""
+        """True if a clean stop of ours left something behind that a start will not believe, as files have changed since."""
         return any(
             not store.clean and os.path.exists(f"{store.path}/{CLEAN}") for store in self.stores.values()
         ) or any(

@@ -220,7 +220,7 @@ def _vhost(findings: Findings, path: str, node: str) -> Vhost:
 
 
 def _was_ours(findings: Findings, path: str, node: str) -> bool:
-    """Whether a virtual host without definitions.log is one of ours that lost it."""
+    """True if a virtual host without definitions.log is one of ours that lost it."""
     if RABBITMQ_TERMS in findings.names(path):
         return False
     queues = f"{path}/queues"
@@ -291,7 +291,7 @@ def _name_undeclared(findings: Findings, vhost: Vhost, declared: Declared) -> No
 def _is_kept(
     findings: Findings, vhost: Vhost, queue: QueueFolder, declared: Declared, *, whole: bool
 ) -> bool:
-    """Whether a start keeps a folder of ours; fills in what is declared, and notes a queue that is declared again."""
+    """True if a start keeps a folder of ours; fills in what is declared, and notes a queue that is declared again."""
     folder = os.path.basename(os.path.realpath(queue.path))
     record = declared.queues.get(queue.name) if queue.name is not None else None
     if record is not None:

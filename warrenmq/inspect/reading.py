@@ -74,7 +74,7 @@ class Findings:
             return []
 
     def changed(self, path: str) -> bool:
-        """Whether a file was written to, or removed, since it was first opened."""
+        """True if a file was written to, or removed, since it was first opened."""
         seen = self._seen.get(os.path.normpath(path))
         if seen is None:
             return False  # it could not be opened
@@ -85,7 +85,7 @@ class Findings:
         return seen != (status.st_size, status.st_mtime_ns)
 
     def in_use(self) -> bool:
-        """Whether a broker runs, or any file was written to, or removed, while it was looked at."""
+        """True if a broker runs, or any file was written to, or removed, while it was looked at."""
         return self.broker_runs or any(self.changed(path) for path in self._seen)
 
     def damaged(self) -> list[Damage]:

@@ -87,7 +87,7 @@ class Fetched(NamedTuple):
 
 
 def embeds(body_size: int, properties_size: int, limit: int) -> bool:
-    """Whether a message goes into the queue's own files (`queue_index_embed_msgs_below`).
+    """True if a message goes into the queue's own files (`queue_index_embed_msgs_below`).
 
     ======================  ========  =================
     body                    and       goes to

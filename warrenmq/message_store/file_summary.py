@@ -185,6 +185,6 @@ class FileSummary:
 
 
 def _is_over(row: FileRow) -> bool:
-    """Whether the collector waited, and need not."""
+    """True if the collector waited, and need not."""
     awaited = row.awaited
     return awaited is not None and all(first > awaited for _, first in row.readers.values())

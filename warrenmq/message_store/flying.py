@@ -41,12 +41,12 @@ Seen: TypeAlias = int | None
 
 
 def processes_write(seen: Seen) -> bool:
-    """Whether a write is done, at this value."""
+    """True if a write is done, at this value."""
     return seen is not None and seen > 0
 
 
 def processes_remove(seen: Seen) -> bool:
-    """Whether a remove is done, at this value."""
+    """True if a remove is done, at this value."""
     return seen is not None and seen < 0
 
 

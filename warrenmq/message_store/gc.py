@@ -118,7 +118,7 @@ class StoreGc:
 
     @property
     def wants_a_look(self) -> bool:
-        """Whether CHECK_INTERVAL should begin."""
+        """True if CHECK_INTERVAL should begin."""
         files = self._tables.files
         if self.closing or self.paused:
             return False
@@ -214,7 +214,7 @@ class StoreGc:
         return FileState.UNLOCKED if state is FileState.LOCKED and self.in_place else state
 
     def keeps_readers_out(self, file: int) -> bool:
-        """Whether reads of this file wait."""
+        """True if reads of this file wait."""
         return self._tables.files.rows[file].locked and not self.in_place
 
     def defer(self, file: int, operation: Deferred) -> None:

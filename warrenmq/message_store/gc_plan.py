@@ -36,7 +36,7 @@ def is_mostly_garbage(valid: int, size: int) -> bool:
 
 
 def garbage_is_due(sum_valid_data: int, sum_file_size: int, file_size_limit: int, files_at_gc: int) -> bool:
-    """Whether to collect at once, if there is a file to do it in.
+    """Decides whether to collect at once, if there is a file to do it in.
 
     | all files together | garbage         | files at the collector | due |
     | ------------------ | --------------- | ---------------------- | --- |

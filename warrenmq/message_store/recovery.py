@@ -213,7 +213,7 @@ class _Reader:
                 keep_record(self._disk, self._quarantine, self._kind, number, error.offset, record)
 
     def _is_unfinished_copy(self, file: File, number: int, offset: int, length: int) -> bool:
-        """Whether damage begins with the head of a message that has its place further behind in the same file.
+        """True if damage begins with the head of a message that has its place further behind in the same file.
 
         How many of the zeros that its size begins with were counted as damage is not known.
         """

@@ -255,7 +255,7 @@ class _Scan:
         return size + _FRAME
 
     def _certain(self, at: int, total: int) -> bool:
-        """Whether a plausible record is more than an accident."""
+        """True if a plausible record is more than an accident."""
         if self._msg_id(at) in self._wanted:
             return True
         # Zeros and an FF far away make a record of anything: it must not swallow one that is wanted.

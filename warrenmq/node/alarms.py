@@ -95,7 +95,7 @@ class Alarms:
         return next((alarm for alarm in self.active if alarm.source == source), None)
 
     def is_set(self, source: Source) -> bool:
-        """Whether a source's alarm is set."""
+        """True if a source's alarm is set."""
         return self.find(source) is not None
 
     # -- for rabbit_alarm

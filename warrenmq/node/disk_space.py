@@ -28,7 +28,7 @@ def disk_limit(limit: float, total_memory: int) -> int:
 
 
 def is_disk_short(free: int, limit: int) -> bool:
-    """Whether the alarm is due: there is less room than the limit; exactly the limit is enough."""
+    """True if the alarm is due: there is less room than the limit; exactly the limit is enough."""
     return free < limit
 
 

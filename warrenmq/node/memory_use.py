@@ -53,7 +53,7 @@ def memory_ratio(used: int | None, limit: int | None) -> float:
 
 
 def is_memory_short(used: int | None, limit: int) -> bool:
-    """Whether the alarm is due.  No hysteresis: RabbitMQ's has none.
+    """True if the alarm is due.  No hysteresis: RabbitMQ's has none.
 
     | used    | limit | due |
     | ------- | ----- | --- |

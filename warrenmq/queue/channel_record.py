@@ -54,7 +54,7 @@ class ChannelRecord:
 
     @property
     def is_blocked(self) -> bool:
-        """Whether none of its consumers may be sent anything."""
+        """True if none of its consumers may be sent anything."""
         return self.suspended or self.unsent >= self.unsent_limit
 
     def claim(self, most: int, *, ack_required: bool) -> int:

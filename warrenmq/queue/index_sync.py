@@ -70,11 +70,11 @@ class IndexSync:
 
     @property
     def is_full(self) -> bool:
-        """Whether something that was taken in cannot be written."""
+        """True if something that was taken in cannot be written."""
         return self.disk_full or any(store.disk_full for store in self._stores)
 
     def takes(self, size: Callable[[], int]) -> bool:
-        """Whether publishes may be taken in; `size()` is their bytes.
+        """True if publishes may be taken in; `size()` is their bytes.
 
         A store writes later than its queue takes in, so free space alone would let in a burst many times over.  As long as
         the queue owes confirms, what it took in counts as unwritten: some of it twice, which refuses sooner but never later.

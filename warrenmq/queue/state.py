@@ -113,7 +113,7 @@ class QueueSetting:
     monotonic_ns: Callable[[], int]
     wall_ns: Callable[[], int]
     is_up: bool
-    """Whether the vhost is recovered; if not, a GoAhead follows."""
+    """True if the vhost is recovered; if not, a GoAhead follows."""
     log: Log
     rows: QueueTrace | None = None
 

@@ -74,7 +74,7 @@ def without_cc(headers: Table) -> Table:
 
 
 def is_cycle(queue: str, headers: Table) -> bool:
-    """Whether a message that comes to this queue has come in a circle without being rejected anywhere.
+    """True if a message that comes to this queue has come in a circle without being rejected anywhere.
 
     =========================================  =====
     x-death, newest first, seen from queue a   cycle

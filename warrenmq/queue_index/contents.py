@@ -1,4 +1,4 @@
-"""Whether a queue's folder holds anything that would outlive a start; read from its index without changing it."""
+"""Checks an index for contents that would outlive a start; read from its index without changing it."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ class Opening:
     directory: str
     settings: Settings
     contains: Callable[[bytes], bool]
-    """Whether the store has a message's body."""
+    """True if the store has a message's body."""
     quarantine: str
     terms: Terms | None = None
     """Those of a clean stop, if there was one."""
@@ -97,7 +97,7 @@ class Index(Protocol):
 
     @property
     def needs_sync(self) -> bool:
-        """Whether some action is not safe yet."""
+        """True if some action is not safe yet."""
 
     def flush_buffer(self, trigger: Trigger) -> None:
         """Hand what is buffered to the operating system; after an error it is still buffered."""
@@ -107,7 +107,7 @@ class Index(Protocol):
 
     @property
     def flushing(self) -> bool:
-        """Whether flush_step() has something to do."""
+        """True if flush_step() has something to do."""
 
     def flush_step(self) -> bool:
         """Do some of the work that is left; True while there is more.  After an error it can be tried again."""

@@ -36,7 +36,7 @@ def pack(msg_id: bytes, expiry: int, size: int, stored: bytes = b"") -> bytes:
 
 
 def embedded(record: bytes) -> bool:
-    """Whether the message travels in the record."""
+    """True if the message travels in the record."""
     return len(record) > HEADER_BYTES
 
 
@@ -46,7 +46,7 @@ def body_size(record: bytes) -> int:
 
 
 def lengths_agree(data: bytes, start: int, stop: int, size: int) -> bool:
-    """Whether data[start:stop] can be a stored message whose body has `size` bytes; empty is fine.
+    """True if data[start:stop] can be a stored message whose body has `size` bytes; empty is fine.
 
     A flipped bit in either length, or in the message's own, is found here.  Of Erlang terms only the first byte is known.
     """

@@ -27,7 +27,7 @@ class ExchangeType(ABC):
     """The bindings of one exchange, arranged for matching."""
 
     reads_headers: ClassVar[bool] = False
-    """Whether a message's headers have a say."""
+    """True if a message's headers have a say."""
 
     @abstractmethod
     def add(self, binding: Binding) -> None:

@@ -44,7 +44,7 @@ class HeadersMatch:
         )
 
     def __call__(self, headers: Mapping[str, Any]) -> bool:
-        """Whether a message with these headers, as `comparable` gives them, is wanted."""
+        """True if a message with these headers, as `comparable` gives them, is wanted."""
         for name, wanted in self._wanted:
             value = headers.get(name, _NOTHING)
             equal = value is not _NOTHING and (wanted is None or wanted == value)

@@ -184,7 +184,7 @@ class Router:
         return True
 
     def is_bound(self, binding: Binding) -> bool:
-        """Whether there is such a binding."""
+        """True if there is such a binding."""
         return binding in self._by_source.get(binding.source, {})
 
     def bindings_of(self, exchange: str) -> tuple[Binding, ...]:

@@ -31,7 +31,7 @@ _FOR_BLOCKS = 256 << 10
 
 
 def is_full(error: OSError) -> bool:
-    """Whether there was no space: it may come back, and nothing else is wrong."""
+    """True if there was no space: it may come back, and nothing else is wrong."""
     return error.errno in {errno.ENOSPC, errno.EDQUOT}
 
 
@@ -88,10 +88,10 @@ class Disk(Protocol):
         """Make a folder and its parents, durably; fine when it exists."""
 
     def exists(self, path: str) -> bool:
-        """Whether a file or folder has this path."""
+        """True if a file or folder has this path."""
 
     def is_dir(self, path: str) -> bool:
-        """Whether a folder has this path."""
+        """True if a folder has this path."""
 
     def size(self, path: str) -> int:
         """Bytes in a file."""

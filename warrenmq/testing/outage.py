@@ -20,7 +20,7 @@ class Outage:
 
     @property
     def came(self) -> bool:
-        """Whether there were that many operations."""
+        """True if there were that many operations."""
         return self._left <= 0
 
     def before_op(self, op: str) -> None:

@@ -273,7 +273,7 @@ def _stem(file: FileIndex) -> str:
 
 
 def _is_copy(file: FileIndex, other: FileIndex) -> bool:
-    """Whether the other one has all that the file has; a run has one slab file, whose latest state counts."""
+    """True if the other one has all that the file has; a run has one slab file, whose latest state counts."""
     if file.slabs is not None or other.slabs is not None:
         return file.slabs is not None and other.slabs is not None
     return _file_number(file) == _file_number(other) and file.frames == other.frames[: len(file.frames)]
@@ -325,7 +325,7 @@ def _run(files: list[FileIndex]) -> Run:
 
 
 def _reaches(segments: list[FileIndex], written: Progress) -> bool:
-    """Whether the segment files hold as much as had been written when the slab file said so."""
+    """True if the segment files hold as much as had been written when the slab file said so."""
     last = segments[-1] if segments else None
     if last is None or _file_number(last) != written.segment:
         return last is not None and _file_number(last) > written.segment

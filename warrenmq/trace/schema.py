@@ -273,7 +273,7 @@ class Event(Generic[T]):
 
     @classmethod
     def has(cls, name: str) -> bool:
-        """Whether the event has a column of this name."""
+        """True if the event has a column of this name."""
         return isinstance(vars(cls).get(name), Column)
 
     @property

@@ -170,10 +170,10 @@ def fate_of_nameless(*, deleted: bool, persistent: bool, damaged: bool, log_is_w
 
 
 def only_a_name(sizes: Mapping[str, int]) -> bool:
-    """Whether a queue's folder (file name -> bytes) has nothing in it but the queue's name."""
+    """True if a queue's folder (file name -> bytes) has nothing in it but the queue's name."""
     return not any(size for name, size in sizes.items() if name != QUEUE_NAME)
 
 
 def never_used(sizes: Mapping[str, int]) -> bool:
-    """Whether it has nothing in it but what names the queue: there never was a message in it, nor a clean stop."""
+    """True if it has nothing in it but what names the queue: there never was a message in it, nor a clean stop."""
     return not any(size for name, size in sizes.items() if name not in NAMING_FILES)

@@ -86,7 +86,7 @@ class Transaction:
         self._groups.clear()
 
     def complete(self) -> bool:
-        """Whether a commit has come to its end; AmqpError 406 when a queue refused a part of it."""
+        """True if a commit has come to its end; AmqpError 406 when a queue refused a part of it."""
         confirms = self._publishing.confirms
         if not self.committing or confirms.waiting:
             return False

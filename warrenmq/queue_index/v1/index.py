@@ -248,7 +248,7 @@ class QueueIndex(LiveSegments[Segment]):
 
     @property
     def needs_sync(self) -> bool:
-        """Whether some action is not safe yet."""
+        """True if some action is not safe yet."""
         return self._journal.buffered > 0 or self._unsynced_bytes > 0
 
     def flush_buffer(self, trigger: Trigger) -> None:
@@ -288,7 +288,7 @@ class QueueIndex(LiveSegments[Segment]):
 
     @property
     def flushing(self) -> bool:
-        """Whether flush_step() has something to do: the journal holds more actions than it may."""
+        """True if flush_step() has something to do: the journal holds more actions than it may."""
         due = self.dirty_count > self._max_journal_entries
         return due or self._flush is not None or self._journal.reclaiming
 

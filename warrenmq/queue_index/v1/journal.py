@@ -177,7 +177,7 @@ class Journal:
 
     @property
     def reclaiming(self) -> bool:
-        """Whether a journal that was replaced still has blocks to give back."""
+        """True if a journal that was replaced still has blocks to give back."""
         return self._retired is not None
 
     def reclaim(self) -> None:

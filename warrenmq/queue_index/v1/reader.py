@@ -378,7 +378,7 @@ class _Reader:
         return stop, "", False
 
     def _ends(self, body: int, stop: int, size: int) -> bool:
-        """Whether data[body:stop] is a whole message as far as its own lengths tell; without bytes it is."""
+        """True if data[body:stop] is a whole message as far as its own lengths tell; without bytes it is."""
         if not lengths_agree(self._data, body, stop, size):
             return False
         return body == stop or self._data[body] == WARREN_MESSAGE or stored_end(self._data, body) == stop
@@ -439,7 +439,7 @@ class _Reader:
                 self._reading.damage.append(Damage(position, size - position, "a record is cut off"))
 
     def _in_step(self, position: int) -> bool:
-        """Whether records seem to begin here; asked after a mark without a publish, which may be a damaged publish."""
+        """True if records seem to begin here; asked after a mark without a publish, which may be a damaged publish."""
         data = self._data
         for _ in range(_RUN_OF_MARKS):
             if position + idx.MARK_BYTES > len(data):
@@ -463,7 +463,7 @@ class _Reader:
         return marks if self._layout is _JOURNAL or marks == position + width else place
 
     def _is_known_mark(self, position: int) -> bool:
-        """Whether a mark stands here of a message that the file publishes."""
+        """True if a mark stands here of a message that the file publishes."""
         (action,) = self._layout.prefix.unpack_from(self._data, position)
         if self._layout.kinds[action >> self._shift] not in (_MARK, _DELIVER, _ACK):
             return False
@@ -516,7 +516,7 @@ class _Reader:
         return facts is not None and relative in facts.published
 
     def _looks_like_a_record(self, position: int) -> bool:
-        """Whether a place that should be behind a publish of before 3.10 looks like it."""
+        """True if a place that should be behind a publish of before 3.10 looks like it."""
         if position + self._width > len(self._data):
             return position == len(self._data)
         (action,) = self._layout.prefix.unpack_from(self._data, position)
@@ -527,5 +527,5 @@ class _Reader:
 
 
 def _random(half_an_id: bytes) -> bool:
-    """Whether it may be the first half of a message id, which is random in RabbitMQ and here."""
+    """True if it may be the first half of a message id, which is random in RabbitMQ and here."""
     return half_an_id.count(0) < _ZEROS_BY_CHANCE

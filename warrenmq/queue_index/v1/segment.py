@@ -85,7 +85,7 @@ class Segment:
     """Published in the file, acked since."""
 
     def dirty(self) -> bool:
-        """Whether a flush has anything to append."""
+        """True if a flush has anything to append."""
         return bool(self.published or self.acked or self.delivered)
 
     def to_append(self) -> list[int]:

@@ -218,7 +218,7 @@ class QueueIndexV2(LiveSegments[SegmentV2]):
 
     @property
     def needs_sync(self) -> bool:
-        """Whether some action is not safe yet."""
+        """True if some action is not safe yet."""
         written = bool(self._unsynced_bytes or self._files.folder_changed)
         return written or bool(self._buffer or self._acks)
 
@@ -289,7 +289,7 @@ class QueueIndexV2(LiveSegments[SegmentV2]):
 
     @property
     def flushing(self) -> bool:
-        """Whether flush_step() has something to do: segments to delete, or acks enough to write them."""
+        """True if flush_step() has something to do: segments to delete, or acks enough to write them."""
         return bool(self._done) or len(self._acks) >= self.segment_entry_count / 2
 
     def flush_step(self) -> bool:

@@ -59,7 +59,7 @@ def pack_entry_header(data: bytes) -> bytes:
 
 
 def crc_matches(data: bytes, crc: int) -> bool:
-    """Whether the data has this checksum, with or without the zeros that RabbitMQ may have put behind a term."""
+    """True if the data has this checksum, with or without the zeros that RabbitMQ may have put behind a term."""
     if crc32(data) & _CRC == crc:
         return True
     return data[:1] == bytes([ERLANG_TERM]) and data[-1:] == b"\0" and crc32(data.rstrip(b"\0")) & _CRC == crc

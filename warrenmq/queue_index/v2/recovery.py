@@ -137,7 +137,7 @@ class RecoveryV2:
         return data, *live_entries(data, number, self.entry_count)
 
     def _as_left(self, terms: Terms, counts: dict[int, int]) -> bool:
-        """Whether the files hold what the clean stop left."""
+        """True if the files hold what the clean stop left."""
         if terms.segments is None:
             return not counts
         whole = True

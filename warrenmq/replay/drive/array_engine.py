@@ -84,7 +84,7 @@ def file_order(piece: Chunk) -> tuple[int, bool, str, int]:
 
 
 def _rises(pieces: Sequence[Chunk]) -> bool:
-    """Whether the pieces of each actor come in the order of its rows."""
+    """True if the pieces of each actor come in the order of its rows."""
     last: dict[Who, int] = {}
     for piece in pieces:
         if piece.seq_first < last.get((piece.run, piece.actor), 0):

@@ -144,7 +144,7 @@ class Unit:
             first += piece.rows
 
     def is_sound(self) -> bool:
-        """Whether each piece numbers its rows without a gap, their t rises, and no actor has a row twice."""
+        """True if each piece numbers its rows without a gap, their t rises, and no actor has a row twice."""
         inside = np.ones(max(len(self.rows) - 1, 0), np.bool_)
         ends = np.cumsum([piece.rows for piece in self.pieces])[:-1]
         inside[ends - 1] = False

@@ -59,7 +59,7 @@ def end_states(context: TraceContext, figures: Mapping[FigureKey, int]) -> dict[
 
 
 def is_queue(context: TraceContext, who: Who) -> bool:
-    """Whether this actor is a queue process that got through its recovery."""
+    """True if this actor is a queue process that got through its recovery."""
     mark = context.actor_summary(who)
     if mark.recovered is not None:
         return mark.recovered[8] >> 8 & 0xFF == Ev.QUEUE_RECOVERED

@@ -194,7 +194,7 @@ class TraceContext:
         return mark.stopped is not None and mark.last_work < t
 
     def was_killed(self, who: Who) -> bool:
-        """Whether the actor was killed, which its thread notices only when it does something."""
+        """True if the actor was killed, which its thread notices only when it does something."""
         stopped = self.actor_summary(who).stopped
         return stopped is not None and stopped[8] & 0xFF == Reason.KILLED
 

@@ -133,7 +133,7 @@ def pick(
 
 
 def _speaks_to(want: Want, runs: Sequence[Run], piece: Chunk) -> bool:
-    """Whether a piece can hold what is wanted, as far as its outside tells."""
+    """True if a piece can hold what is wanted, as far as its outside tells."""
     match want:
         case RowAt(run, actor, seq):
             return (piece.run, piece.actor) == (run, actor) and piece.seq_first <= seq < piece.seq_end
@@ -200,7 +200,7 @@ _NAME_IT = frozenset(
 
 
 def speaks_of_file(row: Row, file: int) -> bool:
-    """Whether a row of a store or its collector changes this file, or what is live in it."""
+    """True if a row of a store or its collector changes this file, or what is live in it."""
     return (
         row[5] == file
         if row[8] >> 8 & 0xFF in _NAME_IT

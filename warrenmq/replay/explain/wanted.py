@@ -50,7 +50,7 @@ class Wanted:
         return replace(self, ranges={**self.ranges, column: (low, high)})
 
     def may_be_in(self, chunk: Chunk, run: str, actor: str | None, kind: str | None) -> bool:
-        """Whether a piece can hold a row that is wanted."""
+        """True if a piece can hold a row that is wanted."""
         for column, value in (("run", run), ("actor", actor), ("kind", kind)):
             if column in self.sets and value not in self.sets[column]:
                 return False

@@ -63,7 +63,7 @@ class Choice:
         return (not self._actors or name in self._actors) and chunk.t_last >= first and chunk.t_first <= last
 
     def has(self, number: int, row: Row) -> bool:
-        """Whether a row of a run is wanted."""
+        """True if a row of a run is wanted."""
         first, last = self._spans[number]
         run = self._runs[number]
         return (

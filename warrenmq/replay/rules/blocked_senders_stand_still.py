@@ -137,7 +137,7 @@ class Blocking(Machine):
 
 
 def is_a_thread(run: Run, actor: int) -> bool:
-    """Whether the actor is a thread of the application."""
+    """True if the actor is a thread of the application."""
     entry = run.actors.get(actor)
     return entry is not None and entry.kind == "client"
 
@@ -181,12 +181,12 @@ class BlockingPrecheck(Precheck):
 
 
 def _take_turns(begins: Bools) -> bool:
-    """Whether every other row begins a wait, from the first one on."""
+    """True if every other row begins a wait, from the first one on."""
     return bool(np.all(begins[::2]) and not np.any(begins[1::2]))
 
 
 def _stands_still(rows: Ints, last: int) -> bool:
-    """Whether each wait for credit is over with the next row of the thread, or the thread wrote none."""
+    """True if each wait for credit is over with the next row of the thread, or the thread wrote none."""
     if not _take_turns(rows[:, _EVENT] == Ev.CREDIT_BLOCKED):
         return False
     begins, ends = rows[::2], rows[1::2]

@@ -37,5 +37,5 @@ def all_machines(runs: Sequence[Run], rules: Collection[Rule] = tuple(RULES.valu
 
 
 def is_final(finding: Finding, context: TraceContext) -> bool:
-    """Whether a finding stands while the trace is still being written."""
+    """True if a finding stands while the trace is still being written."""
     return RULES[finding.rule].is_final(finding, context)

@@ -95,7 +95,7 @@ class Rule:
         return frozenset() if not all(read) else frozenset().union(*read)
 
     def reads(self, events: frozenset[int]) -> bool:
-        """Whether rows of any of these events matter to it."""
+        """True if rows of any of these events matter to it."""
         return not self.events or bool(self.events & events)
 
     @property

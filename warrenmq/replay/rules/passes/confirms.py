@@ -464,7 +464,7 @@ def _owed(left: Open) -> Bools:
 
 
 def _rise(spans: Ints) -> bool:
-    """Whether each priority's sequence ids rise from unit to unit."""
+    """True if each priority's sequence ids rise from unit to unit."""
     spans = spans[np.lexsort((spans[:, 1], spans[:, 0]))]
     return bool(np.all((spans[1:, 0] != spans[:-1, 0]) | (spans[1:, 2] > spans[:-1, 3])))
 

@@ -468,7 +468,7 @@ def _ranges(heads: Ints) -> Ints:
 
 
 def _are_apart(ranges: Ints, ids: Ints) -> bool:
-    """Whether no id is in two ranges, or in one and among these."""
+    """True if no id is in two ranges, or in one and among these."""
     firsts = np.concatenate((ranges[:, 1], ids))
     ends = np.concatenate((ranges[:, 2], ids + 1))
     order = np.argsort(firsts, kind="stable")

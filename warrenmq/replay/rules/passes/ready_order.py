@@ -188,7 +188,7 @@ class Fifo(Machine):
 
 
 def _before(first: int, lo: int) -> bool:
-    """Whether an id is of a higher priority than another, or smaller in the same one."""
+    """True if an id is of a higher priority than another, or smaller in the same one."""
     above = (first >> PRIORITY_SHIFT) - (lo >> PRIORITY_SHIFT)
     return above > 0 or (above == 0 and first < lo)
 

@@ -373,7 +373,7 @@ def _walk(table: Ints, starts: Ints) -> tuple[Bools, Bools]:
 
 
 def _has_none_before(table: Ints, msg: int, store: int, seq: int) -> bool:
-    """Whether the last of a message's rows before one of its store said that there is no reference, if there is any."""
+    """True if the last of a message's rows before one of its store said that there is no reference, if there is any."""
     its = table[table[:, 1] == msg]
     before = its[its[:, 2] < seq]
     return bool(np.all(its[:, 0] == store)) and (not len(before) or int(before[-1, 4]) == 0)

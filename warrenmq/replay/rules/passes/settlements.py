@@ -380,7 +380,7 @@ def _pairs(entries: Ints) -> tuple[Ints, Ints] | None:
 
 
 def _come_back(entries: Ints, pairs: tuple[Ints, Ints], gone: Ints, lasts: Ints, firsts: Ints) -> bool:
-    """Whether consumers that are gone got nothing more, and what they gave back came back at once."""
+    """True if consumers that are gone got nothing more, and what they gave back came back at once."""
     if not len(gone):
         return True
     last_of: dict[int, int] = {}
