@@ -3,11 +3,15 @@
 Lines go through structlog.  A program that has configured structlog gets them its way; in one that has not they go to
 the standard library's logger "warrenmq", so that an embedded broker is silent below WARNING unless it is asked.  Which
 of the two is decided line by line: a program may configure either after it imported us.
+
+A line that cannot be written is dropped, as `logging.Handler.handleError` does: a closed stderr, a full disk or a program's own
+processor that raises must not crash the actor that had something to say, least of all while it ends.
 """
 
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from typing import Any
 
 import structlog
@@ -35,19 +39,23 @@ class Log:
 
     def info(self, event: str, **more: Any) -> None:
         """Something that a person may want to know."""
-        self._logger().info(event, **more)
+        self._write("info", event, more)
 
     def warning(self, event: str, **more: Any) -> None:
         """Something that a person should look at."""
-        self._logger().warning(event, **more)
+        self._write("warning", event, more)
 
     def error(self, event: str, **more: Any) -> None:
         """Something that is wrong; `exc_info` adds an exception."""
-        self._logger().error(event, **more)
+        self._write("error", event, more)
 
     def exception(self, event: str, **more: Any) -> None:
         """As `error`, with the exception that is being handled."""
-        self._logger().error(event, exc_info=True, **more)
+        self._write("error", event, {"exc_info": True} | more)
+
+    def _write(self, level: str, event: str, more: dict[str, Any]) -> None:
+        with suppress(Exception):
+            getattr(self._logger(), level)(event, **more)
 
     def _logger(self) -> Any:
         if structlog.is_configured():
