@@ -89,7 +89,7 @@ class Publish(Driver):
 
 
 class RoundTrip(Driver):
-    """How long a message is on its way."""
+    """The latency of a publish-deliver-ack round trip."""
 
     def __init__(self, url: str, messages: int) -> None:
         self.messages, self.times = messages, []

@@ -86,7 +86,7 @@ def medians(rounds: list[dict[str, float]]) -> dict[str, float]:
 
 
 def with_tracing(rounds: dict[str, list[dict[str, float]]]) -> dict[str, list[dict[str, float]]]:
-    """What tracing costs, as ratios of runs of the same round."""
+    """The cost of tracing, as ratios of runs of the same round."""
     ratios = {}
     for kind in ("many", "one"):
         traced, plain = rounds.get(f"publish_{kind}_traced", []), rounds.get(f"publish_{kind}", [])

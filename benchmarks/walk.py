@@ -1,4 +1,4 @@
-"""How far one message walks: the Python calls that one publish with its delivery and confirm makes in warrenmq's files.
+"""Counts the Python calls that one publish with its delivery and confirm makes in warrenmq's files.
 
     python -m benchmarks.walk [--calls] [--profile classic]
 
@@ -58,7 +58,7 @@ class Walk:
         self.calls: dict[int, list[tuple[str, str]]] = {}
 
     def profile(self, frame: FrameType, event: str, _argument: object) -> None:
-        """What sys.setprofile calls."""
+        """The profile function for sys.setprofile: counts one call."""
         if not self.on or event != "call":
             return
         code = frame.f_code

@@ -1,4 +1,4 @@
-"""How long `warrenmq trace watch` takes to print a violation after its rows are on disk.
+"""Measures the time from a violation's rows on disk to the line that `warrenmq trace watch` prints.
 
     python -m benchmarks.watch_delay --engine spark --rate 2000 --plants 10
 

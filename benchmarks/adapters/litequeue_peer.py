@@ -67,7 +67,7 @@ class Lite(BaseAdapter):
             self.acks = 0
 
     def recover(self, queue="q"):
-        """What a user has to do after a crash: unlock what was popped."""
+        """Recover as a user has to after a crash: unlock the popped messages."""
         q = self._q(queue)
         for m in q.list_locked(0):
             q.retry(m.message_id)

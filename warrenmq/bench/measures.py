@@ -40,7 +40,7 @@ clock = time.perf_counter
 
 @dataclass(frozen=True)
 class Scale:
-    """How much of everything."""
+    """The size of a run: messages published, messages of the backlog, seconds."""
 
     messages: int
     backlog: int

@@ -1,4 +1,4 @@
-"""What was found damaged since a directory was opened, for the log and for `Broker.stats`."""
+"""The damage found since a directory was opened, for the log and for `Broker.stats`."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def _pack_decimal(value: Any) -> msgpack.ExtType:
 
 
 def unpack(payload: bytes) -> Any:
-    """What `pack` was given; ValueError and its like for other bytes."""
+    """Decode bytes of `pack`.  Raises ValueError and its like for other bytes."""
     return msgpack.unpackb(payload, timestamp=3, ext_hook=_unpack_decimal)
 
 

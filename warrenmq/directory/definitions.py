@@ -93,7 +93,7 @@ class BindingRecord:
 
 
 class Declared:
-    """What a log comes to: the durable definitions of a vhost."""
+    """The durable definitions of a vhost, folded from its log."""
 
     def __init__(self) -> None:
         self.queues: dict[str, QueueRecord] = {}
@@ -170,7 +170,7 @@ class Definitions(Declared):
         """Frames that made no sense when the log was opened."""
         self._load(quarantine)
         self.whole = not self.damage
-        """What the log says of deletions proves that they were meant, and not followed by a declaration that is lost."""
+        """True if the log proves that its deletions were meant, and not followed by a declaration that is lost."""
         self._file = disk.open(path)
 
     @classmethod

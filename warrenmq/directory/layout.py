@@ -43,7 +43,7 @@ QUEUE_NAME = ".queue_name"
 _DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _ID_NAME = "warrenmq.id"
 _BEYOND_ANY_BOOT = 1 << 20
-"""Where counting goes on when the serial cannot be read: boot numbers must not come again."""
+"""The serial to go on from when the stored one cannot be read: boot numbers must not be used twice."""
 
 
 def base36_md5(text: str) -> str:
@@ -122,7 +122,7 @@ class DataDirectory:
         return boot
 
     def id(self, token_bytes: Callable[[int], bytes]) -> str:
-        """What no other directory is called: drawn once and kept, so that traces know whose they are.
+        """The directory's random id, drawn once and kept, so that a trace names the directory it belongs to.
 
         A directory that has none, or a damaged one, gets one now; one that is copied takes its id along.
         """

@@ -82,7 +82,7 @@ class ReaderLock:
 
 
 def owner_of(directory: str) -> DirectoryInUse | None:
-    """Who has the directory open, as the error that opening it would raise; None: nobody, or that cannot be told.
+    """The error that opening the directory would raise, which names its owner; None if it has none or the owner is unknown.
 
     The lock is tried for a moment only where the last owner may still run, so that an owner that starts meanwhile is not
     refused because somebody looked.

@@ -1,4 +1,4 @@
-"""Where bytes go that make no sense: copied, one file for each damaged file, never thrown away.
+"""The quarantine folder: undecodable bytes are copied there, one file for each damaged file, and never deleted.
 
 They lie in the quarantine of their vhost:
 

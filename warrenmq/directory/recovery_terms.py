@@ -1,4 +1,4 @@
-"""What a queue leaves behind at a clean stop (RabbitMQ's recovery.dets, one file a queue).
+"""The recovery terms of a queue, written at a clean stop (RabbitMQ's recovery.dets, one file a queue).
 
     recovery.terms    | crc32 of the rest (u32) | msgpack [version, next_seq_id, next_deliver_seq_id, segments, files] |
 
@@ -68,7 +68,7 @@ def take_terms(disk: Disk, directory: str) -> Terms | None:
 
 
 def parse(stored: bytes) -> Terms | None:
-    """What a file of them says; None if they cannot be read."""
+    """Decode a file of recovery terms; None if it cannot be read."""
     if not stored[4:] or zlib.crc32(stored[4:]) != int.from_bytes(stored[:4], "big"):
         return None
     match msgpack.unpackb(stored[4:]):
@@ -90,7 +90,7 @@ class Change(NamedTuple):
 
 
 def changes_since(terms: Terms, sizes: Mapping[str, int], read: Callable[[str], bytes]) -> Iterator[Change]:
-    """What of the index's files changed since the stop; `sizes` by name of what is there, `read` for a file's bytes."""
+    """The index files that changed since the stop; `sizes` of the present files by name, `read` for a file's bytes."""
     for name, size, checksum in terms.files:
         if name not in sizes:
             yield Change(name, 0, f"it had {size} bytes when its queue was stopped in order, and is gone")

@@ -1,4 +1,4 @@
-"""What a power cut leaves at the end of a file, and what of it can be trusted.
+"""The end of a file after a power cut: the part of it that can be trusted.
 
 A file may have its new length before it has its bytes, so its end may read as zeros.  Zeros begin where a sector does: a
 record that was being written then looks like one that ends in zeros.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 SECTOR = 512
-"""What a disk writes as a whole."""
+"""The unit that a disk writes as a whole."""
 
 OUT_OF_STEP = 256
 """Bytes that may be read as actions or marks before damage shows."""

@@ -1,4 +1,4 @@
-"""What AMQP 1.0's sections become in AMQP 0-9-1, as RabbitMQ itself converts them (mc_amqpl:convert_from).
+"""Converts the sections of AMQP 1.0 to AMQP 0-9-1 as RabbitMQ does (mc_amqpl:convert_from).
 
     message annotations     x-basic-type, x-basic-priority, x-basic-expiration, x-basic-delivery-mode: those properties
                             x-cc: header CC;  x-opt-rabbitmq-received-time: header timestamp_in_ms

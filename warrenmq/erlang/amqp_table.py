@@ -93,7 +93,7 @@ def blob(data: bytes) -> dict[str, str]:
 
 
 def properties_of_bytes(data: bytes) -> dict[str, Any]:
-    """What `properties_bin` of class basic says."""
+    """Decode `properties_bin` of class basic."""
     if len(data) < _u16.size:
         raise BadTable(0, "the flags are missing")
     (flags,) = _u16.unpack_from(data)
@@ -108,7 +108,7 @@ def properties_of_bytes(data: bytes) -> dict[str, Any]:
 
 
 def table_of_bytes(data: bytes) -> list[Any]:
-    """What a field table without its size says."""
+    """Decode a field table that comes without its size."""
     return _Bytes(data, 0, len(data)).table(0)
 
 

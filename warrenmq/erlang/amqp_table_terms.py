@@ -26,7 +26,7 @@ _LETTER = {
 
 
 def properties_of_record(record: tuple[Any, ...]) -> dict[str, Any]:
-    """What a `P_basic` record says; `undefined` fields are not set."""
+    """Decode a `P_basic` record; `undefined` fields are not set."""
     if len(record) != 1 + len(PROPERTIES) or record[0] != "P_basic":
         raise BadTable(0, "it is not a P_basic record of 14 properties")
     found: dict[str, Any] = {}

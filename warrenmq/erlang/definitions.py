@@ -1,4 +1,4 @@
-"""What a RabbitMQ node declared: its virtual hosts, durable queues, exchanges and bindings, from Mnesia's files.
+"""Reads the definitions of a RabbitMQ node (virtual hosts, durable queues, exchanges, bindings) from Mnesia's files.
 
     rabbit_durable_queue      {amqqueue, Resource, Durable, AutoDelete, ExclusiveOwner, Arguments, Pid, ...}
     rabbit_durable_exchange   {exchange, Resource, Type, Durable, AutoDelete, Internal, Arguments, ...}
@@ -26,7 +26,7 @@ FILES = (*(f"{table}.{kind}" for table in TABLES for kind in ("DCD", "DCL")), *m
 """The files of a node directory to hand to `read`, those of them that are there."""
 
 _TYPE = 19
-"""Where a queue's type stands, since 3.8."""
+"""The position of a queue's type in its record, since 3.8."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class Definitions:
 
 
 def read(files: Mapping[str, bytes]) -> Definitions:
-    """What the files say, as far as they can be read."""
+    """Read the files, as far as they can be read."""
     records = mnesia.tables(TABLES, files)
     queues = _each(records["rabbit_durable_queue"], _queue)
     exchanges = _each(records["rabbit_durable_exchange"], _exchange)

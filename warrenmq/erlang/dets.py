@@ -29,7 +29,7 @@ _ACTIVE = _u32.pack(0x12345678)
 
 
 def problem(data: bytes, path: str = "recovery.dets") -> str | None:
-    """What is wrong with the file, or None; all that can be read is read in any case."""
+    """The damage of the file, or None; everything readable is read in any case."""
     if len(data) < _HEADER.size:
         return f"it has {len(data)} bytes, fewer than a DETS file's header"
     _, cookie, closed, _, version, _, _, _, count = _HEADER.unpack_from(data)
@@ -67,7 +67,7 @@ def _collection(data: bytes, at: int, end: int, path: str) -> Iterator[tuple[int
 
 
 def read_recovery_terms(data: bytes, path: str = "recovery.dets") -> dict[str, dict[str, Any]]:
-    """What each queue said when it stopped, by the name of its directory.
+    """Read the terms that each queue wrote when it stopped, by the name of its directory.
 
     Values are as RabbitMQ wrote them: `segments` [(number, unacked)], `persistent_ref` bytes, `persistent_count`,
     `persistent_bytes`, `next_seq_id`, `next_deliver_seq_id`, `v2_index_state` (version, {segment: unacked}).

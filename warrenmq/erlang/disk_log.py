@@ -27,7 +27,7 @@ _u32 = Struct(">I")
 
 
 def problem(data: bytes, path: str = "a disk_log file") -> str | None:
-    """What is wrong with the file, or None; `items` gives what can be read in any case."""
+    """The damage of the file, or None; `items` gives everything readable in any case."""
     if data[:4] != _MAGIC or data[4:8] not in {_CLOSED, _OPEN}:
         return "its header is not that of a disk_log file"
     end = 8
@@ -71,6 +71,6 @@ def _item(data: bytes, at: int, path: str) -> tuple[int, Any] | None:
 
 
 def _next(data: bytes, at: int) -> int:
-    """Where the size of the next item may stand, or -1."""
+    """The offset at which the next item's size may stand, or -1."""
     places = [data.find(magic, at + 4) for magic in (_ITEM, _OLD_ITEM)]
     return min((place for place in places if place >= 0), default=3) - 4

@@ -16,7 +16,7 @@ from warrenmq.erlang import disk_log
 
 
 class MsgLocation(NamedTuple):
-    """Where a message is; `total_size` counts what is around it (size, id and the last byte) too."""
+    """The location of a message; `total_size` includes what frames it (size, id and the last byte)."""
 
     msg_id: bytes
     ref_count: int
@@ -41,7 +41,7 @@ def objects(data: bytes, path: str = "an ETS dump") -> Iterator[tuple[Any, ...]]
 
 
 def problem(data: bytes, path: str = "an ETS dump") -> str | None:
-    """What is wrong with the dump, or None; RabbitMQ scans its files if anything is."""
+    """The damage of the dump, or None; RabbitMQ scans its files if there is any."""
     if why := disk_log.problem(data, path):
         return why
     found, last = -1, None  # the description is no object

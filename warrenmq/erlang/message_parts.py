@@ -1,4 +1,4 @@
-"""What the forms of a stored message have in common: the result, and the parts that several of them are made of."""
+"""Parts shared by the forms of a stored message: the result, and the pieces that several forms contain."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from warrenmq.erlang.values import shown
 
 @dataclass(frozen=True, slots=True)
 class RabbitMessage:
-    """What RabbitMQ would deliver, and how it was stored."""
+    """A message as RabbitMQ would deliver it, and the form in which it was stored."""
 
     exchange: str
     routing_keys: list[str]

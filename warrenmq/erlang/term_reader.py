@@ -44,11 +44,11 @@ class _Open(NamedTuple):
     wanted: int
     items: list[Any]
     marks: list[int]
-    """Where each element ended, after where the first begins."""
+    """The offset of the first element, then the end of each element."""
 
 
 class Reader:
-    """Where we are in the bytes, and how much a term may still have."""
+    """A position in the bytes, and the budget that a term may still use."""
 
     __slots__ = ("at", "data", "elements", "max_depth")
 

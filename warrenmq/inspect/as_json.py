@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 Write = Callable[[str], Any]
 _FIRST, _NEXT = "\n ", ",\n "
-"""What stands before a message."""
+"""The separators before the first message and before each later one."""
 
 
 class JsonWriter:

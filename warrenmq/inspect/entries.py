@@ -1,4 +1,4 @@
-"""What an index says about one message, whichever version it is."""
+"""One message as an index describes it, in either version."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Segment:
-    """What files and journal say of one segment."""
+    """One segment as its file and the journal describe it."""
 
     number: int
     on_disk: bool

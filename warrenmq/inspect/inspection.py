@@ -122,7 +122,7 @@ class VhostInspection:
         )
 
     def ready(self, queue: QueueFolder) -> Iterator[Entry]:
-        """What would be given back if all files were whole; looks at the index alone."""
+        """The messages that a start would recover if all files were whole; reads the index alone."""
         for entry in self._indexes[queue.path].entries():
             if entry.persistent and not 0 < entry.expiry <= self._now_us:
                 yield entry

@@ -1,4 +1,4 @@
-"""What a directory is: a node's, a vhost's, one queue's or one store's, written by RabbitMQ or by us.
+"""Recognises a directory: a node's, a vhost's, one queue's or one store's, written by RabbitMQ or by us.
 
     up to 3.6    <node>/queues/<X>/, <node>/msg_store_persistent/, <node>/recovery.dets
     from 3.7     <node>/msg_stores/vhosts/<V>/{.vhost, .config, recovery.dets, queues/<X>/, msg_store_persistent/, ...}
@@ -53,7 +53,7 @@ PERSISTENT, TRANSIENT = STORES
 _ENTRIES_BEFORE_3_9 = 16384
 """A segment's entries where no .config says otherwise."""
 RABBITMQ_TERMS = "recovery.dets"
-"""What RabbitMQ makes at every start."""
+"""The file of recovery terms, which RabbitMQ makes at every start."""
 _INDEX_EXTENSIONS = (".idx", ".qi", ".qs")
 _MNESIA_TABLES = (
     "rabbit_durable_queue.DCD",
@@ -76,12 +76,12 @@ class QueueFolder:
     """None: nothing on the disk tells."""
     arguments: dict[str, Any] = field(default_factory=dict)
     undeclared: QueueName | None = None
-    """What the folder tells, when definitions.log should declare its queue and does not; a start declares it again."""
+    """The queue's name as its folder has it, if definitions.log does not declare it though it should; a start declares it again."""
 
 
 @dataclass(slots=True)
 class Vhost:
-    """What lies together: queues and the stores that they share."""
+    """One virtual host's folder: queues and the stores that they share."""
 
     path: str
     name: str | None = None
@@ -104,7 +104,7 @@ class Layout:
 
 
 def recognise(findings: Findings) -> Layout:
-    """What the findings' root is; CallerError when it is no data directory."""
+    """Recognise the root of the findings.  Raises CallerError when it is no data directory."""
     root = findings.root
     if not os.path.isdir(root):
         raise CallerError(f"{root} is not a directory.")

@@ -17,7 +17,7 @@ from warrenmq.message.stored import ERLANG_TERM
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """What would be delivered."""
+    """One message as it would be delivered."""
 
     exchange: str
     routing_keys: list[str]

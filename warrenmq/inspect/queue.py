@@ -36,7 +36,7 @@ class QueueIndex:
     ) -> None:
         self.queue = queue
         self.terms = terms
-        """What the queue left behind at a clean stop; None after a crash."""
+        """The recovery terms that the queue wrote at a clean stop; None after a crash."""
         self._findings = findings
         self._entry_count = entry_count
         self._delivered: set[int] = set()

@@ -1,4 +1,4 @@
-"""Whose folder is it: queues' folders are named by a hash, so names are found in files and tried.
+"""Finds the queue that a folder belongs to: folders are named by a hash, so names are collected from files and tried.
 
 A queue's `.queue_name` (from 3.7 on) tells vhost and name, and ours have a `.definition` besides (vhost/queue_folders.py).
 
@@ -54,7 +54,7 @@ def _binary(data: bytes, match: re.Match[bytes]) -> tuple[bytes | None, int]:
 
 
 def find(folder: str, candidates: Iterable[tuple[str, str]]) -> QueueName | None:
-    """Which of the candidates a folder belongs to, and with which priority."""
+    """Find the candidate that a folder belongs to, and its priority."""
     for vhost, name in candidates:
         for hashed in (queue_folder, queue_folder_of_3_6):
             if hashed(vhost, name) == folder:

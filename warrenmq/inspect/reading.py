@@ -21,12 +21,12 @@ class Damage(NamedTuple):
 
 
 class Findings:
-    """What is wrong in one directory; everything is opened through it."""
+    """The damage found in one directory; every file is opened through it."""
 
     def __init__(self, root: str) -> None:
         self.root = root
         self._damaged: dict[Damage, bool] = {}
-        """What was noted -> whether it is damage only while no broker runs."""
+        """Damage -> True if it counts only while no broker runs."""
         self._seen: dict[str, tuple[int, int]] = {}
         self.broker_runs = False
         """Known beside the files: a broker that rests changes none."""
@@ -89,7 +89,7 @@ class Findings:
         return self.broker_runs or any(self.changed(path) for path in self._seen)
 
     def damaged(self) -> list[Damage]:
-        """What was noted, without files that are being written: a half-written record there is not damage."""
+        """The damage found, without files that are being written: a half-written record there is not damage."""
         in_use = self.in_use()
         return [
             each

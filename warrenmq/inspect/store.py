@@ -34,13 +34,13 @@ if TYPE_CHECKING:
 
 _MOST_OFFSET = 1 << 44
 _RABBITMQ_CLEAN = b"{"
-"""How RabbitMQ's clean.dot begins; ours begins with a checksum and a list of three, 93."""
+"""The first bytes of RabbitMQ's clean.dot; ours begins with a checksum and a list of three, 93."""
 _CLEAN_STOP = (CLEAN, SUMMARY, INDEX)
 _TAIL = 256
 """Bytes at a message's end in which its id stands."""
 _INNER_ID = re.compile(rb"(?=m\x00\x00\x00\x10(.{16}))", re.DOTALL)
 _MC = re.compile(rb"\x83h.(?:d\x00\x02|[sw]\x02)mc", re.DOTALL)
-"""How a message begins that was stored by 3.13 or later."""
+"""The first bytes of a message stored by 3.13 or later."""
 _WHY_LOST = {
     Trust.BEHIND_ZEROS: "it lies behind a run of zeros, where RabbitMQ up to 3.12 stops looking",
     Trust.BEHIND_DAMAGE: "it lies behind damaged bytes, where RabbitMQ up to 3.12 does not find its way again",
@@ -60,7 +60,7 @@ class Place(NamedTuple):
 
 
 class FileSummary(NamedTuple):
-    """What one file of a store holds."""
+    """The summary of one file of a store: its records and their bytes."""
 
     name: str
     size: int

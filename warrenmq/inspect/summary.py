@@ -43,7 +43,7 @@ class QueueLine:
 
 @dataclass(slots=True)
 class Verdict:
-    """What a look at every message of a queue folder came to."""
+    """The result of reading every message of a queue folder."""
 
     ready: int = 0
     bytes: int = 0
@@ -84,7 +84,7 @@ def verdict(vhost: VhostInspection, queue: QueueFolder) -> Verdict:
 
 
 def list_table(lines: list[QueueLine]) -> str:
-    """What `ls` prints."""
+    """The table of `ls`."""
     rows: list[list[str | int]] = [
         [
             line.vhost or "?",
@@ -101,7 +101,7 @@ def list_table(lines: list[QueueLine]) -> str:
 
 
 def queue_table(lines: list[QueueLine]) -> str:
-    """What `stats` prints of queues."""
+    """The queues in the output of `stats`."""
     rows: list[list[str | int]] = [
         [
             line.title,
@@ -118,7 +118,7 @@ def queue_table(lines: list[QueueLine]) -> str:
 
 
 def store_table(stores: list[tuple[str | None, dict[str, Any]]]) -> str:
-    """What `stats` prints of stores."""
+    """The stores in the output of `stats`."""
     rows: list[list[str | int]] = [
         [
             f"{vhost or '?'} {each['kind'].removeprefix('msg_store_')}", len(each["files"]), each["records"],
@@ -130,7 +130,7 @@ def store_table(stores: list[tuple[str | None, dict[str, Any]]]) -> str:
 
 
 def check_table(lines: list[tuple[QueueFolder, Verdict]]) -> str:
-    """What `check` prints of queues: a line each, and below it why messages are salvaged or not given back."""
+    """The queues in the output of `check`: a line each, and below it why messages are salvaged or not recovered."""
     parts: list[list[str | int]] = []
     notes: list[list[str]] = []
     for queue, found in lines:
@@ -150,5 +150,5 @@ def check_table(lines: list[tuple[QueueFolder, Verdict]]) -> str:
 
 
 def as_dict(line: QueueLine) -> dict[str, Any]:
-    """What `ls --json` and `stats --json` have of a queue."""
+    """One queue in the output of `ls --json` and `stats --json`."""
     return asdict(line)

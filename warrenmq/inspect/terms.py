@@ -1,4 +1,4 @@
-"""What queues left behind at a clean stop: RabbitMQ's recovery.dets, our recovery.terms."""
+"""The recovery terms of queues after a clean stop: RabbitMQ's recovery.dets, our recovery.terms."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What moves or mends data directories: `warrenmq recover`, `repair` and `compact`."""
+"""Moving and mending of data directories: `warrenmq recover`, `repair` and `compact`."""

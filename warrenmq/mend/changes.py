@@ -1,4 +1,4 @@
-"""How `repair` and `compact` change files: each change is reported, and safe against a crash at any point.
+"""The changes of files that `repair` and `compact` make: each is reported, and safe against a crash at any point.
 
 A file gets new contents by being written anew beside the old one, synced and renamed over it.  With a backup, the old
 file is copied before, under the same relative path, and stands in the backup's manifest:

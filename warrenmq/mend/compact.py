@@ -53,7 +53,7 @@ class StoreSize(NamedTuple):
 
 @dataclass
 class Compacted:
-    """What a run did."""
+    """The result of one run."""
 
     stores: list[StoreSize] = field(default_factory=list)
     rabbitmqs: bool = False

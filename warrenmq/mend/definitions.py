@@ -1,4 +1,4 @@
-"""What a source declared, declared again in the target.
+"""Declares the definitions of a source again in the target.
 
     source         where it says so                     what comes along
     RabbitMQ's     Mnesia's files in the node's folder  durable classic queues, exchanges of every type, bindings to queues and
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 _CLASSIC = "rabbit_classic_queue"
 _RESERVED = "amq."
-"""What begins like this is there without being declared; "" is the default exchange."""
+"""The prefix of names that exist without being declared; "" is the default exchange."""
 KHEPRI = (
     "this node's definitions are in Khepri (coordination/), which is not read: its queues are declared durable and "
     "without arguments, its exchanges and bindings have to be declared anew"
@@ -55,17 +55,17 @@ class Bound(NamedTuple):
 
 @dataclass
 class Definitions:
-    """What one virtual host declared."""
+    """The definitions of one virtual host."""
 
     queues: dict[str, QueueRecord] = field(default_factory=dict)
     exchanges: list[ExchangeRecord] = field(default_factory=list)
     bindings: list[Bound] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    """What was declared and cannot come along, a sentence each."""
+    """The definitions that cannot be moved, a sentence each."""
 
 
 def of_vhost(findings: Findings, vhost: Vhost) -> dict[str, Definitions]:
-    """What is known of a folder's virtual hosts, by name: of a node of 3.6 all lie in one."""
+    """The definitions of a folder's virtual hosts, by name: those of a 3.6 node share one folder."""
     if vhost.ours:
         return {vhost.name or "/": _of_ours(findings, vhost)}
     node = node_of(vhost.path)
@@ -137,7 +137,7 @@ def _name(name: str, notes: list[str]) -> str:
 
 
 class Target(Protocol):
-    """Where it is declared: a Broker, or a Remote."""
+    """The target of declarations: a Broker, or a Remote."""
 
     def queue(self, name: str) -> object:
         """NotFound if no queue has this name."""

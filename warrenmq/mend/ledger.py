@@ -1,4 +1,4 @@
-"""What `recover` has moved so far, so that it can be killed and run again without giving a message twice.
+"""The ledger of messages that `recover` has moved, so that it can be killed and run again without moving a message twice.
 
 One file for each queue directory of the source, in the target:
 
@@ -37,7 +37,7 @@ _NOWHERE = -1
 
 
 class _Kind(IntEnum):
-    """What a frame says."""
+    """The kinds of frames."""
 
     MOVING = 1
     MOVED = 2
@@ -50,7 +50,7 @@ def key(seq_id: int, msg_id: bytes) -> bytes:
 
 
 class Doubt(NamedTuple):
-    """Where a message may be."""
+    """A message that may be in the source, in the target, or in both."""
 
     seq_id: int
     """In the target's queue."""

@@ -74,12 +74,12 @@ class Candidate(NamedTuple):
     fingerprint: bytes
     message: Message
     milliseconds: int | None
-    """How long it may still wait."""
+    """The remaining time to live."""
     redelivered: bool
 
 
 def candidates(rows: Iterable[Row], ledger: Ledger, outcome: Outcome, now_us: int) -> Iterator[Candidate]:
-    """What is to be moved; the rest is counted, and what is special about either."""
+    """The messages to move; the others are counted, with the reasons."""
     for row in rows:
         message = row.message
         if row.reason is not None or message is None:
@@ -112,7 +112,7 @@ def move(
 
 
 def milliseconds_left(expiry: int, now_us: int) -> int | None:
-    """How long a message may still wait; `expiry` in microseconds since 1970, 0 = for ever.
+    """The remaining time to live of a message in milliseconds; `expiry` in microseconds since 1970, 0 = none.
 
     | expiry     | now_us     | left |
     | ---------- | ---------- | ---- |

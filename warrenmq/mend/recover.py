@@ -52,11 +52,11 @@ _MARK = "warrenmq.recovering"
 
 @dataclass
 class QueueReport(Outcome):
-    """What came of one queue."""
+    """The result for one queue."""
 
     vhost: str = "/"
     name: str = ""
-    """What it is called in the target."""
+    """The queue's name in the target."""
     directories: list[str] = field(default_factory=list)
     """In the source, in order of delivery."""
     unmarked: int = 0
@@ -70,7 +70,7 @@ class QueueReport(Outcome):
 
 @dataclass
 class Report:
-    """What came of all of it."""
+    """The result of a whole run."""
 
     source: str
     to: str
@@ -220,7 +220,7 @@ def by_name(
 def definitions_of(
     inspection: Inspection, vhosts: Container[str], report: Report
 ) -> dict[str, list[Definitions]]:
-    """What virtual hosts declared, as far as it was asked for; what cannot come along is reported at once."""
+    """The definitions of the chosen virtual hosts; those that cannot be moved are reported at once."""
     found: dict[str, list[Definitions]] = {}
     kind = inspection.layout.kind
     for part in inspection.vhosts if kind != "store" else ():

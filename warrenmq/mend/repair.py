@@ -53,11 +53,11 @@ if TYPE_CHECKING:
 
 @dataclass
 class Repaired:
-    """What a run did, or would do."""
+    """The result of one run, or of a dry run."""
 
     changes: list[Change] = field(default_factory=list)
     left: list[Damage] = field(default_factory=list)
-    """What could not be mended."""
+    """The damage that could not be mended."""
     backup: str | None = None
     rabbitmqs: bool = False
     """Its broker is RabbitMQ, which locks nothing: whether it runs is not certain."""
@@ -93,7 +93,7 @@ def repair(path: str, *, dry_run: bool, disk: Disk | None = None) -> Repaired:
 
 
 def clean_stop_files(disk: Disk, part: VhostInspection) -> Iterator[str]:
-    """What a clean stop left behind in a virtual host, if anything: it must not outlive a change of the files."""
+    """The files that a clean stop left in a virtual host: they must not outlive a change of the other files."""
     for store in part.vhost.stores:
         for name in (CLEAN, INDEX, SUMMARY):  # the one that says the others are good goes first
             if disk.exists(f"{store}/{name}"):
@@ -106,7 +106,7 @@ def clean_stop_files(disk: Disk, part: VhostInspection) -> Iterator[str]:
 
 
 def _left(path: str) -> list[Damage]:
-    """What a look at everything still finds."""
+    """The damage that a second inspection still finds."""
     inspection = Inspection(path, now_us=0)
     for part, queue in inspection.queues():
         for _ in part.rows(queue, bodies=True):

@@ -103,7 +103,7 @@ class StoreFiles:
             )
 
     def _records(self, name: str) -> tuple[list[_Kept], list[str]]:
-        """What the new file has, and what was wrong with the old one."""
+        """The records of the new file, and the damage of the old one."""
         file = self._findings.open(f"{self._folder}/{name}")
         if file is None:
             return [], []
@@ -130,7 +130,7 @@ class StoreFiles:
         return kept, why
 
     def _record(self, file: File, name: str, found: Record, trust: Trust) -> _Kept | None:
-        """What the new file has of a record; None: nothing."""
+        """The bytes that the new file keeps of a record; None if it keeps nothing."""
         id_there, offset, total = found
         msg_id = self._true_ids.get((name, offset), id_there)
         mended = trust >= Trust.BAD_MARKER or msg_id != id_there

@@ -102,7 +102,7 @@ def recover_to_broker(
 
 
 def destinations(names: list[str], asked: str) -> dict[str, str]:
-    """Which of the broker's virtual hosts each of the source's goes to; CallerError if the URL asks for what cannot be.
+    """Map the source's virtual hosts to the broker's.  Raises CallerError if the URL asks for an impossible mapping.
 
     | source's   | the URL's | goes to  |
     | ---------- | --------- | -------- |

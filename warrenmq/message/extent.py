@@ -1,4 +1,4 @@
-"""Where a stored message ends, told from its own bytes.
+"""Finds the end of a stored message from its own bytes.
 
 Index records and message files say how long a stored message is; where that number was damaged, the message still
 says it itself.  Erlang terms are walked without being built, msgpack is skipped.
@@ -12,7 +12,7 @@ from warrenmq.message.stored import ERLANG_TERM
 
 WARREN_MESSAGE = 0x95
 FIRST_BYTES = bytes([ERLANG_TERM, WARREN_MESSAGE])
-"""What a stored message begins with: an Erlang term, or ours."""
+"""The first bytes of a stored message: of an Erlang term, or of ours."""
 
 _FIXED = {0x61: 2, 0x62: 5, 0x63: 32, 0x46: 9, 0x6A: 1}
 """Tag -> bytes of the whole term."""
@@ -24,7 +24,7 @@ _NESTED = {0x68: (1, 1, 0), 0x69: (4, 1, 0), 0x6C: (4, 1, 1), 0x74: (4, 2, 0)}
 
 
 def stored_end(data: bytes, start: int) -> int | None:
-    """Where the stored message at `start` ends, None if none is there or it is cut off."""
+    """The end of the stored message at `start`; None if there is none or it is cut off."""
     if start >= len(data):
         return None
     if data[start] == ERLANG_TERM:

@@ -26,12 +26,12 @@ _NUMBER = {"f": Struct(">f"), "d": Struct(">d")}
 
 
 class Converted(NamedTuple):
-    """What became of RabbitMQ's properties."""
+    """RabbitMQ's properties in our form."""
 
     properties: Properties | None
     """None when none is set."""
     altered: list[str]
-    """What could not be kept as it was, a sentence each."""
+    """The values that had to be changed, a sentence each."""
 
 
 def properties_of_plain(plain: dict[str, Any]) -> Converted:

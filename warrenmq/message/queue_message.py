@@ -172,12 +172,12 @@ def body_size(message: Message) -> int:
 
 
 def expiry_of(message: Message) -> int:
-    """When it expires, in microseconds since 1970; 0 = never."""
+    """The time at which it expires, in microseconds since 1970; 0 = never."""
     return int.from_bytes(message[1][16:24], "big")
 
 
 def in_memory(messages: Iterable[Message]) -> tuple[int, int]:
-    """How many of these messages have their body in memory, and its bytes."""
+    """The number of these messages whose body is in memory, and the bytes of those bodies."""
     sizes = [
         len(record) if stored is None else len(stored)
         for _, record, flags, stored in messages

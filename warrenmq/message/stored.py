@@ -46,11 +46,11 @@ from warrenmq.message.typed_headers import TypedHeaders
 VERSION = 1
 """Without a checksum: what `encode` writes."""
 SEALED = b"\x95\xd7\x02"
-"""How a message with a checksum begins (version 2)."""
+"""The first bytes of a message with a checksum (version 2)."""
 FRONT = Struct(">3sII")
-"""What stands before the exchange in version 2: SEALED, checksum, size of the body."""
+"""The fields before the exchange in version 2: SEALED, checksum, size of the body."""
 UNSEALED = b"\x95\x01"
-"""How a message without a checksum begins (version 1)."""
+"""The first bytes of a message without a checksum (version 1)."""
 ERLANG_TERM = 131
 """First byte of a message stored by RabbitMQ."""
 MASK = 0xFFFFFFFF
@@ -99,7 +99,7 @@ def encode_head(exchange: str, routing_keys: list[str], properties: Properties |
 
 
 def bin_header(size: int) -> bytes:
-    """What stands between the head and a body of `size` bytes."""
+    """The bytes between the head and a body of `size` bytes."""
     if size <= _MAX_BIN8:
         return _pack_bin8(0xC4, size)
     if size <= _MAX_BIN16:
@@ -128,7 +128,7 @@ def seal(head: bytes, body: bytes, bound: int) -> bytes:
 
 
 def bound_to(msg_id: bytes) -> int:
-    """What binds a message in a message store to its id."""
+    """The bytes that bind the checksum of a message in a message store to its id."""
     return crc32(msg_id)
 
 

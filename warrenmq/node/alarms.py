@@ -1,4 +1,4 @@
-"""Which resource alarms are set, and who waits for them to clear (the #alarms{} record of rabbit_alarm).
+"""The resource alarms that are set, and the processes to notify when they clear (the #alarms{} record of rabbit_alarm).
 
 The table is written by the rabbit_alarm process alone and read by everybody; it outlives that process as an ETS table
 of another owner would, so that a crash of it neither frees the publishers nor blocks them for ever.

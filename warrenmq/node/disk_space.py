@@ -1,4 +1,4 @@
-"""How much room the disk has (rabbit_disk_monitor's decisions).
+"""Decisions on free disk space (rabbit_disk_monitor).
 
 Source: docs/reference/classic-queue.md#disk-alarm.
 """

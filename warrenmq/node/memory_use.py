@@ -1,4 +1,4 @@
-"""How much memory the broker uses of what it may use (vm_memory_monitor's decisions).
+"""Decisions on memory used against the limit (vm_memory_monitor).
 
 Source: docs/reference/classic-queue.md#memory-alarm.
 

@@ -153,9 +153,9 @@ class _Alike:
 
     lives: list[Lifecycle] = field(default_factory=list)
     delivered: int = 0
-    """How many of them, from the beginning, were delivered."""
+    """The number of them, from the first on, that were delivered."""
     turn: int = 0
-    """Which of these is the next one to be delivered again."""
+    """The index of the next one to be delivered again."""
 
 
 class Matcher:

@@ -70,7 +70,7 @@ class LogFile:
 
     @property
     def can_be_parted(self) -> bool:
-        """Where records begin in the text format depends on what comes before."""
+        """True for plain JSON: the start of a record in the text format depends on the bytes before it."""
         with open(self.path, "rb") as file:
             return self.format == "json" and file.read(2) != _GZIP
 
@@ -133,7 +133,7 @@ def _names(path: str) -> list[str]:
 
 
 def format_of(path: str) -> Format:
-    """Which of the plugin's formats a file has; NotATracingLog when it has neither."""
+    """The plugin's format of a file.  Raises NotATracingLog when it has neither."""
     with _opened(path) as file:
         begin = b"\n"
         try:

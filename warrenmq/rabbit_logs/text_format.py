@@ -142,7 +142,7 @@ class _Text:
         return True
 
     def search(self, at: int) -> int | None:
-        """Where the next record begins, from `at` on."""
+        """The offset of the next record at or after `at`."""
         while True:
             found = BEGIN.search(self.data, at)
             if found is not None:

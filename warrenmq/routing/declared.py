@@ -46,7 +46,7 @@ PREDECLARED = (
 
 
 class Destination(NamedTuple):
-    """Where a binding leads."""
+    """The destination of a binding: a queue or an exchange."""
 
     type: str
     """ "queue" or "exchange"."""
@@ -80,7 +80,7 @@ class Binding:
 
     @property
     def to(self) -> Destination:
-        """Where it leads."""
+        """The binding's destination."""
         return Destination(self.destination_type, self.destination)
 
 

@@ -39,7 +39,7 @@ class ExchangeType(ABC):
 
     @abstractmethod
     def match(self, keys: tuple[str, ...], headers: Mapping[str, Any]) -> Iterable[Destination]:
-        """Where a message goes; the same destination may come twice."""
+        """The destinations of a message; the same one may come twice."""
 
 
 class Direct(ExchangeType):

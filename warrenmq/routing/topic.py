@@ -31,7 +31,7 @@ def split(key: str) -> list[str]:
 
 
 class Node:
-    """Where some words have led: what is bound here, and which words lead on."""
+    """A node of the trie: the destinations bound here, and the edges by word."""
 
     __slots__ = ("children", "destinations")
 
@@ -79,7 +79,7 @@ class TopicTrie:
             del path[-1].children[word]
 
     def match(self, key: str) -> dict[Destination, None]:
-        """Where a message with this routing key goes, each once."""
+        """The destinations of a message with this routing key, each once."""
         words = split(key)
         end = len(words)
         found: dict[Destination, None] = {}

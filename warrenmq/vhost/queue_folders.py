@@ -147,7 +147,7 @@ def records_of(names: Iterable[QueueName]) -> list[QueueRecord]:
 
 
 class Fate(Enum):
-    """What becomes of a folder of no declared queue."""
+    """The decision on a folder of no declared queue."""
 
     REMOVED = auto()
     DECLARED_AGAIN = auto()

@@ -43,7 +43,7 @@ _BEFORE_A_TRANSIENT = "a transient queue of its name was declared; what was in i
 
 @dataclass(slots=True)
 class SortedOut:
-    """What was found in folders that the definitions do not name."""
+    """The contents of folders that the definitions do not name."""
 
     declared_again: list[QueueRecord] = field(default_factory=list)
     kept: list[str] = field(default_factory=list)
