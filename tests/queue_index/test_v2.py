@@ -6,17 +6,27 @@ import errno
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.queue_index import index_kit as kit
 from tests.support.kept_rows import KeptRows
 from tests.support.own_directories import listed_version_2
 from warrenmq.directory.recovery_terms import Terms
 from warrenmq.queue_index.record import embedded
+from warrenmq.queue_index.record import pack as pack_record
 from warrenmq.queue_index.v2 import qi, qs
 from warrenmq.queue_index.v2 import recovery as index_v2_recovery
-from warrenmq.queue_index.v2.qi_files import MOST_OPEN, QiFiles, to_close
-from warrenmq.queue_index.v2.qi_writer import adjacent, by_segment, newest_that_fit
-from warrenmq.queue_index.v2.store import QueueStore, together
+from warrenmq.queue_index.v2.pack import (
+    FEW,
+    adjacent,
+    by_segment,
+    newest_that_fit,
+    pack,
+    pack_alike,
+    pack_each,
+)
+from warrenmq.queue_index.v2.segment_files import MOST_OPEN, SegmentFiles, to_close
 from warrenmq.testing import SimulatedDisk
 from warrenmq.trace import events as e
 from warrenmq.trace.events import Trigger
@@ -191,7 +201,7 @@ def test_neighbours_are_one_write_acks_and_entries_alike() -> None:
     ],
 )
 def test_adjacent_entries_join(published: list[int], acked: list[int], writes: list[tuple[int, int]]) -> None:
-    entries = [bytes([seq_id]) * 32 for seq_id in published]
+    entries = b"".join(bytes([seq_id]) * 32 for seq_id in published)
     found = adjacent(8, published, entries, acked)
     assert [(position, len(data) // 32) for position, data in found] == writes
     for position, data in found:
@@ -203,8 +213,45 @@ def test_adjacent_entries_join(published: list[int], acked: list[int], writes: l
 
 
 def test_sequence_ids_are_cut_where_a_segment_ends() -> None:
-    assert list(by_segment([3, 4, 5, 7, 8, 90], 4)) == [(0, [3]), (1, [4, 5, 7]), (2, [8]), (22, [90])]
-    assert list(by_segment([], 4)) == []
+    assert by_segment([3, 4, 8], [1, 5, 90], 4) == [
+        (0, [3], [1]),
+        (1, [4], [5]),
+        (2, [8], []),
+        (22, [], [90]),
+    ]
+    assert by_segment([4, 7], [], 4) == [(1, [4, 7], [])]
+    assert by_segment([3, 4], [], 4) == [(0, [3], []), (1, [4], [])]
+    assert by_segment([], [], 4) == []
+
+
+@given(
+    st.lists(st.binary(min_size=7, max_size=7), min_size=1, max_size=20),
+    st.sampled_from([0, qi.PERSISTENT]),
+    st.sampled_from([0, 1 << 50]),
+    st.sampled_from([64, 5_000, (1 << 32) - 100]),
+)
+def test_messages_that_are_alike_are_packed_to_the_same_bytes_as_one_by_one(
+    bodies: list[bytes], flags: int, expiry: int, offset: int
+) -> None:
+    alike = [pack_record(bytes(16), expiry, 3, body) for body in bodies]
+    assert pack_alike(alike, flags, offset) == pack_each(alike, [flags] * len(alike), offset)
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from([0, 5, 9]), st.booleans(), st.sampled_from([0, 1 << 50])),
+        min_size=1,
+        max_size=3,
+    ),
+    st.integers(0, 4 * FEW),
+)
+def test_any_messages_are_packed_to_the_same_bytes_as_one_by_one(
+    kinds: list[tuple[int, bool, int]], alike: int
+) -> None:
+    kinds += kinds[-1:] * alike
+    several = [pack_record(b"i" * 16, expiry, 3, b"m" * size) for size, _, expiry in kinds]
+    flags = [int(persistent) for _, persistent, _ in kinds]
+    assert pack(several, flags, 64) == pack_each(several, flags, 64)
 
 
 @pytest.mark.parametrize(("limit", "flushed"), [({"classic_queue_store_v2_max_cache_size": 200}, 4), ({}, 8)])
@@ -319,7 +366,7 @@ def test_the_cache_has_the_newest_that_fit(most: int, kept: list[int]) -> None:
 def test_bodies_side_by_side_are_read_together(
     places: list[tuple[int, int]], most: int, groups: list[tuple[int, int, int]]
 ) -> None:
-    assert together(places, most) == groups
+    assert qs.together(places, most) == groups
 
 
 def test_a_damaged_body_is_left_out_when_it_is_read_and_the_messages_behind_it_are_not() -> None:
@@ -352,13 +399,13 @@ def test_the_fifth_file_closes_one_in_the_middle(opening: int, closed: int) -> N
     assert to_close([8, 2, 6, 4], opening) == closed
 
 
-def test_no_more_than_four_index_files_are_open_and_closed_ones_are_synced_too() -> None:
+def test_the_files_of_no_more_than_four_segments_are_open_and_closed_ones_are_synced_too() -> None:
     disk = kit.disk()
     opened: list[str] = []
     index, _ = kit.recover(disk, v2(4))
     index.publish_many(0, records(40), persistent=True)
     index.flush_buffer(Trigger.TIMER)
-    files_of: QiFiles = index._files._entries
+    files_of: SegmentFiles = index._files
     assert len(files_of._open) == MOST_OPEN
     disk.before_op = lambda op, path: opened.append(path) if op == "datasync" else None
     index.sync(Trigger.TIMER)
@@ -531,15 +578,16 @@ def test_a_deleted_queue_leaves_no_file() -> None:
     assert not disk.exists(kit.DIRECTORY)
 
 
-def test_a_store_keeps_two_files_open_at_most() -> None:
+def test_a_body_that_is_not_at_its_place_is_a_sentence() -> None:
     disk = kit.disk()
-    store = QueueStore(disk, kit.DIRECTORY, check_crc=True)
-    for number in range(3):
-        store.append(number, qi.pack_header(qs.MAGIC, number, number + 1), [b"body %d" % number])
-    for number in (1, 0, 2):
-        assert store.read_many(number, [(64, 6)]) == [b"body %d" % number]
-    assert store.read_many(7, [(64, 6)]) == ["the body file is missing"]
-    assert store.read_many(1, [(1 << 62, 6), (64, 1 << 31), (65, 5)]) == [
+    index, _ = kit.recover(disk, v2())
+    index.publish_many(0, records(1), persistent=True)
+    index.sync(Trigger.TIMER)
+    file = disk.open_read(f"{kit.DIRECTORY}/0.qs")
+    size = len(records(1)[0]) - 32
+    places = [(64, size), (1 << 62, 6), (64, 1 << 31), (65, 5)]
+    assert qs.read_bodies(file, places, check_crc=True) == [
+        records(1)[0][32:],
         "a body is cut off",
         "a body is cut off",
         "a body of 5 bytes should begin here",

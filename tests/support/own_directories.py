@@ -19,10 +19,9 @@ from tests.support.simulated import SimulatedHost
 from warrenmq.directory.layout import queue_folder, vhost_folder
 from warrenmq.queue_index.record import HEADER, message_problem
 from warrenmq.queue_index.v1 import recovery as index_recovery
-from warrenmq.queue_index.v2 import qi
-from warrenmq.queue_index.v2.recovery import segment_size_of, segments
+from warrenmq.queue_index.v2 import qi, qs
+from warrenmq.queue_index.v2.recovery import read_bodies, segment_size_of, segments
 from warrenmq.queue_index.v2.segment_files import NO_ID
-from warrenmq.queue_index.v2.store import QueueStore
 from warrenmq.seams.disk import Disk
 from warrenmq.settings import Settings
 
@@ -175,16 +174,14 @@ def _body(files: Files, record: bytes, places: tuple[Place, ...]) -> bytes:
 
 def listed_version_2(on: Disk, directory: str, use: Settings) -> Iterator[tuple[int, bytes, bool]]:
     """What .qi and .qs files hold, without opening them as an index: (sequence id, record, persistent)."""
-    bodies = QueueStore(on, directory, check_crc=True)
     for first, entries, _ in segments(on, directory, use):
         for relative, entry in entries:
             body = b""
             if entry.location == qi.Location.QUEUE_STORE:
                 number = first // segment_size_of(on, directory, 1)
-                (found,) = bodies.read_many(number, [(entry.offset, entry.stored_size)])
+                (found,) = read_bodies(on, f"{directory}/{number}{qs.EXTENSION}", [entry], check_crc=True)
                 if isinstance(found, str) or message_problem(found, first + relative, entry.size):
                     continue
                 body = found
             record = HEADER.pack(entry.msg_id or NO_ID, entry.expiry, entry.size, len(body)) + body
             yield first + relative, record, entry.persistent
-    bodies.close()

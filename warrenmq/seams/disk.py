@@ -137,7 +137,9 @@ class RealFile:
     def append(self, data: bytes) -> None:
         end = self._end
         try:
-            self.pwrite(data, end)
+            if (written := os.pwrite(self._fd, data, end)) < len(data):
+                self._write_rest(data, end, written)
+            self._end = end + len(data)
         except OSError:
             with suppress(OSError):  # the first error is the one to tell
                 os.ftruncate(self._fd, end)
@@ -159,16 +161,19 @@ class RealFile:
         return b"".join(parts)
 
     def pwrite(self, data: bytes, offset: int) -> None:
-        written = os.pwrite(self._fd, data, offset)
-        if written < len(data):
-            view = memoryview(data)
-            while written < len(data):
-                more = os.pwrite(self._fd, view[written:], offset + written)
-                if more == 0:
-                    raise OSError(errno.EIO, os.strerror(errno.EIO), self.path)
-                written += more
-        if data:  # nothing to write makes no file longer
-            self._end = max(self._end, offset + len(data))
+        if (written := os.pwrite(self._fd, data, offset)) < len(data):
+            self._write_rest(data, offset, written)
+        if data and offset + len(data) > self._end:  # nothing to write makes no file longer
+            self._end = offset + len(data)
+
+    def _write_rest(self, data: bytes, offset: int, written: int) -> None:
+        """Write what one call did not: a signal came between, or it was more than 2 GiB."""
+        view = memoryview(data)
+        while written < len(data):
+            more = os.pwrite(self._fd, view[written:], offset + written)
+            if more == 0:
+                raise OSError(errno.EIO, os.strerror(errno.EIO), self.path)
+            written += more
 
     def truncate(self, size: int) -> None:
         os.ftruncate(self._fd, size)

@@ -34,7 +34,7 @@ from warrenmq.message.runs import runs
 from warrenmq.queue_index.live_segments import LiveSegments
 from warrenmq.queue_index.v1.segment import split, tune_read
 from warrenmq.queue_index.v2 import qi
-from warrenmq.queue_index.v2.qi_writer import SegmentV2, by_segment, newest_that_fit
+from warrenmq.queue_index.v2.pack import SegmentV2, by_segment, newest_that_fit
 from warrenmq.queue_index.v2.recovery import RecoveryV2
 from warrenmq.queue_index.v2.segment_files import SegmentFiles
 from warrenmq.trace.events import QiSync, QiWrite, SegmentDelete, Trigger
@@ -229,55 +229,56 @@ class QueueIndexV2(LiveSegments[SegmentV2]):
 
     def flush_buffer(self, trigger: Trigger) -> None:
         """Hand everything in the buffer to the operating system; after an error it is still buffered."""
-        self._flush(trigger, acks_only=False)
+        if self._done:
+            self._delete_done()
+        if not self._buffer and not self._acks:
+            return
+        size = self._buffered
+        written = self._write(trigger, self._buffer)
+        self._cache = written if size <= self._max_cache else newest_that_fit(written, self._max_cache)
+        if self._transient:
+            self._transient.intersection_update([*self._cache, *self._buffer])
+
+    def _write(self, trigger: Trigger, buffer: dict[int, bytes]) -> dict[int, bytes]:
+        """Write these messages and all acks that wait, a segment at a time; returns the messages.
+
+        After an error the segments that were not written are still waiting.
+        """
+        self._write_failed = True
+        written: dict[int, bytes] = {}
+        for number, published, acked in by_segment(
+            sorted(buffer), sorted(self._acks), self.segment_entry_count
+        ):
+            records = list(map(buffer.__getitem__, published))
+            flags = [qi.PERSISTENT] * len(published)
+            if self._transient:
+                flags = [0 if seq_id in self._transient else qi.PERSISTENT for seq_id in published]
+            size, stored = self._files.write(self._segments[number], published, records, flags, acked)
+            self._acks.difference_update(acked)
+            written.update(zip(published, records, strict=True))
+            for seq_id in published:
+                del buffer[seq_id]
+            self._buffered -= sum(map(len, records))
+            self._unsynced_bytes += size
+            self._unsynced_records += len(published) + len(acked)
+            if self._trace is not None:
+                _write_written(self._trace, trigger, size, len(published) + len(acked), stored)
+        self._write_failed = False
+        return written
 
     def _write_in_passing(self) -> None:
         """A disk that is full is sync()'s to report; until one succeeds nothing is tried here."""
         if not self._write_failed:
             with suppress(OSError):
-                self._flush(Trigger.BUFFER_FULL, acks_only=False)
-
-    def _flush(self, trigger: Trigger, *, acks_only: bool) -> None:
-        self._delete_done()
-        if not self._acks and (acks_only or not self._buffer):
-            return
-        self._write_failed = True
-        written: dict[int, bytes] = {}
-        entry_count, buffer = self.segment_entry_count, {} if acks_only else self._buffer
-        waiting: dict[int, tuple[list[int], list[int]]] = {}
-        for place, seq_ids in enumerate((sorted(buffer), sorted(self._acks))):
-            for number, here in by_segment(seq_ids, entry_count):
-                waiting.setdefault(number, ([], []))[place].extend(here)
-        for number in sorted(waiting):
-            published, acked = waiting[number]
-            self._write_segment(trigger, number, published, acked)
-            self._acks.difference_update(acked)
-            for seq_id in published:
-                record = written[seq_id] = buffer.pop(seq_id)
-                self._buffered -= len(record)
-        if not acks_only:
-            self._cache = newest_that_fit(written, self._max_cache)
-            if self._transient:
-                self._transient.intersection_update([*self._cache, *self._buffer])
-        self._write_failed = False
-
-    def _write_segment(self, trigger: Trigger, number: int, published: list[int], acked: list[int]) -> None:
-        """Write bodies, then entries and acks of one segment; after an error everything is as before."""
-        records = [self._buffer[seq_id] for seq_id in published]
-        flags = [0 if seq_id in self._transient else qi.PERSISTENT for seq_id in published]
-        size, stored = self._files.write(self._segments[number], published, records, flags, acked)
-        self._unsynced_bytes += size
-        self._unsynced_records += len(published) + len(acked)
-        if self._trace is not None:
-            _write_written(self._trace, trigger, size, len(published) + len(acked), stored)
+                self.flush_buffer(Trigger.BUFFER_FULL)
 
     def sync(self, trigger: Trigger, *, alone: bool = True) -> Synced:
         """See Index."""
         self.flush_buffer(trigger)
-        if not (self._unsynced_bytes or self._files.folder_changed or self._never_written):
-            return None
         if self._unsynced_bytes or self._files.folder_changed:
             self._files.sync()
+        elif not self._never_written:
+            return None
         self._never_written = False
         size, records = self._unsynced_bytes, self._unsynced_records
         self._unsynced_bytes = self._unsynced_records = 0
@@ -293,10 +294,10 @@ class QueueIndexV2(LiveSegments[SegmentV2]):
         return bool(self._done) or len(self._acks) >= self.segment_entry_count / 2
 
     def flush_step(self) -> bool:
-        """Do it; after an error it can be tried again."""
+        """Delete segments and write acks; after an error it can be tried again."""
         self._delete_done()
         if self.flushing:
-            self._flush(Trigger.BUFFER_FULL, acks_only=True)
+            self._write(Trigger.BUFFER_FULL, {})
         return False
 
     def begin_flush(self) -> None:

@@ -25,18 +25,25 @@ Source: rabbit_classic_queue_store_v2, docs/reference/classic-queue.md#store-fil
 from __future__ import annotations
 
 from struct import Struct
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from zlib import crc32
 
 from warrenmq.directory.torn import Damage
-from warrenmq.message.stored import ERLANG_TERM
+from warrenmq.message.stored import ERLANG_TERM, SEALED
 from warrenmq.queue_index.v2.qi import HEADER_BYTES, unpack_header
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from warrenmq.seams.disk import Readable
 
 EXTENSION = ".qs"
 MAGIC = b"RCQS"
 ENTRY_HEADER = Struct(">IBHB")
 ENTRY_HEADER_BYTES = ENTRY_HEADER.size
 HAS_CRC = 1
+READ_BYTES = 4 << 20
+"""Adjacent bodies are read together up to this many bytes."""
 
 _CRC = 0xFFFF
 _pack = ENTRY_HEADER.pack
@@ -113,3 +120,42 @@ def scan(data: bytes) -> tuple[list[Body], list[Damage]]:
         bodies.append(Body(position, size, problem is None))
         position += ENTRY_HEADER_BYTES + size
     return bodies, damage
+
+
+def together(places: Sequence[tuple[int, int]], most: int) -> list[tuple[int, int, int]]:
+    """Consolidate places (offset, size of the data) that follow each other: (first offset, bytes, how many places).
+
+    A group ends where the next body does not begin behind the last one, or when it would pass `most` bytes.
+    """
+    groups: list[tuple[int, int, int]] = []
+    start = end = count = 0
+    for offset, size in places:
+        length = ENTRY_HEADER_BYTES + size
+        if count and offset == end and end + length - start <= most:
+            end += length
+            count += 1
+            continue
+        if count:
+            groups.append((start, end - start, count))
+        start, end, count = offset, offset + length, 1
+    if count:
+        groups.append((start, end - start, count))
+    return groups
+
+
+def read_bodies(file: Readable, places: Sequence[tuple[int, int]], *, check_crc: bool) -> list[bytes | str]:
+    """The data of bodies at (offset, size); text where there is no such body, or not a whole one.
+
+    A message that has a checksum of its own, of 32 bits, is left to the caller, who compares that with its sequence id.
+    """
+    found: list[bytes | str] = []
+    done, end = 0, file.size()
+    for start, length, count in together(places, READ_BYTES):
+        data = file.pread(min(length, end - start), start) if start < end else b""
+        for offset, size in places[done : done + count]:
+            position = offset - start
+            body = data[position + ENTRY_HEADER_BYTES : position + ENTRY_HEADER_BYTES + size]
+            check = check_crc and not body.startswith(SEALED)
+            found.append(entry_problem(data, position, size, check_crc=check) or body)
+        done += count
+    return found

@@ -18,7 +18,7 @@ Source: rabbit_classic_queue_index_v2:recover, docs/reference/classic-queue.md#r
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from warrenmq.directory.quarantine import set_aside
@@ -29,7 +29,6 @@ from warrenmq.queue_index.record import message_problem
 from warrenmq.queue_index.v1.recovery import Found
 from warrenmq.queue_index.v2 import qi, qs
 from warrenmq.queue_index.v2.reader import header_problem, live_entries, segment_size
-from warrenmq.queue_index.v2.store import QueueStore
 
 if TYPE_CHECKING:
     from warrenmq.directory.recovery_terms import Terms
@@ -77,6 +76,18 @@ def store_message_ids(disk: Disk, directory: str, settings: Settings) -> dict[in
     }
 
 
+def read_bodies(disk: Disk, path: str, entries: Sequence[qi.Entry], *, check_crc: bool) -> list[bytes | str]:
+    """The bodies of entries in a .qs file, or why there is no such body (qs.read_bodies)."""
+    if not disk.exists(path):
+        return ["the body file is missing"] * len(entries)
+    file = disk.open_read(path)
+    try:
+        places = [(entry.offset, entry.stored_size) for entry in entries]
+        return qs.read_bodies(file, places, check_crc=check_crc)
+    finally:
+        file.close()
+
+
 def _head(disk: Disk, path: str) -> bytes:
     file = disk.open_read(path)
     try:
@@ -102,7 +113,7 @@ class RecoveryV2:
             if name.endswith(TEMPORARY):
                 disk.unlink(f"{directory}/{name}")
         self._make_good()
-        self._store = QueueStore(disk, directory, check_crc=settings.classic_queue_store_v2_check_crc32)
+        self._check_crc = settings.classic_queue_store_v2_check_crc32
         numbers = numbers_of(disk, directory, qi.EXTENSION)
         files = {number: self._read(number) for number in numbers} if terms is not None else {}
         self._clean = terms is not None and self._as_left(
@@ -111,7 +122,6 @@ class RecoveryV2:
         self._highest = -1
         for number in numbers:
             self._recover_segment(number, *(files.pop(number, None) or self._read(number)))
-        self._store.close()
         self._remove_orphans(numbers)
         high = (max(numbers, default=-1) + 1) * self.entry_count
         self.found.next_seq_id = high if terms is None else max(terms.next_seq_id, self._highest + 1)
@@ -201,8 +211,8 @@ class RecoveryV2:
                 if stop > end:
                     problems[relative] = Damage(entry.offset, max(0, end - entry.offset), "a body is cut off")
         else:
-            places = [(entry.offset, entry.stored_size) for _, entry in entries]
-            for (relative, entry), body in zip(entries, self._store.read_many(number, places), strict=True):
+            bodies = read_bodies(self._disk, path, [entry for _, entry in entries], check_crc=self._check_crc)
+            for (relative, entry), body in zip(entries, bodies, strict=True):
                 length = qs.ENTRY_HEADER_BYTES + entry.stored_size
                 if isinstance(body, str):
                     problems[relative] = Damage(entry.offset, length, body)

@@ -1,13 +1,16 @@
-"""The two files of each segment of a version 2 index, written and read together.
+"""The two files of each segment of a version 2 index: opened, written, read, synced and deleted together.
 
     write    bodies to k.qs, then their entries and the acks to k.qi
     read     entries, then their bodies; what does not fit together is reported as lost
-    sync     both files of every segment that was written, and the folder when files came or went
+    sync     the files of every segment that was written, and the folder when files came or went
 
-A file whose sync failed cannot be trusted, though it can be read: UNSYNCED names it for the next recovery, which writes it
-anew.
+A body is appended once, when its index entry is about to be written, so one that is acked before costs nothing.
 
-Source: rabbit_classic_queue_index_v2 and rabbit_classic_queue_store_v2,
+Reads and acks are at the old end of a queue, writes at the new one, so of more than four segments the files in the middle
+are closed first.  A file whose sync failed cannot be trusted, though it can be read: UNSYNCED names it for the next
+recovery, which writes it anew.
+
+Source: rabbit_classic_queue_index_v2 (get_fd, reduce_fd_usage) and rabbit_classic_queue_store_v2,
 docs/reference/classic-queue.md#index-operations and #store-files.
 """
 
@@ -17,20 +20,20 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from warrenmq.directory.torn import Damage
-from warrenmq.queue_index.record import HEADER, HEADER_BYTES, ID_BYTES, message_problem
+from warrenmq.queue_index.record import HEADER, ID_BYTES, embedded, message_problem
 from warrenmq.queue_index.v2 import qi, qs
-from warrenmq.queue_index.v2.qi_files import QiFiles
-from warrenmq.queue_index.v2.qi_writer import SegmentV2, adjacent, pack_entries
+from warrenmq.queue_index.v2.pack import SegmentV2, adjacent, pack
 from warrenmq.queue_index.v2.recovery import UNSYNCED
-from warrenmq.queue_index.v2.store import QueueStore
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from warrenmq.seams.disk import Disk
+    from warrenmq.seams.disk import Disk, File
 
 NO_ID = bytes(ID_BYTES)
-"""What a record that was read from a .qs file has for its message id."""
+"""The message id in a record that was read from a .qs file."""
+MOST_OPEN = 4
+"""Segments whose files are open."""
 _IN_QS = int(qi.Location.QUEUE_STORE)
 
 
@@ -43,21 +46,54 @@ class OnDisk(NamedTuple):
     """Sequence id -> name of the file, and where and why it cannot be read there."""
 
 
+def to_close(open_segments: list[int], opening: int) -> int:
+    """Which of four open segments to close when a fifth is opened.
+
+    open [L, ML, MR, R]     closed
+    opening > MR            MR
+    opening < ML            ML
+    between the two         the nearer one; ML when both are as near
+    """
+    _, middle_left, middle_right, _ = sorted(open_segments)
+    if opening > middle_right:
+        return middle_right
+    if opening < middle_left or opening - middle_left <= middle_right - opening:
+        return middle_left
+    return middle_right
+
+
+class _OpenFiles:
+    """The files of one segment, each opened when it is first needed, and where they end."""
+
+    __slots__ = ("bodies", "bodies_end", "entries", "entries_end")
+
+    def __init__(self) -> None:
+        self.entries: File | None = None
+        self.bodies: File | None = None
+        self.entries_end = self.bodies_end = 0
+
+    def close(self) -> None:
+        for file in (self.entries, self.bodies):
+            if file is not None:
+                file.close()
+
+
 class SegmentFiles:
-    """The .qi and .qs files of one directory."""
+    """The .qi and .qs files of one directory.
+
+    folder_changed    files were made or deleted, and the folder was not synced since
+    open              segment -> its open files
+    unsynced          segments written since the last sync, in order, and whether bodies were written, too
+    """
 
     def __init__(self, disk: Disk, directory: str, entry_count: int, *, check_crc: bool) -> None:
         self._disk = disk
         self._directory = directory
         self._entry_count = entry_count
-        self._entries = QiFiles(disk, directory)
-        self._bodies = QueueStore(disk, directory, check_crc=check_crc)
+        self._check_crc = check_crc
         self.folder_changed = False
-        """Files were made or deleted, and the folder was not synced since."""
-
-    def entries_path(self, number: int) -> str:
-        """Of a segment's .qi file."""
-        return self._entries.path(number)
+        self._open: dict[int, _OpenFiles] = {}
+        self._unsynced: dict[int, bool] = {}
 
     def write(
         self,
@@ -73,37 +109,57 @@ class SegmentFiles:
         """
         number = segment.number
         base = number * self._entry_count
-        span = base, base + self._entry_count
-        bodies = [record[HEADER_BYTES:] for record in records if len(record) > HEADER_BYTES]
-        offsets: list[int] = []
-        stored = 0
-        if bodies:
-            offsets, stored = self._bodies.append(number, qi.pack_header(qs.MAGIC, *span), bodies)
-            self.folder_changed |= offsets[0] == qi.HEADER_BYTES
-        try:
-            if not segment.on_disk:
+        files = self._open.get(number) or self._files_of(number)
+        if (store := files.bodies) is None and any(map(embedded, records)):
+            store = self._open_bodies(number, files)
+        bodies_end = files.bodies_end
+        bodies, entries = pack(records, flags, bodies_end or qi.HEADER_BYTES)
+        if bodies and store is not None:
+            if not bodies_end:
                 self.folder_changed = True
-                self._entries.create(number, qi.pack_header(qi.MAGIC, *span))
-                segment.on_disk = True
-            self._entries.write(
-                number, adjacent(base, published, pack_entries(records, flags, offsets), acked)
-            )
+                bodies = qi.pack_header(qs.MAGIC, base, base + self._entry_count) + bodies
+            store.append(bodies)
+            files.bodies_end = bodies_end + len(bodies)
+        self._unsynced[number] = bool(bodies) or self._unsynced.get(number, False)
+        try:
+            file = files.entries if files.entries and segment.on_disk else self._begin_entries(segment, files)
+            end = files.entries_end
+            for position, data in adjacent(base, published, entries, acked):
+                place = qi.HEADER_BYTES + qi.ENTRY_BYTES * position
+                file.pwrite(data, place)
+                end = max(end, place + len(data))
+            files.entries_end = end
         except OSError:
-            self._bodies.take_back(number, stored)
+            self._take_back(files, bodies_end)
             raise
-        return stored + qi.ENTRY_BYTES * (len(published) + len(acked)), stored
+        return len(bodies) + len(entries) + qi.ENTRY_BYTES * len(acked), len(bodies)
+
+    @staticmethod
+    def _take_back(files: _OpenFiles, bodies_end: int) -> None:
+        """Cut both files where they ended before a write that failed."""
+        with suppress(
+            OSError
+        ):  # the first error is the one to report; what stays are entries without effect ...
+            if files.entries is not None:
+                files.entries.truncate(files.entries_end)
+        if files.bodies is not None and files.bodies_end > bodies_end:
+            with suppress(OSError):  # ... and bodies without an entry
+                files.bodies.truncate(bodies_end)
+                files.bodies_end = bodies_end
 
     def read(self, number: int, start: int, end: int, known: Mapping[int, bytes | None]) -> OnDisk:
         """The messages of a segment in [start, end), but for those that are `known` already."""
         base = number * self._entry_count
         first = start - base
-        entries, damage = qi.parse_entries(self._entries.read(number, first, end - start), first)
+        files = self._files_of(number)
+        file = files.entries or self._open_entries(number, files)
+        data = file.pread(qi.ENTRY_BYTES * (end - start), qi.HEADER_BYTES + qi.ENTRY_BYTES * first)
+        entries, damage = qi.parse_entries(data, first)
         lost: dict[int, tuple[str, Damage]] = {}
         for each in damage:
             seq_id = base + (each.offset - qi.HEADER_BYTES) // qi.ENTRY_BYTES
             if seq_id not in known:
                 lost[seq_id] = f"{number}{qi.EXTENSION}", each
-        pack = HEADER.pack
         messages: dict[int, tuple[int, bytes, bool]] = {}
         wanted: list[tuple[int, qi.Entry]] = []
         for seq_id, entry in [(base + relative, entry) for relative, entry in entries]:
@@ -112,48 +168,66 @@ class SegmentFiles:
             if entry.location == _IN_QS:
                 wanted.append((seq_id, entry))
             else:
-                messages[seq_id] = seq_id, pack(entry.msg_id, entry.expiry, entry.size, 0), entry.persistent
-        bodies = self._bodies.read_many(number, [(entry.offset, entry.stored_size) for _, entry in wanted])
-        for (seq_id, entry), body in zip(wanted, bodies, strict=True):
+                record = HEADER.pack(entry.msg_id, entry.expiry, entry.size, 0)
+                messages[seq_id] = seq_id, record, entry.persistent
+        for (seq_id, entry), body in zip(wanted, self._read_bodies(number, files, wanted), strict=True):
             problem = body if isinstance(body, str) else message_problem(body, seq_id, entry.size)
             if problem is not None:
                 damaged = Damage(entry.offset, qs.ENTRY_HEADER_BYTES + entry.stored_size, problem)
                 lost[seq_id] = f"{number}{qs.EXTENSION}", damaged
             elif isinstance(body, bytes):
-                record = pack(NO_ID, entry.expiry, entry.size, len(body)) + body
+                record = HEADER.pack(NO_ID, entry.expiry, entry.size, len(body)) + body
                 messages[seq_id] = seq_id, record, entry.persistent
         return OnDisk(messages, lost)
+
+    def _read_bodies(
+        self, number: int, files: _OpenFiles, wanted: list[tuple[int, qi.Entry]]
+    ) -> list[bytes | str]:
+        if not wanted:
+            return []
+        if files.bodies is None and not self._disk.exists(self._path(number, qs.EXTENSION)):
+            return ["the body file is missing"] * len(wanted)
+        file = files.bodies or self._open_bodies(number, files)
+        places = [(entry.offset, entry.stored_size) for _, entry in wanted]
+        return qs.read_bodies(file, places, check_crc=self._check_crc)
 
     def seq_ids(self, number: int) -> list[int]:
         """Of all live entries of a segment."""
         base = number * self._entry_count
-        entries = qi.parse(self._disk.read(self._entries.path(number))).entries
+        entries = qi.parse(self._disk.read(self._path(number, qi.EXTENSION))).entries
         return [base + relative for relative, _ in entries]
 
     def delete(self, number: int) -> None:
         """Remove both files of a segment."""
-        self._entries.delete(number)
-        self._bodies.delete(number)
+        if (files := self._open.pop(number, None)) is not None:
+            files.close()
+        self._unsynced.pop(number, None)
+        self._disk.unlink(self._path(number, qi.EXTENSION))
+        self._disk.unlink(self._path(number, qs.EXTENSION))
         self.folder_changed = True
 
     def sync(self) -> None:
-        """Return when everything that was written, made and removed is safe."""
+        """Return when everything that was written, made and removed is safe, in closed files too."""
         try:
-            if self._bodies.unsynced:
-                self._entries.begin_sync()  # its pages travel with the bodies': a confirm takes a seventh less time
-                self._bodies.datasync()
-            self._entries.datasync()
+            for number, with_bodies in self._unsynced.items():
+                files = self._open.get(number) or self._files_of(number)
+                entries = files.entries or self._open_entries(number, files)
+                if with_bodies:
+                    entries.begin_sync()  # its pages travel with the bodies': a confirm takes a seventh less time
+                    (files.bodies or self._open_bodies(number, files)).datasync()
+                entries.datasync()
         except OSError:
             self._distrust_unsynced()
             raise
+        self._unsynced.clear()
         if self.folder_changed:
             self._disk.sync_dir(self._directory)
             self.folder_changed = False
 
     def _distrust_unsynced(self) -> None:
         """The note needs no sync: after a power cut what can be read is what is on the disk."""
-        names = [f"{number}{qs.EXTENSION}" for number in self._bodies.unsynced]
-        names += [f"{number}{qi.EXTENSION}" for number in self._entries.unsynced]
+        names = [f"{number}{qs.EXTENSION}" for number, with_bodies in self._unsynced.items() if with_bodies]
+        names += [f"{number}{qi.EXTENSION}" for number in self._unsynced]
         with suppress(OSError):
             file = self._disk.open(f"{self._directory}/{UNSYNCED}", create=True)
             file.append("".join(f"{name}\n" for name in names).encode())
@@ -161,5 +235,47 @@ class SegmentFiles:
 
     def close(self) -> None:
         """Close all."""
-        self._entries.close()
-        self._bodies.close()
+        while self._open:
+            self._open.popitem()[1].close()
+
+    # -- open files
+
+    def _path(self, number: int, extension: str) -> str:
+        return f"{self._directory}/{number}{extension}"
+
+    def _files_of(self, number: int) -> _OpenFiles:
+        """The open files of a segment, of which there may be none yet."""
+        if (files := self._open.get(number)) is None:
+            if len(self._open) == MOST_OPEN:
+                self._open.pop(to_close(list(self._open), number)).close()
+            files = self._open[number] = _OpenFiles()
+        return files
+
+    def _open_entries(self, number: int, files: _OpenFiles, *, create: bool = False) -> File:
+        files.entries = self._disk.open(self._path(number, qi.EXTENSION), create=create)
+        files.entries_end = files.entries.size()
+        return files.entries
+
+    def _begin_entries(self, segment: SegmentV2, files: _OpenFiles) -> File:
+        """A segment's .qi file for writing; a new one, or one with half a header, gets its header."""
+        if segment.on_disk:
+            return self._open_entries(segment.number, files)
+        self.folder_changed = True
+        file = files.entries or self._open_entries(segment.number, files, create=True)
+        if (end := files.entries_end) < qi.HEADER_BYTES:
+            if end:
+                file.truncate(0)
+                files.entries_end = 0
+            base = segment.number * self._entry_count
+            file.append(qi.pack_header(qi.MAGIC, base, base + self._entry_count))
+            files.entries_end = qi.HEADER_BYTES
+        segment.on_disk = True
+        return file
+
+    def _open_bodies(self, number: int, files: _OpenFiles) -> File:
+        files.bodies = self._disk.open(self._path(number, qs.EXTENSION), create=True)
+        files.bodies_end = files.bodies.size()
+        if 0 < files.bodies_end < qi.HEADER_BYTES:
+            files.bodies.truncate(0)  # a header that was torn
+            files.bodies_end = 0
+        return files.bodies
