@@ -59,6 +59,7 @@ RABBIT_SUP = "rabbit_sup"
 class QueueSup(Supervisor):
     """rabbit_amqqueue_sup_sup: one child a queue, started by the vhost process."""
 
+    helpable = True
     strategy = "simple_one_for_one"
     intensity = 10
     period = 10.0

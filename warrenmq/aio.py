@@ -165,7 +165,7 @@ class Broker:
                 if not known.done():
                     known.set_result(None)
 
-            confirm.add_done_callback(lambda _confirm: loop.call_soon_threadsafe(wake))
+            confirm.on_settled(lambda _confirm: loop.call_soon_threadsafe(wake))
             await known
         confirm.result(0)
 

@@ -223,6 +223,9 @@ class Settings:
     durability: str = _setting("fsync", Choice(("fsync", "os")))
     """A confirm means: fsync, the disk has it; os, the operating system has it."""
 
+    scheduler: str = _setting("threads", Choice(("threads", "pool")))
+    """What runs the actors: threads, one each; pool, a few for all, and threads that wait (docs/runtime.md)."""
+
     msg_store_file_size_limit: int = _setting(16_777_216, Size(4_096, 1 << 40))
     """A message file that has reached this size is closed and the next one begun."""
     msg_store_write_buffer: int = _setting(1_048_576, Size(4_096, 1 << 30))

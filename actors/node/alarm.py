@@ -72,6 +72,7 @@ class ResourceAlert:
 class RabbitAlarm(Server):
     """rabbit_alarm; its state is who registered (alertees), the alarms are in the table."""
 
+    helpable = True
     background = True
 
     def init(self, alarms: Alarms) -> None:

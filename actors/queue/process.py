@@ -90,6 +90,7 @@ class QueueProcess(Server):
     channel_monitors   those that are watched
     """
 
+    helpable = True
     receives: ClassVar[frozenset[type]] = frozenset({Ack, Acks})
     requests = frozenset(
         {Get, Consume, Cancel, ChannelClosed, Purge, Delete, Drain, Stat, Info, ListConsumers}

@@ -10,6 +10,7 @@ the result first and looks for waiters second; so one of the two always sees the
 
 from __future__ import annotations
 
+from functools import partial
 from threading import Lock
 from typing import TYPE_CHECKING
 
@@ -67,7 +68,7 @@ class Confirm:
             timeout = seconds("timeout", timeout)
         if not self._settled:
             known = self._runtime.event()
-            self.add_done_callback(lambda _confirm: known.set())
+            self.on_settled(lambda _confirm: known.set())
             if not known.wait(timeout):
                 msg = f"no confirm within {timeout} s; the message may still be confirmed later"
                 raise TimeoutError(msg)
@@ -84,6 +85,10 @@ class Confirm:
         """
         if not callable(callback):
             raise wrong_type("callback", callback, "a function of one argument, the Confirm")
+        self.on_settled(partial(self._runtime.run_callback, callback))
+
+    def on_settled(self, callback: Callable[[Confirm], object]) -> None:
+        """As `add_done_callback`, for callbacks of the broker's own, which take no lock of an application's."""
         if not self._settled:
             self._runtime.check_process()
         with _registering.lock:

@@ -92,6 +92,8 @@ class MsgStore(Server):
     interval      runs while there may be garbage to look for
     """
 
+    helpable = True
+
     @staticmethod
     def priority(message: Any) -> int:
         """As rabbit_msg_store:prioritise_*."""

@@ -45,6 +45,7 @@ class VhostProcess(Server):
     stores       names of the persistent and the transient store
     """
 
+    helpable = True
     requests = frozenset({DeclareQueue, DeleteQueue, DeclareExchange, DeleteExchange, Bind, Unbind, Sync})
 
     def init(self, vhost: Vhost, queue_sup: Name, persistent_store: str, transient_store: str) -> None:

@@ -16,9 +16,10 @@ from pykka import ActorRegistry
 
 import warrenmq
 from tests.amqp.raw_client import RawClient
+from tests.support.limits import LIMIT
 from tests.support.simulated import BOTH_PROFILES, SimulatedHost
 from warrenmq.amqp import serve
-from warrenmq.runtime import Server, Simulation
+from warrenmq.runtime import Server, Simulation, Threads
 from warrenmq.runtime.shortage import no_thread
 from warrenmq.supervisors import ChildSpec, Supervisor
 
@@ -47,7 +48,7 @@ def labels(broker: warrenmq.Broker) -> dict[str, int]:
 def test_a_declare_without_a_thread_is_refused_and_nothing_else_notices(
     tmp_path: Path, exhausted: threading.Event
 ) -> None:
-    with warrenmq.open(tmp_path) as broker:
+    with warrenmq.open(tmp_path, runtime=Threads()) as broker:
         queue = broker.declare_queue("there")
         before, registered = labels(broker), len(ActorRegistry.get_all())
         exhausted.set()
@@ -68,6 +69,31 @@ def test_a_declare_without_a_thread_is_refused_and_nothing_else_notices(
         broker.declare_queue("new").publish(b"y").result(10)
     with warrenmq.open(tmp_path) as broker:
         assert [each.name for each in broker.stats().queues] == ["new", "there"]
+
+
+def test_on_a_pool_everything_goes_on_without_a_new_thread(
+    tmp_path: Path, exhausted: threading.Event
+) -> None:
+    with warrenmq.open(tmp_path, settings={"scheduler": "pool"}) as broker, serve(broker, port=0) as server:
+        broker.declare_queue("there").publish(b"x").result(LIMIT)
+        client = pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", server.port))
+        exhausted.set()
+        before = labels(broker)
+        for number in range(20):
+            queue = broker.declare_queue(f"new{number}")
+            queue.publish(b"x" * 5000).result(LIMIT)
+            delivery = queue.get()
+            assert delivery is not None
+            delivery.ack()
+        channel = client.channel()
+        channel.confirm_delivery()
+        channel.basic_publish("", "there", b"y")
+        assert channel.basic_get("there", auto_ack=True)[2] == b"x"
+        assert before.items() <= labels(broker).items(), "nothing was restarted"
+        client.close()
+    exhausted.clear()
+    with warrenmq.open(tmp_path) as broker:
+        assert len(broker.stats().queues) == 21
 
 
 def test_a_broker_that_cannot_start_says_so_and_leaves_the_directory_free(
@@ -194,7 +220,11 @@ def test_whatever_cannot_start_for_a_while_the_rest_goes_on_and_all_comes_back(
 def test_connections_and_channels_without_a_thread_are_refused_one_by_one(
     tmp_path: Path, exhausted: threading.Event, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with warrenmq.open(tmp_path, settings={"durability": "os"}) as broker, serve(broker, port=0) as server:
+    settings = {"durability": "os"}
+    with (
+        warrenmq.open(tmp_path, settings=settings, runtime=Threads()) as broker,
+        serve(broker, port=0) as server,
+    ):
         there = pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", server.port))
         channel = there.channel()
         channel.queue_declare("q")

@@ -22,7 +22,7 @@ PRINTS = {
     "docs/alarms.md: What a publisher sees, python 1": "True\nTrue 1000000 publisher\n1\n",
     "docs/embedding.md: Testing a program, python 1": r"b'payload' after \d+ ms of virtual time\n",
     "docs/runtime.md: Servers, python 1": "",
-    "docs/runtime.md: Two schedulers, python 1": "crash: the whole process\n",
+    "docs/runtime.md: Simulation, python 1": "crash: the whole process\n",
     "docs/runtime.md: Supervisors, python 1": "",
     "docs/serving.md: Serving AMQP clients, python 1": "True\n",
     "docs/testing.md: A first test, python 1": "passed\n",
@@ -44,7 +44,7 @@ WITH_SPARK = {
 """What is somewhere in the output of those that need Spark."""
 
 AROUND = {
-    "docs/runtime.md: Two schedulers, python 1": (
+    "docs/runtime.md: Simulation, python 1": (
         """\
 from warrenmq.runtime import Server, Simulation
 

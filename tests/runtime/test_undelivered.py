@@ -137,7 +137,7 @@ def test_a_cast_that_lands_after_the_last_look_into_the_mailbox_comes_back(runti
     keeper = runtime.start(Keeper, tally)
     gate = busy(runtime, keeper)
     inbox = keeper.actor_inbox
-    inbox._incoming = Late(inbox._incoming, lambda: runtime.kill(keeper))
+    inbox.incoming = Late(inbox.incoming, lambda: runtime.kill(keeper))
     assert runtime.cast(keeper, 1) is False
     assert tally.returned == [1]
     gate.set()
@@ -147,9 +147,9 @@ def test_a_late_sender_leaves_the_owner_what_is_to_wake_it():
     """Else an owner that was about to park when it was killed would sleep for ever."""
     runtime = Threads()
     inbox = Mailbox(runtime, Fence(), None)
-    inbox._incoming = Late(inbox._incoming, inbox.kill)
+    inbox.incoming = Late(inbox.incoming, inbox.kill)
     assert inbox.send("late") is False
-    assert inbox._incoming.get_nowait() is WAKE, "what a parked owner would get"
+    assert inbox.incoming.get_nowait() is WAKE, "what a parked owner would get"
     assert inbox.get() is CLOSED
 
 

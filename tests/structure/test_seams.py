@@ -26,6 +26,7 @@ SEAM = {
     "warrenmq.seams.disk",  # is the seam: the one place that calls the operating system
     "warrenmq.directory.owner_lock",  # and this: its lock on a directory, and who holds it
     "warrenmq.seams.memory",  # and this: how much memory there is
+    "warrenmq.seams.blocking",  # and this: which scheduler runs the calling thread
 }
 LOCKS = {"threading.Lock", "threading.RLock"}
 """Tables that several actors share (Erlang's ETS) have a lock; nobody waits while holding one."""

@@ -10,14 +10,16 @@ from queue import Empty
 import pytest
 
 from tests.support.limits import LIMIT
-from warrenmq.runtime import Server, Simulation, Threads
+from warrenmq.runtime import Pool, Server, Simulation, Threads
+
+PRODUCTION = {"threads": Threads, "pool": Pool}
 
 
 @contextlib.contextmanager
 def scheduler(kind):
     """A runtime by name: threads, or simulation and its seed."""
-    if kind == "threads":
-        runtime = Threads()
+    if kind in PRODUCTION:
+        runtime = PRODUCTION[kind]()
         yield runtime
         runtime.shutdown(1.0)
     else:
@@ -25,7 +27,7 @@ def scheduler(kind):
             yield runtime
 
 
-both_schedulers = pytest.fixture(params=["threads", "simulation-1", "simulation-2", "simulation-3"])
+both_schedulers = pytest.fixture(params=[*PRODUCTION, "simulation-1", "simulation-2", "simulation-3"])
 
 
 class Worker(Server):

@@ -10,10 +10,9 @@ from __future__ import annotations
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from warrenmq.broker.broker import Broker
+from warrenmq.broker.broker import Broker, runtime_of
 from warrenmq.directory.layout import DataDirectory
 from warrenmq.errors import CallerError
-from warrenmq.runtime import Threads
 from warrenmq.seams.disk import RealDisk
 from warrenmq.seams.memory import RealMemory
 
@@ -35,13 +34,13 @@ def open_vhosts(
         msg = f"a trace is of one virtual host, and the users file has {len(names)}; serve without --trace."
         raise CallerError(msg)
     disk = RealDisk(settings.durability)
-    first = Threads()
+    first = runtime_of(settings)
     brokers: list[Broker] = []
     with ExitStack() as undo:
         for name in names:
             runtime, directory = first, None
             if brokers:
-                runtime = Threads()
+                runtime = runtime_of(settings)
                 runtime.tick = first.tick
                 directory = DataDirectory(disk, path, settings, None)
             broker = Broker(path, settings, runtime, disk, RealMemory(), trace, name, directory)

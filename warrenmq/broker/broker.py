@@ -46,7 +46,7 @@ from warrenmq.directory.definitions import QueueRecord
 from warrenmq.errors import ArgumentTypeError, ArgumentValueError, Error, NotFound, SettingsError
 from warrenmq.queue.messages import Get, Got, Info, Purge
 from warrenmq.routing import Binding, ExchangeSpec
-from warrenmq.runtime import Runtime, Threads
+from warrenmq.runtime import Pool, Runtime, Threads
 from warrenmq.seams.disk import RealDisk
 from warrenmq.seams.memory import RealMemory
 from warrenmq.settings import Settings
@@ -78,7 +78,8 @@ def open(  # noqa: A001  # the promised name
     """Start or recover the store in the folder `path`; made when it is not there.
 
     `settings` is a Settings or a mapping of its fields; None reads WARRENMQ_* variables and defaults.
-    `trace` is a folder for trace segments; None = no trace.  `runtime` schedules the actors; None = Threads().
+    `trace` is a folder for trace segments; None = no trace.  `runtime` schedules the actors; None = as the setting
+    `scheduler` says.
     `vhost` is the one of the folder's virtual hosts that is served; `warrenmq recover` may have filled several.
     Raises DirectoryInUse when another broker has the folder, SettingsError for a bad setting, OSError when the
     folder cannot be used.  Damaged files never raise: their bad bytes go to quarantine/ and are reported.
@@ -88,12 +89,23 @@ def open(  # noqa: A001  # the promised name
     vhost = short_text("vhost", vhost)
     if runtime is not None and not is_a(runtime, Runtime):
         raise ArgumentTypeError(
-            f"runtime is {shown(runtime)}; give a warrenmq.runtime.Threads or Simulation, or None"
+            f"runtime is {shown(runtime)}; give a warrenmq.runtime.Threads, Pool or Simulation, or None"
         )
     chosen = settings if type(settings) is Settings else Settings.load(**_keywords(settings))
     return Broker(
-        data, chosen, runtime or Threads(), RealDisk(chosen.durability), RealMemory(), trace_to, vhost
+        data,
+        chosen,
+        runtime or runtime_of(chosen),
+        RealDisk(chosen.durability),
+        RealMemory(),
+        trace_to,
+        vhost,
     )
+
+
+def runtime_of(settings: Settings) -> Runtime:
+    """A new runtime, of the kind that the setting `scheduler` names."""
+    return Pool() if settings.scheduler == "pool" else Threads()
 
 
 def _keywords(settings: object) -> dict[str, Any]:
@@ -311,7 +323,7 @@ class Broker:
                   for name in (PERSISTENT_STORE, TRANSIENT_STORE)]  # fmt: skip
         actors = tuple(ActorStats(*each) for each in self.runtime.living())
         return Stats(tuple(queues), tuple(stores), actors, alarm_stats(self.resources),
-                     self.resources.alarms.waiting(), damage_stats(self.vhost.damage, self.path))  # fmt: skip
+                     self.resources.alarms.waiting(), damage_stats(self.vhost.damage, self.path), self.runtime.stuck())  # fmt: skip
 
     def set_vm_memory_high_watermark(self, watermark: Watermark) -> int:
         """Another vm_memory_high_watermark, from now until the broker is closed; returns what it is in bytes.

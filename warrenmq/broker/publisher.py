@@ -320,4 +320,4 @@ def _follow(answer: Confirm, promise: Confirm) -> None:
         else:
             promise.fail(error)
 
-    answer.add_done_callback(settle)
+    answer.on_settled(settle)

@@ -144,3 +144,5 @@ class Stats:
     """Publishers that wait because an alarm is set, the longest wait first."""
     damage: tuple[DamageStats, ...]
     """Damage found by starts and reads since the broker was opened; the first thousand places."""
+    stuck: tuple[str, ...]
+    """Actors that have held up a thread of a pool for longer than a second; always empty under threads."""

@@ -1,4 +1,4 @@
-"""Erlang's process model on Pykka: servers, names, links, monitors, timers, credit flow, and two schedulers."""
+"""Erlang's process model on Pykka: servers, names, links, monitors, timers, credit flow, and three schedulers."""
 
 from warrenmq.runtime.base import Name, Runtime
 from warrenmq.runtime.calls import NO_REPLY, From
@@ -7,6 +7,7 @@ from warrenmq.runtime.fence import Fence
 from warrenmq.runtime.life import inbox_of
 from warrenmq.runtime.mailbox import Timer
 from warrenmq.runtime.messages import Down, Exit
+from warrenmq.runtime.pool import Pool
 from warrenmq.runtime.reasons import CallFailed, Stop
 from warrenmq.runtime.scheduler import Deadlock
 from warrenmq.runtime.seams import Channel, Event, Lock
@@ -28,6 +29,7 @@ __all__ = [
     "From",
     "Lock",
     "Name",
+    "Pool",
     "Runtime",
     "Server",
     "Simulation",

@@ -85,6 +85,10 @@ class Runtime(ABC):
     def channel(self) -> Channel:
         """A blocking FIFO; for code outside actors, too."""
 
+    def mail(self) -> Channel:
+        """The incoming channel of a new server."""
+        return self.channel()
+
     @abstractmethod
     def event(self) -> Event:
         """A flag that can be waited for."""
@@ -105,6 +109,10 @@ class Runtime(ABC):
 
     def checkpoint(self) -> None:
         """A point where another actor may run; under threads every point is one, and this does nothing."""
+
+    def run_callback(self, callback: Callable[[Any], object], argument: Any) -> None:
+        """Run an application's callback that an actor came upon; a Pool may leave it to another thread."""
+        callback(argument)
 
     def caught(self, error: BaseException) -> None:
         """Called with each exception that ends an actor, before the end; Simulation overrides it."""
@@ -188,6 +196,10 @@ class Runtime(ABC):
             for ref, life in list(self._living.items())
         ]
 
+    def stuck(self) -> tuple[str, ...]:
+        """The actors that hold up a thread which others share: none where each has its own."""
+        return ()
+
     def _count(self, name: str) -> int:
         with self._counting:
             number = self._counts[name] = self._counts.get(name, 0) + 1
@@ -246,6 +258,10 @@ class Runtime(ABC):
         """Where the caller waits."""
         return self.channel()
 
+    def end_event(self, ref: ActorRef[Any]) -> Event:  # noqa: ARG002
+        """Where a caller waits for an actor's end."""
+        return self.event()
+
     def kind(self, message: Any) -> int:
         """The number of a message's class in the trace; 0 when tracing is off, or off again."""
         return 0 if self.recorder is None else self.recorder.kind(type(message))
@@ -264,7 +280,7 @@ class Runtime(ABC):
         """Send an exit signal and wait for the end; False if it has not come in `timeout` seconds."""
         self.check_process()
         inbox = inbox_of(ref)
-        gone = self.event()
+        gone = self.end_event(ref)
         key = inbox.on_close(lambda _reason: gone.set())
         inbox.signal(Exit(None, reason))
         try:

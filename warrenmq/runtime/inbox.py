@@ -19,6 +19,7 @@ from warrenmq.runtime.reasons import KILLED
 if TYPE_CHECKING:
     from warrenmq.runtime.fence import Fence
     from warrenmq.runtime.messages import Exit
+    from warrenmq.runtime.seams import Channel
     from warrenmq.runtime.system import System
     from warrenmq.trace.recorder import ActorTrace
 
@@ -43,38 +44,41 @@ class Wake:
 
 
 WAKE = Wake()
+NO_MAIL = (Empty, IndexError)
+"""Raised by `incoming.get_nowait`: a pooled actor's is a bare deque's."""
 _NOBODYS = object()
 
 
 class Inbox(Closable):
     """The part of an actor that other threads may use."""
 
-    def __init__(self, runtime: System, fence: Fence) -> None:
+    def __init__(self, runtime: System, fence: Fence, incoming: Channel) -> None:
         super().__init__(runtime.tick)
         self.runtime = runtime
         self.fence = fence
         self.trace_id = 0
         """The owner's number in the trace; 0 when untraced."""
-        self._incoming = runtime.channel()
+        self.incoming = incoming
+        """Mail that waits."""
 
     def send(self, message: Any) -> bool:
         """Append a message; False if it is known that the owner will not take it."""
         if self.reason is not ALIVE:
             self._lose(message, None)
             return False
-        self._incoming.put(message)
+        self.incoming.put(message)
         return self.reason is ALIVE or self.drain(message)
 
     def length(self) -> int:
         """How many messages wait; by the time it is read, about."""
-        return self._incoming.qsize()
+        return self.incoming.qsize()
 
     def kill(self) -> bool:
         """Close on behalf of a killer: the owner takes no more mail, and stops when it next looks for some."""
         if not self.begin_close(KILLED):
             return False
         self.drain()
-        self._incoming.put(WAKE)
+        self.incoming.put(WAKE)
         return True
 
     def vanish(self) -> None:
@@ -99,15 +103,15 @@ class Inbox(Closable):
             else:
                 self._lose(message, trace)
         if woken:
-            self._incoming.put(WAKE)  # it is for the owner, who may still be parked
+            self.incoming.put(WAKE)  # it is for the owner, who may still be parked
         return delivered
 
     def _leftovers(self) -> list[Any]:
         found: list[Any] = []
         try:
             while True:
-                found.append(self._incoming.get_nowait())
-        except Empty:
+                found.append(self.incoming.get_nowait())
+        except NO_MAIL:
             return found
 
     @abstractmethod

@@ -88,7 +88,7 @@ class ActorLife:
         self.trace: ActorTrace | None = None
         self.over = False
         self._kind = actor_class.__name__
-        self._started = boot.started
+        self.started = boot.started
 
     def begin(self, ref: ActorRef[Any]) -> None:
         """Before init: register the name and open the trace."""
@@ -113,17 +113,17 @@ class ActorLife:
             _write_start(self.trace, self.incarnation)
         if self.parent is not None:
             link(self.runtime.tick, self._ref, self.parent)
-        self._started.put((self._ref, None))
+        self.started.put((self._ref, None))
 
     def failed_to_start(self, error: BaseException) -> None:
         """Init raised: the starter raises it, and no exit signal is sent."""
         self.runtime.caught(error)
         self.end(error)
-        self._started.put((None, error))
+        self.started.put((None, error))
 
     def killed(self) -> None:
         """Release a starter that still waits; called by the killer, whether the actor has started or not."""
-        self._started.put((None, CallFailed(KILLED)))
+        self.started.put((None, CallFailed(KILLED)))
 
     def crashed(self, error: BaseException) -> None:
         """Log a crash, unless the actor was given up before: then its successor is what matters."""

@@ -19,7 +19,7 @@ from pykka.messages import ProxyCall, ProxyGetAttr, ProxySetAttr
 
 from warrenmq.runtime.calls import FutureFrom
 from warrenmq.runtime.closable import ALIVE, log
-from warrenmq.runtime.inbox import CLOSED, WAKE, Inbox, Letter, Wake
+from warrenmq.runtime.inbox import CLOSED, NO_MAIL, WAKE, Inbox, Letter, Wake
 from warrenmq.runtime.messages import Call, Down, Exit, Info, ProxyRequest, Traced
 from warrenmq.runtime.reasons import Killed
 from warrenmq.trace.events import Undelivered
@@ -69,7 +69,7 @@ class Mailbox(Inbox):
     """One server's mail and its timers."""
 
     def __init__(self, runtime: System, fence: Fence, undelivered: Callable[[Any], None] | None) -> None:
-        super().__init__(runtime, fence)
+        super().__init__(runtime, fence, runtime.mail())
         self._now = runtime.monotonic_ns
         self._undelivered = undelivered
         self._exits: deque[Exit] = deque()
@@ -85,7 +85,7 @@ class Mailbox(Inbox):
         """Send an exit signal; it is taken before all mail."""
         if self.reason is ALIVE:
             self._exits.append(signal)
-            self._incoming.put(WAKE)
+            self.incoming.put(WAKE)
 
     # -- for the owner
 
@@ -97,11 +97,11 @@ class Mailbox(Inbox):
             self._ring()
         if self._exits:
             return self._exits.popleft()
-        if not self._incoming.empty():
+        if not self.incoming.empty():
             self._said_dry = False
             try:
-                return self._incoming.get_nowait()
-            except Empty:  # drained under our hands
+                return self.incoming.get_nowait()
+            except NO_MAIL:  # drained under our hands
                 return CLOSED
         if self._said_dry:
             return PARK
@@ -118,6 +118,14 @@ class Mailbox(Inbox):
         heappush(self._timers, (self._now() + round(seconds * 1e9), self._tick(), timer))
         return timer
 
+    def has_mail(self) -> bool:
+        """True if `take` would return something else than PARK, timers aside."""
+        return bool(self._exits) or not self._said_dry or not self.incoming.empty()
+
+    def next_timer(self) -> int | None:
+        """When `take` has to be called for the next timer (monotonic, ns)."""
+        return self._timers[0][0] if self._timers else None
+
     def timer_cancelled(self) -> None:
         """Drop cancelled timers once they are the majority, so that a timer that is often reset does not pile up."""
         self._cancelled += 1
@@ -133,14 +141,14 @@ class Mailbox(Inbox):
             if timer.info is None:
                 self._cancelled -= 1
             else:
-                self._incoming.put(timer.info)
+                self.incoming.put(timer.info)
                 timer.info = None
 
     def _park(self) -> Any:
         """Wait for the next message.  Runs in Pykka's loop, where nothing may be raised."""
         while (message := self.take()) is PARK:
             try:
-                message = self._incoming.get(timeout=self._until_timer())
+                message = self.incoming.get(timeout=self._until_timer())
             except Empty:
                 continue  # time for a timer
             self._said_dry = False

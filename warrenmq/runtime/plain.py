@@ -57,7 +57,7 @@ class PlainInbox(Inbox):
     """Pykka's letters, in order; what of ours reaches a plain actor is made a letter."""
 
     def __init__(self, runtime: System, fence: Fence, parent: ActorRef[Any] | None) -> None:
-        super().__init__(runtime, fence)
+        super().__init__(runtime, fence, runtime.channel())
         self._parent = parent
         self.owner: ActorRef[Any]
         self.trace: ActorTrace | None = None
@@ -73,7 +73,7 @@ class PlainInbox(Inbox):
         self.send(Letter(envelope.message, envelope.reply_to))
 
     def get(self) -> Any:
-        message = self._incoming.get()
+        message = self.incoming.get()
         if message is WAKE:
             return CLOSED
         if type(message) is Traced:

@@ -12,7 +12,7 @@ from queue import Empty
 from typing import TYPE_CHECKING, Any
 
 from warrenmq.runtime.closable import ALIVE
-from warrenmq.runtime.inbox import CLOSED, WAKE, Letter, Wake
+from warrenmq.runtime.inbox import CLOSED, NO_MAIL, WAKE, Letter, Wake
 from warrenmq.runtime.mailbox import DRY, PARK, Mailbox
 from warrenmq.runtime.messages import Call, Info, ProxyRequest, Traced
 
@@ -58,12 +58,15 @@ class RankedMailbox(Mailbox):
     def length(self) -> int:
         return super().length() + sum(map(len, self._lanes))
 
+    def has_mail(self) -> bool:
+        return super().has_mail() or bool(self._unsorted) or any(self._lanes)
+
     def take(self) -> Any:
         if self.reason is not ALIVE:
             return CLOSED
         if (timers := self._timers) and (timers[0][0] <= self._now() or timers[0][2].info is None):
             self._ring()
-        if self._unsorted or not self._incoming.empty():
+        if self._unsorted or not self.incoming.empty():
             self._sort()
         try:
             if self._exits:
@@ -80,9 +83,9 @@ class RankedMailbox(Mailbox):
 
     def _park(self) -> Any:
         """Wait, but sort nothing: `priority` may raise, and then has to in our own loop."""
-        if self.reason is ALIVE and self._incoming.empty() and not self._exits:
+        if self.reason is ALIVE and self.incoming.empty() and not self._exits:
             try:
-                self._unsorted.append(self._incoming.get(timeout=self._until_timer()))
+                self._unsorted.append(self.incoming.get(timeout=self._until_timer()))
             except Empty:
                 pass  # time for a timer
         return WAKE
@@ -90,9 +93,9 @@ class RankedMailbox(Mailbox):
     def _sort(self) -> None:
         unsorted = self._unsorted
         try:
-            for _ in range(self._incoming.qsize()):
-                unsorted.append(self._incoming.get_nowait())
-        except Empty:  # drained under our hands
+            for _ in range(self.incoming.qsize()):
+                unsorted.append(self.incoming.get_nowait())
+        except NO_MAIL:  # drained under our hands
             pass
         while unsorted:
             try:

@@ -9,6 +9,7 @@ raises, SystemExit included, reaches Pykka's loop, and every end of an actor goe
 
 from __future__ import annotations
 
+from itertools import repeat
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -19,7 +20,7 @@ from warrenmq.errors import CallerError, Refusal
 from warrenmq.runtime.calls import NO_REPLY
 from warrenmq.runtime.closable import ALIVE
 from warrenmq.runtime.fence import Fence
-from warrenmq.runtime.inbox import CLOSED, Inbox, Letter, Wake
+from warrenmq.runtime.inbox import CLOSED, WAKE, Inbox, Letter, Wake
 from warrenmq.runtime.life import ActorLife, Boot, inbox_of, link
 from warrenmq.runtime.mailbox import Dry, Mailbox
 from warrenmq.runtime.messages import Call, Down, Exit, Info, ProxyRequest, Traced
@@ -29,7 +30,7 @@ from warrenmq.trace.events import Recv
 from warrenmq.trace.writers import writer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from pykka import ActorRef
 
@@ -56,6 +57,10 @@ class Server(ThreadingActor):
     """Classes of the requests that it answers, others are refused with TypeError; None: any."""
     background: ClassVar[bool] = False
     """It only looks at things from time to time: a simulation in which nothing else goes on is at its end."""
+
+    helpable: ClassVar[bool] = False
+    """A thread that waits may run it (waiting.py): it runs no code of an application's, and waits for nothing but the disk
+    and other actors."""
 
     is_server: ClassVar[bool] = True
     """A Runtime starts it as it is."""
@@ -208,21 +213,37 @@ class Server(ThreadingActor):
             life.running()
 
     def on_receive(self, message: Any) -> None:
+        if (letter := self.work(repeat(None), message)) is not None:
+            self.actor_inbox.hold(letter)
+
+    def work(self, turns: Iterable[object], message: Any = WAKE) -> Letter | None:
+        """Handle `message` and, for each turn, one more; returns the letter that Pykka's loop has to handle next.
+
+        None when the turns are over, or the actor ended.
+        """
         inbox = self.actor_inbox
         take, handle_cast = inbox.take, self.handle_cast
         dispatch: _Dispatch = self._dispatch.get
         try:
-            while type(message) is not Letter:
+            if type(message) is not Letter:
                 dispatch(type(message), handle_cast)(message)
-                message = take()
+                for _ in turns:
+                    message = take()
+                    if type(message) is Letter:
+                        break
+                    dispatch(type(message), handle_cast)(message)
+                else:
+                    return None
         except Stop as stop:
             self._end(stop.reason)
+            return None
         except BaseException as error:  # noqa: BLE001 - SystemExit, too, is a crash of this actor only
             self._crash(error)
-        else:
-            if message is CLOSED:
-                self._end(inbox.reason)
-            inbox.hold(message)
+            return None
+        if message is CLOSED:
+            self._end(inbox.reason)
+        letter: Letter = message
+        return letter
 
     def on_stop(self) -> None:
         self._end(NORMAL)

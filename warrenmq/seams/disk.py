@@ -22,6 +22,7 @@ from contextlib import suppress
 from typing import Protocol
 
 from warrenmq import forks
+from warrenmq.seams.blocking import blocking
 
 _datasync = getattr(os, "fdatasync", os.fsync)  # macOS has only fsync
 _sync_file_range = getattr(ctypes.CDLL(None), "sync_file_range", None)  # Linux only
@@ -184,7 +185,8 @@ class RealFile:
 
     def datasync(self) -> None:
         if self._durable:
-            _datasync(self._fd)
+            with blocking():
+                _datasync(self._fd)
 
     def begin_sync(self) -> None:
         if self._durable and _sync_file_range is not None:
@@ -282,7 +284,8 @@ class RealDisk:
             return
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            os.fsync(fd)
+            with blocking():
+                os.fsync(fd)
         finally:
             os.close(fd)
 

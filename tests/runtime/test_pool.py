@@ -1,0 +1,440 @@
+"""The pool: never two runners, no lost wake-up, nobody held up; and waiting threads that run actors.
+
+Where a test is about a lost wake-up the wheel's tick is a minute, since it would find the actor that was forgotten.
+"""
+
+import inspect
+import signal
+import sys
+import threading
+from contextvars import ContextVar
+
+import pytest
+
+from tests.support.schedulers import LIMIT, Worker, busy, do, take, until
+from warrenmq.actors.sending.confirms import Confirm
+from warrenmq.errors import ResourceError
+from warrenmq.runtime import Pool, Server
+from warrenmq.seams.blocking import blocking
+
+MINUTE_NS = 60_000_000_000
+
+
+@pytest.fixture
+def pool():
+    """Its tick looks for nothing within a test's time."""
+    made = Pool(tick_ns=MINUTE_NS)
+    yield made
+    made.shutdown(1.0)
+
+
+@pytest.fixture
+def ticking():
+    made = Pool()
+    yield made
+    made.shutdown(1.0)
+
+
+@pytest.fixture
+def _restless():
+    """Threads change at nearly every line."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+class Helpable(Worker):
+    helpable = True
+
+
+class Ledger(Server):
+    """Notes what it handles; finds a second thread in it at the same time."""
+
+    helpable = True
+
+    def init(self, peers=()):
+        self.peers = peers
+        self.handled = []
+        self.inside = 0
+        self.torn = 0
+        self.unflushed = 0
+
+    def handle_cast(self, message):
+        self._enter()
+        self.handled.append(message)
+        self.unflushed += 1
+        for peer in self.peers:
+            self.cast(peer, message)
+        self._leave()
+
+    def handle_call(self, request, sender):
+        self._enter()
+        self._leave()
+        return list(self.handled), self.torn, self.unflushed
+
+    def mailbox_empty(self):
+        self._enter()
+        self.unflushed = 0
+        self._leave()
+
+    def _enter(self):
+        self.torn += self.inside != 0
+        self.inside += 1
+
+    def _leave(self):
+        self.torn += self.inside != 1
+        self.inside -= 1
+
+
+class Ranked(Ledger):
+    @staticmethod
+    def priority(message):
+        return 0
+
+
+@pytest.mark.usefixtures("_restless")
+@pytest.mark.parametrize("kind", [Ledger, Ranked])
+def test_each_message_is_handled_once_in_its_senders_order_by_one_thread_at_a_time(pool, kind):
+    """Senders that wait now and then run actors themselves, beside the workers."""
+    ends = [pool.start(kind) for _ in range(3)]
+    fronts = [pool.start(kind, peers=tuple(ends)) for _ in range(3)]
+    senders, each, wrong = 6, 400, []
+
+    def send(sender):
+        for number in range(each):
+            front = fronts[(sender + number) % len(fronts)]
+            pool.cast(front, (sender, number))
+            if number % (sender + 1) == 0:
+                handled, _torn, _ = pool.call(front, "look", LIMIT)
+                wrong.extend([] if (sender, number) in handled else [(sender, number)])
+
+    threads = [threading.Thread(target=send, args=(sender,)) for sender in range(senders)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(LIMIT)
+    assert not any(thread.is_alive() for thread in threads)
+    assert wrong == []
+    sent = sorted((sender, number) for sender in range(senders) for number in range(each))
+    for front in fronts:
+        pool.call(front, "look", LIMIT)
+    until(pool, lambda: not any(one.mailbox for one in pool.living()))
+    looks = [pool.call(one, "look", LIMIT) for one in (*ends, *fronts)]
+    assert sum(torn for _, torn, _ in looks) == 0
+    for handled, _, _ in looks[:3]:
+        assert sorted(handled) == sent
+    for handled, _, _ in looks[3:]:
+        for sender in range(senders):
+            numbers = [number for who, number in handled if who == sender]
+            assert numbers == sorted(numbers)
+    for ref in (*ends, *fronts):
+        pool.cast(ref, "last")
+        until(pool, lambda ref=ref: ref._actor_weakref().unflushed == 0)
+
+
+@pytest.mark.usefixtures("_restless")
+def test_a_ball_between_two_actors_never_gets_lost(pool):
+    """Each hop is a wake-up: one that were lost would end the game."""
+    done, hops = pool.event(), 20_000
+
+    class Player(Server):
+        helpable = True
+        other = None
+
+        def handle_cast(self, message):
+            if message == hops:
+                done.set()
+            else:
+                self.runtime.cast(self.other, message + 1)
+
+    one, two = pool.start(Player), pool.start(Player)
+    one._actor_weakref().other, two._actor_weakref().other = two, one
+    pool.cast(one, 0)
+    assert done.wait(LIMIT)
+
+
+def test_mail_that_comes_after_the_last_look_and_before_the_actor_is_let_go_is_handled(pool):
+    """The sender finds the actor claimed and calls no one: its runner has to look once more."""
+    notes = pool.channel()
+    worker = pool.start(Worker, notes)
+    inbox = worker.actor_inbox
+    once, next_timer = [1], inbox.next_timer
+
+    def late():
+        if once:
+            once.pop()
+            inbox.send(lambda server: server.note("late"))
+        return next_timer()
+
+    inbox.next_timer = late
+    pool.cast(worker, "wake up")
+    take(notes, "late")
+
+
+def test_mail_that_comes_between_the_look_and_the_next_line_is_handled(pool):
+    """By then the actor is let go, so that its sender sees to it."""
+    notes = pool.channel()
+    worker = pool.start(Worker, notes)
+    inbox = worker.actor_inbox
+    once, has_mail = [1], inbox.has_mail
+
+    def early():
+        found = has_mail()
+        if once and not found:
+            once.pop()
+            inbox.send(lambda server: server.note("early"))
+        return found
+
+    inbox.has_mail = early
+    pool.cast(worker, "wake up")
+    take(notes, "early")
+
+
+def test_mail_that_comes_when_a_worker_is_about_to_park_is_handled(pool):
+    """Its sender still counts it among those that compute, and calls no one."""
+    notes = pool.channel()
+    worker = pool.start(Worker, notes)
+    once = [1]
+
+    class Computing(set):
+        def discard(self, member):
+            if once:
+                once.pop()
+                worker.actor_inbox.send(lambda server: server.note("late"))
+            super().discard(member)
+
+    until(pool, lambda: not pool._workers.computing)
+    pool._workers.computing = Computing()
+    pool.cast(worker, "wake up")
+    take(notes, "late")
+
+
+def test_an_actor_that_runs_is_run_by_no_other_thread(ticking):
+    """A worker is free, and its mail comes while it is in the middle of a message."""
+    ledger = ticking.start(Worker)
+    inside, gate, second = ticking.event(), threading.Event(), ticking.event()
+
+    def wait(_server):
+        inside.set()
+        gate.wait(LIMIT)
+
+    ticking.cast(ledger, wait)
+    assert inside.wait(LIMIT)
+    ticking.cast(ledger, lambda _server: second.set())
+    other = ticking.start(Worker)
+    for _ in range(20):
+        ticking.call(other, "look", LIMIT)
+    assert not second.is_set()
+    gate.set()
+    assert second.wait(LIMIT)
+
+
+def test_an_actor_that_blocks_unannounced_holds_the_others_up_for_a_tick_and_is_named(ticking):
+    stuck, other = ticking.start(Worker, name="stuck"), ticking.start(Worker)
+    gate, inside = threading.Event(), threading.Event()
+
+    def block(_server):
+        inside.set()
+        gate.wait(LIMIT)
+
+    ticking.cast(stuck, block)
+    assert inside.wait(LIMIT)
+    assert ticking.call(other, do(lambda _server: "served"), LIMIT) == "served"
+    until(ticking, lambda: ticking.stats().stuck == ("stuck",))
+    assert ticking.stuck() == ("stuck",)
+    gate.set()
+    until(ticking, lambda: ticking.stats().stuck == ())
+
+
+def test_an_actor_that_says_that_it_blocks_holds_nobody_up(pool):
+    slow, other = pool.start(Worker), pool.start(Worker)
+    gate, inside = threading.Event(), threading.Event()
+
+    def block(_server):
+        with blocking():
+            inside.set()
+            gate.wait(LIMIT)
+
+    pool.cast(slow, block)
+    assert inside.wait(LIMIT)
+    assert pool.call(other, do(lambda _server: "served"), LIMIT) == "served"
+    gate.set()
+
+
+def test_more_actors_wait_than_there_are_workers_for(pool, monkeypatch):
+    """At the bound an actor that waits runs the one that it asked."""
+    monkeypatch.setattr("warrenmq.runtime.workers.MOST_WORKERS", 3)
+    callee = pool.start(Worker)
+    notes = pool.channel()
+    callers = [pool.start(Worker, notes) for _ in range(10)]
+    gate = busy(pool, callee)
+    for caller in callers:
+        pool.cast(caller, lambda server: server.note("answer", server.call(callee, do(lambda _: 7), LIMIT)))
+    gate.set()
+    assert [take(notes, "answer") for _ in callers] == [(7,)] * len(callers)
+
+
+def test_timers_and_idle_actors_share_two_threads(pool):
+    notes = pool.channel()
+    refs = [pool.start(Worker, notes) for _ in range(200)]
+    for number, ref in enumerate(refs):
+        pool.cast(ref, lambda server, number=number: server.send_after(0.001 * (number % 7), number))
+    assert sorted(take(notes, "info")[0] for _ in refs) == list(range(len(refs)))
+    assert pool.stats().workers <= 2
+
+
+def test_threads_end_with_the_last_actor_and_come_back_with_the_next(pool):
+    for _ in range(3):
+        worker = pool.start(Worker)
+        pool.call(worker, "look")
+        pool.stop_actor(worker)
+        until(pool, lambda: pool.stats().workers == 0)
+        until(pool, lambda: not [each for each in threading.enumerate() if each.name == "actors' clock"])
+
+
+# -- the limit of threads
+
+
+def no_thread(_thread):
+    msg = "can't start new thread"
+    raise RuntimeError(msg)
+
+
+def test_without_any_thread_a_start_is_refused_with_a_sentence(pool, monkeypatch):
+    with (
+        monkeypatch.context() as patch,
+        pytest.raises(ResourceError, match="no thread could be started for 'jobs'"),
+    ):
+        patch.setattr(threading.Thread, "start", no_thread)
+        pool.start(Worker, name="jobs")
+    assert pool.living() == []
+    assert pool.call(pool.start(Worker, name="jobs"), "look") == []
+
+
+def test_at_the_limit_of_threads_everything_goes_on_with_those_there_are(ticking, monkeypatch):
+    first = ticking.start(Worker)
+    monkeypatch.setattr(threading.Thread, "start", no_thread)
+    refs = [ticking.start(Worker) for _ in range(50)]
+    assert [ticking.call(ref, do(lambda _: 1), LIMIT) for ref in refs] == [1] * 50
+    other = refs[0]
+    assert ticking.call(first, do(lambda server: server.call(other, do(lambda _: 2), LIMIT)), LIMIT) == 2
+
+
+# -- waiting is working
+
+
+def test_a_thread_that_waits_runs_the_actor_that_it_sent_to_and_what_that_sent_to(pool):
+    first, last, done = pool.start(Helpable), pool.start(Helpable), pool.channel()
+
+    def pass_on(server):
+        here = threading.get_ident()
+        server.cast(last, lambda _: done.put({here, threading.get_ident()}))
+
+    for _ in range(1_000):  # a worker may be quicker
+        pool.cast(first, pass_on)
+        if done.get(timeout=LIMIT) == {threading.get_ident()}:
+            return
+    pytest.fail("it never ran them itself")
+
+
+def test_a_worker_does_what_a_thread_leaves_when_it_has_its_answer(pool):
+    first, last, done = pool.start(Helpable), pool.start(Helpable), threading.Semaphore(0)
+
+    def pass_on(server, _sender):
+        server.cast(last, lambda _: done.release())
+
+    for _ in range(100):
+        pool.call(first, pass_on)
+        assert done.acquire(timeout=LIMIT)
+
+
+def test_a_thread_that_waits_runs_no_actor_that_may_run_an_applications_code(pool):
+    worker = pool.start(Worker)
+    for _ in range(50):
+        assert pool.call(worker, do(lambda _: threading.get_ident())) != threading.get_ident()
+
+
+def test_a_short_wait_ends_in_time_though_the_actor_hangs(ticking):
+    slow = ticking.start(Helpable)
+    gate, known = threading.Event(), ticking.event()
+    ticking.call(slow, "look")
+
+    def hang(_server):
+        gate.wait(LIMIT)
+        known.set()
+
+    ticking.cast(slow, hang)
+    assert not known.wait(0.05)
+    gate.set()
+    assert known.wait(LIMIT)
+
+
+def test_the_callback_of_a_confirm_may_want_a_lock_that_a_waiting_thread_holds(pool):
+    queue, lock, called = pool.start(Helpable), threading.Lock(), pool.channel()
+
+    def callback(_confirm):
+        called.put(lock.acquire(timeout=LIMIT))
+        lock.release()
+
+    for _ in range(20):
+        mine, other = Confirm(pool), Confirm(pool)
+        other.add_done_callback(callback)
+
+        def settle(_server, mine=mine, other=other):
+            mine.confirm()
+            other.confirm()
+
+        with lock:
+            pool.cast(queue, settle)
+            mine.result(LIMIT)
+        assert called.get(timeout=LIMIT)
+
+
+def test_a_signal_ends_no_actor_that_the_main_thread_runs(pool):
+    worker = pool.start(Helpable)
+    interrupted = 0
+    for _ in range(1_000):
+
+        def interrupt(server, _sender):
+            if threading.current_thread() is threading.main_thread():
+                signal.raise_signal(signal.SIGINT)
+                server.seen.append("went on")
+            return list(server.seen)
+
+        try:
+            pool.call(worker, interrupt)
+        except KeyboardInterrupt:
+            interrupted += 1
+            break
+    assert interrupted == 1
+    assert pool.call(worker, "look") == ["went on"]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_caller_deep_in_a_recursion_gives_its_actor_no_recursion_error(pool):
+    worker = pool.start(Helpable)
+    pool.call(worker, "look")
+
+    def shallow(server, _sender):
+        return nested(60)
+
+    def nested(depth):
+        return 0 if depth == 0 else 1 + nested(depth - 1)
+
+    def deep(left):
+        return pool.call(worker, shallow) if left == 0 else deep(left - 1)
+
+    depth = len(inspect.stack(0))
+    assert deep(sys.getrecursionlimit() - depth - 90) == 60
+    assert pool.call(worker, "look") == []
+
+
+def test_an_actor_keeps_its_context_variables_whoever_runs_it(pool):
+    variable = ContextVar("variable", default="none")
+    variable.set("the caller's")
+    worker = pool.start(Helpable)
+    assert {pool.call(worker, do(lambda _: variable.get())) for _ in range(20)} == {"none"}
+    pool.call(worker, do(lambda _: variable.set("the actor's") and None))
+    assert {pool.call(worker, do(lambda _: variable.get())) for _ in range(20)} == {"the actor's"}
+    assert variable.get() == "the caller's"

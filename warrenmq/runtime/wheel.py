@@ -1,0 +1,107 @@
+"""Wheel: one thread for the timers of all pooled actors, and the tick that looks after their workers.
+
+It sleeps until the first alarm.  While actors run it wakes at each tick as well: for a worker that blocks and has not said
+so, and for a cell whose sender was expected to run it and does not (Cell.lazy).  While nothing runs it looks once a
+HEARTBEAT: an exception that a signal handler raises may have left a cell in the line with no worker called for it.
+"""
+
+from __future__ import annotations
+
+import threading
+from heapq import heappop, heappush
+from itertools import count
+from time import monotonic_ns
+
+from warrenmq.runtime.workers import Cell, Workers, ring
+
+TICK_NS = 5_000_000
+HEARTBEAT_NS = 1_000_000_000
+QUIET_TICKS = 20
+"""Ticks without work after which it stops ticking."""
+
+
+class Wheel:
+    """The workers of a pool and their clock; its thread ends with the last actor, and is started again with the next.
+
+    _alarms     (when, number, cell), a heap
+    _next_look  when it will wake (monotonic, ns); an alarm before that has to wake it
+    _thread     None while it does not run
+    """
+
+    def __init__(self, tick_ns: int = TICK_NS) -> None:
+        self.workers = Workers(self.wake, self.set_alarm)
+        self._tick_ns = tick_ns
+        self._alarms: list[tuple[int, int, Cell]] = []
+        self._number = count().__next__
+        self._next_look = 0
+        self._thread: threading.Thread | None = None
+        self._lock = threading.RLock()  # reentrant for the reason that Workers._lock is
+        self._bell = threading.Lock()
+        self._bell.acquire()
+
+    def set_alarm(self, cell: Cell, when: int) -> None:
+        """Have a cell run at `when` (monotonic, ns)."""
+        with self._lock:
+            heappush(self._alarms, (when, self._number(), cell))
+        if when < self._next_look:
+            self.wake()
+
+    def wake(self) -> bool:
+        """Have it look now; False if it has no thread and can get none."""
+        with self._lock:
+            if self._thread is None and self.workers.is_needed:
+                thread = threading.Thread(target=self._run, name="actors' clock", daemon=True)
+                try:
+                    thread.start()
+                except (RuntimeError, MemoryError):
+                    self.workers.ticking = False
+                    return False
+                self._thread = thread
+        ring(self._bell)
+        return True
+
+    def join(self, timeout: float | None) -> None:
+        """Wait for the end of its thread."""
+        if (thread := self._thread) is not None and thread is not threading.current_thread():
+            thread.join(timeout)
+
+    def after_fork(self) -> None:
+        """In a child: its thread is in the parent."""
+        self._lock = threading.RLock()
+        self._thread = None
+        self._alarms.clear()
+        self.workers.after_fork()
+
+    def _run(self) -> None:
+        workers = self.workers
+        quiet, turns = 0, -1
+        while True:
+            self._ring_alarms()
+            workers.watch()
+            if workers.turns != turns or workers.ready:
+                quiet, turns = 0, workers.turns
+            else:
+                quiet += 1
+            workers.ticking = quiet < QUIET_TICKS
+            if workers.ready:  # a sender that saw it tick called no worker
+                workers.ticking = True
+            with self._lock:
+                if not workers.is_needed and not workers.ready:
+                    self._thread = None
+                    return
+                now = monotonic_ns()
+                self._next_look = now + (self._tick_ns if workers.ticking else HEARTBEAT_NS)
+                if self._alarms:
+                    self._next_look = min(self._next_look, self._alarms[0][0])
+                wait = max(0, self._next_look - now) / 1e9
+            self._bell.acquire(timeout=wait)
+
+    def _ring_alarms(self) -> None:
+        due, now = [], monotonic_ns()
+        with self._lock:
+            while self._alarms and self._alarms[0][0] <= now:
+                due.append(heappop(self._alarms)[2])
+        for cell in due:
+            cell.alarm = 0
+            if cell.server is not None:
+                self.workers.make_ready(cell)

@@ -1,0 +1,488 @@
+"""Workers: a few threads that run the actors that have mail.
+
+Purpose.  Under one GIL a thread for each actor buys nothing and costs its stack, its start, and a change of thread for
+each message that is waited for.  Here an actor without mail is a Cell and no more.
+
+Who may run an actor.  A sender appends a message and, unless the cell is claimed, puts the cell into `ready`, a dict, in
+which it stands once however often it is put there.  A thread takes the cell out of it (one atomic `pop`), claims it (a
+lock, tried without waiting), runs a slice, gives the claim back, and only then looks at the mail again.  So a sender
+that finds the cell claimed may leave: its message was there before that second look.  A thread that takes out a cell and
+finds it claimed may drop it for the same reason.
+
+Who runs.  `SIZE` workers at a time compute.  More are let in while some block: declared by `blocking()` in the seams, or
+found by the wheel, which takes a worker that has not moved for a tick for blocked.  A thread from outside that waits is a
+Helper (waiting.py): it runs what its own sends made ready, and is not counted, so that it never takes a worker's place.
+
+Assumptions.  Operations of deque, dict, OrderedDict, set and list on these objects are atomic (C code under the GIL, with
+keys that are hashed by identity).  What must survive an exception that a signal handler raises between any two lines in
+the main thread is a set or a dict, never a counter; the wheel looks for what was left half done.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict, deque
+from contextvars import Context
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from warrenmq.log import Log
+from warrenmq.runtime.mailbox import PARK
+from warrenmq.runtime.shortage import no_thread
+from warrenmq.seams.blocking import tell
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from types import TracebackType
+
+    from warrenmq.runtime.server import Server
+
+log = Log("warrenmq.runtime")
+
+SIZE = 1
+"""Workers that compute at a time: more would only wait for each other's GIL."""
+MOST_WORKERS = 128
+"""Workers, those that block included."""
+BATCH = 256
+"""Messages that an actor handles before others get their turn."""
+SLICE = 0.001
+"""Seconds after which an actor gives others their turn, if there are any."""
+LINGER = 10.0
+"""Seconds after which a worker that has nothing to do ends, if there is another."""
+STUCK = 1.0
+"""Seconds in one slice after which an actor is called stuck."""
+MOST_MINE = 32
+"""Cells that a thread from outside remembers to have made ready."""
+
+MISSING = object()
+
+
+class Cell:
+    """The incoming channel of one actor, and the right to run it.
+
+    label    the actor's name, for `stuck`
+    items    its mail
+    claim    held by the thread that runs the actor
+    server   the actor; None before it is launched and after its end
+    begun    on_start was called
+    context  the actor's own contextvars: those of a helping thread must not leak into it
+    alarm    when the wheel will look at it (monotonic, ns); 0 = never
+    lazy     it was put into `ready`, and no worker was called: its sender is expected to wait and run it
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "alarm",
+        "begun",
+        "claim",
+        "context",
+        "get_nowait",
+        "is_claimed",
+        "items",
+        "label",
+        "lazy",
+        "qsize",
+        "server",
+        "workers",
+    )
+
+    def __init__(self, workers: Workers) -> None:
+        self.workers = workers
+        self.label = ""
+        self.items: deque[Any] = deque()
+        self.get_nowait = self.items.popleft
+        self.qsize = self.items.__len__
+        self.claim = threading.Lock()
+        self.is_claimed = self.claim.locked
+        self.server: Server | None = None
+        self.begun = False
+        self.context = Context()
+        self.alarm = 0
+        self.lazy = False
+
+    @property
+    def helpable(self) -> bool:
+        """True if a thread that waits may run it."""
+        server = self.server
+        return server is not None and server.helpable
+
+    def put(self, item: Any, /) -> None:
+        """Append a message; from any thread."""
+        self.items.append(item)
+        if not self.is_claimed():
+            workers = self.workers
+            if self not in workers.ready:
+                workers.make_ready(self)
+            elif self.lazy:
+                self.lazy = False
+                workers.call_worker()
+
+    def get(self, *, timeout: float | None = None) -> Any:  # noqa: ARG002
+        """As `get_nowait`: an actor without mail is not run, so it never waits for some."""
+        return self.get_nowait()
+
+    def empty(self) -> bool:
+        return not self.items
+
+
+class Runner:
+    """What one thread runs now; entered (`with`) while it blocks."""
+
+    def __init__(self) -> None:
+        self.cell: Cell | None = None
+        self.since = 0.0
+        """When its slice began."""
+
+    def __enter__(self) -> None:
+        raise NotImplementedError
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        pass
+
+
+class Helper(Runner):
+    """A thread from outside that waits now and then.
+
+    mine      cells that its own sends made ready, or the actors that it ran: the ones that it may run
+    may_wait  it waited after its last send: so it is expected to wait after the next one, too
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mine: deque[Cell] = deque()
+        self.may_wait = False
+
+    def __enter__(self) -> None:
+        self.hand_over()
+
+    def hand_over(self) -> None:
+        """Leave to the workers what it might have run itself."""
+        while self.mine:
+            cell = self.mine.popleft()
+            if cell in cell.workers.ready:
+                cell.lazy = False
+                cell.workers.call_worker()
+
+
+class Worker(Runner):
+    """One thread of the pool.
+
+    turn    counts its slices
+    seen    `turn` at the wheel's last look
+    blocks  how many `blocking()` it is in
+    stuck   the wheel has taken it for blocked
+    """
+
+    def __init__(self, workers: Workers) -> None:
+        super().__init__()
+        self.workers = workers
+        self.turn = self.seen = self.blocks = 0
+        self.stuck = False
+        self.bell = threading.Lock()
+        self.bell.acquire()
+        self.thread = threading.Thread(target=workers.work, args=(self,), name="actors", daemon=True)
+
+    def __enter__(self) -> None:
+        self.blocks += 1
+        workers = self.workers
+        workers.computing.discard(self)
+        if workers.ready:
+            workers.call_worker()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.blocks -= 1
+        if not self.blocks and not self.stuck:
+            self.workers.computing.add(self)
+
+
+class _Here(threading.local):
+    runner: Runner | None = None
+
+
+here = _Here()
+"""The Runner of the calling thread: a Worker, a Helper once it has waited, else None."""
+
+
+def ring(bell: threading.Lock) -> None:
+    """Wake the thread that waits for a lock."""
+    try:
+        bell.release()
+    except RuntimeError:  # it rings already
+        pass
+
+
+class Workers:
+    """The line of cells that are ready, and the threads that run them.
+
+    ready      cells in the order of their turns
+    computing  workers that were called and neither block nor are parked
+    idle       parked workers
+    all        all workers
+    helping    threads from outside that run an actor now
+    callbacks  an application's callbacks that a helper came upon; workers run them
+    refused    how often a worker was wanted and could not be had
+    turns      slices run so far, about
+    """
+
+    def __init__(self, start_ticking: Callable[[], object], set_alarm: Callable[[Cell, int], None]) -> None:
+        self.ready: OrderedDict[Cell, None] = OrderedDict()
+        self.computing: set[Worker] = set()
+        self.idle: dict[Worker, None] = {}
+        self.all: dict[Worker, None] = {}
+        self.helping: set[Helper] = set()
+        self.refused = 0
+        self.turns = 0
+        self.ticking = False
+        """The wheel looks at the line every few milliseconds; set by it."""
+        # Reentrant: garbage collection may run a `__del__` that sends, at any line.  Never held across a wait.
+        self._lock = threading.RLock()
+        self.callbacks = Cell(self)
+        self.callbacks.label = "callbacks"
+        self._start_ticking = start_ticking
+        self._set_alarm = set_alarm
+        self._cells = 0
+        self._closing = False
+        self._forked = False
+
+    # -- ready
+
+    def make_ready(self, cell: Cell) -> None:
+        """Put a cell at the end of the line, and see to it that a thread comes for it."""
+        self.ready[cell] = None
+        runner = here.runner
+        if type(runner) is Helper and cell.helpable:
+            if runner.cell is not None:
+                if len(runner.mine) < MOST_MINE:
+                    runner.mine.append(cell)  # it runs it, or calls a worker when it leaves
+                    return
+            else:
+                if len(runner.mine) >= MOST_MINE:
+                    runner.mine.popleft()
+                runner.mine.append(cell)
+                if runner.may_wait and self.ticking:
+                    runner.may_wait = False
+                    cell.lazy = True
+                    return
+        if len(self.computing) < SIZE:
+            self.call_worker()
+
+    def call_worker(self) -> bool:
+        """Let one more worker compute if there is work and room; False when no thread could be had for it."""
+        with self._lock:
+            if self._forked or len(self.computing) >= SIZE or not self.ready:
+                return True
+            new = False
+            for worker in self.idle:
+                if worker not in self.computing:
+                    break
+            else:
+                if len(self.all) >= MOST_WORKERS:
+                    self.refused += 1
+                    return False
+                worker, new = Worker(self), True
+                self.all[worker] = None
+            self.computing.add(worker)
+        if not new:
+            ring(worker.bell)
+        else:
+            try:
+                worker.thread.start()
+            except (RuntimeError, MemoryError):  # the limit of threads: the workers that are there go on
+                self._forget(worker)
+                self.refused += 1
+                return False
+        if not self.ticking:
+            self.ticking = True
+            self._start_ticking()
+        return True
+
+    def _forget(self, worker: Worker) -> None:
+        self.computing.discard(worker)
+        self.idle.pop(worker, None)
+        self.all.pop(worker, None)
+
+    # -- a worker's thread
+
+    def work(self, worker: Worker) -> None:
+        """The loop of a worker."""
+        here.runner = worker
+        tell(worker)
+        while True:
+            cell = None
+            if len(self.computing) <= SIZE:  # else others came back from the disk: one too many
+                try:
+                    cell = self.ready.popitem(last=False)[0]
+                except KeyError:
+                    pass
+            if cell is not None:
+                self.run(cell, worker, self._turns())
+            elif not self._park(worker):
+                return
+            del cell
+
+    def _park(self, worker: Worker) -> bool:
+        """Wait to be called; False if it is no longer needed."""
+        with self._lock:
+            if not self._cells or self._closing:
+                self._forget(worker)
+                leave = True
+            else:
+                self.computing.discard(worker)
+                self.idle[worker] = None
+                leave = False
+        if self.ready:  # what came before it stood in `idle` called nobody
+            self.call_worker()
+        if leave:
+            return False
+        called = worker.bell.acquire(timeout=LINGER)
+        with self._lock:
+            if not called and worker not in self.computing and len(self.idle) > 1:
+                self._forget(worker)
+                return False
+            self.idle.pop(worker, None)
+            self.computing.add(worker)
+        return True
+
+    def _turns(self) -> Iterator[None]:
+        """A slice of a worker: BATCH messages, or fewer once SLICE is over and others are in the line."""
+        until = monotonic() + SLICE
+        for i in range(1, BATCH):
+            yield
+            if not i & 15 and self.ready and monotonic() > until:
+                return
+
+    # -- one slice
+
+    def run(self, cell: Cell, runner: Runner, turns: Iterable[object]) -> None:
+        """Run a cell that was taken out of `ready`, unless another thread does; `turns` has an item for each message."""
+        if not cell.claim.acquire(False):
+            return  # it looks at the mail again when it has given the claim back
+        cell.lazy = False
+        outer, runner.cell = runner.cell, cell
+        runner.since = monotonic()
+        self.turns += 1
+        worker = runner if type(runner) is Worker else None
+        if worker is not None:
+            worker.turn += 1
+        try:
+            if cell.server is not None:
+                cell.context.run(self._slice, cell, cell.server, turns)
+            elif cell is self.callbacks and cell.items:
+                cell.items.popleft()()
+        except BaseException:  # of Pykka's own loop: the thread is not the actor's to end
+            log.exception("a pooled actor raised outside of its callbacks")
+        finally:
+            runner.cell = outer
+            cell.claim.release()
+        if worker is not None and worker.stuck:
+            worker.stuck = False
+            if not worker.blocks:
+                self.computing.add(worker)
+        server = cell.server
+        if server.actor_inbox.has_mail() if server is not None else cell is self.callbacks and cell.items:
+            self.make_ready(cell)
+
+    def _slice(self, cell: Cell, server: Server, turns: Iterable[object]) -> None:
+        """One stretch of Pykka's actor loop."""
+        inbox = server.actor_inbox
+        if not cell.begun:
+            cell.begun = True
+            server._actor_loop_setup()  # noqa: SLF001 - Pykka's loop, in its own three steps
+        letter = server.work(turns)
+        if letter is not None and letter is not PARK:
+            inbox.hold(letter)
+            server._actor_loop_running()  # noqa: SLF001 - it handles this one and ends: a stop, or CLOSED
+        if server.actor_stopped.is_set():
+            cell.server = None
+            server._actor_loop_teardown()  # noqa: SLF001
+            self._ended()
+        elif (due := inbox.next_timer()) is not None and not 0 < cell.alarm <= due:
+            cell.alarm = due
+            self._set_alarm(cell, due)
+
+    # -- the first and the last actor
+
+    def launch(self, cell: Cell, server: Server, label: str) -> None:
+        """Have an actor run; ResourceError when there is no thread at all for it."""
+        cell.server = server
+        with self._lock:
+            self._cells += 1
+            self._closing = False
+        cell.label = label
+        clock = self.ticking or self._start_ticking()
+        self.make_ready(cell)
+        if not clock or not (self.all or self.call_worker()):
+            self.ready.pop(cell, None)
+            cell.server = None
+            self._ended()
+            error = RuntimeError("can't start new thread")
+            raise no_thread(error, label)
+
+    def _ended(self) -> None:
+        with self._lock:
+            self._cells -= 1
+            if self._cells:
+                return
+        self.leave()
+
+    def leave(self) -> None:
+        """Wake the parked workers to look whether they are needed any more."""
+        for worker in list(self.idle):
+            ring(worker.bell)
+        self._start_ticking()
+
+    def join(self, timeout: float | None) -> None:
+        """Wait for the end of the workers, `timeout` seconds each."""
+        for worker in list(self.all):
+            if worker.thread is not threading.current_thread():
+                worker.thread.join(timeout)
+
+    def close(self) -> None:
+        """Have the workers end once the line is empty, whether or not actors are left."""
+        self._closing = True
+        self.leave()
+
+    @property
+    def is_needed(self) -> bool:
+        """False once the last actor has ended."""
+        return self._cells > 0 and not self._closing and not self._forked
+
+    def after_fork(self) -> None:
+        """In a child: the threads are in the parent, and its actors are never run here."""
+        self._forked = True
+        self._lock = threading.RLock()
+        self.ready.clear()
+        self.computing.clear()
+        self.idle.clear()
+        self.all.clear()
+        here.runner = None
+        tell(None)
+
+    # -- an eye on those that do not move
+
+    def watch(self) -> None:
+        """Called by the wheel at each tick: let another worker in for one that has not moved since the last."""
+        for worker in list(self.computing):
+            if worker.turn == worker.seen and not worker.blocks:
+                if worker.cell is None:
+                    ring(worker.bell)  # it was called, and its caller was interrupted before it rang
+                else:
+                    worker.stuck = True
+                    self.computing.discard(worker)
+            worker.seen = worker.turn
+        if self.ready and len(self.computing) < SIZE:
+            self.call_worker()
+
+    def stuck(self) -> tuple[str, ...]:
+        """The actors that have been in one slice for longer than STUCK seconds."""
+        now = monotonic()
+        found = []
+        for runner in (*self.all, *self.helping):
+            cell = runner.cell
+            if cell is not None and now - runner.since > STUCK:
+                found.append(cell.label)
+        return tuple(found)
