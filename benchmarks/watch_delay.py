@@ -88,7 +88,7 @@ class Planter:
 
     def receive_of_nothing(self) -> str:
         self._next += 2
-        _recv(self._receiver, self._sender.id, send=1_000_000 + self._next, kind=1)
+        _recv(self._receiver, 1, self._sender.id, send=1_000_000 + self._next)
         return f"{1_000_000 + self._next} of actor sender"
 
 

@@ -209,7 +209,7 @@ class MsgStoreClient:
             self.send()
             body = self._tables.cache.get(msg_id)
         if body is not None and (trace := self._server.trace) is not None:
-            _write_read(trace, FROM_CACHE, trace_number(msg_id), len(body))
+            _write_read(trace, FROM_CACHE, trace_number(msg_id), 0, 0, 0, 0, len(body))
         return body
 
     def _read_runs(self, mark: int, file: int, msg_ids: list[bytes]) -> dict[bytes, bytes]:
@@ -248,11 +248,11 @@ class MsgStoreClient:
                 trace,
                 DIRECT,
                 trace_number(msg_id),
-                len(record),
+                self.store_trace_id,
+                mark,
                 file,
                 offset,
-                store=self.store_trace_id,
-                mark=mark,
+                len(record),
             )
         return self._tables.damage.body_of(record, msg_id, file, offset)
 

@@ -80,7 +80,7 @@ def test_a_large_segment_is_many_tasks(spark, source, tmp_path):
     for _ in range(20_000):
         emit(actor, Ev.SEND)
         if actor._at == 16 * 72:
-            actor._full()  # small blocks, as an idle actor's
+            actor.full()  # small blocks, as an idle actor's
     recorder.close()
     assert len(list(tmp_path.glob("*.wtr"))) == 1
     rows = source().load(str(tmp_path))

@@ -34,7 +34,7 @@ class KeptRows(ActorTrace):
 
     def rows(self) -> list[Row]:
         """All that were written."""
-        raw = bytearray(self._slab[: self._at])
+        raw = bytearray(self.slab[: self.at])
         for end in range(ROW.size, len(raw) + 1, ROW.size):
             raw[end - 2 : end] = bytes(2)  # the check
         return rows_of(raw_columns(bytes(raw)))
@@ -71,9 +71,10 @@ def emit(
 ) -> int:
     """Write a row by its stored columns, of any event, as a writer does."""
     trace.last_t = t = max(trace.now(), trace.last_t + 1)
-    trace._seq += 1
-    trace.write_at(trace._at, t, trace._seq, msg, peer, pseq, a, b, c, flag, int(event))
-    trace._at += SLAB_ROW.size
-    if trace._at == trace._end:
-        trace._full()
-    return trace._seq
+    trace.seq += 1
+    row = (t, trace.seq, msg, peer, pseq, a, b, c, flag, int(event), trace.id)
+    trace.write_unsigned(trace.at, SLAB_ROW.pack_into, row)
+    trace.at += SLAB_ROW.size
+    if trace.at == trace.end:
+        trace.full()
+    return trace.seq

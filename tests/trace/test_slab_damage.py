@@ -10,20 +10,27 @@ from hypothesis import strategies as st
 
 from tests.support.kept_rows import emit
 from warrenmq.trace.block import ROW
+from warrenmq.trace.events import Append, Confirm
 from warrenmq.trace.recorder import Recorder
 from warrenmq.trace.row_check import SLAB_ROW, mix, mixed, row_check
 from warrenmq.trace.sink import MemorySink
 from warrenmq.trace.slab import EMPTY_ROW, HEAD_BYTES, read_slabs
+from warrenmq.trace.writers import writer
 
+confirm, append = writer(Confirm), writer(Append)
 int64s = st.integers(-(1 << 63), (1 << 63) - 1)
 
 
 def slab(rows: int = 5) -> bytearray:
     sink = MemorySink()
     recorder = Recorder(sink, run="1", boot=1)
-    for actor in (recorder.actor("one", "k"), recorder.actor("two", "k")):
-        for number in range(rows):
-            emit(actor, 1 + number, number, 1 << 40, a=-1, b=number)
+    one, two = recorder.actor("one", "k"), recorder.actor("two", "k")
+    for number in range(rows):
+        if number % 2:
+            emit(one, 1 + number, number, 1 << 40, a=-1, b=number)  # all columns are checked
+        else:
+            confirm(one, 1, 1 << 40, first_seq_id=number, count=3)  # those of the event are
+        append(two, (1 << 64) - number - 1, 0, number, size=9)
     return bytearray(sink.files()["1-warrenmq-0.slab"])
 
 

@@ -338,7 +338,7 @@ class MsgStoreState:
         else:
             record = self.tables.handles.pread(file, total, offset)
         if self._trace is not None:
-            _write_read(self._trace, BY_SERVER, trace_number(msg_id), total, file, offset)
+            _write_read(self._trace, BY_SERVER, trace_number(msg_id), 0, 0, file, offset, total)
         return self.tables.damage.body_of(record, msg_id, file, offset)
 
     # what happens by itself

@@ -109,7 +109,7 @@ class QueueTrace:
 
     def received(self, sender: int, send: int) -> None:
         """A message that led to no row of its own."""
-        _write_recv(self._trace, sender, send)
+        _write_recv(self._trace, 0, sender, send)
 
     def published(self, first: int, count: int, msg: int, sender: int, send: int, sends: int, t: int,
                   durable: bool, in_store: bool, *, answered: bool) -> None:  # fmt: skip

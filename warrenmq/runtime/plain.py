@@ -81,7 +81,7 @@ class PlainInbox(Inbox):
             if (trace := self.trace) is not None:
                 told = message.request if type(message) is Call else message
                 trace.observe(traced.t)
-                _write_recv(trace, traced.peer, traced.pseq, self.runtime.kind(told))
+                _write_recv(trace, self.runtime.kind(told), traced.peer, traced.pseq)
         if type(message) is Letter:
             return message
         return Letter(message.request, Answer(message.sender)) if type(message) is Call else Letter(message)

@@ -294,7 +294,7 @@ class Server(ThreadingActor):
             trace.observe(traced.t)
             told = message.request if type(message) is Call else message
             if type(told) not in self.receives:
-                _write_recv(trace, traced.peer, traced.pseq, self.runtime.kind(told))
+                _write_recv(trace, self.runtime.kind(told), traced.peer, traced.pseq)
         self.sender_id, self.sender_seq = traced.peer, traced.pseq
         dispatch: _Dispatch = self._dispatch.get
         dispatch(type(message), self.handle_cast)(message)

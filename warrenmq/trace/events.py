@@ -406,9 +406,9 @@ class Send(Event[T], event=Ev.SEND, says="{actor} sent {kind}[ to {receiver}][ w
 class Recv(Event[T], event=Ev.RECV, says="{actor} received {kind}[ from {sender}]"):
     """A message was taken from the mailbox."""
 
+    kind: T = in_flag(MESSAGE_KIND, "message kind; 0 = not said")
     sender: T = in_peer(ACTOR, "sender")
     send: T = in_pseq(ROW, "its SEND")
-    kind: T = in_flag(MESSAGE_KIND, "message kind; 0 = not said", default=0)
 
 
 class Undelivered(
@@ -899,15 +899,14 @@ class Read(
 
     source: T = in_flag(ReadFrom, "where from")
     message: T = in_msg("the message")
-    size: T = in_c(SIZE, "bytes")
-    file: T = in_a(FILE, "file", default=0)
-    offset: T = in_b(OFFSET, "offset", default=0)
-    store: T = in_peer(ACTOR, "of a DIRECT read: the store", default=0)
+    store: T = in_peer(ACTOR, "of a DIRECT read: the store; else 0")
     mark: T = in_pseq(
         COUNT,
         "of a DIRECT read of a file that is compacted in place: the reader's mark; marks rise with each read that begins",
-        default=0,
     )
+    file: T = in_a(FILE, "file")
+    offset: T = in_b(OFFSET, "offset")
+    size: T = in_c(SIZE, "bytes")
 
 
 class FileDelete(Event[T], event=Ev.FILE_DELETE, says="{actor} deleted file {file} ({size})"):

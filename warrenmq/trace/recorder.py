@@ -17,6 +17,7 @@ reader finds the gap in `seq`.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from threading import Lock
 from typing import Any
 
@@ -24,7 +25,7 @@ from warrenmq import forks
 from warrenmq.trace.block import ROW, encode_meta, encode_rows
 from warrenmq.trace.clock import Clock, SteppingClock, SystemClock
 from warrenmq.trace.events import SCHEMA_VERSION, Ev
-from warrenmq.trace.row_check import SLAB_ROW, row_check
+from warrenmq.trace.row_check import row_check
 from warrenmq.trace.schema import COLUMNS
 from warrenmq.trace.segment import SEGMENT_SUFFIX, Segment
 from warrenmq.trace.sink import DirectorySink, MemorySink, Sink
@@ -241,43 +242,37 @@ class Recorder:
 
 
 class ActorTrace:
-    """What one incarnation of one actor says.  Lock-free: it belongs to its owner's thread."""
+    """The rows of one incarnation of one actor, as far as they are in its slab.
 
-    __slots__ = ("_at", "_end", "_now", "_recorder", "_seq", "_since", "_slab", "id", "last_t")
+    Without a lock: only its owner's thread writes.  The writers (writers.py) do that through these fields, since a method that a
+    row has to call would cost as much as the row.
+    """
+
+    __slots__ = ("_recorder", "_since", "at", "clock", "end", "id", "last_t", "seq", "slab")
 
     def __init__(self, recorder: Recorder, actor: int, slab: memoryview) -> None:
         self.id = actor
+        self.clock = recorder.now
         self.last_t = 0
         """t of the last row, or of the latest message observed."""
+        self.seq = 0
+        """Of the last row."""
+        self.slab = slab
+        self.at = 0
+        """Where the next row goes."""
+        self.end = len(slab)
         self._recorder: Recorder | None = recorder
         self._since = recorder.now()
-        self._now = recorder.now
-        self._seq = 0
-        self._slab = slab
-        self._at = 0
-        self._end = len(slab)
+        """When the slab was last empty."""
 
-    def write_at(
-        self,
-        at: int,
-        t: int,
-        seq: int,
-        msg: int,
-        peer: int,
-        pseq: int,
-        a: int,
-        b: int,
-        c: int,
-        flag: int,
-        event: int,
-    ) -> None:
-        """For writers.py: a row with numbers that are not signed 64-bit ones."""
-        row = (t, seq, *map(_signed, (msg, peer, pseq, a, b, c)), flag, event, self.id)
-        SLAB_ROW.pack_into(self._slab, at, *row, row_check(row))
+    def write_unsigned(self, at: int, pack_into: Callable[..., None], row: tuple[int, ...]) -> None:
+        """For writers.py: a row with unsigned 64-bit numbers, which are stored as the same bits."""
+        row = tuple(map(_signed, row))
+        pack_into(self.slab, at, *row, row_check(row))
 
     def now(self) -> int:
         """The clock that rows are stamped with, ns."""
-        return self._now()
+        return self.clock()
 
     def observe(self, t: int) -> None:
         """A message whose SEND has this t was taken: the rows that follow are after it."""
@@ -286,29 +281,30 @@ class ActorTrace:
 
     def close(self) -> None:
         """The owner's last call: the rows go to the segment file, the slab to another actor."""
-        recorder, slab = self._recorder, self._slab
+        recorder, slab = self._recorder, self.slab
         if recorder is None:
             return
         self._recorder = None
-        if self._at:
-            recorder.store(slab, self._at)
+        if self.at:
+            recorder.store(slab, self.at)
         recorder.release(self.id, slab)
         self.detach()
 
     def detach(self) -> None:
-        """Whoever emits after this writes over and over into memory that nobody reads."""
+        """From now on rows go to a place in memory that the next row overwrites: a killed actor may still be running."""
         self._recorder = None
-        self._slab = memoryview(bytearray(_ROW_BYTES))
-        self._at, self._end = 0, _ROW_BYTES
+        self.slab = memoryview(bytearray(_ROW_BYTES))
+        self.at, self.end = 0, _ROW_BYTES
 
-    def _full(self) -> None:
+    def full(self) -> None:
+        """The slab is full: move its rows to the segment file."""
         if self._recorder is not None:
-            self._recorder.store(self._slab, self._at)
+            self._recorder.store(self.slab, self.at)
             if self.last_t - self._since < _QUICKLY:
-                self._slab = self._recorder.larger(self._slab)
+                self.slab = self._recorder.larger(self.slab)
             self._since = self.last_t
-            self._end = len(self._slab)
-        self._at = 0
+            self.end = len(self.slab)
+        self.at = 0
 
 
 def _signed(value: int) -> int:

@@ -11,7 +11,7 @@ From such a class come
     FileSync.getter("file", "synced_to")   the same for loops that read many rows
     FileSync.column("synced_to")           where it stands, what it is: for SQL, DataFrames, labels, the page of events
     FileSync.says                          the row as a sentence (sentences.py)
-    writer(FileSync)                       the function that writes such a row (recorder.py)
+    writer(FileSync)                       the function that writes such a row (writers.py)
 
 A row is nine 64-bit integers on disk.  Only this package reads them by their letters or places.
 """
@@ -26,6 +26,8 @@ from typing import Any, ClassVar, Generic, NamedTuple, Protocol, Self, TypeVar, 
 
 COLUMNS = ("t", "seq", "msg", "peer", "pseq", "a", "b", "c", "who")
 """The nine integers of a row, in the order in which they are stored."""
+STORED = COLUMNS[2:-1]
+"""Those whose meaning depends on the event."""
 FLAG = "flag"
 """The lowest eight bits of `who`; the event is above them, the actor above that."""
 
@@ -164,55 +166,42 @@ class Column:
         return f"{shifted} & {self.mask}"
 
 
-def in_flag(
-    type_: Type,
-    text: str,
-    *,
-    default: int | None = None,
-    shift: int = 0,
-    bits: int = 0,
-    when: When | None = None,
-) -> Any:
+# What the classes of events.py declare their columns with; `more` is for Column.
+
+
+def in_flag(type_: Type, text: str, **more: Any) -> Any:
     """A value in the flag of a row, or in some bits of it."""
-    return Column(FLAG, type_, text, default=default, shift=shift, bits=bits, when=when)
+    return Column(FLAG, type_, text, **more)
 
 
-def in_msg(text: str, *, default: int | None = None) -> Any:
+def in_msg(text: str, **more: Any) -> Any:
     """A message id."""
-    return Column("msg", MESSAGE, text, default=default)
+    return Column("msg", MESSAGE, text, **more)
 
 
-def in_peer(type_: Type, text: str, *, default: int | None = None) -> Any:
+def in_peer(type_: Type, text: str, **more: Any) -> Any:
     """Another actor, or a consumer."""
-    return Column("peer", type_, text, default=default)
+    return Column("peer", type_, text, **more)
 
 
-def in_pseq(type_: Type, text: str, *, default: int | None = None) -> Any:
-    """The `seq` of the row that this one receives, or, where nothing is received, anything else."""
-    return Column("pseq", type_, text, default=default)
+def in_pseq(type_: Type, text: str, **more: Any) -> Any:
+    """The `seq` of the SEND row that this row is the receive of; events that receive nothing may use it for anything else."""
+    return Column("pseq", type_, text, **more)
 
 
-def in_a(type_: Type, text: str, *, default: int | None = None) -> Any:
+def in_a(type_: Type, text: str, **more: Any) -> Any:
     """A value in column a."""
-    return Column("a", type_, text, default=default)
+    return Column("a", type_, text, **more)
 
 
-def in_b(type_: Type, text: str, *, default: int | None = None) -> Any:
+def in_b(type_: Type, text: str, **more: Any) -> Any:
     """A value in column b."""
-    return Column("b", type_, text, default=default)
+    return Column("b", type_, text, **more)
 
 
-def in_c(
-    type_: Type,
-    text: str,
-    *,
-    default: int | None = None,
-    shift: int = 0,
-    bits: int = 0,
-    when: When | None = None,
-) -> Any:
+def in_c(type_: Type, text: str, **more: Any) -> Any:
     """A value in column c, or in some bits of it."""
-    return Column("c", type_, text, default=default, shift=shift, bits=bits, when=when)
+    return Column("c", type_, text, **more)
 
 
 class Getter(Protocol):
@@ -231,6 +220,8 @@ class Event(Generic[T]):
     says: ClassVar[str]
     """The template of its sentence."""
     columns: ClassVar[tuple[Column, ...]]
+    places: ClassVar[tuple[str, ...]]
+    """The stored columns that it uses, in the order in which a row has them: the flag comes last."""
     row: Nine[T]
 
     __slots__ = ("row",)
@@ -238,6 +229,8 @@ class Event(Generic[T]):
     def __init_subclass__(cls, *, event: IntEnum, says: str) -> None:
         cls.number, cls.name, cls.says = int(event), event.name, says
         cls.columns = tuple(each for each in vars(cls).values() if isinstance(each, Column))
+        used = {column.place for column in cls.columns}
+        cls.places = tuple(place for place in (*STORED, FLAG) if place in used)
         if cls.number in EVENTS:
             raise TypeError(f"{event.name} is declared twice")
         EVENTS[cls.number] = cls
@@ -261,15 +254,24 @@ class Event(Generic[T]):
     def getter(cls, *names: str) -> Getter:
         """Some columns as a tuple: for loops over many rows, which a view for each would slow down.
 
-        A few tens of nanoseconds for all of them; a view costs a hundred for itself and as much for each name.
+        Columns that fill a stored one take a few tens of nanoseconds together, with others it is 200; a view takes a hundred for
+        itself and as much for each name.
         """
         columns = [cls.column(name) for name in names]
-        if len(columns) > 1 and all(column.mask == -1 for column in columns):
+        # itemgetter gives a tuple only for two or more; its first value is dropped again below.
+        stored = itemgetter(_WHO, *(column.index for column in columns))
+        parts = [(at, column.shift, column.mask) for at, column in enumerate(columns, 1) if column.mask != -1]
+        if len(columns) > 1 and not parts:
             get: Getter = itemgetter(*(column.index for column in columns))
             return get
-        values = ", ".join(column.expression(f"row[{column.index}]") for column in columns)
-        made: Getter = eval(f"lambda row: ({values},)")  # noqa: S307 - of the table of columns alone, as namedtuple makes its code
-        return made
+
+        def cut(row: Nine[Any]) -> tuple[Any, ...]:
+            values = list(stored(row))
+            for at, shift, mask in parts:
+                values[at] = values[at] >> shift & mask
+            return tuple(values[1:])
+
+        return cut
 
     @classmethod
     def has(cls, name: str) -> bool:
@@ -307,7 +309,7 @@ EVENTS: dict[int, type[Event[Any]]] = {}
 
 def stored_row(event: type[Event[Any]], values: dict[str, int]) -> dict[str, int]:
     """Values by name -> the stored columns that they make: flag, msg, peer, pseq, a, b, c."""
-    stored = dict.fromkeys((FLAG, *COLUMNS[2:_WHO]), 0)
+    stored = dict.fromkeys((FLAG, *STORED), 0)
     for column in event.columns:
         default = column.default
         value = values.pop(column.name) if default is None else values.pop(column.name, default)

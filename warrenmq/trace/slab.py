@@ -38,11 +38,13 @@ import os
 import struct
 import zlib
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from warrenmq import forks
 from warrenmq.trace.block import CHECK_BYTES, ROW
-from warrenmq.trace.row_check import SLAB_ROW, row_check
+from warrenmq.trace.row_check import EVERYTHING, SLAB_ROW, is_whole, layout
+from warrenmq.trace.schema import EVENTS
 from warrenmq.trace.segment import decode_header, encode_header
 
 SLAB_SUFFIX = ".slab"
@@ -50,7 +52,9 @@ SIZES = (16, 128, 1024)
 """Rows of the three sizes; each divides the next."""
 
 HEAD_BYTES = 4096
-SLAB_FORMAT = 2
+SLAB_FORMAT = 3
+_CHECKED = 2
+"""The first format whose rows have a check: of all columns.  Since format 3 it is of those that the event uses."""
 EMPTY_ROW = SLAB_ROW.pack(*[0] * 11, 0xEEEE)
 """A place without a row: all is 0 but the check."""
 _WHO_AT = ROW.size - 8
@@ -202,7 +206,10 @@ def _allocate(fd: int, start: int, size: int) -> None:
 
 def slab_header(header: dict[str, Any]) -> bytes:
     """The first page."""
-    encoded = encode_header({key: header[key] for key in SHORT_HEADER if key in header})
+    layouts = {number: layout(event.places) for number, event in EVENTS.items()}
+    encoded = encode_header(
+        {key: header[key] for key in SHORT_HEADER if key in header} | {"layouts": layouts}
+    )
     return encoded.ljust(HEAD_BYTES, b"\0")
 
 
@@ -230,13 +237,13 @@ def read_slabs(data: memoryview) -> SlabContent | None:
         return None
     header, body = head[0], bytes(data[HEAD_BYTES:])
     marked = bool(data[_LOSSY_AT])
-    if header.get("slab") != SLAB_FORMAT:
+    if header.get("slab", 1) < _CHECKED:
         rows, torn = _unchecked_rows(body)
         marked = marked or len(body) % CHUNK_BYTES != 0
         return SlabContent(header, rows, torn, [], lossy=marked, marked=marked)
     progress = _read_progress(data)
     chunks = progress.chunks if progress is not None else -(-len(body) // CHUNK_BYTES)
-    rows, odd, bad = _checked_rows(body, chunks * CHUNK_BYTES)
+    rows, odd, bad = _checked_rows(body, chunks * CHUNK_BYTES, header.get("layouts", {}))
     if len(odd) > 1:
         bad, odd = sorted([*bad, *odd]), []
     cut = len(body) < chunks * CHUNK_BYTES or (progress is None and bool(body))
@@ -256,8 +263,13 @@ def _blocks(body: bytes, unused: bytes) -> list[int]:
     return [at for at in range(0, len(body) - size + 1, size) if body[at : at + size] != unused]
 
 
-def _checked_rows(body: bytes, until: int) -> tuple[dict[int, bytes], list[int], list[int]]:
-    """Rows of each actor; places that one who writes may have left; places that are bad.  Behind `until` nothing need be there."""
+def _checked_rows(
+    body: bytes, until: int, layouts: Mapping[int, int]
+) -> tuple[dict[int, bytes], list[int], list[int]]:
+    """Rows of each actor; places as a process leaves them that dies while it writes or empties them; damaged places.
+
+    Chunks that begin at `until` or later may be lost without damage: the file was grown, but no row is in them.
+    """
     rows: dict[int, dict[int, bytes]] = {}
     odd: list[int] = []
     bad: list[int] = []
@@ -267,7 +279,7 @@ def _checked_rows(body: bytes, until: int) -> tuple[dict[int, bytes], list[int],
             if place == EMPTY_ROW:
                 continue
             *row, check = SLAB_ROW.unpack(place)
-            if row[-1] and check == row_check(tuple(row)):
+            if row[-1] and is_whole(tuple(row), check, layouts.get(row[-2], EVERYTHING)):
                 rows.setdefault(row[-1], {})[row[1]] = place[:-CHECK_BYTES] + bytes(CHECK_BYTES)
             elif begin < until:
                 at = HEAD_BYTES + begin + number * ROW.size
