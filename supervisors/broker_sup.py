@@ -36,7 +36,6 @@ from warrenmq.actors.node.vm_memory_monitor import VM_MEMORY_MONITOR, VmMemoryMo
 from warrenmq.actors.queue.process import QueueProcess
 from warrenmq.actors.store.process import MsgStore
 from warrenmq.actors.vhost.process import VhostProcess
-from warrenmq.queue_index.versions import make_acks_safe, store_message_ids
 from warrenmq.supervisors.child_spec import ChildSpec
 from warrenmq.supervisors.supervisor import Supervisor
 
@@ -80,23 +79,16 @@ class VhostSup(Supervisor):
     def children(self, vhost: Vhost) -> Iterable[ChildSpec]:
         """Both stores are one class; the persistent one counts references from the queues' indexes."""
         shutdown = vhost.settings.msg_store_shutdown_timeout / 1000
+        vhost.look_at_folders()
 
         def references() -> Iterable[tuple[str, list[bytes]]]:
             owners = [(name, vhost.folders(record)) for name, record in vhost.definitions.queues.items()]
             owners += [
                 (f"folder {folder}", (folder,)) for folder in vhost.kept_folders
             ]  # no queue is called like a path
+            walked = vhost.last_stops.walked
             for name, folders in owners:
-                for folder in folders:
-                    make_acks_safe(vhost.disk, folder)
-                yield (
-                    name,
-                    [
-                        each
-                        for folder in folders
-                        for each in store_message_ids(vhost.disk, folder, vhost.settings)
-                    ],
-                )
+                yield name, [each for folder in folders for each in walked(folder).store_message_ids]
 
         def store(name: str, refs: Any) -> ChildSpec:
             args = (name, vhost.directory.store(name), vhost.disk, vhost.settings, refs, vhost.directory.quarantine,

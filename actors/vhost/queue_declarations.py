@@ -176,7 +176,7 @@ class QueueDeclarations:
         )
         spec = QueueSpec(
             record.name, vhost.name, vhost.folders(record),
-            vhost.directory.quarantine, vhost.damage, record.durable, *self._stores, settings=settings, disk=vhost.disk,
+            vhost.directory.quarantine, vhost.damage, vhost.last_stops.take, record.durable, *self._stores, settings=settings, disk=vhost.disk,
             arguments=arguments, router=vhost.router, ids=vhost.ids,
             address=lambda name: runtime.whereis(queue_name(name)), is_up=lambda: vhost.is_up, unwritten=vhost.unwritten.append,
             unused_too_long=lambda: runtime.cast(mine, UnusedTooLong(record.name)), last_consumer_gone=auto_delete,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from warrenmq.directory.damage_log import DamageLog
 from warrenmq.errors import NotFound, ResourceLocked
 from warrenmq.queue.arguments import QueueArguments
+from warrenmq.vhost.last_stops import LastStops
 from warrenmq.vhost.unknown_folders import sort_out
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ class Vhost:
     kept_folders: list[str] = field(default_factory=list)
     """Folders with messages of which no file tells the queue: what they refer to in the stores stays."""
     damage: DamageLog = field(default_factory=DamageLog)
+    last_stops: LastStops = field(init=False)
     unwritten: list[str] = field(default_factory=list)
     """A sentence for each queue that could not be written when the broker was closed on a full disk."""
     is_up: bool = False
@@ -59,6 +61,7 @@ class Vhost:
     def __post_init__(self) -> None:
         """Tell what was wrong with the files that make a virtual host."""
         self.damage.add([*self.directory.damage, *self.definitions.damage])
+        self.last_stops = LastStops(self.disk, self.settings, self.directory.quarantine, self.damage)
 
     def sort_out_folders(self, disk: Disk) -> None:
         """Find out what folders are for that belong to no queue, before anything of the vhost runs."""
@@ -68,6 +71,11 @@ class Vhost:
         self.definitions.settle(found.declared_again)
         self.kept_folders = found.kept
         self.damage.add(found.damage)
+
+    def look_at_folders(self) -> None:
+        """Find out how the queues were stopped and what they hold, before anything of the vhost runs."""
+        records = self.definitions.queues.values()
+        self.last_stops.look(folder for record in records for folder in self.folders(record))
 
     def folders(self, record: QueueRecord) -> tuple[str, ...]:
         """The paths of a queue's folders: one, or one for each priority from 0."""

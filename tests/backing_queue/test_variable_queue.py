@@ -18,7 +18,6 @@ from warrenmq.message.queue_message import Publication, embeds
 from warrenmq.message.stored import body_of, encode_head, seal
 from warrenmq.queue_index import versions as index_versions
 from warrenmq.queue_index.protocol import Opening
-from warrenmq.queue_index.v1.index import QueueIndex
 from warrenmq.settings import Settings
 from warrenmq.testing import SimulatedDisk
 from warrenmq.trace.events import Trigger
@@ -134,11 +133,11 @@ class QueueMachine(RuleBasedStateMachine):
             self.patch.undo()
 
     def _open(self, clean: object) -> None:
-        contains = set(index_versions.store_message_ids(self.disk, "/q", self.settings)) & set(
-            self.stores[0].bodies
-        )
+        contains = set(
+            index_versions.walk(self.disk, "/q", self.disk.listdir("/q"), self.settings).store_message_ids
+        ) & set(self.stores[0].bodies)
         index, found = index_versions.recover(
-            Opening(self.disk, "/q", self.settings, contains.__contains__, "/quarantine", clean)  # type: ignore[arg-type]
+            Opening(self.disk, "/q", self.settings, contains.__contains__, "/quarantine", None, clean)  # type: ignore[arg-type]
         )
         self.queue = self.behaviour(index, *self.stores, self.settings, self.clock)
         next_deliver = found.next_seq_id if clean is None else clean.next_deliver_seq_id  # type: ignore[attr-defined]
@@ -266,8 +265,9 @@ TestVariableQueue.settings = hypothesis_settings(max_examples=200, stateful_step
 @pytest.mark.parametrize("behaviour", sorted(BEHAVIOURS))
 def test_a_gap_of_any_size_in_the_sequence_ids_is_stepped_over(behaviour: str) -> None:
     """A damaged sequence id can be far off; reading the tail run by run would never get there."""
-    index, _ = QueueIndex.recover(
-        Opening(SimulatedDisk(random.Random(0)), "/q", SETTINGS, bool, "/quarantine")
+    settings = Settings(queue_version=1)
+    index, _ = index_versions.recover(
+        Opening(SimulatedDisk(random.Random(0)), "/q", settings, bool, "/quarantine")
     )
     far = 1 << 40
     for seq in (0, far):

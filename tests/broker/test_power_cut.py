@@ -19,7 +19,7 @@ from tests.support.simulated import BOTH_PROFILES, SimulatedHost
 from warrenmq.errors import CorruptFile
 from warrenmq.message_store.rdq import body_of
 from warrenmq.message_store.scan import whole_records
-from warrenmq.queue_index.versions import store_message_ids
+from warrenmq.queue_index.versions import walk
 from warrenmq.replay.drive.engine import replay_memory
 from warrenmq.testing import PowerCut
 
@@ -153,7 +153,8 @@ class Life:
         """Messages that some queue's index names, and of which the store has no whole record."""
         disk, named = self.host.disk, set[bytes]()
         for name in QUEUES:
-            named.update(store_message_ids(disk, folder_of(name), self.host.settings))
+            folder = folder_of(name)
+            named.update(walk(disk, folder, disk.listdir(folder), self.host.settings).store_message_ids)
         store = f"{VHOST}/msg_store_persistent"
         for name in disk.listdir(store):
             file = disk.open_read(f"{store}/{name}")

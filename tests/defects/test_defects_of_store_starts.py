@@ -222,7 +222,8 @@ def test_temporary_files_of_rabbitmqs_combines_are_read_whatever_version_wrote_t
 def test_stores_and_queues_have_as_long_to_stop_as_the_settings_say():
     """30 seconds killed stores in the middle of their dumps."""
     folder = SimpleNamespace(store=lambda name: name, quarantine="")
-    vhost = SimpleNamespace(settings=Settings(), directory=folder, disk=None, definitions=None, damage=None)
+    vhost = SimpleNamespace(settings=Settings(), directory=folder, disk=None, definitions=None, damage=None,
+                            look_at_folders=lambda: None)  # fmt: skip
     stores = {spec.id: spec for spec in VhostSup.children(None, vhost)}
     assert {stores[name].shutdown for name in (TRANSIENT_STORE, PERSISTENT_STORE)} == {600.0}
     assert [spec.shutdown for spec in QueueSup.children(None, vhost)] == [600.0]

@@ -8,7 +8,6 @@ import pytest
 
 from tests.queue_index import index_kit as kit
 from warrenmq.message.stored import encode
-from warrenmq.queue_index import versions as index_versions
 from warrenmq.queue_index.record import pack
 from warrenmq.queue_index.v2 import qi, qs
 from warrenmq.trace.events import Trigger
@@ -180,7 +179,7 @@ def test_a_body_behind_the_end_of_its_file_costs_that_message_only() -> None:
     assert whole is not None
     kit.put_file(disk, "0.qs", whole[:-3])
     index, found = kit.recover(disk, SETTINGS)
-    assert (found.count, bodies(index, 0, 4)) == (2, [body(0), body(1)])
+    assert (found.count, bodies(index, 0, 4), index.unacked) == (3, [body(0), body(1)], 2)
 
 
 def test_a_queue_whose_messages_are_all_in_its_journal_is_converted_too() -> None:
@@ -190,7 +189,7 @@ def test_a_queue_whose_messages_are_all_in_its_journal_is_converted_too() -> Non
     old.publish_many(0, [kit.embedded_record(0), stored], persistent=True)
     old.sync(Trigger.CLOSE)
     assert names(disk) == ["journal.jif"]
-    assert index_versions.store_message_ids(disk, kit.DIRECTORY, SETTINGS) == [stored[:16]]
+    assert kit.store_message_ids(disk, SETTINGS) == [stored[:16]]
     index, found = kit.recover(disk, SETTINGS)
     assert found.count == 2
     assert [record[32:] for _, record, _ in index.read(0, 4)] == [

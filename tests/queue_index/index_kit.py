@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from warrenmq.directory.damage_log import DamageLog
 from warrenmq.directory.recovery_terms import Terms
 from warrenmq.directory.torn import SECTOR
 from warrenmq.message.stored import encode, encode_head
@@ -22,6 +23,8 @@ from warrenmq.queue_index.v2.segment_files import NO_ID
 from warrenmq.settings import Settings
 from warrenmq.testing import SimulatedDisk
 from warrenmq.testing import disk as sim_disk
+from warrenmq.trace.events import Trigger
+from warrenmq.vhost.last_stops import LastStops
 
 DIRECTORY = "/data/queues/Q"
 QUARANTINE = "/data/quarantine"
@@ -75,8 +78,18 @@ def recover(
 ) -> tuple[Any, Found]:
     """An index of the version that the settings say; files of the other version are converted."""
     return index_versions.recover(
-        Opening(on, DIRECTORY, use or settings(), in_store, QUARANTINE, terms, trace)
+        Opening(on, DIRECTORY, use or settings(), in_store, QUARANTINE, None, terms, trace)
     )
+
+
+def take_terms(on: SimulatedDisk) -> Terms | None:
+    """Those of a clean stop, which a start takes."""
+    return LastStops(on, settings(), QUARANTINE, DamageLog()).take(DIRECTORY).terms
+
+
+def store_message_ids(on: SimulatedDisk, use: Settings) -> list[bytes]:
+    """What a store must keep for this queue."""
+    return index_versions.walk(on, DIRECTORY, on.listdir(DIRECTORY), use).store_message_ids
 
 
 def message(record: bytes, version: int = 2) -> bytes:
@@ -98,6 +111,19 @@ def everything(index: Any) -> dict[int, bytes]:
         found.update((each, record) for each, record, _ in index.read(seq_id, boundary))
         seq_id = index.next_live(boundary)
     return found
+
+
+def read_all(index: Any, found: Found) -> dict[int, bytes]:
+    """`everything`, as which `found` counts what reading it finds damaged: bodies are not read by a start."""
+    live = everything(index)
+    lost = index.take_lost()
+    assert (index.unacked, found.count) == (len(live), len(live) + len(lost))
+    found.count -= len(lost)
+    found.dropped += len(lost)
+    found.lost += lost
+    found.damage += index._damage.places
+    index.sync(Trigger.CLOSE)
+    return live
 
 
 def disks_write_whole_sectors() -> Iterator[None]:

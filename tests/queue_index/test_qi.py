@@ -12,6 +12,7 @@ from tests.support import golden
 from warrenmq.errors import CorruptFile
 from warrenmq.queue_index.v2 import qi
 from warrenmq.queue_index.v2.qi import Entry, Location
+from warrenmq.queue_index.v2.reader import live_entries, summary, summary_of
 
 HEADER = bytes.fromhex("5243514902 0000000000003000 0000000000004000") + bytes(43)
 IN_QS = bytes.fromhex("01010002 0000000000000040 000004d2 00000000 000003e8 0000000000000000")
@@ -123,6 +124,24 @@ def test_what_was_written_is_read(entries: list[Entry | None]) -> None:
     parsed = qi.parse(data)
     assert parsed.damage == []
     assert dict(parsed.entries) == {i: entry for i, entry in enumerate(entries) if entry is not None}
+
+
+@given(
+    st.lists(st.none() | ENTRIES, max_size=12),
+    st.lists(st.tuples(st.integers(0, 511), st.sampled_from([0, 1, 2, 3, 64, 255])), max_size=3),
+    st.integers(0, 512),
+)
+def test_columns_say_what_a_loop_over_the_entries_says(
+    entries: list[Entry | None], changes: list[tuple[int, int]], size: int
+) -> None:
+    number, count = 3, 8
+    packed = b"".join(bytes(32) if entry is None else qi.pack_entry(entry) for entry in entries)
+    data = bytearray(qi.pack_header(qi.MAGIC, number * count, (number + 1) * count) + packed)
+    for place, byte in changes:
+        if place < len(data):
+            data[place] = byte
+    cut = bytes(data[: qi.HEADER_BYTES + size])
+    assert summary(cut, number, count) == summary_of(*live_entries(cut, number, count))
 
 
 @given(st.binary(max_size=300))

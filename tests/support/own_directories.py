@@ -20,8 +20,8 @@ from warrenmq.directory.layout import queue_folder, vhost_folder
 from warrenmq.queue_index.record import HEADER, message_problem
 from warrenmq.queue_index.v1 import recovery as index_recovery
 from warrenmq.queue_index.v2 import qi, qs
-from warrenmq.queue_index.v2.recovery import read_bodies, segment_size_of, segments
 from warrenmq.queue_index.v2.segment_files import NO_ID
+from warrenmq.queue_index.v2.walk import segment_size_of, segments
 from warrenmq.seams.disk import Disk
 from warrenmq.settings import Settings
 
@@ -179,7 +179,12 @@ def listed_version_2(on: Disk, directory: str, use: Settings) -> Iterator[tuple[
             body = b""
             if entry.location == qi.Location.QUEUE_STORE:
                 number = first // segment_size_of(on, directory, 1)
-                (found,) = read_bodies(on, f"{directory}/{number}{qs.EXTENSION}", [entry], check_crc=True)
+                path = f"{directory}/{number}{qs.EXTENSION}"
+                if not on.exists(path):
+                    continue
+                (found,) = qs.read_bodies(
+                    on.open_read(path), [(entry.offset, entry.stored_size)], check_crc=True
+                )
                 if isinstance(found, str) or message_problem(found, first + relative, entry.size):
                     continue
                 body = found

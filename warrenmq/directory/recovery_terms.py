@@ -7,8 +7,7 @@
 entries have none of their own.  With it a file that was cut, changed or removed meanwhile is noticed, and the terms are not
 believed.  Either may be missing at the end: terms of older versions are believed without.
 
-Taking the terms removes them, durably, before the queue writes anything: from then on every stop is a crash until the
-next clean one.  Terms that cannot be read count as missing.
+A start removes them, durably, before the queue writes anything (vhost/last_stops.py).  Terms that cannot be read count as missing.
 
 Source: rabbit_recovery_terms, docs/reference/classic-queue.md#start-and-recovery and #init-and-terminate.
 """
@@ -54,17 +53,6 @@ def save_terms(disk: Disk, directory: str, terms: Terms) -> None:
     counted = [terms.segments, files] if files else [] if terms.segments is None else [terms.segments]
     data: bytes = msgpack.packb([_VERSION, *terms[:2], *counted])
     disk.replace(f"{directory}/{FILE_NAME}", zlib.crc32(data).to_bytes(4, "big") + data)
-
-
-def take_terms(disk: Disk, directory: str) -> Terms | None:
-    """The terms of the last stop, if it was a clean one.  They can be taken once."""
-    path = f"{directory}/{FILE_NAME}"
-    if not disk.exists(path):
-        return None
-    stored = disk.read(path)
-    discard_terms(disk, directory)
-    disk.sync_dir(directory)
-    return parse(stored)
 
 
 def parse(stored: bytes) -> Terms | None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from warrenmq.queue_index.v1 import recovery as version_1
 from warrenmq.queue_index.v2 import qi, qs
-from warrenmq.queue_index.v2 import recovery as version_2
+from warrenmq.queue_index.v2 import walk as version_2
 
 if TYPE_CHECKING:
     from warrenmq.seams.disk import Disk

@@ -9,7 +9,7 @@ message that is not in a store is not needed; traces name it by its queue and se
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from warrenmq.directory.damage_log import DamageLog
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from warrenmq.directory.recovery_terms import Terms
+    from warrenmq.queue_index.v2.walk import WalkedV2
     from warrenmq.seams.disk import Disk
     from warrenmq.settings import Settings
     from warrenmq.trace.events import Trigger
@@ -24,6 +25,18 @@ if TYPE_CHECKING:
 
 Synced = tuple[int, int] | None
 """Bytes and records that a sync made safe; None = it wrote nothing."""
+
+
+class Walked(NamedTuple):
+    """What a queue's folder holds, read before its index is opened (queue_index_walker)."""
+
+    versions: frozenset[int]
+    """Of which there are files."""
+    store_message_ids: list[bytes]
+    """Ids of the messages that a store must keep for this queue, in the order of their sequence ids; an id that the queue
+    holds twice comes twice.
+    """
+    version_2: WalkedV2
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +49,8 @@ class Opening:
     contains: Callable[[bytes], bool]
     """True if the store has a message's body."""
     quarantine: str
+    walked: Walked | None = None
+    """What the folder holds, read since its files were made safe; None = that is still to be done."""
     terms: Terms | None = None
     """Those of a clean stop, if there was one."""
     trace: ActorTrace | None = None

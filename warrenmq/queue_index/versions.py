@@ -23,19 +23,20 @@ journal alone (744e66e42a).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from warrenmq.queue_index.record import ID_BYTES, body_size, embedded
+from warrenmq.queue_index.protocol import Walked
+from warrenmq.queue_index.record import ID_BYTES, embedded
 from warrenmq.queue_index.v1.index import QueueIndex
 from warrenmq.queue_index.v1.journal import FILE_NAME
 from warrenmq.queue_index.v1.recovery import Found, messages
 from warrenmq.queue_index.v1.segment import EXTENSION
 from warrenmq.queue_index.v2 import qi, qs
-from warrenmq.queue_index.v2 import recovery as index_v2_recovery
 from warrenmq.queue_index.v2.index import QueueIndexV2
 from warrenmq.queue_index.v2.segment_files import NO_ID
+from warrenmq.queue_index.v2.walk import walk as walk_version_2
 from warrenmq.trace.events import Trigger
 
 if TYPE_CHECKING:
@@ -51,81 +52,75 @@ _FROM_QS = b"from .qs"
 _VERSIONS: dict[int, type[QueueIndex | QueueIndexV2]] = {1: QueueIndex, 2: QueueIndexV2}
 
 
-def files_of(disk: Disk, directory: str, version: int) -> list[str]:
-    """The names of a version's files in a directory."""
-    names = disk.listdir(directory)
+def files_of(names: Iterable[str], version: int) -> list[str]:
+    """Those of a folder's files that belong to a version."""
     if version == 1:
         return [name for name in names if name.endswith(EXTENSION) or name.startswith(FILE_NAME)]
     return [name for name in names if name.endswith((qi.EXTENSION, qs.EXTENSION))]
 
 
-def make_acks_safe(disk: Disk, directory: str) -> None:
-    """Sync what can be read; after a crash, before the store learns what the queue holds.
+def to_make_safe(directory: str, names: Iterable[str]) -> list[str]:
+    """The paths to sync before anything is read that a crash left.
 
     A message whose ack can be read is not claimed any more, so the store may overwrite it; a power cut must not bring
-    its entry back then.
+    its entry back then.  And what is found once must be found again.
     """
-    names = [
-        name
-        for version in (1, 2)
-        for name in files_of(disk, directory, version)
-        if not name.endswith(qs.EXTENSION)
-    ]
-    for name in names:
-        file = disk.open(f"{directory}/{name}")
-        try:
-            file.datasync()
-        finally:
-            file.close()
-    if names:
-        disk.sync_dir(directory)
+    return [*(f"{directory}/{name}" for version in (1, 2) for name in files_of(names, version)), directory]
 
 
-def store_message_ids(disk: Disk, directory: str, settings: Settings) -> list[bytes]:
-    """Ids of the messages that a store must keep for this queue, whichever version its files are of.
-
-    In order of the sequence ids; an id that the queue holds twice comes twice.
-    """
-    ids: dict[int, bytes] = {}
-    if files_of(disk, directory, 1):
-        ids = {
-            seq_id: record[:ID_BYTES]
-            for seq_id, record, persistent in messages(
-                disk, directory, settings.queue_index_segment_entry_count
-            )
-            if persistent and not embedded(record)
-        }
-    if files_of(disk, directory, 2):
-        ids |= index_v2_recovery.store_message_ids(disk, directory, settings)
-    return [ids[seq_id] for seq_id in sorted(ids)]
+def walk(disk: Disk, directory: str, names: list[str], settings: Settings) -> Walked:
+    """Read what a folder holds, whichever version its files are of.  Writes nothing."""
+    versions = frozenset(version for version in (1, 2) if files_of(names, version))
+    version_2 = walk_version_2(disk, directory, names, settings)
+    in_store = version_2.store_message_ids()
+    if 1 not in versions:
+        return Walked(versions, [msg_id for _, msg_id in in_store], version_2)
+    ids = {
+        seq_id: record[:ID_BYTES]
+        for seq_id, record, persistent in messages(disk, directory, settings.queue_index_segment_entry_count)
+        if persistent and not embedded(record)
+    }
+    ids.update(in_store)
+    return Walked(versions, [ids[seq_id] for seq_id in sorted(ids)], version_2)
 
 
 def recover(opening: Opening) -> tuple[Index, Found]:
     """Open a queue's directory, or begin one, with the version of the settings."""
     disk, directory, version = opening.disk, opening.directory, opening.settings.queue_version
+    if opening.walked is None and opening.terms is None:
+        names = disk.listdir(directory)
+        if names:
+            disk.sync_many(to_make_safe(directory, names))
     before = Found()
-    if version == 1 and files_of(disk, directory, 1) and files_of(disk, directory, 2):
-        index, before = _open(2, replace(opening, trace=None))
+    walked = opening.walked or _walked(opening)
+    if version == 1 and walked.versions == {1, 2}:
+        index, before = _open(2, replace(opening, trace=None), walked)
         opening = replace(
             opening, terms=index.terminate(next_seq_id=before.next_seq_id, next_deliver_seq_id=0)
         )
-    index, found = _open(version, opening)
+        walked = _walked(opening)
+    index, found = _open(version, opening, walked)
     found.dropped += before.dropped
     found.lost += before.lost
     found.damage += before.damage
     return index, found
 
 
-def _open(version: int, opening: Opening) -> tuple[Index, Found]:
+def _walked(opening: Opening) -> Walked:
+    disk, directory = opening.disk, opening.directory
+    return walk(disk, directory, disk.listdir(directory), opening.settings)
+
+
+def _open(version: int, opening: Opening, walked: Walked) -> tuple[Index, Found]:
     """Open with a version, and take in what the other one has."""
     disk, directory, old = opening.disk, opening.directory, 3 - version
-    if not files_of(disk, directory, old):
-        return _VERSIONS[version].recover(opening)
-    source, there = _VERSIONS[old].recover(replace(opening, trace=None))
-    index, found = _VERSIONS[version].recover(opening)
+    if old not in walked.versions:
+        return _VERSIONS[version].recover(opening, walked)
+    source, there = _VERSIONS[old].recover(replace(opening, trace=None), walked)
+    index, found = _VERSIONS[version].recover(opening, walked)
     _move(source, index, found)
     source.terminate(next_seq_id=0, next_deliver_seq_id=0)
-    for name in files_of(disk, directory, old):
+    for name in files_of(disk.listdir(directory), old):
         disk.unlink(f"{directory}/{name}")
     disk.sync_dir(directory)
     index.next_seq_id = found.next_seq_id = max(index.next_seq_id, there.next_seq_id)
@@ -150,7 +145,6 @@ def _move(source: Index, target: Index, found: Found) -> None:
         for first, records, persistent in _batches([each for each in here if each[0] not in there]):
             target.publish_many(first, records, persistent)
             found.count += len(records)
-            found.bytes += sum(map(body_size, records))
         target.sync(Trigger.CLOSE)
         while target.flush_step():
             pass

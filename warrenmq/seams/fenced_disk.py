@@ -88,6 +88,7 @@ class FencedDisk:
         self.listdir = disk.listdir
         self.read = disk.read
         self.sync_dir = disk.sync_dir
+        self.sync_many = disk.sync_many
         self.free_space = disk.free_space
         self.room = disk.room
         self._disk = disk

@@ -30,7 +30,7 @@ from warrenmq.directory.torn import SECTOR
 from warrenmq.testing.outage import Outage, PowerCut
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from random import Random
 
     from warrenmq.seams.disk import File
@@ -248,6 +248,13 @@ class SimulatedDisk:
             if path not in self._folders:
                 raise _os_error(errno.ENOENT, path)
             self._sync_entries(path)
+
+    def sync_many(self, paths: Sequence[str]) -> None:
+        for path in paths:
+            if self.is_dir(path):
+                self.sync_dir(path)
+            else:
+                self.open(path).datasync()
 
     def free_space(self, path: str) -> int:
         if not self.is_dir(path):

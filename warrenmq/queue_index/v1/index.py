@@ -37,7 +37,7 @@ from warrenmq.trace.writers import writer
 
 if TYPE_CHECKING:
     from warrenmq.directory.damage_log import DamageLog
-    from warrenmq.queue_index.protocol import Opening, Synced
+    from warrenmq.queue_index.protocol import Opening, Synced, Walked
     from warrenmq.seams.disk import Disk
     from warrenmq.settings import Settings
     from warrenmq.trace.recorder import ActorTrace
@@ -98,7 +98,7 @@ class QueueIndex(LiveSegments[Segment]):
         self._write_failed = False
 
     @classmethod
-    def recover(cls, opening: Opening) -> tuple[QueueIndex, Found]:
+    def recover(cls, opening: Opening, walked: Walked) -> tuple[QueueIndex, Found]:  # noqa: ARG003  # as of version 2
         """Open a queue's directory, or begin one."""
         disk, directory, settings = opening.disk, opening.directory, opening.settings
         disk.mkdir(directory)

@@ -26,7 +26,7 @@ from warrenmq.directory.quarantine import set_aside
 from warrenmq.directory.torn import Damage
 from warrenmq.errors import CorruptFile
 from warrenmq.queue_index.file_numbers import file_numbers
-from warrenmq.queue_index.record import ID_BYTES, body_size, embedded, record_problem
+from warrenmq.queue_index.record import ID_BYTES, embedded, record_problem
 from warrenmq.queue_index.v1.journal import ACTION_BYTES, FILE_NAME, TEMPORARY
 from warrenmq.queue_index.v1.merge import journal_minus_segment, segment_plus_journal
 from warrenmq.queue_index.v1.reader import Reading, read_journal, read_segment
@@ -42,8 +42,6 @@ class Found:
 
     count: int = 0
     """Messages: persistent ones, as no others survive."""
-    bytes: int = 0
-    """Bytes of their bodies."""
     low: int = 0
     """The first message's sequence id, if there is one."""
     next_seq_id: int = 0
@@ -90,18 +88,6 @@ def messages(disk: Disk, directory: str, entry_count: int) -> Iterator[tuple[int
     for number, facts, _ in segments(disk, directory, journal, entry_count):
         for relative, record in sorted(facts.published.items()):
             yield number * entry_count + relative, record, relative not in facts.transient
-
-
-def store_message_ids(disk: Disk, directory: str, entry_count: int) -> list[bytes]:
-    """Ids of the messages that a store must keep for this queue: persistent, not acked, not embedded.
-
-    In order of the sequence ids; an id that the queue holds twice comes twice.
-    """
-    return [
-        record[:ID_BYTES]
-        for _, record, persistent in messages(disk, directory, entry_count)
-        if persistent and not embedded(record)
-    ]
 
 
 class Recovery:
@@ -151,7 +137,6 @@ class Recovery:
                 without_checksum[relative] = problem
             elif embedded(record) or self._contains(record[:ID_BYTES]):
                 kept.add(relative)
-                self.found.bytes += body_size(record)
             else:
                 dropped.add(relative)
         if without_checksum:

@@ -43,7 +43,7 @@ from warrenmq.trace.writers import writer
 if TYPE_CHECKING:
     from warrenmq.directory.damage_log import DamageLog
     from warrenmq.directory.torn import Damage
-    from warrenmq.queue_index.protocol import Opening, Synced
+    from warrenmq.queue_index.protocol import Opening, Synced, Walked
     from warrenmq.queue_index.v1.recovery import Found
     from warrenmq.seams.disk import Disk
     from warrenmq.settings import Settings
@@ -90,11 +90,11 @@ class QueueIndexV2(LiveSegments[SegmentV2]):
         self._write_failed = False
 
     @classmethod
-    def recover(cls, opening: Opening) -> tuple[QueueIndexV2, Found]:
+    def recover(cls, opening: Opening, walked: Walked) -> tuple[QueueIndexV2, Found]:
         """Open a queue's directory, or begin one."""
         disk, directory, settings = opening.disk, opening.directory, opening.settings
         disk.mkdir(directory)
-        recovery = RecoveryV2(opening)
+        recovery = RecoveryV2(opening, walked.version_2)
         found = recovery.found
         index = cls(
             disk, directory, settings, opening.quarantine, opening.damage, recovery.entry_count, opening.trace

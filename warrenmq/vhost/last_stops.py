@@ -1,0 +1,117 @@
+"""How the queues of a vhost were stopped, and what their folders hold: found out for all of them before any process starts.
+
+    1  the terms of clean stops are taken: from here on every stop is a crash until the next clean one.  They are believed
+       only if the files of the index have the sizes and checksums that they had then
+    2  one sync for all folders: the terms are gone, and what a crash left is safe before anything is read
+    3  each index is walked, once: for its queue, and for the message store, which counts its references after a crash
+
+A queue that is declared, or whose process starts again, has the same done for its folder alone.
+
+Source: rabbit_recovery_terms and rabbit_variable_queue:init; docs/reference/classic-queue.md#start-and-recovery.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, NamedTuple
+
+from warrenmq.directory.quarantine import set_aside
+from warrenmq.directory.recovery_terms import FILE_NAME, changes_since, parse, twins
+from warrenmq.errors import CorruptFile
+from warrenmq.queue_index.versions import to_make_safe, walk
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from warrenmq.directory.damage_log import DamageLog
+    from warrenmq.directory.recovery_terms import Terms
+    from warrenmq.queue_index.protocol import Walked
+    from warrenmq.seams.disk import Disk
+    from warrenmq.settings import Settings
+
+
+class LastStop(NamedTuple):
+    """What is known of one folder before its queue starts."""
+
+    terms: Terms | None
+    """Those of a clean stop, if they can be believed."""
+    walked: Walked
+
+
+class LastStops:
+    """The folders of a vhost's durable queues.
+
+    found    folders that were looked at, and whose queue has not asked for them yet
+
+    Queue processes take theirs each in its own thread: a dict's `pop` is atomic.
+    """
+
+    def __init__(self, disk: Disk, settings: Settings, quarantine: str, damage: DamageLog) -> None:
+        self._disk = disk
+        self._settings = settings
+        self._quarantine = quarantine
+        self._damage = damage
+        self._found: dict[str, LastStop] = {}
+
+    def look(self, folders: Iterable[str]) -> None:
+        """Look at many folders, while nothing writes to them."""
+        self._found = self._look(folders)
+
+    def walked(self, folder: str) -> Walked:
+        """What a folder holds, for the message store: of a queue, or of no known one."""
+        if (found := self._found.get(folder)) is not None:
+            return found.walked
+        names = self._disk.listdir(folder)
+        if names:
+            self._disk.sync_many(to_make_safe(folder, names))
+        return walk(self._disk, folder, names, self._settings)
+
+    def take(self, folder: str) -> LastStop:
+        """What a starting queue needs to know of its folder; told once, as the queue will change it."""
+        return self._found.pop(folder, None) or self._look([folder])[folder]
+
+    def _look(self, folders: Iterable[str]) -> dict[str, LastStop]:
+        disk = self._disk
+        seen: list[tuple[str, list[str], Terms | None]] = []
+        to_sync: list[str] = []
+        for folder in folders:
+            names = disk.listdir(folder)
+            terms = self._take_terms(folder, names) if FILE_NAME in names else None
+            if terms is not None:
+                to_sync.append(folder)
+            elif names:
+                to_sync += to_make_safe(folder, names)
+            seen.append((folder, names, terms))
+        if to_sync:
+            disk.sync_many(to_sync)
+        return {
+            folder: LastStop(terms, walk(disk, folder, names, self._settings))
+            for folder, names, terms in seen
+        }
+
+    def _take_terms(self, folder: str, names: list[str]) -> Terms | None:
+        """The terms of a clean stop, if the files of the index are as it left them; removed before the next sync.
+
+        Those that are not are reported, and copied to the quarantine before anything that they do not name any more is
+        dropped.
+        """
+        disk, path = self._disk, f"{folder}/{FILE_NAME}"
+        terms = parse(disk.read(path))
+        disk.unlink(path)
+        if terms is None:
+            return None
+        sizes = {name: disk.size(f"{folder}/{name}") for name in names if name != FILE_NAME}
+        changes = [*changes_since(terms, sizes, lambda name: disk.read(f"{folder}/{name}"))]
+        self._damage.add(CorruptFile(f"{folder}/{name}", offset, reason) for name, offset, reason in changes)
+        concerned = {
+            each for change in changes for each in (change.name, *twins(change.name)) if sizes.get(each)
+        }
+        for name in sorted(concerned):
+            data = disk.read(f"{folder}/{name}")
+            with suppress(
+                OSError
+            ):  # there is no room for a copy; what makes no sense in it is still set aside piece by piece
+                set_aside(
+                    disk, self._quarantine, f"{folder.rpartition('/')[2]}-{name}", data, [(0, len(data))]
+                )
+        return None if changes else terms
