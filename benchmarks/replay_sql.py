@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import Any
 
 from warrenmq.trace.events import CONFIRM_DURABLE, IGNORED, PRIORITY_SHIFT, REDELIVERED, WRITTEN, Decision, Ev
+from warrenmq.trace.schema import EVENTS
 
 MEMORY = "3GB"
 """What the replay is allowed, too; beyond it DuckDB goes to its temporary files."""
@@ -22,26 +23,43 @@ _NUMBERS = {
     "IF_DURABLE": CONFIRM_DURABLE, "IF_WRITTEN": WRITTEN, "IF_IGNORED": IGNORED,
     "IF_REDELIVERED": REDELIVERED, "PRIORITY_SHIFT": PRIORITY_SHIFT,
 }  # fmt: skip
+_STORED_AS = {"flag": "flag_id", "peer": "peer_id"}
+"""Stored columns of which the Parquet files have names, beside the numbers."""
 
-_SENDS_TOLD = "unnest(range(pseq, pseq + if(ev_id = {PUBLISH} and c > 1, c, 1)))"
-"""A PUBLISH row can be the receive of several SENDs in a row."""
+
+def _views() -> dict[str, str]:
+    """publish_rows, confirm_rows, ...: the rows of one event, its columns by their names."""
+    found = {}
+    for number, event in EVENTS.items():
+        columns = "".join(
+            f', {each.expression(_STORED_AS.get(each.place, each.place))} as "{each.name}"'
+            for each in event.columns
+        )
+        found[f"{event.name.lower()}_rows"] = (
+            f"select run, actor, actor_id, seq, t{columns} from rows where ev_id = {number}"
+        )
+    return found
+
+
+VIEWS = _views()
 
 
 def _unrolled(event: str, columns: str = "") -> str:
-    return (
-        f"select run, actor, unnest(range(a, a + b)) as id, t{columns} from events where ev_id = {{{event}}}"
-    )
+    return f"select run, actor, unnest(range(first_seq_id, first_seq_id + count)) as id, t{columns} from {event}_rows"
 
 
 TABLES = {
-    "events": "select run, actor, actor_id, peer_id, ev_id, flag_id, t, seq, msg, pseq, a, b, c from rows",
-    "received": f"""
-        select run, peer_id as sender, {_SENDS_TOLD} as sent, t
-        from events where ev_id in ({{RECV}}, {{PUBLISH}}, {{ACK}}) and pseq > 0""",
-    "published": _unrolled("PUBLISH"),
-    "confirmed": _unrolled("CONFIRM", ", msg + id - a as msg, flag_id = {IF_DURABLE} as durable"),
-    "delivered": _unrolled("DELIVER", ", flag_id & {IF_REDELIVERED} > 0 as again"),
-    "acked": _unrolled("ACK"),
+    "received": """
+        select run, sender, send as sent, t from recv_rows where send > 0
+        union all select run, acker, send, t from ack_rows where send > 0
+        union all select run, publisher, unnest(range(send, send + greatest(sends, 1))), t
+        from publish_rows where send > 0""",
+    "published": _unrolled("publish"),
+    "confirmed": _unrolled(
+        "confirm", ", message + id - first_seq_id as message, kind = {IF_DURABLE} as durable"
+    ),
+    "delivered": _unrolled("deliver", ", flags & {IF_REDELIVERED} > 0 as again"),
+    "acked": _unrolled("ack"),
     "lives": """
         select run, actor, published.t as published, confirmed.t as confirmed, delivered.t as delivered, acked.t as acked
         from published left join confirmed using (run, actor, id)
@@ -53,11 +71,10 @@ VIOLATIONS = {
     "T1: rows without a gap, t rises": """
         select count(*) from (
             select seq - lag(seq, 1, 0) over each_actor as step, t - lag(t, 1, 0) over each_actor as later
-            from events window each_actor as (partition by run, actor_id order by seq)
+            from rows window each_actor as (partition by run, actor_id order by seq)
         ) where step <> 1 or later <= 0""",
     "T2, T4: a receive has a send, before it": """
-        select count(*) from received
-        left join (select run, actor_id, seq, t from events where ev_id = {SEND}) as send
+        select count(*) from received left join send_rows as send
         on send.run = received.run and send.actor_id = received.sender and send.seq = received.sent
         where send.t is null or send.t >= received.t""",
     "T2: no send is received twice": """
@@ -66,25 +83,25 @@ VIOLATIONS = {
         select count(*) from (
             select run, actor, published.t as published, confirmed.t as confirmed
             from confirmed join published using (run, actor, id)
-            anti join (select * from events where ev_id = {ON_DISK} and flag_id = {IF_IGNORED}) as cancelled
-            on cancelled.run = confirmed.run and cancelled.actor = confirmed.actor and cancelled.msg = confirmed.msg
+            anti join (select * from on_disk_rows where report = {IF_IGNORED}) as cancelled
+            on cancelled.run = confirmed.run and cancelled.actor = confirmed.actor
+            and cancelled.message = confirmed.message
             where durable
         ) as each
-        asof left join (select run, actor, t from events where ev_id = {QI_SYNC}) as synced
+        asof left join qi_sync_rows as synced
         on synced.run = each.run and synced.actor = each.actor and synced.t <= each.confirmed
         where synced.t is null or synced.t < published""",
     "C1: a body is synced before the store says so": """
         select count(*) from (
-            select told.run, told.actor, told.t, file, until
-            from (select run, actor, msg, t from events where ev_id = {STORE_CONFIRM} and flag_id = {IF_WRITTEN}) as told
-            asof join (
-                select run, actor, msg, t, a as file, b + c as until from events where ev_id = {APPEND}
-            ) as appended
-            on appended.run = told.run and appended.actor = told.actor and appended.msg = told.msg and appended.t <= told.t
+            select reported.run, reported.actor, reported.t, file, until
+            from (select * from store_confirm_rows where report = {IF_WRITTEN}) as reported
+            asof join (select run, actor, message, t, file, "offset" + size as until from append_rows) as appended
+            on appended.run = reported.run and appended.actor = reported.actor
+            and appended.message = reported.message and appended.t <= reported.t
         ) as each
-        asof left join (select run, actor, a, b as safe, t from events where ev_id = {FILE_SYNC}) as synced
-        on synced.run = each.run and synced.actor = each.actor and synced.a = each.file and synced.t <= each.t
-        where safe is null or safe < until""",
+        asof left join file_sync_rows as synced
+        on synced.run = each.run and synced.actor = each.actor and synced.file = each.file and synced.t <= each.t
+        where synced_to is null or synced_to < until""",
     "Q1: first deliveries in order": """
         select count(*) from (
             select id - lag(id) over (partition by run, actor, id >> {PRIORITY_SHIFT} order by t, id) as step
@@ -97,13 +114,18 @@ VIOLATIONS = {
     "Q1: acked once": "select count(*) from (select 1 from acked group by run, actor, id having count(*) > 1)",
     "S1: references move by one": """
         select count(*) from (
-            select b - lag(b, 1, 0) over (partition by run, actor, msg order by seq) as step, ev_id
-            from events where ev_id in ({STORE_WRITE}, {STORE_REMOVE}) and flag_id in ({BY_WRITE}, {BY_CONFIRM}, {BY_REMOVE})
-        ) where step <> if(ev_id = {STORE_WRITE}, 1, -1)""",
+            select change, "references" - lag("references", 1, 0) over (partition by run, actor, message order by seq) as step
+            from (
+                select run, actor, message, seq, "references", 1 as change
+                from store_write_rows where decision in ({BY_WRITE}, {BY_CONFIRM})
+                union all select run, actor, message, seq, "references", -1
+                from store_remove_rows where decision = {BY_REMOVE}
+            )
+        ) where step <> change""",
     "S5: a record begins where the last one ended": """
         select count(*) from (
-            select b - lag(b + c, 1, 0) over (partition by run, actor, a order by seq) as hole
-            from events where ev_id = {APPEND}
+            select "offset" - lag("offset" + size, 1, 0) over (partition by run, actor, file order by seq) as hole
+            from append_rows
         ) where hole <> 0""",
 }
 """Each counts what breaks it."""
@@ -122,18 +144,18 @@ FIGURES = {
         select actor, max(depth) from (
             select actor, sum(step) over (partition by run, actor order by t rows unbounded preceding) as depth
             from (
-                select run, actor, t, b as step from events where ev_id = {PUBLISH}
-                union all select run, actor, t, -b from events where ev_id in ({ACK}, {DROP})
+                select run, actor, t, count as step from publish_rows
+                union all select run, actor, t, -count from ack_rows
+                union all select run, actor, t, -count from drop_rows
             )
         ) group by actor order by actor""",
     "stores": """
         select actor, count(*) filter (ev_id = {STORE_WRITE}) as writes,
             count(*) filter (ev_id = {STORE_WRITE} and flag_id = {BY_IGNORE}) as cancelled_writes,
             count(*) filter (ev_id = {APPEND}) as appends, count(*) filter (ev_id = {STORE_REMOVE}) as removes
-        from events where ev_id in ({STORE_WRITE}, {STORE_REMOVE}, {APPEND}) group by actor order by actor""",
+        from rows where ev_id in ({STORE_WRITE}, {STORE_REMOVE}, {APPEND}) group by actor order by actor""",
     "syncs": """
-        select actor, flag_id as trigger, count(*), avg(c) from events
-        where ev_id = {FILE_SYNC} group by all order by all""",
+        select actor, trigger, count(*), avg(size) from file_sync_rows group by all order by all""",
 }
 
 
@@ -143,6 +165,8 @@ def run(rows: str, threads: int) -> dict[str, Any]:
 
     with duckdb.connect(config={"threads": threads, "memory_limit": MEMORY}) as database:
         database.execute(f"create view rows as select * from read_parquet('{rows}/*.parquet')")
+        for name, query in VIEWS.items():
+            database.execute(f"create view {name} as {query}")
         for name, query in TABLES.items():
             database.execute(f"create temp table {name} as {query.format_map(_NUMBERS)}")
         return {

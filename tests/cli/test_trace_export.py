@@ -123,7 +123,7 @@ def test_a_consumer_is_named_as_one_and_never_as_an_actor(trace, tmp_path):
     slices = json.loads(exported(trace, tmp_path, "--to", "perfetto"))["traceEvents"]
     told = [event["args"] for event in slices if event["ph"] == "X" and event["name"].startswith("DELIVER")]
     assert {args["consumer"] for args in told} == {2}
-    assert "consumer=2 " in exported(trace, tmp_path, "--to", "shiviz")
+    assert " to consumer 2" in exported(trace, tmp_path, "--to", "shiviz")
     with open_trace(trace) as opened:
         actors = {entry.name for entry in opened.catalog.runs[0].actors.values()}
         words = Words(opened.catalog.runs[0])

@@ -9,32 +9,44 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from warrenmq.replay.drive.levels import CHANGING, FALLS, RISES, SLICE_NS, Kind, Span, spans, step
-from warrenmq.trace.events import Ev
+from warrenmq.trace.events import (
+    Ack,
+    AlarmBlocked,
+    AlarmUnblocked,
+    CreditBlocked,
+    CreditUnblocked,
+    Publish,
+    Recv,
+    Send,
+)
+from warrenmq.trace.schema import row_of
 
 ME, OTHER, STORE = 7, 8, 9
 MS = SLICE_NS // 10
+PUBLISHED = {"flags": 0, "message": 1, "first_seq_id": 0, "count": 1}
+ACKED = {"multiple": 0, "first_seq_id": 0, "count": 1}
 
 
 @pytest.mark.parametrize(
-    ("event", "peer", "pseq", "c", "changed"),
+    ("event", "columns", "changed"),
     [
-        (Ev.SEND, OTHER, 0, 0, (Kind.MAIL, OTHER, 0, 1)),
-        (Ev.SEND, 0, 0, 0, None),
-        (Ev.RECV, OTHER, 5, 0, (Kind.MAIL, ME, 0, -1)),
-        (Ev.RECV, 0, 0, 0, None),
-        (Ev.ACK, OTHER, 5, 33, (Kind.MAIL, ME, 0, -1)),
-        (Ev.ACK, OTHER, 0, 0, None),
-        (Ev.PUBLISH, OTHER, 5, 0, (Kind.MAIL, ME, 0, -1)),
-        (Ev.PUBLISH, OTHER, 5, 3, (Kind.MAIL, ME, 0, -3)),
-        (Ev.PUBLISH, 0, 0, 1, None),
-        (Ev.CREDIT_BLOCKED, STORE, 0, 0, (Kind.CREDIT, ME, STORE, 1)),
-        (Ev.CREDIT_UNBLOCKED, STORE, 0, 0, (Kind.CREDIT, ME, STORE, -1)),
-        (Ev.ALARM_BLOCKED, 0, 0, 0, (Kind.ALARM, ME, 0, 1)),
-        (Ev.ALARM_UNBLOCKED, 0, 0, 0, (Kind.ALARM, ME, 0, -1)),
+        (Send, {"kind": 1, "receiver": OTHER}, (Kind.MAIL, OTHER, 0, 1)),
+        (Send, {"kind": 1}, None),
+        (Recv, {"sender": OTHER, "send": 5}, (Kind.MAIL, ME, 0, -1)),
+        (Recv, {"sender": 0, "send": 0}, None),
+        (Ack, ACKED | {"acker": OTHER, "send": 5, "delivery_tag": 33}, (Kind.MAIL, ME, 0, -1)),
+        (Ack, ACKED | {"acker": OTHER, "send": 0}, None),
+        (Publish, PUBLISHED | {"publisher": OTHER, "send": 5}, (Kind.MAIL, ME, 0, -1)),
+        (Publish, PUBLISHED | {"publisher": OTHER, "send": 5, "sends": 3}, (Kind.MAIL, ME, 0, -3)),
+        (Publish, PUBLISHED | {"publisher": 0, "send": 0, "sends": 1}, None),
+        (CreditBlocked, {"granter": STORE}, (Kind.CREDIT, ME, STORE, 1)),
+        (CreditUnblocked, {"reason": 1, "granter": STORE}, (Kind.CREDIT, ME, STORE, -1)),
+        (AlarmBlocked, {}, (Kind.ALARM, ME, 0, 1)),
+        (AlarmUnblocked, {}, (Kind.ALARM, ME, 0, -1)),
     ],
-)  # fmt: skip
-def test_the_table_of_what_a_row_changes(event, peer, pseq, c, changed):
-    assert step(event, ME, peer, pseq, c) == changed
+)
+def test_the_table_of_what_a_row_changes(event, columns, changed):
+    assert step(event.number, row_of(event, actor=ME, **columns)) == changed
 
 
 def test_every_kind_rises_and_falls():

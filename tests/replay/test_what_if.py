@@ -12,14 +12,15 @@ from tests.support.trace_model import consistent_trace
 from tests.support.trace_writer import write_trace
 from warrenmq.cli import main
 from warrenmq.latency import delay_class
-from warrenmq.replay.report.measures import Row, measure_trace
+from warrenmq.replay.report.measures import measure_trace
 from warrenmq.replay.report.totals import totals
 from warrenmq.replay.what_if.store import CHECK_INTERVAL, Store
 from warrenmq.replay.what_if.syncs import SyncRows, with_interval
 from warrenmq.replay.what_if.what_if import MODEL, RECORDED, REPLAYED, Question, _Walk, what_if
 from warrenmq.settings import Settings
-from warrenmq.trace.events import Decision, Ev, Trigger
+from warrenmq.trace.events import Append, Decision, StoreRemove, StoreWrite, Trigger
 from warrenmq.trace.reader import open_memory, open_trace
+from warrenmq.trace.schema import row_of
 
 MS = 1_000_000
 
@@ -112,6 +113,10 @@ def test_what_an_actor_never_synced_is_not_synced_by_another_interval():
 # -- the store
 
 
+UNUSED = {"client": 0, "file": 0, "references": 0}
+"""Columns of writes and removes that the model does not read."""
+
+
 class StoreRows:
     """Rows of one store, written by hand."""
 
@@ -119,18 +124,21 @@ class StoreRows:
         self.rows = []
         self.t = 0
 
-    def row(self, event, flag=0, msg=0, seconds=0, **columns):
+    def row(self, event, seconds=0, **columns):
         self.t += seconds * 1_000_000_000 + 1
-        columns = {"peer": 0, "pseq": 0, "a": 0, "b": 0, "c": 0} | columns
-        self.rows.append(Row(0, 1, event, flag, self.t, len(self.rows) + 1, msg, **columns))
+        self.rows.append(row_of(event, actor=1, t=self.t, seq=len(self.rows) + 1, **columns))
         return self
 
     def write(self, msg, size=100, decision=Decision.WRITE, seen=1):
-        self.row(Ev.STORE_WRITE, decision, msg, a=seen, c=1)
-        return self.row(Ev.APPEND, 0, msg, c=size) if decision == Decision.WRITE else self
+        self.row(StoreWrite, message=msg, decision=decision, flying=seen, was_flying=1, **UNUSED)
+        if decision != Decision.WRITE:
+            return self
+        return self.row(Append, message=msg, file=0, offset=0, size=size)
 
-    def remove(self, msg, decision=Decision.REMOVE, seen=-1):
-        return self.row(Ev.STORE_REMOVE, decision, msg, a=seen, c=1)
+    def remove(self, msg, decision=Decision.REMOVE, seen=-1, **when):
+        return self.row(
+            StoreRemove, message=msg, decision=decision, flying=seen, was_flying=1, **UNUSED, **when
+        )
 
     def walk(self, *, limit=1_000, threshold=0.5, in_place=True, flying=True):
         store = Store(limit, threshold, 70, in_place=in_place, flying=flying)
@@ -211,7 +219,7 @@ def test_the_clock_collects_what_is_mostly_garbage_in_a_small_store():
     for msg in range(6):
         rows.remove(msg)
     assert rows.walk().gc_runs == 0
-    rows.row(Ev.STORE_REMOVE, Decision.IGNORE, 99, seconds=CHECK_INTERVAL // 1_000_000_000)
+    rows.remove(99, Decision.IGNORE, seconds=CHECK_INTERVAL // 1_000_000_000)
     assert rows.walk().gc_runs == 1
     assert rows.walk(in_place=False).gc_runs == 1
     assert rows.walk(threshold=0.9).gc_runs == 0

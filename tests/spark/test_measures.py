@@ -18,7 +18,16 @@ from warrenmq.replay.report.measures import (
     delays,
 )
 from warrenmq.replay.report.series import round_up
-from warrenmq.trace.events import CONFIRM_DURABLE, CONFIRM_NACK, REDELIVERED, Decision, Ev
+from warrenmq.trace.events import (
+    CONFIRM_DURABLE,
+    CONFIRM_NACK,
+    REDELIVERED,
+    Append,
+    Decision,
+    Ev,
+    StoreRemove,
+)
+from warrenmq.trace.schema import row_of
 
 NEW, AGAIN = 0, REDELIVERED
 
@@ -84,18 +93,27 @@ def test_counting_by_chunks_of_ids_is_counting_at_once(blocks, chunk):
     assert parts == count(rows).get(CONFIRM_DELAY, Counter())
 
 
+def append(t):
+    return row_of(Append, t=t, message=1, file=0, offset=0, size=500)
+
+
+def remove(t, references):
+    columns = {"message": 1, "client": 0, "file": 0, "flying": 0, "was_flying": 0}
+    return row_of(StoreRemove, t=t, decision=Decision.REMOVE, references=references, **columns)
+
+
 def test_a_body_lives_from_its_first_record_to_the_remove_that_leaves_no_reference():
     body = Body()
-    body.see(Ev.APPEND, 0, SLICE_NS * 3, 0, 500)
-    body.see(Ev.STORE_REMOVE, Decision.REMOVE, SLICE_NS * 5, 1, 0)
+    body.see(Ev.APPEND, append(SLICE_NS * 3))
+    body.see(Ev.STORE_REMOVE, remove(SLICE_NS * 5, 1))
     assert body.changes() == [(3, 500)]
-    body.see(Ev.STORE_REMOVE, Decision.REMOVE, SLICE_NS * 7, 0, 0)
+    body.see(Ev.STORE_REMOVE, remove(SLICE_NS * 7, 0))
     assert body.changes() == [(3, 500), (7, -500)]
 
 
 def test_a_body_that_was_never_written_takes_no_room():
     body = Body()
-    body.see(Ev.STORE_REMOVE, Decision.REMOVE, SLICE_NS, 0, 0)
+    body.see(Ev.STORE_REMOVE, remove(SLICE_NS, 0))
     assert body.changes() == []
 
 

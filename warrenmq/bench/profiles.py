@@ -11,14 +11,28 @@ from __future__ import annotations
 import os
 import random
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import warrenmq
 from warrenmq.bench.resources import disk_used, peak_memory, settled_disk
 from warrenmq.settings import Settings
-from warrenmq.trace.events import Ev
+from warrenmq.trace.events import (
+    CompactDone,
+    CompactMove,
+    FileDelete,
+    FileSync,
+    FileWrite,
+    GcDone,
+    GcMove,
+    QiFlush,
+    QiSync,
+    QiWrite,
+    Roll,
+    SegmentDelete,
+    Truncate,
+)
 from warrenmq.trace.reader import open_trace
-from warrenmq.trace.schema import COLUMNS
+from warrenmq.trace.schema import EVENTS, Event
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -109,37 +123,35 @@ def _bodies() -> Iterator[bytes]:
             yield small[number] if number % LARGE_EVERY else large[number // LARGE_EVERY % len(large)]
 
 
-COUNTED: dict[Ev, tuple[str, str, float]] = {
-    Ev.QI_WRITE: ("index_written_mb", "a", 1e-6),
-    Ev.QI_FLUSH: ("index_written_mb", "b", 1e-6),
-    Ev.FILE_WRITE: ("store_written_mb", "c", 1e-6),
-    Ev.QI_SYNC: ("index_syncs", "", 1),
-    Ev.FILE_SYNC: ("store_syncs", "", 1),
-    Ev.ROLL: ("store_files_made", "", 1),
-    Ev.FILE_DELETE: ("store_files_deleted", "", 1),
-    Ev.SEGMENT_DELETE: ("index_segments_deleted", "", 1),
-    Ev.GC_DONE: ("gc_runs", "", 1),
-    Ev.COMPACT_DONE: ("gc_runs", "", 1),
-    Ev.GC_MOVE: ("gc_copied_mb", "c", 1e-6),
-    Ev.COMPACT_MOVE: ("gc_copied_mb", "c", 1e-6),
+COUNTED: dict[type[Event[Any]], tuple[str, str]] = {
+    QiWrite: ("index_written_mb", "size"),
+    QiFlush: ("index_written_mb", "size"),
+    FileWrite: ("store_written_mb", "size"),
+    QiSync: ("index_syncs", ""),
+    FileSync: ("store_syncs", ""),
+    Roll: ("store_files_made", ""),
+    FileDelete: ("store_files_deleted", ""),
+    SegmentDelete: ("index_segments_deleted", ""),
+    GcDone: ("gc_runs", ""),
+    CompactDone: ("gc_runs", ""),
+    GcMove: ("gc_copied_mb", "size"),
+    CompactMove: ("gc_copied_mb", "size"),
 }
-"""The number that a row adds to, and by what: one of its columns, or 1 for itself."""
-RECLAIMED: dict[Ev, str] = {Ev.GC_DONE: "c", Ev.TRUNCATE: "c", Ev.FILE_DELETE: "b"}
-"""Where a row says how many bytes the file system got back."""
-_COLUMN = {name: COLUMNS.index(name) for name in ("a", "b", "c")}
+"""The number that a row adds to, and by what: one of its columns, in bytes, or 1 for itself."""
+RECLAIMED: dict[type[Event[Any]], str] = {GcDone: "reclaimed", Truncate: "size", FileDelete: "size"}
+"""The column with how many bytes the file system got back."""
 
 
 def count(path: str) -> Numbers:
     """The numbers of one traced run."""
-    numbers = dict.fromkeys((name for name, _, _ in COUNTED.values()), 0.0) | {"gc_reclaimed_mb": 0.0}
-    who = COLUMNS.index("who")
+    numbers = dict.fromkeys((name for name, _ in COUNTED.values()), 0.0) | {"gc_reclaimed_mb": 0.0}
     with open_trace(path) as trace:
         for chunk in trace.catalog.chunks:
             for row in trace.rows(chunk):
-                event = row[who] >> 8 & 0xFF
+                event = EVENTS.get(row.event)
                 if event in COUNTED:
-                    name, column, unit = COUNTED[Ev(event)]
-                    numbers[name] += row[_COLUMN[column]] * unit if column else unit
+                    name, column = COUNTED[event]
+                    numbers[name] += getattr(event.of(row), column) * 1e-6 if column else 1
                 if event in RECLAIMED:
-                    numbers["gc_reclaimed_mb"] += row[_COLUMN[RECLAIMED[Ev(event)]]] / 1e6
+                    numbers["gc_reclaimed_mb"] += getattr(event.of(row), RECLAIMED[event]) * 1e-6
     return numbers

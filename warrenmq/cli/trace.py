@@ -55,7 +55,7 @@ def add_parser(subparsers: Any) -> Any:
         "--message",
         type=whole(0, (1 << 63) - 1),
         metavar="N",
-        help="only rows about this message (column msg)",
+        help="only rows about this message id",
     )
     export.add_argument(
         "--from",
@@ -159,12 +159,12 @@ def _rows(args: argparse.Namespace) -> int:
             else:
                 every = select_rows(trace, Selection(end_ns=until))
                 chosen = {
-                    (number, row[8] >> 16, row[1]) for number, row in _first(_with(first, rows), limit + 1)
+                    (number, row.actor, row.seq) for number, row in _first(_with(first, rows), limit + 1)
                 }
                 written, more = write_shiviz(
                     trace.catalog,
                     every,
-                    lambda number, row: (number, row[8] >> 16, row[1]) in chosen,
+                    lambda number, row: (number, row.actor, row.seq) in chosen,
                     to,
                     limit,
                 )

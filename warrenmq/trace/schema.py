@@ -307,8 +307,8 @@ EVENTS: dict[int, type[Event[Any]]] = {}
 """Number -> class, of every event of this version."""
 
 
-def stored_row(event: type[Event[Any]], values: dict[str, int]) -> dict[str, int]:
-    """Values by name -> the stored columns that they make: flag, msg, peer, pseq, a, b, c."""
+def row_of(event: type[Event[Any]], *, actor: int = 0, t: int = 0, seq: int = 0, **values: int) -> Row:
+    """A row of an event, by the names of its columns."""
     stored = dict.fromkeys((FLAG, *STORED), 0)
     for column in event.columns:
         default = column.default
@@ -316,4 +316,5 @@ def stored_row(event: type[Event[Any]], values: dict[str, int]) -> dict[str, int
         stored[column.place] |= value if column.mask == -1 else (value & column.mask) << column.shift
     if values:
         raise TypeError(f"{event.name} has no column {', '.join(values)}")
-    return stored
+    who = actor << _ACTOR_SHIFT | event.number << _EVENT_SHIFT | stored.pop(FLAG)
+    return Row(t=t, seq=seq, who=who, **stored)

@@ -1,7 +1,7 @@
 """What rises and falls with the rows of a trace: the mail in a mailbox, who waits for credit, who waits for an alarm.
 
     level    whose                      rises with        falls with
-    MAIL     of a mailbox               a SEND to it      a receive that names its SEND: RECV, ACK, PUBLISH (of `c` SENDs)
+    MAIL     of a mailbox               a SEND to it      a receive that names its SEND: RECV, ACK, PUBLISH (of several)
     CREDIT   of an actor and its peer   CREDIT_BLOCKED    CREDIT_UNBLOCKED
     ALARM    of an actor                ALARM_BLOCKED     ALARM_UNBLOCKED
 
@@ -26,7 +26,8 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from warrenmq.trace.catalog import Catalog
-from warrenmq.trace.events import Ev
+from warrenmq.trace.events import Ack, CreditBlocked, Ev, Publish, Recv, Send
+from warrenmq.trace.schema import Row
 
 SLICE_NS = 10_000_000
 """The finest slice."""
@@ -75,32 +76,38 @@ FALLS: dict[int, Kind] = {
 CHANGING = frozenset(RISES) | frozenset(FALLS)
 _MAIL, _CREDIT = int(Kind.MAIL), int(Kind.CREDIT)
 _SEND, _PUBLISH = int(Ev.SEND), int(Ev.PUBLISH)
+_sends = Publish.getter("send", "sends")
+_SEND_OF = {int(event.number): event.getter("send") for event in (Recv, Ack)}
+_receiver = Send.getter("receiver")
+_granter = CreditBlocked.getter("granter")
 
 
-def step(event: int, actor: int, peer: int, pseq: int, c: int) -> tuple[int, int, int, int] | None:
+def step(event: int, row: Row) -> tuple[int, int, int, int] | None:
     """What a row of CHANGING does: (kind, actor, peer, by how many; negative = it falls), if anything.
 
-    | event                              | pseq | peer  |                                                     |
-    | ---------------------------------- | ---- | ----- | --------------------------------------------------- |
-    | SEND                               |      | known | the peer's mail rises by 1                          |
-    | SEND                               |      | 0     | nothing: nobody had that name                       |
-    | RECV, ACK                          | > 0  |       | the actor's mail falls by 1                         |
-    | PUBLISH                            | > 0  |       | the actor's mail falls by c, and by 1 for a c of 0  |
-    | RECV, ACK, PUBLISH                 | 0    |       | nothing: it is no receive, or its sender has no trace |
-    | CREDIT_BLOCKED, CREDIT_UNBLOCKED   |      |       | 1 more, or fewer, of the actor towards the peer     |
-    | ALARM_BLOCKED, ALARM_UNBLOCKED     |      |       | 1 more, or fewer, of the actor                      |
+    | event                              |                         |                                            |
+    | ---------------------------------- | ----------------------- | ------------------------------------------ |
+    | SEND                               | names its receiver      | the receiver's mail rises by 1             |
+    | SEND                               | does not                | nothing: no actor had that name            |
+    | RECV, ACK, PUBLISH                 | names a SEND            | the actor's mail falls by 1                |
+    | PUBLISH                            | names several           | the actor's mail falls by as many          |
+    | RECV, ACK, PUBLISH                 | names none              | nothing: it is no receive, or its sender has no trace |
+    | CREDIT_BLOCKED, CREDIT_UNBLOCKED   |                         | 1 more, or fewer, of the actor towards the granter |
+    | ALARM_BLOCKED, ALARM_UNBLOCKED     |                         | 1 more, or fewer, of the actor             |
     """
-    kind = RISES.get(event)
-    if kind is not None:
-        if event == _SEND:
-            return (_MAIL, peer, 0, 1) if peer else None
-        return kind, actor, peer if kind == _CREDIT else 0, 1
-    kind = FALLS[event]
-    if kind == _MAIL:
-        if not pseq:
-            return None
-        return _MAIL, actor, 0, -max(c, 1) if event == _PUBLISH else -1
-    return kind, actor, peer if kind == _CREDIT else 0, -1
+    if event == _SEND:
+        (receiver,) = _receiver(row)
+        return (_MAIL, receiver, 0, 1) if receiver else None
+    if event == _PUBLISH:
+        send, sends = _sends(row)
+        return (_MAIL, row.actor, 0, -max(sends, 1)) if send else None
+    if event in RECEIVES:
+        (send,) = _SEND_OF[event](row)
+        return (_MAIL, row.actor, 0, -1) if send else None
+    rises = event in RISES
+    kind = RISES[event] if rises else FALLS[event]
+    (granter,) = _granter(row) if kind == _CREDIT else (0,)
+    return int(kind), row.actor, granter, 1 if rises else -1
 
 
 class Span(NamedTuple):

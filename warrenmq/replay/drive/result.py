@@ -41,7 +41,7 @@ class Result:
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON (`replay --json`)."""
-        words = ChainWords(self.catalog.runs)
+        words = ChainWords(self.catalog)
         return {
             "verdict": self.verdict,
             "violations": [

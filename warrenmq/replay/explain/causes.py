@@ -1,6 +1,6 @@
-"""Why a finding is one: the shortest chain of rows that makes it understandable, and the rows that should be in it.
+"""Explains findings: for each the shortest chain of rows that makes it understandable, with the rows that are missing from it.
 
-Each rule says what its chain is made of (`explain`).  No row is read again for a trace without violations.
+Each rule has a function that makes its chain (`explain`).  No row is read again for a trace without violations.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from warrenmq.replay.explain.evidence import Known, RowAt, Want
 from warrenmq.replay.explain.story import LONGEST, Chain, Link, Story
 from warrenmq.replay.rules.registry import RULES
 from warrenmq.trace.catalog import Run
-from warrenmq.trace.index import Row
+from warrenmq.trace.schema import Row
 
 EXPLAINED = 20
-"""Findings of a rule that get a chain: more are never shown with one."""
+"""Findings of a rule that get a chain; the terminal and the page show no more with one."""
 
 
 Gather = Callable[[Sequence[Want]], Iterable[tuple[int, int, Row]]]
-"""One pass over the pieces of a trace: what `pick` finds in each."""
+"""One pass over the pieces of a trace: the rows that `pick` finds in each."""
 
 
 def explain(findings: Sequence[Finding], runs: Sequence[Run], gather: Gather) -> dict[int, Chain]:
@@ -39,11 +39,11 @@ def explain(findings: Sequence[Finding], runs: Sequence[Run], gather: Gather) ->
 
 
 def _chain(finding: Finding, runs: Sequence[Run], known: Known) -> Chain:
-    evidence = [placed for who in finding.rows if (placed := known.row(RowAt(*who))) is not None]
+    evidence = [placed for place in finding.rows if (placed := known.row(RowAt(*place))) is not None]
     if not evidence:
         return []
     story = Story(finding, runs, known, evidence)
     before = RULES[finding.rule].explain(story)
     links = list(dict.fromkeys([*before, *(Link(*placed) for placed in evidence)]))
-    # the evidence comes last, and what stands beside it in time where its time puts it
+    # The evidence comes last; a row of it that the chain has already stays where its time puts it.
     return links[-LONGEST:]

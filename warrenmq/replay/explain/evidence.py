@@ -1,4 +1,4 @@
-"""Rows that explain a finding, asked for in rounds: whoever explains says what it wants, an engine looks once for all of it.
+"""The rows that explain findings: chains note which rows they need, and one pass over the trace finds all of them.
 
     known = Known()
     while True:
@@ -7,27 +7,24 @@
             break
         known.learn(wants, <pick(wants, ...) of every piece of the trace>)
 
-`known` answers with what it has, and notes what it was asked and has not looked for.  A round is one pass over the pieces,
-by either engine; a trace in which everything is as it should be is never passed over again.
+`known` answers with what was found, and notes what was asked and not yet looked for.  Each round is one pass over the pieces,
+by either engine; a trace without violations is not read again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from operator import itemgetter
+from operator import attrgetter
 from typing import NamedTuple
 
 from warrenmq.replay.rules.passes.files import OF_SEVERAL, other_files
 from warrenmq.trace.catalog import Chunk, Run
-from warrenmq.trace.events import COVERS_SEQ_IDS as COVERS_IDS
-from warrenmq.trace.events import Ev
-from warrenmq.trace.index import Row
-from warrenmq.trace.schema import EVENTS
+from warrenmq.trace.events import message_ids_of, sends_of, seq_ids_of
+from warrenmq.trace.schema import EVENTS, Row
 
-_RECEIVES = frozenset({Ev.RECV, Ev.PUBLISH, Ev.ACK, Ev.UNDELIVERED})
 STATE_ROWS = 5
-"""Rows of a file that one piece gives, of each event: the last ones, for nobody looks at more."""
+"""Rows of a file that one piece gives, of each event: the last ones, as no chain shows more."""
 
 
 class RowAt(NamedTuple):
@@ -72,7 +69,7 @@ class Near(NamedTuple):
 
 
 class OfFile(NamedTuple):
-    """The last rows, up to t, of each event of a store or its collector that name a file in column a or b."""
+    """The last rows, up to t, of each event of a store or its collector that are about a file."""
 
     run: int
     store: int
@@ -81,19 +78,29 @@ class OfFile(NamedTuple):
 
 
 Want = RowAt | OfId | OfMessage | Receives | Near | OfFile
-Placed = tuple[int, Row]
-"""(run, row)"""
+
+
+class Placed(NamedTuple):
+    """A row and the run that it is of."""
+
+    run: int
+    row: Row
+
+
+def in_order(placed: Placed) -> tuple[int, int, int, int]:
+    """The key that sorts rows by runs and times."""
+    return placed.run, placed.row.t, placed.row.actor, placed.row.seq
 
 
 @dataclass(slots=True)
 class Known:
-    """What has been looked for, and what has been asked meanwhile."""
+    """The rows found so far, and the wants noted since."""
 
     answers: dict[Want, list[Placed]] = field(default_factory=dict)
     _asked: set[Want] = field(default_factory=set)
 
     def rows(self, want: Want) -> list[Placed]:
-        """In the order of runs and times; empty, too, before it has been looked for."""
+        """The rows found, in the order of runs and times; none before the first search for them."""
         if want not in self.answers:
             self._asked.add(want)
         return self.answers.get(want, [])
@@ -106,7 +113,7 @@ class Known:
         return found[0] if isinstance(want, RowAt) or want.after else found[-1]
 
     def unanswered(self) -> list[Want]:
-        """What has been asked since the last time."""
+        """The wants noted since the last call."""
         asked, self._asked = sorted(self._asked, key=repr), set()
         return asked
 
@@ -115,9 +122,9 @@ class Known:
         for want in wants:
             self.answers[want] = []
         for number, run, row in found:
-            self.answers[wants[number]].append((run, row))
+            self.answers[wants[number]].append(Placed(run, row))
         for want in wants:
-            self.answers[want].sort(key=lambda placed: (placed[0], placed[1][0], placed[1][1]))
+            self.answers[want].sort(key=in_order)
 
 
 def pick(
@@ -133,7 +140,7 @@ def pick(
 
 
 def _speaks_to(want: Want, runs: Sequence[Run], piece: Chunk) -> bool:
-    """True if a piece can hold what is wanted, as far as its outside tells."""
+    """True if a piece can hold wanted rows, as far as its head tells."""
     match want:
         case RowAt(run, actor, seq):
             return (piece.run, piece.actor) == (run, actor) and piece.seq_first <= seq < piece.seq_end
@@ -157,52 +164,42 @@ def _speaks_to(want: Want, runs: Sequence[Run], piece: Chunk) -> bool:
 def _pick(want: Want, rows: Sequence[Row]) -> Iterable[Row]:
     match want:
         case RowAt(_, _, seq):
-            return [row for row in rows if row[1] == seq]
+            return [row for row in rows if row.seq == seq]
         case OfId(_, _, id_):
-            return [
-                row for row in rows if row[8] >> 8 & 0xFF in COVERS_IDS and row[5] <= id_ < row[5] + row[6]
-            ]
+            return [row for row in rows if id_ in seq_ids_of(row)]
         case OfMessage(_, msg):
-            return [row for row in rows if row[2] and row[2] <= msg < row[2] + _messages(row)]
+            return [row for row in rows if msg in message_ids_of(row)]
         case Receives(_, sender, seq):
-            return [row for row in rows if row[8] >> 8 & 0xFF in _RECEIVES and _receives(row, sender, seq)]
+            return [row for row in rows if _receives(row, sender, seq)]
         case Near(_, _, event, t, after):
             if after:
-                found = next((row for row in rows if row[0] > t and row[8] >> 8 & 0xFF == event), None)
+                found = next((row for row in rows if row.t > t and row.event == event), None)
             else:
-                found = next(
-                    (row for row in reversed(rows) if row[0] < t and row[8] >> 8 & 0xFF == event), None
-                )
+                found = next((row for row in reversed(rows) if row.t < t and row.event == event), None)
             return [] if found is None else [found]
         case OfFile(_, _, file, t):
             last: dict[int, list[Row]] = {}
             for row in rows:
-                if row[0] <= t and speaks_of_file(row, file):
-                    last.setdefault(row[8] >> 8 & 0xFF, []).append(row)
-            return sorted((row for its in last.values() for row in its[-STATE_ROWS:]), key=itemgetter(0))
-
-
-def _messages(row: Row) -> int:
-    """How many messages a row speaks of."""
-    event = row[8] >> 8 & 0xFF
-    return max(row[6], 1) if event in COVERS_IDS or event == Ev.SEND else 1
+                if row.t <= t and speaks_of_file(row, file):
+                    last.setdefault(row.event, []).append(row)
+            return sorted((row for its in last.values() for row in its[-STATE_ROWS:]), key=attrgetter("t"))
 
 
 def _receives(row: Row, sender: int, seq: int) -> bool:
-    pseq, event = row[4], row[8] >> 8 & 0xFF
-    count = max(row[7], 1) if event == Ev.PUBLISH else 1
-    return (row[3] or row[8] >> 16) == sender and 0 < pseq <= seq < pseq + count
+    its_sender, sends = sends_of(row)
+    return its_sender == sender and seq in sends
 
 
-_NAME_IT = frozenset(
-    number for number, event in EVENTS.items() if event.has("file") and event.column("file").place == "a"
-)
+_FILE_OF = {
+    number: event.getter("file")
+    for number, event in EVENTS.items()
+    if event.has("file") and number not in OF_SEVERAL
+}
 
 
 def speaks_of_file(row: Row, file: int) -> bool:
     """True if a row of a store or its collector changes this file, or what is live in it."""
-    return (
-        row[5] == file
-        if row[8] >> 8 & 0xFF in _NAME_IT
-        else (row[8] >> 8 & 0xFF in OF_SEVERAL and file in other_files(row))
-    )
+    if row.event in OF_SEVERAL:
+        return file in other_files(row)
+    get = _FILE_OF.get(row.event)
+    return get is not None and get(row) == (file,)

@@ -18,15 +18,14 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any, TextIO
 
-from warrenmq.replay.drive.levels import CHANGING, Kind, step
+from warrenmq.replay.drive.levels import CHANGING, RECEIVES, Kind, step
 from warrenmq.trace.catalog import Catalog
-from warrenmq.trace.events import Ev
-from warrenmq.trace.index import Row
-from warrenmq.trace.sentences import Words
+from warrenmq.trace.events import Ev, sends_of, seq_ids_of
+from warrenmq.trace.schema import Row
+from warrenmq.trace.sentences import Narrator, Words
 
 LONGEST = 1_000
-"""ns: how long a slice is drawn when its actor has nothing else to say for a while."""
-_RECEIVES = frozenset({Ev.RECV, Ev.PUBLISH, Ev.ACK})
+"""The longest that a slice is drawn, in ns, when the actor's next row is further away."""
 _DEPTH: dict[int, int] = {Ev.PUBLISH: 1, Ev.RECOVERED: 1, Ev.ACK: -1, Ev.DROP: -1}
 
 
@@ -44,7 +43,7 @@ def write_perfetto(
         written += 1
         _write(timeline.events(number, row), to)
     _write(timeline.last_slices(), to)
-    # a comma may not stand before the bracket: end with an event that says nothing
+    # JSON allows no comma before the bracket: end with an event without an effect.
     to.write('{"ph":"M","pid":0,"name":"process_sort_index","args":{"sort_index":0}}\n]}\n')
     return written, more
 
@@ -67,6 +66,7 @@ class _Timeline:
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
         self._words = [Words(run) for run in catalog.runs]
+        self._narrator = Narrator(catalog)
         self._known: set[tuple[int, int]] = set()
         self._runs: set[int] = set()
         self._origin: int | None = None
@@ -76,37 +76,34 @@ class _Timeline:
         self._levels: dict[tuple[int, int, int], int] = {}
 
     def events(self, number: int, row: Row) -> Iterator[dict[str, Any]]:
-        t, seq, msg, peer, pseq, _, b, c, who = row
         if self._origin is None:
-            self._origin = t
-        actor, event = who >> 16, who >> 8 & 0xFF
+            self._origin = row.t
+        actor, event = row.actor, row.event
         yield from self._introduce(number, actor)
-        at = {"pid": number + 1, "tid": actor, "ts": (t - self._origin) / 1000}
+        at = {"pid": number + 1, "tid": actor, "ts": (row.t - self._origin) / 1000}
         words = self._words[number]
         if (before := self._slices.get((number, actor))) is not None:
             began, drawn = before
-            yield {**drawn, "dur": min(t - began, LONGEST) / 1000}
-        drawn = {"ph": "X", "cat": "row", "name": words.title(row), "args": words.columns(row), **at}
-        self._slices[number, actor] = t, drawn
+            yield {**drawn, "dur": min(row.t - began, LONGEST) / 1000}
+        args = {"sentence": self._narrator.sentence(number, row), **words.columns(row)}
+        drawn = {"ph": "X", "cat": "row", "name": words.title(row), "args": args, **at}
+        self._slices[number, actor] = row.t, drawn
+        cast = {"cat": "cast", "name": "cast", **at}
         if event == Ev.SEND:
-            yield {"ph": "s", "cat": "cast", "name": "cast", "id": f"{number}.{actor}.{seq}", **at}
-        elif event in _RECEIVES and pseq:
-            for sent in range(pseq, pseq + (max(c, 1) if event == Ev.PUBLISH else 1)):
-                yield {
-                    "ph": "f",
-                    "bp": "e",
-                    "cat": "cast",
-                    "name": "cast",
-                    "id": f"{number}.{peer}.{sent}",
-                    **at,
-                }
-        if msg:
-            yield from self._message_arrow(number, actor, msg, at)
+            yield {"ph": "s", "id": f"{number}.{actor}.{row.seq}", **cast}
+        elif event in RECEIVES:
+            sender, sends = sends_of(row)
+            for sent in sends:
+                yield {"ph": "f", "bp": "e", "id": f"{number}.{sender}.{sent}", **cast}
+        if row.msg:
+            yield from self._message_arrow(number, actor, row.msg, at)
         if (change := _DEPTH.get(event)) is not None:
-            depth = self._depths[number, actor] = self._depths.get((number, actor), 0) + change * b
+            depth = self._depths[number, actor] = self._depths.get((number, actor), 0) + change * len(
+                seq_ids_of(row)
+            )
             name = f"messages of {self._catalog.runs[number].actor_name(actor)}"
             yield {"ph": "C", "name": name, "args": {"messages": depth}, **at}
-        if event in CHANGING and (moved := step(event, actor, peer, pseq, c)) is not None:
+        if event in CHANGING and (moved := step(event, row)) is not None:
             yield from self._level(number, *moved, at)
 
     def _level(
@@ -114,11 +111,11 @@ class _Timeline:
     ) -> Iterator[dict[str, Any]]:
         whose = {Kind.MAIL: actor, Kind.CREDIT: peer}.get(Kind(kind), 0)
         if kind == Kind.MAIL and (number, actor) not in self._known:
-            return  # nothing of it is exported, so nothing would ever be taken
+            return  # no row of this actor is exported, so its level would only rise
         place = number, kind, whose
         level = self._levels[place] = max(
             self._levels.get(place, 0) + by, 0
-        )  # what fell below 0 rose before the export begins
+        )  # a level that falls below 0 rose before the export begins
         name = self._catalog.runs[number].actor_name(whose) if whose else ""
         name = {Kind.MAIL: f"mail of {name}", Kind.CREDIT: f"waiting for credit of {name}"}.get(
             Kind(kind), "waiting for an alarm"

@@ -11,13 +11,12 @@ from dataclasses import dataclass
 from heapq import heappop, heappush, heapreplace
 from itertools import groupby
 from operator import attrgetter
-from typing import Any
 
 from warrenmq.errors import CallerError
 from warrenmq.trace.catalog import FOREVER, Chunk, Run
-from warrenmq.trace.events import COVERS_SEQ_IDS, Ev, Publish
+from warrenmq.trace.events import Ev, message_ids_of, seq_ids_of
 from warrenmq.trace.reader import Trace
-from warrenmq.trace.schema import EVENTS, Row
+from warrenmq.trace.schema import Row
 
 
 @dataclass(frozen=True)
@@ -113,26 +112,17 @@ class _Life:
         places, named = set(), False
         for chunk in trace.catalog.chunks:
             for row in trace.rows(chunk):
-                named = named or row.msg == message
-                if row.event == Ev.PUBLISH and row.msg:
-                    published = Publish.of(row)
-                    if 0 <= message - row.msg < published.count:
-                        named = True
+                if message in (its := message_ids_of(row)):
+                    named = True
+                    if row.event == Ev.PUBLISH:
                         name = trace.catalog.runs[chunk.run].actor_name(chunk.actor)
-                        places.add((name, published.first_seq_id + message - row.msg))
+                        places.add((name, seq_ids_of(row)[message - its[0]]))
         if not named:
             raise CallerError(f"no row of this trace speaks of message {message}.")
         return cls(message, frozenset(places))
 
     def has(self, run: Run, row: Row) -> bool:
-        event = EVENTS.get(row.event)
-        if event is None:
-            return row.msg == self.message
-        view: Any = event.of(row)
-        if row.event in COVERS_SEQ_IDS and not row.msg:
-            name = run.actor_name(row.actor)
-            return any(
-                name == queue and 0 <= seq - view.first_seq_id < view.count for queue, seq in self.places
-            )
-        count = max(view.count, 1) if event.has("count") else 1
-        return bool(row.msg) and 0 <= self.message - row.msg < count
+        if self.message in message_ids_of(row):
+            return True
+        its = () if row.msg else seq_ids_of(row)
+        return any(seq_id in its and run.actor_name(row.actor) == queue for queue, seq_id in self.places)

@@ -15,11 +15,12 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from warrenmq.replay.drive.levels import Change, Kind, Span, spans
+from warrenmq.replay.explain.evidence import in_order
 from warrenmq.replay.report.measures import Measures
 from warrenmq.replay.report.picture import Held, Mailbox, Picture
 from warrenmq.replay.report.series import Axis
 from warrenmq.trace.catalog import FOREVER, Catalog
-from warrenmq.trace.events import Ev
+from warrenmq.trace.events import ActorStart, ChildExit, Ev
 
 AN_ALARM = "an alarm"
 """The peer of a sender that waits for an alarm, instead of an actor's name."""
@@ -70,7 +71,7 @@ def courses(measures: Measures, catalog: Catalog) -> Iterator[Course]:
         changes[key[:4]][key.slice] = change
     for (kind, run, actor, peer), by_slice in sorted(changes.items()):
         if (until := ends.get((run, actor))) is None:
-            continue  # a sender says that it sent to an actor of whom there is nothing
+            continue  # SENDs name this receiver, which has no row of its own
         towards = {Kind.CREDIT: catalog.runs[run].actor_name(peer), Kind.ALARM: AN_ALARM}.get(Kind(kind), "")
         counted = {
             slice_: change for slice_, change in by_slice.items() if slice_ <= until // measures.slice_ns
@@ -95,19 +96,17 @@ def _ends(measures: Measures, catalog: Catalog) -> dict[Who, int]:
             ends[who] = min(ends[who], t)
 
     living: dict[tuple[int, str], Who] = {}
-    for row in sorted(measures.rare, key=lambda row: (row.run, row.t, row.actor, row.seq)):
+    for run, row in sorted(measures.rare, key=in_order):
         match row.event:
             case Ev.ACTOR_STOP:
-                end((row.run, row.actor), row.t)
+                end((run, row.actor), row.t)
             case Ev.CHILD_EXIT:
-                end((row.run, row.peer), row.t)
-            case Ev.ACTOR_START if row.a > 1:
-                name = row.run, catalog.runs[row.run].actor_name(row.actor)
-                if name in living:
-                    end(living[name], row.t)
-                living[name] = row.run, row.actor
+                end((run, ChildExit.of(row).child), row.t)
             case Ev.ACTOR_START:
-                living[row.run, catalog.runs[row.run].actor_name(row.actor)] = row.run, row.actor
+                name = run, catalog.runs[run].actor_name(row.actor)
+                if ActorStart.of(row).incarnation > 1 and name in living:
+                    end(living[name], row.t)
+                living[name] = run, row.actor
     return ends
 
 

@@ -1,7 +1,7 @@
 """Five small tables that the plots are drawn from, which any engine can fill and merge.
 
-    tallies  how many rows, and the sums of their columns, for each actor, event, flag and slice of time
-    rare     the rows of which there are few, as they are (starts, stops, restarts, recoveries, files, GC)
+    tallies  how many rows, of how many messages and bytes, for each actor, event, flag and slice of time
+    rare     rows of events that are rare, whole (starts, stops, restarts, recoveries, files, GC)
     delays   histograms of publish to confirm, publish to first delivery, first delivery to ack
     bodies   bytes of live records gained and lost, for each store and slice of time
     levels   mail in mailboxes, and who waits for credit or an alarm: rises and falls by slice of time (levels.py)
@@ -17,12 +17,25 @@ from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from warrenmq.latency import delay_class
 from warrenmq.replay.drive.levels import CHANGING, SLICE_NS, LevelKey, Levels, slice_of, step
-from warrenmq.trace.events import CONFIRM_NACK, REDELIVERED, Decision, Ev
+from warrenmq.replay.explain.evidence import Placed
+from warrenmq.trace.events import (
+    CONFIRM_NACK,
+    REDELIVERED,
+    Append,
+    Decision,
+    Ev,
+    Publish,
+    QiSync,
+    RefDropped,
+    RefRecovered,
+    StoreRemove,
+)
 from warrenmq.trace.reader import Trace
+from warrenmq.trace.schema import EVENTS, Event, Row
 
 TALLIED = frozenset({
     Ev.PUBLISH, Ev.CONFIRM, Ev.DELIVER, Ev.ACK, Ev.DROP, Ev.REQUEUE, Ev.QI_WRITE, Ev.QI_SYNC, Ev.STORE_WRITE,
@@ -39,22 +52,21 @@ BODIES = frozenset({Ev.APPEND, Ev.REF_RECOVERED, Ev.STORE_REMOVE, Ev.REF_DROPPED
 CONFIRM_DELAY, WAIT_DELAY, CONSUMER_DELAY = "publish to confirm", "publish to delivery", "delivery to ack"
 
 
-class Row(NamedTuple):
-    """A row of the trace with its run, taken apart."""
+_SUMS = (("count", "records"), ("size",))
+"""The columns that are summed, by their names in the events: how many messages or records, and how many bytes."""
 
-    run: int
-    actor: int
-    event: int
-    flag: int
-    t: int
-    seq: int
-    msg: int
-    peer: int
-    pseq: int
-    a: int
-    b: int
-    c: int
 
+def _summed(event: type[Event[Any]]) -> tuple[tuple[int, str], ...]:
+    return tuple((place, name) for place, names in enumerate(_SUMS, 1) for name in names if event.has(name))
+
+
+SUMMED = {number: _summed(EVENTS[number]) for number in sorted(map(int, TALLIED))}
+"""Event -> the columns that a tally sums: (place in a Tally, name of the column)."""
+_SUMMED = {
+    number: [(place, EVENTS[number].getter(name)) for place, name in its] for number, its in SUMMED.items()
+}
+_span = Publish.getter("first_seq_id", "count")
+"""Of any event of TIMED: they have both in the same place."""
 
 Timed = tuple[int, int, int, int, int]
 """event, flag, t, first sequence id, how many."""
@@ -67,16 +79,28 @@ class TallyKey(NamedTuple):
     actor: int
     event: int
     flag: int
-    size: int  # bit length of the number of records of an index sync, else 0
+    bits: int  # bit length of the number of records of an index sync, else 0
     slice: int
+
+
+@dataclass(slots=True)
+class Tally:
+    """How many rows there are of one key, of how many messages or index records, and how many bytes."""
+
+    rows: int = 0
+    count: int = 0
+    size: int = 0
+
+    def __add__(self, other: Tally) -> Tally:
+        return Tally(self.rows + other.rows, self.count + other.count, self.size + other.size)
 
 
 @dataclass(slots=True)
 class Measures:
     """The five tables.  `add` is associative and commutative."""
 
-    tallies: dict[TallyKey, tuple[int, int, int, int]] = field(default_factory=dict)  # rows, sums of a, b, c
-    rare: list[Row] = field(default_factory=list)
+    tallies: dict[TallyKey, Tally] = field(default_factory=dict)
+    rare: list[Placed] = field(default_factory=list)
     delays: dict[tuple[str, int, int], Counter[int]] = field(
         default_factory=dict
     )  # (which, run, slice) -> classes
@@ -87,8 +111,7 @@ class Measures:
 
     def add(self, other: Measures) -> None:
         for key, new in other.tallies.items():
-            old = self.tallies.get(key, (0, 0, 0, 0))
-            self.tallies[key] = (old[0] + new[0], old[1] + new[1], old[2] + new[2], old[3] + new[3])
+            self.tallies[key] = self.tallies.get(key, Tally()) + new
         self.rare += other.rare
         for which, histogram in other.delays.items():
             self.delays.setdefault(which, Counter()).update(histogram)
@@ -97,11 +120,6 @@ class Measures:
         for level, change in other.levels.items():
             before = self.levels.get(level, (0, 0, 0))
             self.levels[level] = (before[0] + change[0], before[1] + change[1], before[2] + change[2])
-
-
-def sync_size(event: int, records: int) -> int:
-    """The `size` of a tally key."""
-    return records.bit_length() if event == Ev.QI_SYNC else 0
 
 
 def measure_trace(trace: Trace) -> Measures:
@@ -115,38 +133,39 @@ def measure_trace(trace: Trace) -> Measures:
     for piece in trace.catalog.chunks:
         run, actor = piece.run, piece.actor
         for row in trace.rows(piece):
-            t, seq, msg, peer, pseq, a, b, c, who = row
-            event, flag = who >> 8 & 0xFF, who & 0xFF
-            if event in TALLIED:
-                key = (run, who, sync_size(event, b), t // slice_ns)
+            t, event = row.t, row.event
+            if (summed := _SUMMED.get(event)) is not None:
+                bits = QiSync.of(row).records.bit_length() if event == Ev.QI_SYNC else 0
+                key = (run, row.who, bits, t // slice_ns)
                 tally = tallies.get(key)
                 if tally is None:
-                    tally = tallies[key] = [0, 0, 0, 0]
+                    tally = tallies[key] = [0, 0, 0]
                 tally[0] += 1
-                tally[1] += a
-                tally[2] += b
-                tally[3] += c
+                for place, get in summed:
+                    (value,) = get(row)
+                    tally[place] += value
                 if event in TIMED:
-                    timed[run, actor].append((event, flag, t, a, b))
-            if event in CHANGING and (change := step(event, actor, peer, pseq, c)) is not None:
+                    first, count = _span(row)
+                    timed[run, actor].append((event, row.flag, t, first, count))
+            if event in CHANGING and (change := step(event, row)) is not None:
                 kind, whose, towards, by = change
                 slice_ = t // slice_ns
-                place = (kind, run, whose, towards, slice_)
-                sums = levels.get(place)
+                level = (kind, run, whose, towards, slice_)
+                sums = levels.get(level)
                 if sums is None:
-                    sums = levels[place] = [0, 0, 0]
+                    sums = levels[level] = [0, 0, 0]
                 if by > 0:
                     sums[0] += by
                 else:
                     sums[1] -= by
                 sums[2] += by * ((slice_ + 1) * slice_ns - t)
             if event in BODIES:
-                bodies[run, actor, msg].see(event, flag, t, b, c)
+                bodies[run, actor, row.msg].see(event, row)
             elif event in RARE:
-                measures.rare.append(Row(run, actor, event, flag, t, seq, msg, peer, pseq, a, b, c))
-    for (run, who, size, slice_), (n, a, b, c) in tallies.items():
-        tally_key = TallyKey(run, who >> 16, who >> 8 & 0xFF, who & 0xFF, size, slice_)
-        measures.tallies[tally_key] = (n, a, b, c)
+                measures.rare.append(Placed(run, row))
+    for (run, who, bits, slice_), found in tallies.items():
+        tally_key = TallyKey(run, who >> 16, who >> 8 & 0xFF, who & 0xFF, bits, slice_)
+        measures.tallies[tally_key] = Tally(*found)
     for (run, _), rows in timed.items():
         measures.add(Measures(delays=delays(run, rows, slice_ns=slice_ns)))
     for (run, store, _), body in bodies.items():
@@ -154,6 +173,10 @@ def measure_trace(trace: Trace) -> Measures:
             measures.bodies[run, store, slice_] = measures.bodies.get((run, store, slice_), 0) + gained
     measures.levels = {LevelKey(*place): (rises, falls, ns) for place, (rises, falls, ns) in levels.items()}
     return measures
+
+
+_RECORD = {int(each.number): each.getter("size") for each in (Append, RefRecovered)}
+_REFERENCES = {int(each.number): each.getter("references") for each in (StoreRemove, RefDropped)}
 
 
 @dataclass(slots=True)
@@ -164,11 +187,13 @@ class Body:
     came: int = 0
     went: int = 0
 
-    def see(self, event: int, flag: int, t: int, references: int, size: int) -> None:
-        if event in {Ev.APPEND, Ev.REF_RECOVERED}:
-            self.size, self.came = size, min(self.came, t) if self.came else t
-        elif references == 0 and (event == Ev.REF_DROPPED or flag == Decision.REMOVE):
-            self.went = max(self.went, t)
+    def see(self, event: int, row: Row) -> None:
+        """Take in a row of BODIES."""
+        if event in _RECORD:
+            (self.size,) = _RECORD[event](row)
+            self.came = min(self.came, row.t) if self.came else row.t
+        elif _REFERENCES[event](row) == (0,) and (event == Ev.REF_DROPPED or row.flag == Decision.REMOVE):
+            self.went = max(self.went, row.t)
 
     def changes(self, slice_ns: int = SLICE_NS) -> list[tuple[int, int]]:
         """Bytes gained, by slice."""
@@ -218,9 +243,9 @@ def delays(
         WAIT_DELAY: defaultdict(Counter),
         CONSUMER_DELAY: defaultdict(Counter),
     }
-    for event, flag, t, a, b in rows:
-        first = max(a, lowest)
-        n = min(a + b, highest) - first
+    for event, flag, t, first_seq_id, count in rows:
+        first = max(first_seq_id, lowest)
+        n = min(first_seq_id + count, highest) - first
         if n <= 0:
             continue
         if event == Ev.PUBLISH:

@@ -136,7 +136,7 @@ def _findings(findings: Sequence[Finding], catalog: Catalog) -> Plain:
 
 def _chains(result: Result) -> Iterable[Plain]:
     """The rows that led to each of the first violations of every rule."""
-    words = ChainWords(result.catalog.runs)
+    words = ChainWords(result.catalog)
     for place, chain in result.chains.items():
         finding = result.violations[place]
         yield {

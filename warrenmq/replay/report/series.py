@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from operator import itemgetter
 
 from warrenmq.latency import class_middle, percentile
 from warrenmq.replay.drive.levels import SLICE_NS
+from warrenmq.replay.explain.evidence import Placed
 from warrenmq.replay.report.measures import (
     CONFIRM_DELAY,
     CONSUMER_DELAY,
     WAIT_DELAY,
     Measures,
-    Row,
+    Tally,
     TallyKey,
 )
 from warrenmq.replay.report.picture import Delays, Flushes, Picture
 from warrenmq.trace.catalog import Run
-from warrenmq.trace.events import NO_ACK, Decision, Ev, Trigger
+from warrenmq.trace.events import NO_ACK, Decision, Ev, QueueRecovered, Trigger
 
 POINTS = 150
 """Points of a series: enough to see a restart, few enough to see a line."""
@@ -46,7 +48,7 @@ class Axis:
         self._slice_ns = measures.slice_ns
         self._offsets = [run.wall_ns - run.mono_ns for run in runs]
         marks = [self._wall(key.run, key.slice * self._slice_ns) for key in measures.tallies]
-        marks += [self._wall(row.run, row.t) for row in measures.rare]
+        marks += [self._wall(run, row.t) for run, row in measures.rare]
         marks += [self._wall(level.run, level.slice * self._slice_ns) for level in measures.levels]
         self._zero = min(marks, default=0)
         length = max(marks, default=0) + self._slice_ns - self._zero
@@ -67,9 +69,6 @@ class Axis:
 
     def point_at(self, run: int, t: int) -> int:
         return self.point(run, t // self._slice_ns)
-
-    def point_of(self, row: Row) -> int:
-        return self.point_at(row.run, row.t)
 
     def shares(self, run: int, first: int, end: int) -> Iterator[tuple[int, float]]:
         """Which points the slices from `first` to before `end` are in, and what share of them."""
@@ -93,31 +92,33 @@ def round_up(width: float) -> int:
 def flows(picture: Picture, measures: Measures, axis: Axis) -> None:
     for name, event in FLOWS.items():
         counts = [0] * axis.points
-        for key, (_, _, b, _) in measures.tallies.items():
+        for key, tally in measures.tallies.items():
             if key.event == event:
-                counts[axis.point(key.run, key.slice)] += b
+                counts[axis.point(key.run, key.slice)] += tally.count
         picture.flows[name] = [n / axis.width for n in counts]
         picture.totals[name] = sum(counts)
 
 
-def _change(key: TallyKey, b: int) -> int:
+def _change(key: TallyKey, count: int) -> int:
     """By how many messages the rows of a tally change the depth of their queue."""
     if key.event == Ev.PUBLISH:
-        return b
+        return count
     if key.event in {Ev.ACK, Ev.DROP} or (key.event == Ev.DELIVER and key.flag & NO_ACK):
-        return -b
+        return -count
     return 0
 
 
-def depth(picture: Picture, measures: Measures, rare: Iterable[Row], runs: Sequence[Run], axis: Axis) -> None:
+def depth(
+    picture: Picture, measures: Measures, rare: Iterable[Placed], runs: Sequence[Run], axis: Axis
+) -> None:
     """Messages in each queue, unacked ones included; each incarnation starts from what it recovered."""
     changes: dict[tuple[int, int], Counter[int]] = defaultdict(Counter)
-    for key, (_, _, b, _) in measures.tallies.items():
-        if change := _change(key, b):
+    for key, tally in measures.tallies.items():
+        if change := _change(key, tally.count):
             changes[key.run, key.actor][axis.point(key.run, key.slice)] += change
-    recovered = {(row.run, row.actor): row for row in rare if row.event == Ev.QUEUE_RECOVERED}
+    recovered = {(run, row.actor): row for run, row in rare if row.event == Ev.QUEUE_RECOVERED}
     births = {
-        who: axis.point_of(recovered[who]) if who in recovered else min(changes[who])
+        who: axis.point_at(who[0], recovered[who].t) if who in recovered else min(changes[who])
         for who in changes.keys() | recovered.keys()
     }
     lines: dict[str, list[int | None]] = {}
@@ -125,7 +126,7 @@ def depth(picture: Picture, measures: Measures, rare: Iterable[Row], runs: Seque
     for who in sorted(births, key=lambda who: (births[who], who)):
         name = runs[who[0]].actor_name(who[1])
         line = lines.setdefault(name, [None] * axis.points)
-        messages = recovered[who].a if who in recovered else 0
+        messages = QueueRecovered.of(recovered[who]).messages if who in recovered else 0
         for point in range(births[who], axis.points):
             messages += changes[who][point]
             line[point] = messages
@@ -160,31 +161,27 @@ def delays(picture: Picture, measures: Measures, axis: Axis) -> None:
 
 
 def flushes(picture: Picture, measures: Measures) -> None:
-    sums: dict[tuple[int, int], list[int]] = defaultdict(lambda: [0, 0, 0])
-    for key, (times, a, b, c) in sorted(measures.tallies.items()):
+    sums: defaultdict[tuple[int, int], Tally] = defaultdict(Tally)
+    for key, tally in sorted(measures.tallies.items(), key=itemgetter(0)):
         if key.event not in _FLUSHES:
             continue
-        index = key.event in {Ev.QI_WRITE, Ev.QI_SYNC}
-        entry = sums[key.event, key.flag]
-        entry[0] += times
-        entry[1] += b if index else 0
-        entry[2] += a if index else c
+        sums[key.event, key.flag] += tally
         if key.event == Ev.QI_SYNC:
             sizes = picture.sync_sizes.setdefault(trigger_name(key.flag), [0] * 64)
-            sizes[key.size] += times
-    for (event, flag), (times, records, size) in sums.items():
+            sizes[key.bits] += tally.rows
+    for (event, flag), tally in sums.items():
         what, kind = _FLUSHES[Ev(event)]
         entries = picture.writes if kind == "writes" else picture.syncs
-        entries.append(Flushes(what, trigger_name(flag), times, records, size))
+        entries.append(Flushes(what, trigger_name(flag), tally.rows, tally.count, tally.size))
 
 
 def decisions(picture: Picture, measures: Measures) -> None:
     known = {int(decision): decision.name for decision in Decision}
-    for key, (times, _, _, _) in sorted(measures.tallies.items()):
+    for key, tally in sorted(measures.tallies.items(), key=itemgetter(0)):
         if key.event in _DECIDED:
             of = picture.decisions.setdefault(_DECIDED[Ev(key.event)], {})
             name = known.get(key.flag, f"?{key.flag}")
-            of[name] = of.get(name, 0) + times
+            of[name] = of.get(name, 0) + tally.rows
 
 
 def trigger_name(flag: int) -> str:

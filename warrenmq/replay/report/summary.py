@@ -137,7 +137,7 @@ def _findings(title: str, findings: list[Finding], explained: Result | None) -> 
         of_rule = list(found)
         said = [f"{title}  {rule}  {finding.subject}: {finding.text}" for finding in of_rule[:SHOWN]]
         if explained is not None and place in explained.chains:
-            words = ChainWords(explained.catalog.runs)
+            words = ChainWords(explained.catalog)
             said[1:1] = [f"          {line}" for line in words.lines(explained.chains[place])]
         lines += said
         place += len(of_rule)

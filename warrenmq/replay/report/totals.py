@@ -1,4 +1,4 @@
-"""Two dozen totals of a trace, and the comparison of two traces by them.
+"""Totals of a trace, some two dozen, and the comparison of two traces by them.
 
 The numbers come from the tables of `measures`, so either engine gives the same ones.  Those that grow with the
 length of a run are also given for each message, which is what runs of different lengths can be compared by.
@@ -6,14 +6,14 @@ length of a run are also given for each message, which is what runs of different
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from warrenmq.latency import percentile
 from warrenmq.replay.drive.levels import Kind
 from warrenmq.replay.report.blocking import courses
-from warrenmq.replay.report.measures import CONFIRM_DELAY, CONSUMER_DELAY, WAIT_DELAY, Measures
+from warrenmq.replay.report.measures import CONFIRM_DELAY, CONSUMER_DELAY, WAIT_DELAY, Measures, Tally
 from warrenmq.trace.catalog import Catalog
 from warrenmq.trace.events import REDELIVERED, Decision, Ev, Reason, Trigger
 
@@ -24,28 +24,27 @@ PERCENTS = (50, 99)
 
 @dataclass(frozen=True)
 class Counted:
-    """A number that is a count of rows, or the sum of one of their columns."""
+    """A number that is how many rows there are, or the sum of `count` or `size` of a Tally over them."""
 
     name: str
     events: tuple[Ev, ...]
-    column: str = ""
-    """a, b or c; empty = the rows themselves."""
+    what: Literal["rows", "count", "size"] = "rows"
     unit: float = 1
     flag: int | None = None
 
 
 COUNTED = (
-    Counted("messages published", (Ev.PUBLISH,), "b"),
-    Counted("messages delivered", (Ev.DELIVER,), "b"),
-    Counted("messages acked", (Ev.ACK,), "b"),
-    Counted("messages requeued", (Ev.REQUEUE,), "b"),
-    Counted("messages dropped", (Ev.DROP,), "b"),
-    Counted("messages paged out", (Ev.PAGE_OUT,), "b"),
-    Counted("messages paged in", (Ev.PAGE_IN,), "b"),
-    Counted("index written MB", (Ev.QI_WRITE,), "a", MB),
-    Counted("index flushed MB", (Ev.QI_FLUSH,), "b", MB),
+    Counted("messages published", (Ev.PUBLISH,), "count"),
+    Counted("messages delivered", (Ev.DELIVER,), "count"),
+    Counted("messages acked", (Ev.ACK,), "count"),
+    Counted("messages requeued", (Ev.REQUEUE,), "count"),
+    Counted("messages dropped", (Ev.DROP,), "count"),
+    Counted("messages paged out", (Ev.PAGE_OUT,), "count"),
+    Counted("messages paged in", (Ev.PAGE_IN,), "count"),
+    Counted("index written MB", (Ev.QI_WRITE,), "size", MB),
+    Counted("index flushed MB", (Ev.QI_FLUSH,), "size", MB),
     Counted("index syncs", (Ev.QI_SYNC,)),
-    Counted("store written MB", (Ev.FILE_WRITE,), "c", MB),
+    Counted("store written MB", (Ev.FILE_WRITE,), "size", MB),
     Counted("store syncs", (Ev.FILE_SYNC,)),
     *(
         Counted(f"store syncs, {each.name.lower().replace('_', ' ')}", (Ev.FILE_SYNC,), flag=each)
@@ -57,35 +56,32 @@ COUNTED = (
     Counted("files made", (Ev.ROLL,)),
     Counted("files deleted", (Ev.FILE_DELETE,)),
     Counted("gc runs", (Ev.GC_DONE, Ev.COMPACT_DONE)),
-    Counted("gc copied MB", (Ev.GC_MOVE, Ev.COMPACT_MOVE), "c", MB),
+    Counted("gc copied MB", (Ev.GC_MOVE, Ev.COMPACT_MOVE), "size", MB),
     Counted("actors crashed", (Ev.CHILD_EXIT,), flag=Reason.CRASH),
     Counted("restarts", (Ev.RESTART,)),
 )
-_COLUMN = {"": 0, "a": 1, "b": 2, "c": 3}
 
 
 def totals(measures: Measures) -> dict[str, float]:
     """The totals by name, in a fixed order; delays in ms, a delay that never occurred is left out."""
-    sums: Counter[tuple[int, int, int]] = Counter()
-    redelivered = 0
+    sums: defaultdict[tuple[int, int], Tally] = defaultdict(Tally)
     for key, tally in measures.tallies.items():
-        for column, value in enumerate(tally):
-            sums[key.event, key.flag, column] += value
-        if key.event == Ev.DELIVER and key.flag & REDELIVERED:
-            redelivered += tally[2]
-    for row in measures.rare:
-        for column, value in enumerate((1, row.a, row.b, row.c)):
-            sums[row.event, row.flag, column] += value
+        sums[key.event, key.flag] += tally
+    for _, row in measures.rare:
+        sums[row.event, row.flag] += Tally(1)
     found: dict[str, float] = {}
     for each in COUNTED:
-        column = _COLUMN[each.column]
         found[each.name] = each.unit * sum(
-            value
-            for (event, flag, at), value in sums.items()
-            if event in each.events and at == column and each.flag in {None, flag}
+            getattr(tally, each.what)
+            for (event, flag), tally in sums.items()
+            if event in each.events and each.flag in {None, flag}
         )
         if each.name == "messages delivered":
-            found["messages redelivered"] = redelivered
+            found["messages redelivered"] = sum(
+                tally.count
+                for (event, flag), tally in sums.items()
+                if event == Ev.DELIVER and flag & REDELIVERED
+            )
     found |= _for_each_message(found)
     for which, name in DELAYS.items():
         histogram: Counter[int] = Counter()

@@ -2,7 +2,7 @@
 
     rows ─► a row a message and event ─► by (run, queue process, sequence id): times, counts ─► what is certain
 
-Which events speak of messages, and what they mean, is life.py's; so are the delays:
+Which events move messages, and the delays, are those of rules/passes/message_life.py:
 
 | | from | to | where |
 | --- | --- | --- | --- |
@@ -11,10 +11,10 @@ Which events speak of messages, and what they mean, is life.py's; so are the del
 | `ack_us` | the DELIVER before it | ACK | |
 
 The rows of an actor have no gap unless some are missing (arrow_rows.py's `actor_rows` says how many there were), so it is known
-between which rows something may have happened that is not told.  `whole` is false for a message that this may have concerned;
-what it may have changed is null.
+between which rows some are missing.  `whole` is false for a message that these may have been about; the columns that they may have
+changed are null.
 
-Names are those of spark_tracing.LIFECYCLES wherever they mean the same.
+Names are those of rabbit_logs' lifecycles wherever they mean the same.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as sf
 
 from warrenmq.replay.rules.passes.queue_ledger import Ledger
+from warrenmq.replay.spark.named import PUBLIC
 from warrenmq.trace.catalog import FOREVER
 from warrenmq.trace.events import IN_STORE, NO_ACK, PERSISTENT, PRIORITY_SHIFT, REDELIVERED, WANTS_CONFIRM, Ev
 from warrenmq.trace.sentences import flag_names
@@ -36,17 +37,22 @@ _MESSAGE = ("run", "actor", "actor_id", "seq_id")
 
 def lifecycles(rows: DataFrame) -> DataFrame:
     """See the module; the columns are in docs/replay.md."""
-    lives = _told(rows).join(sf.broadcast(_gaps(rows)), ["run", "actor_id"], "left")
+    lives = _by_message(rows).join(sf.broadcast(_gaps(rows)), ["run", "actor_id"], "left")
     return _named(lives.withColumn("whole", ~_may_lack(*_span())))
 
 
-def _told(rows: DataFrame) -> DataFrame:
+def _by_message(rows: DataFrame) -> DataFrame:
     """What the rows of each message say; times are t."""
-    events = sorted(map(int, Ledger.events))
-    last = sf.col("a") + sf.col("b") - 1
-    several = rows.where(sf.col("ev_id").isin(events) & (sf.col("b") > 0)).select(
-        "run", "actor", "actor_id", "ev_id", "flag_id", "t", "seq", "msg", "a", "c", "epoch", last.alias("last"),
-        sf.explode(sf.sequence("a", last, sf.lit(STEP).cast("long"))).alias("begin"),
+    first, count = PUBLIC.of("first_seq_id", *Ledger.events), PUBLIC.of("count", *Ledger.events)
+    last = sf.col("first_seq_id") + sf.col("count") - 1
+    several = (
+        rows.where(PUBLIC.is_of(*Ledger.events))
+        .select(
+            "run", "actor", "actor_id", "ev_id", "flag_id", "t", "seq", "msg", "epoch",
+            first.alias("first_seq_id"), count.alias("count"), PUBLIC.of("expires_at", Ev.EXPIRY).alias("expires_at"),
+        )
+        .where("count > 0")
+        .select("*", last.alias("last"), sf.explode(sf.sequence("first_seq_id", last, sf.lit(STEP).cast("long"))).alias("begin"))
     )  # fmt: skip
     ids = sf.sequence("begin", sf.least(sf.col("begin") + STEP - 1, sf.col("last")))
     each = several.withColumn("seq_id", sf.explode(ids))
@@ -63,8 +69,8 @@ def _told(rows: DataFrame) -> DataFrame:
         sf.max("seq").alias("last_seq"),
         sf.min(of(Ev.PUBLISH, "t")).alias("published"),
         sf.max(of(Ev.PUBLISH, "flag_id")).alias("publish_flag"),
-        sf.max(of(Ev.PUBLISH, sf.col("msg") + sf.col("seq_id") - sf.col("a"))).alias("msg"),
-        sf.max(of(Ev.EXPIRY, "c")).alias("expires"),
+        sf.max(of(Ev.PUBLISH, sf.col("msg") + sf.col("seq_id") - sf.col("first_seq_id"))).alias("msg"),
+        sf.max("expires_at").alias("expires"),
         sf.min(of(Ev.RECOVERED, "t")).alias("found"),
         sf.min(of(Ev.CONFIRM, "t")).alias("confirmed"),
         sf.max(of(Ev.CONFIRM, "flag_id")).alias("confirm_flag"),

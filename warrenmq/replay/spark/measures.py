@@ -18,22 +18,25 @@ from pyspark.sql import functions as sf
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from warrenmq.replay.drive.levels import CHANGING, FALLS, RECEIVES, RISES, Kind, LevelKey, slice_of
+from warrenmq.replay.explain.evidence import Placed
 from warrenmq.replay.report.measures import (
     BODIES,
     RARE,
-    TALLIED,
+    SUMMED,
     TIMED,
     Measures,
-    Row,
+    Tally,
     TallyKey,
     delays,
 )
 from warrenmq.replay.spark.jobs import described
+from warrenmq.replay.spark.named import STORED
 from warrenmq.replay.spark.partitions import ROWS_OF_KEYS, partitions, shuffled_into
 from warrenmq.replay.spark.source import Batches
 from warrenmq.replay.spark.stage_columns import batches, rows_in
 from warrenmq.trace.catalog import Catalog
 from warrenmq.trace.events import Decision, Ev
+from warrenmq.trace.schema import Row
 
 CHUNK_BITS = 16
 _DELAYS = pa.schema([
@@ -61,37 +64,42 @@ def _slice(t: str, measures: Measures) -> Column:
 
 
 def _tallies(rows: DataFrame, measures: Measures) -> None:
-    size = sf.when(
-        (sf.col("event") == int(Ev.QI_SYNC)) & (sf.col("b") > 0), sf.length(sf.bin("b"))
-    ).otherwise(0)
+    records = STORED.of("records", Ev.QI_SYNC)
+    bits = sf.when(records > 0, sf.length(sf.bin(records))).otherwise(0)
+    sums = [
+        sf.sum(
+            STORED.of_any((event, name) for event, its in SUMMED.items() for at, name in its if at == place)
+        )
+        for place in (1, 2)
+    ]
     found = (
-        rows.where(sf.col("event").isin(sorted(map(int, TALLIED))))
-        .groupBy("run", "actor", "event", "flag", size.alias("size"), _slice("t", measures).alias("slice"))
-        .agg(sf.count("*"), sf.sum("a"), sf.sum("b"), sf.sum("c"))
+        rows.where(STORED.is_of(*SUMMED))
+        .groupBy("run", "actor", "event", "flag", bits.alias("bits"), _slice("t", measures).alias("slice"))
+        .agg(sf.count("*"), *(sf.coalesce(each, sf.lit(0)) for each in sums))
     )
-    for run, actor, event, flag, bits, slice_, n, a, b, c in found.collect():
-        measures.tallies[TallyKey(run, actor, event, flag, bits, slice_)] = (n, a, b, c)
+    for *key, n, count, size in found.collect():
+        measures.tallies[TallyKey(*key)] = Tally(n, count, size)
 
 
 def _rare(rows: DataFrame, measures: Measures) -> None:
-    found = rows.where(sf.col("event").isin(sorted(map(int, RARE)))).select(*Row._fields)
-    measures.rare = [Row(*row) for row in found.collect()]
+    who = (sf.col("actor").cast("long") * (1 << 16) + sf.col("event") * (1 << 8) + sf.col("flag")).alias(
+        "who"
+    )
+    found = rows.where(STORED.is_of(*RARE)).select("run", *Row._fields[:-1], who)
+    measures.rare = [Placed(run, Row(*row)) for run, *row in found.collect()]
 
 
 def _bodies(rows: DataFrame, measures: Measures) -> None:
     """A record comes with its first APPEND or REF_RECOVERED and goes with the remove that leaves no reference."""
-    came = sf.col("event").isin(int(Ev.APPEND), int(Ev.REF_RECOVERED))
-    went = (
-        (~came)
-        & (sf.col("b") == 0)
-        & ((sf.col("event") == int(Ev.REF_DROPPED)) | (sf.col("flag") == int(Decision.REMOVE)))
-    )
+    size = STORED.of("size", Ev.APPEND, Ev.REF_RECOVERED)
+    removed = STORED.is_of(Ev.REF_DROPPED) | (STORED.of("decision", Ev.STORE_REMOVE) == int(Decision.REMOVE))
+    went = removed & (STORED.of("references", Ev.STORE_REMOVE, Ev.REF_DROPPED) == 0)
     messages = (
-        rows.where(sf.col("event").isin(sorted(map(int, BODIES))))
+        rows.where(STORED.is_of(*BODIES))
         .groupBy("run", "actor", "msg")
         .agg(
-            sf.max(sf.when(came, sf.col("c"))).alias("size"),
-            sf.min(sf.when(came, sf.col("t"))).alias("came"),
+            sf.max(size).alias("size"),
+            sf.min(sf.when(size.isNotNull(), sf.col("t"))).alias("came"),
             sf.max(sf.when(went, sf.col("t"))).alias("went"),
         )
         .where("size is not null")
@@ -113,23 +121,27 @@ def _bodies(rows: DataFrame, measures: Measures) -> None:
 
 def _levels(rows: DataFrame, measures: Measures) -> None:
     """`levels.step` in SQL."""
-    event, sent, received = sf.col("event"), _is(Ev.SEND), _is(*RECEIVES)
-    rises = _is(*RISES)
+    sent, rises = STORED.is_of(Ev.SEND), STORED.is_of(*RISES)
+    receiver, granter = (
+        STORED.of("receiver", Ev.SEND),
+        STORED.of("granter", Ev.CREDIT_BLOCKED, Ev.CREDIT_UNBLOCKED),
+    )
     kind = sf.lit(0)
     for each in Kind:
         events = [name for table in (RISES, FALLS) for name, its in table.items() if its is each]
-        kind = sf.when(event.isin(events), int(each)).otherwise(kind)
+        kind = sf.when(STORED.is_of(*events), int(each)).otherwise(kind)
     up = sf.when(rises, 1).otherwise(0)
-    down = sf.when(rises, 0).when(_is(Ev.PUBLISH), sf.greatest(sf.col("c"), sf.lit(1))).otherwise(1)
+    down = sf.when(rises, 0).otherwise(
+        sf.greatest(sf.coalesce(STORED.of("sends", Ev.PUBLISH), sf.lit(1)), sf.lit(1))
+    )
     until_end = (_slice("t", measures) + 1) * measures.slice_ns - sf.col("t")
     found = (
-        rows.where(event.isin(sorted(map(int, CHANGING))))
-        .where(~sent | (sf.col("peer") != 0))
-        .where(~received | (sf.col("pseq") != 0))
+        rows.where(STORED.is_of(*CHANGING))
+        .where(sf.coalesce(receiver, STORED.of("send", *RECEIVES), sf.lit(1)) != 0)
         .select(
             kind.alias("kind"), "run",
-            sf.when(sent, sf.col("peer")).otherwise(sf.col("actor")).alias("actor"),
-            sf.when(kind == int(Kind.CREDIT), sf.col("peer")).otherwise(0).alias("peer"),
+            sf.when(sent, receiver).otherwise(sf.col("actor")).alias("actor"),
+            sf.coalesce(granter, sf.lit(0)).alias("peer"),
             _slice("t", measures).alias("slice"), up.alias("up"), down.alias("down"), ((up - down) * until_end).alias("ns"),
         )
         .groupBy("kind", "run", "actor", "peer", "slice")
@@ -138,16 +150,22 @@ def _levels(rows: DataFrame, measures: Measures) -> None:
     measures.levels = {LevelKey(*row[:5]): (row[5], row[6], row[7]) for row in found.collect()}
 
 
-def _is(*events: int) -> Column:
-    return sf.col("event").isin([int(event) for event in events])
-
-
 def _delays(rows: DataFrame, measures: Measures, number: int) -> None:
-    chunk = sf.explode(sf.expr(f"sequence(shiftright(a, {CHUNK_BITS}), shiftright(a + b - 1, {CHUNK_BITS}))"))
+    first, count = STORED.of("first_seq_id", *TIMED), STORED.of("count", *TIMED)
+    chunk = sf.explode(
+        sf.sequence(
+            sf.shiftright("first_seq_id", CHUNK_BITS),
+            sf.shiftright(sf.col("first_seq_id") + sf.col("count") - 1, CHUNK_BITS),
+        )
+    )
     schema = from_arrow_schema(_DELAYS)
     found = (
-        rows.where(sf.col("event").isin(sorted(map(int, TIMED))) & (sf.col("b") > 0))
-        .select("run", "actor", chunk.alias("chunk"), "seq", "event", "flag", "t", "a", "b")
+        rows.where(STORED.is_of(*TIMED))
+        .select(
+            "run", "actor", "seq", "event", "flag", "t", first.alias("first_seq_id"), count.alias("count")
+        )
+        .where("count > 0")
+        .select("run", "actor", chunk.alias("chunk"), "seq", "event", "flag", "t", "first_seq_id", "count")
         .repartition(number, "run", "actor", "chunk")
         .sortWithinPartitions("run", "actor", "chunk", "seq")
         .mapInArrow(ChunkDelays(measures.slice_ns), schema)

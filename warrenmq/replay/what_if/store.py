@@ -24,8 +24,17 @@ from collections import Counter
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from warrenmq.replay.report.measures import Row
-from warrenmq.trace.events import Decision, Ev
+from warrenmq.trace.events import (
+    Append,
+    Decision,
+    Ev,
+    FileState,
+    RefDropped,
+    RefRecovered,
+    StoreRemove,
+    StoreWrite,
+)
+from warrenmq.trace.schema import Row
 
 GARBAGE_FRACTION = 0.5
 """The threshold that every run has."""
@@ -102,43 +111,47 @@ class Store:
         self._look(row.t)
         match row.event:
             case Ev.REF_RECOVERED:
-                self._recover(row)
+                self._recover(RefRecovered.of(row))
             case Ev.STORE_WRITE:
-                self._write(row)
+                self._write(StoreWrite.of(row))
             case Ev.APPEND:
-                self._append(row.msg, row.c)
+                append = Append.of(row)
+                self._append(append.message, append.size)
             case Ev.STORE_REMOVE:
-                self._remove(row)
+                self._remove(StoreRemove.of(row))
             case Ev.REF_DROPPED:
-                self._less(row.msg)
-            case Ev.FILE_STATE if not self.work.writes and row.a in self._files:  # at recovery
-                self._grow(self._files[row.a], row.c)
+                self._less(RefDropped.of(row).message)
+            case Ev.FILE_STATE if not self.work.writes:  # at recovery
+                state = FileState.of(row)
+                if state.file in self._files:
+                    self._grow(self._files[state.file], state.file_size)
         self.work.largest = max(self.work.largest, self._size)
         self.work.most_garbage = max(self.work.most_garbage, self._size - self._valid)
 
-    def _recover(self, row: Row) -> None:
-        self._refs[row.msg] = row.pseq
-        file = self._files.setdefault(row.a, _File())
-        self._current = max(self._current, row.a)
-        self._put(row.a, row.msg, row.b, row.c)
-        self._grow(file, row.b + row.c)
+    def _recover(self, found: RefRecovered[int]) -> None:
+        self._refs[found.message] = found.references
+        file = self._files.setdefault(found.file, _File())
+        self._current = max(self._current, found.file)
+        self._put(found.file, found.message, found.offset, found.size)
+        self._grow(file, found.offset + found.size)
 
     def _grow(self, file: _File, size: int) -> None:
         self._size += max(size - file.size, 0)
         file.size = max(file.size, size)
 
-    def _write(self, row: Row) -> None:
-        flew = row.flag == Decision.IGNORE and row.a <= 0
-        if row.flag == Decision.IGNORE and not (flew and not self._flying):
+    def _write(self, write: StoreWrite[int]) -> None:
+        flew = write.decision == Decision.IGNORE and write.flying <= 0
+        if write.decision == Decision.IGNORE and not (flew and not self._flying):
             return
-        self._refs[row.msg] += 1
-        if row.msg in self._place or row.flag == Decision.WRITE:
+        msg = write.message
+        self._refs[msg] += 1
+        if msg in self._place or write.decision == Decision.WRITE:
             return  # one reference more, or an APPEND row follows
-        if row.msg in self._graves:
-            number = self._graves.pop(row.msg)
-            self._put(number, row.msg, *self._files[number].dead.pop(row.msg))
+        if msg in self._graves:
+            number = self._graves.pop(msg)
+            self._put(number, msg, *self._files[number].dead.pop(msg))
         else:
-            self._append(row.msg, self._mean_size)
+            self._append(msg, self._mean_size)
 
     def _append(self, msg: int, size: int) -> None:
         if msg in self._place:
@@ -164,11 +177,11 @@ class Store:
         self._valid += size
         self._place[msg] = number
 
-    def _remove(self, row: Row) -> None:
-        flew = row.flag == Decision.IGNORE and row.a >= 0
-        if row.flag == Decision.IGNORE and not (flew and not self._flying):
+    def _remove(self, remove: StoreRemove[int]) -> None:
+        flew = remove.decision == Decision.IGNORE and remove.flying >= 0
+        if remove.decision == Decision.IGNORE and not (flew and not self._flying):
             return
-        self._less(row.msg)
+        self._less(remove.message)
 
     def _less(self, msg: int) -> None:
         if self._refs[msg] <= 0:
@@ -242,8 +255,8 @@ class Store:
         """The eldest neighbours whose living data fits into one file."""
         numbers = [n for n in sorted(self._files) if n != self._current]
         for left, right in pairwise(numbers):
-            a, b = self._files[left].valid, self._files[right].valid
-            if a and b and a + b <= self._limit:
+            one, two = self._files[left].valid, self._files[right].valid
+            if one and two and one + two <= self._limit:
                 return [left, right]
         return []
 

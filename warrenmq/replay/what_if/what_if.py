@@ -18,20 +18,31 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from warrenmq.latency import class_middle, percentile
-from warrenmq.replay.report.measures import Measures, Row, measure_trace
+from warrenmq.replay.report.measures import Measures, measure_trace
 from warrenmq.replay.report.totals import MB, totals
 from warrenmq.replay.rules.passes.files import limits
 from warrenmq.replay.what_if.store import GARBAGE_FRACTION, RECORDS, Store, StoreWork
 from warrenmq.replay.what_if.syncs import SyncRows, Syncs, with_interval
-from warrenmq.trace.events import CONFIRM_DURABLE, PERSISTENT, WRITTEN, Decision, Ev
+from warrenmq.trace.events import (
+    CONFIRM_DURABLE,
+    PERSISTENT,
+    WRITTEN,
+    Decision,
+    Ev,
+    Publish,
+    StoreConfirm,
+    StoreWrite,
+    seq_ids_of,
+)
 from warrenmq.trace.reader import Trace
+from warrenmq.trace.schema import Row
 
 SYNC_INTERVAL = 25.0
 """Milliseconds; the default of msg_store_sync_interval, as traces do not record the setting."""
 RECORDED, REPLAYED, MODEL = "recorded", "replayed", "model"
-_READ = RECORDS | {
-    Ev.PUBLISH, Ev.CONFIRM, Ev.QI_WRITE, Ev.QI_SYNC, Ev.FILE_WRITE, Ev.FILE_SYNC, Ev.STORE_CONFIRM,
-}  # fmt: skip
+_OF_QUEUES = frozenset({Ev.PUBLISH, Ev.CONFIRM, Ev.QI_WRITE, Ev.QI_SYNC})
+_OF_SYNCS = frozenset({Ev.STORE_WRITE, Ev.STORE_CONFIRM, Ev.FILE_WRITE, Ev.FILE_SYNC})
+_READ = RECORDS | _OF_QUEUES | _OF_SYNCS
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,17 +91,19 @@ class _Queue:
     confirmed: list[tuple[int, int]] = field(default_factory=list)
     """(first, end)"""
 
-    def take(self, event: int, flag: int, row: tuple[int, ...]) -> None:
-        t, a, b = row[0], row[5], row[6]
-        match event:
-            case Ev.PUBLISH if flag & PERSISTENT:
-                self.published.extend((t, a, b))
-            case Ev.CONFIRM if flag == CONFIRM_DURABLE:
-                self.confirmed.append((a, a + b))
+    def take(self, row: Row) -> None:
+        match row.event:
+            case Ev.PUBLISH:
+                publish = Publish.of(row)
+                if publish.flags & PERSISTENT:
+                    self.published.extend((row.t, publish.first_seq_id, publish.count))
+            case Ev.CONFIRM if row.flag == CONFIRM_DURABLE:
+                its = seq_ids_of(row)
+                self.confirmed.append((its.start, its.stop))
             case Ev.QI_WRITE:
-                self.rows.write(t, flag)
+                self.rows.write(row.t, row.flag)
             case Ev.QI_SYNC:
-                self.rows.sync(t, flag)
+                self.rows.sync(row.t, row.flag)
 
     def finish(self) -> SyncRows:
         """Count as waiting only messages that were confirmed."""
@@ -113,21 +126,22 @@ class _StoreSyncs:
     """(message, client) -> (t of its write, syncs before)"""
     waited: array[int] = field(default_factory=lambda: array("q"))
 
-    def take(self, event: int, flag: int, row: tuple[int, ...]) -> None:
-        t, key = row[0], (row[2], row[3])
-        match event:
-            case Ev.STORE_WRITE if flag in {Decision.WRITE, Decision.CONFIRM}:
-                self.open[key] = t, len(self.rows.syncs)
+    def take(self, row: Row) -> None:
+        match row.event:
+            case Ev.STORE_WRITE:
+                write = StoreWrite.of(row)
+                if write.decision in {Decision.WRITE, Decision.CONFIRM}:
+                    self.open[write.message, write.client] = row.t, len(self.rows.syncs)
             case Ev.STORE_CONFIRM:
-                came, syncs = self.open.pop(key, (0, 0))
-                if (
-                    came and flag == WRITTEN and syncs < len(self.rows.syncs)
-                ):  # else its file was safe already
+                confirm = StoreConfirm.of(row)
+                came, syncs = self.open.pop((confirm.message, confirm.client), (0, 0))
+                # Without a sync since its write, the record's file was safe already.
+                if came and confirm.report == WRITTEN and syncs < len(self.rows.syncs):
                     self.waited.append(came)
             case Ev.FILE_WRITE:
-                self.rows.write(t, flag)
+                self.rows.write(row.t, row.flag)
             case Ev.FILE_SYNC:
-                self.rows.sync(t, flag)
+                self.rows.sync(row.t, row.flag)
 
     def finish(self) -> SyncRows:
         for t in sorted(self.waited):
@@ -151,13 +165,12 @@ class _Walk:
         self._store_syncs: dict[tuple[int, int], _StoreSyncs] = {}
         self._stores: dict[tuple[int, int], tuple[Store, Store]] = {}
         self._trace = trace
-        self._in_place = not any(row.event == Ev.GC_DONE for row in measures.rare)
+        self._in_place = not any(row.event == Ev.GC_DONE for _, row in measures.rare)
         self._mean = _mean_record(measures)
         for piece in trace.catalog.chunks:
             for row in trace.rows(piece):
-                event = row[8] >> 8 & 0xFF
-                if event in _READ:
-                    self._take((piece.run, piece.actor), event, row[8] & 0xFF, row)
+                if row.event in _READ:
+                    self._take((piece.run, piece.actor), row)
         self.index = self._syncs([queue.finish() for queue in self._queues.values()])
         self.store = self._syncs([store.finish() for store in self._store_syncs.values()])
         self.present, self.asked = StoreWork(), StoreWork()
@@ -165,16 +178,15 @@ class _Walk:
             self.present.add(present.work)
             self.asked.add(asked.work)
 
-    def _take(self, who: tuple[int, int], event: int, flag: int, row: tuple[int, ...]) -> None:
-        if event in {Ev.PUBLISH, Ev.CONFIRM, Ev.QI_WRITE, Ev.QI_SYNC}:
-            self._queues.setdefault(who, _Queue()).take(event, flag, row)
+    def _take(self, who: tuple[int, int], row: Row) -> None:
+        if row.event in _OF_QUEUES:
+            self._queues.setdefault(who, _Queue()).take(row)
             return
-        if event in {Ev.STORE_WRITE, Ev.STORE_CONFIRM, Ev.FILE_WRITE, Ev.FILE_SYNC}:
-            self._store_syncs.setdefault(who, _StoreSyncs()).take(event, flag, row)
-        if event in RECORDS and self._question.asks_gc:
-            t, seq, msg, peer, pseq, a, b, c, _ = row
+        if row.event in _OF_SYNCS:
+            self._store_syncs.setdefault(who, _StoreSyncs()).take(row)
+        if row.event in RECORDS and self._question.asks_gc:
             for store in self._stores.get(who) or self._begin(who):
-                store.take(Row(*who, event, flag, t, seq, msg, peer, pseq, a, b, c))
+                store.take(row)
 
     def _begin(self, who: tuple[int, int]) -> tuple[Store, Store]:
         limit, _ = limits(self._trace.catalog.runs[who[0]])
@@ -200,13 +212,13 @@ class _Walk:
 
 def _mean_record(measures: Measures) -> int:
     """Bytes of a record in the stores, the cancelled ones not among them."""
-    size = sum(tally[3] for key, tally in measures.tallies.items() if key.event == Ev.FILE_WRITE)
+    size = sum(tally.size for key, tally in measures.tallies.items() if key.event == Ev.FILE_WRITE)
     return size // max(_records(measures), 1)
 
 
 def _records(measures: Measures) -> int:
     return sum(
-        tally[0]
+        tally.rows
         for key, tally in measures.tallies.items()
         if key.event == Ev.STORE_WRITE and key.flag == Decision.WRITE
     )
