@@ -1,4 +1,4 @@
-"""`format("warrenmq-trace")`: several paths, filters that pass blocks over, columns, damage, streams."""
+"""`format("warrenmq-trace")`: several paths, conditions that pass blocks over, columns, damage, streams."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 from tests.support.kept_rows import emit
 from tests.support.trace_model import consistent_trace
 from tests.support.trace_union import side_by_side, write_directory
+from warrenmq.errors import CallerError
 from warrenmq.replay import read, register
 from warrenmq.replay.drive import engine
 from warrenmq.trace.events import Ev
@@ -50,28 +51,39 @@ def pieces(reader):
     return sum(len(part.slabs) + sum(each.frames for each in part.ranges) for part in reader.partitions())
 
 
-def test_blocks_that_cannot_hold_what_is_asked_for_are_not_read(source, clean_trace):
+def test_only_what_is_asked_for_is_read(spark, source, clean_trace):
     from warrenmq.replay.spark.arrow_rows import COLUMNS
     from warrenmq.replay.spark.datasource import TraceReader
+    from warrenmq.replay.spark.only import Only
 
     rows = source().load(clean_trace)
-    middle = rows.selectExpr("percentile(t, 0.5)").collect()[0][0]
+    middle = int(rows.selectExpr("percentile(t, 0.5)").collect()[0][0])
     run = rows.select("run").first()[0]
-    for condition in (
-        f"t > {int(middle)}", "seq between 5 and 9", f"run = '{run}' and t <= {int(middle)}",
-        "ev in ('PUBLISH', 'ACK') and seq < 100", "actor like '%queue/a' or seq = 1", "kind = 'QueueProcess'",
-        "ev = 'no such event'", "t < 0", "peer is null and not (seq = 3)",
-    ):  # fmt: skip
-        expected = rows.filter("rand() >= 0").where(condition)  # nothing can be pushed below rand()
-        assert (
-            rows.where(condition).selectExpr(*CONTENT).collect() == expected.selectExpr(*CONTENT).collect()
-        ), condition
-    from pyspark.sql.datasource import GreaterThan
+    cases = [
+        ({"t": (middle + 1, 1 << 62)}, f"t > {middle}"),
+        ({"seq": (5, 9), "kind": "QueueProcess"}, "seq between 5 and 9 and kind = 'QueueProcess'"),
+        ({"run": [run], "t": (0, middle)}, f"run = '{run}' and t <= {middle}"),
+        ({"ev": ["PUBLISH", "ACK"], "seq": (0, 99)}, "ev in ('PUBLISH', 'ACK') and seq < 100"),
+        ({"ev": "no such event"}, "false"),
+    ]
+    for only, condition in cases:
+        chosen = read(spark, clean_trace, columns=["run", "actor", "msg"], only=only)
+        expected = rows.where(condition).select("run", "actor", "msg")
+        assert chosen.selectExpr(*CONTENT).collect() == expected.selectExpr(*CONTENT).collect(), condition
+    every, some = (
+        pieces(TraceReader([clean_trace], COLUMNS, Only.of(only))) for only in ({}, {"t": (middle, 1 << 62)})
+    )
+    assert 0 < some < every
+    with pytest.raises(CallerError, match="take a name or several"):
+        read(spark, clean_trace, only={"msg": (1, 2)})
 
-    reader = TraceReader([clean_trace], COLUMNS)
-    every = pieces(reader)
-    assert list(reader.pushFilters([GreaterThan(("t",), int(middle))]))
-    assert 0 < pieces(reader) < every
+
+def test_two_filters_of_one_dataframe_in_one_query_are_each_its_own(source, clean_trace):
+    """Filters that were pushed down into the source were shared: a union had the rows of one side, a join none."""
+    rows = source().load(clean_trace)
+    published, acked = rows.where("ev = 'PUBLISH'"), rows.where("ev = 'ACK'")
+    both = published.unionAll(acked).groupBy("ev").count()
+    assert dict(both.collect()) == {"PUBLISH": published.count(), "ACK": acked.count()}
 
 
 def test_a_large_segment_is_many_tasks(spark, source, tmp_path):

@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.kept_rows import KeptRows
 from warrenmq.trace.events import Ack, Confirm, Drop
-from warrenmq.trace.schema import EVENTS, FLAG, STORED, Column, stored_row
+from warrenmq.trace.schema import EVENTS, STORED, Column, row_of
 from warrenmq.trace.writers import writer
 
 
@@ -29,10 +29,10 @@ def test_a_row_holds_what_its_writer_was_given(event):
         named = dict([*values.items()][by_place:])
         seq = writer(event)(trace, *[*values.values()][:by_place], **named)
         (row,) = trace.rows()
-        stored = stored_row(event, dict(values))
-        assert (seq, row.seq, row.actor, row.event, row.flag) == (1, 1, 7, event.number, stored[FLAG])
+        stored = row_of(event, actor=7, seq=seq, **values)
+        assert (seq, row.seq, row.who) == (1, 1, stored.who)
         for place in STORED:
-            assert (getattr(row, place) - stored[place]) % (1 << 64) == 0
+            assert (getattr(row, place) - getattr(stored, place)) % (1 << 64) == 0
 
 
 @pytest.mark.parametrize(("event", "values", "left_out"), [(Confirm, 4, 0), (Ack, 5, 2), (Drop, 3, 5)])

@@ -5,6 +5,7 @@
     write_report(result, "report.html")
 
     rows = read(spark, "trace/")                    # a DataFrame with names, for questions of your own
+    events(rows, "FILE_SYNC").show()                # one event's rows, its columns by name
     check(rows).show()                              # the violations, as a DataFrame
     incidents(rows).show()                          # crashes, restarts, escalations, losses and damage, counted
     lifecycles(rows).show()                         # what became of each message in each queue
@@ -31,20 +32,28 @@ from warrenmq.replay.spark.session import require_pyspark
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from warrenmq.replay.spark.only import Conditions
+
 __all__ = [
-    "Engine", "Exercised", "Finding", "Machine", "Outcome", "Replayed", "Rule", "SparkUnavailable", "SqlRule", "check", "incidents", "lifecycles", "read", "read_tracing", "register", "replay",
+    "Engine", "Exercised", "Finding", "Machine", "Outcome", "Replayed", "Rule", "SparkUnavailable", "SqlRule", "check", "events", "incidents", "lifecycles", "read", "read_tracing", "register", "replay",
     "write_report",
 ]  # fmt: skip
 
 
 def read(
-    spark: SparkSession, *paths: str | os.PathLike[str], columns: Sequence[str] | None = None
+    spark: SparkSession,
+    *paths: str | os.PathLike[str],
+    columns: Sequence[str] | None = None,
+    only: Conditions | None = None,
 ) -> DataFrame:
-    """The rows of traces, with names (docs/replay.md), or some of their columns; NotATrace when there are none."""
+    """The rows of traces, with names (docs/replay.md); NotATrace when there are none.
+
+    Some `columns`, and rows that fulfil conditions, are read sooner than all: only={"actor": "queue:jobs", "t": (0, 10**9)}.
+    """
     require_pyspark()
     from warrenmq.replay.spark import frames as spark_frames
 
-    return spark_frames.read(spark, *paths, columns=columns)
+    return spark_frames.read(spark, *paths, columns=columns, only=only)
 
 
 def read_tracing(spark: SparkSession, *paths: str | os.PathLike[str]) -> DataFrame:
@@ -75,6 +84,14 @@ def incidents(rows: DataFrame) -> DataFrame:
     from warrenmq.replay.spark import check as spark_check
 
     return spark_check.incidents(rows)
+
+
+def events(rows: DataFrame, name: str) -> DataFrame:
+    """The rows of one event in what `read` gave, with the event's own columns, named and typed (docs/trace.md lists them)."""
+    require_pyspark()
+    from warrenmq.replay.spark import event_views
+
+    return event_views.events(rows, name)
 
 
 def lifecycles(rows: DataFrame) -> DataFrame:

@@ -7,8 +7,8 @@
 It reads with Python's own `open`, so on a cluster a path must be mounted on every worker; `warrenmq.replay.read` reads whatever
 Spark itself can.  A task takes some hundred blocks, so a large segment is many tasks.
 
-Filters on t, seq, run, actor, kind and ev come here: blocks that cannot hold what is asked for are not read (wanted.py).
-The API tells a source nothing of the columns that a query selects, so `select` alone prunes none: a schema does.
+option("only", ...) is a JSON object of conditions on t, seq, run, actor, kind and ev: blocks that can hold no such rows are not read
+(only.py).  The API tells a source nothing of the columns that a query selects, so `select` alone prunes none: a schema does.
 """
 
 from __future__ import annotations
@@ -28,21 +28,13 @@ from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
     DataSourceStreamReader,
-    EqualNullSafe,
-    EqualTo,
-    Filter,
-    GreaterThan,
-    GreaterThanOrEqual,
-    In,
     InputPartition,
-    LessThan,
-    LessThanOrEqual,
 )
 
 from warrenmq.errors import CallerError
 from warrenmq.replay.drive import damage
-from warrenmq.replay.explain.wanted import Wanted
 from warrenmq.replay.spark.arrow_rows import DDL, TYPES, Names, Piece, named_batches, names_of, stored_columns
+from warrenmq.replay.spark.only import Only
 from warrenmq.replay.spark.source import local_name
 from warrenmq.trace.block import Kind, decode_columns, next_frame, raw_columns
 from warrenmq.trace.catalog import Chunk
@@ -51,10 +43,6 @@ from warrenmq.trace.reader import open_trace, trace_files
 PART_PIECES = 512
 """Pieces in one partition: half a million rows."""
 
-_OPERATORS = {
-    EqualTo: "=", EqualNullSafe: "=", In: "=", GreaterThan: ">", GreaterThanOrEqual: ">=", LessThan: "<",
-    LessThanOrEqual: "<=",
-}  # fmt: skip
 _REPORTS = ("rows", "damage")
 
 
@@ -98,7 +86,9 @@ class TraceSource(DataSource):
 
     def reader(self, schema: Any) -> DataSourceReader:
         paths = self._paths()
-        return DamageReader(paths) if self._report() == "damage" else TraceReader(paths, columns_of(schema))
+        if self._report() == "damage":
+            return DamageReader(paths)
+        return TraceReader(paths, columns_of(schema), Only.from_option(self.options.get("only", "{}")))
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         from warrenmq.replay.spark.stream import TraceStream
@@ -145,21 +135,10 @@ def columns_of(schema: Any) -> list[str]:
 class TraceReader(DataSourceReader):
     """Plans and reads the parts of a trace."""
 
-    def __init__(self, paths: Sequence[str], columns: Sequence[str]) -> None:
+    def __init__(self, paths: Sequence[str], columns: Sequence[str], only: Only) -> None:
         self._paths = paths
         self._columns = columns
-        self._wanted = Wanted()
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
-        for each in filters:
-            operator = _OPERATORS.get(type(each))
-            column: tuple[str, ...] = getattr(each, "attribute", ())
-            if operator is not None and len(column) == 1:
-                value = each.value  # type: ignore[attr-defined]
-                self._wanted = self._wanted.narrowed(
-                    column[0], operator, value if isinstance(each, In) else [value]
-                )
-        return filters  # all of them are looked at again: only blocks were passed over
+        self._only = only
 
     def partitions(self) -> Sequence[InputPartition]:
         with open_trace(*self._paths) as trace:
@@ -179,12 +158,12 @@ class TraceReader(DataSourceReader):
     def _may_hold(self, chunk: Chunk, names: Names) -> bool:
         entry = names.run.actors.get(chunk.actor)
         actor, kind = (entry.name, entry.kind) if entry is not None else (None, None)
-        return self._wanted.may_be_in(chunk, names.run.name, actor, kind)
+        return self._only.may_be_in(chunk, names.run.name, actor, kind)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, FilePart):  # Spark asks for one part even when there are none
             return iter(())
-        return _batches(partition, self._columns, self._wanted.events)
+        return _batches(partition, self._columns, self._only)
 
 
 class DamageReader(DataSourceReader):
@@ -203,14 +182,15 @@ class DamageReader(DataSourceReader):
         return iter(partition.rows)
 
 
-def _batches(
-    part: FilePart, columns: Sequence[str], events: frozenset[str] | None
-) -> Iterator[pa.RecordBatch]:
-    asked = columns if events is None or "ev" in columns else [*columns, "ev"]
+def _batches(part: FilePart, columns: Sequence[str], only: Only) -> Iterator[pa.RecordBatch]:
+    asked = [*columns, *(each for each in only.of_rows if each not in columns)]
     for batch in named_batches({part.run: part.names}, _pieces(part, stored_columns(asked)), asked):
         chosen = batch
-        if events is not None:
-            chosen = chosen.filter(pc.is_in(chosen.column("ev"), pa.array(sorted(events), pa.string())))
+        for name, (first, last) in only.ranges.items():
+            column = chosen.column(name)
+            chosen = chosen.filter(pc.and_(pc.greater_equal(column, first), pc.less_equal(column, last)))
+        if "ev" in only.names:
+            chosen = chosen.filter(pc.is_in(chosen.column("ev"), pa.array(only.names["ev"], pa.string())))
         if chosen.num_rows:
             yield chosen.select(list(columns))
 

@@ -1,0 +1,83 @@
+"""Which rows of a trace are read, so that pieces without any are passed over.
+
+    {"actor": "queue:jobs", "ev": ["PUBLISH", "ACK"], "t": [0, 5_000_000_000]}
+
+| condition on     | is                                   | passes a piece over when its head says                          |
+| ---------------- | ------------------------------------ | --------------------------------------------------------------- |
+| run, actor, kind | a name, or some                      | that it is another's                                            |
+| t, seq           | the first and the last that is read  | that it ends before, or begins after                            |
+| ev               | the name of an event, or some        | (it does not say: other events are left out after unpacking)    |
+
+All conditions must hold.  Only rows that fulfil them are read.
+
+Why not filters that Spark pushes down: in Spark 4.3 all queries of one DataFrame share what a Python data source was last told, so
+the two sides of a join would both read with the filters of one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from warrenmq.errors import CallerError
+from warrenmq.trace.catalog import FOREVER, NEVER, Chunk
+
+Conditions = Mapping[str, str | Sequence[str] | Sequence[int]]
+_RANGES = ("t", "seq")
+_NAMES = ("run", "actor", "kind", "ev")
+
+
+@dataclass(frozen=True)
+class Only:
+    """The conditions, checked; goes to the workers by value."""
+
+    ranges: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """Column -> smallest and largest value."""
+    names: dict[str, list[str]] = field(default_factory=dict)
+    """Column -> its values."""
+
+    @classmethod
+    def of(cls, conditions: Conditions) -> Only:
+        """CallerError if a condition makes no sense."""
+        only = cls()
+        for column, value in conditions.items():
+            values: list[Any] = [value] if isinstance(value, str) else list(value)
+            if column in _NAMES and all(isinstance(each, str) for each in values):
+                only.names[column] = values
+            elif column in _RANGES and len(values) == 2 and all(isinstance(each, int) for each in values):
+                only.ranges[column] = (values[0], values[1])
+            else:
+                raise CallerError(
+                    f"only={{{column!r}: {value!r}}}: {', '.join(_NAMES)} take a name or several, {' and '.join(_RANGES)} "
+                    "the first and the last number."
+                )
+        return only
+
+    def as_option(self) -> str:
+        """For option("only", ...)."""
+        return json.dumps({**self.ranges, **self.names})
+
+    @classmethod
+    def from_option(cls, text: str) -> Only:
+        return cls.of(json.loads(text))
+
+    def may_be_in(self, chunk: Chunk, run: str, actor: str | None, kind: str | None) -> bool:
+        """True if a piece can hold a row that is read."""
+        for column, value in (("run", run), ("actor", actor), ("kind", kind)):
+            if column in self.names and value not in self.names[column]:
+                return False
+        low, high = self.ranges.get("t", (NEVER, FOREVER))
+        first, last = self.ranges.get("seq", (NEVER, FOREVER))
+        return (
+            chunk.t_last >= low
+            and chunk.t_first <= high
+            and chunk.seq_end > first
+            and chunk.seq_first <= last
+        )
+
+    @property
+    def of_rows(self) -> list[str]:
+        """The columns that rows of a piece are chosen by."""
+        return [*self.ranges, *(column for column in ("ev",) if column in self.names)]
