@@ -32,8 +32,8 @@ ACKED = {"multiple": 0, "first_seq_id": 0, "count": 1}
     [
         (Send, {"kind": 1, "receiver": OTHER}, (Kind.MAIL, OTHER, 0, 1)),
         (Send, {"kind": 1}, None),
-        (Recv, {"sender": OTHER, "send": 5}, (Kind.MAIL, ME, 0, -1)),
-        (Recv, {"sender": 0, "send": 0}, None),
+        (Recv, {"sender": OTHER, "send": 5, "kind": 1}, (Kind.MAIL, ME, 0, -1)),
+        (Recv, {"sender": 0, "send": 0, "kind": 1}, None),
         (Ack, ACKED | {"acker": OTHER, "send": 5, "delivery_tag": 33}, (Kind.MAIL, ME, 0, -1)),
         (Ack, ACKED | {"acker": OTHER, "send": 0}, None),
         (Publish, PUBLISHED | {"publisher": OTHER, "send": 5}, (Kind.MAIL, ME, 0, -1)),
