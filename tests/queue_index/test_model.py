@@ -15,6 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from tests.queue_index import index_kit as kit
 from warrenmq.directory.recovery_terms import save_terms
+from warrenmq.queue_index.record import HEADER_BYTES, ID_BYTES
 from warrenmq.queue_index.v1.recovery import Found
 from warrenmq.trace.events import Trigger
 
@@ -144,6 +145,10 @@ class IndexModel(RuleBasedStateMachine):
             for seq, (record, persistent) in sorted(self.live.items())
             if start <= seq < start + length
         ]
+        assert [
+            (seq, record[ID_BYTES:HEADER_BYTES], persistent)
+            for seq, record, persistent in self.index.read_headers(start, start + length)
+        ] == [(seq, record[ID_BYTES:HEADER_BYTES], persistent) for seq, record, persistent in found]
 
     @rule()
     def stop_cleanly(self) -> None:

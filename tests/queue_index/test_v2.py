@@ -592,3 +592,15 @@ def test_a_body_that_is_not_at_its_place_is_a_sentence() -> None:
         "a body is cut off",
         "a body of 5 bytes should begin here",
     ]
+
+
+def test_headers_are_read_without_the_body_files() -> None:
+    disk = kit.disk()
+    index, _ = kit.recover(disk, v2(8))
+    index.publish_many(0, records(20), persistent=True)
+    index.sync(Trigger.TIMER)
+    index, _ = kit.recover(disk, v2(8))
+    operations = watch(disk)
+    assert seqs(index.read_headers(0, 20)) == list(range(20))
+    assert operations
+    assert not [each for each in operations if each.endswith(qs.EXTENSION)]

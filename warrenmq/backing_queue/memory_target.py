@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING
 
 from warrenmq.backing_queue import paging
 from warrenmq.backing_queue.paging import INFINITE
-from warrenmq.backing_queue.parts import QueueMemory
+from warrenmq.backing_queue.parts import QueueMemory, Wanted
 from warrenmq.backing_queue.variable_queue import VariableQueue
 from warrenmq.message.queue_message import (
     APART,
@@ -115,7 +115,7 @@ class MemoryTargetQueue(VariableQueue):
 
     def _found_on_disk(self, low: int, count: int, end: int) -> None:
         self.delta_start, self.delta_end, self.delta_count = low, end, count
-        self._maybe_deltas_to_betas()
+        self._maybe_deltas_to_betas(Wanted.RECORDS)
 
     def _enqueue(
         self, first: int, records: list[bytes], stored: dict[int, bytes], *, persistent: bool
@@ -138,22 +138,22 @@ class MemoryTargetQueue(VariableQueue):
     def front(self) -> Sequence[Message]:
         return self.q4 or self.q3
 
-    def _take(self, most: int, *, metadata_only: bool) -> list[Message]:  # noqa: ARG002 - bodies are read by fetch
+    def _take(self, most: int, wanted: Wanted) -> list[Message]:
         taken: list[Message] = []
-        while (wanted := most - len(taken)) and (queue := self.q4 or self.q3):
-            taken += _popleft(queue, wanted)
+        while (left := most - len(taken)) and (queue := self.q4 or self.q3):
+            taken += _popleft(queue, left)
             if queue is self.q3 and not queue:
-                self._maybe_deltas_to_betas()
+                self._maybe_deltas_to_betas(wanted)
         return taken
 
-    def _maybe_deltas_to_betas(self) -> None:
+    def _maybe_deltas_to_betas(self, wanted: Wanted) -> None:
         """q3 has run dry: have it read from delta; after delta comes q2, and after that q1, which becomes q4."""
         while self.delta_count and not self.q3:
             start = max(self.delta_start, self.index.next_live(self.delta_start))
             end = min(
                 next_boundary(start, self.index.segment_entry_count), start + READ_AT_ONCE, self.delta_end
             )
-            messages, lost = self._from_index(start, end) if start < end else ([], 0)
+            messages, lost = self._from_index(start, end, wanted) if start < end else ([], 0)
             self.q3.extend(messages)
             self._entered_memory(messages)
             self._paged(Ev.PAGE_IN, [message[0] for message in messages], State.GAMMA, State.DELTA)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum, auto
 from typing import TYPE_CHECKING, Protocol
 
 from warrenmq.message.runs import runs
@@ -18,6 +19,17 @@ if TYPE_CHECKING:
     from warrenmq.trace.recorder import ActorTrace
 
 _WRITERS = {Ev.PAGE_OUT: writer(PageOut), Ev.PAGE_IN: writer(PageIn)}
+
+
+class Wanted(Enum):
+    """What is wanted of the messages that leave the front, and so of those that are read from the index for it."""
+
+    BODIES = auto()
+    """Their bodies, which are read from the stores along with them where that is worth it."""
+    RECORDS = auto()
+    """Their records, whole: what is read with them and does not leave is delivered later."""
+    HEADERS = auto()
+    """The headers of their records: everything leaves."""
 
 
 class Store(Protocol):
@@ -86,11 +98,11 @@ class PagingRows:
 
 
 def body_bytes(index: Index) -> int:
-    """Bytes of the bodies of all messages that an index holds, read segment by segment."""
+    """Bytes of the bodies of all messages that an index holds, read segment by segment, without the bodies."""
     low, high = index.bounds()
     step = index.segment_entry_count
     return sum(
         body_size(record)
         for start in range(low, high, step)
-        for _, record, _ in index.read(start, start + step)
+        for _, record, _ in index.read_headers(start, start + step)
     )

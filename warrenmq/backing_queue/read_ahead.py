@@ -25,7 +25,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from warrenmq.backing_queue import paging
-from warrenmq.backing_queue.parts import QueueMemory
+from warrenmq.backing_queue.parts import QueueMemory, Wanted
 from warrenmq.backing_queue.variable_queue import PURGE_BATCH, VariableQueue
 from warrenmq.message.queue_message import (
     APART,
@@ -110,38 +110,37 @@ class ReadAheadQueue(VariableQueue):
 
     def front(self) -> Sequence[Message]:
         if not self.q_head:
-            self._read_from_tail(1, metadata_only=False)
+            self._read_from_tail(1, Wanted.BODIES)
         return self.q_head
 
-    def _take(self, most: int, *, metadata_only: bool) -> list[Message]:
+    def _take(self, most: int, wanted: Wanted) -> list[Message]:
         taken: list[Message] = []
         head = self.q_head
-        while (wanted := most - len(taken)) and (
-            head or self._read_from_tail(wanted, metadata_only=metadata_only)
-        ):
-            if wanted >= len(head):
+        while (left := most - len(taken)) and (head or self._read_from_tail(left, wanted)):
+            if left >= len(head):
                 taken += head
                 head.clear()
             else:
-                taken += [head.popleft() for _ in range(wanted)]
+                taken += [head.popleft() for _ in range(left)]
         return taken
 
-    def _read_from_tail(self, wanted: int, *, metadata_only: bool) -> bool:
-        """Have the head read from the tail; False when there is nothing left."""
-        most = PURGE_BATCH if metadata_only else min(max(self.memory_limit, wanted), paging.MOST_AHEAD)
+    def _read_from_tail(self, count: int, wanted: Wanted) -> bool:
+        """Have the head read `count` messages or more from the tail; False when there is nothing left."""
+        ahead = wanted is Wanted.BODIES
+        most = min(max(self.memory_limit, count), paging.MOST_AHEAD) if ahead else PURGE_BATCH
         while self.tail_count:
             start = max(self.tail_start, self.index.next_live(self.tail_start))
             end = min(start + most, self.tail_end)
             if start < end:
                 end = min(self.index.tune_read(start, end), self.tail_end)
-                messages, lost = self._from_index(start, end)
+                messages, lost = self._from_index(start, end, wanted)
             else:
                 end, messages, lost = self.tail_end, [], 0
             self.tail_start = end
             # a count beyond the range's end is of messages that the index does not have after all
             self.tail_count = self.tail_count - len(messages) - lost if end < self.tail_end else 0
             if messages:
-                self._to_head(messages if metadata_only else self._with_bodies(messages))
+                self._to_head(self._with_bodies(messages) if ahead else messages)
                 return True
         return False
 

@@ -27,7 +27,7 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
 from warrenmq.backing_queue.paging import MESSAGE_BYTES
-from warrenmq.backing_queue.parts import PagingRows, body_bytes
+from warrenmq.backing_queue.parts import PagingRows, Wanted, body_bytes
 from warrenmq.backing_queue.rates import Rates
 from warrenmq.message.queue_message import (
     APART,
@@ -179,7 +179,7 @@ class VariableQueue(ABC):
         A message whose body the store no longer has is left out, acked, and listed by `take_lost`.
         """
         self.rates.maybe_update(self._clock())
-        taken = self._take(most, metadata_only=False)
+        taken = self._take(most, Wanted.BODIES)
         if not taken:
             return []
         self.next_deliver_seq_id = max(self.next_deliver_seq_id, taken[-1][0] + 1)
@@ -245,14 +245,15 @@ class VariableQueue(ABC):
                 found.update(self._store(persistent).read_many(ids))
         return found
 
-    def _from_index(self, start: int, end: int) -> tuple[list[Message], int]:
+    def _from_index(self, start: int, end: int, wanted: Wanted) -> tuple[list[Message], int]:
         """The ready messages among the index entries in [start, end): not those that are pending, and no transient
         ones of an earlier process, which are acked.  Also how many turned out to be damaged.
         """
         pending, threshold = self._pending, self._transient_threshold
         messages: list[Message] = []
         stale: list[int] = []
-        for seq, record, persistent in self.index.read(start, end):
+        read = self.index.read_headers if wanted is Wanted.HEADERS else self.index.read
+        for seq, record, persistent in read(start, end):
             if seq in pending:
                 continue
             if seq < threshold and not persistent:
@@ -312,12 +313,15 @@ class VariableQueue(ABC):
 
     def purge(self) -> Iterator[list[int]]:
         """Drop every ready message; gives their sequence ids, ascending, as they go.  To be walked to the end."""
-        while seqs := self.drop(PURGE_BATCH):
+        while seqs := self._drop(PURGE_BATCH, Wanted.HEADERS):
             yield seqs
 
     def drop(self, most: int) -> list[int]:
         """Drop up to `most` messages from the front; returns their sequence ids, ascending."""
-        taken = self._take(most, metadata_only=True)
+        return self._drop(most, Wanted.RECORDS)
+
+    def _drop(self, most: int, wanted: Wanted) -> list[int]:
+        taken = self._take(most, wanted)
         self.ram_msg_count -= in_memory(taken)[0]
         self._left_ready(taken)
         self._settle(taken)
@@ -408,8 +412,8 @@ class VariableQueue(ABC):
         """The messages that leave first, of which at least one is there unless the queue is empty."""
 
     @abstractmethod
-    def _take(self, most: int, *, metadata_only: bool) -> list[Message]:
-        """Remove up to `most` messages from the front; `metadata_only`: their bodies are not wanted."""
+    def _take(self, most: int, wanted: Wanted) -> list[Message]:
+        """Remove up to `most` messages from the front."""
 
     @abstractmethod
     def _record_pending_acks(self, taken: list[Message]) -> None:

@@ -87,6 +87,9 @@ class Index(Protocol):
         One whose bytes turn out to be damaged is left out, acked, and told by `take_lost`.
         """
 
+    def read_headers(self, start: int, end: int) -> list[tuple[int, bytes, bool]]:
+        """As `read`, for messages whose bodies are not wanted: records may end behind their header."""
+
     def tune_read(self, start: int, end: int) -> int:
         """Where a read that would go from `start` to `end` had better end, as the files lie; may be beyond `end`."""
 

@@ -176,21 +176,31 @@ class QueueIndexV2(LiveSegments[SegmentV2]):
 
     def read(self, start: int, end: int) -> list[tuple[int, bytes, bool]]:
         """The messages in [start, end) that are not acked: (sequence id, record, persistent), ascending."""
+        return self._read(start, end, bodies=True)
+
+    def read_headers(self, start: int, end: int) -> list[tuple[int, bytes, bool]]:
+        """As `read`; records of messages on disk are their headers, so no .qs file is opened."""
+        return self._read(start, end, bodies=False)
+
+    def _read(self, start: int, end: int, *, bodies: bool) -> list[tuple[int, bytes, bool]]:
         found: list[tuple[int, bytes, bool]] = []
         first, last = start // self.segment_entry_count, -(-end // self.segment_entry_count)
         for number in self._live(first, last):
             base = number * self.segment_entry_count
-            found += self._read_segment(number, max(start, base), min(end, base + self.segment_entry_count))
+            stop = min(end, base + self.segment_entry_count)
+            found += self._read_segment(number, max(start, base), stop, bodies=bodies)
         return found
 
-    def _read_segment(self, number: int, start: int, end: int) -> list[tuple[int, bytes, bool]]:
+    def _read_segment(
+        self, number: int, start: int, end: int, *, bodies: bool
+    ) -> list[tuple[int, bytes, bool]]:
         transient = self._transient
         known = [(seq_id, self._buffer[seq_id]) for seq_id in range(start, end) if seq_id in self._buffer]
         known += [(seq_id, self._cache[seq_id]) for seq_id in range(start, end) if seq_id in self._cache]
         found = {seq_id: (seq_id, record, seq_id not in transient) for seq_id, record in known}
         if self._segments[number].on_disk:
-            skip = {**dict.fromkeys(self._acks), **self._cache}
-            messages, lost = self._files.read(number, start, end, skip)
+            skip = {seq_id for seq_id in range(start, end) if seq_id in self._acks or seq_id in self._cache}
+            messages, lost = self._files.read(number, start, end, skip, bodies=bodies)
             found = messages | found
             if lost:
                 self._lose(lost)
@@ -314,9 +324,7 @@ class QueueIndexV2(LiveSegments[SegmentV2]):
                     if self._trace is not None:
                         _write_deleted(self._trace, number)
                 base = number * self.segment_entry_count
-                self._acks = {
-                    each for each in self._acks if not base <= each < base + self.segment_entry_count
-                }
+                self._acks.difference_update(range(base, base + self.segment_entry_count))
                 del self._segments[number]
             del self._done[number]
 

@@ -26,7 +26,7 @@ from warrenmq.queue_index.v2.pack import SegmentV2, adjacent, pack
 from warrenmq.queue_index.v2.recovery import UNSYNCED
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Container
 
     from warrenmq.seams.disk import Disk, File
 
@@ -147,8 +147,11 @@ class SegmentFiles:
                 files.bodies.truncate(bodies_end)
                 files.bodies_end = bodies_end
 
-    def read(self, number: int, start: int, end: int, known: Mapping[int, bytes | None]) -> OnDisk:
-        """The messages of a segment in [start, end), but for those that are `known` already."""
+    def read(self, number: int, start: int, end: int, known: Container[int], *, bodies: bool) -> OnDisk:
+        """The messages of a segment in [start, end), but for those that are `known` already.
+
+        Without `bodies` a record ends behind its header, and damage of the bodies stays unseen.
+        """
         base = number * self._entry_count
         first = start - base
         files = self._files_of(number)
@@ -165,10 +168,10 @@ class SegmentFiles:
         for seq_id, entry in [(base + relative, entry) for relative, entry in entries]:
             if seq_id in known:
                 continue
-            if entry.location == _IN_QS:
+            if bodies and entry.location == _IN_QS:
                 wanted.append((seq_id, entry))
             else:
-                record = HEADER.pack(entry.msg_id, entry.expiry, entry.size, 0)
+                record = HEADER.pack(entry.msg_id or NO_ID, entry.expiry, entry.size, entry.stored_size)
                 messages[seq_id] = seq_id, record, entry.persistent
         for (seq_id, entry), body in zip(wanted, self._read_bodies(number, files, wanted), strict=True):
             problem = body if isinstance(body, str) else message_problem(body, seq_id, entry.size)
