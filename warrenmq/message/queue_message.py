@@ -22,7 +22,7 @@ A small body is part of the position, so a beta or gamma that is not APART still
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import repeat
+from itertools import count, repeat
 from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from zlib import crc32
@@ -158,7 +158,7 @@ def messages_of(first: int, records: Sequence[bytes], stored: dict[int, bytes], 
     """
     embedded = flags & ~IN_STORE
     if not stored:
-        return [(seq, record, embedded, None) for seq, record in enumerate(records, first)]
+        return list(zip(count(first), records, repeat(embedded), repeat(None)))
     apart = flags | APART
     return [
         (first + i, record, apart, stored[i]) if i in stored else (first + i, record, embedded, None)

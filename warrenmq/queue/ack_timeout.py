@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def handed_out_before(marks: list[tuple[int, int]], moment: int) -> int:
-    """The largest tag that had been handed out at `moment` (ns); forgets older marks, which say less.
+    """The largest tag that had been handed out at `moment` (ns); drops the marks before it, which are not needed any more.
 
     `marks` are pairs (when, largest tag handed out by then), oldest first.
 
@@ -58,7 +58,7 @@ def too_late(queue: str, deadline: AckDeadline) -> PreconditionFailed:
 
 
 class AckTimeouts:
-    """The look of one queue at its embedded consumers, as long as they hold unacked deliveries.
+    """The periodic check of one queue's embedded consumers, while they hold unacked deliveries.
 
     armed    a CheckAcks is on its way
     """
@@ -68,13 +68,13 @@ class AckTimeouts:
         self.armed = False
 
     def arm(self, deadline: AckDeadline) -> None:
-        """A consumer with a deadline holds unacked messages: see to the next look."""
+        """A consumer with a deadline holds unacked messages: start the timer of the next check."""
         if not self.armed:
             self.armed = True
             self._effects.append(StartTimer(min(deadline.look_every, deadline.seconds / 2), CheckAcks()))
 
     def look(self, consumers: Iterable[Consumer], now: int) -> list[tuple[Consumer, list[int]]]:
-        """CheckAcks came, at `now` (ns): the consumers that are too late, each with the tags that are."""
+        """Handle CheckAcks at `now` (ns): returns the consumers with overdue deliveries, each with their tags."""
         self.armed = False
         found = []
         for consumer in consumers:

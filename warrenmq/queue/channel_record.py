@@ -1,13 +1,13 @@
-"""What a queue knows of a channel and of each of its consumers (the records cr and consumer of rabbit_queue_consumers).
+"""The state that a queue keeps of a channel and of each of its consumers (the records cr and consumer of rabbit_queue_consumers).
 
 A consumer may be sent a message while
 
     it holds fewer unacked messages than its prefetch count      does not concern consumers without acks
-    fewer than `unsent_limit` are on their way in its channel    Taken: they have arrived
+    fewer than `unsent_limit` are on their way in its channel    a Taken reports their arrival
     its channel's limiter has room                               basic.qos with global=true; see limiter.py
 
 It claims messages before they are fetched, and takes them when they have been.  A getter (basic.get) is a consumer,
-too, one that is never pushed to and that nothing of this concerns.
+too, to which nothing is pushed and to which none of these limits applies.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 UNSENT_LIMIT = 200
 """Messages of one queue on their way to one client (UNSENT_MESSAGE_LIMIT)."""
 UNSENT_IN_PROCESS = 2_048
-"""The same where there is no socket: a message on its way costs nothing but the switch of threads, which this many
+"""The same for the embedded face: without a socket a message on its way costs only the switch of threads, which this many
 share."""
 
 
@@ -38,19 +38,19 @@ class ChannelRecord:
     """One channel in one queue; a consumer of the embedded face has one for itself."""
 
     def __init__(self, queue: ActorRef[Any], ref: ActorRef[Any] | None, limiter: Limiter | None) -> None:
-        """`queue` is what the limiter knows this queue by."""
+        """`queue` identifies this queue to the limiter."""
         self._queue = queue
         self.ref = ref
         self.limiter = limiter
         self.members: dict[int, Consumer] = {}
         """Its consumers and getters, and former ones that still hold messages, by id."""
         self.blocked: list[Consumer] = []
-        """Consumers that were found without room; they are looked at again when there may be some."""
+        """Consumers that were found without room; they are checked again when there may be some."""
         self.unsent = 0
         """Delivered, not yet taken."""
         self.unsent_limit = UNSENT_IN_PROCESS if ref is None else UNSENT_LIMIT
         self.suspended = False
-        """The limiter refused a delivery, and has not said yet that it is worth asking again."""
+        """The limiter refused a delivery, and no Resume has come since."""
 
     @property
     def is_blocked(self) -> bool:
@@ -72,13 +72,13 @@ class ChannelRecord:
         return granted
 
     def give_back(self, count: int, *, ack_required: bool) -> list[ActorRef[Any]]:
-        """So many claimed messages were not there after all; returns the queues that the limiter has room for again."""
+        """Return the claim on messages that were not there after all; returns the queues that the limiter has room for again."""
         self.unsent -= count
         return self.limiter.ack(count) if self.limiter is not None and ack_required else []
 
 
 class Consumer:
-    """One consumer, as its queue sees it."""
+    """One consumer of a queue: its limits, and the messages that it holds."""
 
     def __init__(self, consumer_id: int, channel: ChannelRecord, *, no_ack: bool) -> None:
         """A getter; `consuming` makes it a consumer that messages are pushed to."""
@@ -86,7 +86,7 @@ class Consumer:
         self.channel = channel
         self.no_ack = no_ack
         self.outlet: Outlet | None = None
-        """None: nothing is pushed to it (any more)."""
+        """None for a getter and for a cancelled consumer: nothing is pushed to it."""
         self.tag = ""
         self.prefetch = 0
         """0 = no limit."""
@@ -94,7 +94,7 @@ class Consumer:
         self.exclusive = False
         self.arguments: Mapping[str, Any] = {}
         self.unsent = 0
-        """Its part of what its channel has not yet taken."""
+        """Delivered to it, not yet taken by its channel."""
         self.claimed = 0
         """Claimed, not yet fetched."""
         self.next_tag = 1
@@ -104,12 +104,12 @@ class Consumer:
         """No tag below this is unacked."""
         self.ack_deadline: AckDeadline | None = None
         self.marks: list[tuple[int, int]] = []
-        """When the queue looked for late acks, and up to which tag deliveries had been handed out then (ack_timeout.py)."""
+        """(time, largest tag handed out by then) at each check for late acks (ack_timeout.py)."""
         channel.members[consumer_id] = self
 
     @classmethod
     def consuming(cls, request: Consume, channel: ChannelRecord) -> Consumer:
-        """As basic.consume asks for it."""
+        """The consumer that a Consume asks for."""
         consumer = cls(request.consumer, channel, no_ack=request.no_ack)
         consumer.outlet = request.outlet
         consumer.tag = request.consumer_tag
@@ -121,7 +121,7 @@ class Consumer:
         return consumer
 
     def credit(self, most: int) -> int:
-        """How many of `most` messages its own prefetch count leaves it.
+        """How many of `most` messages its own prefetch count allows.
 
         ========  ======  =======  ====  ======
         prefetch  acks    unacked  most  credit
@@ -137,9 +137,10 @@ class Consumer:
         return min(most, self.prefetch - len(self.unacked) - self.claimed)
 
     def claim(self, most: int) -> int:
-        """How many of `most` messages it may have now; they are its own from here on.
+        """Claim up to `most` messages, as many as it may have now; returns how many.
 
-        On the way of every message, so what `credit` and, without a limiter, `ChannelRecord.claim` say is written out.
+        Every message passes here, so `credit` and, without a limiter, `ChannelRecord.claim` are written out: a test holds
+        them equal.
         """
         channel = self.channel
         granted = most
@@ -159,13 +160,13 @@ class Consumer:
         return granted
 
     def give_back(self, count: int) -> list[ActorRef[Any]]:
-        """So many claimed messages were not there after all; returns the queues that the channel's limiter has room for again."""
+        """Return the claim on messages that were not there after all; returns the queues that the channel's limiter has room for again."""
         self.claimed -= count
         self.unsent -= count
         return self.channel.give_back(count, ack_required=not self.no_ack)
 
     def take(self, fetched: Sequence[Fetched]) -> int:
-        """Note deliveries to this consumer; returns the tag of the first."""
+        """Record deliveries to this consumer; returns the tag of the first."""
         first = self.next_tag
         self.next_tag = first + len(fetched)
         if not self.no_ack:
@@ -173,7 +174,7 @@ class Consumer:
         return first
 
     def take_back(self, above: int) -> list[int]:
-        """Sequence ids of the unacked deliveries with tags above this one, oldest first; they are not its any more."""
+        """Remove the unacked deliveries with tags above this one; returns their sequence ids, oldest first."""
         return [self.unacked.pop(tag) for tag in [tag for tag in self.unacked if tag > above]]
 
     def taken(self, count: int) -> None:
@@ -182,12 +183,12 @@ class Consumer:
         self.channel.unsent -= count
 
     def settle(self, tag: int, *, multiple: bool) -> list[int]:
-        """Sequence ids that an ack, nack or reject names, oldest first; empty when it names none (any more)."""
+        """Remove the deliveries that an ack, nack or reject names; returns their sequence ids, oldest first."""
         unacked = self.unacked
         if not multiple:
             seq = unacked.pop(tag, None)
             return [] if seq is None else [seq]
-        # Not by walking over the dict, which goes over what was deleted at its front again each time.
+        # Walking over the dict would skip the entries deleted at its front again each time.
         end = min(tag + 1, self.next_tag)
         seqs = [unacked.pop(each) for each in range(self._lowest, end) if each in unacked]
         self._lowest = max(self._lowest, end)

@@ -1,10 +1,10 @@
 """Whose turn it is: consumers with room, by priority, each priority a round (priority_queue in rabbit_queue_consumers).
 
 One message a turn: a consumer that had one goes to the back of its round.  A lower priority has a turn only when no consumer above has
-room.  Who has no room leaves the round for its channel's `blocked`, and comes back at the end.
+room.  A consumer without room leaves the round for its channel's `blocked`, and later joins at the back.
 
 ====================================  ==============================
-messages 0 to 5, and consumers        which of them get which
+messages 0 to 5, and consumers        dealt
 ====================================  ==============================
 a and b, room enough                  a 0 2 4, b 1 3 5
 a with room for 1, b                  a 0, b 1 2 3 4 5
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class ConsumerTurns:
-    """The rounds of one queue, in which everybody had room when last looked at."""
+    """The rounds of one queue; each consumer in them had room when it was last checked."""
 
     def __init__(self) -> None:
         self._rounds: dict[int, deque[Consumer]] = {}
@@ -37,7 +37,7 @@ class ConsumerTurns:
         self._rounds[consumer.priority].append(consumer)
 
     def remove(self, consumer: Consumer) -> None:
-        """It consumes no more, wherever it waits."""
+        """Remove a consumer from its round, or from its channel's `blocked`."""
         round_ = self._rounds.get(consumer.priority, ())
         if consumer in round_:
             self._rounds[consumer.priority].remove(consumer)
@@ -47,7 +47,7 @@ class ConsumerTurns:
             self._rounds.pop(consumer.priority, None)
 
     def deal(self, count: int) -> list[tuple[Consumer, int]]:
-        """Who gets the next `count` messages: (consumer, how many in a row), claimed, in the order of the queue."""
+        """Claim the next `count` messages for consumers: (consumer, how many in a row), in the order of the queue."""
         dealt: list[tuple[Consumer, int]] = []
         for round_ in self._rounds.values():
             while count and round_:
@@ -62,7 +62,7 @@ class ConsumerTurns:
         return dealt
 
     def unblock(self, consumers: list[Consumer]) -> list[Consumer]:
-        """Let those that have room again join in; returns the others."""
+        """Add the consumers that have room again to their rounds; returns the others."""
         without = []
         for consumer in consumers:
             if consumer.credit(1) > 0:

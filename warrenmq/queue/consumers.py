@@ -1,4 +1,4 @@
-"""The consumers of a queue: which there are, and which messages each holds (rabbit_queue_consumers).
+"""The consumers of a queue, and the messages that each holds (rabbit_queue_consumers).
 
 Messages go to consumers in turn (consumer_turns.py), as far as there is room (channel_record.py).  Delivery tags are
 per consumer, from 1; an ack names a tag, or with `multiple` everything up to a tag.
@@ -37,16 +37,16 @@ class QueueConsumers:
 
     turns       whose turn it is (consumer_turns.py)
     getters     gets that wait for a message, oldest first
-    channels    what the queue knows of each channel, by its address
+    channels    the ChannelRecord of each channel, by its address
     members     consumers and getters, and former ones that still hold messages, by id
     pushed      those that messages are pushed to, oldest first
     active      the single active consumer, or None
-    ack_timeouts   the look for deliveries that are acked too late
+    ack_timeouts   the check for deliveries that are acked too late
     """
 
     def __init__(self, queue: str, ref: ActorRef[Any], *, single_active: bool, in_use: str, rows: QueueTrace | None,
                  effects: list[Effect]) -> None:  # fmt: skip
-        """`ref` is what limiters know the queue by; `in_use` is RabbitMQ's text when an exclusive consumer is in the way."""
+        """`ref` identifies the queue to limiters; `in_use` is RabbitMQ's text when an exclusive consumer is in the way."""
         self._queue = queue
         self._ref = ref
         self._single_active = single_active
@@ -67,7 +67,7 @@ class QueueConsumers:
         return len(self._pushed)
 
     def infos(self) -> list[ConsumerInfo]:
-        """What can be said of them, oldest first."""
+        """A ConsumerInfo of each, oldest first."""
         return [
             ConsumerInfo(
                 consumer.channel.ref, consumer.tag, not consumer.no_ack, consumer.prefetch, consumer.exclusive,
@@ -110,7 +110,7 @@ class QueueConsumers:
             self._activate(consumer)
 
     def cancel(self, request: Cancel) -> dict[int, int]:
-        """Push nothing more to a consumer; returns the sequence ids that it never took, which go back, with its number.
+        """Push nothing more to a consumer; returns the sequence ids that it never took -> its id; they go back.
 
         It is kept while it holds unacked messages.
         """
@@ -125,7 +125,7 @@ class QueueConsumers:
         return dict.fromkeys(untaken, consumer.id)
 
     def close_channel(self, ref: ActorRef[Any]) -> tuple[dict[int, int], bool]:
-        """A channel has ended: returns the sequence ids that it held, with the consumer of each, and whether it had consumers."""
+        """A channel has ended: returns the sequence ids that it held -> consumer, and True if it had consumers."""
         channel = self._channels.pop(ref, None)
         if channel is None:
             return {}, False
@@ -178,16 +178,16 @@ class QueueConsumers:
             self._members.pop(consumer.id, None)
             consumer.channel.members.pop(consumer.id, None)
 
-    # -- what they say
+    # -- messages from consumers and channels
 
     def taken(self, consumer_id: int, count: int) -> None:
-        """Deliveries have arrived: there is room for as many."""
+        """Deliveries have arrived at the consumer: there is room for as many more."""
         if (consumer := self._members.get(consumer_id)) is not None:
             consumer.taken(count)
             self._room(consumer)
 
     def settle(self, consumer_id: int, tag: int, *, multiple: bool) -> list[int]:
-        """The sequence ids that an ack or reject names; none for consumers and tags that are not known."""
+        """Remove the deliveries that an ack or reject names; returns their sequence ids, none for unknown consumers and tags."""
         consumer = self._members.get(consumer_id)
         if consumer is None:
             return []
@@ -196,7 +196,7 @@ class QueueConsumers:
         return seqs
 
     def settle_each(self, consumer_id: int, tags: list[int]) -> dict[int, int]:
-        """The same for several tags, each with the one that named it: sequence id -> tag."""
+        """`settle` of several tags: returns sequence id -> tag."""
         consumer = self._members.get(consumer_id)
         if consumer is None:
             return {}
@@ -206,13 +206,13 @@ class QueueConsumers:
         return seqs
 
     def resume(self, ref: ActorRef[Any]) -> None:
-        """A channel's limiter may have room."""
+        """Resume came: the channel's limiter may have room."""
         if (channel := self._channels.get(ref)) is not None:
             channel.suspended = False
             self.unblock(channel)
 
     def lapse(self, now: int) -> tuple[dict[int, int], bool]:
-        """Take back what was not acked in time: returns the sequence ids, with the consumer of each, and whether one was
+        """Take back deliveries that were not acked in time: returns sequence id -> consumer, and True if a consumer was
         cancelled for it.
         """
         held: dict[int, int] = {}
@@ -244,14 +244,14 @@ class QueueConsumers:
             channel.blocked = self.turns.unblock(channel.blocked)
 
     def with_room(self) -> int:
-        """Consumers that a message could be pushed to now, and gets that wait for one; more than none wait in vain."""
+        """How many consumers a message could be pushed to now, and gets that wait for one."""
         pushed = self._pushed.values() if self._active is None else (self._active,)
         return len(self.getters) + sum(consumer.has_room for consumer in pushed)
 
     # -- basic.get
 
     def get(self, request: Get, sender: Waiting) -> None:
-        """Have a get wait for a message."""
+        """Add a get that waits for a message."""
         consumer = self._members.get(request.consumer)
         if consumer is None:
             channel = self._channel(request.channel, None)

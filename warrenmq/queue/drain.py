@@ -1,6 +1,6 @@
-"""Waiting for the confirms that a queue owes, when the broker is being closed.
+"""Drain: waiting for a queue's outstanding confirms, when the broker is being closed.
 
-A full disk keeps them back for as long as it is full, so a drain does not wait then: what has no confirm is not on the disk.
+A full disk keeps them back for as long as it is full, so a drain does not wait then: messages without a confirm are not on the disk.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from warrenmq.queue.unconfirmed import Unconfirmed
 
 LOOK_EVERY = 0.1
-"""Seconds between looks whether the disk has become full."""
+"""Seconds between checks of whether the disk has become full."""
 
 
 def unwritten(queue: str, messages: int) -> str:
-    """Messages that a full disk kept from being written when the broker was closed; `messages` have no confirm.
+    """The sentence on `messages` without a confirm that a full disk kept from being written when the broker was closed.
 
     >>> unwritten("q", 0)
     "the disk is full: the state of queue 'q' was not written; nothing confirmed is lost, and the next start recovers it"
@@ -42,7 +42,7 @@ class QueueDrain:
         self.waiting: list[Any] = []
 
     def drain(self, sender: Any) -> bool:
-        """A Drain came; True when it can be answered now."""
+        """Handle a Drain; True if it can be answered at once."""
         if not self._unconfirmed or self._index_sync.is_full:
             return True
         self.waiting.append(sender)
@@ -50,7 +50,7 @@ class QueueDrain:
         return False
 
     def look(self) -> None:
-        """Answer when no confirm is owed any more, or none can be given."""
+        """Answer the waiting Drains if no confirm is owed any more, or if none can be given."""
         if not self.waiting:
             return
         if self._unconfirmed and not self._index_sync.is_full:

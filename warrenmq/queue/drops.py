@@ -6,7 +6,7 @@
     purged, deleted, damaged: never dead-lettered
 
 At most once, as in RabbitMQ's classic queues: the original is gone as soon as its copy was sent, and the copy's confirm is
-not waited for.  Without a dead-letter exchange, or while it is missing, messages are dropped without a word.
+not waited for.  Without a dead-letter exchange, or while it is missing, messages are only dropped.
 
 Source: docs/reference/classic-queue.md#dead-lettering.
 """
@@ -38,12 +38,12 @@ _FLAGS = {REJECTED: DROP_REJECTED, EXPIRED: DROP_EXPIRED, MAXLEN: DROP_MAXLEN}
 class QueueDrops:
     """Drops messages, each with a row in the trace.
 
-    damaged    how many messages were found damaged, at recovery or later
+    damaged    messages found damaged, at recovery or later
     """
 
     def __init__(self, vq: BackingQueue, index_sync: IndexSync, has_exchange: Callable[[], bool],
                  rows: QueueTrace | None, effects: list[Effect]) -> None:  # fmt: skip
-        """`has_exchange()`: there is a dead-letter exchange now."""
+        """`has_exchange()`: True if there is a dead-letter exchange now."""
         self._vq = vq
         self._index_sync = index_sync
         self._has_exchange = has_exchange
@@ -52,7 +52,7 @@ class QueueDrops:
         self.damaged = 0
 
     def drop_head(self, count: int, reason: str, now: int = 0) -> None:
-        """So many messages at the queue's front leave it, AT_ONCE at the most; `now` is when they were found to be expired."""
+        """Drop `count` messages at the front, AT_ONCE at most; `now` is the time at which they were found to have expired."""
         flag = _FLAGS[reason]
         if self._has_exchange():
             fetched = self._vq.fetch(count, ack_required=True)
@@ -65,9 +65,9 @@ class QueueDrops:
         self._note(gone, flag, now)
 
     def reject(self, seqs: list[int]) -> list[tuple[list[int], int]]:
-        """These were delivered, and rejected; returns those that left the queue, with the flags of their DROP rows.
+        """Drop delivered messages that were rejected; returns those that left the queue, with the flags of their DROP rows.
 
-        A message whose body cannot be read a second time leaves as well, and goes nowhere.
+        A message whose body cannot be read a second time is dropped without being dead-lettered.
         """
         self._index_sync.unsynced = True
         if not self._has_exchange():
@@ -88,12 +88,12 @@ class QueueDrops:
         return count
 
     def note_lost(self) -> None:
-        """Messages whose bodies were found damaged have left the queue before those behind them."""
+        """Count and trace messages that left the queue because their bodies were found damaged."""
         if self._vq.lost and (lost := self.take_lost()):
             self._note(lost, DROP_LOST)
 
     def take_lost(self) -> list[int]:
-        """Sequence ids of messages that were found damaged since the last time; counts them."""
+        """Count messages that were found damaged since the last call; returns their sequence ids."""
         lost = self._vq.take_lost()
         self.damaged += len(lost)
         return lost

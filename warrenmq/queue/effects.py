@@ -1,6 +1,6 @@
-"""What a queue's state wants done: it sends nothing itself, its process does (actors/queue/process.py).
+"""Effects: the actions that QueueState decides on and its process carries out (actors/queue/process.py).
 
-Effects are carried out in order, after the call that left them has changed the state.
+The process carries them out in order, after the call that left them has changed the state.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ class Deliver:
 
 @dataclass(slots=True)
 class Settle:
-    """Confirm these publications: they are safe, or need not be."""
+    """Confirm these publications."""
 
     complete: Sequence[Publication]
 
 
 @dataclass(slots=True)
 class Refuse:
-    """Tell a publisher that its message was not taken in."""
+    """Fail the promise of a publish that was not taken in."""
 
     promise: Promise
     error: Error
@@ -67,12 +67,12 @@ class DeadLetter:
 
 @dataclass(slots=True)
 class CastStore:
-    """Send to both message stores what was collected for them."""
+    """Send the writes and removes that were collected for both message stores."""
 
 
 @dataclass(slots=True)
 class StartTimer:
-    """Have `info` come after `seconds`; a running timer of the same class is cancelled."""
+    """Send `info` to the process after `seconds`; a running timer of the same class is cancelled."""
 
     seconds: float
     info: Any
@@ -80,7 +80,7 @@ class StartTimer:
 
 @dataclass(slots=True)
 class SendAfter:
-    """Have `info` come after `seconds`, besides others of its class."""
+    """Send `info` to the process after `seconds`, besides others of its class."""
 
     seconds: float
     info: Any
@@ -95,21 +95,21 @@ class CancelTimer:
 
 @dataclass(slots=True)
 class Monitor:
-    """Watch a channel: its death gives back what it holds."""
+    """Monitor a channel: its death gives back the messages that it holds."""
 
     channel: ActorRef[Any]
 
 
 @dataclass(slots=True)
 class Demonitor:
-    """Stop watching a channel."""
+    """Demonitor a channel."""
 
     channel: ActorRef[Any]
 
 
 @dataclass(slots=True)
 class ResumeQueues:
-    """Tell these queues that the channel's limiter has room again."""
+    """Send Resume to these queues: the channel's limiter has room again."""
 
     queues: list[ActorRef[Any]]
     channel: ActorRef[Any]
@@ -117,7 +117,7 @@ class ResumeQueues:
 
 @dataclass(slots=True)
 class Lapse:
-    """Tell an embedded consumer that it was cancelled, because it acked too late."""
+    """Notify an embedded consumer that it was cancelled, because it acked too late."""
 
     holder: Holder
     error: PreconditionFailed

@@ -1,7 +1,7 @@
 """The front of a queue, where messages are fetched, expire, and are dropped from a queue that is too long.
 
-    publish         what consumers do not take at once: drop-head while it is too much, then what has expired
-    fetch           what has expired is dropped first
+    publish         messages left after delivery: drop-head down to the limits, then expired ones
+    fetch           expired messages are dropped first
     requeue         as publish, but before consumers are asked
     DropExpired     the timer: the head's time to live is over
 
@@ -44,13 +44,13 @@ if TYPE_CHECKING:
 
 
 class ExpiryAndLimits:
-    """Drops what has expired and what is too much at a queue's front.
+    """Drops expired messages, and those beyond x-max-length, at a queue's front.
 
-    active        whether a message may have to leave by itself; in other queues nothing here is called
-    may_expire    whether a message may have an expiry
+    active        True if a message may have to be dropped; in other queues nothing here is called
+    may_expire    True if a message may have an expiry
     ttl           x-message-ttl
-    arrived       when the messages came that consumers have not been offered yet (microseconds since 1970)
-    timer         for which expiry a DropExpired is on its way; None = for none
+    arrived       arrival time of the messages not yet offered to consumers (microseconds since 1970)
+    timer         the expiry that the running DropExpired timer is for; None = no timer runs
     go_ahead      the vhost is recovered: dead letters find their bindings
     """
 
@@ -74,14 +74,14 @@ class ExpiryAndLimits:
         self._go_ahead = go_ahead
         self.active = self._always or self.may_expire
 
-    # -- what consumers take
+    # -- out
 
     def fetch(self, most: int, *, ack_required: bool) -> list[Fetched]:
-        """Take up to `most` messages from the front, fewer when one among them has expired; expired ones at the front go."""
+        """Take up to `most` messages from the front, fewer if one among them has expired; drops expired ones at the front."""
         if self.may_expire and self._go_ahead:
             now = (
                 self._now() if self._arrived is None else self._arrived - 1
-            )  # a consumer may take what lives 0 ms
+            )  # a consumer may take a message that lives 0 ms
             self._drop_expired(now)
             most = fresh(islice(self._vq.front(), most), now)
             if not most:
@@ -89,15 +89,15 @@ class ExpiryAndLimits:
         return self._vq.fetch(most, ack_required=ack_required)
 
     def ready_behind(self) -> int:
-        """Messages that remain after a fetch, without what has expired at the front now."""
+        """Ready messages after a fetch, without those at the front that have expired by now."""
         if self.may_expire and self._go_ahead:
             self._drop_expired(self._now())
         return self._vq.ready
 
-    # -- what comes in
+    # -- in
 
     def expiries(self, publications: Sequence[Publication]) -> list[int]:
-        """When messages that arrive now expire, a time for each publication."""
+        """The expiry of messages that arrive now, one for each publication."""
         now = self._arrived = self._now()
         found = expiries(self.ttl, [publication.expiration for publication in publications], now)
         if any(found):
@@ -105,7 +105,7 @@ class ExpiryAndLimits:
         return found
 
     def trim(self) -> None:
-        """Drop what must go, and set the timer for the next; consumers have what they could take."""
+        """Drop expired messages and those beyond the limits, and start the timer of the next expiry; call it after delivery."""
         self._arrived = None
         if not self._go_ahead:
             return
@@ -114,7 +114,7 @@ class ExpiryAndLimits:
         self._drop_expired(now)
         while too_many := self._surplus():
             front = islice(vq.front(), AT_ONCE)
-            # as one message at a time would go: what comes to the front and has expired is not too much
+            # as one message at a time would go: an expired one at the front does not count towards the limit
             self._drops.drop_head(min(too_many, fresh(front, now) if self.may_expire else AT_ONCE), MAXLEN)
             self._drop_expired(now)
         if not self.may_expire:

@@ -1,13 +1,13 @@
-"""When what a queue wrote to its index is made safe, and what happens when the disk is full.
+"""When a queue syncs its index, and its behaviour while the disk is full.
 
     confirms wait     SyncTimeout 25 ms after the first of them, unless an empty mailbox has synced before
-    others wait       Idle after 200 ms: acks, and messages whose publishers want no confirm
+    no confirm waits  Idle after 200 ms: acks, and messages whose publishers want no confirm
     the disk is full  publishes are refused; Idle every second tries again
 
 Any other failure of the disk is raised, and ends the queue process.
 
-The disk counts as full when the last write to the index failed for want of room, while a message store has no room for what
-it was given, and when less is free than the publishes at hand need: a publisher hears it before anything is taken in.
+The disk counts as full after a write to the index failed for want of room, while a message store has no room for the bodies
+it was given, and when less is free than the publishes at hand need: these are refused before they are taken in.
 """
 
 from __future__ import annotations
@@ -30,28 +30,28 @@ if TYPE_CHECKING:
 DISK_FULL_RETRY = 1.0
 """Seconds between attempts to write while the disk is full."""
 LOOK_PER_BYTES = 64 << 20
-"""Bytes of room for each time that publishes are taken in without a look at how much there is."""
+"""Bytes of free space for each batch of publishes that is taken in without asking for the free space again."""
 OVERHEAD = 256
-"""Bytes that a message takes beside its body, at most, give or take long headers."""
+"""Bytes that a message takes beside its body, at most, except for long headers."""
 
 
 class StoreRoom(Protocol):
-    """The part of a message store's tables that concerns its room (StoreTables)."""
+    """A message store's state as far as the room on its disk is concerned (StoreTables)."""
 
     disk_full: bool
 
 
 class IndexSync:
-    """The two timers that lead to a sync, and the room on the disk.
+    """The two timers that lead to a sync, and the state of the disk.
 
-    unsynced        something was written that no publisher waits for: the Idle timer syncs it
+    unsynced        bytes were written that no publisher waits for: the Idle timer syncs them
     disk_full       the last write failed with ENOSPC: publishes are refused until one succeeds
     refusing        publishes were refused the last time
     sync_timer      a SyncTimeout is on its way
     idle_timer      an Idle is on its way
     unwritten       bytes taken in since the queue owed no confirm, while room is short: they may not be in the files yet
-    looks_saved     how often publishes are taken in without a look at the room
-    stores          the message stores, which may have no room either
+    looks_saved     batches that may be taken in before the free space is asked for again
+    stores          the message stores, whose disk may be full, too
     """
 
     def __init__(self, disk: Disk, directory: str, stores: Sequence[StoreRoom], unconfirmed: Unconfirmed,
@@ -70,7 +70,7 @@ class IndexSync:
 
     @property
     def is_full(self) -> bool:
-        """True if something that was taken in cannot be written."""
+        """True if messages that were taken in cannot be written."""
         return self.disk_full or any(store.disk_full for store in self._stores)
 
     def takes(self, size: Callable[[], int]) -> bool:
@@ -105,7 +105,7 @@ class IndexSync:
         return room >= size
 
     def confirms_wait(self) -> None:
-        """A publisher waits for a sync."""
+        """A publisher waits for a sync: start SyncTimeout unless it runs."""
         if not self._sync_timer:
             self._sync_timer = True
             self._effects.append(StartTimer(self._sync_interval, SyncTimeout()))
@@ -119,13 +119,13 @@ class IndexSync:
         self._idle_timer = False
 
     def rest(self) -> None:
-        """No publisher waits for a sync: what is unsynced has time."""
+        """No publisher waits for a sync: start Idle if anything is unsynced."""
         if self.unsynced and not self._idle_timer:
             self._idle_timer = True
             self._effects.append(StartTimer(self._idle_interval, Idle()))
 
     def synced_now(self) -> None:
-        """A sync begins: it covers everything so far."""
+        """A sync begins, which covers everything so far: stop Idle."""
         if self._idle_timer:
             self._idle_timer = False
             self._effects.append(CancelTimer(Idle))
@@ -150,7 +150,7 @@ class IndexSync:
             self._log.info("there is room on the disk again: what was taken is written")
 
     def guarded(self, write: Callable[[], object]) -> bool:
-        """Write; False when the disk is full."""
+        """Call `write`; False if the disk is full."""
         try:
             write()
         except OSError as error:

@@ -4,10 +4,10 @@
                                                     │ Limiter │
                      queue ◄── Resume ──────────────└─────────┘
 
-A channel makes one limiter and hands it to every queue that it consumes from; these compete for what it has room for.
-It counts deliveries that wait for an ack, whether or not a limit is set, so that one that is set later counts what is
-on its way.  A queue that was refused leaves the channel alone until a Resume comes.  basic.get does
-not come here, so acks of what was got must not come here either.
+A channel makes one limiter and passes it to every queue that it consumes from; these compete for its room.
+It counts deliveries that wait for an ack even without a limit, so that a limit that is set later includes those
+on their way.  A queue that was refused sends the channel nothing until a Resume comes.  basic.get bypasses
+the limiter, so acks of messages that were got must bypass it, too.
 
 RabbitMQ's limiter is a process; this is an object with a lock, called from the threads of the channel and of its queues.
 It sends nothing: a call that makes room returns the queues that are to be sent a Resume.
@@ -32,9 +32,9 @@ class Limiter:
         self._volume = 0
         """Deliveries that wait for an ack."""
         self._refused: dict[ActorRef[Any], None] = {}
-        """Queues that have asked in vain, in the order in which they did."""
+        """Queues that were refused, in that order."""
         self._served: ActorRef[Any] | None = None
-        """The queue that asked with success last."""
+        """The queue that was granted room last."""
 
     @property
     def prefetch_count(self) -> int:
@@ -42,9 +42,9 @@ class Limiter:
         return self._prefetch_count
 
     def reserve(self, queue: ActorRef[Any], most: int, *, ack_required: bool) -> int:
-        """How many of `most` messages a queue may deliver; if not all, it hears when it is worth asking again.
+        """How many of `most` messages a queue may deliver; if not all, a Resume follows when there is room again.
 
-        What needs no ack is not counted, but it stops with the rest (rabbit_limiter:can_send).
+        Deliveries without ack are not counted, but they stop with the rest (rabbit_limiter:can_send).
 
         ==========  ========  ==========  ======  =======  =============
         limit       waiting   ack needed  most    granted  waiting after
@@ -69,19 +69,19 @@ class Limiter:
             return granted
 
     def limit(self, prefetch_count: int) -> list[ActorRef[Any]]:
-        """Set another limit, 0 = none; returns the queues to resume.  One below what is on its way makes the queues pause."""
+        """Set another limit, 0 = none; returns the queues to resume.  A limit below the deliveries on their way makes the queues pause."""
         with self._lock:
             self._prefetch_count = prefetch_count
             return self._to_resume()
 
     def ack(self, count: int) -> list[ActorRef[Any]]:
-        """So many deliveries do not wait any more (acked, rejected, or never sent); returns the queues to resume."""
+        """`count` deliveries were acked, rejected, or never sent; returns the queues to resume."""
         with self._lock:
             self._volume -= count
             return self._to_resume()
 
     def _to_resume(self) -> list[ActorRef[Any]]:
-        """All that were refused, if there is room; the one that was served last comes last, so that none starves."""
+        """All queues that were refused, if there is room; the one that was served last comes last, so that none starves."""
         if not self._refused or 0 < self._prefetch_count <= self._volume:
             return []
         refused = list(self._refused)

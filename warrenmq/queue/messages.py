@@ -1,4 +1,4 @@
-"""What can arrive at a queue, and what it answers: every cast, call and timer, with its sender."""
+"""The messages of a queue process: every cast, call and timer that it receives, with its sender, and its replies."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ if TYPE_CHECKING:
 
 
 DELETED = "the queue was deleted before the message was safe"
-"""Why a message is nacked; to a channel it is a confirm, as in RabbitMQ: it cannot be lost any more."""
+"""Reason of a nack; a channel sends a confirm for it, as RabbitMQ does: a message of a deleted queue cannot be lost."""
 ENDED = "the queue process ended before the message was safe; publish it again"
 
 
 class Waiting(Protocol):
-    """Where the answer to a Get goes (runtime/calls.py, From)."""
+    """The caller of a Get (runtime/calls.py, From)."""
 
     def begin(self) -> None:
-        """From here on the request may have an effect: it is not to be repeated."""
+        """The request may have had an effect from here on: the caller must not repeat it."""
 
     def park(self) -> None:
-        """The request waits, and has had no effect."""
+        """The request waits, and has had no effect yet."""
 
 
 class Outlet(Protocol):
-    """Where a consumer's deliveries go: an AMQP channel, or the application's end of an embedded consumer."""
+    """The receiver of a consumer's deliveries: an AMQP channel, or the application's end of an embedded consumer."""
 
     def put(self, item: object, /) -> None: ...
 
@@ -43,7 +43,7 @@ class Publisher:
     """The sender of a Publish, to whom the queue grants credit (actors/sending/message_sender.py, Flow)."""
 
     def bump(self, credit: int) -> None:
-        """May send `credit` more messages to the queue; called in the queue's thread."""
+        """Grant credit for `credit` more messages to the queue; called in the queue's thread."""
         raise NotImplementedError
 
 
@@ -68,7 +68,7 @@ class Publish:
 
 @dataclass(slots=True)
 class Ack:
-    """Consumer -> queue: this delivery, or all up to it, is done with."""
+    """Consumer -> queue: ack this delivery, or all up to it."""
 
     consumer: int
     tag: int
@@ -77,9 +77,9 @@ class Ack:
 
 @dataclass(slots=True)
 class Acks:
-    """Consumer -> queue: these deliveries are done with, in the order in which they were delivered.
+    """Consumer -> queue: ack these deliveries, in the order in which they were delivered.
 
-    What a client acks one by one, but in one go, costs the queue one message.
+    Single acks that a client sends together cost the queue one message.
     """
 
     consumer: int
@@ -98,7 +98,7 @@ class Reject:
 
 @dataclass(slots=True)
 class Taken:
-    """Consumer -> queue: so many deliveries were taken, by the application or by the client's socket (notify_sent).
+    """Consumer -> queue: the application or the client's socket took `count` deliveries (notify_sent).
 
     A channel sends it for every delivery sooner or later, for those to a cancelled consumer, too; getters never do.
     """
@@ -109,14 +109,14 @@ class Taken:
 
 @dataclass(slots=True)
 class Resume:
-    """Limiter -> queue: this channel, which refused a delivery, has room again."""
+    """Limiter -> queue: this channel, whose limiter refused a delivery, has room again."""
 
     channel: ActorRef[Any]
 
 
 @dataclass(slots=True)
 class MsgsOnDisk:
-    """Store -> queue: bodies are safe, or will never be needed (`ignored`)."""
+    """Store -> queue: bodies are on disk (`written`), or will never be needed (`ignored`)."""
 
     msg_ids: list[bytes]
     reason: str
@@ -133,7 +133,7 @@ class Holder(Protocol):
 
 
 class AckDeadline(NamedTuple):
-    """How long a delivery may wait for its ack (consumer_timeout), and how often to look (ack_timeout.py); in seconds."""
+    """How long a delivery may wait for its ack (consumer_timeout), and how often to check (ack_timeout.py); in seconds."""
 
     seconds: float
     look_every: float
@@ -143,7 +143,7 @@ class AckDeadline(NamedTuple):
 
 @dataclass(slots=True)
 class Consume:
-    """Call: have messages sent to `outlet`, up to `prefetch` unacked ones (0 = no limit).
+    """Call: send messages to `outlet`, up to `prefetch` unacked ones (0 = no limit).
 
     Refused with AccessRefused where exclusiveness forbids it.
     """
@@ -155,7 +155,7 @@ class Consume:
     no_ack: bool
     exclusive: bool
     channel: ActorRef[Any] | None = None
-    """Whose death gives back what this consumer holds; the queue monitors it.  None for the embedded face."""
+    """The consumer's channel, which the queue monitors: its death gives back what the consumer holds.  None for the embedded face."""
     consumer_tag: str = ""
     priority: int = 0
     """Higher ones are served first (x-priority)."""
@@ -164,17 +164,17 @@ class Consume:
     arguments: Mapping[str, Any] | None = None
     """As the client gave them, for ListConsumers."""
     ack_deadline: AckDeadline | None = None
-    """None where a channel sees to it, or acks may take for ever."""
+    """None for a channel's consumers, whose deadline the channel keeps, and without consumer_timeout."""
 
 
 @dataclass(slots=True)
 class Cancel:
-    """Call or cast: no more deliveries; those that were made may still be acked."""
+    """Call or cast: stop deliveries; those that were made may still be acked."""
 
     consumer: int
     handed_out: int | None = None
-    """Of an embedded consumer, which has no channel to wait in: deliveries with larger tags were never seen and go back,
-    those too that were on their way to it."""
+    """For an embedded consumer, the last tag that the application saw: deliveries with larger tags go back, also those on
+    their way to it."""
 
 
 @dataclass(slots=True)
@@ -200,13 +200,13 @@ class Got:
     tag: int
     message: Fetched
     ready: int
-    """Messages that are left (message-count of basic.get-ok)."""
+    """Ready messages that remain (message-count of basic.get-ok)."""
 
 
 @dataclass(slots=True)
 class ChannelClosed:
     """Call, by a channel that closes: answered when everything that it held unacked here is back in the queue and
-    its consumers are gone (notify_down).  For a channel that dies the queue finds out by itself.
+    its consumers are removed (notify_down).  The queue monitors channels, for those that die.
     """
 
     channel: ActorRef[Any]
@@ -219,7 +219,7 @@ class Purge:
 
 @dataclass(slots=True)
 class Delete:
-    """Call: check the conditions, `commit` and go; the reply is how many ready messages went along."""
+    """Call: check the conditions, `commit` and end; the reply is how many ready messages were deleted, too."""
 
     if_unused: bool
     if_empty: bool
@@ -242,7 +242,7 @@ class Drain:
 
 @dataclass(slots=True)
 class Info:
-    """Call: the reply is a QueueInfo, in which all is counted that the same sender sent before."""
+    """Call: the reply is a QueueInfo, which counts everything that the same sender sent before."""
 
 
 @dataclass(slots=True)
@@ -279,12 +279,12 @@ class Declared(NamedTuple):
 
 @dataclass(slots=True)
 class GoAhead:
-    """Vhost -> queue: all is recovered, bindings, too; what has expired or is too much may go (the barrier's `go`)."""
+    """Vhost -> queue: all is recovered, bindings, too; expired and surplus messages may be dropped now (the barrier's `go`)."""
 
 
 @dataclass(slots=True, frozen=True)
 class QueueInfo:
-    """What a queue knows of itself."""
+    """The figures of a queue."""
 
     ready: int
     unacked: int
@@ -293,7 +293,7 @@ class QueueInfo:
     memory: QueueMemory
     unconfirmed: bool
     next_seq_id: int
-    """What the next message gets."""
+    """The sequence id of the next message."""
     damaged: int
     """Messages that were found damaged and set aside, at recovery or later."""
 
@@ -308,22 +308,22 @@ class Deliveries:
 
 @dataclass(slots=True)
 class SyncTimeout:
-    """Info, from a timer of its own: confirms have waited long enough."""
+    """Info, from a timer of its own: confirms have waited for the sync interval."""
 
 
 @dataclass(slots=True)
 class Idle:
-    """Info: acks have waited long enough for a sync, or the disk was full a while ago."""
+    """Info: acks have waited for a sync long enough, or it is time to try a full disk again."""
 
 
 @dataclass(slots=True)
 class DropExpired:
-    """Info: the time of the message at the front is over."""
+    """Info: the message at the front has expired."""
 
 
 @dataclass(slots=True)
 class MaybeExpire:
-    """Info: the queue may have been unused for too long."""
+    """Info: the queue may have been unused for longer than x-expires."""
 
 
 @dataclass(slots=True)
@@ -333,33 +333,33 @@ class GoOn:
 
 @dataclass(slots=True)
 class SetRamDurationTarget:
-    """Memory monitor -> queue: keep no more in memory than lasts so many seconds."""
+    """Memory monitor -> queue: keep no more messages in memory than last `duration` seconds."""
 
     duration: float
 
 
 @dataclass(slots=True)
 class UpdateRamDuration:
-    """Info: it is time to report to the memory monitor how long what is in memory lasts."""
+    """Info: report to the memory monitor how long the messages in memory last."""
 
 
 @dataclass(slots=True)
 class BumpReduceMemoryUse:
-    """Info: there is more to page out than was allowed at once."""
+    """Info: page out more messages than one step may."""
 
 
 @dataclass(slots=True)
 class GetTimeout:
-    """Info: a Get has waited long enough."""
+    """Info: the timeout of a Get."""
 
     sender: Waiting
 
 
 @dataclass(slots=True)
 class LookAtDrain:
-    """Info: a Drain has not been answered for a while."""
+    """Info: check whether a waiting Drain can be answered."""
 
 
 @dataclass(slots=True)
 class CheckAcks:
-    """Info: time to look for deliveries that have waited too long for their acks."""
+    """Info: check for deliveries that have waited too long for their acks."""

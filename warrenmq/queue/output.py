@@ -1,7 +1,7 @@
-"""How messages reach consumers, and how these settle them (rabbit_amqqueue_process).
+"""Delivery to consumers, acks, rejects and requeues (rabbit_amqqueue_process).
 
-The other end of queue/publish_buffer.py.  Whose turn it is, and which consumer holds which message, is in queue/consumers.py; how messages
-leave without a consumer in queue/drops.py.
+The other end of queue/publish_buffer.py.  queue/consumers.py decides on turns and keeps the messages of each consumer;
+messages that leave without a consumer go through queue/drops.py.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 
 
 class QueueOutput:
-    """Delivers, acks, requeues; it has no state of its own but what it was given.
+    """Delivers, acks and requeues messages.
 
-    consumers     which there are, and which messages each holds
-    front         what leaves the front by itself
-    drops         what leaves without a consumer
-    expiry        how long the queue may be unused
+    consumers     the queue's consumers, and the messages that each holds
+    front         drops expired and surplus messages
+    drops         drops messages that leave without a consumer
+    expiry        the timer of x-expires
     """
 
     def __init__(self, vq: BackingQueue, consumers: QueueConsumers, front: ExpiryAndLimits, drops: QueueDrops,
@@ -53,7 +53,7 @@ class QueueOutput:
     # -- deliver
 
     def deliver(self) -> None:
-        """Send ready messages as far as there is room: to consumers in turn, and what they leave to gets."""
+        """Send ready messages as far as there is room: to consumers in turn, then to waiting gets."""
         vq, consumers = self._vq, self._consumers
         while (ready := vq.ready) and (dealt := consumers.turns.deal(ready)):
             self._hand_out(dealt)
@@ -63,9 +63,9 @@ class QueueOutput:
             self._drops.note_lost()
 
     def _hand_out(self, dealt: list[tuple[Consumer, int]]) -> None:
-        """Fetch what was dealt, less if some have expired or bodies were lost, and deliver it.
+        """Fetch the messages that were dealt, fewer if some have expired or bodies were lost, and deliver them.
 
-        Each consumer gets it in as few pieces as leave the order in every channel that of the queue.
+        Each consumer gets them in as few pieces as keep the order of the queue in every channel.
         """
         last: dict[ChannelRecord, tuple[Consumer, list[Fetched]]] = {}
         at = 0
@@ -95,14 +95,14 @@ class QueueOutput:
             at = end
 
     def _give_back(self, consumer: Consumer, count: int) -> None:
-        """So many messages that a consumer claimed were not there after all."""
+        """Return a consumer's claim on messages that were not there after all."""
         channel = consumer.channel
         if (queues := consumer.give_back(count)) and channel.ref is not None:
             self._effects.append(ResumeQueues(queues, channel.ref))
-        self._consumers.unblock(channel)  # it may have been found full of what it did not get
+        self._consumers.unblock(channel)  # it may have been found full because of the claim
 
     def _take(self, consumer: Consumer, fetched: list[Fetched]) -> int:
-        """These messages leave for a consumer; returns the tag of the first."""
+        """Record that messages leave for a consumer; returns the tag of the first."""
         first_tag = consumer.take(fetched)
         deadline, timeouts = consumer.ack_deadline, self._consumers.ack_timeouts
         if deadline is not None and not consumer.no_ack and not timeouts.armed:
@@ -145,14 +145,14 @@ class QueueOutput:
         self._effects.append(Reply(sender, Got(tag, fetched[0], self._front.ready_behind())))
 
     def rest(self) -> None:
-        """Everything was delivered that could be: the trace hears of what is ready all the same."""
+        """All deliveries are made: trace the messages that are ready all the same."""
         if self._rows is not None and (ready := self._vq.ready):
             self._rows.rests(ready, self._consumers.with_room(), self._consumers.count)
 
     # -- settle
 
     def ack(self, message: Ack | Acks, sender: int, pseq: int) -> None:
-        """Consumers are done with these; `sender` and `pseq` say where the trace has the ack."""
+        """Settle acked deliveries; `sender` and `pseq` name the ack's SEND row in the trace."""
         consumers, rows = self._consumers, self._rows
         if isinstance(message, Acks):
             tags = consumers.settle_each(message.consumer, message.tags)
@@ -166,8 +166,8 @@ class QueueOutput:
         self._index_sync.unsynced = True
 
     def reject(self, message: Reject) -> None:
-        """A consumer gives these back, or refuses them for good."""
-        self.deliver()  # what is ready now is not behind what comes back
+        """Requeue or drop what a consumer rejected."""
+        self.deliver()  # messages that are ready now come before those that come back
         seqs = self._consumers.settle(message.consumer, message.tag, multiple=message.multiple)
         if message.requeue:
             back = self._vq.requeue(seqs)
@@ -181,7 +181,7 @@ class QueueOutput:
                 self._rows.rejected(gone, flag, message)
 
     def _put_back(self, held: Mapping[int, int]) -> None:
-        """Requeue the messages of consumers that are gone: sequence id -> consumer."""
+        """Requeue the messages of consumers that are gone; `held`: sequence id -> consumer."""
         back = self._vq.requeue(held)
         if self._rows is not None:
             self._rows.returned(back, held)
@@ -191,14 +191,14 @@ class QueueOutput:
     # -- consumers that go
 
     def cancel(self, request: Cancel) -> None:
-        """A consumer is cancelled; what it never took comes back."""
+        """Cancel a consumer and requeue what it never took."""
         self.deliver()
         self._put_back(self._consumers.cancel(request))
         self._expiry.renew()
         self._consumers_left()
 
     def lapse(self, now: int) -> None:
-        """Deliveries that were not acked in time come back."""
+        """Requeue deliveries that were not acked in time."""
         held, cancelled = self._consumers.lapse(now)
         if held:
             self._put_back(held)
@@ -207,7 +207,7 @@ class QueueOutput:
             self._consumers_left()
 
     def channel_ended(self, channel: ActorRef[Any]) -> None:
-        """A channel closed or died: all that it held comes back, and its consumers are gone."""
+        """A channel closed or died: requeue all that it held, and remove its consumers."""
         held, consumed = self._consumers.close_channel(channel)
         self._put_back(held)
         if held or consumed:

@@ -1,8 +1,8 @@
-"""How a full queue refuses publishes: x-overflow reject-publish and reject-publish-dlx.
+"""Refusing publishes to a full queue: x-overflow reject-publish and reject-publish-dlx.
 
 The queue's length counts when a message comes, and ready messages only: a full queue refuses a message even if a consumer
-could take it.  A publish of many messages is cut where the next does not fit; what was let in until then may go
-to consumers first.  Every message gets its own answer then.
+could take it.  A publish of many messages is cut where the next does not fit; the messages let in until then are
+delivered first.  Each message then gets its own confirm or nack.
 
 Source: rabbit_amqqueue_process (will_overflow, send_reject_publish); docs/reference/classic-queue.md#publish-path
 and #t13.
@@ -33,7 +33,7 @@ FULL = "the queue has reached its length limit"
 
 
 class QueueOverflow:
-    """Lets publishes into a queue as far as they fit.
+    """Admits publishes to a queue as far as they fit.
 
     unanswered    promises of the publish that is being let in, latest message first
     """
@@ -50,12 +50,12 @@ class QueueOverflow:
     @classmethod
     def of(cls, arguments: QueueArguments, vq: BackingQueue, rows: QueueTrace | None,
            effects: list[Effect]) -> QueueOverflow | None:  # fmt: skip
-        """None for a queue that takes everything."""
+        """The overflow of a queue with these arguments; None if the queue refuses nothing."""
         limited = (arguments.max_length, arguments.max_length_bytes) != (None, None)
         return cls(arguments, vq, rows, effects) if limited and arguments.overflow != "drop-head" else None
 
     def admit(self, message: Publish) -> Iterator[Publish]:
-        """The parts of a publish that get in, one after the other; the rest is nacked.
+        """Yield the parts of a publish that are admitted; the rest is nacked.
 
         The caller takes a part in, and delivers, before it asks for the next.
         """

@@ -1,4 +1,4 @@
-"""How publishes enter a queue: collected, taken in together, and owed an answer (rabbit_amqqueue_process:deliver).
+"""Publishes on their way into a queue: collected, taken in together, confirmed later (rabbit_amqqueue_process:deliver).
 
 A publish that arrives alone costs as much as fifty that arrive together, so they are collected until there are BATCH
 messages or anything else is to be done.  All that are collected at one time go to the disk, or none.
@@ -33,7 +33,7 @@ _publication = attrgetter("publication")
 
 
 class PublisherCredit(Protocol):
-    """What publishers are owed for messages taken in (runtime/credit_flow.py, CreditFlow)."""
+    """The credit that publishers get for messages taken in (runtime/credit_flow.py, CreditFlow)."""
 
     def ack(self, peer: Hashable, n: int = 1, /) -> int: ...
     def block(self, peer: Hashable, /) -> None: ...
@@ -41,14 +41,14 @@ class PublisherCredit(Protocol):
 
 
 class PublishBuffer:
-    """Publishes that have arrived and are not taken in yet; only `nack_all` may come from any thread.
+    """Publishes that have arrived and are not taken in yet; only `nack_all` may be called from any thread.
 
-    publishes     in order of arrival; all alike in what `add` looks at
+    publishes     in order of arrival; all alike in durable, answered and priority
     count         their messages
-    durable       they go to the disk
-    answered      their publishers wait for a confirm
+    durable       True if they go to the disk
+    answered      True if their publishers wait for a confirm
     priority      the priority that they share, in a queue that has priorities
-    timed         one of them has a time to live
+    timed         True if one of them has a time to live
     behind        stores that grant no credit, with their trace ids: publishers get none either
     """
 
@@ -71,7 +71,7 @@ class PublishBuffer:
         self._timed = front.ttl is not None
 
     def add(self, message: Publish) -> bool:
-        """Collect a publish; False when those before it must be taken in first."""
+        """Collect a publish; False if those before it must be taken in first."""
         publication = message.publication
         durable = publication.persistent and self._durable_queue
         answered = message.confirm is not UNANSWERED
@@ -90,7 +90,7 @@ class PublishBuffer:
         return True
 
     def take_in(self) -> bool:
-        """Give what was collected to the backing queue; returns whether it has to be synced, sooner or later."""
+        """Pass what was collected to the backing queue; returns True if it has to be synced, sooner or later."""
         publishes, durable, answered = self._publishes, self._durable, self._answered
         publications = [*map(_publication, publishes)]
         expiries = None
@@ -110,7 +110,9 @@ class PublishBuffer:
             count = len(publication.bodies)
             if answered:
                 owed = (seq, count, publication.first_id, message.confirm)
-                if not durable:  # confirmed at once: RabbitMQ's rule for what will not survive a restart
+                if (
+                    not durable
+                ):  # confirmed at once: RabbitMQ's rule for messages that will not survive a restart
                     if rows is not None:
                         rows.confirmed_at_once(owed)
                     at_once.append(owed)
@@ -130,14 +132,14 @@ class PublishBuffer:
         return durable
 
     def size(self) -> int:
-        """Bytes of what was collected, bodies and what goes with them."""
+        """Bytes of what was collected, an upper bound: bodies, heads and index entries."""
         return sum(
             sum(map(len, publication.bodies)) + len(publication.bodies) * (len(publication.head) + OVERHEAD)
             for publication in (message.publication for message in self._publishes)
         )
 
     def refuse(self) -> None:
-        """The disk is full: give what was collected back, as if it had never been sent."""
+        """The disk is full: refuse what was collected, as if it had never been sent."""
         full = f"the disk is full, queue {self._queue!r} takes no messages until there is room"
         for message in self._publishes:
             self._effects.append(Refuse(message.confirm, Blocked(full)))
@@ -155,7 +157,7 @@ class PublishBuffer:
                 self._rows.blocked(trace_id)
 
     def unblock(self, store: str) -> None:
-        """A store is not, or no longer, behind: what credit was held back is due, unless another one is."""
+        """A store has caught up: grant the credit that was held back, unless another store is behind."""
         if store in self._behind:
             trace_id = self._behind.pop(store)
             if self._rows is not None:
@@ -164,7 +166,7 @@ class PublishBuffer:
                 self._effects.append(GrantCredit(cast("Publisher", publisher), credit))
 
     def nack_all(self, why: str) -> None:
-        """The queue process is dead."""
+        """The queue process is dead: nack what was collected."""
         for message in self._publishes:
             message.confirm.nack(why)
 
@@ -176,7 +178,7 @@ Tell: TypeAlias = "Callable[[int, int, int, int, int, int, int, bool, bool], Non
 def _rows_of_runs(
     tell: Tell, publishes: list[Publish], seq: int, _in_store: dict[int, bytes], durable: bool
 ) -> None:
-    """Publishes that one thread sent one after the other share a row: with tracing on, this is per message."""
+    """Write the rows of publishes: those that one thread sent one after the other share a row."""
     first, count, msg, sender, pseq, sends, t = seq, 0, 0, 0, 0, 0, 0
     for message in publishes:
         publication = message.publication
@@ -208,7 +210,7 @@ def _rows_of_runs(
 def _rows_of_each(
     tell: Tell, publishes: list[Publish], seq: int, in_store: dict[int, bytes], durable: bool
 ) -> None:
-    """A row for each run of equal placement in each publish; the first is the receive of its SEND."""
+    """Write a row for each run of equal placement in each publish; the first row receives its SEND."""
     for message in publishes:
         publication = message.publication
         end = seq + len(publication.bodies)

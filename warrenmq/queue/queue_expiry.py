@@ -1,4 +1,4 @@
-"""How long a queue may be unused: x-expires (rabbit_amqqueue_process:ensure_expiry_timer, maybe_expire).
+"""x-expires: deleting a queue that was unused for a time (rabbit_amqqueue_process:ensure_expiry_timer, maybe_expire).
 
 A queue with consumers counts as used.  Without any, the time begins anew with basic.get, a declare (a passive one, too),
 basic.cancel, and the end of a channel that had consumers or held messages; a publish changes nothing.  A timer that
@@ -27,7 +27,7 @@ class QueueExpiry:
         self._effects = effects
 
     def renew(self) -> None:
-        """The queue was used."""
+        """The queue was used: start the timer anew."""
         if self._milliseconds is not None and not self._consumers.count:
             self._effects.append(StartTimer(self._milliseconds / 1_000, MaybeExpire()))
 

@@ -1,4 +1,4 @@
-"""A queue's part in paging: it reports to the memory monitor, and goes on where it had to stop.
+"""A queue's timers of paging: reports to the memory monitor, and steps that follow one another.
 
     UpdateRamDuration      its timer, every 5 s while anything moves: report to the monitor, which answers with a target
     SetRamDurationTarget   the monitor's answer, or a shorter target between two reports
@@ -26,7 +26,9 @@ UPDATE_INTERVAL = 5.0
 
 
 class RamDuration:
-    """Which of its two timers run.
+    """The two timers.
+
+    Each runs once at most:
 
     updating    an UpdateRamDuration is on its way
     bumped      a BumpReduceMemoryUse is on its way
@@ -38,7 +40,7 @@ class RamDuration:
         self._updating = self._bumped = False
 
     def worked(self) -> None:
-        """Messages may have moved."""
+        """Messages may have moved: start the timers that are needed."""
         vq = self._vq
         if vq.has_ram_duration and not self._updating and vq.anything_counted:
             self._start_updating()

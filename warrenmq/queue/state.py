@@ -7,12 +7,12 @@
                      │
                      └──► what expired, is too much or was rejected ──► DeadLetter
 
-A call changes the state and leaves what others are to be sent in `effects`; the process around it (actors/queue/process.py)
-carries these out.  No threads and no process here; the files, the stores' ends and the clocks are given from outside, so
-a test may put plain objects in their place.  Everything that can arrive is in queue/messages.py.
+A call changes the state and leaves `effects`, what is to be sent and started; the process around it
+(actors/queue/process.py) carries these out.  No threads and no process here; the files, the stores' ends and the clocks are given from outside, so
+a test may put plain objects in their place.  queue/messages.py has all messages that can arrive.
 
-Deliveries wait while only publishes and acks arrive, because many at a time are cheaper; before anything else is handled
-each consumer has what it has room for (assert_invariant).  A confirm waits for the sync.
+Deliveries wait while only publishes and acks arrive, because many at a time are cheaper; before any other message is handled
+each consumer is sent what it has room for (assert_invariant).  A confirm waits for the sync.
 """
 
 from __future__ import annotations
@@ -93,18 +93,18 @@ _CAST_STORE = CastStore()
 
 @dataclass(slots=True, frozen=True)
 class QueueSetting:
-    """What a queue is and what it is given; none of it changes."""
+    """The fixed properties of a queue, and the objects that it is given."""
 
     name: str
     vhost: str
     ref: ActorRef[Any]
-    """What limiters know the queue by."""
+    """Identifies the queue to limiters."""
     durable: bool
     arguments: QueueArguments
     settings: Settings
     disk: Disk
     directory: str
-    """Whose room on the disk counts."""
+    """The folder whose disk is asked for free space."""
     stores: Mapping[str, Store]
     """The queue's ends of its message stores, by name."""
     rooms: Sequence[StoreRoom]
@@ -121,15 +121,15 @@ class QueueSetting:
 class QueueState:
     """One queue (the state record of rabbit_amqqueue_process).
 
-    effects            what is to be done, in order; the process clears it
+    effects            actions for the process, in order; the process clears the list
     vq                 the messages (rabbit_variable_queue)
     unconfirmed        publications that wait for a sync or for the store
     buffer             publishes that are not taken in yet
-    overflow           refuses what is too much; None for a queue that takes everything
-    consumers          which there are, and which messages each holds (rabbit_queue_consumers)
-    front              drops what has expired or is too much
-    drops              how messages leave without a consumer
-    expiry             how long the queue may be unused
+    overflow           refuses publishes to a full queue; None if the queue refuses nothing
+    consumers          the consumers, and the messages that each holds (rabbit_queue_consumers)
+    front              drops expired and surplus messages at the front
+    drops              drops messages, with dead-lettering
+    expiry             the timer of x-expires
     output             delivers, acks, requeues
     index_sync         when the index is synced, and whether the disk is full
     ram_duration       reports to the memory monitor
@@ -139,7 +139,7 @@ class QueueState:
     """
 
     def __init__(self, vq: BackingQueue, queue: QueueSetting) -> None:
-        """`vq` has recovered what was on the disk."""
+        """`vq` has recovered the messages on the disk."""
         effects: list[Effect] = []
         rows, arguments = queue.rows, queue.arguments
         self.effects = effects
@@ -173,14 +173,14 @@ class QueueState:
         self._pages = vq.has_ram_duration
 
     def begin(self) -> list[int]:
-        """The first call: what must go from the front goes.  Returns messages that recovery found damaged."""
+        """The first call, after recovery; returns the sequence ids of messages that recovery found damaged."""
         self.expiry.renew()
         return self.drops.take_lost()
 
-    # -- what arrives
+    # -- messages that arrive
 
     def publish(self, message: Any) -> None:
-        """A Publish came."""
+        """Handle a Publish."""
         if self.overflow is not None:
             self.output.deliver()
             for part in self.overflow.admit(message):
@@ -196,7 +196,7 @@ class QueueState:
             self.take_in()
 
     def cast(self, message: Any, sender: int, pseq: int) -> None:
-        """Another cast came; `sender` and `pseq` say where the trace has its SEND."""
+        """Handle another cast; `sender` and `pseq` name its SEND row in the trace."""
         if self.buffer.count:
             self.take_in()
         match message:
@@ -229,10 +229,10 @@ class QueueState:
             self.take_in()
         if not self._stores[store].blocked:
             self.buffer.unblock(store)
-            self.vq.reduce_memory_use()  # it stops where a store has more to do than it likes
+            self.vq.reduce_memory_use()  # it stopped while the store granted no credit
 
     def call(self, request: Any, sender: Any) -> Any:
-        """Answer a call, after `catch_up`; WAITS when the answer comes later."""
+        """Answer a call, after `catch_up`; WAITS if a Reply follows later."""
         match request:
             case Get():
                 return WAITS if self.output.get(request, sender) else None
@@ -257,7 +257,7 @@ class QueueState:
                 raise TypeError(request)
 
     def info(self, message: Any) -> None:
-        """A timer's message came; after `catch_up`."""
+        """Handle a timer's message, after `catch_up`."""
         match message:
             case SyncTimeout():
                 self.index_sync.sync_timeout()
@@ -285,17 +285,17 @@ class QueueState:
                 self.ram_duration.bump()
 
     def channel_died(self, channel: ActorRef[Any]) -> None:
-        """A channel that was monitored is dead; after `catch_up`."""
+        """A monitored channel is dead; called after `catch_up`."""
         self.output.channel_ended(channel)
 
     def delete(self) -> int:
-        """The queue is deleted: returns how many ready messages went along."""
+        """Delete the queue's messages and files; returns how many messages were ready."""
         ready = self.drops.purge(DROP_DELETED)
         self.vq.index.delete()
         return ready
 
     def mailbox_empty(self) -> None:
-        """Nothing more to do first: deliver, and let the stores have their mail; `make_safe` follows."""
+        """The mailbox is empty: take in what was collected, deliver, and send to the stores; `make_safe` follows."""
         if self.buffer.count:
             self.take_in(sync_follows=True)
         self.output.deliver()
@@ -308,36 +308,36 @@ class QueueState:
         self._send_to_stores()
 
     def make_safe(self) -> None:
-        """The rest of an empty mailbox, when deliveries are on their way: sync the index."""
+        """The rest of an empty mailbox, once deliveries are on their way: sync the index."""
         index_sync, index = self.index_sync, self.vq.index
         if self.unconfirmed.unsynced and not index_sync.disk_full:
             self.sync(Trigger.MAILBOX_EMPTY)
         else:
             if index_sync.disk_full or not index.needs_sync:
-                self.vq.index_synced()  # on a full disk what is acked makes room, though its ack has to wait for it
+                self.vq.index_synced()  # on a full disk removing acked bodies makes room, though their acks are not safe yet
                 self._send_to_stores()
             index_sync.rest()
         if index.flushing and not index_sync.disk_full and index_sync.guarded(index.flush_step):
             self.effects.append(
                 StartTimer(0, GoOn())
-            )  # back here when whatever came meanwhile has been handled
+            )  # again when the messages that came meanwhile have been handled
 
     # -- publish and confirm
 
     def catch_up(self) -> None:
-        """Have consumers hold what they have room for, as if nothing had been put off."""
+        """Deliver what was put off, so that each consumer has what it has room for."""
         if self.buffer.count:
             self.take_in()
         self.output.deliver()
 
     def take_in(self, *, sync_follows: bool = False) -> None:
-        """Let collected publishes in, before anything else is handled; with `sync_follows` no timer has to see to a sync."""
+        """Take in collected publishes; with `sync_follows` the caller delivers and syncs next."""
         buffer, index_sync = self.buffer, self.index_sync
         if not buffer.count:
             return
         self._since_flush_step += buffer.count
         if self.front.active:
-            self.output.deliver()  # what consumers can take does not count as too much
+            self.output.deliver()  # messages that consumers can take do not count towards the limits
         if not index_sync.takes(buffer.size):
             buffer.refuse()
         elif buffer.take_in():
@@ -354,6 +354,8 @@ class QueueState:
             if index.flushing and not index_sync.disk_full:
                 self._since_flush_step = 0
                 index_sync.guarded(index.flush_step)
+        if sync_follows:
+            return
         if self._pages:
             self.ram_duration.worked()
         if self.front.active:
@@ -363,7 +365,7 @@ class QueueState:
             self.output.deliver()
 
     def sync(self, trigger: Trigger) -> None:
-        """Make everything so far safe, and confirm what waited for that; nothing on a full disk."""
+        """Sync the index, and confirm what waited for it; does nothing on a full disk."""
         index_sync = self.index_sync
         index_sync.synced_now()
         try:
@@ -379,11 +381,11 @@ class QueueState:
             self._send_to_stores()
 
     def confirm_synced(self) -> None:
-        """The index was synced at a clean stop."""
+        """Confirm what waited for the sync of a clean stop."""
         self._confirm(self.unconfirmed.index_synced())
 
     def nack_all(self, why: str) -> None:
-        """The process is dead: nack what was not confirmed; from any thread, once."""
+        """The process is dead: nack what was not confirmed; called once, from any thread."""
         self.unconfirmed.nack_all(why)
         self.buffer.nack_all(why)
         if self.overflow is not None:
@@ -407,7 +409,7 @@ class QueueState:
             self.drain.look()
 
     def _send_to_stores(self) -> None:
-        """Have collected writes and removes sent, if there are any."""
+        """Leave a CastStore if a store has collected writes or removes."""
         for store in self._store_ends:
             if store.collected:
                 self.effects.append(_CAST_STORE)
@@ -417,7 +419,7 @@ class QueueState:
         vq = self.vq
         if vq.to_remove and not self.index_sync.disk_full:
             self.sync(Trigger.READ)
-        self._send_to_stores()  # so that a store that is asked next has what led to this answer
+        self._send_to_stores()  # so that a store that is asked next has received what led to this answer
         return QueueInfo(
             vq.ready, vq.unacked, self.consumers.count, vq.memory(), bool(self.unconfirmed), vq.next_seq_id,
             self.drops.damaged,

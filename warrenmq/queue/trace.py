@@ -1,4 +1,4 @@
-"""The rows that a queue writes to the trace: one method for each kind (trace/events.py)."""
+"""Writing a queue's trace rows, with a method for each kind (trace/events.py)."""
 
 from __future__ import annotations
 
@@ -67,14 +67,14 @@ _REST_INTERVAL = 1_000_000_000
 
 
 class QueueTrace:
-    """A queue's rows.  It belongs to the queue process, as its ActorTrace does."""
+    """Writes the rows of one queue; used by the queue process only, as its ActorTrace is."""
 
     def __init__(self, trace: ActorTrace, trace_id_of: Callable[[ActorRef[Any]], int]) -> None:
-        """`trace_id_of(channel)` is its number in the trace."""
+        """`trace_id_of(channel)` gives a channel's number in the trace."""
         self._trace = trace
         self._trace_id_of = trace_id_of
         self._rested = -_REST_INTERVAL
-        """When a QUEUE_RESTS row was written last."""
+        """Time of the last QUEUE_RESTS row."""
 
     def recovered(
         self,
@@ -85,11 +85,9 @@ class QueueTrace:
         *,
         clean: bool,
     ) -> None:
-        """What the directory held; `live` are the runs of messages, `lost` are damaged ones beside them.  And the queue's
-        limits, if it has any.
+        """The messages that recovery found (`live`: runs; `lost`: damaged ones beside them), and the queue's limits.
 
-        QUEUE_RECOVERED comes last: a reader that meets it knows that the runs are all there.  A damaged message counts
-        as recovered, and as dropped right behind that.
+        QUEUE_RECOVERED comes after all runs.  A damaged message counts as recovered, and is dropped right after that.
         """
         recovered = [*live, *runs(sorted(lost))]
         for first, count in recovered:
@@ -108,7 +106,7 @@ class QueueTrace:
         self.dropped(sorted(lost), DROP_LOST)
 
     def received(self, sender: int, send: int) -> None:
-        """A message that led to no row of its own."""
+        """The receive row of a message without a row of its own."""
         _write_recv(self._trace, 0, sender, send)
 
     def published(self, first: int, count: int, msg: int, sender: int, send: int, sends: int, t: int,
@@ -128,7 +126,7 @@ class QueueTrace:
         _write_confirm(self._trace, CONFIRM_TRANSIENT, msg, first, count)
 
     def confirmed(self, complete: Sequence[Publication]) -> None:
-        """Publishers are about to hear of it."""
+        """Publishers are about to be sent their confirms."""
         for first, count, msg in publication_runs(complete):
             _write_confirm(self._trace, CONFIRM_DURABLE, msg, first, count)
 
@@ -139,7 +137,7 @@ class QueueTrace:
             _write_on_disk(self._trace, report, int.from_bytes(msg_id[8:], "big"))
 
     def delivered(self, consumer: Consumer, fetched: Sequence[Fetched], first_tag: int, *, get: bool) -> None:
-        """Messages leave for a consumer."""
+        """Messages are delivered to a consumer."""
         flag = (NO_ACK if consumer.no_ack else 0) | (GET if get else 0)
         tag = first_tag
         for first, count, redelivered in delivery_runs(fetched):
@@ -149,11 +147,11 @@ class QueueTrace:
             tag += count
 
     def acked(self, seqs: list[int], asked: Ack, sender: int, send: int) -> None:
-        """What an Ack settled; also its receive row."""
+        """The messages that an Ack settled; also its receive row."""
         if not seqs:
             self.received(sender, send)
         trace, multiple, consumer, tag = self._trace, asked.multiple, asked.consumer, asked.tag
-        if len(seqs) == 1:  # by far the commonest
+        if len(seqs) == 1:  # by far the most common case
             _write_ack(trace, multiple, sender, send, seqs[0], 1, consumer, tag)
             return
         for first, count in runs(seqs):
@@ -163,7 +161,7 @@ class QueueTrace:
     def acked_each(
         self, seqs: list[int], consumer: int, tags: Mapping[int, int], sender: int, send: int
     ) -> None:
-        """What an Acks settled, with the tag that named each; also its receive row."""
+        """The messages that an Acks settled, each with its tag; also the receive row."""
         if not seqs:
             self.received(sender, send)
         for first, count, tag in tagged_runs(seqs, tags):
@@ -175,22 +173,22 @@ class QueueTrace:
         _write_blocked(self._trace, store)
 
     def unblocked(self, store: int) -> None:
-        """It has granted some."""
+        """The store has granted credit again."""
         _write_unblocked(self._trace, CREDIT_GRANTED, store)
 
     def requeued(self, seqs: list[int], asked: Reject) -> None:
-        """Messages went back to their places, as a client asked."""
+        """A client rejected messages, and they were requeued."""
         cause = MULTIPLE if asked.multiple else 0
         for first, count in runs(seqs):
             _write_requeue(self._trace, cause, first, count, asked.consumer, asked.tag)
 
     def returned(self, seqs: list[int], held: Mapping[int, int]) -> None:
-        """Messages went back to their places because their consumers are gone."""
+        """Messages were requeued because their consumers are gone."""
         for first, count, consumer in owned_runs((seq, held[seq]) for seq in seqs):
             _write_requeue(self._trace, RETURNED, first, count, consumer)
 
     def rejected(self, seqs: list[int], flag: int, asked: Reject) -> None:
-        """Messages left the queue because a client rejected them for good."""
+        """A client rejected messages, and they were dropped."""
         for first, count in runs(seqs):
             _write_drop(
                 self._trace,
@@ -204,7 +202,7 @@ class QueueTrace:
             )
 
     def consumer_added(self, consumer: Consumer) -> None:
-        """Messages are pushed to a consumer from now on."""
+        """A consumer was added."""
         channel = consumer.channel
         flag = (
             (NO_ACK if consumer.no_ack else 0)
@@ -217,19 +215,19 @@ class QueueTrace:
         )
 
     def consumer_gone(self, consumer: Consumer, reason: int, taken: int | None) -> None:
-        """It gives back what was delivered after the tag `taken`; None = nothing."""
+        """A consumer is gone; deliveries after the tag `taken` go back (None = none)."""
         last = -1 if taken is None else taken
         _write_consumer_gone(self._trace, reason, consumer.id, last, held=len(consumer.unacked))
 
     def rests(self, ready: int, with_room: int, consumers: int) -> None:
-        """Nothing is to be done, although messages are ready."""
+        """Messages are ready, and none can be delivered now."""
         now = self._trace.now()
         if with_room or now - self._rested >= _REST_INTERVAL:
             self._rested = now
             _write_rests(self._trace, ready, with_room, consumers)
 
     def dropped(self, seqs: list[int], flag: int, now: int = 0) -> None:
-        """Messages left the queue without a consumer; those that had expired, at a time of the wall clock."""
+        """Messages were dropped; `now` is the wall clock's time at which they had expired."""
         for first, count in runs(seqs):
             _write_drop(
                 self._trace,
@@ -241,7 +239,7 @@ class QueueTrace:
             )
 
     def expire(self, first: int, publications: Sequence[Published], expiries: Sequence[int]) -> None:
-        """Messages that were just published have a time to live."""
+        """Expiries of messages that were just published."""
         for publication, expiry in zip(publications, expiries, strict=True):
             count = len(publication.bodies)
             if expiry:

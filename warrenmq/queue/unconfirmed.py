@@ -1,4 +1,4 @@
-"""The confirms that a queue owes, and what each waits for (rabbit_variable_queue's UC, MOD and MIOD sets).
+"""Outstanding confirms of a queue, and the syncs that each waits for (rabbit_variable_queue's UC, MOD and MIOD sets).
 
 A durable publication is safe when the index has been synced after it was published and each of its bodies that
 went to the store has been reported by the store: `written`, after the store's own sync, or `ignored`, because
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Promise(Protocol):
-    """What the publisher holds (actors/sending/confirms.py); each queue that owes it an answer calls confirm, nack or fail, once.
+    """A publisher's confirm (actors/sending/confirms.py); each queue that the publish went to calls confirm, nack or fail, once.
 
     A queue that takes some of the messages and refuses others calls `parts` instead, and then one of these of each part.
     """
@@ -32,7 +32,7 @@ class Promise(Protocol):
 
 
 class _Unanswered:
-    """See UNANSWERED."""
+    """The promise of a publish that wants no confirm: see UNANSWERED."""
 
     def confirm(self) -> None:
         """No publisher waits."""
@@ -68,9 +68,9 @@ class _Parts:
 
 
 class Unconfirmed:
-    """The confirms that one queue owes.  `nack_all` may come from any thread, once; the rest is the owner's.
+    """The outstanding confirms of one queue.  `nack_all` may be called from any thread, once; the rest only by the owner.
 
-    unsynced    published since the last index sync, in order: an index sync brings them nearer to an answer
+    unsynced    publications since the last index sync, in order
     bodies      message id -> the publication that waits for this body
     """
 
@@ -82,13 +82,13 @@ class Unconfirmed:
         return bool(self.unsynced or self._bodies)
 
     def messages(self) -> int:
-        """How many messages have no answer yet."""
+        """How many messages are neither confirmed nor refused."""
         in_parts = {*self._bodies.values(), *(each for each in self.unsynced if isinstance(each, _Parts))}
         whole = sum(each[1] for each in self.unsynced if not isinstance(each, _Parts))
         return whole + sum(parts.publication[1] for parts in in_parts)
 
     def add(self, publication: Publication, in_store: list[bytes]) -> None:
-        """Owe an answer for a publication; `in_store` are the ids of its bodies that the store must report."""
+        """Add a publication; `in_store` are the ids of its bodies that the store must report."""
         if not in_store:
             self.unsynced.append(publication)
             return
@@ -111,7 +111,7 @@ class Unconfirmed:
         return complete
 
     def on_disk(self, msg_ids: Iterable[bytes]) -> list[Publication]:
-        """The store has these bodies safe, or will never need them; unknown ids are ignored."""
+        """The store has synced these bodies, or will never need them; unknown ids are ignored.  Returns the complete publications."""
         complete: list[Publication] = []
         for msg_id in msg_ids:
             if (parts := self._bodies.pop(msg_id, None)) is not None:

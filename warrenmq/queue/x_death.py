@@ -32,11 +32,11 @@ class Death(NamedTuple):
     time: int
     """Seconds since 1970."""
     exchange: str
-    """To which it was published."""
+    """The exchange that it was published to."""
     routing_key: str
     """The first one."""
     expiration: Any
-    """Its property, None = it had none."""
+    """The message's expiration property; None = not set."""
 
 
 def lookup(table: Table, name: str) -> tuple[str, Any] | None:
@@ -68,13 +68,13 @@ def with_death(headers: Table, death: Death) -> Table:
 
 
 def without_cc(headers: Table) -> Table:
-    """A message that goes on with another routing key is not copied to the old ones."""
+    """The headers without CC: a message that is dead-lettered with another routing key is not copied to the old ones."""
     place = next((i for i, each in enumerate(headers) if each[0] == "CC"), len(headers))
     return headers[:place] + headers[place + 1 :]
 
 
 def is_cycle(queue: str, headers: Table) -> bool:
-    """True if a message that comes to this queue has come in a circle without being rejected anywhere.
+    """True if a message has come back to this queue in a cycle of dead-lettering without a rejection.
 
     =========================================  =====
     x-death, newest first, seen from queue a   cycle
