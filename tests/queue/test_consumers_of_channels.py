@@ -54,13 +54,6 @@ def numbers(holder: Holder) -> list[int]:
     return [int(body) for body in holder.got]
 
 
-def test_consumers_get_messages_in_turn_whatever_channel_they_are_on(place: Place) -> None:
-    one, two = place.channel(), place.channel()
-    a, b, c = one.consume("q"), two.consume("q", no_ack=True), one.consume("q")
-    place.publish(*range(9))
-    assert [numbers(each) for each in (a, b, c)] == [[0, 3, 6], [1, 4, 7], [2, 5, 8]]
-
-
 def test_the_consumers_of_one_channel_are_served_in_the_order_of_the_queue(place: Place) -> None:
     order: list[bytes] = []
     channel = TestChannel(place.broker, told=lambda held: order.append(held.body))
@@ -69,18 +62,6 @@ def test_the_consumers_of_one_channel_are_served_in_the_order_of_the_queue(place
     channel.consume("q")
     place.publish(*range(7))
     assert order == [b"%d" % n for n in range(7)]
-
-
-def test_a_lower_priority_is_served_only_while_all_above_are_blocked(place: Place) -> None:
-    high, low = place.channel(), place.channel()
-    below = low.consume("q", priority=-1)
-    above = high.consume("q", prefetch=2, priority=5)
-    place.publish(0, 1, 2, 3)
-    assert (numbers(above), numbers(below)) == ([0, 1], [2, 3])
-    high.ack(*high.held())
-    place.settle()
-    place.publish(4, 5, 6)
-    assert (numbers(above), numbers(below)) == ([0, 1, 4, 5], [2, 3, 6])
 
 
 def test_an_exclusive_consumer_is_alone_until_it_is_cancelled(place: Place) -> None:
@@ -137,17 +118,6 @@ def test_a_channel_that_ends_gives_everything_back_to_its_old_place(place: Place
     assert [held.redelivered for held in two.held()] == [True, True, True, True, False]
 
 
-def test_the_others_go_on_with_what_a_dead_channel_held(place: Place) -> None:
-    one, two = place.channel(), place.channel()
-    one.consume("q", prefetch=2)
-    heir = two.consume("q", prefetch=10)
-    place.publish(*range(6))
-    one.die()
-    place.settle()
-    assert sorted(numbers(heir)) == list(range(6))
-    assert place.queue.info().consumers == 1
-
-
 def test_a_queue_that_is_deleted_automatically_goes_with_its_last_consumer_and_not_with_a_getter(
     place: Place,
 ) -> None:
@@ -177,22 +147,6 @@ def test_basic_get_is_not_limited_and_tells_how_many_are_left(place: Place) -> N
     assert place.queue.info().unacked == 3
 
 
-def test_both_limits_hold_together_and_over_all_queues(place: Place) -> None:
-    place.broker.declare_queue("r")
-    channel = place.channel()
-    channel.qos(5)
-    a, b = channel.consume("q", prefetch=3), channel.consume("r", prefetch=4)
-    place.publish(*range(10))
-    assert len(a.held) == 3
-    place.publish(*range(10), queue="r")
-    assert (len(a.held), len(b.held)) == (3, 2)
-    channel.ack(*a.held.values())
-    place.settle()
-    assert channel.counted() == 5
-    assert len(a.held) <= 3
-    assert len(b.held) <= 4
-
-
 def test_a_limit_stops_what_needs_no_ack_too_but_does_not_count_it(place: Place) -> None:
     channel = place.channel()
     channel.qos(2)
@@ -212,18 +166,6 @@ def test_a_limit_stops_what_needs_no_ack_too_but_does_not_count_it(place: Place)
     place.settle()
     assert len(quiet.got) == 6
     assert len(channel.held()) == 3
-
-
-def test_a_limit_that_is_set_later_counts_what_is_held_already(place: Place) -> None:
-    channel = place.channel()
-    consumer = channel.consume("q")
-    place.publish(*range(4))
-    channel.qos(3)
-    place.publish(4)
-    assert len(consumer.got) == 4
-    channel.ack(*channel.held()[:2])
-    place.settle()
-    assert len(consumer.got) == 5
 
 
 def test_a_slow_client_is_sent_no_more_than_the_unsent_limit_even_if_it_cancels(place: Place) -> None:

@@ -6,6 +6,7 @@ import math
 from random import Random
 from typing import Any, cast
 
+import pytest
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -132,8 +133,9 @@ class Getter:
 class Holder:
     """A consumer or getter as the model knows it: what it holds, by tag; `put` makes it an outlet."""
 
-    def __init__(self, number: int, prefetch: int, no_ack: bool) -> None:
+    def __init__(self, number: int, prefetch: int, no_ack: bool, exclusive: bool, priority: int) -> None:
         self.number, self.prefetch, self.no_ack = number, prefetch, no_ack
+        self.exclusive, self.priority = exclusive, priority
         self.held: dict[int, int] = {}
         self.next_tag = 1
         self.untaken = 0
@@ -153,7 +155,8 @@ class QueueMachine(RuleBasedStateMachine):
     waiting     what is in the queue and not delivered, the buffer of publishes included
     requeued    what the call that is going on puts back
     rejected    what the call that is going on sends to the dead-letter exchange
-    holders     who holds what
+    holders     consumers and getters, with the messages that they hold
+    active      the single active consumer, in a queue that has one
     expiry      when a message expires
     """
 
@@ -208,6 +211,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.rejected: list[int] = []
         self.expiry: dict[int, int] = {}
         self.holders: dict[int, Holder] = {}
+        self.active: Holder | None = None
         self.promises: list[Promise] = []
         self.carry_out()
 
@@ -265,6 +269,7 @@ class QueueMachine(RuleBasedStateMachine):
     def handed_over(self, holder: Holder, first_tag: int, messages: list[Any]) -> list[int]:
         numbers = [number_of(message) for message in messages]
         assert not holder.cancelled
+        assert holder.getter or not self.single_active or holder is self.active
         assert numbers == sorted(numbers)
         assert first_tag == holder.next_tag
         assert all(self.expires(number) >= self.now for number in numbers), "expired"
@@ -312,13 +317,10 @@ class QueueMachine(RuleBasedStateMachine):
         self.state.make_safe()
         self.carry_out()
         assert not self.state.buffer.count
-        if self.waiting and not self.single_active:
-            for holder in self.holders.values():
-                assert (
-                    holder.cancelled
-                    or holder.getter
-                    or (holder.prefetch and len(holder.held) >= holder.prefetch)
-                )
+        if self.waiting:
+            for holder in self.consuming() if not self.single_active else filter(None, [self.active]):
+                assert holder.prefetch, "it could have had more"
+                assert len(holder.held) >= holder.prefetch
 
     @rule(
         prefetch=st.sampled_from([0, 1, 2, 5]),
@@ -328,13 +330,17 @@ class QueueMachine(RuleBasedStateMachine):
     )
     def consume(self, prefetch: int, no_ack: bool, exclusive: bool, priority: int) -> None:
         self.catch_up()
-        holder = self.new_holder(prefetch, no_ack)
-        try:
-            self.state.call(
-                Consume(holder.number, holder, prefetch, no_ack, exclusive, priority=priority), None
-            )
-        except AccessRefused:
+        others = self.consuming()
+        refused = exclusive and (self.single_active or bool(others))
+        holder = self.new_holder(prefetch, no_ack, exclusive=exclusive, priority=priority)
+        request = Consume(holder.number, holder, prefetch, no_ack, exclusive, priority=priority)
+        if refused or any(other.exclusive for other in others):
+            with pytest.raises(AccessRefused):
+                self.state.call(request, None)
             del self.holders[holder.number]
+            return
+        self.active = self.active or holder
+        self.state.call(request, None)
 
     @rule(no_ack=st.booleans(), wait=st.sampled_from([0.0, 1.0]))
     def get(self, no_ack: bool, wait: float) -> None:
@@ -349,10 +355,17 @@ class QueueMachine(RuleBasedStateMachine):
             assert wait == 0
             assert not before or self.expiry, "there was a message"
 
-    def new_holder(self, prefetch: int, no_ack: bool) -> Holder:
+    def new_holder(
+        self, prefetch: int, no_ack: bool, *, exclusive: bool = False, priority: int = 0
+    ) -> Holder:
         self.next_holder += 1
-        holder = self.holders[self.next_holder] = Holder(self.next_holder, prefetch, no_ack)
+        holder = Holder(self.next_holder, prefetch, no_ack, exclusive, priority)
+        self.holders[holder.number] = holder
         return holder
+
+    def consuming(self) -> list[Holder]:
+        """Consumers that messages are pushed to, oldest first."""
+        return [each for each in self.holders.values() if not each.cancelled and not each.getter]
 
     @precondition(lambda self: any(holder.held for holder in self.holders.values()))
     @rule(data=st.data(), how=st.sampled_from(["ack", "multiple", "many", "requeue", "reject", "unknown"]))
@@ -387,19 +400,15 @@ class QueueMachine(RuleBasedStateMachine):
         holder.untaken = 0
         self.carry_out()
 
-    @precondition(
-        lambda self: any(not holder.cancelled and not holder.getter for holder in self.holders.values())
-    )
+    @precondition(lambda self: self.consuming())
     @rule(data=st.data())
     def cancel(self, data: st.DataObject) -> None:
         self.catch_up()
-        holder = data.draw(
-            st.sampled_from(
-                [each for each in self.holders.values() if not each.cancelled and not each.getter]
-            )
-        )
+        holder = data.draw(st.sampled_from(self.consuming()))
         handed_out = data.draw(st.integers(0, holder.next_tag - 1))
         holder.cancelled = True
+        if holder is self.active:  # the oldest of those with the highest priority is the next
+            self.active = max(self.consuming(), key=lambda each: each.priority, default=None)
         back = [tag for tag in holder.held if tag > handed_out]
         self.requeued += [holder.held.pop(tag) for tag in back]
         self.state.call(Cancel(holder.number, handed_out), None)
