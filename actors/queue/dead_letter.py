@@ -49,7 +49,7 @@ class DeadLetterPublisher:
 
     @property
     def exchange(self) -> str | None:
-        """Where copies go now; None = nowhere."""
+        """The dead-letter exchange, None if the queue has none or it does not exist."""
         name = self._exchange
         return name if name == "" or name in self._spec.router.exchanges else None
 
@@ -65,7 +65,7 @@ class DeadLetterPublisher:
         stored = message.stored_properties
         if isinstance(stored, bytes):
             plain: dict[str, Any] = properties_of_bytes(stored)
-        else:  # of a Python publisher, for whom persistent is the default
+        else:  # of a Python publisher, whose default is persistent
             plain = {"delivery_mode": 2, **properties_as_plain(message.properties)}
         headers = plain.get("headers", [])
         time = self._wall_ns() // 1_000_000_000

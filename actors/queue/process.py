@@ -1,9 +1,8 @@
-"""The process of one queue (rabbit_amqqueue_process): it receives, and does what the queue's state wants done.
+"""The process of one queue (rabbit_amqqueue_process): receives messages, and carries out the effects of the queue's state.
 
     mail, calls, timers ──► QueueState (warrenmq/queue/state.py) ──► effects ──► consumers, publishers, stores, timers, monitors
 
-What the queue decides is in the state; here are the process's own things: recovery before the first message, timers and
-monitors, sends, and the end.  Promises outlive the process: publishers without an answer get a nack however it ends.
+The decisions are in the state; here are recovery before the first message, timers, monitors, sends, and the end.  Promises outlive the process: publishers without an answer get a nack however it ends.
 """
 
 from __future__ import annotations
@@ -109,7 +108,7 @@ class QueueProcess(Server):
             message.confirm.nack(why_ended(flow.inbox.reason if isinstance(flow, Flow) else None))
 
     def init(self, spec: QueueSpec) -> None:
-        """Recover what the directory holds (all of it, before the first message is handled)."""
+        """Recover the queue's directory, all of it, before the first message is handled."""
         self.spec = spec
         self.log = Log("warrenmq.queue", queue=spec.name)
         self._timers: dict[type, Timer] = {}
@@ -149,7 +148,7 @@ class QueueProcess(Server):
         tell_found(spec, self.log, found, clean=clean)
         self._state.front.trim()
 
-    # -- what arrives
+    # -- messages that arrive
 
     def handle_cast(self, message: Any) -> None:
         """One message (see queue/messages.py)."""
@@ -184,7 +183,7 @@ class QueueProcess(Server):
         self._carry_out()
 
     def mailbox_empty(self) -> None:
-        """Nothing more to do first: deliver, let the stores have their mail, and then make it all safe."""
+        """Deliver, send to the stores, and then sync."""
         self._state.mailbox_empty()
         if self._effects:
             self._carry_out()
@@ -193,7 +192,7 @@ class QueueProcess(Server):
             self._carry_out()
 
     def _catch_up(self) -> None:
-        """Before anything but publishes and acks, consumers have what they have room for."""
+        """Deliver what was put off: called before every message but publishes and acks."""
         self._state.catch_up()
         if self._effects:
             self._carry_out()
@@ -201,7 +200,7 @@ class QueueProcess(Server):
     # -- effects
 
     def _carry_out(self) -> None:
-        """Do what the state wants done; no effect changes the state, or leaves another."""
+        """Carry out the state's effects; none of them changes the state, or leaves another effect."""
         for effect in self._effects:
             match effect:
                 case Deliver():

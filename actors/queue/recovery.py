@@ -1,4 +1,4 @@
-"""How a queue process begins: from what its folder holds to a variable queue (rabbit_variable_queue:init).
+"""Recovery of a queue process: from the files of its folder to a variable queue (rabbit_variable_queue:init).
 
     1  the terms of the last stop are taken, and the index is walked (vhost/last_stops.py)
     2  the store hears what the queue believes to hold; it drops what a dead incarnation held besides, and
@@ -48,7 +48,7 @@ _BEHAVIOURS: dict[str, type[VariableQueue]] = {
 
 @dataclass(slots=True, frozen=True)
 class QueueSpec:
-    """What a queue process is started with."""
+    """The arguments of a queue process."""
 
     name: str
     vhost: str
@@ -56,7 +56,7 @@ class QueueSpec:
     """One, or one for each priority from 0."""
     quarantine: str
     damage: DamageLog
-    """Collects what of the queue's files is found damaged."""
+    """Collects the damage that is found in the queue's files."""
     last_stop: Callable[[str], LastStop]
     """Tells what is known of a durable queue's directory before it is opened."""
     durable: bool
@@ -67,16 +67,16 @@ class QueueSpec:
     disk: Disk
     arguments: QueueArguments
     router: Router
-    """Where dead letters go."""
+    """Routes dead letters."""
     ids: MessageIds
     address: Callable[[str], ActorRef[Any]]
     """Finds another queue's process."""
     unwritten: Callable[[str], object]
-    """Called at the end with a sentence on what a full disk kept from being written."""
+    """Called at the end with a sentence on messages that a full disk kept from being written."""
     is_up: Callable[[], bool]
     """True if the vhost is recovered; if not, a GoAhead follows."""
     unused_too_long: Callable[[], object]
-    """Has the queue deleted, whose x-expires is over."""
+    """Deletes the queue, which was unused for longer than x-expires."""
     last_consumer_gone: Callable[[], object] | None = None
     """For an auto-delete queue: called when the last of its consumers has gone."""
 
@@ -89,7 +89,7 @@ def recover(
     clock: Callable[[], int],
     trace: ActorTrace | None,
 ) -> tuple[BackingQueue, Found, bool]:
-    """Returns the queue, what was found, and whether the last stop was a clean one."""
+    """Recover a queue; returns it, the figures of the recovery, and True if the last stop was a clean one."""
     stops: list[LastStop | None] = []
     holds: list[bytes] = []
     for directory in spec.directories:
@@ -129,7 +129,7 @@ def recover(
 
 
 def tell_found(spec: QueueSpec, log: Log, found: Found, *, clean: bool) -> None:
-    """Tell people what a recovery found."""
+    """Report and log the figures of a recovery."""
     spec.damage.add(found.damage)
     if found.count or found.dropped or found.quarantined:
         what = {"messages": found.count, "dropped": found.dropped, "quarantined": found.quarantined}
@@ -137,7 +137,7 @@ def tell_found(spec: QueueSpec, log: Log, found: Found, *, clean: bool) -> None:
 
 
 def _sum_of(each: list[Found]) -> Found:
-    """What was found of all priorities; the next sequence id is that of priority 0."""
+    """The figures of all priorities together; the next sequence id is that of priority 0."""
     return Found(
         count=sum(found.count for found in each),
         next_seq_id=each[0].next_seq_id,

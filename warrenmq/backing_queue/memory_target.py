@@ -5,7 +5,7 @@
                                  ^ betas of q2's front and q3's rear, when there are more than are permitted
                 ^ alphas of q1's front become betas at q2's rear, those of q4's rear at q3's front
 
-Without pressure all messages are alphas in q4, and nothing is written but what must survive.  Pressure comes from the
+Without pressure all messages are alphas in q4, and only what must survive is written.  Pressure comes from the
 memory monitor, as a duration that what is in memory may last, and from the queue's own bound in bytes; both become
 `target_ram_count`.  A persistent message is on disk already: it becomes a gamma and a delta for nothing.
 
@@ -262,18 +262,18 @@ class MemoryTargetQueue(VariableQueue):
         self.must_reduce_again = self.must_reduce_again and not self._blocked()
 
     def _become_lazy(self) -> None:
-        """Paging did not help: what is in memory must not grow, so q1 and q2 go to delta, and what comes will, too."""
+        """Paging did not help: q1 and q2 go to delta, as new messages will, so that memory does not grow."""
         for queue in (self.q2, self.q1):
             self._to_delta(_popleft(queue, self._most_at_once))
         self._lazy = bool(self.q3 and not self.q2 and not self.q1)
         self.must_reduce_again |= bool(self.q2 or self.q1)
 
     def _blocked(self) -> bool:
-        """A store has more to do than it likes; its next credit resumes the paging."""
+        """True if a store grants no credit; its next grant resumes the paging."""
         return self._persistent_store.blocked or self._transient_store.blocked
 
     def _limit_ram_acks(self, quota: int) -> int:
-        """Page out bodies of unacked messages, the latest first; returns what is left of the quota."""
+        """Page out bodies of unacked messages, the latest first; returns the rest of the quota."""
         while quota and self._ram_pending_ack and not self._blocked():
             seqs = heapq.nlargest(min(quota, STEP), self._ram_pending_ack)
             messages = [self._pending[seq] for seq in reversed(seqs)]
@@ -284,7 +284,7 @@ class MemoryTargetQueue(VariableQueue):
         return quota
 
     def _push_alphas_to_betas(self, quota: int) -> int:
-        """From q1's front, then from q4's rear; returns what is left of the quota."""
+        """Make betas of q1's front, then of q4's rear; returns the rest of the quota."""
         while quota and self.q1 and not self._blocked():
             alphas = _popleft(self.q1, min(quota, STEP))
             (self.q2 if self.delta_count else self.q3).extend(self._to_betas(alphas))
@@ -367,7 +367,7 @@ class MemoryTargetQueue(VariableQueue):
 
 
 def _popleft(queue: deque[Message], most: int) -> list[Message]:
-    """Take up to so many from the front."""
+    """Take up to `most` messages from the front."""
     if most >= len(queue):
         taken = list(queue)
         queue.clear()
@@ -377,7 +377,7 @@ def _popleft(queue: deque[Message], most: int) -> list[Message]:
 
 
 def _pop(queue: deque[Message], most: int) -> list[Message]:
-    """Take up to so many from the rear; they ascend."""
+    """Take up to `most` messages from the rear; the result ascends."""
     pop = queue.pop
     taken = [pop() for _ in range(min(most, len(queue)))]
     taken.reverse()

@@ -1,11 +1,11 @@
-"""When a queue pages, and how much: the decisions of rabbit_variable_queue and rabbit_memory_monitor, as functions.
+"""The decisions of paging, as functions: when a queue pages, and how much (rabbit_variable_queue, rabbit_memory_monitor).
 
     queue --ram_duration()--> memory monitor --desired_duration()--> queue: target_ram_count()
                                                                        |  and its own bound: count_within()
                                                                        v
                                            chunk_size(), permitted_beta_count(): alphas to betas, betas to delta
 
-The ram duration of a queue is the time for which what it has in memory would last at its present rates.  A count or a
+The ram duration of a queue is the time for which its messages in memory would last at its present rates.  A count or a
 duration that nothing limits is infinite.
 
 `memory_limit` and `worth_reading_together` belong to the other behaviour, which reads ahead (3.5).
@@ -26,13 +26,13 @@ IDLE_RATE = 0.01
 SUM_INCREASE_BELOW = 0.95
 """Memory use (of the limit) below which the queues may keep a little more than they have."""
 MESSAGE_BYTES = 200
-"""What a message in memory costs beside its bytes: its tuple and its number, and its place in a queue."""
+"""Memory that a message takes beside its bytes: its tuple, its number, and its place in a queue."""
 
 MOST_AHEAD = 2_048
 """Messages that are read from the tail at most, and kept at the head of an unread queue."""
 TOGETHER_SIZE = 12_000
 TOGETHER_COUNT = 10
-"""Bodies of at most so many bytes are read from a message store together, if they are at least so many."""
+"""At least this many bodies, of TOGETHER_SIZE bytes at most, are read from a message store together."""
 
 
 def ram_duration(messages: int, messages_before: int, acks: int, acks_before: int, rates: Rates) -> float:
@@ -77,9 +77,9 @@ def desired_duration(
 
 
 def must_inform(informed: float, reported: float, desired: float, *, disk_alarm: bool) -> bool:
-    """True if a queue hears of a new desired duration at once; otherwise it does when it next reports.
+    """True if a queue is sent a new desired duration at once; otherwise it gets it when it next reports.
 
-    | disk alarm | desired, compared with what it was informed of and with what it reported | inform |
+    | disk alarm | desired, compared with the duration sent last and the one reported last | inform |
     | ---------- | ----------------------------------------------------------------- | ------ |
     | no         | less than both                                                    | yes    |
     | no         | not less than one of them                                         | no     |
@@ -153,7 +153,7 @@ def permitted_beta_count(ready: int, q1: int, q3: int, q4: int, target: float, s
 
 
 def memory_limit(egress: float) -> int:
-    """How many messages the head of a queue that reads ahead may have (M): what its consumers take in two seconds.
+    """How many messages the head of a queue that reads ahead may have (M): as many as its consumers take in two seconds.
 
     | messages out a second | M     |
     | --------------------- | ----- |
@@ -166,7 +166,7 @@ def memory_limit(egress: float) -> int:
 
 
 def worth_reading_together(count: int) -> bool:
-    """True if so many bodies of one message store, each of at most 12,000 bytes, are read when their entries are.
+    """True if `count` bodies of one message store, each of at most 12,000 bytes, are read along with their entries.
 
     | how many   | read                                   |
     | -------- | -------------------------------------- |

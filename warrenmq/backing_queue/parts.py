@@ -1,4 +1,4 @@
-"""What a backing queue needs of its stores, and the figures that it gives of itself."""
+"""The interface of a backing queue to its stores, its figures, and its trace rows of paging."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ class Wanted(Enum):
 
 
 class Store(Protocol):
-    """What the queue needs of a message store (MsgStoreClient)."""
+    """A message store, as a backing queue uses it (MsgStoreClient)."""
 
     name: str
     store_trace_id: int
     blocked: bool
-    """The store has more to do than it likes: send less."""
+    """The store grants no credit: send no more than must be."""
     collected: bool
     """Writes or removes wait to be sent."""
 
@@ -50,7 +50,7 @@ class Store(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class QueueMemory:
-    """How many ready messages of a queue are where, and what of them is in memory (trace/events.py, State)."""
+    """Counts of a queue's ready messages by state (trace/events.py, State), and their memory."""
 
     alpha: int
     """Body and position in memory."""
@@ -65,7 +65,7 @@ class QueueMemory:
     ram_bytes: int
     """Bytes of these, and of unacked messages."""
     target_ram_count: float
-    """How many of them the queue wants there at most; infinite = as many as there are."""
+    """The most that the queue should keep in memory; infinite = no limit."""
 
     @property
     def in_memory(self) -> int:

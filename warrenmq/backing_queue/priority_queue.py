@@ -117,7 +117,7 @@ class PriorityQueue:
 
     @property
     def next_seq_id(self) -> int:
-        """What the next message of priority 0 gets."""
+        """The sequence id of the next message of priority 0."""
         return self._queues[0].next_seq_id
 
     @property

@@ -1,4 +1,4 @@
-"""What a queue needs of its backing queue (the behaviour rabbit_backing_queue): VariableQueue, or PriorityQueue."""
+"""The interface of a backing queue (the behaviour rabbit_backing_queue), which VariableQueue and PriorityQueue have."""
 
 from __future__ import annotations
 

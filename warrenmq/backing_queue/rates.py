@@ -63,7 +63,7 @@ class Rates:
 
     @property
     def total(self) -> float:
-        """All four together: what memory for a second of this queue's life is measured by."""
+        """The sum of all four: the messages that pass in a second."""
         return self.ingress + self.egress + self.ack_ingress + self.ack_egress
 
     @property

@@ -1,11 +1,11 @@
-"""The backing queue: where each message of one queue is, and in which order (rabbit_variable_queue).
+"""The backing queue: the place of each message of one queue, and their order (rabbit_variable_queue).
 
     publish -> ready, part of it on disk only -> fetch -> pending acks -> ack
                         ^                                     |
                         '----------------- requeue -----------'
 
-A message keeps its sequence id for life, so a requeued one returns to its old place.  This is what the two behaviours
-have in common; which of the ready messages are in memory is theirs (`queue_paging`):
+A message keeps its sequence id for life, so a requeued one returns to its old place.  The two behaviours
+(`queue_paging`) share this class; they differ in which of the ready messages are in memory:
 
     memory_target   q1 q2 delta q3 q4, paged out when memory is short       backing_queue/memory_target.py
     read_ahead      a head as long as the consumers are fast, and a tail    backing_queue/read_ahead.py
@@ -72,7 +72,7 @@ class VariableQueue(ABC):
         self._trace = trace
         self.rates = Rates(clock())
         self.next_seq_id = 0
-        """What the next message gets; never goes back."""
+        """The sequence id of the next message; it never decreases."""
         self.ram_msg_count = 0
         """Ready messages whose body is in memory."""
         self.ram_bytes = 0
@@ -96,12 +96,12 @@ class VariableQueue(ABC):
         self.paging_rows = PagingRows(trace)
         self._paged, self.tell_paged = self.paging_rows.note, self.paging_rows.tell
         self.must_reduce_again = False
-        """`reduce_memory_use` had more to do than it may at once; it waits for a message to oneself."""
+        """`reduce_memory_use` had more to do than one step may; the next step follows with BumpReduceMemoryUse."""
 
     def recovered(
         self, low: int, count: int, next_seq_id: int, next_deliver_seq_id: int, lost: Sequence[int] = ()
     ) -> None:
-        """Take over what the index found: everything is on disk.  `lost` is what it found damaged."""
+        """Take over the messages that the index found: all are on disk.  `lost` are the damaged ones."""
         self.lost += lost
         self.next_seq_id = self._transient_threshold = next_seq_id
         self._delivered_below = self.next_deliver_seq_id = next_deliver_seq_id
@@ -269,7 +269,7 @@ class VariableQueue(ABC):
         return messages, self._note_lost(lost) if lost else 0
 
     def _note_lost(self, seqs: list[int]) -> int:
-        """The index found these damaged and acked them.  Of a pending one the consumer has what there was."""
+        """Note messages that the index found damaged and acked; returns how many of them were not pending."""
         before = len(self.lost)
         for seq in seqs:
             if (message := self._pending.get(seq)) is None:
@@ -336,7 +336,7 @@ class VariableQueue(ABC):
 
     def _left_ready(self, taken: list[Message]) -> None:
         """Messages are not ready any more."""
-        if self.ready_bytes is not None:  # what the index has lost was counted, too
+        if self.ready_bytes is not None:  # messages that the index has lost were counted, too
             self.ready_bytes = self.ready_bytes - sum(map(body_size, taken)) if self.ready else 0
 
     def terminate(self) -> list[Terms]:
@@ -390,16 +390,16 @@ class VariableQueue(ABC):
         return math.inf
 
     def set_ram_duration_target(self, duration: float) -> None:
-        """The memory monitor's answer: page out what is in memory for longer."""
+        """Set the memory monitor's target: messages in memory that last longer than it are paged out."""
 
     def reduce_memory_use(self) -> None:
-        """Page out what is too much, or a part of it (`must_reduce_again`)."""
+        """Page out the surplus, or a part of it (then `must_reduce_again` is set)."""
 
     # -- the behaviours' own
 
     @abstractmethod
     def _found_on_disk(self, low: int, count: int, end: int) -> None:
-        """At recovery: so many messages are in the index, with sequence ids in [low, end)."""
+        """At recovery: `count` messages are in the index, with sequence ids in [low, end)."""
 
     @abstractmethod
     def _enqueue(
@@ -417,7 +417,7 @@ class VariableQueue(ABC):
 
     @abstractmethod
     def _record_pending_acks(self, taken: list[Message]) -> None:
-        """Messages were delivered: keep what is needed of them."""
+        """Record delivered messages that wait for an ack."""
 
     def _no_longer_pending(self, messages: list[Message]) -> None:
         """Messages were acked or come back."""
@@ -427,4 +427,4 @@ class VariableQueue(ABC):
         """Place requeued messages; they ascend."""
 
     def _operated(self, count: int) -> None:
-        """So many messages were published, fetched, acked or requeued, in a queue that pages by the monitor's target."""
+        """`count` messages were published, fetched, acked or requeued, in a queue that pages by the monitor's target."""

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Contents(NamedTuple):
-    """What an index, of whichever version, comes to."""
+    """The result of looking at an index of either version."""
 
     persistent: bool
     """A message in it would outlive a start."""

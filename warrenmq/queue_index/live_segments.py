@@ -1,4 +1,4 @@
-"""Which segments of an index have messages that are not acked: the same questions for both versions.
+"""The segments of an index that have messages without an ack, for both versions.
 
 Sequence ids may have gaps of any size (a damaged one may be far off), so nothing here walks over numbers that no
 segment has.
@@ -20,7 +20,7 @@ Segment = TypeVar("Segment", bound=Counted)
 
 
 class LiveSegments(Generic[Segment]):
-    """What both indexes derive from; they say when a segment comes, counts, and goes."""
+    """The segments in memory, which both versions of the index keep and count."""
 
     def __init__(self, segment_entry_count: int) -> None:
         self.segment_entry_count = segment_entry_count

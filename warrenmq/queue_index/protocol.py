@@ -1,4 +1,4 @@
-"""What a queue needs of its index, of either version.
+"""The interface of a queue index, which both versions have.
 
 A record is 16 bytes of message id, expiry, size, embedded size and the embedded stored message (queue_index/record.py).  Version
 1 keeps it as it is; version 2 cuts it into an index entry and a body and puts it together again, and a body's message
@@ -41,7 +41,7 @@ class Walked(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """What an index of either version is opened with."""
+    """The arguments of opening an index of either version."""
 
     disk: Disk
     directory: str
@@ -55,14 +55,14 @@ class Opening:
     """Those of a clean stop, if there was one."""
     trace: ActorTrace | None = None
     damage: DamageLog = field(default_factory=DamageLog)
-    """Where to tell what reads find damaged."""
+    """Collects the damage that reads find."""
 
 
 class Index(Protocol):
     """One queue's index; not thread-safe: it belongs to its queue process.
 
     publish_many, ack and ack_range never raise for a full disk: what could not be written stays in memory, and sync()
-    says so.
+    raises.
     """
 
     next_seq_id: int
@@ -76,7 +76,7 @@ class Index(Protocol):
         """
 
     def ack(self, seq_ids: list[int]) -> None:
-        """Messages are done with; each was published and not acked before."""
+        """Ack messages; each was published and not acked before."""
 
     def ack_range(self, first_seq_id: int, count: int) -> None:
         """`ack` of consecutive sequence ids."""
@@ -84,14 +84,14 @@ class Index(Protocol):
     def read(self, start: int, end: int) -> list[tuple[int, bytes, bool]]:
         """The messages in [start, end) that are not acked: (sequence id, record, persistent), ascending.
 
-        One whose bytes turn out to be damaged is left out, acked, and told by `take_lost`.
+        One whose bytes turn out to be damaged is left out, acked, and listed by `take_lost`.
         """
 
     def read_headers(self, start: int, end: int) -> list[tuple[int, bytes, bool]]:
         """As `read`, for messages whose bodies are not wanted: records may end behind their header."""
 
     def tune_read(self, start: int, end: int) -> int:
-        """Where a read that would go from `start` to `end` had better end, as the files lie; may be beyond `end`."""
+        """The best end of a read from `start` to `end`, given the segments; it may lie beyond `end`."""
 
     def take_lost(self) -> list[int]:
         """Sequence ids of messages that reads found damaged, since the last time."""
@@ -111,7 +111,7 @@ class Index(Protocol):
 
     @property
     def dirty_count(self) -> int:
-        """What an empty queue could still tidy up by `begin_flush`; 0 = nothing."""
+        """Actions and segments that `begin_flush` could tidy up in an empty queue; 0 = none."""
 
     @property
     def needs_sync(self) -> bool:
@@ -134,7 +134,7 @@ class Index(Protocol):
         """Tidy up, at once or by flush_step()."""
 
     def terminate(self, *, next_seq_id: int, next_deliver_seq_id: int) -> Terms:
-        """A clean stop: everything is safe, and the returned terms tell the next start so."""
+        """Close after a clean stop: everything is synced; the terms are for the next start."""
 
     def delete(self) -> None:
         """The queue is gone: remove its directory."""

@@ -1,4 +1,4 @@
-"""What the queue index keeps of a message: one bytes object for journal, segment file and memory alike.
+"""The queue index's record of a message: one bytes object for journal, segment file and memory alike.
 
     |0                |16             |24            |28              |32
     +-----------------+---------------+--------------+----------------+-----------------------+

@@ -112,7 +112,7 @@ def _walked(opening: Opening) -> Walked:
 
 
 def _open(version: int, opening: Opening, walked: Walked) -> tuple[Index, Found]:
-    """Open with a version, and take in what the other one has."""
+    """Open with a version, and move over the messages of the other one."""
     disk, directory, old = opening.disk, opening.directory, 3 - version
     if old not in walked.versions:
         return _VERSIONS[version].recover(opening, walked)
@@ -132,7 +132,7 @@ def _open(version: int, opening: Opening, walked: Walked) -> tuple[Index, Found]
 
 
 def _move(source: Index, target: Index, found: Found) -> None:
-    """Move what is in `source`; afterwards nothing of it is on disk there."""
+    """Move all messages of `source`; afterwards none of them is on disk there."""
     interrupted = target.unacked > 0
     start = source.next_live(0)
     while start < source.next_seq_id:
@@ -174,7 +174,7 @@ def _batches(messages: list[tuple[int, bytes, bool]]) -> Iterator[tuple[int, lis
 
 
 def _with_id(seq_id: int, record: bytes) -> bytes:
-    """A journal needs a message id: without one it takes a record for what a power cut left."""
+    """The record with a message id: without one a journal would take it for the zeros that a power cut leaves."""
     if record.startswith(NO_ID):
         return _FROM_QS + (seq_id + 1).to_bytes(8, "big") + record[ID_BYTES:]
     return record

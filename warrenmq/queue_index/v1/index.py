@@ -49,7 +49,7 @@ _write_flushed, _write_deleted = writer(QiFlush), writer(SegmentDelete)
 FLUSH_BYTES = 256 << 10
 """Bytes that one step of a journal flush appends and syncs: about as long as one sync of the journal."""
 MOST_AT_ONCE = 2_048
-"""Messages that a read of a segment file had better bring at most."""
+"""Messages that one read of a segment file should bring at most."""
 
 
 @dataclass(slots=True)
@@ -81,7 +81,7 @@ class QueueIndex(LiveSegments[Segment]):
         self, disk: Disk, directory: str, settings: Settings, quarantine: str, damage: DamageLog,
         trace: ActorTrace | None,
     ) -> None:  # fmt: skip
-        """Use `recover`: it makes the directory, and finds what is in it."""
+        """Use `recover`, which makes the directory and reads its files."""
         super().__init__(settings.queue_index_segment_entry_count)
         self._disk = disk
         self._directory = directory
@@ -142,7 +142,7 @@ class QueueIndex(LiveSegments[Segment]):
             self._write_full_buffer()
 
     def ack(self, seq_ids: list[int]) -> None:
-        """Messages are done with; each was published and not acked before."""
+        """Ack messages; each was published and not acked before."""
         self._journal.ack(seq_ids)
         self.dirty_count += len(seq_ids)
         entry_count, segments = self.segment_entry_count, self._segments
@@ -204,7 +204,7 @@ class QueueIndex(LiveSegments[Segment]):
         return self.read(start, end)
 
     def _lose(self, number: int, damaged: list[tuple[int, bytes, str]]) -> None:
-        """Messages (sequence id, record, what is wrong with it) cannot be read any more: go on without them."""
+        """Set aside and ack damaged messages: (sequence id, record, problem)."""
         name = f"{number}{EXTENSION}"
         data = self._disk.read(f"{self._directory}/{name}")
         pieces = [(name, Damage(data.find(record), len(record), problem)) for _, record, problem in damaged]
@@ -214,7 +214,7 @@ class QueueIndex(LiveSegments[Segment]):
         self.ack(lost)
 
     def tune_read(self, start: int, end: int) -> int:
-        """Where a read from `start` had better end: a segment's file is parsed whole, so all of it, not far beyond."""
+        """The best end of a read from `start`: that of the segment, as its file is parsed whole."""
         segment = self._segments.get(start // self.segment_entry_count)
         whole = start + MOST_AT_ONCE if segment is not None and segment.on_disk else end
         return min(whole, next_boundary(start, self.segment_entry_count))
@@ -318,14 +318,14 @@ class QueueIndex(LiveSegments[Segment]):
         return self.flushing
 
     def begin_flush(self) -> None:
-        """Have flush_step() move the whole journal, however short it is."""
+        """Start a flush of the whole journal, however short it is, for flush_step() to go on with."""
         self.flush_buffer(Trigger.JOURNAL_FLUSH)
         if self._flush is None:
             self._flush = self._begin_flush()
 
     def flush(self) -> None:
-        """The whole journal at once."""
-        while self._flush is not None:  # it leaves what came after its beginning
+        """Flush the whole journal at once."""
+        while self._flush is not None:  # one that runs leaves the actions that came after its beginning
             self.flush_step()
         self.begin_flush()
         while self._flush is not None:
@@ -378,7 +378,7 @@ class QueueIndex(LiveSegments[Segment]):
             _write_flushed(self._trace, restarted=True)
 
     def _last_seq_id_to_keep(self, flush: _Flush) -> int | None:
-        """The last sequence id, when neither a segment file nor the journal's rest would tell a recovery of it."""
+        """The last sequence id, if a recovery would find it neither in a segment file nor in the journal's rest."""
         if not self.next_seq_id or self.next_seq_id != flush.next_seq_id:
             return None
         newest = max((number for number, segment in self._segments.items() if segment.on_disk), default=-1)
@@ -388,13 +388,13 @@ class QueueIndex(LiveSegments[Segment]):
     # -- the end
 
     def terminate(self, *, next_seq_id: int, next_deliver_seq_id: int) -> Terms:
-        """A clean stop: everything is safe, and the returned terms tell the next start so."""
+        """Close after a clean stop: everything is synced; the terms are for the next start."""
         self.sync(Trigger.CLOSE)
         self._journal.datasync()  # a flush may have begun it anew since
         self._journal.close()
         return Terms(max(next_seq_id, self.next_seq_id), next_deliver_seq_id)
 
     def delete(self) -> None:
-        """The queue is gone: remove its directory."""
+        """Remove the queue's directory."""
         self._journal.close()
         self._disk.rmtree(self._directory)

@@ -116,7 +116,7 @@ class Journal:
         self.buffered = self.buffered_actions = 0
 
     def datasync(self) -> None:
-        """Have the disk keep what was written."""
+        """Sync the journal."""
         self._file.datasync()
 
     def copy_rest(self, mark: int, most: int) -> bool:
@@ -191,7 +191,7 @@ class Journal:
             self._retired = None
 
     def close(self) -> None:
-        """Give the file back; what is in the buffer is lost."""
+        """Close the files; the buffer is lost."""
         self._file.close()
         for file in (self._retired, self._copy):
             if file is not None:

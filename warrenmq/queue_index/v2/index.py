@@ -14,8 +14,7 @@ Rules for maintainers
 2. publish and ack never raise for a full disk: what could not be written stays in the buffer, and sync() says so.
 3. The segment that the next message goes to is kept when it is empty, or a queue whose messages come and go one by one
    would make and remove two files for each; it goes when the queue is idle or moves on.  (RabbitMQ deletes it at once.)
-4. ack changes nothing on disk, it only says that there is something to do (`flushing`): what has happened to a message is
-   told in the trace before it can be seen on disk.
+4. ack changes nothing on disk, it only sets `flushing`: the trace has the rows of an ack before its effect is on disk.
 
 Source: rabbit_classic_queue_index_v2 and rabbit_classic_queue_store_v2,
 docs/reference/classic-queue.md#index-operations and #store-files.  There a
@@ -66,7 +65,7 @@ class QueueIndexV2(LiveSegments[SegmentV2]):
         self, disk: Disk, directory: str, settings: Settings, quarantine: str, damage: DamageLog, entry_count: int,
         trace: ActorTrace | None,
     ) -> None:  # fmt: skip
-        """Use `recover`: it makes the directory, and finds what is in it."""
+        """Use `recover`, which makes the directory and reads its files."""
         super().__init__(entry_count)
         self._disk = disk
         self._directory = directory
@@ -128,7 +127,7 @@ class QueueIndexV2(LiveSegments[SegmentV2]):
             self._write_in_passing()
 
     def ack(self, seq_ids: list[int]) -> None:
-        """Messages are done with; each was published and not acked before."""
+        """Ack messages; each was published and not acked before."""
         entry_count, segments = self.segment_entry_count, self._segments
         touched: dict[int, None] = {}
         for seq_id in seq_ids:
@@ -166,7 +165,7 @@ class QueueIndexV2(LiveSegments[SegmentV2]):
             self._never_written = True
 
     def _note_done(self, numbers: Iterable[int]) -> None:
-        """See whether flush_step() will have something to delete."""
+        """Note the segments among these that flush_step() is to delete."""
         newest, segments = self.next_seq_id // self.segment_entry_count, self._segments
         for number in numbers:
             if number != newest and (segment := segments.get(number)) is not None and not segment.unacked:
@@ -207,13 +206,13 @@ class QueueIndexV2(LiveSegments[SegmentV2]):
         return [found[seq_id] for seq_id in sorted(found)]
 
     def _lose(self, lost: dict[int, tuple[str, Damage]]) -> None:
-        """Messages cannot be read any more: keep their bytes, and go on without them."""
+        """Set aside and ack damaged messages."""
         set_aside_lost(self._disk, self._quarantine, self._directory, lost.values(), self._damage)
         self._lost += lost
         self.ack(list(lost))
 
     def tune_read(self, start: int, end: int) -> int:
-        """Where a read that would go from `start` to `end` had better end."""
+        """The best end of a read from `start` to `end`."""
         return tune_read(start, end, self.segment_entry_count)
 
     def live_runs(self) -> Iterator[tuple[int, int]]:
@@ -277,7 +276,7 @@ class QueueIndexV2(LiveSegments[SegmentV2]):
         return written
 
     def _write_in_passing(self) -> None:
-        """A disk that is full is sync()'s to report; until one succeeds nothing is tried here."""
+        """Write without a sync.  A full disk is reported by sync(); until one succeeds nothing is tried here."""
         if not self._write_failed:
             with suppress(OSError):
                 self.flush_buffer(Trigger.BUFFER_FULL)
@@ -311,7 +310,7 @@ class QueueIndexV2(LiveSegments[SegmentV2]):
         return False
 
     def begin_flush(self) -> None:
-        """Delete what rule 3 kept, and what flush_step() would delete."""
+        """Delete all empty segments, the newest one too (rule 3)."""
         self._done |= {number: None for number, segment in self._segments.items() if not segment.unacked}
         self._delete_done()
 
@@ -331,7 +330,7 @@ class QueueIndexV2(LiveSegments[SegmentV2]):
     # -- the end
 
     def terminate(self, *, next_seq_id: int, next_deliver_seq_id: int) -> Terms:
-        """A clean stop: everything is safe, and the returned terms tell the next start so."""
+        """Close after a clean stop: everything is synced; the terms are for the next start."""
         self.begin_flush()
         self.sync(Trigger.CLOSE)
         self._files.close()
@@ -339,6 +338,6 @@ class QueueIndexV2(LiveSegments[SegmentV2]):
         return Terms(max(next_seq_id, self.next_seq_id), next_deliver_seq_id, counts)
 
     def delete(self) -> None:
-        """The queue is gone: remove its directory."""
+        """Remove the queue's directory."""
         self._files.close()
         self._disk.rmtree(self._directory)

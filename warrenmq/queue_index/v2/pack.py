@@ -32,6 +32,7 @@ _COUNTERS = slice(16, HEADER_BYTES)
 """Of a record: expiry, size, embedded size."""
 FEW = 8
 """Of fewer messages the columns cost more than they save."""
+_CRC = 0xFFFF
 _OFFSET_AT = 4
 """Where an entry has the eight bytes of its body's offset."""
 _CRC_AT = 5
@@ -96,7 +97,7 @@ def pack_each(records: list[bytes], flags: list[int], offset: int) -> tuple[byte
         _, expiry, size, stored = _unpack_record(record)
         if len(record) > HEADER_BYTES:
             body = record[HEADER_BYTES:]
-            bodies += (qs.pack_entry_header(body), body)
+            bodies += (_pack_body_header(stored, qs.HAS_CRC, crc32(body) & _CRC, 0), body)
             entries.append(_pack(_LIVE, persistent, 0, _IN_QS, offset, stored, 0, size, expiry))
             offset += qs.ENTRY_HEADER_BYTES + stored
         else:

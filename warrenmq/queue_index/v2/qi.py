@@ -46,7 +46,7 @@ ENTRY_BYTES = 32
 MSG_ID_AT = 4
 MSG_ID_BYTES = 16
 ACKED = bytes(ENTRY_BYTES)
-"""What an ack leaves of an entry."""
+"""The bytes of an acked entry."""
 LIVE = 1
 PERSISTENT = 1
 
@@ -61,7 +61,7 @@ _MSG_ID = Struct(">QII")
 
 
 class Location(IntEnum):
-    """Where a message's body is."""
+    """The place of a message's body."""
 
     MEMORY = 0
     """Nowhere on disk; such an entry is never written."""
@@ -89,7 +89,7 @@ _WHOLE_ENTRIES = re.compile(
 
 
 class Header(NamedTuple):
-    """What the first 64 bytes of a file say."""
+    """The decoded header of a file."""
 
     first: int
     """The first sequence id that the file is for."""
@@ -114,10 +114,10 @@ class Entry(NamedTuple):
 
 
 class Parsed(NamedTuple):
-    """What a whole file says."""
+    """The decoded contents of a file."""
 
     header: Header | None
-    """None: the file says nothing at all."""
+    """None if the header is invalid."""
     entries: list[tuple[int, Entry]]
     """Position and entry of each live one, ascending."""
     damage: list[Damage]
@@ -129,7 +129,7 @@ def pack_header(magic: bytes, first: int, end: int) -> bytes:
 
 
 def unpack_header(magic: bytes, data: bytes) -> Header | str:
-    """What a file's beginning says, or what is wrong with it."""
+    """Decode a file's header; returns a text if it is invalid."""
     if len(data) < HEADER_BYTES:
         return f"a header has {HEADER_BYTES} bytes, here are {len(data)}"
     found, version, first, end, nothing = _HEADER.unpack_from(data)
@@ -152,7 +152,7 @@ def pack_entry(entry: Entry) -> bytes:
 
 
 def entry_problem(data: bytes, position: int = 0) -> str | None:
-    """What is wrong with these 32 bytes as an entry; None if nothing is."""
+    """The problem of an invalid entry; None if it is valid."""
     status, flags, zero, location, a, b, c, _, expiry = ENTRY.unpack_from(data, position)
     if status == 0:
         return None
@@ -182,9 +182,9 @@ def unpack_entry(data: bytes) -> Entry | None:
 
 
 def parse(data: bytes) -> Parsed:
-    """What a file says; whatever the bytes, this returns.
+    """Decode a file; never raises, whatever the bytes.
 
-    Entries beyond the end that the header tells are damage.
+    Entries beyond the end that the header gives are damage.
     """
     header = unpack_header(MAGIC, data)
     if isinstance(header, str):
@@ -202,9 +202,9 @@ def whole(entries: bytes) -> bool:
 
 
 def parse_entries(data: bytes, first: int = 0) -> tuple[list[tuple[int, Entry]], list[Damage]]:
-    """Position and entry of each live one, ascending, and what makes no sense, by its place in the file.
+    """Decode entries: position and entry of each live one, ascending, and the damage, by its place in the file.
 
-    `data` begins with the entry at the position `first`.  Entries do not depend on each other: one that makes no sense
+    `data` begins with the entry at the position `first`.  Entries do not depend on each other: an invalid one
     is damage, and the next is read as if it were not there.
     """
     entries: list[tuple[int, Entry]] = []

@@ -61,7 +61,7 @@ class Body(NamedTuple):
 
 
 def pack_entry_header(data: bytes) -> bytes:
-    """What stands before the data of a body."""
+    """The header of a body."""
     return _pack(len(data), HAS_CRC, crc32(data) & _CRC, 0)
 
 
@@ -73,7 +73,7 @@ def crc_matches(data: bytes, crc: int) -> bool:
 
 
 def entry_problem(data: bytes, position: int, size: int, *, check_crc: bool = True) -> str | None:
-    """What is wrong with the entry of `size` bytes of data at this position; None if nothing is."""
+    """The problem of the entry of `size` bytes of data at this position; None if it is valid."""
     start = position + ENTRY_HEADER_BYTES
     if start + size > len(data):
         return "a body is cut off"
@@ -97,7 +97,7 @@ def crc_problem(header: bytes, data: bytes) -> str | None:
 
 
 def scan(data: bytes) -> tuple[list[Body], list[Damage]]:
-    """All bodies of a file, without an index, as far as their sizes lead from one to the next.
+    """Find the bodies of a file without its index, as far as their sizes lead from one to the next.
 
     A body with a wrong checksum is in the list and among the damage; where no entry begins the scan ends.
     """

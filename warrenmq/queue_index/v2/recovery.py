@@ -1,4 +1,4 @@
-"""Opening a directory of .qi and .qs files: what is in it, and what of that can be trusted.
+"""Opening a directory of .qi and .qs files: reads their entries, keeps the valid ones, and repairs the files.
 
 Whatever the bytes, nothing here raises for them.  Every entry is looked at:
 
@@ -42,7 +42,7 @@ TEMPORARY = ".tmp"
 
 
 class RecoveryV2:
-    """One recovery: `segments` (number -> unacked) is what the index goes on with, `found` what to tell.
+    """One recovery; `segments` (number -> unacked) is for the index, `found` has the figures to report.
 
     The files have been synced since the process before this one, or a clean stop did it.
     """
