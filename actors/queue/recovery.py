@@ -1,8 +1,8 @@
 """Recovery of a queue process: from the files of its folder to a variable queue (rabbit_variable_queue:init).
 
     1  the terms of the last stop are taken, and the index is walked (vhost/last_stops.py)
-    2  the store hears what the queue believes to hold; it drops what a dead incarnation held besides, and
-       answers which of these it has
+    2  the queue registers the messages it found with the store, which drops what a dead incarnation held besides, and
+       answers which of them it has
     3  the index is opened, which converts it from the other version if need be; messages without a body are acked
 
 A queue with priorities has all this for each of its folders, but one client of the store.
@@ -58,7 +58,7 @@ class QueueSpec:
     damage: DamageLog
     """Collects the damage that is found in the queue's files."""
     last_stop: Callable[[str], LastStop]
-    """Tells what is known of a durable queue's directory before it is opened."""
+    """Gives what is known of a durable queue's directory before it is opened."""
     durable: bool
     persistent_store: str
     """Names of the stores."""
