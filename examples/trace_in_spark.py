@@ -23,7 +23,7 @@ from pathlib import Path
 
 import warrenmq
 from warrenmq.actors.vhost.vhost import queue_name
-from warrenmq.replay import check, lifecycles, read, replay, write_report
+from warrenmq.replay import check, events, lifecycles, read, replay, write_report
 from warrenmq.replay.report.summary import print_summary
 from warrenmq.replay.spark.session import spark_session
 from warrenmq.runtime import Simulation
@@ -82,11 +82,10 @@ rows.groupBy("kind").count().orderBy("count", ascending=False).show(truncate=Fal
 # %% One message on its way
 # The first picture: a client sends it, the queue takes it in and casts its body to the store.  The store appends it to a
 # file, syncs that and reports back.  The queue syncs its index.  When both are on disk, the publisher gets its confirm.
-first = rows.where("ev = 'PUBLISH' and actor = 'queue:pictures'").orderBy("seq").first()
-confirmed = rows.where(
-    f"ev = 'CONFIRM' and actor = 'queue:pictures' and {first.a} between a and a + b - 1"
-).first()
-its = f"msg = {first.msg} or ev = 'CONFIRM' and seq = {confirmed.seq}"
+first = events(rows, "PUBLISH").where("actor = 'queue:pictures'").orderBy("seq").first()
+its_id = f"{first.first_seq_id} between first_seq_id and first_seq_id + count - 1"
+confirmed = events(rows, "CONFIRM").where(f"actor = 'queue:pictures' and {its_id}").first()
+its = f"msg = {first.message} or ev = 'CONFIRM' and seq = {confirmed.seq}"
 syncs = f"ev in ('FILE_SYNC', 'QI_SYNC') and t between {first.t} and {confirmed.t}"
 rows.where(f"{its} and actor <> 'queue:jobs' or {syncs}").orderBy("t").select("actor", "ev", "flag").show(
     truncate=False
@@ -111,14 +110,16 @@ print(f"acked before the crash, and there again: {again}; confirmed and lost: {l
 # %% Group commit: what made an index sync, and how many records shared it?
 # MAILBOX_EMPTY: nothing else is to be done, so no confirm waits for company.  TIMER: the queue was not idle for as
 # long as the sync interval.
-rows.where("ev = 'QI_SYNC'").groupBy("actor", "flag").agg({"*": "count", "b": "sum"}).selectExpr(
-    "actor", "flag", "`count(1)` syncs", "`sum(b)` records", "round(`sum(b)` / `count(1)`, 1) records_a_sync"
-).orderBy("actor", "flag").show()
+events(rows, "QI_SYNC").createOrReplaceTempView("syncs")
+spark.sql("""
+    select actor, trigger, count(*) syncs, sum(records) records, round(avg(records), 1) records_a_sync
+    from syncs group by all order by all
+""").show()
 
 # %% What the store did not have to write
 # A flying counter holds, for each message, the writes minus the removes that are on their way to the store.  Where a
 # message was consumed before its write was handled, the counter is 0 and the store IGNOREs the write.
-rows.where("ev = 'STORE_WRITE'").groupBy("flag").count().show()
+events(rows, "STORE_WRITE").groupBy("decision").count().show()
 
 # %% How long it takes, by queue
 # Virtual time says nothing of that, so now the same load on threads and on the real disk.  Milliseconds from a publish to its

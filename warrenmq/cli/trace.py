@@ -86,8 +86,8 @@ def _add_compare(tasks: Any) -> None:
         example="warrenmq trace compare before/ after/",
         ends="0 done, 2 a trace cannot be read.",
     )  # fmt: skip
-    compare.add_argument("a", metavar="A", help="a directory of trace files, or one file")
-    compare.add_argument("b", metavar="B", help="another")
+    compare.add_argument("one", metavar="A", help="a directory of trace files, or one file")
+    compare.add_argument("other", metavar="B", help="another")
     compare.add_argument("--json", action="store_true", help="print a list of {name, a, b, ratio}")
     compare.set_defaults(do=_compare)
 
@@ -104,7 +104,7 @@ def _compare(args: argparse.Namespace) -> int:
     from warrenmq.trace.reader import open_trace
 
     numbers = []
-    for path in (args.a, args.b):
+    for path in (args.one, args.other):
         with open_trace(path) as trace:
             measures = measure_trace(trace)
             numbers.append(totals(measures) | waiting_totals(measures, trace.catalog))
@@ -114,7 +114,7 @@ def _compare(args: argparse.Namespace) -> int:
         return 0
     ratios = ["-" if change.ratio is None else f"{change.ratio:.2f}" for change in found]
     rows = [
-        (change.name, number(change.a), number(change.b), ratio)
+        (change.name, number(change.one), number(change.other), ratio)
         for change, ratio in zip(found, ratios, strict=True)
     ]
     print(table(("", "A", "B", "B / A"), rows))

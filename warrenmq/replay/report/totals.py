@@ -129,20 +129,22 @@ class Change:
     """One number of two traces."""
 
     name: str
-    a: float | None
-    b: float | None
+    one: float | None
+    other: float | None
     """None where a trace has no such number."""
 
     @property
     def ratio(self) -> float | None:
-        """The ratio b / a."""
-        return self.b / self.a if self.a and self.b is not None else None
+        """How many times the first trace's number the other's is."""
+        return self.other / self.one if self.one and self.other is not None else None
 
     def as_dict(self) -> dict[str, Any]:
-        return {"name": self.name, "a": self.a, "b": self.b, "ratio": self.ratio}
+        return {"name": self.name, "a": self.one, "b": self.other, "ratio": self.ratio}
 
 
-def changes(a: dict[str, float], b: dict[str, float]) -> list[Change]:
+def changes(one: dict[str, float], other: dict[str, float]) -> list[Change]:
     """The totals of either trace, in order, without those that are 0 in both."""
-    names = [*a, *(name for name in b if name not in a)]
-    return [Change(name, a.get(name), b.get(name)) for name in names if a.get(name) or b.get(name)]
+    names = [*one, *(name for name in other if name not in one)]
+    return [
+        Change(name, one.get(name), other.get(name)) for name in names if one.get(name) or other.get(name)
+    ]

@@ -147,7 +147,7 @@ def _levels(rows: DataFrame, measures: Measures) -> None:
         .groupBy("kind", "run", "actor", "peer", "slice")
         .agg(sf.sum("up"), sf.sum("down"), sf.sum("ns"))
     )  # fmt: skip
-    measures.levels = {LevelKey(*row[:5]): (row[5], row[6], row[7]) for row in found.collect()}
+    measures.levels = {LevelKey(*key): (rises, falls, ns) for *key, rises, falls, ns in found.collect()}
 
 
 def _delays(rows: DataFrame, measures: Measures, number: int) -> None:
