@@ -47,7 +47,7 @@ MAY_IMPORT = {
     "broker": FACE,
     "aio": FACE | {"broker"},
     "actors": set(),
-    "testing": FACE | {"broker"},  # simulated machines, for users' tests as well as ours
+    "testing": FACE | {"broker", "amqp"},  # simulated machines, for users' tests as well as ours
     "root": FACE | {"broker", "version"},
     "remote": {"errors"},
     "amqp": FACE | {"erlang", "broker"},  # clients over the network, at a broker

@@ -8,14 +8,25 @@
         machine.crash(power_cut=True)
         assert machine.open().queue("jobs").get().body == b"one"
 
-docs/testing.md shows how to crash at any disk operation, let time pass and fill the disk.
+docs/testing.md shows how to crash at any disk operation, let time pass and fill the disk.  For tests whose clients come over AMQP there
+is a pytest fixture, a real broker on a free port:
+
+    from warrenmq.testing import server  # in conftest.py
 """
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from warrenmq.runtime import Deadlock, Simulation, Vanished
 from warrenmq.testing.disk import SimulatedDisk
 from warrenmq.testing.machine import SimulatedMachine
 from warrenmq.testing.memory import SimulatedMemory
 from warrenmq.testing.outage import Outage, PowerCut
+
+if TYPE_CHECKING:
+    from warrenmq.testing.fixtures import server
 
 __all__ = [
     "Deadlock",
@@ -26,4 +37,11 @@ __all__ = [
     "SimulatedMemory",
     "Simulation",
     "Vanished",
+    "server",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "server":  # on demand: it needs pytest and the extra `amqp`, the rest neither
+        return import_module("warrenmq.testing.fixtures").server
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
