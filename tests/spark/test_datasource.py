@@ -91,7 +91,7 @@ def test_a_large_segment_is_many_tasks(spark, source, tmp_path):
     actor = recorder.actor("a", "Kind")
     for _ in range(20_000):
         emit(actor, Ev.SEND)
-        if actor._at == 16 * 72:
+        if actor.at == 16 * 72:
             actor.full()  # small blocks, as an idle actor's
     recorder.close()
     assert len(list(tmp_path.glob("*.wtr"))) == 1
