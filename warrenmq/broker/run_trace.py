@@ -10,7 +10,7 @@ import threading
 from itertools import count
 from typing import TYPE_CHECKING
 
-from warrenmq.trace.events import RunEnd, RunStart
+from warrenmq.trace.events import Profile, RunEnd, RunStart
 from warrenmq.trace.machine import machine_boot
 from warrenmq.trace.recorder import Recorder
 from warrenmq.trace.writers import writer
@@ -50,10 +50,14 @@ class RunTrace:
         self._broker = target.actor("broker", "broker")
         _write_start(
             self._broker,
+            Profile[settings.profile.upper()],
+            settings.msg_store_write_buffer,
             boot,
-            fsync=settings.durability == "fsync",
-            file_size_limit=settings.msg_store_file_size_limit,
-            write_buffer=settings.msg_store_write_buffer,
+            settings.durability == "fsync",
+            settings.queue_index_segment_entry_count,
+            settings.classic_queue_index_v2_segment_entry_count,
+            settings.queue_index_embed_msgs_below,
+            settings.msg_store_file_size_limit,
         )
 
     def client(self) -> ActorTrace:

@@ -1,4 +1,4 @@
-"""The event schema: what an actor can say of itself, and what the columns mean.
+"""The event schema: every event that an actor can record, and the meaning of its columns.
 
 A trace is rows of nine 64-bit integers (schema.py).  An actor numbers its rows from 1 without a gap (`seq`), so a reader can
 prove that nothing is missing.
@@ -181,7 +181,7 @@ class Trigger(Worded):
 
 
 class Decision(Worded):
-    """What the store did with a write or a remove."""
+    """The store's decision on a write or a remove."""
 
     WRITE = 1, "to append a new record"
     """An APPEND row follows."""
@@ -214,7 +214,7 @@ class State(Worded):
 
 
 class PublishFlag(WordedFlag):
-    """What a publish asks for, and where its body is."""
+    """Properties that a publish asks for, and where its body is."""
 
     PERSISTENT = 1, "persistent"
     """The message is persistent and the queue durable."""
@@ -269,7 +269,7 @@ class ConsumerEnd(Worded):
 
 
 class Overflow(Worded):
-    """What a full queue does."""
+    """The overflow behaviour of a full queue."""
 
     DROP_HEAD = 1, "drops its oldest messages"
     REJECT = 2, "rejects publishes"
@@ -277,7 +277,7 @@ class Overflow(Worded):
 
 
 class QosScope(Worded):
-    """Whom a limit of basic.qos is for."""
+    """The consumers that a limit of basic.qos is for."""
 
     OF_CHANNEL = 1, "for all consumers of the channel together"
     OF_CONSUMERS_TO_COME = 2, "for each consumer added from now on"
@@ -304,7 +304,7 @@ class Recovery(Worded):
 
 
 class BodyReport(Worded):
-    """What the store reports of a body."""
+    """The store's report on a body."""
 
     WRITTEN = 1, "is on disk"
     IGNORED = 2, "need not be written, since it was removed before"
@@ -328,7 +328,7 @@ class CreditEnd(Worded):
 
 
 class Alarm(Worded):
-    """What runs short."""
+    """The resource that runs short."""
 
     MEMORY = 1, "memory"
     DISK = 2, "disk space"
@@ -350,7 +350,14 @@ class Deferred(Worded):
     REMOVE = 2, "a remove"
 
 
-# The same as plain integers, for hot paths: `&` of an IntFlag costs a microsecond, to look a member up as much as to pack a row.
+class Profile(Worded):
+    """The version of RabbitMQ whose defaults the settings take."""
+
+    CLASSIC = 1, "RabbitMQ 3.6 (classic)"
+    MODERN = 2, "RabbitMQ 3.13 (modern)"
+
+
+# The same as plain integers, for hot paths: `&` of an IntFlag takes a microsecond, and to look a member up takes as long as to pack a row.
 PERSISTENT, WANTS_CONFIRM, IN_STORE = map(int, PublishFlag)
 CONFIRM_DURABLE, CONFIRM_TRANSIENT, CONFIRM_NACK = map(int, ConfirmKind)
 REDELIVERED, NO_ACK, GET = map(int, DeliverFlag)
@@ -1119,13 +1126,23 @@ class CreditUnblocked(
 # the broker's own rows (actor kind "broker")
 
 
-class RunStart(Event[T], event=Ev.RUN_START, says="{actor} opened its data directory for boot {boot}"):
+class RunStart(
+    Event[T],
+    event=Ev.RUN_START,
+    says="{actor} opened its data directory for boot {boot}[ with the defaults of {profile}]",
+):
     """A broker opened the data directory."""
 
+    profile: T = in_flag(Profile, "the profile of its settings; 0 = not said")
+    write_buffer: T = in_pseq(SIZE, "msg_store_write_buffer, 0 = not said")
     boot: T = in_a(COUNT, "boot number of the directory")
-    fsync: T = in_b(YES_NO, "1 = fsync, 0 = os")
+    fsync: T = in_b(YES_NO, "1 = fsync, 0 = os", bits=1)
+    entries_v1: T = in_b(COUNT, "entries of an index segment of version 1, 0 = not said", shift=1, bits=15)
+    entries_v2: T = in_b(COUNT, "entries of an index segment of version 2, 0 = not said", shift=16, bits=21)
+    embed_below: T = in_b(
+        SIZE, "smaller bodies are embedded in the index (where `entries_v1` is said)", shift=37, bits=21
+    )
     file_size_limit: T = in_c(SIZE, "msg_store_file_size_limit")
-    write_buffer: T = in_pseq(SIZE, "msg_store_write_buffer, 0 = not said", default=0)
 
 
 class RunEnd(Event[T], event=Ev.RUN_END, says="{actor} closed its data directory after boot {boot}"):
