@@ -1,4 +1,4 @@
-"""The recorder and the reader: what was emitted comes back, whatever became of the process and of the files."""
+"""The recorder and the reader: every row comes back, whatever became of the process and of the files."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ int64 = st.integers(-(1 << 63), (1 << 63) - 1)
     st.booleans(),
 )
 @settings(deadline=None, max_examples=40)
-def test_what_is_emitted_is_read_whether_the_recorder_was_closed_or_not(
+def test_every_row_is_read_whether_the_recorder_was_closed_or_not(
     events: list[tuple[int, int, int, int, int, int]], close: bool
 ) -> None:
     sink = MemorySink()
@@ -388,7 +388,7 @@ def test_a_full_disk_costs_rows_and_not_the_broker(tmp_path: Path, monkeypatch: 
         assert trace.catalog.runs[0].lossy
 
 
-def test_what_is_no_trace_is_refused_with_a_sentence(tmp_path: Path) -> None:
+def test_a_path_without_a_trace_is_refused_with_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(NotATrace, match="no such file"):
         open_trace(tmp_path / "nothing")
     with pytest.raises(NotATrace, match="is no trace"):

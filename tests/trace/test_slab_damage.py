@@ -1,4 +1,4 @@
-"""A slab file knows its rows, its empty places, what a kill leaves, and everything else as damage."""
+"""Rows, empty places, half-written places and damage in a slab file are told apart."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_the_check_is_the_same_in_every_python(row):
 
 
 @given(st.integers(0, 9), st.integers(0, ROW.size * 8 - 1))
-def test_a_flipped_bit_is_known(number, bit):
+def test_a_flipped_bit_is_found(number, bit):
     data = slab()
     begin = place(number if number < 5 else 11 + number).start  # the second actor's slab begins 16 places on
     data[begin + bit // 8] ^= 1 << bit % 8
@@ -54,7 +54,7 @@ def test_a_flipped_bit_is_known(number, bit):
     assert sum(map(len, found.rows.values())) == 9 * ROW.size
 
 
-def test_any_zeros_are_known():
+def test_zeroed_pages_are_found():
     whole = slab(40)
     assert not read_slabs(memoryview(whole)).lossy
     rng = random.Random(1)
@@ -67,7 +67,7 @@ def test_any_zeros_are_known():
 
 
 @pytest.mark.parametrize("columns", range(1, 9))
-def test_a_row_that_was_being_written_is_none_and_takes_nothing_along(columns):
+def test_a_half_written_row_is_skipped_and_nothing_else_is_lost(columns):
     data = slab()
     row = SLAB_ROW.pack(*range(7, 15), 1, 1, 1, row_check((*range(7, 15), 1, 1, 1)))
     data[place(5)] = row[: 8 * columns].ljust(ROW.size, b"\0")
@@ -76,7 +76,7 @@ def test_a_row_that_was_being_written_is_none_and_takes_nothing_along(columns):
 
 
 @pytest.mark.parametrize("words", range(1, 9))
-def test_a_slab_that_was_being_emptied_has_lost_nothing(words):
+def test_a_half_emptied_slab_has_lost_nothing(words):
     data = slab()
     data[place(0)] = EMPTY_ROW
     data[place(1)] = EMPTY_ROW[: 8 * words] + bytes(data[place(1)])[8 * words :]
@@ -84,6 +84,6 @@ def test_a_slab_that_was_being_emptied_has_lost_nothing(words):
     assert (found.lossy, found.torn, found.bad) == (False, 1, [])
 
 
-def test_a_file_without_its_last_chunk_is_known():
+def test_a_lost_last_chunk_is_noticed():
     data = slab()
     assert read_slabs(memoryview(data[:HEAD_BYTES])).lossy

@@ -8,11 +8,12 @@
 
 All little-endian.  The crc covers the 52 bytes (with the crc itself as 0) and the payload.  `rows`, `who` (of the
 last row), `seq_first`, `t_first` and `t_last` are those of a ROWS frame, which holds consecutive rows of one actor; so
-what is missing can be told, and a reader can skip, without unpacking.  0 in the other kinds.
+a reader finds gaps, and skips frames, without unpacking.  0 in the other kinds.
 
     kind ROWS    payload = zlib level 1 of msgpack {column: bytes}; a column is its 64-bit integers as eight byte
                  planes (first all lowest bytes, ...), which halves size and time of zlib; planes above the highest
-                 that is not all zeros are left out (codec 2), of a column of zeros all are (codec 1, too)
+                 that is not all zeros are left out (codec 2), of a column of zeros all are (codec 1, too);
+                 `seq` is left out where it rises by one from `seq_first` on (codec 3)
     kind META    payload = msgpack {"actor": [id, name, kind, parent]} or {"kind": [id, name]}
     kind FOOTER  payload = msgpack {"frames", "rows", "closed"}: the file is complete; closed = the run's last file
 
@@ -47,12 +48,13 @@ MAX_PAYLOAD = 1 << 28
 """No frame is longer: a length above it is garbage."""
 
 _SHUFFLED_ZLIB = 2
+_WITHOUT_SEQ = 3
 _PLANES = 8
 _STARTS = [(name, i * _PLANES) for i, name in enumerate(COLUMNS)]
 
 
 class Kind(IntEnum):
-    """What a frame holds."""
+    """The kind of a frame."""
 
     ROWS = 1
     META = 2
@@ -94,21 +96,24 @@ def _frame(
 
 
 def encode_rows(raw: bytes, *, checked: bool = False) -> bytes:
-    """The ROWS frame of consecutive rows of one actor (at least one); `checked` as they stand in a slab, with their checks."""
+    """The ROWS frame of rows of one actor (at least one); `checked` if they are as in a slab: with checks, and without a gap in seq."""
     n = len(raw) // ROW.size
     zeros = bytes(n)
-    columns: dict[str, bytes] = {}
+    t_first, seq_first, *_ = ROW.unpack_from(raw, 0)
     width = ROW.size - CHECK_BYTES if checked else ROW.size
+    t_last, *_, who = ROW.unpack(raw[-ROW.size : len(raw) - ROW.size + width] + bytes(ROW.size - width))
+    columns: dict[str, bytes] = {}
     for name, start in _STARTS:
+        if checked and name == "seq":
+            continue
         planes = [raw[byte :: ROW.size] for byte in range(start, min(start + _PLANES, width))]
         while planes and planes[-1] == zeros:
             planes.pop()
         if planes:
             columns[name] = b"".join(planes)
-    t_first, seq_first, *_ = ROW.unpack_from(raw, 0)
-    t_last, *_, who = ROW.unpack(raw[-ROW.size : len(raw) - ROW.size + width] + bytes(ROW.size - width))
     payload = zlib.compress(msgpack.packb(columns), 1)
-    return _frame(Kind.ROWS, _SHUFFLED_ZLIB, payload, n, who, seq_first, t_first, t_last)
+    codec = _WITHOUT_SEQ if checked else _SHUFFLED_ZLIB
+    return _frame(Kind.ROWS, codec, payload, n, who, seq_first, t_first, t_last)
 
 
 def encode_meta(meta: dict[str, Any]) -> bytes:
@@ -120,7 +125,7 @@ def encode_footer(frames: int, rows: int, *, closed: bool) -> bytes:
 
 
 def decode_map(frame: Frame) -> dict[str, Any]:
-    """What a META or FOOTER frame says."""
+    """The content of a META or FOOTER frame."""
     result: dict[str, Any] = msgpack.unpackb(frame.payload)
     return result
 
@@ -137,6 +142,9 @@ def decode_columns(frame: Frame, wanted: Collection[str] = COLUMNS) -> list[memo
     for name in COLUMNS:
         planes = packed.get(name) if name in wanted else None
         values = bytearray(size)
+        if name == "seq" and frame.codec == _WITHOUT_SEQ and name in wanted:
+            columns.append(memoryview(array("q", range(frame.seq_first, frame.seq_first + n))))
+            continue
         if planes is not None:
             for byte in range(len(planes) // n):
                 values[byte::_PLANES] = planes[byte * n : byte * n + n]
@@ -145,7 +153,7 @@ def decode_columns(frame: Frame, wanted: Collection[str] = COLUMNS) -> list[memo
 
 
 def raw_columns(raw: bytes) -> list[memoryview]:
-    """The same, of rows as they stand in a slab."""
+    """The same for rows as they stand in a slab, without their checks."""
     words = _int64s(raw)
     width = len(COLUMNS)
     return [memoryview(words[i::width].tobytes()).cast("q") for i in range(width)]

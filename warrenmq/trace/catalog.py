@@ -1,4 +1,4 @@
-"""The catalogue of a trace: its runs, actors and pieces, and the proof of what is missing.
+"""The catalogue of a trace: its runs, its actors, the pieces of their rows, and which rows are missing.
 
 An actor numbers its rows from 1 without a gap, so the pieces that are there show the ones that are not:
 
@@ -10,8 +10,8 @@ The last row is known when it is an ACTOR_STOP, when it stands in the run's slab
 the run's files are whole: numbered without a gap, undamaged, ended by the footer of a clean close or, after a kill,
 beside a slab file that lost nothing.
 
-`known_until` turns this into what a rule needs: every row of the actor up to that t is here.  A missing row cannot have
-spoken before it, so whatever is decided by rows up to then stands, and the rest is indeterminate.
+`known_until` turns this into a time: every row of the actor up to that t is here.  Missing rows are all later, so a rule's decision
+on rows up to then stands, and the rest is indeterminate.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from warrenmq.trace.slab import Progress
 FOREVER = (1 << 63) - 1
 NEVER = -(1 << 63)
 GAPS = 100
-"""Gaps of an actor that are kept one by one; all of them are counted."""
+"""So many gaps of an actor are kept one by one; all are counted."""
 STRANGER = 0
-"""Stands for actors of a run of whom not even the name is known; its Coverage is there when there may be such."""
+"""Stands for actors of a run that may have registered in files that are missing; it has a Coverage only where that is possible."""
 
 
 class Chunk(NamedTuple):
-    """Consecutive rows of one actor, and where they are."""
+    """A piece: consecutive rows of one actor in one file."""
 
     run: int
     """Index in Catalog.runs."""
@@ -61,7 +61,7 @@ class Chunk(NamedTuple):
 
     @property
     def order(self) -> tuple[int, int, int]:
-        """Sorts the pieces of an actor in the order of its rows."""
+        """Sort key: an actor's pieces in the order of its rows."""
         return self.run, self.actor, self.seq_first
 
 
@@ -89,7 +89,7 @@ class Run:
     start: Row | None = None
     """Its RUN_START row."""
     closed: bool = False
-    """The recorder was closed: nobody killed this run."""
+    """The recorder was closed, so the run was not killed."""
     whole: bool = False
     """No file is missing or damaged."""
     lossy: bool = False
@@ -99,19 +99,19 @@ class Run:
 
     @classmethod
     def of(cls, header: Mapping[str, Any]) -> Run:
-        """The run that a file's header tells of."""
-        told = (header[key] for key in ("run", "node", "pid", "boot", "wall_ns", "mono_ns", "v"))
-        return cls(*told, *(header.get(key, "") for key in ("directory", "vhost", "machine")))
+        """Make a run from a file's header."""
+        known = (header[key] for key in ("run", "node", "pid", "boot", "wall_ns", "mono_ns", "v"))
+        return cls(*known, *(header.get(key, "") for key in ("directory", "vhost", "machine")))
 
     @property
     def scope(self) -> str:
-        """Whose run it is: names, messages and sequence ids mean the same only in runs of one virtual host of one directory."""
+        """The directory and virtual host of the run: names, messages and sequence ids mean the same only in runs that share them."""
         host = "" if self.vhost in {"", "/"} else f", virtual host {self.vhost}"
         copy = f", copy {self.branch + 1}" if self.branch else ""
-        return f"{self._whose}{host}{copy}"
+        return f"{self._of_directory}{host}{copy}"
 
     @property
-    def _whose(self) -> str:
+    def _of_directory(self) -> str:
         return f"directory {self.directory[:12]}" if self.directory else f"node {self.node}"
 
     @property
@@ -130,7 +130,7 @@ class Run:
 
 @dataclass(slots=True)
 class Coverage:
-    """How much of one actor's rows is here."""
+    """Which rows of one actor are here."""
 
     run: int
     actor: int
@@ -154,7 +154,7 @@ class Coverage:
         return self.known_until == FOREVER
 
     def add(self, piece: Chunk) -> bool:
-        """Take in the next piece, in the order of first seqs; False if it repeats rows, or its t falls behind."""
+        """Add the next piece, in the order of first seqs; False if it repeats rows, or its t is not later."""
         expected = self.last_seq + 1
         follows = not self.rows or (piece.seq_first >= expected and piece.t_first > self.t_last)
         if piece.seq_first > expected:
@@ -172,10 +172,10 @@ class Coverage:
         return follows
 
     def close(self, run: Run, *, at_end: bool) -> None:
-        """All pieces are in; `at_end`: nothing can have followed the last one."""
+        """All pieces were added; `at_end` = no row can follow the last one."""
         self.end_known = run.whole or self.stopped or at_end
         if run.is_newer:
-            self.known_until = NEVER  # what its rows mean is not known: nothing of it counts as known
+            self.known_until = NEVER  # its rows may mean something else
         elif not self.gaps and self.end_known:
             self.known_until = FOREVER
         elif not self.gaps and self.rows:
@@ -200,12 +200,12 @@ class Catalog:
 
     @property
     def rows(self) -> int:
-        """How many there are of all actors."""
+        """The number of rows of all actors."""
         return sum(coverage.rows for coverage in self.coverage.values())
 
 
 def build_catalog(indexes: Iterable[FileIndex]) -> Catalog:
-    """Put the files of a trace together; files without a readable header count only as damage."""
+    """Combine the files of a trace; files without a readable header count only as damage."""
     groups: dict[tuple[str, str, int], list[FileIndex]] = {}
     damage: list[Damage] = []
     names: list[str] = []
@@ -243,7 +243,7 @@ def build_catalog(indexes: Iterable[FileIndex]) -> Catalog:
 
 
 def _without_copies(files: list[FileIndex], copies: list[tuple[str, str]]) -> list[FileIndex]:
-    """The files of a run, each once: the longest of those that begin alike.  Files of one number that differ all stay."""
+    """Drop files of a run that are a copy of another file, or of its beginning; files of one number that differ all stay."""
     kept: list[FileIndex] = []
     for file in sorted(files, key=_extent, reverse=True):
         whole = next((other for other in kept if _is_copy(file, other)), None)
@@ -255,7 +255,7 @@ def _without_copies(files: list[FileIndex], copies: list[tuple[str, str]]) -> li
 
 
 def _extent(file: FileIndex) -> tuple[int, int, bool]:
-    """How much is in it; of equals the one that has kept its name is the largest."""
+    """Sort key: how much a file holds; of equal files the one that has kept its name is the largest."""
     header = file.header or {}
     has_its_name = f"{header['run']}-{header['node']}-{header['pid']}" == _stem(file)
     if file.slabs is None:
@@ -273,7 +273,7 @@ def _stem(file: FileIndex) -> str:
 
 
 def _is_copy(file: FileIndex, other: FileIndex) -> bool:
-    """True if the other one has all that the file has; a run has one slab file, whose latest state counts."""
+    """True if the other file holds everything in this one; of a run's slab files only the latest state counts."""
     if file.slabs is not None or other.slabs is not None:
         return file.slabs is not None and other.slabs is not None
     return _file_number(file) == _file_number(other) and file.frames == other.frames[: len(file.frames)]
@@ -309,7 +309,7 @@ def _run(files: list[FileIndex]) -> Run:
     run.lossy = any(file.lossy for file in slabs)
     last = segments[-1].footer if segments else None
     run.closed = last is not None and bool(last["closed"])
-    # a torn tail too: the slab file has the rows that were being written, but who knows whose others were in it
+    # A torn tail counts, too: the slab file has the rows that were being written, but other actors' rows may have been in that frame.
     damaged = any(file.damage for file in segments) or any(file.footer is None for file in segments[:-1])
     damaged = damaged or any(
         file.footer is not None and file.footer["rows"] != sum(frame.rows for frame in file.frames)
@@ -319,7 +319,7 @@ def _run(files: list[FileIndex]) -> Run:
     ended = run.closed or (last is None and bool(slabs) and bool(segments))
     cut = any(file.progress is not None and not _reaches(segments, file.progress) for file in slabs)
     run.whole = numbered and ended and not damaged and not run.lossy and not cut
-    # rows that were filtered name their actors themselves
+    # A filtered trace lists all its actors.
     run.has_strangers = not run.whole and not header.get("filtered", False)
     return run
 
@@ -384,10 +384,10 @@ def _cover(catalog: Catalog, number: int, run: Run, chunks: list[Chunk]) -> None
 
 
 def find_missing_runs(runs: Sequence[Run]) -> None:
-    """Boots of a directory that are not there, between others that are, or there twice; one that is not known could be any.
+    """Mark runs whose predecessor is missing or ambiguous: a boot number is absent, unknown, or there twice.
 
-    A directory counts its boots, so from one that comes a second time on nobody can say which run follows which.  Of old traces,
-    which do not name their directories, all are believed to be of one.
+    A directory counts its boots; after a number that comes a second time the order of runs is unknown.  Old traces do not name
+    their directories: all their runs count as runs of one.
     """
     for _, group in groupby(runs, key=lambda run: (run.directory, run.node)):
         its = list(group)
@@ -405,7 +405,7 @@ def find_missing_runs(runs: Sequence[Run]) -> None:
 
 
 def find_lost_pages(runs: Sequence[Run]) -> None:
-    """A killed run, behind which the machine was started again: what was in the kernel's memory may be lost, and look whole."""
+    """Mark killed runs after which the machine was started again: pages in the kernel's memory may be lost without a sign of it."""
     for place, run in enumerate(runs):
         machines = {later.machine for later in runs[place + 1 :] if later.directory == run.directory}
         if not run.closed and run.machine and not machines <= {run.machine, ""}:
@@ -414,6 +414,9 @@ def find_lost_pages(runs: Sequence[Run]) -> None:
 
 
 def branch_of(run: Run, earlier: Sequence[Run]) -> int:
-    """Which copy of its directory a run is of, as far as the earlier ones tell; behind a boot that came twice each run is one of its own, for nobody knows what it follows."""
+    """The number of the copy of its directory that a run belongs to, judged by the earlier runs.
+
+    After a boot number that came twice each run counts as a copy of its own, since its predecessor is unknown.
+    """
     its = [each for each in earlier if run.directory and each.directory == run.directory]
     return len(its) if any(each.branch or each.boot == run.boot > 0 for each in its) else 0

@@ -8,8 +8,7 @@ and every message carries the t of its SEND row; the receiver does last = max(la
 writes its receive row.  So t rises strictly within an actor, a send is before its receive, also between hosts, and
 otherwise t is the machine's monotonic time.  CLOCK_MONOTONIC is one clock for all processes of a host.
 
-The two rules are written out in `ActorTrace.emit` and `ActorTrace.observe`, where each event passes; here is only
-what they read.
+The writers (writers.py) and `ActorTrace.observe` apply the two rules; this module has the clocks that they read.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Where a recorder takes its time from; a Runtime is one."""
+    """The source of a recorder's times; a Runtime is one."""
 
     def monotonic_ns(self) -> int: ...
 
@@ -35,9 +34,9 @@ class SystemClock:
 
 
 class SteppingClock:
-    """A clock whose time stands still between events (simulation), made to step: each reading is later than the last.
+    """Makes each reading of a clock later than the one before, also where time stands still (simulation).
 
-    Then the rows of all actors are in one total order.  For one thread.
+    So the rows of all actors are in one total order.  For one thread.
     """
 
     def __init__(self, clock: Clock) -> None:

@@ -1,7 +1,7 @@
-"""What one trace file holds, without its rows: the first look of a reader, one file at a time.
+"""The index of one trace file: its header, names, frames and damage, without its rows.
 
 `index_file` is a pure function of the bytes, so a cluster can run it on each file and send the small result
-to one place (catalog.py).  It never raises on damage: what it could not read is listed.
+to one place (catalog.py).  It never raises on damage: unreadable stretches are listed.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class FrameEntry(NamedTuple):
 
 
 def joined(frames: Iterable[FrameEntry]) -> list[FrameEntry]:
-    """Frames, where one goes on with the rows of its actor as one: what a catalogue needs when no frame is to be looked up."""
+    """Join frames whose rows follow each other; enough for a catalogue from which no frame is looked up."""
     found: list[FrameEntry] = []
     last: dict[int, int] = {}
     for frame in frames:
@@ -72,13 +72,13 @@ def joined(frames: Iterable[FrameEntry]) -> list[FrameEntry]:
 
 
 class Damage(NamedTuple):
-    """Bytes that are no whole frame."""
+    """A stretch of bytes that is not a whole frame."""
 
     file: str
     offset: int
     size: int
     at_end: bool
-    """Nothing whole follows: a torn tail."""
+    """True if nothing whole follows: a torn tail."""
 
 
 @dataclass(slots=True)
@@ -87,7 +87,7 @@ class FileIndex:
 
     name: str
     header: dict[str, Any] | None
-    """None: the file does not begin with a whole header, nothing else is known of it."""
+    """None if the file does not begin with a whole header; then the rest is empty."""
     size: int = 0
     actors: dict[int, ActorEntry] = field(default_factory=dict)
     kinds: dict[int, str] = field(default_factory=dict)
@@ -107,7 +107,7 @@ class FileIndex:
 _NEEDED = frozenset(
     {"v", "run", "node", "pid", "boot", "wall_ns", "mono_ns", "n", "events", "actors", "kinds"}
 )
-"""What every header has, of whatever version."""
+"""The keys of a header in every version."""
 
 
 def index_file(name: str, data: memoryview) -> FileIndex:
@@ -169,15 +169,20 @@ def _take(index: FileIndex, frame: Frame) -> None:
         if entry is not None and entry.kind == BROKER:
             index.starts += run_starts(decode_columns(frame))
     elif frame.kind == Kind.META:
-        meta = decode_map(frame)
-        if "actor" in meta:
-            actor, *rest = meta["actor"]
-            index.actors[actor] = ActorEntry(*rest)
-        if "kind" in meta:
-            number, kind = meta["kind"]
-            index.kinds[number] = kind
+        take_names(frame, index.actors, index.kinds)
     elif frame.kind == Kind.FOOTER:
         index.footer = decode_map(frame)
+
+
+def take_names(frame: Frame, actors: dict[int, ActorEntry], kinds: dict[int, str]) -> None:
+    """Add the actor, or the message kind, that a META frame registers."""
+    meta = decode_map(frame)
+    if "actor" in meta:
+        actor, *entry = meta["actor"]
+        actors[actor] = ActorEntry(*entry)
+    if "kind" in meta:
+        number, kind = meta["kind"]
+        kinds[number] = kind
 
 
 def run_starts(columns: list[memoryview]) -> list[Row]:

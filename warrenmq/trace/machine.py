@@ -1,4 +1,4 @@
-"""Which machine, since when: what a trace's header says of it, and what can be told of a process of it."""
+"""The identity of this boot of the machine, and whether a process that recorded a trace has ended."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
 
 def machine_boot() -> str:
-    """The id that the kernel drew when this machine was started; "" where there is none (other systems than Linux)."""
+    """The id that Linux draws at each boot of the machine; "" on other systems."""
     try:
         with open(_BOOT_ID, encoding="ascii") as file:
             return file.read().strip()

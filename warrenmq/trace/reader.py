@@ -4,7 +4,7 @@
         for chunk in trace.catalog.chunks:
             for row in trace.rows(chunk): ...
 
-Damage never raises: the catalogue says what is torn, ignored or missing.  Only a path that holds no trace does.
+Damage never raises an error, it is listed in the catalogue; only a path that holds no trace does.
 """
 
 from __future__ import annotations
@@ -67,14 +67,13 @@ class Trace:
 
 
 def trace_files(path: str) -> list[str]:
-    """The trace files that a path means: of a directory all in it, else itself."""
+    """The trace files of a path: all in a directory, or the file itself."""
     if os.path.isdir(path):
-        names = sorted(name for name in os.listdir(path) if name.endswith((SEGMENT_SUFFIX, SLAB_SUFFIX)))
-        names = [name for name in names if not os.path.isdir(os.path.join(path, name))]
+        names = names_in(path)
         if not names:
             msg = f"{path} is no trace: it holds no {SEGMENT_SUFFIX} file. Was the broker opened with trace=...?"
             raise NotATrace(msg)
-        return [os.path.join(path, name) for name in names]
+        return names
     if not os.path.exists(path):
         msg = f"there is no trace at {path}: no such file or directory."
         raise NotATrace(msg)
@@ -82,6 +81,14 @@ def trace_files(path: str) -> list[str]:
         msg = f"{path} is no trace: it is neither a directory nor a file."
         raise NotATrace(msg)
     return [path]
+
+
+def names_in(directory: str) -> list[str]:
+    """The trace files of a directory."""
+    names = (os.path.join(directory, name) for name in sorted(os.listdir(directory)))
+    return [
+        name for name in names if name.endswith((SEGMENT_SUFFIX, SLAB_SUFFIX)) and not os.path.isdir(name)
+    ]
 
 
 def require_live(paths: Iterable[str]) -> None:
@@ -100,7 +107,7 @@ def require_header(names: Iterable[str]) -> None:
 
 
 def header_of(name: str) -> dict[str, Any] | None:
-    """What the header of a trace file says; None if it begins with none, or is gone."""
+    """The header of a trace file; None if the file begins with none, or is gone."""
     try:
         with open(name, "rb") as file:
             # Headers repeat the names of all actors, so they may be long: try a little first.
@@ -123,7 +130,7 @@ def open_trace(*paths: str | os.PathLike[str]) -> Trace:
 
 
 def open_memory(files: Mapping[str, bytes]) -> Trace:
-    """Open what a MemorySink holds."""
+    """Open the files of a MemorySink."""
     return Trace({name: memoryview(data) for name, data in files.items()})
 
 
@@ -140,4 +147,4 @@ def _unmap(data: mmap.mmap) -> None:
     try:
         data.close()
     except BufferError:
-        pass  # somebody still looks at the bytes: the map goes when they let go
+        pass  # a memoryview of the bytes is still in use: the map goes with it

@@ -71,18 +71,18 @@ class Row(NamedTuple):
 
 
 class Nine(Protocol[T]):
-    """A row, or rows as columns: what the nine columns are indexed from."""
+    """A row, or rows as columns: anything with the nine columns at the indexes 0 to 8."""
 
     def __getitem__(self, index: int, /) -> T: ...
 
 
 class Kind(NamedTuple):
-    """What a number is, which decides how it is shown."""
+    """The kind of a number, which decides how it is shown."""
 
     name: str
     text: str
     absent: int | None = 0
-    """The value that says "not said"; None = every value means something."""
+    """The value that means "not said"; None = every value means something."""
 
 
 MESSAGE = Kind("message", "the low 64 bits of a message id, read as signed")
@@ -107,14 +107,14 @@ Type = Kind | type[IntEnum] | type[IntFlag]
 
 @dataclass(frozen=True, slots=True)
 class When:
-    """A column that holds this only if another column of the row has certain values."""
+    """A condition: the column means something only if another column of the row has one of these values."""
 
     column: str
     values: tuple[int, ...]
 
 
 class Column:
-    """Where one value of an event stands, and what it is."""
+    """One named value of an event: where it is stored, and its type."""
 
     __slots__ = ("default", "index", "mask", "name", "place", "shift", "text", "type", "when")
 
@@ -136,11 +136,11 @@ class Column:
         self.type = type_
         self.text = text
         self.default = default
-        """What a writer that does not name it says; None = it must be named."""
+        """The value if the writer is not given one; None = it must be given."""
         self.when = when
         self.index = _WHO if place == FLAG else COLUMNS.index(place)
         self.shift = shift
-        """Below it are the bits of another value of the same column."""
+        """The lowest of its bits; the bits below hold another value."""
         self.mask = (1 << bits) - 1 if bits else _BYTE if place == FLAG else -1
         """The bits it takes, above `shift`; -1 = all of the column."""
 
@@ -155,11 +155,11 @@ class Column:
 
     @property
     def is_whole(self) -> bool:
-        """No other value is in the same stored column."""
+        """True if no other value shares the stored column."""
         return self.mask == -1 or (self.place == FLAG and self.mask == _BYTE)
 
     def expression(self, stored: str) -> str:
-        """It as an expression of Python, SQL or numpy over its stored column."""
+        """An expression of Python, SQL or numpy that gives the value from its stored column."""
         if self.mask == -1:
             return stored
         shifted = f"({stored} >> {self.shift})" if self.shift else stored
@@ -292,7 +292,7 @@ class Event(Generic[T]):
         return who >> _ACTOR_SHIFT
 
     def items(self) -> Iterator[tuple[Column, int]]:
-        """The columns that mean something in this row, with their values."""
+        """The columns whose condition (`when`) this row meets, with their values."""
         for column in self.columns:
             when = column.when
             if when is None or getattr(self, when.column) in when.values:

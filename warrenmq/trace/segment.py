@@ -47,7 +47,7 @@ class OutputFile:
         forks.register(self)
 
     def after_fork(self) -> None:
-        """See forks.py: the file is the parent's."""
+        """In the child of a fork (forks.py): the file is the parent's."""
         self.close()
 
     def append(self, data: bytes) -> None:
@@ -85,7 +85,7 @@ def encode_header(header: dict[str, Any]) -> bytes:
 
 
 def decode_header(data: memoryview) -> tuple[dict[str, Any], int] | None:
-    """The header and where it ends; None when the bytes begin with no whole header."""
+    """The header and its end; None if the bytes do not begin with a whole header."""
     if len(data) < FILE_HEAD.size:
         return None
     magic, length, crc = FILE_HEAD.unpack_from(data)
@@ -96,7 +96,7 @@ def decode_header(data: memoryview) -> tuple[dict[str, Any], int] | None:
 
 
 class Segment:
-    """The file being written: counts what goes in, so that its footer can say it."""
+    """The segment file being written, with the counts for its footer."""
 
     def __init__(self, output: Output, header: dict[str, Any]) -> None:
         head = encode_header(header)

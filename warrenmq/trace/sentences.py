@@ -97,7 +97,7 @@ class Words:
         return f"{name} {self._flags.get((row.event, row.flag), row.flag)}" if row.flag else name
 
     def columns(self, row: Row) -> dict[str, Any]:
-        """What the row says beside its flag, by name; of an event of a later version, its stored columns.
+        """The columns of the row by name, without its flag; of an event of a later version, its stored columns.
 
         An actor is given by its name, a consumer by its number.
         """
@@ -148,7 +148,7 @@ def _parts(template: str) -> tuple[_Part, ...]:
 
 
 class Narrator:
-    """Sentences for the rows of a trace, which it is given in their order.
+    """Makes sentences of the rows of a trace, which must come in their order.
 
     It remembers the last index sync of each queue, at most one time an actor, so that a confirm can name it.
     """
@@ -166,7 +166,7 @@ class Narrator:
         return clock(t - self._began[run])
 
     def notice(self, run: int, row: Row) -> None:
-        """Take a row in that is not to be told."""
+        """Take note of a row that gets no sentence."""
         if row.event == Ev.QI_SYNC:
             self._synced[run, row.actor] = row.t
 

@@ -10,7 +10,7 @@ from warrenmq.trace.slab import ChunkBytes, ChunkFile, Chunks
 
 
 class Sink(Protocol):
-    """Two kinds of files."""
+    """Creates the two kinds of files."""
 
     def segment(self, name: str) -> Output: ...
 

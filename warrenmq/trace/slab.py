@@ -1,34 +1,36 @@
-"""Slabs: where each actor's latest rows stand until they fill a frame.
+"""Slabs: memory-mapped buffers that hold each actor's latest rows until they fill a frame.
 
-A slab is a run of rows in a file that is mapped into memory, written by one actor without any lock.  The kernel owns
-the pages, so the rows survive SIGKILL; only the loss of the machine loses them.  One file a run:
+One actor writes to a slab, without a lock.  The pages belong to the kernel, so the rows survive SIGKILL of the process; only a
+power cut or a crash of the machine can lose them.  A run has one slab file:
 
     |0                              |4032       |4095  |4096                              name: {run}-{node}-{pid}.slab
     +-------------------------------+-----------+------+------------+------------+ ...
-    | header of a segment, "slab" 2 | progress  |lossy | row (72 B) | row        |
+    | header of a segment, "slab" 3 | progress  |lossy | row (72 B) | row        |
     +-------------------------------+-----------+------+------------+------------+ ...
 
-The whole file after the first page is an array of places for rows; which slab a row is in does not matter to the reader, since
-`who` and `seq` say whose it is.  The upper 16 bits of `who` are a check of the row (row_check.py).  A place without a row has
-a `who` of its own, so that none is all zeros: a page of zeros was never written, or lost.
+The file after its first page is an array of places, each for one row; the reader sorts rows by `who` and `seq`, and need not know
+which slab a place belongs to.  The upper 16 bits of `who` are a check of the row (row_check.py).  An empty place is not all zeros,
+so that a page of zeros is known as lost:
 
-    as an empty place      no row
-    right check            a row
-    columns, `who` 0       being written when the process died; behind it is nothing but empty places
-    0, then a row's end    being emptied when the process died; before it is nothing but empty places
-    any other              a row, or an empty place, that was changed since, or never came to the disk
+    an empty place's bytes          no row
+    the check is right              a row
+    columns, then zeros             the process died while it wrote this row; the next place is empty
+    zeros, then the end of a row    the process died while it emptied this place; the place before is empty
+    anything else                   damaged: a bit flipped, or the page never came to the disk
 
-Of those that were being written or emptied there is one in the file at most, since whoever copies holds the GIL.
+At most one place of a file is half written or half emptied, since a thread holds the GIL while it copies; two are damage.
 
-A slab is emptied after its rows went into a segment; killed in between, the rows are in both, and the reader takes those of the
-segment.  `progress` says how much of which segment file was written by then, and how many chunks have their empty places: what
-is not there was lost.  Where anything of this was changed or lost, no actor's last row is known to be its last (`lossy`).
+A slab is emptied after its rows were written to a segment.  If the process dies in between, the rows are in both files, and the
+reader takes those of the segment.  `progress` holds how many bytes and rows of which segment file were written, and how many chunks
+were filled with empty places; a file that has less has lost something.  After any damage or loss the reader does not take the last
+row that it finds of an actor for the actor's last one (`lossy`).
 
-Older slab files have no "slab" in their header, no check, no progress, and zeros where there is no row.
+Formats.  3: the check is of the columns that the row's event uses, which the header lists ("layouts").  2: the check is of all columns.
+Older files have no "slab" in their header, no checks, no progress, and zeros in empty places.
 
-Slabs come in three sizes.  An actor begins with a small one and gets the next size when it fills one quickly, until
-`LARGE_BUDGET` is used: 5,000 idle queues cost 5,000 x 1,152 bytes.  The file grows by chunks whose blocks
-are allocated on disk: a write into a mapped hole of a full disk would be SIGBUS.
+Slabs come in three sizes.  An actor begins with a small one and gets the next size when it fills one quickly, until `LARGE_BUDGET`
+is used: 5,000 idle queues cost 5,000 x 1,152 bytes.  The file grows by chunks whose blocks are allocated on disk, since a write
+to a mapped hole fails with SIGBUS when the disk is full.
 """
 
 from __future__ import annotations
@@ -89,7 +91,7 @@ SHORT_HEADER = (
     "machine",
     "slab",
 )
-"""What the first page has of a segment's header."""
+"""The keys of a segment's header that the first page repeats."""
 
 
 class Progress(NamedTuple):
@@ -102,23 +104,23 @@ class Progress(NamedTuple):
 
 
 class Chunks(ABC):
-    """What slabs are cut from."""
+    """The memory that slabs are cut from, with the first page of the file."""
 
     def __init__(self) -> None:
         self._progress = Progress(0, 0, 0, 0)
 
     def grow(self) -> memoryview:
-        """CHUNK_BYTES more, all empty places."""
+        """Return CHUNK_BYTES more, filled with empty places."""
         chunk = self._grow()
         self._note(self._progress._replace(chunks=self._progress.chunks + 1))
         return chunk
 
     def written(self, segment: int, size: int, rows: int) -> None:
-        """So many bytes and rows of a segment file are written."""
+        """Note how many bytes and rows of the current segment file are written."""
         self._note(self._progress._replace(segment=segment, size=size, rows=rows))
 
     def mark_lossy(self) -> None:
-        """Rows were dropped: say so to the reader."""
+        """Mark for the reader that rows were dropped."""
         self._write(_LOSSY_AT, b"\1")
 
     def _note(self, progress: Progress) -> None:
@@ -131,11 +133,11 @@ class Chunks(ABC):
 
     @abstractmethod
     def _write(self, offset: int, data: bytes) -> None:
-        """Into the first page."""
+        """Write to the first page."""
 
     @abstractmethod
     def close(self, *, keep: bool) -> None:
-        """The run ended.  Every row is in a segment, so the file can go, unless it has a loss to tell of."""
+        """The run ended and every row is in a segment: delete the file, or `keep` it because it is marked as lossy."""
 
 
 class ChunkFile(Chunks):
@@ -160,13 +162,13 @@ class ChunkFile(Chunks):
         os.pwrite(self._fd, data, offset)
 
     def close(self, *, keep: bool) -> None:
-        # The maps go with their last reader: an actor that was killed may still be writing a row.
+        # The maps stay until nothing refers to them: an actor that was killed may still be writing a row.
         self.after_fork()
         if not keep:
             os.unlink(self._path)
 
     def after_fork(self) -> None:
-        """Give the descriptor back, and no more: in a child the file is the parent's (forks.py)."""
+        """Close the descriptor only: in the child of a fork (forks.py) the file is still the parent's."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
@@ -186,7 +188,7 @@ class ChunkBytes(Chunks):
         return memoryview(self._chunks[-1])
 
     def content(self) -> bytes:
-        """The file as a reader would find it."""
+        """The bytes that the file would have."""
         return bytes(self._header) + b"".join(self._chunks)
 
     def _write(self, offset: int, data: bytes) -> None:
@@ -197,7 +199,7 @@ class ChunkBytes(Chunks):
 
 
 def _allocate(fd: int, start: int, size: int) -> None:
-    """Make the file longer, its blocks allocated where the system can do that."""
+    """Extend the file, with its blocks allocated where the system can do that."""
     if hasattr(os, "posix_fallocate"):
         os.posix_fallocate(fd, start, size)
     else:
@@ -214,24 +216,24 @@ def slab_header(header: dict[str, Any]) -> bytes:
 
 
 class SlabContent(NamedTuple):
-    """What a reader finds in a slab file."""
+    """The contents of a slab file."""
 
     header: dict[str, Any]
     rows: dict[int, bytes]
     """Whole rows of each actor, in the order of seq, without their checks."""
     torn: int
-    """Rows that were being written when the process died."""
+    """Rows that were being written when the process died: 0 or 1 in a file with checks."""
     bad: list[int]
     """Offsets of places that were changed or lost."""
     lossy: bool
-    """Rows were dropped, the file was cut short, or something in it is bad."""
+    """True if rows were dropped, the file was cut short, or a place is damaged."""
     marked: bool
-    """The recorder said so itself."""
+    """True if the recorder marked the file as lossy."""
     progress: Progress | None = None
 
 
 def read_slabs(data: memoryview) -> SlabContent | None:
-    """The rows in a slab file; None when it is none."""
+    """Read a slab file; None if it does not begin with a whole header."""
     head = decode_header(data[:HEAD_BYTES])
     if head is None or len(data) < HEAD_BYTES:
         return None
@@ -251,14 +253,14 @@ def read_slabs(data: memoryview) -> SlabContent | None:
 
 
 def _read_progress(data: memoryview) -> Progress | None:
-    """None when it was damaged, or the process died before it wrote any."""
+    """The progress; None if it is damaged, or the process died before it was written."""
     magic, *progress, crc = _PROGRESS.unpack_from(data, _PROGRESS_AT)
     whole = data[_PROGRESS_AT : _PROGRESS_AT + _PROGRESS.size - 4]
     return Progress(*progress) if magic == _PROGRESS_MAGIC and zlib.crc32(whole) == crc else None
 
 
 def _blocks(body: bytes, unused: bytes) -> list[int]:
-    """Where smallest slabs begin that are not like an unused one."""
+    """Offsets of the smallest slabs that differ from an unused one."""
     size = SIZES[0] * ROW.size
     return [at for at in range(0, len(body) - size + 1, size) if body[at : at + size] != unused]
 
@@ -290,7 +292,7 @@ def _checked_rows(
 
 
 def _is_half_written(places: list[bytes], number: int) -> bool:
-    """Zeros first, then the columns from t on, `who` last; behind it no row is written yet."""
+    """True if the process died while it wrote the row: `pack_into` zeroes the place, then writes t first and `who` last."""
     place = places[number]
     return (
         any(place[:_WHO_AT])
@@ -300,7 +302,7 @@ def _is_half_written(places: list[bytes], number: int) -> bool:
 
 
 def _is_half_emptied(places: list[bytes], number: int) -> bool:
-    """As an empty place from its beginning on, as a row to its end; what was before it is empty."""
+    """True if the process died while it emptied the place: its beginning is empty, its end is still that of the row."""
     place = places[number]
     return (
         not any(place[:8])
@@ -310,7 +312,7 @@ def _is_half_emptied(places: list[bytes], number: int) -> bool:
 
 
 def _unchecked_rows(body: bytes) -> tuple[dict[int, bytes], int]:
-    """Rows of each actor, and how many were being written, of an older file."""
+    """The rows of each actor in a file without checks, and how many rows were being written."""
     rows: dict[int, dict[int, bytes]] = {}
     torn = 0
     for begin in _blocks(body + bytes(-len(body) % (SIZES[0] * ROW.size)), bytes(SIZES[0] * ROW.size)):
@@ -348,7 +350,7 @@ class Slabs:
         return self._large + rows * ROW.size <= LARGE_BUDGET
 
     def give_back(self, slab: memoryview) -> None:
-        """The slab has empty places alone again, and its owner will not write any more."""
+        """Take back a slab whose places are all empty and whose owner writes no more."""
         rows = len(slab) // ROW.size
         self._free[rows].append(slab)
         if rows > SIZES[0]:

@@ -1,8 +1,8 @@
-"""Following a trace that is still being written: which rows are new, each of them once.
+"""Follow a trace that is still being written: find the new rows, each of them once.
 
-A row is on disk in one of two places: in a slab, and when that is full in a segment, from which it never goes.  The slab is
-zeroed after the segment was written, so a reader that looks at the slabs *first* finds every row at least once.  Who a
-row is, (run, actor, seq), then says whether it was there before:
+A row is first in a slab and moves to a segment, where it stays, when the slab is full.  The slab is emptied after the segment
+was written, so a reader that looks at the slabs *first* finds every row at least once.  Its run, actor and seq then show
+whether it was read before:
 
     Place = {run: {"n": its number,
                    "files": {number of a segment: bytes read of it, always whole frames},
@@ -12,8 +12,8 @@ row is, (run, actor, seq), then says whether it was there before:
                    "actors": the largest trace id of an actor that has registered,
                    "closed": whether the run was closed, "lossy": whether its disk refused rows}}
 
-What lies between two places is the same rows whenever and wherever it is read, also by another process after a restart: those
-that were in a slab are by then there or in a segment.  Numbers are strings where JSON wants it so: a place is an offset
+The rows between two places are the same whenever and wherever they are read, also by another process after a restart: rows
+that were in a slab are still there, or in a segment.  Numbers are strings where JSON wants it so: a place is an offset
 of Spark's structured streaming, and is kept in its checkpoint.
 
 An actor leaves `rows` when nothing of it is in a slab, a segment leaves `files` when it and all before it were read to
@@ -22,7 +22,7 @@ their footers ("files": {"0": n} = the first n).  So a place is as large as what
 A slab is read while its owners write.  A row is taken when two looks at it agree; one that was being written differs, and
 comes with the next look.
 
-An actor stamps a row and then writes it, and may be suspended in between; so rows up to the last t are all there only by the
+An actor stamps a row and then writes it, and may be suspended in between; so all rows up to the last t are there only at the
 next look (`settled`), half a second later or so.  The actors of a run share a clock that never goes back (clock.py).
 """
 
@@ -37,13 +37,13 @@ from typing import Any, NamedTuple
 
 from warrenmq.trace.block import ROW, Frame, Kind, decode_columns, decode_map, next_frame, raw_columns
 from warrenmq.trace.catalog import NEVER, Chunk, Run, branch_of
-from warrenmq.trace.index import ActorEntry, Damage
-from warrenmq.trace.reader import header_of
-from warrenmq.trace.segment import SEGMENT_SUFFIX, decode_header
+from warrenmq.trace.index import ActorEntry, Damage, take_names
+from warrenmq.trace.reader import header_of, names_in
+from warrenmq.trace.segment import decode_header
 from warrenmq.trace.slab import SLAB_SUFFIX, SlabContent, read_slabs
 
 Place = dict[str, Any]
-"""How far a trace was read; see the module."""
+"""How far a trace was read (see above)."""
 
 _READ = "0"
 
@@ -63,7 +63,7 @@ class Part(NamedTuple):
 
 @dataclass(slots=True)
 class RunFiles:
-    """The files of one run, and what their headers and META frames say."""
+    """The files of one run, and the names from their headers and META frames."""
 
     run: Run
     segments: dict[int, str] = field(default_factory=dict)
@@ -76,7 +76,7 @@ class RunFiles:
 
 
 class Tail:
-    """Looks at directories again and again.  Holds no rows and no open files between two looks; not thread-safe."""
+    """Follows the traces in some directories.  Holds no rows and no open files between two looks; not thread-safe."""
 
     def __init__(self, *paths: str) -> None:
         self._paths = paths
@@ -85,7 +85,7 @@ class Tail:
         """By the name of the run, node and pid, in the order in which they were met."""
 
     def look(self, start: Place) -> Place:
-        """How far one can read now."""
+        """The place up to which rows can be read now."""
         self._list()
         slabs = {key: self._slab(files) for key, files in self.runs.items()}  # before any segment
         place: Place = {}
@@ -96,7 +96,7 @@ class Tail:
         return {**start, **place}
 
     def parts(self, start: Place, end: Place) -> tuple[list[Part], list[Damage]]:
-        """The rows between two places, an actor's in their order; and damage that frames follow, so nobody will mend it."""
+        """The rows between two places, an actor's in their order; and damage that whole frames follow, which is therefore final."""
         if any(key not in self.runs for key in end):
             self._list()
         found: list[Part] = []
@@ -108,7 +108,7 @@ class Tail:
                 found += self._from_slab(key, files, start.get(key, {}), to)
         return found, damage
 
-    # what is there
+    # how far it goes
 
     def _list(self) -> None:
         fresh: list[tuple[tuple[int, str, int], str, dict[str, Any]]] = []
@@ -136,9 +136,9 @@ class Tail:
         if files.slab is None or files.run.closed:
             return {}
         one, two = _slab_content(files.slab), _slab_content(files.slab)
-        if one is None or two is None:  # the run was closed: all is in its segments
+        if one is None or two is None:  # the run was closed: all rows are in its segments
             return {}
-        # a place that both looks found bad is; others were being written
+        # places that both looks found bad are damaged; others were being written
         files.lossy = files.lossy or two.marked or not set(one.bad).isdisjoint(two.bad)
         return {actor: _steady(rows, two.rows.get(actor, b"")) for actor, rows in one.rows.items()}
 
@@ -182,7 +182,7 @@ class Tail:
             "rows": {
                 str(actor): [lo, hi]
                 for actor, (lo, hi) in sorted(rows.items())
-                # Just moved: the slab may not be zeroed yet.
+                # Just moved: the slab may not be emptied yet.
                 if lo <= hi or actor in slab or was.get(str(actor)) != [lo, hi]
             },
         }
@@ -216,7 +216,7 @@ class Tail:
         finally:
             _close(mapped)
 
-    # what is between
+    # the rows between two places
 
     def _frames(
         self, key: str, files: RunFiles, start: Place, end: Place, damage: list[Damage]
@@ -246,7 +246,7 @@ class Tail:
                 wanted[int(actor)] = first, hi + 1
         if not wanted:
             return
-        slab = self._slab(files)  # before the segments: what has left it is there by now
+        slab = self._slab(files)  # before the segments: rows that have left the slab are there by now
         later: dict[int, list[bytes]] = {actor: [] for actor in wanted}
         for number in sorted(files.segments):
             _, to = _range(number, {}, end)
@@ -297,11 +297,11 @@ def _close(mapped: mmap.mmap | None) -> None:
         try:
             mapped.close()
         except BufferError:
-            pass  # somebody still looks at the bytes
+            pass  # a memoryview of the bytes is still in use
 
 
 def _range(number: int, start: Place, end: Place) -> tuple[int, int | None]:
-    """Of a segment: where one place begins and the other ends, None = at its end."""
+    """Where the rows between two places begin and end in a segment; None = at its end."""
     before, after = start.get("files", {}), end.get("files", {})
     if number <= before.get(_READ, 0):
         return 0, 0
@@ -321,13 +321,13 @@ def _between(raws: Iterable[bytes], first: int, stop: int) -> bytes:
 
 
 def _steady(one: bytes, two: bytes) -> bytes:
-    """Rows of an actor that two looks at the slab found alike; what follows one that is not is left for later."""
+    """The rows of an actor that two looks at the slab found alike."""
     seconds = {two[at : at + ROW.size] for at in range(0, len(two), ROW.size)}
     rows = []
     for at in range(0, len(one), ROW.size):
         row = one[at : at + ROW.size]
         if row not in seconds:
-            # Zeroed between the looks: it and its neighbours are in a segment by now.
+            # Still being written, or emptied between the looks: then it is in a segment by now.
             continue
         rows.append(row)
     return b"".join(rows)
@@ -348,30 +348,20 @@ def _take_header(run: Run, header: dict[str, Any]) -> None:
 
 
 def _take_names(files: RunFiles, number: int, frame: Frame) -> None:
-    """What a frame says of the run, beside rows."""
+    """Take names and the end of a segment from a frame that holds no rows."""
     files.named_to[number] = frame.end
     if frame.kind == Kind.FOOTER:
         files.finished.add(number)
         files.run.closed = files.run.closed or bool(decode_map(frame)["closed"])
     elif frame.kind == Kind.META:
-        meta = decode_map(frame)
-        if "actor" in meta:
-            actor, *rest = meta["actor"]
-            files.run.actors[actor] = ActorEntry(*rest)
-        if "kind" in meta:
-            kind, name = meta["kind"]
-            files.run.kinds[kind] = name
+        take_names(frame, files.run.actors, files.run.kinds)
 
 
 def _trace_files(path: str) -> list[str]:
-    """Files of a directory that may be empty still: the broker has not begun."""
+    """The files of a path; none if it is not there yet, because the broker has not begun."""
     if not os.path.isdir(path):
         return [path] if os.path.exists(path) else []
-    return [
-        os.path.join(path, name)
-        for name in sorted(os.listdir(path))
-        if name.endswith((SEGMENT_SUFFIX, SLAB_SUFFIX))
-    ]
+    return names_in(path)
 
 
 def _slab_content(name: str) -> SlabContent | None:
@@ -383,7 +373,7 @@ def _slab_content(name: str) -> SlabContent | None:
 
 
 def _mapped(name: str) -> mmap.mmap | None:
-    """None when somebody has deleted it: what is missing shows in the numbers of the rows."""
+    """None if the file was deleted: gaps in the numbers of the rows will show what is missing."""
     if not os.path.exists(name):
         return None
     with open(name, "rb") as file:
