@@ -37,4 +37,4 @@ class Entry(NamedTuple):
     stored_size: int = 0
     """Bytes of the stored message."""
     salvaged: str | None = None
-    """Why RabbitMQ itself would not find this entry."""
+    """The reason why RabbitMQ itself would not find this entry; None if it would."""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from warrenmq.inspect.reading import Findings
 
 ENTRIES = 4096
-"""A segment's entries, where no header tells (classic_queue_index_v2_segment_entry_count)."""
+"""A segment's entries, if no header has their number (classic_queue_index_v2_segment_entry_count)."""
 _MOST_BYTES = qi.HEADER_BYTES + (1 << 16) * qi.ENTRY_BYTES
 
 

@@ -62,9 +62,9 @@ class Row:
     message: Message | None
     """None where bodies are not read, or without a body."""
     reason: str | None
-    """Why it is not given back; None if it is."""
+    """The reason why it is not listed; None if it is."""
     salvaged: str | None
-    """Why RabbitMQ itself would not give it back."""
+    """The reason why RabbitMQ itself would not deliver it; None if it would."""
 
     @property
     def normal(self) -> bool:

@@ -73,7 +73,7 @@ class QueueFolder:
     priority: int | None = None
     version: int = 1
     durable: bool | None = None
-    """None: nothing on the disk tells."""
+    """None if it cannot be seen on the disk."""
     arguments: dict[str, Any] = field(default_factory=dict)
     undeclared: QueueName | None = None
     """The queue's name as its folder has it, if definitions.log does not declare it though it should; a start declares it again."""
@@ -230,7 +230,7 @@ def _was_ours(findings: Findings, path: str, node: str) -> bool:
 
 
 def _vhost_name(findings: Findings, path: str) -> str | None:
-    """The name that `.vhost` tells, or the one whose hash the folder is called by where the file is damaged."""
+    """The name in `.vhost`, or if the file is damaged the known name whose hash is the folder's name."""
     text = findings.read(f"{path}/.vhost")
     name = text.decode(errors="replace") if text else None
     folder = os.path.realpath(path)

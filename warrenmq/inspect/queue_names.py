@@ -1,6 +1,6 @@
 """Finds the queue that a folder belongs to: folders are named by a hash, so names are collected from files and tried.
 
-A queue's `.queue_name` (from 3.7 on) tells vhost and name, and ours have a `.definition` besides (vhost/queue_folders.py).
+A queue's `.queue_name` (from 3.7 on) has vhost and name, and ours have a `.definition` besides (vhost/queue_folders.py).
 
 Where these are missing or damaged, the names that the node knows are hashed until one fits: what definitions.log declares
 (ours), or the queue records in Mnesia's tables (RabbitMQ's), found by their bytes, which also tell whether a queue is

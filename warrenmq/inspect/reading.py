@@ -12,7 +12,7 @@ from typing import NamedTuple, Self
 
 
 class Damage(NamedTuple):
-    """Bytes that make no sense, or a file that cannot be read."""
+    """Invalid bytes, or a file that cannot be read."""
 
     file: str
     """Relative to the directory that was asked for."""

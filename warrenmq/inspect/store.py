@@ -120,7 +120,7 @@ class Store:
         return [Place(self._names[index], offset, size + 9, Trust.SOUND)]
 
     def why_lost(self, place: Place) -> str | None:
-        """Why RabbitMQ itself would not give back a message whose best copy this is; None if it would."""
+        """The reason why RabbitMQ itself would not deliver a message whose best copy this is; None if it would."""
         if place.trust in {Trust.BEHIND_ZEROS, Trust.BEHIND_DAMAGE} and (self.clean or self._is_mc(place)):
             return None
         if place.trust != Trust.SOUND:
@@ -154,7 +154,7 @@ class Store:
     # -- looking at the files
 
     def _compare_with_the_stop(self) -> None:
-        """Note message files that are not of the sizes that a clean stop tells.
+        """Note message files whose sizes differ from those of the clean stop.
 
         RabbitMQ may stop before it cut off what a compaction left over, so a file of its own may be longer.
         """

@@ -8,7 +8,7 @@ Each file is written anew by itself, so no message is ever in two files because 
 was or done; the next run does the rest.  It takes as much free space as the largest file has live bytes.
 
 Only what is certain is thrown away: a directory with damage, or with a combine that a crash interrupted, is for `repair`
-first, and where queues are missing nobody can tell what is garbage.  The transient store is left to the next start, which
+first, and where queues are missing garbage cannot be recognised.  The transient store is left to the next start, which
 wipes it.
 """
 
@@ -84,7 +84,7 @@ def compact(path: str, disk: Disk | None = None) -> Compacted:
 
 
 def _refuse_uncertain(inspection: Inspection, part: VhostInspection, path: str) -> None:
-    """Raise PreconditionFailed where it cannot be told what is garbage."""
+    """Raise PreconditionFailed if garbage cannot be told from messages with certainty."""
     vhost = part.vhost
     if vhost.stores and not os.path.isdir(f"{vhost.path}/queues"):
         raise PreconditionFailed(

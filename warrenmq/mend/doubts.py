@@ -59,7 +59,7 @@ def _fingerprints(queue: str, sought: dict[int, bytes]) -> Iterable[tuple[int, b
 
 def forget(disk: Disk, queue: str, seq_ids: list[int]) -> None:
     """Ack messages in the files of a queue that is not open."""
-    discard_terms(disk, queue)  # they tell of files that are about to change
+    discard_terms(disk, queue)  # they describe files that are about to change
     names = disk.listdir(queue)
     if any(name.endswith(qi.EXTENSION) for name in names):
         seq_ids = _forget_version_2(disk, queue, names, seq_ids)

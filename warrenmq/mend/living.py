@@ -26,7 +26,7 @@ def node_of(path: str) -> str:
 
 
 def refuse_living_rabbitmq(node: str) -> None:
-    """Raise PreconditionFailed when the node whose directory this is still runs, as far as that can be told."""
+    """Raise PreconditionFailed if the node of this directory still runs, as far as that can be seen."""
     for path in _pid_files(node):
         pid = _pid(path)
         if pid is not None and _is_erlang(pid):

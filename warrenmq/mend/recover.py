@@ -189,7 +189,7 @@ class _Workplace:
 
 
 def by_vhost(inspection: Inspection) -> dict[str, list[tuple[VhostInspection, list[QueueFolder]]]]:
-    """Virtual hosts by name; a directory that does not tell its name is taken for "/"."""
+    """Virtual hosts by name; a directory without a name is taken for "/"."""
     found: dict[str, list[tuple[VhostInspection, list[QueueFolder]]]] = {}
     for part in inspection.vhosts:
         names: dict[str, list[QueueFolder]] = {part.vhost.name: []} if part.vhost.name is not None else {}

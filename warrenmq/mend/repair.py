@@ -1,7 +1,7 @@
 """`warrenmq repair DIR`: mend a damaged directory in place, so that its broker starts and gives back all that is readable.
 
     1  look at everything as a dry run does: is there anything to do in this virtual host?
-    2  if so, first remove what a clean stop left behind: it tells of files that are about to change, and a broker
+    2  if so, first remove what a clean stop left behind: it describes files that are about to change, and a broker
        without it reads the files
     3  mend message stores (store_files.py), then indexes (index_files.py), then what names and declares queues
 
@@ -9,7 +9,7 @@ Each step leaves a directory that is no worse than before, and everything that i
 run that is interrupted is simply run again.  A second run finds nothing to do.
 
     what                                what is done
-    definitions.log (ours)              frames that make no sense left out; queues whose folders say their names declared
+    definitions.log (ours)              invalid frames left out; queues whose folders have their names declared
     .queue_name                         written anew where the name is known otherwise
     message records, index entries      see the modules
     a message of which no bytes are     nothing; a broker drops it by itself
@@ -64,7 +64,7 @@ class Repaired:
 
 
 def repair(path: str, *, dry_run: bool, disk: Disk | None = None) -> Repaired:
-    """Mend a directory; DirectoryInUse, PreconditionFailed when its broker runs, CallerError when it is none."""
+    """Mend a directory.  Raises DirectoryInUse or PreconditionFailed if its broker runs, CallerError if it is not a data directory."""
     path = os.path.abspath(path)
     disk = disk or RealDisk()
     node = node_of(path)

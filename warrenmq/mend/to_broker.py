@@ -1,6 +1,6 @@
 """`warrenmq recover SOURCE --to amqp://...`: the messages of a dead broker's directory, published to a running one.
 
-SOURCE is read only.  Exchanges, queues and bindings are declared first, as far as SOURCE tells them; then each queue's
+SOURCE is read only.  Exchanges, queues and bindings are declared first, as far as SOURCE has them; then each queue's
 messages are published to it by its name, persistent and mandatory, a batch at a time, each batch written into a ledger
 before it is sent and crossed off when it is confirmed:
 

@@ -1,4 +1,4 @@
-"""What the store does with a write or a remove that the flying counter let pass (write_action and remove_message).
+"""The store's decisions on writes and removes that the flying counter let pass (write_action and remove_message).
 
 The tables of decisions are data: WRITE_TABLE and REMOVE_TABLE stand here once, the functions below them look them up, and
 their test walks them.  `MsgStoreState._write` follows WRITE_TABLE too, with its commonest row inlined.
@@ -31,7 +31,7 @@ class Place(NamedTuple):
 
 
 class Mask(IntEnum):
-    """How far the operations of a client still count."""
+    """To which extent the operations of a client still count."""
 
     NONE = auto()
     """They do (RabbitMQ: false)."""
@@ -42,7 +42,7 @@ class Mask(IntEnum):
 
 
 class Refs(IntEnum):
-    """How many references a message has."""
+    """Reference counts, as far as decisions depend on them."""
 
     NO_ENTRY = auto()
     """The index does not have it."""
@@ -61,7 +61,7 @@ class FileState(IntEnum):
 
 
 class WriteAction(Enum):
-    """What to do with a write."""
+    """The actions of a write."""
 
     IGNORE = auto()
     WRITE = auto()
@@ -75,7 +75,7 @@ class WriteAction(Enum):
 
 
 class RemoveAction(Enum):
-    """What to do with a remove."""
+    """The actions of a remove."""
 
     IGNORE = auto()
     COUNT = auto()
@@ -138,7 +138,7 @@ def refs_of(entry: Entry | None) -> Refs:
 
 
 def mask(died_at: Place | None, entry: Entry | None) -> Mask:
-    """How far an operation counts of a client that is being deleted (rabbit_msg_store:should_mask_action).
+    """Decide to which extent an operation of a client that is being deleted counts (rabbit_msg_store:should_mask_action).
 
     | client  | entry                                   | mask         |
     | ------- | --------------------------------------- | ------------ |

@@ -54,17 +54,17 @@ class Move(NamedTuple):
 
 @dataclass(slots=True, frozen=True)
 class Plan:
-    """How to compact a file."""
+    """The plan of one compaction."""
 
     moves: list[Move]
     """In ascending order of their targets."""
     size: int
-    """Where the file ends when all is done."""
+    """The size of the file after the compaction."""
     holes: list[Span]
-    """What to blank first: everything between records that begins before `size`, so that nothing is left of what a copy
+    """Ranges to blank first: everything between records that begins before `size`, so that nothing is left of what a copy
     overwrites in part."""
     vacated: list[Span]
-    """What to blank when the old places are not needed any more: those before `size`."""
+    """Ranges to blank when the old places are not needed any more: those before `size`."""
 
 
 def plan(records: Sequence[Span]) -> Plan:
@@ -129,7 +129,7 @@ def gather(records: Sequence[Span]) -> tuple[list[Move], int]:
 
 
 def _holes(records: Iterable[Span], size: int) -> Iterator[Span]:
-    """What lies between the records, where it begins before `size`."""
+    """The ranges between the records that begin before `size`."""
     end = 0
     for offset, total in records:
         if end >= size:
@@ -158,7 +158,7 @@ def fill_holes(disk: Disk, path: str, todo: Plan) -> None:
 
 
 def truncate(disk: Disk, path: str, size: int, vacated: list[Span]) -> None:
-    """Step 5; synced, so that a dump which tells the new size stays true."""
+    """Step 5; synced, so that a dump with the new size stays true."""
     file = disk.open(path)
     try:
         _blank(file, vacated)

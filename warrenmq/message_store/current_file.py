@@ -32,7 +32,7 @@ class CurrentFile:
             disk.sync_dir(directory)
         self.number = number
         self.offset = self._file.size()
-        """Where the next record begins: the file and the buffer together."""
+        """The offset of the next record: the end of file and buffer together."""
         self.buffered = 0
         """Bytes in the buffer."""
         self._parts: list[bytes] = []

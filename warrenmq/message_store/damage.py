@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class StoreDamage:
-    """What was found damaged in the files of one store since it was opened."""
+    """Damage found in the files of one store since it was opened."""
 
     def __init__(self, disk: Disk, directory: str, quarantine: str, kind: str, found: DamageLog) -> None:
         self._disk = disk
@@ -44,7 +44,7 @@ class StoreDamage:
             return None
 
     def set_aside(self, record: bytes, msg_id: bytes, file: int, error: CorruptFile) -> None:
-        """Keep the bytes of a damaged record, count it and tell people; once for each message."""
+        """Set aside the bytes of a damaged record, count and report it; once for each message."""
         if msg_id in self._messages:
             return
         self._messages[msg_id] = None

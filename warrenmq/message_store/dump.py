@@ -1,4 +1,4 @@
-"""What a store leaves behind when it stops cleanly, so that the next start need not read its files.
+"""The dumps of a clean stop, which spare the next start reading the store's files.
 
     file_summary.ets        the rows of the file summary
     msg_store_index.ets     the index, and each queue's references
@@ -45,7 +45,7 @@ _ROW = Struct(">QQQ")
 
 
 class NotClean(Exception):
-    """The dumps cannot be used: read the files.  `damage` is what this tells of the store, if it tells anything."""
+    """The dumps cannot be used: read the files.  `damage` describes the reason, if it is damage."""
 
     def __init__(self, reason: str, damage: Sequence[CorruptFile] = ()) -> None:
         super().__init__(reason)

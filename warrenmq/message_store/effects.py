@@ -1,4 +1,4 @@
-"""What a call of the store's state leaves to be sent; its actor sends it."""
+"""Effects: messages that a call of the store's state leaves, for its actor to send."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Reply:
 
 @dataclass(slots=True, frozen=True)
 class StoreStatistics:
-    """What a store knows of itself."""
+    """The figures of a store."""
 
     messages: int
     """With at least one reference."""

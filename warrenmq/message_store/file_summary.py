@@ -1,4 +1,4 @@
-"""What each file of a store holds (rabbit_msg_store_file_summary).
+"""The file summary: size, valid bytes and readers of each file of a store (rabbit_msg_store_file_summary).
 
 The files form a row from the eldest to the current one, in ascending number; only neighbours are ever combined.
 
@@ -12,7 +12,7 @@ that wants to change it, so they change under one lock:
 
     | collector        | a locked file           | the current file        | it waits for                             |
     | ---------------- | ----------------------- | ----------------------- | ---------------------------------------- |
-    | combine          | nobody begins to read   | nobody begins to read   | all readers, before it combines          |
+    | combine          | no reader begins        | no reader begins        | all readers, before it combines          |
     | compact          | is read as any other    | is read as any other    | readers older than the threshold, before |
     | (`in_place`)     |                         |                         | it truncates                             |
 
@@ -138,7 +138,7 @@ class FileSummary:
             self._clients.discard(reader)
             for row in self.rows.values():
                 row.readers.pop(reader, None)
-            # not only those that it read: it may have died between its last read and telling the collector
+            # not only those that it read: it may have died between its last read and its message to the collector
             return [n for n, row in self.rows.items() if _is_over(row)]
 
     # the clients'
@@ -157,7 +157,7 @@ class FileSummary:
             return self._mark
 
     def end_read(self, number: int, reader: bytes) -> bool:
-        """Leave a file; True if the collector must be told that it need not wait any more."""
+        """Leave a file; True if the collector must be notified that the last reader has left."""
         with self._lock:
             row = self.rows.get(number)
             if row is None or reader not in row.readers:

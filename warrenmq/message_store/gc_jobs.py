@@ -1,4 +1,4 @@
-"""What a store sends to its garbage collector, and gets back.
+"""The jobs that a store sends to its garbage collector, and their results.
 
     | job      | files locked | waits for                            | then                                         |
     | -------- | ------------ | ------------------------------------ | -------------------------------------------- |
@@ -27,7 +27,7 @@ Survivor: TypeAlias = tuple[bytes, int, int]
 
 
 class Phase(Enum):
-    """How far a job has come; written by the collector, read by a store that stops."""
+    """The progress of a job; written by the collector, read by a store that stops."""
 
     WAITING = auto()
     RUNNING = auto()
@@ -73,7 +73,7 @@ class Compact:
     survivors: list[Survivor]
     """In order of offset."""
     plan: Plan | None = None
-    """What the collector did."""
+    """The plan that the collector carried out."""
     phase: Phase = Phase.WAITING
 
     @property

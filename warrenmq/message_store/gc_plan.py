@@ -1,4 +1,4 @@
-"""When to collect garbage, and in which files (rabbit_msg_store:maybe_compact, maybe_gc).
+"""Decisions of garbage collection: when, and in which files (rabbit_msg_store:maybe_compact, maybe_gc).
 
 Source: docs/reference/message-store.md#when-a-combine-is-due and #when-a-compaction-is-due.
 
@@ -57,7 +57,7 @@ def find_files_to_combine(files: FileSummary, file_size_limit: int) -> tuple[int
 
     | a pair (left, right)                                    | then          |
     | ------------------------------------------------------- | ------------- |
-    | right is the current file, or there is none             | stop: no pair |
+    | right is the current file, or does not exist            | stop: no pair |
     | one of them is locked                                   | go on         |
     | one of them has no living data (it is being deleted)    | go on         |
     | together more living data than the limit                | go on         |
@@ -83,7 +83,7 @@ def find_files_to_combine(files: FileSummary, file_size_limit: int) -> tuple[int
 
 
 def find_files_to_reclaim(files: FileSummary, file_size_limit: int) -> tuple[int, ...] | None:
-    """What to combine when the clock says so: the file with the most garbage, if most of it is, and a neighbour.
+    """The files to combine at the end of an interval: the one with the most garbage, if most of it is garbage, and a neighbour.
 
     | its neighbours                                          | then                          |
     | ------------------------------------------------------- | ----------------------------- |

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class LostReferences:
-    """What the queues of a store have not claimed yet since it was started after a clean stop.  Belongs to the store's process.
+    """References that no queue has claimed since a start after a clean stop.  Used by the store's process only.
 
     waiting    owners that have not registered since
     """
@@ -39,7 +39,7 @@ class LostReferences:
         self._waiting = {*recovered.owners.owners()} if recovered.clean else set[str]()
 
     def claimed(self, owner: str, holds: Sequence[bytes]) -> list[CorruptFile]:
-        """An owner registers: set aside what it held at the stop and holds no more; returns what is to be told."""
+        """An owner registers: set aside the messages that it held at the stop and holds no more; returns the damage to report."""
         if owner not in self._waiting:
             return []
         self._waiting.discard(owner)

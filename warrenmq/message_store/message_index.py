@@ -1,4 +1,4 @@
-"""Where each message is: the store's index (rabbit_msg_store_ets_index).
+"""The store's index: the place of each message (rabbit_msg_store_ets_index).
 
 Concurrency.  Only the store's process changes it.  Clients look up without a lock: an entry is one immutable tuple
 behind one dict key, so they see the old place or the new one.  (In RabbitMQ the garbage collector changes entries too,

@@ -61,7 +61,7 @@ class OwnerRefs:
             self._held[owner] = {m: count for m, count in held.items() if m not in msg_ids}
 
     def counts(self) -> dict[bytes, int]:
-        """How many references each message has."""
+        """Reference counts by message id."""
         counts: dict[bytes, int] = {}
         for held in self._held.values():
             for msg_id, count in held.items():

@@ -36,7 +36,7 @@ RABBITMQ_TEMPORARY = ".rdt"
 
 
 def head(msg_id: bytes, body_size: int) -> bytes:
-    """What stands before a body."""
+    """The bytes of a record before its body."""
     return HEAD.pack(ID_SIZE + body_size, msg_id)
 
 

@@ -7,7 +7,7 @@ docs/reference/message-store.md#start-up-and-recovery).
 
 The dirty way, one file after the other in ascending order:
 
-1. What a crash left half done is put away: a temporary file of ours is never the only copy of anything and is deleted;
+1. Unfinished work of a crash is removed: a temporary file of ours is never the only copy of anything and is deleted;
    one of RabbitMQ's may be, so it becomes a file of its own, and what it holds is found like everything else.
 2. Each record whose message is referenced and has no place yet is that message's place, unless it does not have its
    checksum; then, and when there is no other copy, the message is damaged and lost.  Two copies without a checksum are
@@ -57,7 +57,7 @@ class Recovered:
     owners: OwnerRefs
     clean: bool
     damage: list[CorruptFile] = field(default_factory=list)
-    """What was found wrong; pieces of files among it were set aside."""
+    """The damage that was found; damaged pieces of files were set aside."""
 
 
 def wipe(disk: Disk, directory: str) -> Recovered:
@@ -248,7 +248,7 @@ class _Reader:
 
 
 def second_is_better(first: bytes, second: bytes) -> bool:
-    """Whether, of two records of one message, the one behind is the good one.
+    """True if of two records of one message the one behind is the good one.
 
     Where bytes of a torn copy never arrived, it has zeros: those of a blanked hole, or of a file that was extended.
 

@@ -27,7 +27,7 @@ claims bytes of the next ones, but a body may also contain whole records.
 
 Where a record may stand outside the chain is found by its size's four zero bytes (no record is as large as 4 GiB), so
 that garbage is searched at the speed of a regular expression.  After a run of zeros up to eight places fit; the wanted
-ids tell which (RabbitMQ reads a record of size 4096 behind a zero one byte early: defect S25).
+ids show which (RabbitMQ reads a record of size 4096 behind a zero one byte early: defect S25).
 
 Source: rabbit_msg_file, docs/reference/message-store.md#records-on-disk.
 """
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 BLOCK = 256 << 10
 LOOK_AHEAD = 64 << 10
-"""How far into a plausible record a wanted one is looked for; more would be quadratic in hostile garbage."""
+"""Bytes of a plausible record that are searched for a wanted one; more would be quadratic in hostile garbage."""
 _SIZE_BYTES = 8
 _FRAME = _SIZE_BYTES + len(MARKER)
 """A record's bytes beyond its `size`."""
@@ -60,7 +60,7 @@ Record: TypeAlias = tuple[bytes, int, int]
 
 
 class Trust(IntEnum):
-    """How a record was found.  RabbitMQ up to 3.12 finds only SOUND ones; a start takes those before BAD_MARKER."""
+    """The way a record was found.  RabbitMQ up to 3.12 finds only SOUND ones; a start takes those before BAD_MARKER."""
 
     SOUND = 0
     BEHIND_ZEROS = 1
@@ -84,7 +84,7 @@ class Gap(NamedTuple):
     offset: int
     length: int
     damage: str
-    """What is wrong with them; empty for zeros."""
+    """The reason why they are damage; empty for zeros."""
 
 
 def scan(file: Readable, wanted: Container[bytes]) -> Iterator[Records | Gap]:
@@ -219,7 +219,7 @@ class _Scan:
         return end
 
     def _behind_zeros(self, nonzero: int) -> int:
-        """Where the record begins whose first byte that is not zero is at `nonzero`: a size begins with zeros."""
+        """The beginning of the record whose first byte that is not zero is at `nonzero`: a size begins with zeros."""
         places = [at for at in range(nonzero - _SIZE_BYTES + 1, nonzero + 1) if self._plausible(at)]
         for at in places:
             if self._msg_id(at) in self._wanted:

@@ -79,7 +79,7 @@ class MsgStoreState:
         self._backlog: deque[tuple[Client, Batch, Batch]] = deque()
         """Writes that wait for space: (client, batch, what is left of it)."""
         self._appended_to = Place(-1, 0)
-        """Where the next record would have gone when the interval of garbage collection began."""
+        """The place of the next record at the beginning of the interval of garbage collection."""
         self._trace = trace
         tell_recovered(trace, recovered)
         for file in list(self.tables.files.rows):
@@ -122,7 +122,7 @@ class MsgStoreState:
         return self.tables.files.release_reader(cref)
 
     def _abandon(self, cref: bytes) -> None:
-        """What the client sent, or was about to send, will be ignored."""
+        """Ignore from now on what the client sent, or was about to send."""
         self.tables.flying.forget(cref)
         self.tables.cache.abandon(cref, self._in_current_file)
 
@@ -222,7 +222,7 @@ class MsgStoreState:
         self.gc.collect()
 
     def _left_file(self, file: int) -> None:
-        """What a file lost while it was the current one counts from now on."""
+        """A file is no longer the current one: count the garbage that it collected meanwhile."""
         row = self.tables.files.rows[file]
         if is_mostly_garbage(row.valid_total_size, row.file_size):
             self.gc.lost_a_record(file)
@@ -378,7 +378,7 @@ class MsgStoreState:
         self.gc.collect()
 
     def interval_begins(self) -> None:
-        """What is garbage when the interval ends, and was left in peace meanwhile, is collected then."""
+        """Begin an interval: files without new records at its end, and with garbage, are collected then."""
         self._appended_to = self._end()
         self.gc.interval_begins()
 

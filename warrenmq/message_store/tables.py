@@ -1,4 +1,4 @@
-"""What a store shares with its clients, and what it knows of each.
+"""The tables that a store shares with its clients, and its record of each client.
 
 In RabbitMQ these are ETS tables whose ids travel to the clients in the reply of `new_client_state`; the reasons why they
 may be shared stand in each table's module.
@@ -53,7 +53,7 @@ class Client:
     unconfirmed: dict[bytes, None] = field(default_factory=dict)
     """Messages written or counted, not yet safe (RabbitMQ: cref_to_msg_ids); a dict, for its order."""
     died_at: Place | None = None
-    """Where the store would have written next when it was told that the client is being deleted."""
+    """The place of the store's next record when it learnt that the client is being deleted."""
 
 
 def trace_number(msg_id: bytes) -> int:

@@ -62,7 +62,7 @@ def tell_remove(
 
 
 def tell_recovered(trace: ActorTrace | None, recovered: Recovered) -> None:
-    """The store is up again, with these messages and files."""
+    """The store has recovered these messages and files."""
     if trace is None:
         return
     index, files = recovered.index, recovered.files
@@ -76,7 +76,7 @@ def tell_recovered(trace: ActorTrace | None, recovered: Recovered) -> None:
 
 
 def tell_closed(trace: ActorTrace | None, index: MessageIndex, files: FileSummary) -> None:
-    """A clean stop: every file, and what there is in all."""
+    """A clean stop: every file, and the totals."""
     if trace is not None:
         _tell_files(trace, files)
         counts = [entry[0] for _, entry in index.items() if entry[0]]

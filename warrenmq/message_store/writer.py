@@ -77,7 +77,7 @@ class StoreWriter:
         self._waiting: dict[bytes, Client] = {}
         self.file = CurrentFile(disk, directory, tables.files.current, trace)
         self._full = 0
-        """Why the current file takes no more records (a flag of ROLL); 0 = it does."""
+        """The reason why the current file takes no more records (a flag of ROLL); 0 = it takes more."""
         self.left: list[int] = []
         """Files that were rolled over and not yet checked for garbage."""
 
