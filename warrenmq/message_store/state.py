@@ -378,7 +378,7 @@ class MsgStoreState:
         self.gc.collect()
 
     def interval_begins(self) -> None:
-        """Begin an interval: files without new records at its end, and with garbage, are collected then."""
+        """Begin an interval, at whose end idle files are checked for garbage."""
         self._appended_to = self._end()
         self.gc.interval_begins()
 

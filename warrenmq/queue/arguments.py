@@ -12,7 +12,7 @@
     x-queue-mode                 default, lazy                                 unsupported queue mode
     x-queue-version              1, 2                                          unsupported queue version
     x-single-active-consumer     boolean
-    what only quorum queues and streams have                                   of queue type rabbit_classic_queue
+    those of quorum queues and streams only                                    of queue type rabbit_classic_queue
     anything else                is kept, compared when the queue is declared again, and means nothing
 
 They are checked in this order, and the first that is wrong is reported; a wrong type is `unacceptable_type`, or "expected
@@ -55,7 +55,7 @@ Arguments: TypeAlias = "Mapping[str, Any]"
 
 @dataclass(frozen=True, slots=True)
 class QueueArguments:
-    """What a queue's arguments mean; None = not given.  Times are in milliseconds."""
+    """A queue's arguments, decoded; None = not given.  Times are in milliseconds."""
 
     message_ttl: int | None = None
     expires: int | None = None
@@ -72,7 +72,7 @@ class QueueArguments:
 
     @classmethod
     def of(cls, arguments: Arguments, queue: str, vhost: str) -> QueueArguments:
-        """Read a queue's arguments; PreconditionFailed for the first that is wrong."""
+        """Decode a queue's arguments; raises PreconditionFailed for the first that is wrong."""
         if "x-queue-type" in arguments:
             _check_type(arguments, queue, vhost)
         for name, check in _CHECKS:
@@ -103,13 +103,13 @@ def type_name(value: object) -> str:
 
 
 def type_of(arguments: Arguments, name: str) -> str:
-    """The same of an argument: as it was sent, where that is known."""
+    """RabbitMQ's name for the type of an argument: as it was sent, where that is known."""
     sent = arguments.type_name(name) if isinstance(arguments, TypedHeaders) else None
     return sent or type_name(arguments[name])
 
 
 def check_integer(name: str, arguments: Arguments) -> str | None:
-    """What is wrong with an integer; None = nothing (rabbit_amqqueue:check_int_arg)."""
+    """The problem of an integer argument; None if it is valid (rabbit_amqqueue:check_int_arg)."""
     value = arguments[name]
     if isinstance(value, int) and not isinstance(value, bool):
         return None
@@ -117,12 +117,12 @@ def check_integer(name: str, arguments: Arguments) -> str | None:
 
 
 def check_boolean(name: str, arguments: Arguments) -> str | None:
-    """What is wrong with a boolean."""
+    """The problem of a boolean argument; None if it is valid."""
     return None if isinstance(arguments[name], bool) else _unacceptable(name, arguments)
 
 
 def check_expiry(milliseconds: int) -> str | None:
-    """What is wrong with a time to live or to be unused (rabbit_misc:check_expiry)."""
+    """The problem of a time to live or of x-expires; None if it is valid (rabbit_misc:check_expiry)."""
     if milliseconds < 0:
         return f"{{value_negative,{milliseconds}}}"
     return f"{{value_too_large,{milliseconds}}}" if milliseconds > MAX_EXPIRY else None
@@ -179,7 +179,7 @@ def _queue_version(name: str, arguments: Arguments) -> str | None:
 
 
 def _check_type(arguments: Arguments, queue: str, vhost: str) -> None:
-    """Of RabbitMQ's three kinds of queues only the classic one is here.
+    """The problem of x-queue-type: of RabbitMQ's three types only the classic one exists here.
 
     ==================  =========================================
     x-queue-type        answer

@@ -1,4 +1,4 @@
-"""Which messages at a queue's front have to go, and which do not get in: max-length, max-length-bytes and time to live.
+"""The limits of a queue, as functions: max-length, max-length-bytes and time to live.
 
 Pure decisions of rabbit_amqqueue_process (over_max_length, will_overflow, drop_expired_msgs, ensure_ttl_timer);
 docs/reference/classic-queue.md#publish-path and #arguments-and-limits.  Only ready messages count, and of these the
@@ -22,7 +22,7 @@ SOONER = 1_000
 
 
 class Limits(NamedTuple):
-    """How much may be ready; None = any amount."""
+    """The most that may be ready; None = no limit."""
 
     length: int | None
     size: int | None
@@ -44,7 +44,7 @@ def surplus(limits: Limits, ready: int, ready_bytes: int, front: Iterable[int]) 
     size 3
     ========  =====  ==============  ====================================
 
-    It may be more than `front` has: then the rest is looked at when those have gone.
+    It may be more than `front` has: the caller asks again when those are dropped.
     """
     too_many = 0 if limits.length is None else max(0, ready - limits.length)
     if limits.size is not None and ready_bytes > limits.size:
@@ -97,12 +97,12 @@ def _is_over(message: Message, now: int) -> bool:
 
 
 def sizes_of(front: Iterable[Message]) -> Iterable[int]:
-    """The bytes of their bodies."""
+    """The bytes of the messages' bodies."""
     return map(body_size, front)
 
 
 def expiries(ttl: int | None, expirations: Sequence[int | None], now: int) -> list[int]:
-    """When messages expire that arrive now: the smaller of the queue's and their own time (milliseconds), 0 = never."""
+    """The expiries of messages that arrive now: by the smaller of the queue's and their own time (milliseconds); 0 = never."""
     found = []
     for own in expirations:
         time = ttl if own is None else own if ttl is None else min(ttl, own)
@@ -111,7 +111,7 @@ def expiries(ttl: int | None, expirations: Sequence[int | None], now: int) -> li
 
 
 def timer_delay(expiry: int, now: int, running: int | None) -> int | None:
-    """Milliseconds, rounded up, after which a timer for the head has to come; None = the one that runs will do.
+    """The delay of a timer for the head, in milliseconds, rounded up; None if the running timer will do.
 
     =========  =======  ====================
     expires    timer    then
