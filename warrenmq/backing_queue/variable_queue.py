@@ -120,7 +120,7 @@ class VariableQueue(ABC):
 
     @abstractmethod
     def memory(self) -> QueueMemory:
-        """Where the ready messages are."""
+        """Counts of the ready messages by state, and their memory."""
 
     def _own_size(self) -> int:
         """Bytes in memory, as the queue's own bound counts them."""

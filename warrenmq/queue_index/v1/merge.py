@@ -1,4 +1,4 @@
-"""The merge rules of the queue index: what segment file and journal say together.
+"""The merge rules of the queue index: the facts of segment file and journal together.
 
 Both files say facts about a message: published (P), delivered, acked.  Facts only add up, so every rule is a union
 or a difference of sets, and there is no combination without an answer.  An entry is written {P, del, ack}.
@@ -45,7 +45,7 @@ from warrenmq.queue_index.v1.segment import Facts
 
 
 def segment_plus_journal(segment: Facts, journal: Facts) -> Facts:
-    """Rule (a); what was acked, or never published, is absent."""
+    """Rule (a), without messages that were acked, or never published."""
     acked = segment.acked | journal.acked
     # if they differ, a sequence id in the journal was damaged; rule (b) keeps the file's record too
     both = journal.published | segment.published

@@ -1,4 +1,4 @@
-"""Read journal.jif and N.idx, whatever their bytes are: what is whole, what is damaged, where it goes on.
+"""The lenient reader of journal.jif and N.idx: finds whole records, damage, and where to go on behind it.
 
 Recovery, `check`, `repair` and `recover` all read with this; `Policy` says in what they differ.  The formats are in
 journal.py and segment.py.  Neither has a checksum or an end mark, so damage shows as a record that cannot be.  What is behind it
@@ -61,7 +61,7 @@ _LOOKS_LIKE_A_RECORD = (
 
 
 class Policy(Enum):
-    """What a file is read for.  All else is read alike, so a start and `check` see the same messages.
+    """The purpose of reading a file.  All else is read alike, so a start and `check` see the same messages.
 
     | found                                                | RECOVER             | INSPECT                            |
     | ---------------------------------------------------- | ------------------- | ---------------------------------- |
@@ -80,7 +80,7 @@ class Policy(Enum):
 
 
 class _Kind(IntEnum):
-    """What the two highest bits of a prefix say."""
+    """The meaning of the two highest bits of a prefix."""
 
     NOTHING = 0
     PUBLISH = 1
@@ -96,7 +96,7 @@ _NOTHING, _PUBLISH, _TRANSIENT, _MARK, _DELIVER, _ACK = map(int, _Kind)  # membe
 
 @dataclass(frozen=True, slots=True)
 class _Layout:
-    """In what journal and segment files differ."""
+    """The differences between journal and segment files."""
 
     prefix: Struct
     """Before a record, and all there is of a mark; two bits are its kind, the others the sequence id, or the position
@@ -123,7 +123,7 @@ _SEGMENT = _Layout(
 
 @dataclass(slots=True)
 class Reading:
-    """What a file says."""
+    """The decoded contents of a file."""
 
     facts: dict[int, Facts] = field(default_factory=dict)
     """By segment number; of a segment file by 0."""
@@ -132,18 +132,18 @@ class Reading:
     next_seq_id: int = 0
     """One more than the largest sequence id that anything names."""
     end: int = 0
-    """Where the last record ends; what is behind it is zeros, or less than a record."""
+    """The end of the last record; behind it are zeros, or less than a record."""
 
 
 def read_journal(data: bytes, entry_count: int, policy: Policy = Policy.RECOVER) -> Reading:
-    """What a journal says; whatever the bytes, this returns."""
+    """Decode a journal; never raises, whatever the bytes."""
     return _Reader(data, _JOURNAL, entry_count, jif.PLAUSIBLE_SEQ_ID, policy).read()
 
 
 def read_segment(
     data: bytes, entry_count: int, policy: Policy = Policy.RECOVER
 ) -> tuple[Facts, list[Damage]]:
-    """What a segment file says; whatever the bytes, this returns."""
+    """Decode a segment file; never raises, whatever the bytes."""
     reading = _Reader(data, _SEGMENT, entry_count, entry_count, policy).read()
     return reading.facts.get(0) or Facts(), reading.damage
 
@@ -165,11 +165,11 @@ class _Reader:
         self._unmarked: set[int] = set()
         """Published without their own mark behind them."""
         self._believed = 0
-        """Where the last publish with its own mark ends."""
+        """The end of the last publish with its own mark."""
         self._last_publish = -1
-        """Where the last publish without its own mark begins."""
+        """The beginning of the last publish without its own mark."""
         self._undo_mark: set[int] | None = None
-        """What the last mark was new to."""
+        """The set that the last mark was added to."""
 
     def read(self) -> Reading:
         data, reading = self._data, self._reading

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Found:
-    """What a recovery found."""
+    """The figures of a recovery."""
 
     count: int = 0
     """Messages: persistent ones, as no others survive."""
@@ -51,7 +51,7 @@ class Found:
     lost: list[int] = field(default_factory=list)
     """Sequence ids of those among the dropped whose bytes are in the queue's own files, but damaged."""
     damage: list[CorruptFile] = field(default_factory=list)
-    """Where bytes made no sense."""
+    """The places of invalid bytes."""
 
     @property
     def quarantined(self) -> int:
@@ -76,7 +76,7 @@ def journal_of(disk: Disk, directory: str, entry_count: int) -> Reading:
 def segments(
     disk: Disk, directory: str, journal: Reading, entry_count: int
 ) -> Iterator[tuple[int, Facts, list[Damage]]]:
-    """What files and journal together say of each segment, ascending, and the damage in its file.  Writes nothing."""
+    """Read each segment, ascending: the facts of its file and of the journal together, and the damage in its file.  Writes nothing."""
     for number in sorted({*segment_numbers(disk, directory), *journal.facts}):
         facts, damage = read_segment(_read(disk, segment_path(directory, number)), entry_count)
         yield number, segment_plus_journal(facts, journal.facts.get(number, Facts())), damage

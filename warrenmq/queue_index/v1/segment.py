@@ -1,4 +1,4 @@
-"""Segment files: where a queue's messages lie once they have left the journal.
+"""Segment files, which hold a queue's messages once they have left the journal.
 
 Segment k holds the sequence ids k*N to (k+1)*N - 1; `relative` is the position within it.  `k.idx` is a run of
 
@@ -41,7 +41,7 @@ pack_prefix = Struct(">H").pack
 
 @dataclass(slots=True)
 class Facts:
-    """What a file says about the messages of one segment, by relative position.
+    """The facts that a file holds about the messages of one segment, by relative position.
 
     Facts only add up: that a message was published, delivered or acked never becomes untrue.
     """
@@ -53,7 +53,7 @@ class Facts:
     delivered: set[int] = field(default_factory=set)
     acked: set[int] = field(default_factory=set)
     places: dict[int, int] = field(default_factory=dict, compare=False)
-    """Where in the file each publish begins."""
+    """The offset of each publish in the file."""
 
     def live(self) -> dict[int, bytes]:
         """Published, not acked, ascending."""
@@ -65,7 +65,7 @@ class Facts:
 
 @dataclass(slots=True)
 class Segment:
-    """What a queue knows of one segment in memory (the record `segment` of rabbit_queue_index).
+    """One segment in memory (the record `segment` of rabbit_queue_index).
 
     A message that is published and acked between two flushes leaves nothing here, so it never reaches the file.
     """
@@ -93,7 +93,7 @@ class Segment:
         return sorted({*self.published, *self.delivered, *self.acked})
 
     def entries(self, positions: list[int], most: int, offset: int = 0) -> tuple[bytes, list[int]]:
-        """What a flush appends at this offset of the file: entries in descending order, until they have `most` bytes.
+        """The bytes that a flush appends at this offset of the file: entries in descending order, until they have `most` bytes.
 
         Takes their positions off the end of the list, and returns them, too.
         """
@@ -123,7 +123,7 @@ class Segment:
         return data, taken
 
     def flushed(self, positions: list[int]) -> None:
-        """The file has what there was for these."""
+        """Forget these positions: the file has their entries."""
         pop = self.published.pop
         for relative in positions:
             pop(relative, None)
@@ -172,7 +172,7 @@ def next_boundary(seq_id: int, entry_count: int) -> int:
 
 
 def tune_read(start: int, end: int, entry_count: int) -> int:
-    """Where a read from `start` to `end` had better end: at a segment's end that is near (a seventh of it, or one).
+    """The best end of a read from `start` to `end`: the end of its first segment if that is near (a seventh of the read, or one).
 
     | start, end | entry_count | from start to the segment's end | end tuned          |
     | ---------- | ----------- | ------------------------------- | ------------------ |

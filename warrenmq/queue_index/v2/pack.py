@@ -1,4 +1,4 @@
-"""What a flush writes to the two files of a segment: bodies with their headers, entries, acks.
+"""Packing the bytes that a flush writes to the two files of a segment: bodies with their headers, entries, acks.
 
 Pure functions over sequence ids and records; the files are queue_index/v2/segment_files.py's business.
 
@@ -34,9 +34,9 @@ FEW = 8
 """Of fewer messages the columns cost more than they save."""
 _CRC = 0xFFFF
 _OFFSET_AT = 4
-"""Where an entry has the eight bytes of its body's offset."""
+"""The place of the body's offset in an entry: eight bytes."""
 _CRC_AT = 5
-"""Where the header of a body has the two bytes of its checksum."""
+"""The place of the checksum in the header of a body: two bytes."""
 
 
 @dataclass(slots=True)

@@ -39,7 +39,7 @@ def segment_size(heads: Iterable[tuple[int, str, bytes]], default: int) -> int:
 
 
 def header_problem(extension: str, head: bytes, number: int, entry_count: int) -> str | None:
-    """What is wrong with the header of a segment's file; None if it is right."""
+    """The problem of a segment file's header; None if it is valid."""
     first, end = number * entry_count, (number + 1) * entry_count
     found = qi.unpack_header(MAGIC[extension], head)
     if isinstance(found, str):

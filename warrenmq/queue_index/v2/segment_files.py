@@ -38,7 +38,7 @@ _IN_QS = int(qi.Location.QUEUE_STORE)
 
 
 class OnDisk(NamedTuple):
-    """What was read of a segment."""
+    """The messages that were read of a segment, and those that were lost."""
 
     messages: dict[int, tuple[int, bytes, bool]]
     """Sequence id -> (sequence id, record, persistent)."""
