@@ -22,11 +22,11 @@ from tests.support.trace_model import LIMIT, Model, Queue, consistent_trace
 from tests.support.trace_plants import PLANTS
 from tests.support.trace_union import side_by_side
 from tests.support.trace_writer import Actor, RunRows, write_trace
+from warrenmq.replay.rules.passes.settlements import CONSUMER_SHIFT
 from warrenmq.trace.block import encode_footer, encode_rows
 from warrenmq.trace.events import COVERS_SEQ_IDS, DIRECT, SCHEMA_VERSION, Ev, Trigger
 from warrenmq.trace.schema import COLUMNS
 from warrenmq.trace.segment import encode_header
-from warrenmq.trace.settled import CONSUMER_SHIFT
 
 PIECE = 1024
 STEPS = 300

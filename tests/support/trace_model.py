@@ -12,6 +12,7 @@ from itertools import pairwise
 
 from tests.support.trace_writer import Actor, RunRows
 from warrenmq.message_store.compact import plan
+from warrenmq.replay.rules.passes.settlements import CONSUMER_SHIFT
 from warrenmq.trace.events import (
     BY_SERVER,
     CHANNEL_ENDED,
@@ -56,7 +57,6 @@ from warrenmq.trace.events import (
     Reason,
     Trigger,
 )
-from warrenmq.trace.settled import settled_by
 
 LIMIT = 6_000
 BUFFER = 1_500
@@ -321,7 +321,7 @@ class Model:
         for tag in [tag for tag in former.held if tag > taken]:
             seq = former.held.pop(tag)
             del queue.holders[seq]
-            self.told(queue.actor, Ev.REQUEUE, RETURNED, a=seq, b=1, c=settled_by(former.id, 0))
+            self.told(queue.actor, Ev.REQUEUE, RETURNED, a=seq, b=1, c=former.id << CONSUMER_SHIFT)
             queue.unacked.discard(seq)
             queue.ready.add(seq)
 
@@ -333,7 +333,7 @@ class Model:
         seqs = sorted(consumer.held.pop(each) for each in [*tags, tag])
         for each in seqs:
             del queue.holders[each]
-        return seqs, multiple, settled_by(consumer.id, tag)
+        return seqs, multiple, consumer.id << CONSUMER_SHIFT | tag
 
     # queues
 

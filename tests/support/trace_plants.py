@@ -33,6 +33,7 @@ from tests.support.trace_writer import (
     spread,
 )
 from warrenmq.replay.rules.passes.confirms import OVERDUE
+from warrenmq.replay.rules.passes.settlements import CONSUMER_SHIFT
 from warrenmq.trace.events import (
     CLEAN,
     CONFIRM_DURABLE,
@@ -57,7 +58,6 @@ from warrenmq.trace.events import (
     Reason,
     Trigger,
 )
-from warrenmq.trace.settled import CONSUMER_SHIFT
 
 Runs = list[RunRows]
 Places = Iterator[None]

@@ -13,12 +13,18 @@ From such a class come
     FileSync.says                          the row as a sentence (sentences.py)
     writer(FileSync)                       the function that writes such a row (writers.py)
 
+Code that treats several events alike reads the columns that they have in common:
+
+    class Moved(Shared[T], of=(Ev.PUBLISH, Ev.DELIVER, Ev.ACK)):
+        first_seq_id: T
+        count: T
+
 A row is nine 64-bit integers on disk.  Only this package reads them by their letters or places.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import IntEnum, IntFlag
 from operator import itemgetter
@@ -210,73 +216,66 @@ class Getter(Protocol):
     def __call__(self, row: Nine[V], /) -> tuple[V, ...]: ...
 
 
-@dataclass_transform(field_specifiers=(in_flag, in_msg, in_peer, in_pseq, in_a, in_b, in_c))
-class Event(Generic[T]):
-    """A row by the names of its columns, or rows as columns by these names; its subclasses are the events."""
+_EVERY_ROW = {
+    name: Column(name, COUNT, text)
+    for name, text in (("t", "time"), ("seq", "number of the row"), ("who", "actor, event and flag"))
+}
+"""What a getter can read of every event beside its own columns."""
 
-    number: ClassVar[int]
-    """Its number (Ev), as a plain int."""
-    name: ClassVar[str]
-    says: ClassVar[str]
-    """The template of its sentence."""
-    columns: ClassVar[tuple[Column, ...]]
-    places: ClassVar[tuple[str, ...]]
-    """The stored columns that it uses, in the order in which a row has them: the flag comes last."""
+
+class View(Generic[T]):
+    """A row by the names of its columns, or rows as columns by these names."""
+
     row: Nine[T]
 
     __slots__ = ("row",)
 
-    def __init_subclass__(cls, *, event: IntEnum, says: str) -> None:
-        cls.number, cls.name, cls.says = int(event), event.name, says
-        cls.columns = tuple(each for each in vars(cls).values() if isinstance(each, Column))
-        used = {column.place for column in cls.columns}
-        cls.places = tuple(place for place in (*STORED, FLAG) if place in used)
-        if cls.number in EVENTS:
-            raise TypeError(f"{event.name} is declared twice")
-        EVENTS[cls.number] = cls
-
     @classmethod
     def of(cls, row: Nine[T]) -> Self:
-        """A view of a row, or of rows as columns, which must be of this event."""
+        """A view of a row, or of rows as columns, which must be of the view's events."""
         view = object.__new__(cls)
         view.row = row
         return view
+
+    @classmethod
+    def has(cls, name: str) -> bool:
+        """True if there is a column of this name."""
+        return isinstance(vars(cls).get(name), Column)
 
     @classmethod
     def column(cls, name: str) -> Column:
         """The column that has a name."""
         found = vars(cls).get(name)
         if not isinstance(found, Column):
-            raise KeyError(f"{cls.name} has no column {name}")
+            raise KeyError(f"{cls.__name__} has no column {name}")
         return found
 
     @classmethod
     def getter(cls, *names: str) -> Getter:
-        """Some columns as a tuple: for loops over many rows, which a view for each would slow down.
+        """Some columns as a tuple, among them t, seq and who: for loops over many rows, which a view for each would slow down.
 
         Columns that fill a stored one take a few tens of nanoseconds together, with others it is 200; a view takes a hundred for
         itself and as much for each name.
         """
-        columns = [cls.column(name) for name in names]
-        # itemgetter gives a tuple only for two or more; its first value is dropped again below.
-        stored = itemgetter(_WHO, *(column.index for column in columns))
-        parts = [(at, column.shift, column.mask) for at, column in enumerate(columns, 1) if column.mask != -1]
-        if len(columns) > 1 and not parts:
-            get: Getter = itemgetter(*(column.index for column in columns))
+        columns = [_EVERY_ROW.get(name) or cls.column(name) for name in names]
+        if len(columns) == 1:
+            index, shift, mask = columns[0].index, columns[0].shift, columns[0].mask
+            if mask == -1:
+                return lambda row: (row[index],)
+            return lambda row: (row[index] >> shift & mask,)  # type: ignore[operator]
+        stored = itemgetter(*(column.index for column in columns))
+        parts = [(at, column.shift, column.mask) for at, column in enumerate(columns) if column.mask != -1]
+        if not parts:
+            get: Getter = stored
             return get
 
         def cut(row: Nine[Any]) -> tuple[Any, ...]:
             values = list(stored(row))
             for at, shift, mask in parts:
                 values[at] = values[at] >> shift & mask
-            return tuple(values[1:])
+            return tuple(values)
 
         return cut
-
-    @classmethod
-    def has(cls, name: str) -> bool:
-        """True if the event has a column of this name."""
-        return isinstance(vars(cls).get(name), Column)
 
     @property
     def t(self) -> T:
@@ -290,6 +289,54 @@ class Event(Generic[T]):
     def actor(self) -> Any:
         who: Any = self.row[_WHO]
         return who >> _ACTOR_SHIFT
+
+
+def also_called(*names: str) -> Any:
+    """A column of several events that some of them name otherwise."""
+    return names
+
+
+class Shared(View[T]):
+    """A view of rows of several events, by the columns that all of them have in the same place."""
+
+    __slots__ = ()
+
+    def __init_subclass__(cls, *, of: Iterable[int]) -> None:
+        events = [EVENTS[number] for number in of]
+        for name in cls.__annotations__:
+            names = {name, *vars(cls).get(name, ())}
+            column, *others = (each for event in events for each in event.columns if each.name in names)
+            if len(others) != len(events) - 1:
+                raise TypeError(f"{cls.__name__}: not every event has one column {name}")
+            where = column.index, column.mask, column.shift
+            if any((each.index, each.mask, each.shift) != where for each in others):
+                raise TypeError(f"{cls.__name__}: {name} is not in one place")
+            setattr(cls, name, column)
+
+
+@dataclass_transform(field_specifiers=(in_flag, in_msg, in_peer, in_pseq, in_a, in_b, in_c))
+class Event(View[T]):
+    """The view of one event; its subclasses are the events."""
+
+    number: ClassVar[int]
+    """Its number (Ev), as a plain int."""
+    name: ClassVar[str]
+    says: ClassVar[str]
+    """The template of its sentence."""
+    columns: ClassVar[tuple[Column, ...]]
+    places: ClassVar[tuple[str, ...]]
+    """The stored columns that it uses, in the order in which a row has them: the flag comes last."""
+
+    __slots__ = ()
+
+    def __init_subclass__(cls, *, event: IntEnum, says: str) -> None:
+        cls.number, cls.name, cls.says = int(event), event.name, says
+        cls.columns = tuple(each for each in vars(cls).values() if isinstance(each, Column))
+        used = {column.place for column in cls.columns}
+        cls.places = tuple(place for place in (*STORED, FLAG) if place in used)
+        if cls.number in EVENTS:
+            raise TypeError(f"{event.name} is declared twice")
+        EVENTS[cls.number] = cls
 
     def items(self) -> Iterator[tuple[Column, int]]:
         """The columns whose condition (`when`) this row meets, with their values."""

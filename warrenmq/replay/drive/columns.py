@@ -29,7 +29,7 @@ else:
     Ints = Bools = Places = Bytes = Any
 __all__ = [
     "UNIT_ROWS", "Bools", "Bytes", "Ints", "Places", "Rows", "Unit", "codes", "doubles", "expand", "group_starts", "groups", "look_up",
-    "make_unit", "np", "touches", "units_of",
+    "make_unit", "np", "parts_of", "touches", "units_of",
 ]  # fmt: skip
 
 UNIT_ROWS = 1 << 19
@@ -272,3 +272,14 @@ def groups(ordered: Ints) -> Iterator[tuple[int, slice]]:
     ends = np.append(starts, len(ordered))[1:]
     for value, first, end in zip(ordered[starts].tolist(), starts.tolist(), ends.tolist(), strict=True):
         yield value, slice(first, end)
+
+
+def parts_of(*tables: tuple[Ints, Ints]) -> Iterator[tuple[int, tuple[Ints, ...]]]:
+    """Tables, with a number for each of their rows: each number with its rows of every table, flat and in their order."""
+    parts: list[dict[int, Ints]] = []
+    for numbers, rows in tables:
+        order = np.argsort(numbers, kind="stable")
+        parts.append({number: rows[order[its]].reshape(-1) for number, its in groups(numbers[order])})
+    nothing = np.zeros(0, np.int64)
+    for number in sorted(set().union(*parts)):
+        yield number, tuple(part.get(number, nothing) for part in parts)

@@ -15,10 +15,10 @@ is in none, which is why most rows are never sorted, sent or looked at one by on
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
-from warrenmq.replay.drive.columns import Bools, Ints, Rows, Unit
+from warrenmq.replay.drive.columns import Bools, Ints, Rows, Unit, np
 from warrenmq.replay.drive.machines import Key, Machine, Outcome
 from warrenmq.replay.drive.trace_context import TraceContext
 from warrenmq.trace.catalog import Chunk, Run
@@ -30,6 +30,14 @@ NEEDS_FULL_CHECK: OpenRows = ()
 """In place of open rows: the machine has to look."""
 
 
+def joined(open_rows: Sequence[OpenRows], *widths: int) -> list[Ints]:
+    """The first parts of open rows of several units as one table each, which has so many columns."""
+    return [
+        np.concatenate([each[part].reshape(-1, width) for each in open_rows])
+        for part, width in enumerate(widths)
+    ]
+
+
 class Precheck(Machine):
     """The quick twin of `machine`; absorbs and finishes as one, so that what drives machines drives prechecks."""
 
@@ -39,9 +47,9 @@ class Precheck(Machine):
         cls.name, cls.events, cls.stage = cls.machine.name, cls.machine.events, cls.machine.stage
         cls.machine.precheck = cls
 
-    def __init__(self, runs: Sequence[Run]) -> None:
-        super().__init__(runs)
-        self._machine = self.machine(runs)
+    def __init__(self, runs: Sequence[Run], judges: Mapping[str, Any] | None = None) -> None:
+        super().__init__(runs, judges)
+        self._machine = self.machine(runs, judges)
 
     @abstractmethod
     def open_rows(self, unit: Unit) -> Iterator[tuple[Key, OpenRows]]:
@@ -53,9 +61,13 @@ class Precheck(Machine):
     ) -> Outcome | None:
         """All open_rows of a key, in no order, and none of them NEEDS_FULL_CHECK; the facts that other machines told: decide."""
 
-    @abstractmethod
     def concerned(self, rows: Rows, keys: Collection[Key], run: int) -> Bools:
-        """Which rows, of the machine's events, the machine has to see to judge these keys; rather more than fewer."""
+        """Which rows, of the machine's events, the machine has to see to judge these keys; rather more than fewer.
+
+        Here for keys (run, actor).
+        """
+        found: Bools = np.isin(rows.actor, [int(key[1]) for key in keys if key[0] == run])
+        return found
 
     def summarise(self, piece: Chunk, rows: list[Row]) -> Iterator[tuple[Key, OpenRows]]:
         """Of a unit that is not sound: whatever the rows speak of is unproven."""

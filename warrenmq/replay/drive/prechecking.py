@@ -23,7 +23,9 @@ Summarised = tuple[str, Key, Chunk, Summary]
 
 def prechecks_and_machines(runs: Sequence[Run]) -> list[Machine]:
     """all_machines, those that have an array form replaced by it."""
-    return [each if each.precheck is None else each.precheck(runs) for each in all_machines(runs)]
+    return [
+        each if each.precheck is None else each.precheck(runs, each.judges) for each in all_machines(runs)
+    ]
 
 
 class Prechecker:

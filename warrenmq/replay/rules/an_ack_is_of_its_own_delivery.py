@@ -2,28 +2,41 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from warrenmq.replay.drive.machines import Finding, Outcome
+from warrenmq.replay.drive.trace_context import TraceContext, Who
 from warrenmq.replay.explain.story import settle_chain
-from warrenmq.replay.rules.passes.settlements import Settles
-from warrenmq.replay.rules.rule import Exercised, Rule
+from warrenmq.replay.rules.multiple_only_where_asked import takes_older_ones
+from warrenmq.replay.rules.passes.settlements import (
+    CONSUMER_SHIFT,
+    GIVEN_BACK,
+    SETTLED_SQL,
+    UNTOLD,
+    UP_TO,
+    Held,
+    Settles,
+    first_of_rows,
+)
+from warrenmq.replay.rules.rule import Exercised, Judge, Rule
+
+
+def _is_of_its_delivery(which: Any, named: Any, held: Any) -> Any:
+    """Under that tag, or, with multiple, under a lower one of the same consumer; where nothing is named, anything is right."""
+    same_consumer = named >> CONSUMER_SHIFT == held >> CONSUMER_SHIFT
+    up_to = (which == UP_TO) & same_consumer & (held < named)
+    return (held == named) | up_to | (which == UNTOLD) | (which == GIVEN_BACK)
+
+
+def _misfits(who: Who, state: Held, context: TraceContext, outcome: Outcome) -> None:
+    """Those that are not A2's."""
+    for misfit in first_of_rows(each for each in state.misfits if not takes_older_ones(each)):
+        subject = f"queue {context.name(who)}"
+        evidence = ((*who, misfit.seq),)
+        outcome.findings.append(Finding("A1", subject, str(misfit), evidence, misfit.t, (who,), (misfit.id,)))
+
 
 _SQL = """
-WITH delivered AS (
-    SELECT d.run, d.actor, d.seq, d.first_seq_id + n AS id, d.consumer, d.delivery_tag + n AS tag
-    FROM deliver_rows AS d JOIN numbers ON n < d.count WHERE d.flags & 2 = 0 AND d.consumer <> 0),
-named AS (
-    SELECT run, actor, seq, first_seq_id, count, multiple AS up_to, consumer, delivery_tag FROM ack_rows
-    UNION ALL SELECT run, actor, seq, first_seq_id, count, CASE cause WHEN 1 THEN 1 ELSE 0 END, consumer, delivery_tag FROM requeue_rows
-              WHERE cause <> 2
-    UNION ALL SELECT run, actor, seq, first_seq_id, count, multiple, consumer, delivery_tag FROM drop_rows WHERE reason = 1),
-settled AS (
-    SELECT s.run, s.actor, s.seq, s.count, s.up_to, s.consumer, s.first_seq_id + n AS id,
-           s.delivery_tag + CASE s.up_to WHEN 0 THEN n ELSE 0 END AS tag, s.delivery_tag AS named
-    FROM named AS s JOIN numbers ON n < s.count WHERE s.consumer <> 0),
-pairs AS (
-    SELECT s.run, s.actor, s.seq, s.count, s.up_to, s.consumer, s.tag, s.named, d.consumer AS holder, d.tag AS held
-    FROM settled AS s JOIN delivered AS d ON d.run = s.run AND d.actor = s.actor AND d.id = s.id
-    WHERE d.seq = (SELECT max(x.seq) FROM delivered AS x
-                   WHERE x.run = s.run AND x.actor = s.actor AND x.id = s.id AND x.seq < s.seq))
 SELECT p.run, p.actor, p.seq FROM pairs AS p
 WHERE p.holder <> p.consumer OR (p.up_to = 1 AND p.held > p.tag)
    OR (p.up_to = 0 AND p.held <> p.tag AND NOT (p.held < p.tag AND (p.count > 1 OR EXISTS (
@@ -41,6 +54,7 @@ RULE = Rule(
     sources=("docs/reference/classic-queue.md#channel-methods",),
     exercised=Exercised("a message settled by a delivery tag"),
     machines=(Settles,),
-    sql=_SQL,
+    judge={Settles: Judge(_is_of_its_delivery, _misfits)},
+    sql=SETTLED_SQL + _SQL,
     explain=settle_chain,
 )

@@ -2,9 +2,36 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from warrenmq.replay.drive.machines import Key, Outcome
+from warrenmq.replay.drive.trace_context import TraceContext, Who
 from warrenmq.replay.explain.story import mail_chain
-from warrenmq.replay.rules.passes.mail import RECEIVES, Mail
-from warrenmq.replay.rules.rule import FORMAT, Exercised, Rule
+from warrenmq.replay.rules.passes.mail import RECEIVES, Bucket, Mail, misreceived
+from warrenmq.replay.rules.rule import FORMAT, Exercised, Judge, Rule
+from warrenmq.trace.catalog import STRANGER
+
+
+def _is_its_receiver(_sent: Any, receiver: Any, _received: Any, actor: Any, undelivered: Any) -> Any:
+    """A SEND that does not know its receiver is for any actor; what is undelivered comes back to the sender."""
+    return (receiver == actor) | (receiver == 0) | undelivered
+
+
+def _unmatched(key: Key, bucket: Bucket, context: TraceContext, outcome: Outcome) -> None:
+    for sent_t, receiver, undelivered, receive in bucket.odd:
+        if not _is_its_receiver(sent_t, receiver, receive.t, receive.actor, undelivered):
+            text = f"was sent to actor {receiver}"
+            outcome.findings.append(misreceived("T2", key, receive, text, context))
+    for receive in bucket.again:
+        outcome.findings.append(misreceived("T2", key, receive, "was received twice", context))
+    run, _ = who = int(key[0]), int(key[1])
+    for receive in bucket.waiting.values():
+        text = f"was received by {context.name((run, receive.actor))}, but there is no such row"
+        needs: tuple[Who, ...] = (who,)
+        if context.ends_unproven(who, receive.send):
+            needs = (who, (run, STRANGER))
+        outcome.findings.append(misreceived("T2", key, receive, text, context, needs))
+
 
 _SQL = """
 SELECT r.run, r.actor, r.seq
@@ -21,6 +48,7 @@ RULE = Rule(
     sources=(FORMAT,),
     exercised=Exercised("a receive", dict.fromkeys(RECEIVES)),
     machines=(Mail,),
+    judge={Mail: Judge(_is_its_receiver, _unmatched)},
     sql=_SQL,
     explain=mail_chain,
 )

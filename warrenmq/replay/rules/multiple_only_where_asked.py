@@ -1,29 +1,36 @@
-"""A2: one tag is one message."""
+"""A2: an ack of one tag settles one message."""
 
 from __future__ import annotations
 
+from warrenmq.replay.drive.machines import Finding, Outcome
+from warrenmq.replay.drive.trace_context import TraceContext, Who
 from warrenmq.replay.explain.story import settle_chain
-from warrenmq.replay.rules.passes.settlements import Settles
-from warrenmq.replay.rules.rule import Exercised, Rule
+from warrenmq.replay.rules.passes.settlements import (
+    CONSUMER_SHIFT,
+    EACH,
+    SETTLED_SQL,
+    Held,
+    Misfit,
+    Settles,
+    first_of_rows,
+)
+from warrenmq.replay.rules.rule import Exercised, Judge, Rule
+
+
+def takes_older_ones(misfit: Misfit) -> bool:
+    """One tag was named, and messages below it were settled as well."""
+    same_consumer = misfit.held >> CONSUMER_SHIFT == misfit.named >> CONSUMER_SHIFT
+    return misfit.which == EACH and same_consumer and misfit.held < misfit.named and misfit.several
+
+
+def _older_ones(who: Who, state: Held, context: TraceContext, outcome: Outcome) -> None:
+    for misfit in first_of_rows(filter(takes_older_ones, state.misfits)):
+        subject = f"queue {context.name(who)}"
+        evidence = ((*who, misfit.seq),)
+        outcome.findings.append(Finding("A2", subject, str(misfit), evidence, misfit.t, (who,), (misfit.id,)))
+
 
 _SQL = """
-WITH delivered AS (
-    SELECT d.run, d.actor, d.seq, d.first_seq_id + n AS id, d.consumer, d.delivery_tag + n AS tag
-    FROM deliver_rows AS d JOIN numbers ON n < d.count WHERE d.flags & 2 = 0 AND d.consumer <> 0),
-named AS (
-    SELECT run, actor, seq, first_seq_id, count, multiple AS up_to, consumer, delivery_tag FROM ack_rows
-    UNION ALL SELECT run, actor, seq, first_seq_id, count, CASE cause WHEN 1 THEN 1 ELSE 0 END, consumer, delivery_tag FROM requeue_rows
-              WHERE cause <> 2
-    UNION ALL SELECT run, actor, seq, first_seq_id, count, multiple, consumer, delivery_tag FROM drop_rows WHERE reason = 1),
-settled AS (
-    SELECT s.run, s.actor, s.seq, s.count, s.up_to, s.consumer, s.first_seq_id + n AS id,
-           s.delivery_tag + CASE s.up_to WHEN 0 THEN n ELSE 0 END AS tag, s.delivery_tag AS named
-    FROM named AS s JOIN numbers ON n < s.count WHERE s.consumer <> 0),
-pairs AS (
-    SELECT s.run, s.actor, s.seq, s.count, s.up_to, s.consumer, s.tag, s.named, d.consumer AS holder, d.tag AS held
-    FROM settled AS s JOIN delivered AS d ON d.run = s.run AND d.actor = s.actor AND d.id = s.id
-    WHERE d.seq = (SELECT max(x.seq) FROM delivered AS x
-                   WHERE x.run = s.run AND x.actor = s.actor AND x.id = s.id AND x.seq < s.seq))
 SELECT p.run, p.actor, p.seq FROM pairs AS p
 WHERE p.holder = p.consumer AND p.up_to = 0 AND p.held < p.tag AND (p.count > 1 OR EXISTS (
     SELECT 1 FROM settled AS o WHERE o.run = p.run AND o.actor = p.actor AND o.seq <> p.seq AND o.up_to = 0
@@ -37,6 +44,7 @@ RULE = Rule(
     sources=("docs/reference/classic-queue.md#channel-methods",),
     exercised=Exercised("a message settled by a delivery tag without multiple"),
     machines=(Settles,),
-    sql=_SQL,
+    judge={Settles: Judge(decide=_older_ones)},
+    sql=SETTLED_SQL + _SQL,
     explain=settle_chain,
 )

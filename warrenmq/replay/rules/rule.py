@@ -13,8 +13,8 @@
     )
 
 Most machines serve one rule and stand in its file, with their array form.  Several rules that look at the same state of a queue, a file
-or a message share one pass over its rows: these machines are in passes/, and the rules name them.  Where such a machine only
-keeps the state, the rule decides on it (`judge`).
+or a message share one pass over its rows.  These machines are in passes/: they keep the state, and each rule decides on it in its
+own file (`judge`).
 
 The registry (registry.py) is every RULE of this folder: a new rule is a new file, and a planted violation in
 tests/support/trace_plants.py.  Rules of users are the same objects.
@@ -66,6 +66,27 @@ class Exercised:
 def is_known(finding: Finding, context: TraceContext) -> bool:
     """Every row that could have changed the finding is there: what it needs is known up to its time."""
     return all(context.known_until(who) >= finding.t for who in finding.needs)
+
+
+def _always(*_: Any) -> bool:
+    return True
+
+
+def _nothing(*_: Any) -> None:
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Judge:
+    """A rule's part in a pass that several rules share; the pass's file says with what each function is called."""
+
+    fine: Callable[..., Any] = _always
+    """Whether one thing that the pass came to is as it should be.  Written for plain numbers and for arrays of them alike, so that the
+    machine and its array form decide by the same table: `&`, `|`, no `and`, no `or`."""
+    decide: Callable[..., None] = _nothing
+    """All rows of a key are in: notes findings and figures in the Outcome that is the last argument."""
+    proves: Callable[..., bool] = _always
+    """The same by arrays: True if `decide` would find nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

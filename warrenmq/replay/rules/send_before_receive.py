@@ -2,9 +2,25 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from warrenmq.replay.drive.machines import Key, Outcome
+from warrenmq.replay.drive.trace_context import TraceContext
 from warrenmq.replay.explain.story import mail_chain
-from warrenmq.replay.rules.passes.mail import RECEIVES, Mail
-from warrenmq.replay.rules.rule import FORMAT, Exercised, Rule
+from warrenmq.replay.rules.passes.mail import RECEIVES, Bucket, Mail, misreceived
+from warrenmq.replay.rules.rule import FORMAT, Exercised, Judge, Rule
+
+
+def _in_time(sent: Any, _receiver: Any, received: Any, _actor: Any, _undelivered: Any) -> Any:
+    return sent < received
+
+
+def _late(key: Key, bucket: Bucket, context: TraceContext, outcome: Outcome) -> None:
+    for sent, _, _, receive in bucket.odd:
+        if sent >= receive.t:
+            text = f"was received {sent - receive.t} ns before it was sent"
+            outcome.findings.append(misreceived("T4", key, receive, text, context))
+
 
 _SQL = """
 SELECT r.run, r.actor, r.seq
@@ -19,6 +35,7 @@ RULE = Rule(
     sources=(FORMAT,),
     exercised=Exercised("a receive", dict.fromkeys(RECEIVES)),
     machines=(Mail,),
+    judge={Mail: Judge(_in_time, _late)},
     sql=_SQL,
     explain=mail_chain,
 )

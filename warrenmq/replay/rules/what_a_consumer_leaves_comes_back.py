@@ -2,9 +2,44 @@
 
 from __future__ import annotations
 
+from warrenmq.replay.drive.columns import Ints, np
+from warrenmq.replay.drive.machines import Finding, Outcome
+from warrenmq.replay.drive.trace_context import TraceContext, Who
 from warrenmq.replay.explain.story import settle_chain
-from warrenmq.replay.rules.passes.settlements import Settles
-from warrenmq.replay.rules.rule import Exercised, Rule
+from warrenmq.replay.rules.passes.settlements import GIVEN_BACK, NEVER, Held, Settled, Settles, next_of
+from warrenmq.replay.rules.rule import Exercised, Judge, Rule
+
+
+def _kept_or_given(who: Who, state: Held, context: TraceContext, outcome: Outcome) -> None:
+    subject = f"queue {context.name(who)}"
+    for late in state.late:
+        text = f"{late.id} was delivered to consumer {late.consumer}, which was gone"
+        evidence = ((*who, late.since), (*who, late.seq))
+        outcome.findings.append(Finding("A3", subject, text, evidence, late.t, (who,), (late.id,)))
+    for kept in state.kept:
+        first = min(kept.ids)
+        text = f"consumer {kept.consumer} is gone, and {len(kept.ids)} messages from {first} on did not come back"
+        evidence = ((*who, kept.since),)
+        outcome.findings.append(Finding("A3", subject, text, evidence, kept.t, (who,), (first,)))
+
+
+def _nothing_kept(settled: Settled, gone: Ints, lasts: Ints, firsts: Ints) -> bool:
+    """By arrays: consumers that are gone got nothing more, and what they gave back came back at once."""
+    last_of: dict[int, int] = {}
+    for consumer, seq in lasts.tolist() if len(gone) else ():
+        last_of[consumer] = max(last_of.get(consumer, 0), seq)
+    for consumer, taken, seq, next_other in gone.tolist():
+        if last_of.get(consumer, 0) > seq:
+            return False
+        if taken < 0:
+            continue
+        first, end = (np.searchsorted(settled.consumer, consumer, side=side) for side in ("left", "right"))
+        tag, how, when = settled.tag[first:end], settled.how[first:end], settled.when[first:end]
+        later = next_other or int(next_of(firsts, np.array([seq]))[0]) or NEVER
+        if np.any((tag > taken) & (when > seq) & ((how != GIVEN_BACK) | (when >= later))):
+            return False
+    return True
+
 
 _SQL = """
 WITH delivered AS (
@@ -37,6 +72,7 @@ RULE = Rule(
     sources=("docs/reference/classic-queue.md#consumers", "docs/reference/classic-queue.md#p5"),
     exercised=Exercised("a consumer that went"),
     machines=(Settles,),
+    judge={Settles: Judge(decide=_kept_or_given, proves=_nothing_kept)},
     sql=_SQL,
     explain=settle_chain,
 )

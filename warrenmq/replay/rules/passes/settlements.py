@@ -1,32 +1,27 @@
-"""Machine of what consumers settle: A1, A2 and A3.
+"""Pass of what consumers settle, for A1, A2 and A3.
 
 Key: (run, queue actor), its rows in their order.  A delivery that has to be settled is held under its consumer and delivery tag
-until an ACK, a REQUEUE or a DROP of its sequence id; these rows say which consumer and tag the client named (SETTLED in
-trace/events.py).
+until an ACK, a REQUEUE or a DROP of its sequence id; these rows say which consumer and tag the client named.  Consumer and tag are
+one number here, `word`: consumer << 32 | tag.
 
-    what the client named   the message was delivered    ==> otherwise
-    ----------------------  ---------------------------  -------------------------------------------------------------
-    one tag after another   under just these tags        A2 if one tag was named and older ones went with it, else A1
-    MULTIPLE, up to a tag   under that tag or a lower one A1
-    either                  to this consumer             A1
-    nothing: RETURNED       to a consumer that is gone   -
+A CONSUMER_GONE row says after which tag messages go back.  Their REQUEUE rows follow at once: what is still held when the queue
+delivers or settles anything else, syncs or stops, was kept.  Messages that were not held are not looked at (Q1 does that).
 
-A CONSUMER_GONE row says after which tag messages go back.  Their REQUEUE rows follow at once: when the queue delivers or settles
-anything else, syncs or stops, and one of them is still held, that breaks A3; so does a delivery to a consumer that is gone.
+Of a rule (`judge`):
 
-Rows of traces that do not say who settled what are not judged, and neither are messages that were not held (Q1 does that).
+    fine(which, consumer and tag that were named, consumer and tag of the delivery)
+    decide(who, held, context, outcome)        the settlings that were not fine, what was kept, and deliveries to consumers that were gone
+    proves(deliveries, gone, ...)              the same of a queue whose settlings are all fine: see Settled
 
-Array form: Precheck of what consumers settle (settles.py): each delivery with the row that settles it, side by side.
+Array form: each delivery with the row that settles it, side by side.  Rows become entries of single messages.  Sorted by sequence id,
+a delivery and a settling take turns.  Of a unit there are left, by queue process:
 
-Rows become entries of single messages.  Sorted by sequence id, a delivery and a settling take turns, and each pair is fine if what was
-named fits what was delivered.  Of a unit there are left, by queue process:
-
-    entries   (sequence id, which, consumer and tag, seq): deliveries and settlings that have not met, and pairs that a
-              CONSUMER_GONE row of the unit, or of another one, may speak of
+    entries   (sequence id, which, word, seq): deliveries and settlings that have not met, and pairs that a CONSUMER_GONE row of the
+              unit, or of another one, may speak of
     gone      (consumer, last tag that was taken, seq, seq of the next row of the unit that gives nothing back, or 0)
     lasts     (consumer, seq of its last delivery)
     first     seq of the unit's first row that gives nothing back
-    judged    how many messages and consumers the rules were asked about
+    counted   messages settled by tags, those settled one by one, and consumers that went
 
 A pair that met in one unit can only matter to a CONSUMER_GONE row of that unit, unless it was delivered after one.
 """
@@ -34,16 +29,17 @@ A pair that met in one unit can only matter to a CONSUMER_GONE row of that unit,
 from __future__ import annotations
 
 from array import array
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import product
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
-from warrenmq.replay.drive.columns import Bools, Ints, Rows, Unit, expand, groups, np
-from warrenmq.replay.drive.machines import EXERCISED, Finding, Key, Machine, Outcome
-from warrenmq.replay.drive.precheck import NEEDS_FULL_CHECK, OpenRows, Precheck
+from warrenmq.replay.drive.columns import Ints, Rows, Unit, expand, groups, np
+from warrenmq.replay.drive.machines import EXERCISED, Key, Machine, Outcome
+from warrenmq.replay.drive.precheck import NEEDS_FULL_CHECK, OpenRows, Precheck, joined
 from warrenmq.replay.drive.trace_context import TraceContext
+from warrenmq.replay.rules.rule import Judge
 from warrenmq.trace.catalog import Chunk
 from warrenmq.trace.events import (
     DEAD_LETTERED,
@@ -51,54 +47,147 @@ from warrenmq.trace.events import (
     MULTIPLE,
     NO_ACK,
     RETURNED,
+    Ack,
+    ConsumerGone,
+    Deliver,
+    Drop,
     Ev,
 )
 from warrenmq.trace.index import Row
-from warrenmq.trace.settled import CONSUMER_SHIFT, settled_by
+from warrenmq.trace.schema import Shared, T
 
 _DELIVER, _DROP, _GONE = int(Ev.DELIVER), int(Ev.DROP), int(Ev.CONSUMER_GONE)
-_TAG = (1 << CONSUMER_SHIFT) - 1
+CONSUMER_SHIFT = 32
+TAG = Ack.column("delivery_tag").mask
+_CONSUMER = Ack.column("consumer").mask
+"""A row that settles has so many bits of its consumer and tag."""
+
+
+class OfConsumer(Shared[T], of=(Ev.DELIVER, Ev.CONSUMER_GONE)):
+    """What a consumer was given, or that it is gone."""
+
+    consumer: T
+
+
+class Named(Shared[T], of=(Ev.ACK, Ev.REQUEUE, Ev.DROP)):
+    """Messages that were settled, and what the client named; 0 = not said."""
+
+    first_seq_id: T
+    count: T
+    consumer: T
+    delivery_tag: T
+
+
+_given = Deliver.getter("first_seq_id", "count", "consumer", "delivery_tag")
+_named = Named.getter("first_seq_id", "count", "consumer", "delivery_tag")
+_lost = ConsumerGone.getter("last_tag", "held", "consumer")
+_rejected_up_to = Drop.getter("multiple")
 
 DELIVERED, NO_ACK_DELIVERED, UNTOLD, EACH, UP_TO, GIVEN_BACK, GONE = range(7)
-"""What a step is: a delivery, one that needs no ack; a settling by nobody knows whom, tag by tag, up to a tag; what a consumer that
-is gone gives back; a consumer is gone."""
+"""Kinds of steps: a delivery, one that needs no ack; a settling without a consumer and a tag, tag by tag, up to a tag; a consumer that is
+gone gives back; a consumer is gone."""
 WIDTH = 6
-"""Numbers of a step: (which, first sequence id or the last tag that was taken, how many, consumer and tag, seq, t)."""
+"""Numbers of a step: (which, first sequence id or the last tag that was taken, how many, word, seq, t)."""
+
+SETTLED_SQL = """
+WITH delivered AS (
+    SELECT d.run, d.actor, d.seq, d.first_seq_id + n AS id, d.consumer, d.delivery_tag + n AS tag
+    FROM deliver_rows AS d JOIN numbers ON n < d.count WHERE d.flags & 2 = 0 AND d.consumer <> 0),
+named AS (
+    SELECT run, actor, seq, first_seq_id, count, multiple AS up_to, consumer, delivery_tag FROM ack_rows
+    UNION ALL SELECT run, actor, seq, first_seq_id, count, CASE cause WHEN 1 THEN 1 ELSE 0 END, consumer, delivery_tag FROM requeue_rows
+              WHERE cause <> 2
+    UNION ALL SELECT run, actor, seq, first_seq_id, count, multiple, consumer, delivery_tag FROM drop_rows WHERE reason = 1),
+settled AS (
+    SELECT s.run, s.actor, s.seq, s.count, s.up_to, s.consumer, s.first_seq_id + n AS id,
+           s.delivery_tag + CASE s.up_to WHEN 0 THEN n ELSE 0 END AS tag, s.delivery_tag AS named
+    FROM named AS s JOIN numbers ON n < s.count WHERE s.consumer <> 0),
+pairs AS (
+    SELECT s.run, s.actor, s.seq, s.count, s.up_to, s.consumer, s.tag, s.named, d.consumer AS holder, d.tag AS held
+    FROM settled AS s JOIN delivered AS d ON d.run = s.run AND d.actor = s.actor AND d.id = s.id
+    WHERE d.seq = (SELECT max(x.seq) FROM delivered AS x
+                   WHERE x.run = s.run AND x.actor = s.actor AND x.id = s.id AND x.seq < s.seq))
+"""
+"""Tables for the SQL of rules: each settled message (consumer, tag that was named) with its delivery (holder, held)."""
 
 
-def step_of(word: int, peer: int, pseq: int, c: int) -> int | None:
+def step_of(word: int, names: int, up_to: int) -> int | None:
     """Which step a row of event << 8 | flag is; None for one that settles nothing, and a delivery to a consumer that is not said.
 
-    | row                          | c = 0    | else               |
-    | ---------------------------- | -------- | ------------------ |
-    | ACK, REQUEUE                 | UNTOLD   | EACH               |
-    | ACK MULTIPLE, REQUEUE ...    | UNTOLD   | UP_TO              |
-    | REQUEUE RETURNED             |      GIVEN_BACK               |
-    | DROP_REJECTED, pseq = 0 or 1 | UNTOLD   | EACH or UP_TO      |
-    | any other DROP               |      None                     |
+    `names`: it says a consumer or a tag.  `up_to`: a DROP says that all up to the tag were rejected.
+
+    | row                          | names nothing | else          |
+    | ---------------------------- | ------------- | ------------- |
+    | DELIVER                      | None          | DELIVERED ... |
+    | ACK, REQUEUE                 | UNTOLD        | EACH          |
+    | ACK MULTIPLE, REQUEUE ...    | UNTOLD        | UP_TO         |
+    | REQUEUE RETURNED             | GIVEN_BACK    | GIVEN_BACK    |
+    | DROP_REJECTED                | UNTOLD        | EACH or UP_TO |
+    | any other DROP               | None          | None          |
     """
     event, flag = word >> 8, word & 0xFF
     if event == _DELIVER:
-        return None if not peer else NO_ACK_DELIVERED if flag & NO_ACK else DELIVERED
+        return None if not names else NO_ACK_DELIVERED if flag & NO_ACK else DELIVERED
     if event == _GONE:
         return GONE
     if event == _DROP:
         if flag & ~DEAD_LETTERED != DROP_REJECTED:
             return None
-        flag = MULTIPLE if pseq else 0
+        flag = MULTIPLE if up_to else 0
     elif flag == RETURNED:
         return GIVEN_BACK
-    return UNTOLD if not c else UP_TO if flag == MULTIPLE else EACH
+    return UNTOLD if not names else UP_TO if flag == MULTIPLE else EACH
 
 
-@dataclass(slots=True)
-class Problem:
-    """What is wrong with one row; `id` is a sequence id."""
+class Misfit(NamedTuple):
+    """A message that was settled otherwise than it was delivered."""
 
-    rule: str
-    text: str
     id: int
-    seqs: tuple[int, ...]
+    held: int
+    """Consumer and tag of its delivery."""
+    which: int
+    """EACH or UP_TO."""
+    named: int
+    """Consumer and tag that the row named."""
+    place: int
+    """Messages of the row before this one."""
+    several: bool
+    """The row settles more messages, or the one before or after it names the same tag."""
+    seq: int
+    t: int
+
+    def __str__(self) -> str:
+        consumer, tag = divmod(self.held, 1 << CONSUMER_SHIFT)
+        named, up_to = divmod(self.named + (self.place if self.which == EACH else 0), 1 << CONSUMER_SHIFT)
+        how = "all up to tag" if self.which == UP_TO else "tag"
+        return f"{self.id}, which consumer {consumer} has under tag {tag}, was settled when consumer {named} named {how} {up_to}"
+
+
+def first_of_rows(misfits: Iterable[Misfit]) -> Iterator[Misfit]:
+    """The first misfit of each row."""
+    seq = 0
+    for misfit in misfits:
+        if misfit.seq != seq:
+            yield misfit
+        seq = misfit.seq
+
+
+class Kept(NamedTuple):
+    """Messages that a consumer did not give back, and the row since which it is gone."""
+
+    consumer: int
+    since: int
+    ids: list[int]
+    t: int
+
+
+class Late(NamedTuple):
+    """A delivery to a consumer that was gone."""
+
+    id: int
+    consumer: int
+    since: int
+    seq: int
     t: int
 
 
@@ -114,109 +203,99 @@ class Held:
     """Consumer -> seq of its first CONSUMER_GONE."""
     going_back: dict[int, tuple[int, int]] = field(default_factory=dict)
     """Sequence id -> its consumer, and seq of the CONSUMER_GONE after which it has to be requeued."""
-    named: int = 0
-    """Consumer and tag that the last row named, if it was EACH; else 0."""
-    older: Problem | None = None
-    """That row settled one message, an older one than it named: which rule that breaks is known when the next row names the same tag."""
-    judged: dict[str, int] = field(default_factory=lambda: {"A1": 0, "A2": 0, "A3": 0})
-    problems: list[Problem] = field(default_factory=list)
+    named: tuple[int, int] = (0, 0)
+    """Consumer and tag that the last row named, if it was EACH, and its seq; else 0."""
+    misfits: list[Misfit] = field(default_factory=list)
+    kept: list[Kept] = field(default_factory=list)
+    late: list[Late] = field(default_factory=list)
+    settled: int = 0
+    """Messages settled by tags."""
+    settled_singly: int = 0
+    """Of these those settled one by one."""
+    consumers_gone: int = 0
 
-    def take(self, which: int, first: int, n: int, word: int, seq: int, t: int) -> None:
+    def take(self, step: tuple[int, ...], judges: Sequence[Judge]) -> None:
         """The next step."""
+        which, first, n, word, seq, t = step
         if self.going_back and which not in {GIVEN_BACK, GONE}:
-            self.complain_of_kept(t)
+            self.keep(t)
         if which <= NO_ACK_DELIVERED:
             self._deliver(which, first, n, word, seq, t)
         elif which == GONE:
             self._lose(word >> CONSUMER_SHIFT, first, seq)
         else:
-            self._settle(which, first, n, word, seq, t)
-        if which != EACH:
-            self.named, self.older = 0, None
+            self._settle(which, first, n, word, seq, t, judges)
+        self.named = (word, seq) if which == EACH else (0, 0)
 
     def _deliver(self, which: int, first: int, n: int, word: int, seq: int, t: int) -> None:
         consumer = word >> CONSUMER_SHIFT
         if consumer in self.gone:
-            text = f"{first} was delivered to consumer {consumer}, which was gone"
-            self.problems.append(Problem("A3", text, first, (self.gone[consumer], seq), t))
+            self.late.append(Late(first, consumer, self.gone[consumer], seq, t))
         if which == DELIVERED:
             its = self.of_consumers.setdefault(consumer, {})
             for id_ in range(first, first + n):
                 self.words[id_] = word
-                its[id_] = word & _TAG
+                its[id_] = word & TAG
                 word += 1
 
-    def _settle(self, which: int, first: int, n: int, word: int, seq: int, t: int) -> None:
+    def _settle(
+        self, which: int, first: int, n: int, word: int, seq: int, t: int, judges: Sequence[Judge]
+    ) -> None:
         if which in {EACH, UP_TO}:
-            self.judged["A1"] += n
-            self.judged["A2"] += n if which == EACH else 0
-        again = which == EACH and word == self.named
-        if again and self.older is not None:
-            self.older.rule = "A2"
-        self.named, self.older = (word if which == EACH else 0), None
-        found: dict[str, Problem] = {}
+            self.settled += n
+            self.settled_singly += n if which == EACH else 0
+        named, named_at = self.named
+        again = which == EACH and word == named
+        if again and self.misfits and self.misfits[-1].seq == named_at:
+            self.misfits[-1] = self.misfits[-1]._replace(several=True)
         for place in range(n):
             held = self.words.pop(first + place, None)
             if held is None:
                 continue
-            consumer, tag = held >> CONSUMER_SHIFT, held & _TAG
-            self.of_consumers[consumer].pop(first + place, None)
+            self.of_consumers[held >> CONSUMER_SHIFT].pop(first + place, None)
             self.going_back.pop(first + place, None)
-            text = wrong(which, word + (place if which == EACH else 0), consumer, tag)
-            if text:
-                is_older = which == EACH and consumer == word >> CONSUMER_SHIFT and tag < word & _TAG
-                rule = "A2" if is_older and (n > 1 or again) else "A1"
-                problem = found.setdefault(
-                    rule, Problem(rule, f"{first + place}, {text}", first + place, (seq,), t)
-                )
-                if is_older and rule == "A1":
-                    self.older = problem
-        self.problems += found.values()
+            if not all(judge.fine(which, word + place if which == EACH else word, held) for judge in judges):
+                misfit = Misfit(first + place, held, which, word, place, again or n > 1, seq, t)
+                self.misfits.append(misfit)
 
     def _lose(self, consumer: int, taken: int, seq: int) -> None:
-        self.judged["A3"] += 1
         self.gone.setdefault(consumer, seq)
+        self.consumers_gone += 1
         if taken >= 0:
             for id_, tag in self.of_consumers.get(consumer, {}).items():
                 if tag > taken:
                     self.going_back[id_] = consumer, seq
 
-    def complain_of_kept(self, t: int) -> None:
+    def keep(self, t: int) -> None:
         """By now everything should have been given back."""
         of_each: dict[tuple[int, int], list[int]] = {}
-        for id_, (consumer, since) in self.going_back.items():
-            of_each.setdefault((consumer, since), []).append(id_)
-        for (consumer, since), ids in of_each.items():
-            text = (
-                f"consumer {consumer} is gone, and {len(ids)} messages from {min(ids)} on did not come back"
-            )
-            self.problems.append(Problem("A3", text, min(ids), (since,), t))
+        for id_, whose in self.going_back.items():
+            of_each.setdefault(whose, []).append(id_)
+        self.kept += [Kept(*whose, ids, t) for whose, ids in of_each.items()]
         self.going_back.clear()
 
 
-def wrong(which: int, word: int, consumer: int, tag: int) -> str:
-    """What is wrong, if a message that this consumer has under this tag is settled so; else nothing."""
-    if which not in {EACH, UP_TO}:
-        return ""
-    named, up_to = word >> CONSUMER_SHIFT, word & _TAG
-    if named == consumer and (tag == up_to or (which == UP_TO and tag < up_to)):
-        return ""
-    how = "all up to tag" if which == UP_TO else "tag"
-    return f"which consumer {consumer} has under tag {tag}, was settled when consumer {named} named {how} {up_to}"
-
-
 class Settles(Machine):
-    """See the module."""
+    """Follows what the consumers of a queue hold."""
 
     name: ClassVar[str] = "settles"
     events: ClassVar[frozenset[int]] = frozenset({Ev.DELIVER, Ev.ACK, Ev.REQUEUE, Ev.DROP, Ev.CONSUMER_GONE})
 
     def summarise(self, piece: Chunk, rows: list[Row]) -> Iterator[tuple[Key, array[int]]]:
         steps: list[int] = []
-        for t, seq, _, peer, pseq, a, b, c, who in rows:
-            which = step_of(who & 0xFFFF, peer, pseq, c)
+        for row in rows:
+            word = row.who & 0xFFFF
+            if word >> 8 == _DELIVER:
+                first, n, consumer, tag = _given(row)
+                which = step_of(word, consumer, 0)
+            elif word >> 8 == _GONE:
+                (first, n, consumer), tag, which = _lost(row), 0, GONE
+            else:
+                first, n, consumer, tag = _named(row)
+                which = step_of(word, consumer | tag, _rejected_up_to(row)[0])
             if which is not None:
-                steps += (which, a, b, c if UNTOLD <= which < GONE else settled_by(peer, c), seq, t)
+                whose = (consumer & _CONSUMER) << CONSUMER_SHIFT | tag & TAG
+                steps += (which, first, n, whose, row.seq, row.t)
         if steps:
             yield (piece.run, piece.actor), array("q", steps)
 
@@ -225,22 +304,21 @@ class Settles(Machine):
 
     def absorb(self, state: Held, summary: array[int]) -> None:
         numbers = iter(summary)
+        judges = tuple(self.judges.values())
         for step in zip(*[numbers] * WIDTH, strict=True):
-            state.take(*step)
+            state.take(step, judges)
 
     def finish(self, key: Key, state: Held, context: TraceContext) -> Outcome:
         who = int(key[0]), int(key[1])
         mark = context.actor_summary(who)
-        ended = max(mark.last_sync, mark.closed[1] if mark.closed is not None else 0)
+        ended = max(mark.last_sync, mark.closed.seq if mark.closed is not None else 0)
         if mark.last_act is not None and any(since < ended for _, since in state.going_back.values()):
-            state = replace(state, problems=list(state.problems), going_back=dict(state.going_back))
-            state.complain_of_kept(mark.last_act[0])
+            state = replace(state, kept=list(state.kept), going_back=dict(state.going_back))
+            state.keep(mark.last_act[0])
         outcome = Outcome()
-        subject = f"queue {context.name(who)}"
-        for each in state.problems:
-            rows = tuple((*who, seq) for seq in each.seqs)
-            outcome.findings.append(Finding(each.rule, subject, each.text, rows, each.t, (who,), (each.id,)))
-        outcome.figures.update({(EXERCISED, rule): n for rule, n in state.judged.items()})
+        for judge in self.judges.values():
+            judge.decide(who, state, context, outcome)
+        _count(outcome, state.settled, state.settled_singly, state.consumers_gone)
         return outcome
 
 
@@ -248,18 +326,35 @@ _LONGEST_ROW = 1 << 20
 """Messages in one row that are looked at one by one."""
 _ID, _WHICH, _WORD, _SEQ = range(4)
 _NOTHING = -1
-_NEVER = 1 << 62
+NEVER = 1 << 62
+
+
+def _count(outcome: Outcome, *counted: int) -> None:
+    """How many messages and consumers the rules looked at."""
+    outcome.figures.update(
+        {(EXERCISED, rule): n for rule, n in zip(("A1", "A2", "A3"), counted, strict=True)}
+    )
+
+
+class Settled(NamedTuple):
+    """The deliveries of a queue process as arrays, consumer by consumer, and how each was settled."""
+
+    consumer: Ints
+    tag: Ints
+    how: Ints
+    """-1 if it was not."""
+    when: Ints
+    """seq; NEVER if it was not."""
 
 
 @cache
 def _steps_table() -> Ints:
-    """step_of for each word, and peer, pseq and c = 0 or not; -1 = none."""
-    table = np.full((1 << 16, 2, 2, 2), _NOTHING, np.int64)
-    for event in (Ev.DELIVER, Ev.ACK, Ev.REQUEUE, Ev.DROP, Ev.CONSUMER_GONE):
-        for flag in range(256):
-            for said in product((0, 1), repeat=3):
-                which = step_of(event << 8 | flag, *said)
-                table[event << 8 | flag, *said] = _NOTHING if which is None else which
+    """step_of for each word, and both of its other arguments; -1 = none."""
+    table = np.full((1 << 16, 2, 2), _NOTHING, np.int64)
+    for event in Settles.events:
+        for flag, names, up_to in product(range(256), (0, 1), (0, 1)):
+            which = step_of(event << 8 | flag, names, up_to)
+            table[event << 8 | flag, names, up_to] = _NOTHING if which is None else which
     return table
 
 
@@ -270,82 +365,93 @@ class SettlesPrecheck(Precheck):
 
     def open_rows(self, unit: Unit) -> Iterator[tuple[Key, OpenRows]]:
         rows = unit.of(Settles.events)
-        said = [(column != 0).astype(np.int64) for column in (rows.peer, rows.pseq, rows.c)]
-        which = _steps_table()[rows.who & 0xFFFF, *said]
+        of_consumer = (rows.event == _DELIVER) | (rows.event == _GONE)
+        consumer = np.where(of_consumer, OfConsumer.of(rows).consumer, Named.of(rows).consumer)
+        tag = np.where(rows.event == _DELIVER, Deliver.of(rows).delivery_tag, Named.of(rows).delivery_tag)
+        names = consumer | np.where(of_consumer, 0, tag)
+        which = _steps_table()[
+            rows.who & 0xFFFF, (names != 0).astype(np.int64), (Drop.of(rows).multiple != 0).astype(np.int64)
+        ]
+        words = (consumer & _CONSUMER) << CONSUMER_SHIFT | tag & TAG
         chosen = which != _NOTHING
-        rows, which = rows.where(chosen), which[chosen]
-        for actor, where in groups(rows.actor):
-            yield (unit.run, actor), _left_of(rows.between(where.start, where.stop), which[where])
-
-    def concerned(self, rows: Rows, keys: Collection[Key], run: int) -> Bools:
-        found: Bools = np.isin(rows.actor, [int(key[1]) for key in keys if key[0] == run])
-        return found
+        rows, which, words = rows.where(chosen), which[chosen], words[chosen]
+        for actor, its in groups(rows.actor):
+            yield (unit.run, actor), self._left_of(rows.between(its.start, its.stop), which[its], words[its])
 
     def prove(
         self, key: Key, open_rows: Sequence[OpenRows], facts: Sequence[Any], context: TraceContext
     ) -> Outcome | None:
-        entries, gone, lasts = (
-            np.concatenate([each[part].reshape(-1, width) for each in open_rows])
-            for part, width in ((0, 4), (1, 4), (2, 2))
-        )
-        firsts = np.sort(np.concatenate([each[3] for each in open_rows]))
-        pairs = _pairs(entries)
-        if pairs is None or not _come_back(entries, pairs, gone, lasts, firsts):
+        entries, gone, lasts, firsts = joined(open_rows, 4, 4, 2, 1)
+        pairs = self._pairs(entries)
+        if pairs is None:
             return None
-        judged = np.sum([each[4] for each in open_rows], axis=0).tolist()
+        settled = _settled(entries, *pairs)
+        if not all(
+            judge.proves(settled, gone, lasts, np.sort(firsts[:, 0])) for judge in self.judges.values()
+        ):
+            return None
         outcome = Outcome()
-        outcome.figures.update(
-            {(EXERCISED, rule): n for rule, n in zip(("A1", "A2", "A3"), judged, strict=True)}
-        )
+        _count(outcome, *np.sum([each[4] for each in open_rows], axis=0).tolist())
         return outcome
 
+    def _left_of(self, rows: Rows, which: Ints, word: Ints) -> OpenRows:
+        """The rows of one queue process in a unit."""
+        is_gone = which == GONE
+        first, n = Named.of(rows).first_seq_id, Named.of(rows).count
+        if np.any(n[~is_gone] > _LONGEST_ROW):
+            return NEEDS_FULL_CHECK
+        held = np.flatnonzero(~is_gone & (which != NO_ACK_DELIVERED))
+        row, ids = expand(first[held], n[held])
+        row = held[row]
+        one_by_one = (which[row] == DELIVERED) | (which[row] == EACH)
+        words = word[row] + np.where(one_by_one, ids - first[row], 0)
+        entries = np.stack((ids, which[row], words, rows.seq[row]), axis=1)
+        pairs = self._pairs(entries)
+        if pairs is None:
+            return NEEDS_FULL_CHECK
+        others = rows.seq[~is_gone & (which != GIVEN_BACK)]
+        lost = rows.where(is_gone)
+        consumers = word >> CONSUMER_SHIFT
+        gone = np.stack(
+            (consumers[is_gone], ConsumerGone.of(lost).last_tag, lost.seq, next_of(others, lost.seq)), axis=1
+        )
+        keep = np.ones(len(entries), np.bool_)
+        delivered, settled = pairs
+        rest = (entries[settled, _WHICH] != GIVEN_BACK) & ~np.isin(
+            entries[delivered, _WORD] >> CONSUMER_SHIFT, gone[:, 0]
+        )
+        keep[delivered[rest]] = keep[settled[rest]] = False
+        each = np.maximum(n[which == EACH], 0).sum()
+        counted = np.array([each + np.maximum(n[which == UP_TO], 0).sum(), each, len(gone)], np.int64)
+        of_delivery = which <= NO_ACK_DELIVERED
+        lasts = _lasts(consumers[of_delivery], rows.seq[of_delivery])
+        return (entries[keep].reshape(-1), gone.reshape(-1), lasts.reshape(-1), others[:1], counted)
 
-def _left_of(rows: Rows, which: Ints) -> OpenRows:
-    """The rows of one queue process in a unit."""
-    is_gone = which == GONE
-    if np.any(rows.b[~is_gone] > _LONGEST_ROW):
-        return NEEDS_FULL_CHECK
-    of_delivery = which <= NO_ACK_DELIVERED
-    of_consumer = of_delivery | is_gone
-    word = np.where(of_consumer, (rows.peer & (1 << 31) - 1) << CONSUMER_SHIFT | rows.c & _TAG, rows.c)
-    held = np.flatnonzero(~is_gone & (which != NO_ACK_DELIVERED))
-    row, ids = expand(rows.a[held], rows.b[held])
-    row = held[row]
-    one_by_one = (which[row] == DELIVERED) | (which[row] == EACH)
-    words = word[row] + np.where(one_by_one, ids - rows.a[row], 0)
-    entries = np.stack((ids, which[row], words, rows.seq[row]), axis=1)
-    pairs = _pairs(entries)
-    if pairs is None:
-        return NEEDS_FULL_CHECK
-    others = rows.seq[(which != GONE) & (which != GIVEN_BACK)]
-    gone = np.stack(
-        (
-            word[is_gone] >> CONSUMER_SHIFT,
-            rows.a[is_gone],
-            rows.seq[is_gone],
-            _next_of(others, rows.seq[is_gone]),
-        ),
-        axis=1,
-    )
-    keep = np.ones(len(entries), np.bool_)
-    delivered, settled = pairs
-    rest = (entries[settled, _WHICH] != GIVEN_BACK) & ~np.isin(
-        entries[delivered, _WORD] >> CONSUMER_SHIFT, gone[:, 0]
-    )
-    keep[delivered[rest]] = keep[settled[rest]] = False
-    told = (which == EACH) | (which == UP_TO)
-    judged = [
-        int(np.maximum(rows.b[told], 0).sum()),
-        int(np.maximum(rows.b[which == EACH], 0).sum()),
-        len(gone),
-    ]
-    return (
-        entries[keep].reshape(-1), gone.reshape(-1), _lasts(word[of_delivery] >> CONSUMER_SHIFT, rows.seq[of_delivery]).reshape(-1),
-        others[:1], np.array(judged, np.int64),
-    )  # fmt: skip
+    def _pairs(self, entries: Ints) -> tuple[Ints, Ints] | None:
+        """Places of deliveries, and for each of its settling; None if any is not fine, or something is there without the other."""
+        order = np.lexsort((entries[:, _SEQ], entries[:, _ID]))
+        id_, which = entries[order, _ID], entries[order, _WHICH]
+        is_delivery = which == DELIVERED
+        same = id_[1:] == id_[:-1]
+        if np.any(same & (is_delivery[1:] == is_delivery[:-1])):
+            return None
+        at = np.flatnonzero(same & is_delivery[:-1])
+        delivered, settled = order[at], order[at + 1]
+        how, named = entries[settled, _WHICH], entries[settled, _WORD]
+        fine = (np.all(judge.fine(how, named, entries[delivered, _WORD])) for judge in self.judges.values())
+        return (delivered, settled) if all(fine) else None
 
 
-def _next_of(ordered: Ints, wanted: Ints) -> Ints:
+def _settled(entries: Ints, delivered: Ints, settled: Ints) -> Settled:
+    how, when = np.full(len(entries), _NOTHING, np.int64), np.full(len(entries), NEVER, np.int64)
+    how[delivered], when[delivered] = entries[settled, _WHICH], entries[settled, _SEQ]
+    deliveries = np.flatnonzero(entries[:, _WHICH] == DELIVERED)
+    deliveries = deliveries[np.argsort(entries[deliveries, _WORD] >> CONSUMER_SHIFT, kind="stable")]
+    word = entries[deliveries, _WORD]
+    return Settled(word >> CONSUMER_SHIFT, word & TAG, how[deliveries], when[deliveries])
+
+
+def next_of(ordered: Ints, wanted: Ints) -> Ints:
     """For each number the next larger one of rising ones; 0 = there is none."""
     if not len(ordered):
         return np.zeros(len(wanted), np.int64)
@@ -358,51 +464,3 @@ def _lasts(consumers: Ints, seqs: Ints) -> Ints:
     """(consumer, the last of its rising seqs)."""
     found, places = np.unique(consumers[::-1], return_index=True)
     return np.stack((found, seqs[::-1][places]), axis=1)
-
-
-def _pairs(entries: Ints) -> tuple[Ints, Ints] | None:
-    """Places of deliveries, and for each of its settling; None if any is not fine, or something is there without the other."""
-    order = np.lexsort((entries[:, _SEQ], entries[:, _ID]))
-    id_, which = entries[order, _ID], entries[order, _WHICH]
-    is_delivery = which == DELIVERED
-    same = id_[1:] == id_[:-1]
-    if np.any(same & (is_delivery[1:] == is_delivery[:-1])):
-        return None
-    at = np.flatnonzero(same & is_delivery[:-1])
-    delivered, settled = order[at], order[at + 1]
-    has, named, how = entries[delivered, _WORD], entries[settled, _WORD], entries[settled, _WHICH]
-    fine = np.select(
-        [how == EACH, how == UP_TO],
-        [has == named, (has >> CONSUMER_SHIFT == named >> CONSUMER_SHIFT) & (has <= named)],
-        default=(how == UNTOLD) | (how == GIVEN_BACK),
-    )
-    return (delivered, settled) if np.all(fine) else None
-
-
-def _come_back(entries: Ints, pairs: tuple[Ints, Ints], gone: Ints, lasts: Ints, firsts: Ints) -> bool:
-    """True if consumers that are gone got nothing more, and what they gave back came back at once."""
-    if not len(gone):
-        return True
-    last_of: dict[int, int] = {}
-    for consumer, seq in lasts.tolist():
-        last_of[consumer] = max(last_of.get(consumer, 0), seq)
-    delivered, settled = pairs
-    deliveries = np.flatnonzero(entries[:, _WHICH] == DELIVERED)
-    how, when = np.full(len(entries), _NOTHING, np.int64), np.full(len(entries), _NEVER, np.int64)
-    how[delivered], when[delivered] = entries[settled, _WHICH], entries[settled, _SEQ]
-    consumers = entries[deliveries, _WORD] >> CONSUMER_SHIFT
-    order = np.argsort(consumers, kind="stable")
-    deliveries, consumers = deliveries[order], consumers[order]
-    for consumer, taken, seq, next_other in gone.tolist():
-        if last_of.get(consumer, 0) > seq:
-            return False
-        if taken < 0:
-            continue
-        its = deliveries[
-            np.searchsorted(consumers, consumer) : np.searchsorted(consumers, consumer, side="right")
-        ]
-        its = its[(entries[its, _WORD] & _TAG > taken) & (when[its] > seq)]
-        later = next_other or int(_next_of(firsts, np.array([seq]))[0]) or _NEVER
-        if np.any((how[its] != GIVEN_BACK) | (when[its] >= later)):
-            return False
-    return True
