@@ -1,10 +1,294 @@
-"""S1: the store counts the queues that hold a message."""
+"""S1: a store counts the queues that hold a message.
+
+Key: (scope, msg >> 12).  A message is in one store only; within a store its rows come in the store's order, and each says the count after it:
+
+=======================  =======================
+row                      count
+=======================  =======================
+WRITE                    1, was 0
+CONFIRM                  one more; the message is known
+REMOVE, REF_DROPPED      one less, was at least 1
+REF_RECOVERED            as recovered, once
+=======================  =======================
+
+At the clean end of a run the count of each message that was written in this trace is the number of queues that
+hold it, which the ledger says (stage 2).
+
+Array form: message by message, in the order of the store's rows.  A message whose rows in a unit begin with a WRITE and end at 0 is over,
+and only that WRITE is kept; of others all rows are left open, flat (store, message, seq, word, count).  At the end each of these begins
+with a WRITE or RECOVERED, is in one store, and has no reference where it began once more in another unit.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, ClassVar
+
+from warrenmq.replay.drive.columns import Bools, Ints, Rows, Unit, group_starts, np, parts_of
+from warrenmq.replay.drive.machines import STATE, Finding, Key, Machine, Outcome
+from warrenmq.replay.drive.precheck import OpenRows, Precheck, joined
+from warrenmq.replay.drive.trace_context import TraceContext, Who
 from warrenmq.replay.explain.story import count_chain
-from warrenmq.replay.rules.passes.references import References
+from warrenmq.replay.rules.passes.message_life import SHIFT
 from warrenmq.replay.rules.rule import Exercised, Rule
+from warrenmq.trace.catalog import FOREVER, Chunk
+from warrenmq.trace.events import Decision, Ev, RefRecovered
+from warrenmq.trace.index import Row
+from warrenmq.trace.schema import Shared, T
+
+_NEW = int(Ev.STORE_WRITE) << 8 | Decision.WRITE
+_MORE = int(Ev.STORE_WRITE) << 8 | Decision.CONFIRM
+_LESS = int(Ev.STORE_REMOVE) << 8 | Decision.REMOVE
+_RECOVERED, _DROPPED = int(Ev.REF_RECOVERED), int(Ev.REF_DROPPED)
+_UNKNOWN = -1 << 40
+"""In place of the count of a message that no row has spoken of."""
+
+Entries = tuple[Who, list[int]]
+"""The store; flat (event << 8 | flag, msg, references, seq, t)."""
+Held = tuple[Who, int]
+"""A queue that held a message at the clean end of its run, as the ledger says; (queue, message)."""
+
+
+class _Counted(Shared[T], of=(Ev.STORE_WRITE, Ev.STORE_REMOVE, Ev.REF_DROPPED)):
+    references: T
+
+
+class _OfMessage(Shared[T], of=(Ev.STORE_WRITE, Ev.STORE_REMOVE, Ev.REF_DROPPED, Ev.REF_RECOVERED)):
+    message: T
+
+
+_counted = _Counted.getter("references")
+_recovered = RefRecovered.getter("references")
+_of_message = _OfMessage.getter("t", "seq", "who", "message")
+
+
+def _counts(word: Any) -> Any:
+    """Whether a row changes a count; of numbers and of arrays, as the next one."""
+    of_recovery = (word >> 8 == _RECOVERED) | (word >> 8 == _DROPPED)
+    return (word == _NEW) | (word == _MORE) | (word == _LESS) | of_recovery
+
+
+def _moves_by_one(word: Any, before: Any, count: Any) -> Any:
+    """The table above."""
+    less = (word == _LESS) | (word >> 8 == _DROPPED)
+    return (
+        ((word == _NEW) & (count == 1) & ((before == 0) | (before == _UNKNOWN)))
+        | ((word == _MORE) & (before + 1 == count))
+        | (less & (before - 1 == count) & (count >= 0))
+        | ((word >> 8 == _RECOVERED) & (before == _UNKNOWN))
+    )
+
+
+_counts_one, _moves_one = cache(_counts), cache(_moves_by_one)
+
+
+@dataclass(slots=True)
+class Store:
+    """What one store incarnation knows of 4,096 messages."""
+
+    counts: dict[int, int] = field(default_factory=dict)
+    recovered: int = 0
+    """Messages found at recovery."""
+    miscounted: list[tuple[int, int, int, int, int]] = field(default_factory=list)
+    """(message, count before, count, seq, t)"""
+
+    def take(self, entries: list[int]) -> None:
+        counts = self.counts
+        numbers = iter(entries)
+        for word, msg, count, seq, t in zip(*[numbers] * 5, strict=True):
+            before = counts.get(msg, _UNKNOWN)
+            if not _moves_one(word, before, count):
+                self.miscounted.append((msg, before, count, seq, t))
+            self.recovered += word >> 8 == _RECOVERED
+            counts[msg] = count
+
+
+@dataclass(slots=True)
+class Messages:
+    """4,096 messages in all stores of all runs."""
+
+    stores: dict[Who, Store] = field(default_factory=dict)
+    written: set[int] = field(default_factory=set)
+    """Messages whose first record this trace saw."""
+    held: Counter[tuple[int, int]] = field(default_factory=Counter)
+    """(run, message) -> queues that hold it at the clean end."""
+
+
+class References(Machine):
+    """Follows the reference counts of messages."""
+
+    name: ClassVar[str] = "references"
+    stage: ClassVar[int] = 2
+    of_one_run: ClassVar[bool] = False
+    events: ClassVar[frozenset[int]] = frozenset(
+        {Ev.STORE_WRITE, Ev.STORE_REMOVE, Ev.REF_RECOVERED, Ev.REF_DROPPED}
+    )
+
+    def summarise(self, piece: Chunk, rows: list[Row]) -> Iterator[tuple[Key, Entries]]:
+        found: dict[int, list[int]] = {}
+        for row in rows:
+            t, seq, who, msg = _of_message(row)
+            word = who & 0xFFFF
+            if _counts_one(word):
+                entries = found.get(msg >> SHIFT)
+                if entries is None:
+                    entries = found[msg >> SHIFT] = []
+                references = _recovered(row) if word >> 8 == _RECOVERED else _counted(row)
+                entries += (word, msg, references[0], seq, t)
+        scope = self.runs[piece.run].scope
+        for bucket, entries in found.items():
+            yield (scope, bucket), ((piece.run, piece.actor), entries)
+
+    def start(self, key: Key) -> Messages:
+        return Messages()
+
+    def absorb(self, state: Messages, summary: Entries | Held) -> None:
+        who, told = summary
+        if isinstance(told, int):
+            state.held[who[0], told] += 1
+            return
+        state.stores.setdefault(who, Store()).take(told)
+        state.written.update(msg for word, msg in zip(told[::5], told[1::5], strict=True) if word == _NEW)
+
+    def finish(self, key: Key, state: Messages, context: TraceContext) -> Outcome:
+        outcome = Outcome()
+        for who, store in sorted(state.stores.items()):
+            _tell_state(who, store.counts.values(), store.recovered, outcome)
+            for msg, before, count, seq, t in store.miscounted:
+                was = "no record" if before == _UNKNOWN else before
+                text = f"references went from {was} to {count}"
+                if count < 0:
+                    text = f"references are negative: {count}"
+                outcome.findings.append(_finding(context, who, msg, text, seq, t, (who,)))
+            if _is_compared(context, who):
+                needs, last = context.incomplete(who[0]), context.coverage[who].last_seq
+                for msg in sorted(state.written):
+                    count, holders = store.counts.get(msg, 0), state.held.get((who[0], msg), 0)
+                    if count != holders:
+                        text = f"at the clean end it has {count} references and {holders} queues hold it"
+                        outcome.findings.append(_finding(context, who, msg, text, last, FOREVER, needs))
+        return outcome
+
+
+def _tell_state(who: Who, counts: Collection[int], recovered: int, outcome: Outcome) -> None:
+    """What E1 compares with what the store says of itself."""
+    alive = [count for count in counts if count > 0]
+    outcome.figures[STATE, *who, "messages"] += len(alive)
+    outcome.figures[STATE, *who, "references"] += sum(alive)
+    outcome.figures[STATE, *who, "recovered"] += recovered
+
+
+def _finding(
+    context: TraceContext, who: Who, msg: int, text: str, seq: int, t: int, needs: tuple[Who, ...]
+) -> Finding:
+    subject = f"message {msg & 0xFFFFFFFFFFFFFFFF:016x} in {context.name(who)}"
+    return Finding("S1", subject, text, ((*who, seq),), t, needs, (msg,))
+
+
+def _is_compared(context: TraceContext, who: Who) -> bool:
+    """True if it is known which queues hold the messages of a store at the end."""
+    return (
+        not context.is_transient_store(who) and context.ended_cleanly(who[0]) and context.is_last_of_name(who)
+    )
+
+
+_WIDTH = 5
+_STORE, _MSG, _SEQ, _WORD, _COUNT = range(_WIDTH)
+
+
+class ReferencesPrecheck(Precheck):
+    """See the module."""
+
+    machine: ClassVar[type[Machine]] = References
+
+    def open_rows(self, unit: Unit) -> Iterator[tuple[Key, OpenRows]]:
+        rows = unit.of(References.events)
+        word = rows.who & 0xFFFF
+        chosen = _counts(word)
+        rows, word = rows.where(chosen), word[chosen]
+        count = np.where(
+            rows.event == _RECOVERED, RefRecovered.of(rows).references, _Counted.of(rows).references
+        )
+        table = np.stack((rows.actor, _OfMessage.of(rows).message, rows.seq, word, count), axis=1)
+        table = table[np.argsort(table[:, _MSG], kind="stable")]
+        starts = group_starts(table[:, _MSG])
+        fine = _walk(table, starts)
+        ends = np.append(starts, len(table))[1:] - 1
+        whole = fine & (table[starts, _WORD] == _NEW) & (table[ends, _COUNT] == 0)
+        left = table[~np.repeat(whole, ends - starts + 1)]
+        over = table[starts[whole]][:, [_MSG, _STORE, _SEQ]]
+        run = np.array([unit.run], np.int64)
+        for bucket, tables in parts_of((left[:, _MSG] >> SHIFT, left), (over[:, 0] >> SHIFT, over)):
+            yield (self.runs[unit.run].scope, bucket), (*tables, run)
+
+    def concerned(self, rows: Rows, keys: Collection[Key], run: int) -> Bools:
+        scope, bucket = self.runs[run].scope, _OfMessage.of(rows).message >> SHIFT
+        found: Bools = np.isin(bucket, [int(key[1]) for key in keys if key[0] == scope])
+        return found
+
+    def prove(
+        self, key: Key, open_rows: Sequence[OpenRows], facts: Sequence[Held], context: TraceContext
+    ) -> Outcome | None:
+        if not open_rows:
+            return None
+        table, over = joined(open_rows, _WIDTH, 3)
+        runs = np.repeat(
+            [int(each[2][0]) for each in open_rows], [len(each[0]) // _WIDTH for each in open_rows]
+        )
+        order = np.lexsort((table[:, _SEQ], table[:, _STORE], runs, table[:, _MSG]))
+        table, runs = table[order], runs[order]
+        starts = group_starts(table[:, _MSG])
+        ends = np.append(starts, len(table))[1:] - 1
+        begins = table[starts, _WORD]
+        recovered = begins >> 8 == _RECOVERED
+        again = over[np.isin(over[:, 0], table[starts, _MSG])]
+        if not (
+            all(_has_none_before(table, *each) for each in again.tolist())
+            and np.all(_walk(table, starts))
+            and np.all((begins == _NEW) | recovered)
+            and np.all(runs[starts] == runs[ends])
+        ):
+            return None
+        outcome = Outcome()
+        alive = Counter[tuple[int, int]]()
+        lasts = table[ends]
+        for run, store, msg, count, found in zip(
+            runs[ends].tolist(), *lasts[:, [_STORE, _MSG, _COUNT]].T.tolist(), recovered.tolist(), strict=True
+        ):
+            _tell_state((run, store), (count,), found, outcome)
+            if count and not found and _is_compared(context, (run, store)):
+                alive[run, msg] = count
+        return outcome if alive == Counter((who[0], msg) for who, msg in facts) else None
+
+
+def _walk(table: Ints, starts: Ints) -> Bools:
+    """Rows of messages, each message's together and in order: which messages are fine throughout."""
+    if not len(table):
+        return np.zeros(0, np.bool_)
+    word, count = table[:, _WORD], table[:, _COUNT]
+    before, same_store = np.empty_like(count), np.ones(len(table), np.bool_)
+    before[1:], same_store[1:] = count[:-1], table[1:, _STORE] == table[:-1, _STORE]
+    # of a first row nothing is known: suppose the count that makes it right, if any does
+    begins, first = word[starts], count[starts]
+    before[starts] = np.select(
+        [begins == _NEW, begins == _MORE, begins >> 8 == _RECOVERED],
+        [0, first - 1, _UNKNOWN],
+        default=first + 1,
+    )
+    same_store[starts] = True
+    fine: Bools = np.logical_and.reduceat(same_store & _moves_by_one(word, before, count), starts)
+    return fine
+
+
+def _has_none_before(table: Ints, msg: int, store: int, seq: int) -> bool:
+    """True if the last of a message's rows before one of its store said that there is no reference, if there is any."""
+    its = table[table[:, _MSG] == msg]
+    before = its[its[:, _SEQ] < seq]
+    return bool(np.all(its[:, _STORE] == store)) and (not len(before) or int(before[-1, _COUNT]) == 0)
+
 
 _SQL = """
 WITH counted AS (

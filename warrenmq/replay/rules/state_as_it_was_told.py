@@ -8,7 +8,7 @@ from warrenmq.replay.explain.story import Chain, Story, file_chain, links_of
 from warrenmq.replay.rules.passes.file_life import File
 from warrenmq.replay.rules.passes.files import Files
 from warrenmq.replay.rules.passes.queue_ledger import Ledger
-from warrenmq.replay.rules.passes.references import References
+from warrenmq.replay.rules.reference_counts import References
 from warrenmq.replay.rules.rule import Exercised, Rule, is_known
 from warrenmq.trace.catalog import FOREVER
 from warrenmq.trace.events import Ev
