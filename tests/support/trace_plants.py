@@ -32,7 +32,7 @@ from tests.support.trace_writer import (
     set_flag,
     spread,
 )
-from warrenmq.replay.rules.passes.confirms import OVERDUE
+from warrenmq.replay.rules.no_confirm_is_overdue import OVERDUE
 from warrenmq.replay.rules.passes.settlements import CONSUMER_SHIFT
 from warrenmq.trace.events import (
     CLEAN,

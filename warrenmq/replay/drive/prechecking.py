@@ -75,7 +75,7 @@ class FullCheck:
     def summarise(self, unit: Unit) -> Iterator[Summarised]:
         """The summaries of a unit that speak to these keys."""
         for precheck, keys in self._asked:
-            machine = precheck.machine(precheck.runs)
+            machine = precheck.machine(precheck.runs, precheck.judges)
             places = np.flatnonzero(unit.chosen(machine.events))
             if every := EVERY_KEY in keys:
                 concerned = places

@@ -1,4 +1,18 @@
-"""Machines of the store's confirms (C1, the store's side).
+"""C1: a durable confirm comes after the syncs that it waits for.
+
+On the queue's side, what lies between the PUBLISH and the CONFIRM of a message (the pass confirms):
+
+==================  ==============================================  ==========
+message             between                                         CONFIRM
+==================  ==============================================  ==========
+embedded            QI_SYNC                                         durable
+in the store        QI_SYNC, ON_DISK written                        durable
+in the store        ON_DISK ignored (a remove overtook the write)   durable
+not persistent      -                                               transient
+any                 -                                               nack
+==================  ==============================================  ==========
+
+On the store's side:
 
 synced    a STORE_CONFIRM written comes after the FILE_SYNC that covers the record.  Key: (run, store actor).
 on_disk   an ON_DISK row in a queue has the same STORE_CONFIRM in a store.  Key: (run, msg >> 12).
@@ -8,10 +22,9 @@ synced yet matter.  A piece folds into: confirms and syncs in their order, and t
 Whether a confirmed message had a record before the piece began, or none at all because it was recovered, is known only
 to the state; a message without an unsynced record is fine.
 
-Array form: Precheck of what stores told queues (on_disk.py): a STORE_CONFIRM and the ON_DISK row of the same queue and message.
-
-Open rows are what was told (queue, message, flag) and not heard, and what was heard and not told, flat.  At the end
-something may be left that was told, for a queue that died does not hear it; nothing that was heard.
+Array form of on_disk: a STORE_CONFIRM and the ON_DISK row of the same queue and message cancel each other.  Open rows are what was
+told (queue, message, flag) and not heard, and what was heard and not told, flat.  At the end something may be left that was
+told, for a queue that died does not hear it; nothing that was heard.
 """
 
 from __future__ import annotations
@@ -20,20 +33,64 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from warrenmq.replay.drive.columns import Bools, Ints, Rows, Unit, doubles, groups, look_up, np
+from warrenmq.replay.drive.columns import Bools, Ints, Rows, Unit, doubles, look_up, np, parts_of
 from warrenmq.replay.drive.machines import Finding, Key, Machine, Outcome
-from warrenmq.replay.drive.precheck import OpenRows, Precheck
-from warrenmq.replay.drive.trace_context import TraceContext
+from warrenmq.replay.drive.precheck import OpenRows, Precheck, joined
+from warrenmq.replay.drive.trace_context import TraceContext, Who
 from warrenmq.replay.explain.story import Chain, Link, Story, confirm_chain, store_chain
-from warrenmq.replay.rules.passes.confirms import Confirms
+from warrenmq.replay.rules.passes.confirms import Confirms, Windows
 from warrenmq.replay.rules.passes.message_life import SHIFT
-from warrenmq.replay.rules.rule import Exercised, Rule
+from warrenmq.replay.rules.rule import Exercised, Judge, Rule
 from warrenmq.trace.catalog import Chunk
-from warrenmq.trace.events import IGNORED, WRITTEN, Ev
+from warrenmq.trace.events import (
+    CONFIRM_NACK,
+    CONFIRM_TRANSIENT,
+    IGNORED,
+    IN_STORE,
+    PERSISTENT,
+    WRITTEN,
+    Append,
+    Ev,
+    FileSync,
+    OnDisk,
+    StoreConfirm,
+)
 from warrenmq.trace.index import Row
+from warrenmq.trace.schema import Shared, T
 
 _APPEND, _FILE_SYNC, _STORE_CONFIRM = int(Ev.APPEND), int(Ev.FILE_SYNC), int(Ev.STORE_CONFIRM)
 _WRITTEN_CONFIRM = _STORE_CONFIRM << 8 | WRITTEN
+_append = Append.getter("message", "file", "offset", "size")
+_file_sync = FileSync.getter("file", "synced_to")
+_store_confirm = StoreConfirm.getter("client", "message", "report")
+_heard = OnDisk.getter("t", "seq", "message", "report")
+
+
+def _is_safe(flags: Any, kind: Any, synced: Any, report: Any) -> Any:
+    """The table above, of numbers or of arrays."""
+    is_durable = (kind != CONFIRM_NACK) & (kind != CONFIRM_TRANSIENT)
+    embedded = flags & IN_STORE == 0
+    safe = (synced & (embedded | (report == WRITTEN))) | ((report == IGNORED) & (flags & IN_STORE != 0))
+    return (
+        (kind == CONFIRM_NACK)
+        | ((kind == CONFIRM_TRANSIENT) & (flags & PERSISTENT == 0))
+        | (is_durable & safe)
+    )
+
+
+def _too_soon(who: Who, state: Windows, context: TraceContext, outcome: Outcome) -> None:
+    for window in state.windows.values():
+        for id_, flags, kind, report, seq, t in window.odd:
+            if flags < 0:
+                text = f"confirmed {id_}, which is not waiting for a confirm"
+            elif kind == CONFIRM_TRANSIENT:
+                text = f"confirmed {id_}, a persistent message, without a sync"
+            elif flags & IN_STORE and not report:
+                text = f"confirmed {id_} before the store said that its body is safe"
+            else:
+                text = f"confirmed {id_} before the index was synced"
+            subject = f"queue {context.name(who)}"
+            outcome.findings.append(Finding("C1", subject, text, ((*who, seq),), t, (who,), (id_,)))
 
 
 @dataclass(slots=True)
@@ -70,17 +127,20 @@ class Synced(Machine):
     def summarise(self, piece: Chunk, rows: list[Row]) -> Iterator[tuple[Key, Unsynced]]:
         folded = Unsynced()
         confirms: list[tuple[int, int, int]] = []
-        for t, seq, msg, _, _, a, b, c, who in rows:
-            word = who & 0xFFFF
+        for row in rows:
+            word = row.who & 0xFFFF
             if word == _WRITTEN_CONFIRM:
+                _, msg, _ = _store_confirm(row)
                 if msg in folded.records:
-                    folded.problems.append((msg, seq, t))
-                confirms.append((msg, seq, t))
+                    folded.problems.append((msg, row.seq, row.t))
+                confirms.append((msg, row.seq, row.t))
             elif word >> 8 == _APPEND:
-                folded.records[msg] = (a, b + c)
+                msg, file, offset, size = _append(row)
+                folded.records[msg] = (file, offset + size)
             elif word >> 8 == _FILE_SYNC:
-                folded.sync(a, b)
-                folded.early.append((confirms, (a, b)))
+                file, safe = _file_sync(row)
+                folded.sync(file, safe)
+                folded.early.append((confirms, (file, safe)))
                 confirms = []
         if confirms:
             folded.early.append((confirms, (-1, 0)))
@@ -110,6 +170,10 @@ BatchSummary = tuple[int, list[tuple[int, ...]]]
 """(queue, message, flag, seq, t) of ON_DISK rows (1), or (queue, message, flag) of STORE_CONFIRM rows (0)."""
 
 
+class _OfBody(Shared[T], of=(Ev.STORE_CONFIRM, Ev.ON_DISK)):
+    message: T
+
+
 @dataclass(slots=True)
 class Meeting:
     """What stores told queues, and what queues heard."""
@@ -119,22 +183,27 @@ class Meeting:
     """(queue, message, flag) -> (seq, t) of rows that nobody has told yet."""
 
 
-class OnDisk(Machine):
-    """See the module.  The order of the two rows is not decided: the way between them is not traced."""
+class Reports(Machine):
+    """Matches what stores told queues with what these heard.  The order of the two rows is not decided: the way between them is not traced."""
 
     name: ClassVar[str] = "on_disk"
     events: ClassVar[frozenset[int]] = frozenset({Ev.STORE_CONFIRM, Ev.ON_DISK})
 
     def summarise(self, piece: Chunk, rows: list[Row]) -> Iterator[tuple[Key, BatchSummary]]:
         found: dict[tuple[int, bool], list[tuple[int, ...]]] = {}
-        actor = piece.actor
-        for t, seq, msg, peer, _, _, _, _, who in rows:
-            hearing = who >> 8 & 0xFF != _STORE_CONFIRM
-            key = (msg >> SHIFT, hearing)
+        for row in rows:
+            hearing = row.who >> 8 & 0xFF != _STORE_CONFIRM
+            entry: tuple[int, ...]
+            if hearing:
+                t, seq, msg, report = _heard(row)
+                entry = (piece.actor, msg, report, seq, t)
+            else:
+                entry = _store_confirm(row)
+            key = (entry[1] >> SHIFT, hearing)
             entries = found.get(key)
             if entries is None:
                 entries = found[key] = []
-            entries.append((actor, msg, who & 0xFF, seq, t) if hearing else (peer, msg, who & 0xFF))
+            entries.append(entry)
         for (bucket, hearing), entries in found.items():
             yield (piece.run, bucket), (int(hearing), entries)
 
@@ -184,28 +253,31 @@ _MIX = (-0x61C8864680B583EB, 0x2545F4914F6CDD1D, 0x369DEA0F31A53F85)
 """Odd numbers that spread bits; the rows are compared themselves afterwards."""
 
 
-class OnDiskPrecheck(Precheck):
+class ReportsPrecheck(Precheck):
     """See the module."""
 
-    machine: ClassVar[type[Machine]] = OnDisk
+    machine: ClassVar[type[Machine]] = Reports
 
     def open_rows(self, unit: Unit) -> Iterator[tuple[Key, OpenRows]]:
         said = unit.of(frozenset({Ev.STORE_CONFIRM}))
         heard = unit.of(frozenset({Ev.ON_DISK}))
-        told = np.stack((said.peer, said.msg, said.flag), axis=1)
-        took = np.stack((heard.actor, heard.msg, heard.flag), axis=1)
+        told = np.stack(_store_confirm(said), axis=1)
+        took = np.stack((heard.actor, OnDisk.of(heard).message, OnDisk.of(heard).report), axis=1)
         open_told, open_took = _cancel(told, took)
-        for bucket, rows_left in _by_bucket(told[open_told], took[open_took]).items():
+        told, took = told[open_told], took[open_took]
+        for bucket, rows_left in parts_of((told[:, 1] >> SHIFT, told), (took[:, 1] >> SHIFT, took)):
             yield (unit.run, bucket), rows_left
 
     def concerned(self, rows: Rows, keys: Collection[Key], run: int) -> Bools:
-        found: Bools = np.isin(rows.msg >> SHIFT, [int(key[1]) for key in keys if key[0] == run])
+        found: Bools = np.isin(
+            _OfBody.of(rows).message >> SHIFT, [int(key[1]) for key in keys if key[0] == run]
+        )
         return found
 
     def prove(
         self, key: Key, open_rows: Sequence[OpenRows], facts: Sequence[Any], context: TraceContext
     ) -> Outcome | None:
-        told, took = (np.concatenate([each[side].reshape(-1, 3) for each in open_rows]) for side in (0, 1))
+        told, took = joined(open_rows, 3, 3)
         _, open_took = _cancel(told, took)
         return None if open_took.any() else Outcome()
 
@@ -230,34 +302,17 @@ def _mixed(rows: Ints) -> Ints:
     return mixed
 
 
-def _by_bucket(told: Ints, took: Ints) -> dict[int, OpenRows]:
-    nothing = np.zeros(0, np.int64)
-    found: dict[int, OpenRows] = {}
-    for bucket, rows in _split(told):
-        found[bucket] = (rows.reshape(-1), nothing)
-    for bucket, rows in _split(took):
-        found[bucket] = (found.get(bucket, (nothing,))[0], rows.reshape(-1))
-    return found
-
-
-def _split(rows: Ints) -> Iterator[tuple[int, Ints]]:
-    buckets = rows[:, 1] >> SHIFT
-    order = np.argsort(buckets, kind="stable")
-    for bucket, where in groups(buckets[order]):
-        yield bucket, rows[order[where]]
-
-
 def _confirmed(story: Story) -> Chain:
     if story.event == Ev.CONFIRM:
         return confirm_chain(story, story.finding.about[0])
-    msg = story.last[2]
+    msg = _OfBody.of(story.last).message
     if story.event == Ev.ON_DISK:
         return [
             *store_chain(story, msg, story.actor, ""),
             Link(story.run, None, "STORE_CONFIRM: no store reported this body"),
         ]
     why = "FILE_SYNC: between the APPEND and the STORE_CONFIRM no sync covers the record"
-    return store_chain(story, msg, story.last[3], why)
+    return store_chain(story, msg, StoreConfirm.of(story.last).client, why)
 
 
 _SQL = """
@@ -316,7 +371,8 @@ RULE = Rule(
         "a confirm, of a queue or of a store, and its report of a body",
         {Ev.CONFIRM: None, Ev.ON_DISK: None, Ev.STORE_CONFIRM: (WRITTEN,)},
     ),
-    machines=(Confirms, Synced, OnDisk),
+    machines=(Confirms, Synced, Reports),
+    judge={Confirms: Judge(_is_safe, _too_soon)},
     sql=_SQL,
     explain=_confirmed,
 )

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from warrenmq.replay.drive.machines import EXERCISED, Finding, Outcome
-from warrenmq.replay.drive.trace_context import TraceContext, Who
+from warrenmq.replay.drive.trace_context import ActorSummary, TraceContext, Who
 from warrenmq.replay.explain.story import Chain, Link, Story, confirm_chain
-from warrenmq.replay.rules.passes.confirms import Confirms, Windows
-from warrenmq.replay.rules.rule import Exercised, Rule
+from warrenmq.replay.rules.passes.confirms import OWED_SQL, Confirms, Open, Windows
+from warrenmq.replay.rules.rule import Exercised, Judge, Rule
 
 
 def _owed(story: Story) -> Chain:
@@ -30,31 +30,25 @@ def _owed_at_the_stop(who: Who, state: Windows, context: TraceContext, outcome: 
         for id_ in range(lo, hi)
     ]
     if closed is not None and owed:
-        t, seq, *_ = closed
         text = f"it stopped and owed {len(owed)} confirms, from {min(owed)} on"
         outcome.findings.append(
-            Finding("C3", f"queue {context.name(who)}", text, ((*who, seq),), t, (who,), (min(owed),))
+            Finding(
+                "C3",
+                f"queue {context.name(who)}",
+                text,
+                ((*who, closed.seq),),
+                closed.t,
+                (who,),
+                (min(owed),),
+            )
         )
 
 
+def _nothing_owed(left: Open, mark: ActorSummary) -> bool:
+    return mark.closed is None or not left.owed().any()
+
+
 _SQL = """
-WITH published AS (
-    SELECT p.run, p.actor, p.seq, p.first_seq_id + n AS id, p.message + n AS message, p.flags,
-           sum(CASE WHEN p.send > 0 THEN 1 ELSE 0 END) OVER (PARTITION BY p.run, p.actor ORDER BY p.seq) AS together
-    FROM publish_rows AS p JOIN numbers ON n < p.count),
-waiting AS (
-    SELECT p.run, p.actor, p.seq, p.id, p.together, p.flags,
-           (SELECT max(o.seq) FROM on_disk_rows AS o
-            WHERE o.run = p.run AND o.actor = p.actor AND o.message = p.message AND o.seq > p.seq) AS reported,
-           (SELECT min(s.seq) FROM qi_sync_rows AS s WHERE s.run = p.run AND s.actor = p.actor AND s.seq > p.seq) AS synced
-    FROM published AS p
-    WHERE p.flags & 2 = 2 AND NOT EXISTS (
-        SELECT 1 FROM confirm_rows AS c WHERE c.run = p.run AND c.actor = p.actor
-                  AND c.first_seq_id <= p.id AND c.first_seq_id + c.count > p.id)),
-owed AS (
-    SELECT run, actor, together, min(seq) AS seq, max(synced) AS synced, max(coalesce(reported, 0)) AS reported, count(*) - count(synced) AS unsynced
-    FROM waiting GROUP BY run, actor, together
-    HAVING sum(CASE WHEN flags & 4 = 4 AND reported IS NULL THEN 1 ELSE 0 END) = 0)
 SELECT c.run, c.actor, c.seq FROM queue_closed_rows AS c
 WHERE EXISTS (SELECT 1 FROM owed AS o WHERE o.run = c.run AND o.actor = c.actor)
 """
@@ -64,7 +58,7 @@ RULE = Rule(
     name="every confirm is given",
     text=(
         "When a queue stops cleanly, every publish that wants a confirm has it, but for those with "
-        "bodies of which no store has told."
+        "bodies that no store has reported."
     ),
     sources=(
         "docs/reference/classic-queue.md#confirms-inside-the-queue",
@@ -75,7 +69,7 @@ RULE = Rule(
     ),
     exercised=Exercised("a publish that wants a confirm, to a queue that stopped cleanly"),
     machines=(Confirms,),
-    judge={Confirms: _owed_at_the_stop},
-    sql=_SQL,
+    judge={Confirms: Judge(decide=_owed_at_the_stop, proves=_nothing_owed)},
+    sql=OWED_SQL + _SQL,
     explain=_owed,
 )

@@ -89,7 +89,7 @@ class Decisions(Machine):
         for row in state:
             t, seq, word, decision, msg, client, flying, was_flying = _decided(row)
             what = "write" if word >> 8 & 0xFF == _WRITE else "remove"
-            until, needs = t, (who,)
+            until, needs = t, [who]
             if decision != Decision.IGNORE:
                 counter = flying if was_flying else "no"
                 names = {int(each): each.name for each in Decision}
@@ -98,9 +98,9 @@ class Decisions(Machine):
                 continue
             else:
                 text = f"a {what} that the flying counter let pass was ignored"
-                until, needs = FOREVER, (who, (who[0], client))
+                until, needs = FOREVER, [who, (who[0], client)]
             subject = f"message {msg & 0xFFFFFFFFFFFFFFFF:016x} in {context.name(who)}"
-            outcome.findings.append(Finding("S2", subject, text, ((*who, seq),), until, needs, (msg,)))
+            outcome.findings.append(Finding("S2", subject, text, ((*who, seq),), until, tuple(needs), (msg,)))
         return outcome
 
 

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 from warrenmq.replay.drive.machines import Finding, Outcome
-from warrenmq.replay.drive.trace_context import TraceContext, Who
+from warrenmq.replay.drive.trace_context import ActorSummary, TraceContext, Who
 from warrenmq.replay.explain.evidence import Near, OfMessage
 from warrenmq.replay.explain.story import Chain, Link, Story, event_of, links_of
-from warrenmq.replay.rules.passes.confirms import OVERDUE, Confirms, Windows
-from warrenmq.replay.rules.rule import Exercised, Rule
-from warrenmq.trace.events import CONFIRM_DURABLE, Ev
+from warrenmq.replay.rules.passes.confirms import OWED_SQL, Confirms, Open, Windows
+from warrenmq.replay.rules.rule import Exercised, Judge, Rule
+from warrenmq.trace.events import CONFIRM_DURABLE, Ev, Publish
+
+OVERDUE = 2
+"""A confirm that waits for nothing is given with the sync, or the ON_DISK, that it waited for last; when so many syncs have followed,
+it is overdue."""
 
 
 def _overdue(story: Story) -> Chain:
     """The publish, the sync after it, the last word of the store, and no confirm."""
     id_ = story.finding.about[0]
     run, row = story.evidence[0]
-    synced = story.known.row(Near(run, story.actor, int(Ev.QI_SYNC), row[0], after=True))
+    publish = Publish.of(row)
+    synced = story.known.row(Near(run, story.actor, int(Ev.QI_SYNC), row.t, after=True))
     told = [
         placed
-        for placed in story.known.rows(OfMessage(story.scope, row[2] + id_ - row[5]))
+        for placed in story.known.rows(OfMessage(story.scope, publish.message + id_ - publish.first_seq_id))
         if event_of(placed) == Ev.ON_DISK and placed[0] == run
     ]
     after = [placed for placed in [synced, *told[-1:]] if placed is not None]
@@ -26,13 +31,21 @@ def _overdue(story: Story) -> Chain:
     return [
         *story.sent(story.evidence[0]),
         Link(run, row),
-        *links_of(sorted(after, key=lambda placed: placed[1][0])),
+        *links_of(sorted(after, key=lambda placed: placed[1].t)),
         missing,
     ]
 
 
 def _waits_for_nothing(who: Who, state: Windows, context: TraceContext, outcome: Outcome) -> None:
-    overdue = min((block for window in state.windows.values() for block in window.overdue()), default=None)
+    overdue = min(
+        (
+            together[0]
+            for window in state.windows.values()
+            for together in window.owed()
+            if together[0][0] < together[0][1] and window.syncs - window.waited_until(together) >= OVERDUE
+        ),
+        default=None,
+    )
     if overdue is not None:
         text = f"{overdue[0]} has no confirm, and lacked nothing for it {OVERDUE} syncs ago"
         rows = ((*who, overdue[5]),)
@@ -41,24 +54,12 @@ def _waits_for_nothing(who: Who, state: Windows, context: TraceContext, outcome:
         )
 
 
+def _none_waits(left: Open, _mark: ActorSummary) -> bool:
+    """By arrays, rather strict: nothing that was published before the last sync is owed."""
+    return not len(left.syncs) or not (left.owed() & (left.published[:, 3] < left.syncs[-1])).any()
+
+
 _SQL = """
-WITH published AS (
-    SELECT p.run, p.actor, p.seq, p.first_seq_id + n AS id, p.message + n AS message, p.flags,
-           sum(CASE WHEN p.send > 0 THEN 1 ELSE 0 END) OVER (PARTITION BY p.run, p.actor ORDER BY p.seq) AS together
-    FROM publish_rows AS p JOIN numbers ON n < p.count),
-waiting AS (
-    SELECT p.run, p.actor, p.seq, p.id, p.together, p.flags,
-           (SELECT max(o.seq) FROM on_disk_rows AS o
-            WHERE o.run = p.run AND o.actor = p.actor AND o.message = p.message AND o.seq > p.seq) AS reported,
-           (SELECT min(s.seq) FROM qi_sync_rows AS s WHERE s.run = p.run AND s.actor = p.actor AND s.seq > p.seq) AS synced
-    FROM published AS p
-    WHERE p.flags & 2 = 2 AND NOT EXISTS (
-        SELECT 1 FROM confirm_rows AS c WHERE c.run = p.run AND c.actor = p.actor
-                  AND c.first_seq_id <= p.id AND c.first_seq_id + c.count > p.id)),
-owed AS (
-    SELECT run, actor, together, min(seq) AS seq, max(synced) AS synced, max(coalesce(reported, 0)) AS reported, count(*) - count(synced) AS unsynced
-    FROM waiting GROUP BY run, actor, together
-    HAVING sum(CASE WHEN flags & 4 = 4 AND reported IS NULL THEN 1 ELSE 0 END) = 0)
 SELECT o.run, o.actor, o.seq FROM owed AS o JOIN qi_sync_rows AS s
   ON s.run = o.run AND s.actor = o.actor AND s.seq > o.synced AND s.seq > o.reported
 WHERE o.unsynced = 0
@@ -78,7 +79,7 @@ RULE = Rule(
     ),
     exercised=Exercised("a durable confirm", {Ev.CONFIRM: (CONFIRM_DURABLE,)}),
     machines=(Confirms,),
-    judge={Confirms: _waits_for_nothing},
-    sql=_SQL,
+    judge={Confirms: Judge(decide=_waits_for_nothing, proves=_none_waits)},
+    sql=OWED_SQL + _SQL,
     explain=_overdue,
 )

@@ -19,8 +19,7 @@ def _kept_or_given(who: Who, state: Held, context: TraceContext, outcome: Outcom
     for kept in state.kept:
         first = min(kept.ids)
         text = f"consumer {kept.consumer} is gone, and {len(kept.ids)} messages from {first} on did not come back"
-        evidence = ((*who, kept.since),)
-        outcome.findings.append(Finding("A3", subject, text, evidence, kept.t, (who,), (first,)))
+        outcome.findings.append(Finding("A3", subject, text, ((*who, kept.since),), kept.t, (who,), (first,)))
 
 
 def _nothing_kept(settled: Settled, gone: Ints, lasts: Ints, firsts: Ints) -> bool:

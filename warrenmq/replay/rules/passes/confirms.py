@@ -1,44 +1,23 @@
-"""Machine of confirms (C1, the queue's side, and C3): PUBLISH, then the sync that covers it, then CONFIRM.
+"""Pass of confirms, for C1 (the queue's side), C3 and C4: PUBLISH, what lies between, CONFIRM.
 
-Key: (run, queue actor).  In the queue's own order of rows:
+Key: (run, queue actor), in the queue's own order of rows.  Sequence ids rise, so "synced" is one number: everything published below it
+was; in a queue with priorities those of one priority do, which have a window each.  A piece folds into the window that it leaves
+open, and the confirms and ON_DISK rows that belong to messages from before it; to fold the next piece in is to play those
+against the window and append the new one.
 
-==================  ==================================================  ========
-message             its CONFIRM                                         verdict
-==================  ==================================================  ========
-embedded            durable, a QI_SYNC after the PUBLISH                fine
-in the store        durable, the same and an ON_DISK written            fine
-in the store        durable, ON_DISK ignored (a remove overtook it)     fine
-any other order     durable                                             C1
-not persistent      transient                                           fine
-persistent          transient                                           C1
-not published       any                                                 C1
-embedded            none before QUEUE_CLOSED                            C3
-in the store        none before QUEUE_CLOSED, though ON_DISK came       C3
-wants a confirm     none before the second QI_SYNC after the last of    C4
-                    what it waits for
-==================  ==================================================  ========
+Of a rule (`judge`):
+
+    fine(flags of the PUBLISH, kind of the CONFIRM, whether a QI_SYNC lies between, the ON_DISK between or 0)
+    decide(who, windows, context, outcome)     the windows have the confirms that were not fine, and the messages that have none
+    proves(left, actor_summary)                the same of what is Open by arrays, when all confirms are fine
 
 A stop does not wait for the store's sync: of a body that no store reported, and of those that were published together with it, the
 publisher hears by the end of the process.
 
-Sequence ids rise, so "synced" is one number: everything published below it was; in a queue with priorities those of one
-priority do, which have a window each.  A piece folds into the window that
-it leaves open, and the confirms and ON_DISK rows that belong to messages from before it; to fold the next piece in
-is to play those against the window and append the new one.
-
-Array form: Precheck of confirms (confirms.py, the queue's side of C1, and C3): a PUBLISH that wants a confirm, and what must lie between.
-
-By the numbers of a queue's rows, where `p < x < c` means that there is an x between PUBLISH and CONFIRM:
-
-    CONFIRM                 message                fine when
-    nack                    any                    p < c
-    transient               not persistent         p < c
-    durable                 embedded               p < QI_SYNC < c
-    durable                 in the store           p < its one ON_DISK < c, and if that is no IGNORED, p < QI_SYNC < c
-
-Of a unit there are left: the publishes and the confirms that have not met (or met, and it was not fine yet), the ON_DISK rows of
-messages that are not confirmed, and the first and the last sync.  That is enough: between rows of two units lies a sync
-if one of them has one after the first or before the second, or one between them has any.
+Array form: a PUBLISH that wants a confirm, and what must lie between, by the numbers of a queue's rows.  Of a unit there are left: the
+publishes and the confirms that have not met (or met, and it was not fine yet), the ON_DISK rows of messages that are not confirmed,
+and the first and the last sync.  That is enough: between rows of two units lies a sync if one of them has one after the first or
+before the second, or one between them has any.
 
 A sequence id or a body in the store that comes a second time is for the machine: sequence ids must rise, in each unit and
 from unit to unit, and no open message may be among those that were answered.
@@ -47,9 +26,9 @@ from unit to unit, and no open message may be among those that were answered.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from warrenmq.replay.drive.columns import (
     Bools,
@@ -63,21 +42,19 @@ from warrenmq.replay.drive.columns import (
     look_up,
     np,
 )
-from warrenmq.replay.drive.machines import EXERCISED, Finding, Key, Machine, Outcome
-from warrenmq.replay.drive.precheck import OpenRows, Precheck
-from warrenmq.replay.drive.trace_context import TraceContext, Who
-from warrenmq.trace.catalog import Chunk
+from warrenmq.replay.drive.machines import EXERCISED, Key, Machine, Outcome
+from warrenmq.replay.drive.precheck import OpenRows, Precheck, joined
+from warrenmq.replay.drive.trace_context import TraceContext
+from warrenmq.trace.catalog import Chunk, Run
 from warrenmq.trace.events import (
     CONFIRM_DURABLE,
-    CONFIRM_NACK,
-    CONFIRM_TRANSIENT,
-    IGNORED,
     IN_STORE,
-    PERSISTENT,
     PRIORITY_SHIFT,
     WANTS_CONFIRM,
-    WRITTEN,
+    Confirm,
     Ev,
+    OnDisk,
+    Publish,
 )
 from warrenmq.trace.index import Row
 
@@ -86,22 +63,35 @@ _PUBLISH, _CONFIRM, _ON_DISK, _QI_SYNC = int(Ev.PUBLISH), int(Ev.CONFIRM), int(E
 _CONTINUES = 1 << 8
 """Beside the flags of a PUBLISH that is no receive: some bodies of the publish before it lie elsewhere, and these are the rest."""
 
-OVERDUE = 2
-"""A confirm that waits for nothing is given with the sync, or the ON_DISK, that it waited for last; when so many syncs have followed,
-it is overdue."""
 _REASON = 2
-"""Bits of a reason; above them stands how many syncs there had been."""
+"""Bits of a report of the store; above them stands how many syncs there had been."""
+_publish = Publish.getter("seq", "flags", "message", "send", "first_seq_id", "count")
+_confirm = Confirm.getter("t", "seq", "kind", "message", "first_seq_id", "count")
+_on_disk = OnDisk.getter("report", "message")
 
-Judge = Callable[[Who, "Windows", TraceContext, Outcome], None]
-"""What a rule about confirms that never came (`judge`) does: (the queue, its windows at the end, the context, where to note findings)."""
+Fine = Callable[[int, int, bool, int], bool]
+"""What all rules say of one message: (flags, kind, synced, report)."""
 Block = list[int]
 """[lo, hi, message of lo, flags of PUBLISH, syncs before it, its seq]; an answered block has lo == hi."""
 
-Confirm = tuple[int, int, int, int, int, int]
-"""(lo, hi, message of lo, flag, seq, t)."""
+Confirmed = tuple[int, int, int, int, int, int]
+"""(lo, hi, message of lo, kind, seq, t)."""
 
-Early = tuple[Confirm, int, dict[int, int]]
+Early = tuple[Confirmed, int, dict[int, int]]
 """A confirm of older messages, how many syncs of its piece came before it, and what the store had said of them."""
+
+
+class Odd(NamedTuple):
+    """A confirm that is not as it should be."""
+
+    id: int
+    flags: int
+    """Of the PUBLISH; -1 if the message did not wait for a confirm."""
+    kind: int
+    report: int
+    """WRITTEN or IGNORED; 0 if the store had said nothing."""
+    seq: int
+    t: int
 
 
 @dataclass(slots=True)
@@ -120,12 +110,11 @@ class Window:
     syncs: int = 0
     """How many there were: with the first, whatever was published before this window is synced."""
     on_disk: dict[int, int] = field(default_factory=dict)
-    """Messages in the store: what `told` makes of WRITTEN or IGNORED, 0 while the store has said nothing."""
+    """Messages in the store: WRITTEN or IGNORED with the syncs before it, 0 while the store has said nothing."""
     heard: dict[int, int] = field(default_factory=dict)
     """What the store said of messages older than this window, since the last of `early`."""
     early: list[Early] = field(default_factory=list)
-    problems: list[tuple[str, int, int, int]] = field(default_factory=list)
-    """(text, sequence id, seq, t)"""
+    odd: list[Odd] = field(default_factory=list)
 
     def publish(self, lo: int, hi: int, msg: int, flags: int, seq: int) -> None:
         if self.start < 0:
@@ -144,37 +133,32 @@ class Window:
         self.synced = self.next
         self.syncs += 1
 
-    def confirm(self, lo: int, hi: int, msg: int, flag: int, seq: int, t: int) -> None:
+    def confirm(self, lo: int, hi: int, msg: int, kind: int, seq: int, t: int, fine: Fine) -> None:
         """Answer [lo, hi); what is older than this window is left for the window before."""
         if self.start < 0 or lo < self.start:
             older = hi if self.start < 0 else min(hi, self.start)
-            self.early.append(((lo, older, msg, flag, seq, t), self.syncs, self.heard))
+            self.early.append(((lo, older, msg, kind, seq, t), self.syncs, self.heard))
             self.heard = {}
             if older == hi:
                 return
-            lo, msg = older, msg + older - lo
+            lo = older
         blocks = self.blocks
         i = self.head
         if i < len(blocks) and not blocks[i][0] <= lo < blocks[i][1]:
             i = max(i, bisect_right(blocks, lo, i, key=_low) - 1)
         while lo < hi:
             if i >= len(blocks) or not blocks[i][0] <= lo < blocks[i][1]:
-                self.problems.append((f"confirmed {lo}, which is not waiting for a confirm", lo, seq, t))
+                self.odd.append(Odd(lo, -1, kind, 0, seq, t))
                 return
             block = blocks[i]
             end = min(hi, block[1])
-            if end - lo == 1 and self._is_fine(block, lo, flag):
-                block[0] = lo = end
-                i += 1
-                continue
-            self._answer(block, lo, end, flag, seq, t)
+            self._answer(block, lo, end, kind, seq, t, fine)
             if lo > block[0]:
-                rest = [end, block[1], block[2] + end - block[0], *block[3:]]
+                if end < block[1]:
+                    blocks.insert(i + 1, [end, block[1], block[2] + end - block[0], *block[3:]])
                 block[1] = lo
-                if rest[0] < rest[1]:
-                    blocks.insert(i + 1, rest)
             else:
-                block[2] += end - block[0]
+                block[2] += end - lo
                 block[0] = end
             lo = end
             i += 1
@@ -184,41 +168,23 @@ class Window:
             del blocks[: self.head]
             self.head = 0
 
-    def _is_fine(self, block: Block, lo: int, flag: int) -> bool:
-        """A block of one message, whose confirm comes as it should: by far the commonest."""
-        if block[1] - block[0] != 1 or flag != CONFIRM_DURABLE or lo >= self.synced:
-            return False
-        if block[3] & IN_STORE:
-            if _reason(self.on_disk.get(block[2], 0)) != WRITTEN:
-                return False
-            del self.on_disk[block[2]]
-        return True
-
-    def _answer(self, block: Block, lo: int, hi: int, flag: int, seq: int, t: int) -> None:
-        if flag == CONFIRM_NACK:
-            return
-        if flag == CONFIRM_TRANSIENT:
-            if block[3] & PERSISTENT:
-                self.problems.append((f"confirmed {lo}, a persistent message, without a sync", lo, seq, t))
-            return
-        if not block[3] & IN_STORE:
-            if hi > self.synced:
-                early = max(lo, self.synced)
-                self.problems.append((f"confirmed {early} before the index was synced", early, seq, t))
-            return
-        msg = block[2] + lo - block[0]
-        for id_ in range(lo, hi):
-            reason = _reason(self.on_disk.pop(msg, 0))
-            if not reason:
-                self.problems.append(
-                    (f"confirmed {id_} before the store said that its body is safe", id_, seq, t)
-                )
-            elif reason != IGNORED and id_ >= self.synced:
-                self.problems.append((f"confirmed {id_} before the index was synced", id_, seq, t))
-            msg += 1
+    def _answer(self, block: Block, lo: int, hi: int, kind: int, seq: int, t: int, fine: Fine) -> None:
+        """Ask of each message in the store; of others the first tells for all, and the first that is not synced."""
+        flags = block[3] & 0xFF
+        reports = {lo: 0}
+        if flags & IN_STORE and kind == CONFIRM_DURABLE:
+            msg = block[2] - block[0]
+            reports = {id_: _report(self.on_disk.pop(msg + id_, 0)) for id_ in range(lo, hi)}
+        elif lo < self.synced < hi:
+            reports[self.synced] = 0
+        for id_, report in reports.items():
+            if not fine(flags, kind, id_ < self.synced, report):
+                self.odd.append(Odd(id_, flags, kind, report, seq, t))
+                if not flags & IN_STORE:
+                    return
 
     def owed(self) -> Iterator[list[Block]]:
-        """Blocks that want a confirm, and lack nothing but that, if the index has been synced.
+        """Blocks that want a confirm, and lack nothing but that, once the index has been synced.
 
         What was published together is confirmed together, when all its bodies are safe.
         """
@@ -230,30 +196,28 @@ class Window:
                 together = []
             together.append(block)
 
-    def overdue(self) -> Iterator[Block]:
-        """Of these the first of each that has waited for OVERDUE syncs more than it had to."""
-        for together in self.owed():
-            told = [
-                self.on_disk[msg + place] >> _REASON
-                for lo, hi, msg, flags, _, _ in together
-                if flags & IN_STORE
-                for place in range(hi - lo)
-            ]
-            if self.syncs - max([together[-1][4] + 1, *told]) >= OVERDUE and together[0][0] < together[0][1]:
-                yield together[0]
+    def waited_until(self, together: list[Block]) -> int:
+        """How many syncs there had been when the last came of what these blocks, which are owed, waited for."""
+        reports = (
+            self.on_disk[msg + place] >> _REASON
+            for lo, hi, msg, flags, _, _ in together
+            if flags & IN_STORE
+            for place in range(hi - lo)
+        )
+        return max([together[-1][4] + 1, *reports])
 
     def _is_safe(self, block: Block) -> bool:
         lo, hi, msg, flags, *_ = block
         return not flags & IN_STORE or all(map(self.on_disk.get, range(msg, msg + hi - lo)))
 
-    def extend(self, later: Window) -> None:
+    def extend(self, later: Window, fine: Fine) -> None:
         """Fold the window of the next piece in."""
         before = self.syncs
         for confirm, syncs, said in later.early:
             if syncs:
                 self.synced = self.next
             self._take_in(said, before)
-            self.confirm(*confirm)
+            self.confirm(*confirm, fine)
         if later.syncs:
             self.synced = self.next
         if later.start >= 0:
@@ -266,7 +230,7 @@ class Window:
         self.on_disk |= {
             msg: reason and reason + (before << _REASON) for msg, reason in later.on_disk.items()
         }
-        self.problems += later.problems
+        self.odd += later.odd
         self.syncs += later.syncs
 
     def _take_in(self, heard: dict[int, int], before: int) -> None:
@@ -279,9 +243,9 @@ def _low(block: Block) -> int:
     return block[0]
 
 
-def _reason(told: int) -> int:
-    """WRITTEN or IGNORED of what the store said, 0 if it has not."""
-    return told & (1 << _REASON) - 1
+def _report(said: int) -> int:
+    """WRITTEN or IGNORED of what the store said, 0 if it has said nothing."""
+    return said & (1 << _REASON) - 1
 
 
 class Windows:
@@ -293,7 +257,7 @@ class Windows:
         self._syncs = 0
         self.last_sync_t = 0
         self._heard: dict[int, int] = {}
-        """What the store said of messages older than this: nobody knows of which priority."""
+        """What the store said of messages older than this, whatever their priority."""
         self.windows: dict[int, Window] = {}
         self.wanted = 0
         """Publishes that want a confirm."""
@@ -326,12 +290,12 @@ class Windows:
         for window in self.windows.values():
             window.sync()
 
-    def extend(self, later: Windows) -> None:
+    def extend(self, later: Windows, fine: Fine) -> None:
         """Fold those of the next piece in."""
         before = self._syncs
         untouched = Window(syncs=later._syncs, heard=later._heard)
         for priority in sorted({*self.windows, *later.windows}):
-            self.of(priority << PRIORITY_SHIFT).extend(later.windows.get(priority, untouched))
+            self.of(priority << PRIORITY_SHIFT).extend(later.windows.get(priority, untouched), fine)
         self.wanted += later.wanted
         self._syncs += later._syncs
         self.last_sync_t = later.last_sync_t or self.last_sync_t
@@ -339,52 +303,79 @@ class Windows:
 
 
 class Confirms(Machine):
-    """See the module."""
+    """Brings publishes and confirms of a queue together."""
 
     name: ClassVar[str] = "confirms"
     events: ClassVar[frozenset[int]] = frozenset(
         {Ev.PUBLISH, Ev.QI_SYNC, Ev.ON_DISK, Ev.CONFIRM, Ev.QUEUE_CLOSED}
     )
 
+    def __init__(self, runs: Sequence[Run], judges: Mapping[str, Any] | None = None) -> None:
+        super().__init__(runs, judges)
+        self._table: dict[tuple[int, ...], bool] = {}
+        """What the rules said of what was asked before."""
+
+    def _is_fine(self, *asked: int) -> bool:
+        fine = self._table.get(asked)
+        if fine is None:
+            fine = self._table[asked] = all(judge.fine(*asked) for judge in self.judges.values())
+        return fine
+
     def summarise(self, piece: Chunk, rows: list[Row]) -> Iterator[tuple[Key, Windows]]:
         windows = Windows()
-        for t, seq, msg, _, pseq, lo, n, _, who in rows:
-            event = who >> 8 & 0xFF
+        for row in rows:
+            event = row.who >> 8 & 0xFF
             if event == _PUBLISH:
-                windows.wanted += n if who & WANTS_CONFIRM else 0
-                windows.of(lo).publish(lo, lo + n, msg, who & 0xFF if pseq else who & 0xFF | _CONTINUES, seq)
+                seq, flags, msg, send, lo, n = _publish(row)
+                windows.wanted += n if flags & WANTS_CONFIRM else 0
+                windows.of(lo).publish(lo, lo + n, msg, flags if send else flags | _CONTINUES, seq)
             elif event == _ON_DISK:
-                windows.hear(msg, who & 0xFF)
+                report, msg = _on_disk(row)
+                windows.hear(msg, report)
             elif event == _CONFIRM:
-                windows.of(lo).confirm(lo, lo + n, msg, who & 0xFF, seq, t)
+                t, seq, kind, msg, lo, n = _confirm(row)
+                windows.of(lo).confirm(lo, lo + n, msg, kind, seq, t, self._is_fine)
             elif event == _QI_SYNC:
-                windows.sync(t)
+                windows.sync(row.t)
         yield (piece.run, piece.actor), windows
 
     def start(self, key: Key) -> Windows:
         return Windows(start=0)
 
     def absorb(self, state: Windows, summary: Windows) -> None:
-        state.extend(summary)
+        state.extend(summary, self._is_fine)
 
     def finish(self, key: Key, state: Windows, context: TraceContext) -> Outcome:
-        who = int(key[0]), int(key[1])
-        subject = f"queue {context.name(who)}"
-        windows = state.windows.values()
-        outcome = Outcome(
-            [
-                Finding("C1", subject, text, ((*who, seq),), t, (who,), (id_,))
-                for window in windows
-                for text, id_, seq, t in window.problems
-            ]
-        )
+        outcome = Outcome()
         for judge in self.judges.values():
-            judge(who, state, context, outcome)
+            judge.decide((int(key[0]), int(key[1])), state, context, outcome)
         return outcome
 
 
 _LONGEST = 1 << 20
 """Messages in one row that are looked at one by one."""
+
+
+OWED_SQL = """
+WITH published AS (
+    SELECT p.run, p.actor, p.seq, p.first_seq_id + n AS id, p.message + n AS message, p.flags,
+           sum(CASE WHEN p.send > 0 THEN 1 ELSE 0 END) OVER (PARTITION BY p.run, p.actor ORDER BY p.seq) AS together
+    FROM publish_rows AS p JOIN numbers ON n < p.count),
+waiting AS (
+    SELECT p.run, p.actor, p.seq, p.id, p.together, p.flags,
+           (SELECT max(o.seq) FROM on_disk_rows AS o
+            WHERE o.run = p.run AND o.actor = p.actor AND o.message = p.message AND o.seq > p.seq) AS reported,
+           (SELECT min(s.seq) FROM qi_sync_rows AS s WHERE s.run = p.run AND s.actor = p.actor AND s.seq > p.seq) AS synced
+    FROM published AS p
+    WHERE p.flags & 2 = 2 AND NOT EXISTS (
+        SELECT 1 FROM confirm_rows AS c WHERE c.run = p.run AND c.actor = p.actor
+                  AND c.first_seq_id <= p.id AND c.first_seq_id + c.count > p.id)),
+owed AS (
+    SELECT run, actor, together, min(seq) AS seq, max(synced) AS synced, max(coalesce(reported, 0)) AS reported, count(*) - count(synced) AS unsynced
+    FROM waiting GROUP BY run, actor, together
+    HAVING sum(CASE WHEN flags & 4 = 4 AND reported IS NULL THEN 1 ELSE 0 END) = 0)
+"""
+"""A table for the SQL of rules: publishes that were sent together and have no confirm, with the rows that they waited for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -406,6 +397,13 @@ class Open:
     wanted: int = 0
     """Publishes that want a confirm."""
 
+    def owed(self) -> Bools:
+        """Which of `published` lack nothing but their confirm, or what was published together with them does."""
+        found: Bools = (self.published[:, 2] & IN_STORE == 0) | np.isin(
+            self.published[:, 1], self.on_disk[:, 0]
+        )
+        return found
+
     def packed(self) -> OpenRows:
         return (
             self.published.reshape(-1), self.confirmed.reshape(-1), self.on_disk.reshape(-1), self.syncs, self.answered,
@@ -421,46 +419,88 @@ class ConfirmsPrecheck(Precheck):
     def open_rows(self, unit: Unit) -> Iterator[tuple[Key, OpenRows]]:
         rows = unit.of(Confirms.events)
         for actor, where in groups(rows.actor):
-            found = _open_of(rows.between(where.start, where.stop))
+            found = self._open_of(rows.between(where.start, where.stop))
             yield (unit.run, actor), () if found is None else found.packed()
-
-    def concerned(self, rows: Rows, keys: Collection[Key], run: int) -> Bools:
-        found: Bools = np.isin(rows.actor, [int(key[1]) for key in keys if key[0] == run])
-        return found
 
     def prove(
         self, key: Key, open_rows: Sequence[OpenRows], facts: Sequence[Any], context: TraceContext
     ) -> Outcome | None:
-        published, confirmed, on_disk = (
-            np.concatenate([each[part].reshape(-1, width) for each in open_rows])
-            for part, width in ((0, 4), (1, 3), (2, 3))
-        )
-        syncs, answered, spans = (np.concatenate([each[part] for each in open_rows]) for part in (3, 4, 5))
-        if not _rise(spans.reshape(-1, 4)):
+        published, confirmed, on_disk, syncs, answered, spans = joined(open_rows, 4, 3, 3, 1, 1, 4)
+        if not _rise(spans):
             return None
         published = published[np.argsort(published[:, 0], kind="stable")]
-        left = _match(Open(published, confirmed, on_disk, np.sort(syncs), answered, spans))
+        left = self._match(Open(published, confirmed, on_disk, np.sort(syncs[:, 0]), answered[:, 0], spans))
         if left is None or len(left.confirmed) or np.isin(published[:, 1], answered).any():
             return None
-        who = int(key[0]), int(key[1])
-        if len(left.published) and context.actor_summary(who).closed is not None and np.any(_owed(left)):
+        mark = context.actor_summary((int(key[0]), int(key[1])))
+        if len(left.published) and not all(judge.proves(left, mark) for judge in self.judges.values()):
             return None
-        if (
-            len(left.published)
-            and len(left.syncs)
-            and np.any(_owed(left) & (left.published[:, 3] < left.syncs[-1]))
-        ):
-            return None  # C4
         outcome = Outcome()
-        if context.actor_summary(who).closed is not None:
+        if mark.closed is not None:
             outcome.figures[EXERCISED, "C3"] = sum(int(each[6][0]) for each in open_rows)
         return outcome
 
+    def _open_of(self, rows: Rows) -> Open | None:
+        """The rows of one queue in a unit; None if there is something that is never fine."""
+        event = rows.event
+        publish, confirm, heard = (rows.where(event == each) for each in (Ev.PUBLISH, Ev.CONFIRM, Ev.ON_DISK))
+        publishes, confirms, reports = Publish.of(publish), Confirm.of(confirm), OnDisk.of(heard)
+        if np.any(publishes.count > _LONGEST) or np.any(confirms.count > _LONGEST):
+            return None
+        row, ids = expand(publishes.first_seq_id, publishes.count)
+        messages = publishes.message[row] + ids - publishes.first_seq_id[row]
+        flags = publishes.flags
+        published = np.stack((ids, messages, flags[row], publish.seq[row]), axis=1)
+        spans = _spans(ids, publish.seq[row])
+        if spans is None:
+            return None
+        published = published[np.argsort(ids, kind="stable")]
+        row, ids = expand(confirms.first_seq_id, confirms.count)
+        confirmed = np.stack((ids, confirms.kind[row], confirm.seq[row]), axis=1)
+        on_disk = np.stack((reports.message, reports.report, heard.seq), axis=1)
+        nothing = np.zeros(0, np.int64)
+        left = self._match(Open(published, confirmed, on_disk, rows.seq[event == Ev.QI_SYNC], nothing, spans))
+        if left is None:
+            return None
+        wanted = int(np.maximum(publishes.count[flags & WANTS_CONFIRM != 0], 0).sum())
+        return replace(left, syncs=left.syncs[[0, -1]] if len(left.syncs) else left.syncs, wanted=wanted)
 
-def _owed(left: Open) -> Bools:
-    """Which open publishes lack nothing but their confirm, or what was published together with them does."""
-    found: Bools = (left.published[:, 2] & IN_STORE == 0) | np.isin(left.published[:, 1], left.on_disk[:, 0])
-    return found
+    def _match(self, rows: Open) -> Open | None:
+        """Take away what is fine; None if ids, or bodies that the store was given, are there twice."""
+        published, confirmed, on_disk = rows.published, rows.confirmed, rows.on_disk
+        wants = published[:, 2] & WANTS_CONFIRM != 0
+        bodies = np.sort(published[published[:, 2] & IN_STORE != 0, 1])
+        if any(np.any(doubles(each)) for each in (published[:, 0], np.sort(confirmed[:, 0]), bodies)):
+            return None
+        at, known = look_up(published[:, 0], confirmed[:, 0])
+        if len(published):
+            met = published[at]
+            told, tells = _heard_of(published, on_disk)
+            fine = known & wants[at] & self._is_fine(met, confirmed, on_disk, told[at], rows.syncs)
+        else:
+            fine, tells = known, np.zeros(len(on_disk), np.bool_)
+        answered = ~wants
+        answered[at[fine]] = True
+        settled = np.zeros(len(on_disk), np.bool_)
+        if len(published):
+            owners, _ = _owner(published, on_disk)
+            settled = tells & answered[owners]
+        over = published[answered & (published[:, 2] & IN_STORE != 0), 1]
+        return Open(published[~answered], confirmed[~fine], on_disk[~settled], rows.syncs, over, rows.spans)
+
+    def _is_fine(self, met: Ints, confirmed: Ints, on_disk: Ints, told: Ints, syncs: Ints) -> Bools:
+        """Publish by publish, with its confirm."""
+        _, _, flags, begins = met.T
+        _, kind, ends = confirmed.T
+        synced = np.searchsorted(syncs, begins) < np.searchsorted(syncs, ends)
+        report = np.zeros(len(met), np.int64)
+        if len(on_disk):
+            heard = on_disk[told, 2]
+            report = np.where((told >= 0) & (begins < heard) & (heard < ends), on_disk[told, 1], 0)
+        fine: Bools = begins < ends
+        for judge in self.judges.values():
+            fine = fine & judge.fine(flags, kind, synced, report)
+        return fine
 
 
 def _rise(spans: Ints) -> bool:
@@ -481,55 +521,6 @@ def _spans(ids: Ints, seqs: Ints) -> Ints | None:
     return np.stack((priority[starts], seqs[starts], ids[starts], ids[ends]), axis=1)
 
 
-def _open_of(rows: Rows) -> Open | None:
-    """The rows of one queue in a unit; None if there is something that is never fine."""
-    event = rows.event
-    if np.any(rows.b[(event == Ev.PUBLISH) | (event == Ev.CONFIRM)] > _LONGEST):
-        return None
-    publish, confirm = rows.where(event == Ev.PUBLISH), rows.where(event == Ev.CONFIRM)
-    heard = rows.where(event == Ev.ON_DISK)
-    row, ids = expand(publish.a, publish.b)
-    messages = publish.msg[row] + ids - publish.a[row]
-    published = np.stack((ids, messages, publish.flag[row], publish.seq[row]), axis=1)
-    spans = _spans(ids, publish.seq[row])
-    if spans is None:
-        return None
-    published = published[np.argsort(ids, kind="stable")]
-    row, ids = expand(confirm.a, confirm.b)
-    confirmed = np.stack((ids, confirm.flag[row], confirm.seq[row]), axis=1)
-    on_disk = np.stack((heard.msg, heard.flag, heard.seq), axis=1)
-    nothing = np.zeros(0, np.int64)
-    left = _match(Open(published, confirmed, on_disk, rows.seq[event == Ev.QI_SYNC], nothing, spans))
-    if left is None:
-        return None
-    wanted = int(np.maximum(publish.b[publish.flag & WANTS_CONFIRM != 0], 0).sum())
-    return replace(left, syncs=left.syncs[[0, -1]] if len(left.syncs) else left.syncs, wanted=wanted)
-
-
-def _match(rows: Open) -> Open | None:
-    """Take away what is fine; None if ids, or bodies that the store was given, are there twice."""
-    published, confirmed, on_disk = rows.published, rows.confirmed, rows.on_disk
-    wants = published[:, 2] & WANTS_CONFIRM != 0
-    bodies = np.sort(published[published[:, 2] & IN_STORE != 0, 1])
-    if any(np.any(doubles(each)) for each in (published[:, 0], np.sort(confirmed[:, 0]), bodies)):
-        return None
-    at, known = look_up(published[:, 0], confirmed[:, 0])
-    if len(published):
-        met = published[at]
-        told, tells = _heard_of(published, on_disk)
-        fine = known & wants[at] & _is_fine(met, confirmed, on_disk, told[at], rows.syncs)
-    else:
-        fine, tells = known, np.zeros(len(on_disk), np.bool_)
-    answered = ~wants
-    answered[at[fine]] = True
-    settled = np.zeros(len(on_disk), np.bool_)
-    if len(published):
-        owners, _ = _owner(published, on_disk)
-        settled = tells & answered[owners]
-    over = published[answered & (published[:, 2] & IN_STORE != 0), 1]
-    return Open(published[~answered], confirmed[~fine], on_disk[~settled], rows.syncs, over, rows.spans)
-
-
 def _owner(published: Ints, on_disk: Ints) -> tuple[Ints, Bools]:
     """For each ON_DISK row the place of the message that it speaks of, and whether there is one."""
     order = np.argsort(published[:, 1], kind="stable")
@@ -547,24 +538,3 @@ def _heard_of(published: Ints, on_disk: Ints) -> tuple[Ints, Bools]:
     several = np.bincount(owners[places], minlength=len(published)) > 1
     told[several] = -1
     return told, known
-
-
-def _is_fine(met: Ints, confirmed: Ints, on_disk: Ints, told: Ints, syncs: Ints) -> Bools:
-    """Publish by publish, with its confirm."""
-    _, _, flags, begins = met.T
-    _, kind, ends = confirmed.T
-    synced = np.searchsorted(syncs, begins) < np.searchsorted(syncs, ends)
-    in_store = flags & IN_STORE != 0
-    said = told >= 0
-    if len(on_disk):
-        reason, heard = on_disk[told, 1], on_disk[told, 2]
-        said &= (begins < heard) & (heard < ends)
-        stored = said & ((reason == IGNORED) | ((reason == WRITTEN) & synced))
-    else:
-        stored = said
-    fine: Bools = (begins < ends) & np.select(
-        [kind == CONFIRM_NACK, kind == CONFIRM_TRANSIENT, kind == CONFIRM_DURABLE],
-        [np.ones(len(met), np.bool_), flags & PERSISTENT == 0, np.where(in_store, stored, synced)],
-        default=False,
-    )
-    return fine
