@@ -9,11 +9,12 @@ import pytest
 from warrenmq.replay.drive.machines import Finding
 from warrenmq.replay.drive.trace_context import ActorSummary, TraceContext
 from warrenmq.replay.rules.confirm_after_sync import Meeting
-from warrenmq.replay.rules.passes.mail import Bucket
+from warrenmq.replay.rules.passes.mail import Bucket, Received
 from warrenmq.replay.rules.passes.message_life import GONE, READY, SIZE, Life
 from warrenmq.replay.rules.passes.queue_ledger import Lives
 from warrenmq.replay.rules.registry import all_machines, is_final
 from warrenmq.trace.catalog import FOREVER, Coverage
+from warrenmq.trace.schema import Row
 
 MACHINES = {each.name: each for each in all_machines([])}
 ONE, TWO = (0, 1), (0, 2)
@@ -30,7 +31,7 @@ def finding(rule, *needs, t=90, row=(0, 2, 7)):
     return Finding(rule, "", "", (row,), t, needs)
 
 
-RECOVERED = (80, 7, 0, 0, 0, 0, 0, 0, 0)
+RECOVERED = Row(80, 7, 0, 0, 0, 0, 0, 0, 0)
 
 
 @pytest.mark.parametrize(
@@ -68,7 +69,7 @@ def test_mail_goes_when_its_sender_is_past_it_and_nothing_is_open():
     assert MACHINES["mail"].prune((0, 1, 0), Bucket(), at)
     assert not MACHINES["mail"].prune((0, 1, 1), Bucket(), at)
     assert not MACHINES["mail"].prune((0, 1, 0), Bucket(sent={3: (3, 9, 2)}), at)
-    assert not MACHINES["mail"].prune((0, 1, 0), Bucket(waiting={3: (2, 9, 1)}), at)
+    assert not MACHINES["mail"].prune((0, 1, 0), Bucket(waiting={3: Received(3, 2, 9, 1)}), at)
 
 
 def test_what_a_store_told_goes_when_it_was_heard():

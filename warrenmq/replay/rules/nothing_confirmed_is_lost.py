@@ -7,7 +7,7 @@ from warrenmq.replay.drive.incidents import LOST as INCIDENT_LOST
 from warrenmq.replay.drive.machines import EXERCISED, INCIDENT, Finding, Outcome
 from warrenmq.replay.drive.trace_context import ActorSummary, TraceContext, Who
 from warrenmq.replay.explain.story import restart_chain
-from warrenmq.replay.rules.passes.message_life import SIZE, Life
+from warrenmq.replay.rules.passes.message_life import GONE, SIZE, Life
 from warrenmq.replay.rules.passes.queue_ledger import (
     HELD,
     KNOWN,
@@ -16,6 +16,7 @@ from warrenmq.replay.rules.passes.queue_ledger import (
     TRANSIENT,
     WAS_DAMAGED,
     WAS_RECOVERED,
+    Alone,
     Ledger,
     Lives,
     both,
@@ -23,14 +24,14 @@ from warrenmq.replay.rules.passes.queue_ledger import (
     ids_with,
     without,
 )
-from warrenmq.replay.rules.rule import Exercised, Rule
+from warrenmq.replay.rules.rule import Exercised, Judge, Rule
 from warrenmq.trace.catalog import FOREVER
 
 
 def _compare_lives(
     name: str, incarnations: list[Who], state: Lives, context: TraceContext, outcome: Outcome
 ) -> None:
-    """C2, from each incarnation to the next."""
+    """From each incarnation to the next."""
     owed = settled = transient = NO_IDS
     for number, who in enumerate(incarnations):
         life = state.lives.get(who) or Life()
@@ -44,7 +45,7 @@ def _compare_lives(
         lost = without(owed, recovered)
         _count(outcome, INCIDENT_LOST, lost, damaged_here, damaged_since)
         if (first := damaged_here.find(1)) >= 0:
-            # The queue says itself, in this one life, that they were confirmed and that they are lost: nothing else counts.
+            # The rows of this one life say that they were confirmed and that they are lost: no others are needed.
             outcome.findings.append(_lost(name, who, state.base, life, damaged_here, first, ()))
         if (first := damaged_since.find(1)) >= 0:
             needs = context.namesakes(name, who[0])
@@ -57,7 +58,7 @@ def _compare_lives(
             if (first := ids.find(1)) >= 0:
                 said = f"{ids.count(1)} messages from {state.base + first} on were {text}"
                 row = context.actor_summary(who).recovered
-                evidence = ((*who, row[1] if row is not None else 1),)
+                evidence = ((*who, row.seq if row is not None else 1),)
                 # Any missing row of the queue could be the ack or the recovery: only whole lives convict.
                 needs = context.namesakes(name, who[0])
                 about = (state.base + first,)
@@ -70,6 +71,15 @@ def _compare_lives(
         known = ids_with(life.states, KNOWN)
         settled = either(without(settled, known), _settled(life, context.actor_summary(who)))
         transient = either(without(transient, known), both(known, ids_with(life.marks, TRANSIENT)))
+
+
+def _has_no_successor(alone: Alone, _context: TraceContext, outcome: Outcome) -> bool:
+    """By arrays: what an incarnation holds at its end is no question if it is the last one."""
+    if alone.who not in alone.incarnations:
+        return True
+    is_last = alone.who == alone.incarnations[-1]
+    outcome.figures[EXERCISED, "C2"] = 0 if is_last else alone.known
+    return is_last or not (alone.walked.state != GONE).any()
 
 
 def _lost(
@@ -101,7 +111,7 @@ def _is_final(finding: Finding, context: TraceContext) -> bool:
     run, actor, _ = finding.rows[0]
     who = run, actor
     recovered = context.actor_summary(who).recovered
-    if recovered is None or context.known_until(who) < recovered[0]:
+    if recovered is None or context.known_until(who) < recovered.t:
         return False
     return all(context.has_ended(each) for each in finding.needs if each < who)
 
@@ -169,7 +179,7 @@ RULE = Rule(
         "a message of an incarnation that has a successor, or one whose body was found damaged"
     ),
     machines=(Ledger,),
-    judge={Ledger: _compare_lives},
+    judge={Ledger: Judge(decide=_compare_lives, proves=_has_no_successor)},
     sql=_SQL,
     explain=restart_chain,
     is_final=_is_final,

@@ -1,7 +1,8 @@
-"""Machine of times to live (Q3): a message that was dropped because it had expired had.
+"""Q3: a message that is dropped because it has expired had a time to live, which was over.
 
-Key: (queue name, sequence id >> 12), as the ledger's: a time to live goes on while the broker is down, so it is compared across
-restarts.
+That a message which was published in the same incarnation had one, the ledger's pass asks of each DROP; whether its time was over, the
+machine here compares.  Key: (scope, queue name, sequence id >> 12), as the ledger's: a time to live goes on while the broker is down, so
+it is compared across restarts.
 
     EXPIRY           these messages expire at a time, of the wall clock
     DROP as expired  the queue's wall clock showed a time then
@@ -19,19 +20,30 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from warrenmq.replay.drive.machines import Finding, Key, Machine, Outcome
 from warrenmq.replay.drive.trace_context import TraceContext, Who
 from warrenmq.replay.explain.story import Chain, Story, event_of, links_of
-from warrenmq.replay.rules.passes.message_life import SHIFT, SIZE
-from warrenmq.replay.rules.passes.queue_ledger import Ledger
-from warrenmq.replay.rules.rule import Exercised, Rule
+from warrenmq.replay.rules.passes.message_life import MORTAL, PUBLISHED, SHIFT, SIZE, is_expired
+from warrenmq.replay.rules.passes.queue_ledger import Ledger, Lives
+from warrenmq.replay.rules.rule import Exercised, Judge, Rule
 from warrenmq.trace.catalog import Chunk
-from warrenmq.trace.events import DEAD_LETTERED, DROP_EXPIRED, Ev
+from warrenmq.trace.events import DEAD_LETTERED, DROP_EXPIRED, Drop, Ev, Expiry
 from warrenmq.trace.index import Row
+from warrenmq.trace.schema import Shared, T
 
 _EXPIRY = int(Ev.EXPIRY)
+
+
+class _Moved(Shared[T], of=(Ev.EXPIRY, Ev.DROP)):
+    first_seq_id: T
+    count: T
+
+
+_moved = _Moved.getter("t", "seq", "who", "first_seq_id", "count")
+_expires_at = Expiry.getter("expires_at")
+_expired_at = Drop.getter("expired_at")
 
 Operation = tuple[bool, int, int, int, int, int]
 """(whether it is an EXPIRY, first id, end, microseconds, seq, t)."""
@@ -44,8 +56,8 @@ class Times:
     said: dict[Who, list[Operation]] = field(default_factory=dict)
 
 
-class Expiry(Machine):
-    """See the module."""
+class TimesToLive(Machine):
+    """Compares the times at which messages expired with those at which they should."""
 
     name: ClassVar[str] = "expiry"
     of_one_run: ClassVar[bool] = False
@@ -53,14 +65,16 @@ class Expiry(Machine):
 
     def summarise(self, piece: Chunk, rows: list[Row]) -> Iterator[tuple[Key, tuple[Who, list[Operation]]]]:
         found: dict[int, list[Operation]] = {}
-        for t, seq, _, _, _, lo, n, c, who in rows:
+        for row in rows:
+            t, seq, who, lo, n = _moved(row)
             is_expiry = who >> 8 & 0xFF == _EXPIRY
-            if not is_expiry and who & 0xFF & ~DEAD_LETTERED != DROP_EXPIRED:
+            if not is_expiry and not is_expired(who & 0xFFFF):
                 continue
+            (time,) = (_expires_at if is_expiry else _expired_at)(row)
             at = lo
             while at < lo + n:
                 end = min(lo + n, (at & -SIZE) + SIZE)
-                found.setdefault(at >> SHIFT, []).append((is_expiry, at, end, c, seq, t))
+                found.setdefault(at >> SHIFT, []).append((is_expiry, at, end, time, seq, t))
                 at = end
         run = self.runs[piece.run]
         for bucket, operations in found.items():
@@ -93,6 +107,26 @@ class Expiry(Machine):
                         Finding("Q3", f"queue {name}", text, ((*who, seq),), t, needs, (early[0],))
                     )
         return Outcome(findings)
+
+
+def _had_a_limit(word: Any, _before: Any, mark: Any) -> Any:
+    """Of numbers or of arrays: what was published in this incarnation and has expired was given a time to live."""
+    return (is_expired(word) ^ True) | (mark & (PUBLISHED | MORTAL) != PUBLISHED)
+
+
+def _limitless(
+    name: str, _incarnations: list[Who], state: Lives, _context: TraceContext, outcome: Outcome
+) -> None:
+    for who, life in state.lives.items():
+        for odd in life.odd:
+            ids = [
+                id_ for id_, mark in enumerate(odd.marks, odd.first) if not _had_a_limit(odd.word, 0, mark)
+            ]
+            if ids:
+                text = f"{ids[0]} expired, which has no time to live"
+                outcome.findings.append(
+                    Finding("Q3", f"queue {name}", text, ((*who, odd.seq),), odd.t, (who,), (ids[0],))
+                )
 
 
 def _expired(story: Story) -> Chain:
@@ -135,7 +169,8 @@ RULE = Rule(
     exercised=Exercised(
         "a message dropped because it had expired", {Ev.DROP: (DROP_EXPIRED, DROP_EXPIRED | DEAD_LETTERED)}
     ),
-    machines=(Expiry, Ledger),
+    machines=(TimesToLive, Ledger),
+    judge={Ledger: Judge(_had_a_limit, _limitless)},
     sql=_SQL,
     explain=_expired,
 )

@@ -2,34 +2,34 @@
 
 from __future__ import annotations
 
+from warrenmq.replay.drive.columns import np
 from warrenmq.replay.drive.machines import EXERCISED, Finding, Outcome
 from warrenmq.replay.drive.trace_context import TraceContext, Who
 from warrenmq.replay.explain.story import restart_chain
-from warrenmq.replay.rules.passes.message_life import Life
+from warrenmq.replay.rules.passes.message_life import RECOVER, WORD, Life
 from warrenmq.replay.rules.passes.queue_ledger import (
     NO_IDS,
     WAS_DELIVERED,
     WAS_RECOVERED,
+    Alone,
     Ledger,
     Lives,
     both,
     either,
     ids_with,
 )
-from warrenmq.replay.rules.rule import Exercised, Rule
-from warrenmq.trace.events import DIRTY
+from warrenmq.replay.rules.rule import Exercised, Judge, Rule
+from warrenmq.trace.events import DIRTY, REDELIVERED, QueueRecovered
 
 
 def _compare_flags(
     name: str, incarnations: list[Who], state: Lives, context: TraceContext, outcome: Outcome
 ) -> None:
-    """Q4, over all incarnations."""
     before = NO_IDS
     for who in incarnations:
         life = state.lives.get(who) or Life()
-        row = context.actor_summary(who).recovered
         recovered, delivered = ids_with(life.marks, WAS_RECOVERED), ids_with(life.marks, WAS_DELIVERED)
-        before = recovered if row is not None and row[8] & 0xFF == DIRTY else both(before, recovered)
+        before = recovered if _was_dirty(who, context) else both(before, recovered)
         outcome.figures[EXERCISED, "Q4"] += both(before, delivered).count(1)
         for place, (seq, t) in life.unflagged.items():
             if before[place]:
@@ -40,6 +40,23 @@ def _compare_flags(
                     Finding("Q4", f"queue {name}", text, ((*who, seq),), t, needs, (id_,))
                 )
         before = either(before, delivered)
+
+
+def _was_dirty(who: Who, context: TraceContext) -> bool:
+    row = context.actor_summary(who).recovered
+    return row is not None and QueueRecovered.of(row).recovery == DIRTY
+
+
+def _are_flagged(alone: Alone, context: TraceContext, outcome: Outcome) -> bool:
+    """By arrays: of the first incarnation that has rows of these ids."""
+    outcome.figures[EXERCISED, "Q4"] = 0
+    if not _was_dirty(alone.who, context):
+        return True
+    walked = alone.walked
+    recovered = (walked.entries[walked.begins, WORD] >> 8 == RECOVER) & (walked.delivery >= 0)
+    flags = walked.entries[walked.delivery[recovered], WORD]
+    outcome.figures[EXERCISED, "Q4"] = int(np.count_nonzero(recovered))
+    return bool(np.all(flags & REDELIVERED))
 
 
 _SQL = """
@@ -69,7 +86,7 @@ RULE = Rule(
     sources=("docs/reference/classic-queue.md#delivery-marks", "docs/reference/classic-queue.md#p3"),
     exercised=Exercised("a recovered message that may have been delivered before, and is delivered"),
     machines=(Ledger,),
-    judge={Ledger: _compare_flags},
+    judge={Ledger: Judge(decide=_compare_flags, proves=_are_flagged)},
     sql=_SQL,
     explain=restart_chain,
 )

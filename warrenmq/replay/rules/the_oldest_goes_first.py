@@ -1,9 +1,9 @@
-"""Q2: what a queue drops by itself is what has been in it longest."""
+"""Q2: a queue drops by itself what has been in it longest."""
 
 from __future__ import annotations
 
 from warrenmq.replay.explain.story import queue_chain
-from warrenmq.replay.rules.passes.ready_order import SHEDS, Fifo
+from warrenmq.replay.rules.passes.ready_order import SHED, SHEDS, Fifo, Ready
 from warrenmq.replay.rules.rule import Exercised, Rule
 from warrenmq.trace.events import Ev
 
@@ -36,6 +36,7 @@ RULE = Rule(
     ),
     exercised=Exercised("a message dropped because it had expired or was too much", {Ev.DROP: SHEDS}),
     machines=(Fifo,),
+    judge={Fifo: {SHED: (Ready.ahead_of, "dropped {} while {} was ready")}},
     sql=_SQL,
     explain=queue_chain,
 )

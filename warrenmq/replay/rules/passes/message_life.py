@@ -1,27 +1,24 @@
-"""4,096 messages of a queue in one incarnation: the states that Q1 is about.
+"""The states of 4,096 messages of a queue in one incarnation, for Q1 and Q3.
 
     state        PUBLISH, RECOVERED      DELIVER            ACK, DROP
       none ───────────────────► ready ─────────► unacked ──────────► gone
                                   ▲    (no_ack: straight to gone)      ▲
                                   └──── REQUEUE ───┘    DROP of a ready message
 
-Any other step breaks Q1; so does a second delivery without the redelivered flag, and a first one with it of a message that
-was published in this incarnation.  If such a one expires without an EXPIRY row, that breaks Q3.  A message costs some 34 bytes, in
-arrays as long as the largest id met.
+A rule is asked of each step, `fine(event << 8 | flag, state before, mark before)`; what is not fine is kept as it was met (Odd).
+A message costs some 34 bytes, in arrays as long as the largest id met.
 
-Array form: The steps of messages in a queue (life.py's table), for many messages at once.
-
-Entries are rows of single messages.  Sorted by message, and as they came within each, an entry is fine if the state that it wants
-is the state that the entry before it left; so no state is kept, and all messages are judged in one go.
+Array form: entries are rows of single messages.  Sorted by message, and as they came within each, the state before an entry is what
+the entry before it left; so no state is kept, and all messages are judged in one go.
 """
 
 from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from functools import cache
+from typing import Any, NamedTuple
 
 from warrenmq.replay.drive.columns import Bools, Ints, Places, group_starts, np
 from warrenmq.trace.events import (
@@ -29,15 +26,10 @@ from warrenmq.trace.events import (
     DEAD_LETTERED,
     DROP_EXPIRED,
     DROP_LOST,
-    DROP_MAXLEN,
-    DROP_PURGED,
-    DROP_REJECTED,
     IN_STORE,
-    MULTIPLE,
     NO_ACK,
     PERSISTENT,
     REDELIVERED,
-    RETURNED,
     WANTS_CONFIRM,
     Ev,
 )
@@ -46,39 +38,44 @@ SHIFT = 12
 SIZE = 1 << SHIFT
 
 NONE, READY, UNACKED, GONE = range(4)
-_STATES = ("not in the queue", "ready", "unacked", "gone")
+_NO_STEP = 255
 
 # marks, bits
-DURABLE, STORED, CONFIRMED, DELIVERED, RECOVERED, MORTAL, LOST = 1, 2, 4, 8, 16, 32, 64
-"""MORTAL: it has a time to live.  LOST: it was to be delivered, and its body was damaged."""
+DURABLE, STORED, CONFIRMED, DELIVERED, RECOVERED, MORTAL, LOST, PUBLISHED = (1 << bit for bit in range(8))
+"""MORTAL: it has a time to live.  LOST: it was to be delivered, and its body was damaged.  RECOVERED, PUBLISHED: in this incarnation."""
 
 PUBLISH, CONFIRM, DELIVER, ACK = int(Ev.PUBLISH), int(Ev.CONFIRM), int(Ev.DELIVER), int(Ev.ACK)
 REQUEUE, DROP, RECOVER, EXPIRY = int(Ev.REQUEUE), int(Ev.DROP), int(Ev.RECOVERED), int(Ev.EXPIRY)
-
-_STEPS: dict[int, tuple[int, int]] = {
-    **{PUBLISH << 8 | flag: (NONE, READY) for flag in range(8)},
-    **{DELIVER << 8 | flag: (READY, GONE if flag & NO_ACK else UNACKED) for flag in range(8)},
-    **{ACK << 8 | flag: (UNACKED, GONE) for flag in (0, MULTIPLE)},
-    **{REQUEUE << 8 | flag: (UNACKED, READY) for flag in (0, MULTIPLE, RETURNED)},
-    DROP << 8 | DROP_REJECTED: (UNACKED, GONE),
-    DROP << 8 | DROP_PURGED: (READY, GONE),
-    DROP << 8 | DROP_LOST: (READY, GONE),
-    DROP << 8 | DROP_EXPIRED: (READY, GONE),
-    DROP << 8 | DROP_MAXLEN: (READY, GONE),
-    DROP << 8 | DROP_REJECTED | DEAD_LETTERED: (UNACKED, GONE),
-    DROP << 8 | DROP_EXPIRED | DEAD_LETTERED: (READY, GONE),
-    DROP << 8 | DROP_MAXLEN | DEAD_LETTERED: (READY, GONE),
-    RECOVER << 8: (NONE, READY),
-}
-"""event << 8 | flag -> (the state it wants, the state it leaves).  DROP_DELETED wants ready or unacked."""
+STEPS = (PUBLISH, RECOVER, DELIVER, ACK, REQUEUE, DROP)
+"""The events that move a message from one state to another."""
 
 
-def step_of(word: int) -> tuple[frozenset[int], int]:
-    """By event << 8 | flag: the states that it may be taken from, and the one it leads to."""
-    if word in _STEPS:
-        wanted, becomes = _STEPS[word]
-        return frozenset({wanted}), becomes
-    return frozenset({READY, UNACKED}), GONE
+def by_word(value: Callable[[int, int], int], default: int) -> bytes:
+    """A table: event << 8 | flag -> what a function says of a step (event, flag)."""
+    table = bytearray((default,)) * (1 << 16)
+    for event in STEPS:
+        table[event << 8 : event + 1 << 8] = bytes(value(event, flag) for flag in range(256))
+    return bytes(table)
+
+
+def value_of(table: bytes, word: Any) -> Any:
+    """A table's value for a number, or its values for an array of numbers."""
+    return table[word] if isinstance(word, int) else np.frombuffer(table, np.uint8)[word]
+
+
+def _left(event: int, flag: int) -> int:
+    if event == DELIVER:
+        return GONE if flag & NO_ACK else UNACKED
+    return GONE if event in {ACK, DROP} else READY
+
+
+_LEAVES = by_word(_left, _NO_STEP)
+"""event << 8 | flag -> the state that a step leaves."""
+
+
+def is_expired(word: Any) -> Any:
+    """Whether a row, or which rows, drop messages whose time to live was over."""
+    return (word >> 8 == DROP) & (word & 0xFF & ~DEAD_LETTERED == DROP_EXPIRED)
 
 
 def _table(change: Callable[[int], int]) -> bytes:
@@ -91,8 +88,32 @@ _DELIVER_IT = _table(lambda mark: mark | DELIVERED)
 _LIMIT_IT = _table(lambda mark: mark | MORTAL)
 _LOSE_IT = _table(lambda mark: mark | LOST)
 _UNDELIVERED = bytes(mark for mark in range(256) if not mark & DELIVERED)
-_EXPIRED = frozenset({DROP << 8 | DROP_EXPIRED, DROP << 8 | DROP_EXPIRED | DEAD_LETTERED})
 LOSES = DROP << 8 | DROP_LOST
+
+
+class Fine(dict[int, bool]):
+    """What the rules say of a step: event << 18 | flag << 10 | state << 8 | mark -> whether it is as it should be."""
+
+    def __init__(self, judges: Iterable[Any]) -> None:
+        super().__init__()
+        self.judges = tuple(judges)
+
+    def __missing__(self, key: int) -> bool:
+        asked = key >> 10, key >> 8 & 3, key & 0xFF
+        self[key] = all(judge.fine(*asked) for judge in self.judges)
+        return self[key]
+
+
+class Odd(NamedTuple):
+    """A row with steps that are not as they should be, and its messages as they were before it."""
+
+    word: int
+    first: int
+    """Its first sequence id."""
+    states: bytes
+    marks: bytes
+    seq: int
+    t: int
 
 
 def _int64s() -> array[int]:
@@ -110,11 +131,10 @@ class Life:
     delivered: array[int] = field(default_factory=_int64s)
     """t of the last delivery"""
     messages: array[int] = field(default_factory=_int64s)
-    """Message numbers, as PUBLISH told them."""
+    """Message ids, as in PUBLISH."""
     gone_at: array[int] = field(default_factory=_int64s)
     """seq of the row that made it gone"""
-    problems: list[tuple[str, str, int, int, int]] = field(default_factory=list)
-    """(rule, text, sequence id, seq, t)"""
+    odd: list[Odd] = field(default_factory=list)
     counts: Counter[int] = field(default_factory=Counter)
     """Messages by event."""
     confirm_delays: array[int] = field(default_factory=_int64s)
@@ -126,10 +146,9 @@ class Life:
     unflagged: dict[int, tuple[int, int]] = field(default_factory=dict)
     """Recovered, and delivered for the first time without the redelivered flag: place -> (seq, t) of the DELIVER."""
 
-    def take(self, entries: list[int], base: int) -> None:
+    def take(self, entries: list[int], base: int, fine: Fine) -> None:
         """Rows, flat (event << 8 | flag, place, n, message of the first, seq, t); `base` is the id of place 0."""
-        states, marks, published = self.states, self.marks, self.published
-        steps, counts = _STEPS, self.counts
+        states, marks, published, counts = self.states, self.marks, self.published, self.counts
         numbers = iter(entries)
         for word, place, n, msg, seq, t in zip(*[numbers] * 6, strict=True):
             event = word >> 8
@@ -137,36 +156,34 @@ class Life:
             if end > len(states):
                 self._grow(end)
             counts[event] += n
-            if n > 1 or event == CONFIRM or (step := steps.get(word)) is None or states[place] != step[0]:
-                self._take_range(word, place, end, msg, seq, t, base)
+            if n > 1 or event in {CONFIRM, EXPIRY}:
+                self._take_range(word, place, end, msg, seq, t, base, fine)
                 continue
-            # One message that may take this step: by far the commonest row.
-            states[place] = step[1]
+            # one message: by far the commonest row
+            mark = marks[place]
+            if not fine[word << 10 | states[place] << 8 | mark]:
+                self.odd.append(Odd(word, base + place, states[place:end], marks[place:end], seq, t))
+            states[place] = _LEAVES[word]
             if event == PUBLISH:
-                marks[place] = (DURABLE if word & PERSISTENT else 0) | (STORED if word & IN_STORE else 0)
+                marks[place] = _mark_of(word)
                 published[place] = t
                 self.messages[place] = msg
                 continue
-            if step[1] == GONE:
+            if states[place] == GONE:
                 self.gone_at[place] = seq
-                if word in _EXPIRED:
-                    self._expire(place, end, seq, t, base)
-                elif word == LOSES:
+                if word == LOSES:
                     marks[place] |= LOST
             if event == DELIVER:
-                if marks[place] & DELIVERED:
-                    self._deliver_again(word, place, end, seq, t, base)
-                else:
-                    if word & REDELIVERED:
-                        self._deliver_first(place, end, seq, t, base)
-                    elif marks[place] & RECOVERED:
+                if not mark & DELIVERED:
+                    if mark & RECOVERED and not word & REDELIVERED:
                         self.unflagged[place] = seq, t
                     marks[place] |= DELIVERED
                     if published[place]:
                         self.deliver_delays.append(t - published[place])
                 self.delivered[place] = t
             elif event == ACK:
-                self.ack_delays.append(t - self.delivered[place])
+                if self.delivered[place]:
+                    self.ack_delays.append(t - self.delivered[place])
             elif event == RECOVER:
                 marks[place] = RECOVERED
 
@@ -177,45 +194,41 @@ class Life:
         for column in (self.published, self.delivered, self.messages, self.gone_at):
             column.frombytes(bytes(8 * more))
 
-    def _take_range(self, word: int, place: int, end: int, msg: int, seq: int, t: int, base: int) -> None:
-        event, flag, n = word >> 8, word & 0xFF, end - place
+    def _take_range(
+        self, word: int, place: int, end: int, msg: int, seq: int, t: int, base: int, fine: Fine
+    ) -> None:
+        event, n = word >> 8, end - place
         if event == CONFIRM:
-            if flag == CONFIRM_DURABLE:
+            if word & 0xFF == CONFIRM_DURABLE:
                 self.marks[place:end] = self.marks[place:end].translate(_CONFIRM_IT)
             self.confirm_delays.extend([t - since for since in self.published[place:end] if since])
             return
         if event == EXPIRY:
             self.marks[place:end] = self.marks[place:end].translate(_LIMIT_IT)
             return
-        allowed, becomes = step_of(word)
-        if sum(self.states.count(state, place, end) for state in allowed) != n:
-            first = next(at for at in range(place, end) if self.states[at] not in allowed)
-            self._complain(event, place, end, base + first, seq, t, base)
+        states, marks, becomes = self.states[place:end], self.marks[place:end], _LEAVES[word]
+        met = {(states[0], marks[0])} if n else set()
+        if states.count(states[:1]) < n or marks.count(marks[:1]) < n:
+            met = set(zip(states, marks, strict=True))
+        if not all(fine[word << 10 | state << 8 | mark] for state, mark in met):
+            self.odd.append(Odd(word, base + place, states, marks, seq, t))
         self.states[place:end] = bytes((becomes,)) * n
         if becomes == GONE:
             self.gone_at[place:end] = array("q", (seq,)) * n
-            if word in _EXPIRED:
-                self._expire(place, end, seq, t, base)
-            elif word == LOSES:
+            if word == LOSES:
                 self.marks[place:end] = self.marks[place:end].translate(_LOSE_IT)
         if event == PUBLISH:
-            mark = (DURABLE if flag & PERSISTENT else 0) | (STORED if flag & IN_STORE else 0)
-            self.marks[place:end] = bytes((mark,)) * n
+            self.marks[place:end] = bytes((_mark_of(word),)) * n
             self.published[place:end] = array("q", (t,)) * n
             self.messages[place:end] = array("q", range(msg, msg + n))
         elif event == DELIVER:
-            marks = self.marks[place:end]
-            if flag & REDELIVERED:
-                self._deliver_first(place, end, seq, t, base)
-            else:
+            if not word & REDELIVERED:
                 self.unflagged |= {
-                    place + at: (seq, t)
-                    for at, mark in enumerate(marks)
+                    place + each: (seq, t)
+                    for each, mark in enumerate(marks)
                     if mark & (RECOVERED | DELIVERED) == RECOVERED
                 }
-            if marks.translate(None, _UNDELIVERED):
-                self._deliver_again(word, place, end, seq, t, base)
-            else:
+            if not marks.translate(None, _UNDELIVERED):
                 self.deliver_delays.extend([t - since for since in self.published[place:end] if since])
             self.marks[place:end] = marks.translate(_DELIVER_IT)
             self.delivered[place:end] = array("q", (t,)) * n
@@ -224,56 +237,15 @@ class Life:
         elif event == RECOVER:
             self.marks[place:end] = bytes((RECOVERED,)) * n
 
-    def _deliver_again(self, word: int, place: int, end: int, seq: int, t: int, base: int) -> None:
-        if not word & REDELIVERED:
-            again = next(at for at in range(place, end) if self.marks[at] & DELIVERED)
-            self.problems.append(
-                ("Q1", f"delivered {base + again} again without the redelivered flag", base + again, seq, t)
-            )
 
-    def _deliver_first(self, place: int, end: int, seq: int, t: int, base: int) -> None:
-        """Flagged as redelivered: fine for what an earlier incarnation may have delivered."""
-        new = next(
-            (at for at in range(place, end) if self.published[at] and not self.marks[at] & DELIVERED), None
-        )
-        if new is not None:
-            text = f"delivered {base + new} for the first time with the redelivered flag"
-            self.problems.append(("Q1", text, base + new, seq, t))
-
-    def _expire(self, place: int, end: int, seq: int, t: int, base: int) -> None:
-        """Dropped as expired: what was published here must have been given a time to live."""
-        immortal = next(
-            (at for at in range(place, end) if self.published[at] and not self.marks[at] & MORTAL), None
-        )
-        if immortal is not None:
-            text = f"{base + immortal} expired, which has no time to live"
-            self.problems.append(("Q3", text, base + immortal, seq, t))
-
-    def _complain(self, event: int, place: int, end: int, first: int, seq: int, t: int, base: int) -> None:
-        found = sorted({_STATES[state] for state in self.states[place:end]})
-        ids = f"{base + place}" if end - place == 1 else f"{base + place} to {base + end - 1}"
-        self.problems.append(("Q1", f"{Ev(event).name} of {ids}: {' and '.join(found)}", first, seq, t))
+def _mark_of(word: int) -> int:
+    """The mark of messages that were published so."""
+    return PUBLISHED | (DURABLE if word & PERSISTENT else 0) | (STORED if word & IN_STORE else 0)
 
 
 WIDTH = 6
-ACTOR, ID, WORD, MSG, SEQ, T = range(WIDTH)
+ACTOR, ID, WORD, MSG, SEQ, TIME = range(WIDTH)
 """The columns of entries."""
-
-_NOT_A_STEP = -1
-_EVENTS = (Ev.PUBLISH, Ev.DELIVER, Ev.ACK, Ev.REQUEUE, Ev.DROP, Ev.RECOVERED)
-
-
-@cache
-def _tables() -> tuple[Ints, Ints]:
-    """By event << 8 | flag: the states it may be taken from, as bits; the state it leads to."""
-    wants = np.zeros(1 << 16, np.int64)
-    leaves = np.full(1 << 16, _NOT_A_STEP, np.int64)
-    for event in _EVENTS:
-        for flag in range(256):
-            wanted, becomes = step_of(event << 8 | flag)
-            wants[event << 8 | flag] = sum(1 << state for state in wanted)
-            leaves[event << 8 | flag] = becomes
-    return wants, leaves
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,7 +262,7 @@ class Walked:
     state: Ints
     """The last."""
     confirmed: Bools
-    """Or nobody waits for a confirm."""
+    """Or it does not want a confirm."""
     begins: Places
     """The entry (place in `entries`) that it began with."""
     confirm: Places
@@ -302,7 +274,7 @@ class Walked:
     """For each of `acks`, the DELIVER before it."""
 
 
-def walk(entries: Ints, code: Ints) -> Walked:
+def walk(entries: Ints, code: Ints, judges: Iterable[Any]) -> Walked:
     """Entries, of each message in the order of its rows; `code` is equal for equal messages."""
     order = np.argsort(code, kind="stable")
     entries, code = entries[order], code[order]
@@ -311,39 +283,45 @@ def walk(entries: Ints, code: Ints) -> Walked:
     owner = np.repeat(np.arange(len(starts)), sizes)
     word = entries[:, WORD]
     event = word >> 8
-    wants, becomes = _tables()
-    leaves = becomes[word]
+    leaves = value_of(_LEAVES, word).astype(np.int64)
 
-    steps = np.flatnonzero(leaves != _NOT_A_STEP)
+    steps = np.flatnonzero(leaves != _NO_STEP)
     whose = owner[steps]
     is_first = np.ones(len(steps), np.bool_)
     is_first[1:] = whose[1:] != whose[:-1]
     before = np.empty(len(steps), np.int64)
     before[1:] = leaves[steps[:-1]]
     before[is_first] = NONE
-    right = (wants[word[steps]] >> before) & 1 == 1
-    fine = np.bincount(whose[~right], minlength=len(starts)) == 0
     begins = _first_of(steps[is_first], whose[is_first], len(starts))
-    fine &= begins >= 0
-    state = np.full(len(starts), NONE, np.int64)
-    is_last = np.ones(len(steps), np.bool_)
-    is_last[:-1] = is_first[1:]
-    state[whose[is_last]] = leaves[steps[is_last]]
+    was_published = event[begins] == PUBLISH
 
     delivers = np.flatnonzero(event == DELIVER)
     again = np.zeros(len(delivers), np.bool_)
     again[1:] = owner[delivers[1:]] == owner[delivers[:-1]]
     delivery = _first_of(delivers[~again], owner[delivers[~again]], len(starts))
-    flagged = word[delivers] & REDELIVERED != 0
-    was_published = event[begins] == PUBLISH
-    wrong = np.where(again, ~flagged, flagged & was_published[owner[delivers]])
-    fine &= np.bincount(owner[delivers[wrong]], minlength=len(starts)) == 0
+
+    # of the marks those that decide about the step: whether a delivery is the first one, and a time to live where one was over
+    mark = np.where(was_published[whose], PUBLISHED, 0)
+    mark[np.flatnonzero(event[steps] == DELIVER)[again]] |= DELIVERED
+    expired = np.flatnonzero(is_expired(word[steps]))
+    if len(expired):
+        limits = np.flatnonzero(event == EXPIRY)
+        limit = _first_of(limits, owner[limits], len(starts))[whose[expired]]
+        mark[expired[(limit > begins[whose[expired]]) & (limit < steps[expired])]] |= MORTAL
+    right = np.ones(len(steps), np.bool_)
+    for judge in judges:
+        right &= judge.fine(word[steps], before, mark)
+    fine = (np.bincount(whose[~right], minlength=len(starts)) == 0) & (begins >= 0)
+
+    state = np.full(len(starts), NONE, np.int64)
+    is_last = np.ones(len(steps), np.bool_)
+    is_last[:-1] = is_first[1:]
+    state[whose[is_last]] = leaves[steps[is_last]]
 
     confirms = np.flatnonzero(event == CONFIRM)
     confirm = _first_of(confirms, owner[confirms], len(starts))
     fine &= np.bincount(owner[confirms], minlength=len(starts)) <= 1
     fine &= (confirm < 0) | (was_published & (confirm > begins))
-    fine &= _may_expire(word, owner, begins, was_published)
     fine[owner[word == LOSES]] = False  # whether it was confirmed, earlier lives may have to say
 
     acks = np.flatnonzero(event == Ev.ACK)
@@ -361,17 +339,3 @@ def _first_of(places: Places, owners: Places, messages: int) -> Places:
     found = np.full(messages, -1, np.intp)
     found[owners[::-1]] = places[::-1]
     return found
-
-
-def _may_expire(word: Ints, owner: Places, begins: Places, was_published: Bools) -> Bools:
-    """False for a message that was published, and dropped as expired without an EXPIRY between the two."""
-    fine = np.ones(len(begins), np.bool_)
-    expired = np.flatnonzero((word >> 8 == Ev.DROP) & (word & 0xFF & ~DEAD_LETTERED == DROP_EXPIRED))
-    if not len(expired):
-        return fine
-    limits = np.flatnonzero(word >> 8 == EXPIRY)
-    limit = _first_of(limits, owner[limits], len(begins))
-    whose = owner[expired]
-    lasts = (limit[whose] > begins[whose]) & (limit[whose] < expired)
-    fine[whose[~lasts & was_published[whose]]] = False
-    return fine

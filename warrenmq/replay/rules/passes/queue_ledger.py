@@ -1,17 +1,20 @@
-"""Machine of the messages of a queue, across restarts: Q1's states and what Q3 says without times (life.py), and C2.
+"""Pass of the messages of a queue across restarts, for Q1, Q3, Q4 and C2; it counts what E1 compares, and the report tells.
 
-Key: (scope of the run, queue name, sequence id >> 12): 4,096 messages, in all incarnations of the queue, in all runs.
+Key: (scope of the run, queue name, sequence id >> 12): 4,096 messages, in all incarnations of the queue, in all runs; message_life.py
+has their states.
 
-C2 and Q4 compare incarnations: their files say how (`judge`).
+Of a rule (`judge`):
+
+    fine(event << 8 | flag, state before, mark before)                     each step of a message (message_life.py)
+    decide(name, incarnations, lives, context, outcome)                    at the end: steps that were not fine; one life against others
+    proves(alone, context, outcome)                                        the same by arrays, of messages that one incarnation alone had
 
 An incarnation that wrote nothing beyond RECOVERED, not even the QUEUE_RECOVERED behind those, died while it recovered: it
 is passed over.  Of the messages that a run holds at its clean end, and that live in the store, the ledger tells
 `references` (a fact each).
 
-Array form: Precheck of the messages of a queue (ledger.py, life.py): those whose whole life went well leave only their numbers.
-
-A message is over in a unit when all its rows are fine (steps.py), it is gone, and has its confirm if it wanted one.  A
-rows_left is
+Array form: messages whose whole life went well leave only their numbers.  A message is over in a unit when all its rows are fine, it
+is gone, and has its confirm if it wanted one.  Left open are
 
     entries   all rows of the messages that are not over
     ranges    (actor, first id, end) of those that are: an id must not come a second time
@@ -19,22 +22,31 @@ rows_left is
     delays    (which delay and its class, how many) of those that are over
 
 At the end every message must be fine so far, and no later incarnation of the queue may have anything to do with it: where
-a message was still there when its queue died, C2 is the machine's question.
-
-Array form: Delays in classes (ledger.py's `delay_class`), for many at once.
+a message was still there when its queue died, the machine has to look.
 """
 
 from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
-from warrenmq.replay.drive.columns import Bools, Ints, Places, Rows, Unit, codes, expand, groups, np, touches
-from warrenmq.replay.drive.machines import EXERCISED, STATE, Finding, Key, Machine, Outcome
+from warrenmq.replay.drive.columns import (
+    Bools,
+    Ints,
+    Places,
+    Rows,
+    Unit,
+    codes,
+    expand,
+    np,
+    parts_of,
+    touches,
+)
+from warrenmq.replay.drive.machines import STATE, Key, Machine, Outcome
 from warrenmq.replay.drive.precheck import NEEDS_FULL_CHECK, OpenRows, Precheck
 from warrenmq.replay.drive.trace_context import ActorSummary, TraceContext, Who
 from warrenmq.replay.rules.passes.message_life import (
@@ -53,17 +65,19 @@ from warrenmq.replay.rules.passes.message_life import (
     SHIFT,
     SIZE,
     STORED,
+    TIME,
     UNACKED,
     WIDTH,
     WORD,
+    Fine,
     Life,
-    T,
     Walked,
     walk,
 )
-from warrenmq.trace.catalog import Chunk
-from warrenmq.trace.events import DIRTY, IN_STORE, PERSISTENT, PRIORITY_SHIFT, REDELIVERED, Ev
+from warrenmq.trace.catalog import Chunk, Run
+from warrenmq.trace.events import IN_STORE, PERSISTENT, PRIORITY_SHIFT, Ev, Publish
 from warrenmq.trace.index import Row
+from warrenmq.trace.schema import Shared, T
 
 COUNTED = {
     Ev.PUBLISH: "published", Ev.CONFIRM: "confirmed", Ev.DELIVER: "delivered", Ev.ACK: "acked",
@@ -71,9 +85,15 @@ COUNTED = {
 }  # fmt: skip
 _AT_WORK = frozenset(COUNTED) - {Ev.RECOVERED, Ev.EXPIRY}
 
-Judge = Callable[[str, list[Who], "Lives", TraceContext, Outcome], None]
-"""What a rule that compares the incarnations of a queue (`judge`) does: (name of the queue, its incarnations in order, what each of
-them says of 4,096 ids, the context, where to note findings and figures)."""
+
+class _Moved(Shared[T], of=COUNTED):
+    first_seq_id: T
+    count: T
+
+
+_moved = _Moved.getter("t", "seq", "who", "first_seq_id", "count")
+_message = Publish.getter("message")
+
 Entries = tuple[Who, list[int]]
 """The queue's actor; its rows as Life.take wants them."""
 
@@ -114,9 +134,15 @@ class Ledger(Machine):
     of_one_run: ClassVar[bool] = False
     events: ClassVar[frozenset[int]] = frozenset(COUNTED)
 
+    def __init__(self, runs: Sequence[Run], judges: Mapping[str, Any] | None = None) -> None:
+        super().__init__(runs, judges)
+        self._fine = Fine(self.judges.values())
+
     def summarise(self, piece: Chunk, rows: list[Row]) -> Iterator[tuple[Key, Entries]]:
         found: dict[int, list[int]] = {}
-        for t, seq, msg, _, _, lo, n, _, who in rows:
+        for row in rows:
+            t, seq, who, lo, n = _moved(row)
+            msg = _message(row)[0] if who >> 8 & 0xFF == Ev.PUBLISH else 0
             at = lo
             while at < lo + n:
                 place = at & (SIZE - 1)
@@ -139,17 +165,13 @@ class Ledger(Machine):
         life = state.lives.get(who)
         if life is None:
             life = state.lives[who] = Life()
-        life.take(entries, state.base)
+        life.take(entries, state.base, self._fine)
 
     def finish(self, key: Key, state: Lives, context: TraceContext) -> Outcome:
         scope, name = str(key[0]), str(key[1])
         title = context.title((scope, name))
         outcome = Outcome()
         for who, life in state.lives.items():
-            for rule, text, id_, seq, t in life.problems:
-                outcome.findings.append(
-                    Finding(rule, f"queue {name}", text, ((*who, seq),), t, (who,), (id_,))
-                )
             for event, n in life.counts.items():
                 outcome.figures["queue", title, COUNTED[Ev(event)]] += n
             for what, delays in (
@@ -162,7 +184,7 @@ class Ledger(Machine):
             who for who in context.incarnations((scope, name)) if counts_as_life(context.actor_summary(who))
         ]
         for judge in self.judges.values():
-            judge(name, incarnations, state, context, outcome)
+            judge.decide(name, incarnations, state, context, outcome)
         self._tell_holdings(scope, incarnations, state, context, outcome)
         return outcome
 
@@ -252,6 +274,17 @@ _WHICH = 20
 """Bits of a class number; above it stands which delay it is."""
 
 
+class Alone(NamedTuple):
+    """Messages, in an incarnation that alone had rows of them, by arrays."""
+
+    who: Who
+    incarnations: list[Who]
+    """Of the queue, all of them."""
+    walked: Walked
+    known: int
+    """How many these are, with those that were over in their unit."""
+
+
 class LedgerPrecheck(Precheck):
     """See the module."""
 
@@ -259,17 +292,17 @@ class LedgerPrecheck(Precheck):
 
     def open_rows(self, unit: Unit) -> Iterator[tuple[Key, OpenRows]]:
         rows = unit.of(Ledger.events)
-        large = rows.b > _LONGEST_ROW
-        for actor, first, n in zip(
-            rows.actor[large].tolist(), rows.a[large].tolist(), rows.b[large].tolist(), strict=True
-        ):
+        large = _Moved.of(rows).count > _LONGEST_ROW
+        for row in rows.where(large).tuples():
+            _, _, who, first, n = _moved(row)
+            actor = who >> 16
             for bucket in range(first >> SHIFT, (first + n - 1 >> SHIFT) + 1):
                 yield self._key(unit.run, actor, bucket), NEEDS_FULL_CHECK
         entries = _entries(rows.where(~large))
         if not len(entries):
             return
         (code,) = codes((entries[:, ACTOR],), (entries[:, ID],))
-        walked = walk(entries, code)
+        walked = walk(entries, code, self.judges.values())
         delays, measurable = _delays(walked)
         published = (
             walked.entries[walked.begins, WORD] >> 8 == Ev.PUBLISH
@@ -282,8 +315,12 @@ class LedgerPrecheck(Precheck):
             _counts(walked.entries),
             _classes(heads, over, delays),
         )
-        for (actor, bucket), parts in _by_bucket(tables):
-            yield self._key(unit.run, actor, bucket), (np.array([unit.run], np.int64), *parts)
+        numbers = codes([each[:, 0] for each in tables], [each[:, 1] >> SHIFT for each in tables])
+        for _, (left, ranges, *sums) in parts_of(*zip(numbers, tables, strict=True)):
+            actor, id_ = next(part[:2].tolist() for part in (left, ranges, *sums) if len(part))
+            counts, classes = (part.reshape(-1, 4)[:, 2:].reshape(-1) for part in sums)
+            key = self._key(unit.run, actor, id_ >> SHIFT)
+            yield key, (np.array([unit.run], np.int64), left, ranges, counts, classes)
 
     def _key(self, run: int, actor: int, bucket: int) -> Key:
         return (self.runs[run].scope, self.runs[run].actor_name(actor), bucket)
@@ -297,8 +334,9 @@ class LedgerPrecheck(Precheck):
         for actor in np.unique(rows.actor).tolist():
             wanted = np.sort(np.array(buckets.get(self.runs[run].actor_name(actor), []), np.int64))
             if len(wanted):
-                last = rows.a + np.maximum(rows.b, 1) - 1
-                found |= (rows.actor == actor) & touches(rows.a >> SHIFT, last >> SHIFT, wanted)
+                moved = _Moved.of(rows)
+                last = moved.first_seq_id + np.maximum(moved.count, 1) - 1
+                found |= (rows.actor == actor) & touches(moved.first_seq_id >> SHIFT, last >> SHIFT, wanted)
         return found
 
     def prove(
@@ -316,23 +354,20 @@ class LedgerPrecheck(Precheck):
             return None
         who = runs.pop(), int(actors[0])
         entries = entries[np.argsort(entries[:, SEQ], kind="stable")]
-        walked = walk(entries, entries[:, ID])
+        walked = walk(entries, entries[:, ID], self.judges.values())
         delays, measurable = _delays(walked)
         heads = walked.entries[walked.starts]
         if not (np.all(walked.fine & measurable) and _are_apart(ranges, heads[:, ID])):
             return None
-        held = heads[walked.state != GONE]
         outcome = Outcome()
         incarnations = [
             each for each in context.incarnations(name) if counts_as_life(context.actor_summary(each))
         ]
-        if who in incarnations:
-            known = len(heads) + int((ranges[:, 2] - ranges[:, 1]).sum())
-            outcome.figures[EXERCISED, "C2"] = 0 if who == incarnations[-1] else known
-        if not self._tell_flags(who, walked, context, outcome):
+        alone = Alone(who, incarnations, walked, len(heads) + int((ranges[:, 2] - ranges[:, 1]).sum()))
+        if not all(judge.proves(alone, context, outcome) for judge in self.judges.values()):
             return None
-        if len(held) and not self._tell_holdings(name[0], incarnations, who, walked, context, outcome):
-            return None
+        if who in incarnations and context.ended_cleanly(who[0]):
+            self._tell_holdings(name[0], who, walked, outcome)
         self._tell_state(who, bucket << SHIFT, walked, ranges, outcome)
         counted = np.concatenate([each[3].reshape(-1, 2) for each in open_rows])
         for event, n in _sums(counted).items():
@@ -346,18 +381,6 @@ class LedgerPrecheck(Precheck):
         return outcome
 
     @staticmethod
-    def _tell_flags(who: Who, walked: Walked, context: TraceContext, outcome: Outcome) -> bool:
-        """Q4 of the first incarnation that these ids are known from; False if a flag is missing."""
-        outcome.figures[EXERCISED, "Q4"] = 0
-        row = context.actor_summary(who).recovered
-        if row is not None and row[8] & 0xFF == DIRTY:
-            recovered = (walked.entries[walked.begins, WORD] >> 8 == Ev.RECOVERED) & (walked.delivery >= 0)
-            flags = walked.entries[walked.delivery[recovered], WORD]
-            outcome.figures[EXERCISED, "Q4"] = int(np.count_nonzero(recovered))
-            return bool(np.all(flags & REDELIVERED))
-        return True
-
-    @staticmethod
     def _tell_state(who: Who, base: int, walked: Walked, ranges: Ints, outcome: Outcome) -> None:
         outcome.figures[STATE, *who, "ready"] = int(np.count_nonzero(walked.state == READY))
         outcome.figures[STATE, *who, "unacked"] = int(np.count_nonzero(walked.state == UNACKED))
@@ -366,33 +389,26 @@ class LedgerPrecheck(Precheck):
             outcome.figures[STATE, *who, "next", base] = max(tops)
 
     @staticmethod
-    def _tell_holdings(
-        scope: str, incarnations: list[Who], who: Who, walked: Walked, context: TraceContext, outcome: Outcome
-    ) -> bool:
-        """Tell `references` what is there at the clean end; False if a later incarnation may have it."""
-        if who not in incarnations:
-            return True
-        if incarnations[-1] != who:
-            return False
-        if context.ended_cleanly(who[0]):
-            begun = walked.entries[walked.begins[walked.state != GONE]]
-            word = begun[:, WORD]
-            stored = (word >> 8 == Ev.PUBLISH) & (word & PERSISTENT != 0) & (word & IN_STORE != 0)
-            outcome.facts += [
-                ("references", (scope, msg >> SHIFT), (who, msg)) for msg in begun[stored, MSG].tolist()
-            ]
-        return True
+    def _tell_holdings(scope: str, who: Who, walked: Walked, outcome: Outcome) -> None:
+        """Tell `references` what is there at the clean end."""
+        begun = walked.entries[walked.begins[walked.state != GONE]]
+        word = begun[:, WORD]
+        stored = (word >> 8 == Ev.PUBLISH) & (word & PERSISTENT != 0) & (word & IN_STORE != 0)
+        outcome.facts += [
+            ("references", (scope, msg >> SHIFT), (who, msg)) for msg in begun[stored, MSG].tolist()
+        ]
 
 
 def _entries(rows: Rows) -> Ints:
     """A row of n messages as n entries."""
-    row, ids = expand(rows.a, rows.b)
-    words = rows.who & 0xFFFF
+    first = _Moved.of(rows).first_seq_id
+    row, ids = expand(first, _Moved.of(rows).count)
+    messages = np.where(rows.event == Ev.PUBLISH, Publish.of(rows).message - first, 0)
     columns = (
         rows.actor[row],
         ids,
-        words[row],
-        rows.msg[row] + ids - rows.a[row],
+        (rows.who & 0xFFFF)[row],
+        messages[row] + ids,
         rows.seq[row],
         rows.t[row],
     )
@@ -401,7 +417,7 @@ def _entries(rows: Rows) -> Ints:
 
 def _delays(walked: Walked) -> tuple[list[tuple[Ints, Ints]], Bools]:
     """For each kind of delay (messages, ns); and of which messages all are of a length that has a class."""
-    times = walked.entries[:, T]
+    times = walked.entries[:, TIME]
     begun = times[walked.begins]
     published = walked.entries[walked.begins, WORD] >> 8 == Ev.PUBLISH
     owner = np.repeat(np.arange(len(walked.starts)), walked.sizes)
@@ -473,22 +489,6 @@ def _are_apart(ranges: Ints, ids: Ints) -> bool:
     ends = np.concatenate((ranges[:, 2], ids + 1))
     order = np.argsort(firsts, kind="stable")
     return bool(np.all(ends[order][:-1] <= firsts[order][1:]))
-
-
-def _by_bucket(tables: Sequence[Ints]) -> Iterator[tuple[tuple[int, int], list[Ints]]]:
-    """Tables that begin with (actor, id), sorted by these -> for each actor and bucket its part of each, flat."""
-    all_codes = codes([each[:, 0] for each in tables], [each[:, 1] >> SHIFT for each in tables])
-    places = [dict(groups(code)) for code in all_codes]
-    for code in sorted(set(chain(*places))):
-        parts = [table[its.get(code, slice(0))] for table, its in zip(tables, places, strict=True)]
-        actor, id_ = next(part[0, :2].tolist() for part in parts if len(part))
-        whole = [
-            parts[0].reshape(-1),
-            parts[1].reshape(-1),
-            parts[2][:, 2:].reshape(-1),
-            parts[3][:, 2:].reshape(-1),
-        ]
-        yield (actor, id_ >> SHIFT), whole
 
 
 LONGEST = 1 << 52

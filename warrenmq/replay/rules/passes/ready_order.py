@@ -1,6 +1,6 @@
-"""Machine of the order of deliveries (Q1) and of drops (Q2): each takes the smallest ready sequence id.
+"""Pass of the order of a queue, for Q1 and Q2: which sequence ids are ready, and which one leaves next.
 
-In a queue with priorities it is the smallest of the highest priority that has messages.
+It is the smallest one; in a queue with priorities the smallest of the highest priority that has messages.
 
 Key: (run, queue actor).  Only ranges matter, so a piece folds into a few operations:
 
@@ -13,12 +13,16 @@ Key: (run, queue actor).  Only ranges matter, so a piece folds into a few operat
 Neighbouring ranges join.  A publish of priority 0 joins the NEW of earlier publishes across TAKEs in between: new ids are
 above all ready ones, so they cannot change what the smallest one was.  Across a requeue or a drop nothing is moved.
 Whether an id could be delivered at all is the ledger's question.
+
+A rule (`judge`) has for an operation the method of Ready that finds the id which forbids it, and what to say of the two:
+
+    judge={Fifo: {SHED: (Ready.ahead_of, "dropped {} while {} was ready")}}
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -35,16 +39,21 @@ from warrenmq.trace.events import (
     Ev,
 )
 from warrenmq.trace.index import Row
+from warrenmq.trace.schema import Shared, T
 
 _PUBLISH, _DELIVER, _DROP = int(Ev.PUBLISH), int(Ev.DELIVER), int(Ev.DROP)
 ADD, TAKE, REMOVE, SHED, NEW = 1, 2, 3, 4, 5
 UNREADY = (DROP_REJECTED, DROP_REJECTED | DEAD_LETTERED)
 SHEDS = (DROP_EXPIRED, DROP_MAXLEN, DROP_EXPIRED | DEAD_LETTERED, DROP_MAXLEN | DEAD_LETTERED)
-_SAID = {
-    TAKE: ("Q1", "delivered {} while {} was ready"),
-    SHED: ("Q2", "dropped {} while {} was ready"),
-    NEW: ("Q1", "published {}, although {} had been in the queue"),
-}
+EVENTS = frozenset({Ev.PUBLISH, Ev.RECOVERED, Ev.DELIVER, Ev.REQUEUE, Ev.DROP})
+
+
+class _Moved(Shared[T], of=EVENTS):
+    first_seq_id: T
+    count: T
+
+
+_moved = _Moved.getter("t", "seq", "who", "first_seq_id", "count")
 
 Operation = list[int]
 """[NEW, ADD, TAKE, REMOVE or SHED, lo, hi, seq, t] with the first row's seq and t: if anything is wrong, it is lo."""
@@ -90,26 +99,53 @@ class Ready:
     taken_to: int = -1
     """Where the last NEW and the last TAKE ended, unless something came since that may change the order: what goes on from
     there is the same operation, which a piece's end has cut in two."""
-    problems: list[tuple[int, int, int, int, int]] = field(default_factory=list)
-    """(operation, its id, the id that forbids it, seq, t)"""
+    problems: list[tuple[str, str, int, int, int, int]] = field(default_factory=list)
+    """(rule, text, id of the operation, the id that forbids it, seq, t)"""
 
     def first(self) -> int | None:
-        """What leaves next."""
+        """The id that leaves next."""
+        if len(self.ids) == 1:
+            (ids,) = self.ids.values()
+            return ids.los[0] if ids.los else None
         highest = max((priority for priority, ids in self.ids.items() if ids.los), default=None)
         return None if highest is None else self.ids[highest].los[0]
 
+    def ahead_of(self, id_: int) -> int | None:
+        """The ready id that leaves next, if that is before this one: of a higher priority, or smaller in the same."""
+        first = self.first()
+        if first is None:
+            return None
+        above = (first >> PRIORITY_SHIFT) - (id_ >> PRIORITY_SHIFT)
+        return first if above > 0 or (above == 0 and first < id_) else None
+
+    def not_below(self, id_: int) -> int | None:
+        """The highest id of its priority that has been in the queue, if this one is not above it."""
+        top = self.tops.get(id_ >> PRIORITY_SHIFT, 0)
+        return top - 1 if id_ < top else None
+
+
+Check = tuple[Callable[[Ready, int], int | None], str]
+
 
 class Fifo(Machine):
-    """See the module."""
+    """Follows which messages of a queue are ready."""
 
     name: ClassVar[str] = "fifo"
-    events: ClassVar[frozenset[int]] = frozenset({Ev.PUBLISH, Ev.RECOVERED, Ev.DELIVER, Ev.REQUEUE, Ev.DROP})
+    events: ClassVar[frozenset[int]] = EVENTS
+
+    def __init__(self, runs: Sequence[Run], judges: Mapping[str, Mapping[int, Check]] | None = None) -> None:
+        super().__init__(runs, judges)
+        self._checks = {
+            operation: (rule, *check)
+            for rule, checks in self.judges.items()
+            for operation, check in checks.items()
+        }
 
     def summarise(self, piece: Chunk, rows: list[Row]) -> Iterator[tuple[Key, list[Operation]]]:
         operations: list[Operation] = []
         published: Operation | None = None
         last: Operation = [0, 0, -1, 0, 0]
-        for t, seq, _, _, _, lo, n, _, who in rows:
+        for t, seq, who, lo, n in map(_moved, rows):
             event = who >> 8 & 0xFF
             hi = lo + n
             if event == _PUBLISH:
@@ -135,72 +171,58 @@ class Fifo(Machine):
 
     def fold(self, piece: Chunk, rows: Rows) -> Iterator[tuple[Key, Any]]:
         """`summarise` for arrays."""
-        yield from fold_fifo(self.runs, piece, rows)
+        yield from fold_fifo(piece, rows)
 
     def start(self, key: Key) -> Ready:
         return Ready()
 
     def absorb(self, state: Ready, summary: list[Operation]) -> None:
         for operation, lo, hi, seq, t in summary:
-            ids = state.ids.get(lo >> PRIORITY_SHIFT)
+            priority = lo >> PRIORITY_SHIFT
+            ids = state.ids.get(priority)
             if ids is None:
-                ids = state.ids[lo >> PRIORITY_SHIFT] = Ranges()
+                ids = state.ids[priority] = Ranges()
             if operation == NEW:
-                self._publish(state, lo, hi, seq, t)
+                goes_on = not priority and lo == state.published_to
+            else:
+                goes_on = operation == TAKE and lo == state.taken_to
+            if operation in self._checks and not goes_on:
+                rule, forbidden_by, said = self._checks[operation]
+                other = forbidden_by(state, lo)
+                if other is not None:
+                    state.problems.append((rule, said.format(lo, other), lo, other, seq, t))
+            if operation in {NEW, ADD}:
+                state.tops[priority] = max(hi, state.tops.get(priority, 0))
                 ids.add(lo, hi)
-                continue
-            goes_on = operation == TAKE and lo == state.taken_to
-            state.taken_to = hi if operation == TAKE else -1
-            if operation != TAKE:
-                state.published_to = -1
-            if operation == ADD:
-                state.tops[lo >> PRIORITY_SHIFT] = max(hi, state.tops.get(lo >> PRIORITY_SHIFT, 0))
-                ids.add(lo, hi)
-                continue
-            if operation != REMOVE and not goes_on:
-                first = ids.los[0] if len(state.ids) == 1 and ids.los else state.first()
-                # an id that is not ready at all is the ledger's question
-                if first is not None and _before(first, lo):
-                    state.problems.append((operation, lo, first, seq, t))
-            ids.remove(lo, hi)
-
-    @staticmethod
-    def _publish(state: Ready, lo: int, hi: int, seq: int, t: int) -> None:
-        priority = lo >> PRIORITY_SHIFT
-        top = state.tops.get(priority, 0)
-        if lo < top and not (priority == 0 and lo == state.published_to):
-            state.problems.append((NEW, lo, top - 1, seq, t))
-        if priority:
-            state.taken_to = -1  # it may be before what is ready
-        state.published_to = hi
-        state.tops[priority] = max(hi, top)
+            else:
+                ids.remove(lo, hi)
+            if operation == NEW:
+                state.published_to = hi
+                if priority:
+                    state.taken_to = -1  # it may be before what is ready
+            else:
+                state.taken_to = hi if operation == TAKE else -1
+                state.published_to = state.published_to if operation == TAKE else -1
 
     def finish(self, key: Key, state: Ready, context: TraceContext) -> Outcome:
         who = int(key[0]), int(key[1])
         subject = f"queue {context.name(who)}"
         return Outcome(
             [
-                Finding(rule, subject, said.format(lo, first), ((*who, seq),), t, (who,), (lo, first))
-                for operation, lo, first, seq, t in state.problems
-                for rule, said in (_SAID[operation],)
+                Finding(rule, subject, text, ((*who, seq),), t, (who,), (lo, other))
+                for rule, text, lo, other, seq, t in state.problems
             ]
         )
 
 
-def _before(first: int, lo: int) -> bool:
-    """True if an id is of a higher priority than another, or smaller in the same one."""
-    above = (first >> PRIORITY_SHIFT) - (lo >> PRIORITY_SHIFT)
-    return above > 0 or (above == 0 and first < lo)
-
-
-def fold_fifo(runs: Sequence[Run], piece: Chunk, rows: Rows) -> Iterator[tuple[Key, list[Operation]]]:  # noqa: ARG001
+def fold_fifo(piece: Chunk, rows: Rows) -> Iterator[tuple[Key, list[Operation]]]:
     """What Fifo.summarise makes of rows of its events."""
     event, flag = rows.event, rows.flag
     rows = rows.where(~((event == Ev.DROP) & np.isin(flag, UNREADY)))
     if not len(rows):
         return
-    event, flag, lo = rows.event, rows.flag, rows.a
-    hi = lo + rows.b
+    event, flag, lo = rows.event, rows.flag, _Moved.of(rows).first_seq_id
+    hi = lo + _Moved.of(rows).count
     publishes, takes = event == Ev.PUBLISH, event == Ev.DELIVER
     begins = ~(publishes | takes)  # requeued, recovered, dropped: these join nothing
     barriers = np.cumsum(begins)
