@@ -84,6 +84,10 @@ class Rows:
         """As the machines want them."""
         return list(map(Row._make, zip(*(getattr(self, name).tolist() for name in COLUMNS), strict=True)))
 
+    def table(self) -> Ints:
+        """As a table of nine columns."""
+        return np.stack([getattr(self, name) for name in COLUMNS], axis=1)
+
     @property
     def actor(self) -> Ints:
         return self.who >> 16

@@ -1,4 +1,4 @@
-"""Machine of those who wait (W1): for a peer's credit, or for the alarms to clear.
+"""W1: an actor that waits for a peer's credit, or for the alarms to clear, stands still.
 
 Key: (run, actor), its rows in their order.
 
@@ -16,32 +16,42 @@ The coroutines of one thread are one actor, and many of them may wait for the al
 for credit they do not wait, but have a thread do it.  A channel sends what it was given, whether or not it has credit: it is
 its connection that waits, and what that had read by then goes on.
 
-Array form: Precheck of those who wait (blocking.py): nobody waits twice, nobody goes on who did not wait, and a thread writes nothing meanwhile.
-
-What a thread sends is most of what it writes; by their numbers its rows tell that there is none between the beginning of a wait
-for credit and its end, and no SEND has to be looked at.  Leftovers are all rows about waiting, flat (event, peer, seq).
+Array form: waits begin and end in turns, and a thread writes nothing meanwhile.  Most rows of a thread are its sends; the numbers of its
+rows show that there is none between the beginning of a wait for credit and its end, so no SEND has to be looked at.  Open rows
+are all rows about waiting, flat (event, peer, seq).
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from warrenmq.replay.drive.columns import Bools, Ints, Rows, Unit, groups, np
+from warrenmq.replay.drive.columns import Bools, Ints, Unit, groups, np
 from warrenmq.replay.drive.machines import Finding, Key, Machine, Outcome
-from warrenmq.replay.drive.precheck import OpenRows, Precheck
+from warrenmq.replay.drive.precheck import OpenRows, Precheck, joined
 from warrenmq.replay.drive.trace_context import TraceContext
 from warrenmq.replay.explain.story import Chain, Link, Story, links_of
 from warrenmq.replay.rules.rule import Exercised, Rule
 from warrenmq.trace.catalog import Chunk, Run
-from warrenmq.trace.events import Ev
+from warrenmq.trace.events import Ev, Send
 from warrenmq.trace.index import Row
+from warrenmq.trace.schema import Shared, T
 
 _SEND = int(Ev.SEND)
 _BLOCKED, _UNBLOCKED = int(Ev.CREDIT_BLOCKED), int(Ev.CREDIT_UNBLOCKED)
 _ALARM_BLOCKED = int(Ev.ALARM_BLOCKED)
 BLOCKING_EVENTS = frozenset({Ev.CREDIT_BLOCKED, Ev.CREDIT_UNBLOCKED, Ev.ALARM_BLOCKED, Ev.ALARM_UNBLOCKED})
+
+_CREDIT = frozenset({Ev.CREDIT_BLOCKED, Ev.CREDIT_UNBLOCKED})
+
+
+class _OfCredit(Shared[T], of=_CREDIT):
+    granter: T
+
+
+_sent = Send.getter("message", "receiver")
+_waited_for = _OfCredit.getter("granter")
 
 Step = tuple[int, int, int, int]
 """(event, peer, seq, t)"""
@@ -49,7 +59,7 @@ Step = tuple[int, int, int, int]
 
 @dataclass(slots=True)
 class Waiting:
-    """Whom and what an actor waits for."""
+    """The credit and alarms that an actor waits for."""
 
     credit: dict[int, int] = field(default_factory=dict)
     """Peer -> seq of the CREDIT_BLOCKED."""
@@ -92,7 +102,7 @@ class Waiting:
 
 
 class Blocking(Machine):
-    """See the module."""
+    """Follows what each actor waits for."""
 
     name: ClassVar[str] = "blocking"
     events: ClassVar[frozenset[int]] = BLOCKING_EVENTS | {Ev.SEND}
@@ -102,17 +112,21 @@ class Blocking(Machine):
         is_thread = is_a_thread(self.runs[piece.run], piece.actor)
         silent = set[int]()
         """Peers of whom it is known that another SEND to them says nothing new."""
-        for t, seq, msg, peer, _, _, _, _, who in rows:
-            event = who >> 8 & 0xFF
+        for row in rows:
+            event = row.who >> 8 & 0xFF
+            peer = 0
             if event == _SEND:
+                msg, peer = _sent(row)
                 if not is_thread or not msg or peer in silent:
                     continue
                 silent.add(peer)
-            elif event == _BLOCKED:
+            elif event in _CREDIT:
+                (peer,) = _waited_for(row)
+            if event == _BLOCKED:
                 silent.discard(peer)
             elif event == _UNBLOCKED:
                 silent.add(peer)
-            steps.append((event, peer, seq, t))
+            steps.append((event, peer, row.seq, row.t))
         if steps:
             yield (piece.run, piece.actor), steps
 
@@ -153,19 +167,16 @@ class BlockingPrecheck(Precheck):
 
     def open_rows(self, unit: Unit) -> Iterator[tuple[Key, OpenRows]]:
         rows = unit.of(BLOCKING_EVENTS)
-        table = np.stack((rows.event, rows.peer, rows.seq), axis=1)
+        granter = np.where(np.isin(rows.event, list(_CREDIT)), _OfCredit.of(rows).granter, 0)
+        table = np.stack((rows.event, granter, rows.seq), axis=1)
         for actor, where in groups(rows.actor):
             yield (unit.run, actor), (table[where].reshape(-1),)
-
-    def concerned(self, rows: Rows, keys: Collection[Key], run: int) -> Bools:
-        found: Bools = np.isin(rows.actor, [int(key[1]) for key in keys if key[0] == run])
-        return found
 
     def prove(
         self, key: Key, open_rows: Sequence[OpenRows], facts: Sequence[Any], context: TraceContext
     ) -> Outcome | None:
         run, actor = int(key[0]), int(key[1])
-        rows = np.concatenate([each[0].reshape(-1, _WIDTH) for each in open_rows])
+        (rows,) = joined(open_rows, _WIDTH)
         rows = rows[np.argsort(rows[:, _SEQ])]
         is_credit = (rows[:, _EVENT] == Ev.CREDIT_BLOCKED) | (rows[:, _EVENT] == Ev.CREDIT_UNBLOCKED)
         alarms, credit = rows[~is_credit], rows[is_credit]
@@ -200,7 +211,7 @@ def _waited(story: Story) -> Chain:
     if len(story.evidence) > 1:
         return []
     begins = Ev.CREDIT_BLOCKED if story.event == Ev.CREDIT_UNBLOCKED else Ev.ALARM_BLOCKED
-    seen = [story.near(event, story.last[0], after=False) for event in (begins, Ev(story.event))]
+    seen = [story.near(event, story.last.t, after=False) for event in (begins, Ev(story.event))]
     return [
         *links_of(placed for placed in seen if placed is not None),
         Link(story.run, None, f"{begins.name}: no wait had begun"),

@@ -1,4 +1,4 @@
-"""Machine of direct reads: D1.
+"""D1: a queue that reads a body by itself finds its record.
 
 Key: (run, msg >> 12).  A queue reads a body from a file of a store by itself, where the index says that it is (READ DIRECT).
 The record is, or was, there: an APPEND, a REF_RECOVERED, a GC_MOVE or a COMPACT_MOVE of that message in that store told this place.
@@ -23,9 +23,9 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from warrenmq.replay.drive.columns import Bools, Ints, Rows, Unit, groups, np
+from warrenmq.replay.drive.columns import Bools, Ints, Rows, Unit, np, parts_of
 from warrenmq.replay.drive.machines import EXERCISED, Finding, Key, Machine, Outcome
-from warrenmq.replay.drive.precheck import OpenRows, Precheck
+from warrenmq.replay.drive.precheck import OpenRows, Precheck, joined
 from warrenmq.replay.drive.trace_context import TraceContext
 from warrenmq.replay.explain.evidence import OfMessage
 from warrenmq.replay.explain.story import Chain, Link, Story, event_of, links_of
@@ -33,12 +33,23 @@ from warrenmq.replay.rules.passes.files import store_of_collector
 from warrenmq.replay.rules.passes.message_life import SHIFT
 from warrenmq.replay.rules.rule import Exercised, Rule
 from warrenmq.trace.catalog import Chunk
-from warrenmq.trace.events import DIRECT, Ev
+from warrenmq.trace.events import DIRECT, Ev, Read
 from warrenmq.trace.index import Row
+from warrenmq.trace.schema import Shared, T, also_called
 
 READ = int(Ev.READ) << 8 | DIRECT
 MOVES = frozenset({Ev.GC_MOVE, Ev.COMPACT_MOVE})
 RECORDS = frozenset({Ev.APPEND, Ev.REF_RECOVERED}) | MOVES
+
+
+class _Place(Shared[T], of=RECORDS | {Ev.READ}):
+    message: T
+    file: T
+    offset: T = also_called("new_offset")
+
+
+_place = _Place.getter("t", "seq", "message", "file", "offset")
+_store_of = Read.getter("store")
 WIDTH = 7
 """Numbers of an entry: (message, store, file, offset, reader or 0, seq, t)."""
 
@@ -51,13 +62,13 @@ class Places:
     """Of 4,096 messages."""
 
     records: dict[Place, int] = field(default_factory=dict)
-    """When each was told first: t."""
+    """t of the first row that says so."""
     reads: list[tuple[Place, int, int, int]] = field(default_factory=list)
     """(where, reader, seq, t)"""
 
 
 class DirectReads(Machine):
-    """See the module."""
+    """Compares the places of direct reads with those of records."""
 
     name: ClassVar[str] = "places"
     events: ClassVar[frozenset[int]] = RECORDS | {Ev.READ}
@@ -65,12 +76,13 @@ class DirectReads(Machine):
     def summarise(self, piece: Chunk, rows: list[Row]) -> Iterator[tuple[Key, array[int]]]:
         found: dict[int, list[int]] = {}
         collector_of = store_of_collector(self.runs[piece.run], piece.actor)
-        for t, seq, msg, peer, _, a, b, _, who in rows:
-            event = who >> 8 & 0xFF
+        for row in rows:
+            t, seq, msg, file, offset = _place(row)
+            event = row.who >> 8 & 0xFF
             if event in RECORDS:
-                entry = (msg, collector_of if event in MOVES else piece.actor, a, b, 0, 0, t)
-            elif who & 0xFFFF == READ and peer:
-                entry = (msg, peer, a, b, piece.actor, seq, t)
+                entry = (msg, collector_of if event in MOVES else piece.actor, file, offset, 0, 0, t)
+            elif row.who & 0xFFFF == READ and (store := _store_of(row)[0]):
+                entry = (msg, store, file, offset, piece.actor, seq, t)
             else:
                 continue
             found.setdefault(msg >> SHIFT, []).extend(entry)
@@ -114,33 +126,29 @@ class PlacesPrecheck(Precheck):
 
     def open_rows(self, unit: Unit) -> Iterator[tuple[Key, OpenRows]]:
         rows = unit.of(DirectReads.events)
-        read = (rows.who & 0xFFFF == READ) & (rows.peer != 0)
-        told = np.isin(rows.event, list(RECORDS))
+        is_read = (rows.who & 0xFFFF == READ) & (Read.of(rows).store != 0)
+        is_record, is_move = (np.isin(rows.event, list(events)) for events in (RECORDS, MOVES))
         store = rows.actor.copy()
-        for actor in np.unique(rows.actor[np.isin(rows.event, list(MOVES))]).tolist():
-            store[(rows.actor == actor) & np.isin(rows.event, list(MOVES))] = store_of_collector(
-                self.runs[unit.run], actor
-            )
-        store[read] = rows.peer[read]
-        places = np.stack((rows.msg, store, rows.a, rows.b, rows.t), axis=1)
-        records, reads = _firsts(places[told]), places[read]
+        for actor in np.unique(rows.actor[is_move]).tolist():
+            store[(rows.actor == actor) & is_move] = store_of_collector(self.runs[unit.run], actor)
+        store[is_read] = Read.of(rows).store[is_read]
+        place = _Place.of(rows)
+        places = np.stack((place.message, store, place.file, place.offset, rows.t), axis=1)
+        records, reads = _firsts(places[is_record]), places[is_read]
         tables = (records, reads[~_are_in(reads, records)], reads)
-        parts = [_by_bucket(each) for each in tables]
-        nothing = np.zeros((0, _WIDTH), np.int64)
-        for bucket in sorted(set().union(*parts)):
-            its, lost, asked = (part.get(bucket, nothing) for part in parts)
-            yield (unit.run, bucket), (its.reshape(-1), lost.reshape(-1), np.array([len(asked)], np.int64))
+        for bucket, (its, lost, asked) in parts_of(*((each[:, 0] >> SHIFT, each) for each in tables)):
+            yield (unit.run, bucket), (its, lost, np.array([len(asked) // _WIDTH], np.int64))
 
     def concerned(self, rows: Rows, keys: Collection[Key], run: int) -> Bools:
-        found: Bools = np.isin(rows.msg >> SHIFT, [int(key[1]) for key in keys if key[0] == run])
+        found: Bools = np.isin(
+            _Place.of(rows).message >> SHIFT, [int(key[1]) for key in keys if key[0] == run]
+        )
         return found
 
     def prove(
         self, key: Key, open_rows: Sequence[OpenRows], facts: Sequence[Any], context: TraceContext
     ) -> Outcome | None:
-        records, reads = (
-            np.concatenate([each[part].reshape(-1, _WIDTH) for each in open_rows]) for part in (0, 1)
-        )
+        records, reads = joined(open_rows, _WIDTH, _WIDTH)
         if not np.all(_are_in(reads, records)):
             return None
         outcome = Outcome()
@@ -154,12 +162,6 @@ def _firsts(places: Ints) -> Ints:
     begins = np.ones(len(places), np.bool_)
     begins[1:] = np.any(np.diff(places[:, :_T], axis=0) != 0, axis=1)
     return places[begins]
-
-
-def _by_bucket(table: Ints) -> dict[int, Ints]:
-    buckets = table[:, 0] >> SHIFT
-    order = np.argsort(buckets, kind="stable")
-    return {bucket: table[order[where]] for bucket, where in groups(buckets[order])}
 
 
 def _are_in(wanted: Ints, known: Ints) -> Bools:

@@ -17,10 +17,14 @@ def _written(file: File, _trigger: int, _offset: int, _size: int) -> str:
     return "the buffer was written while the file was locked" if file.locked else ""
 
 
-def _in_turns(file: File, locked: bool) -> str:
-    if file.locked is locked:
-        return f"it was {'locked' if locked else 'unlocked'}, and was already"
-    return "the current file was locked" if locked and file.current else ""
+def _unlocked_before(file: File) -> str:
+    if file.locked:
+        return "it was locked, and was already"
+    return "the current file was locked" if file.current else ""
+
+
+def _locked_before(file: File) -> str:
+    return "" if file.locked else "it was unlocked, and was already"
 
 
 def _moved_in(file: File, _msg: int, _offset: int, _size: int) -> str:
@@ -84,8 +88,8 @@ RULE = Rule(
         Files: {
             Ev.APPEND: _appended,
             Ev.FILE_WRITE: _written,
-            Ev.LOCK: _in_turns,
-            Ev.UNLOCK: _in_turns,
+            Ev.LOCK: _unlocked_before,
+            Ev.UNLOCK: _locked_before,
             Ev.GC_MOVE: _moved_in,
             Ev.COMPACT_MOVE: _moved_within,
             Ev.FILE_DELETE: _deleted,

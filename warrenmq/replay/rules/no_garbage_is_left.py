@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from warrenmq.replay.drive.columns import Rows, np
 from warrenmq.replay.drive.machines import EXERCISED, Finding, Key, Machine, Outcome
@@ -22,21 +22,32 @@ from warrenmq.replay.explain.story import Chain, Link, Story, links_of
 from warrenmq.replay.rules.passes.files import store_of_collector
 from warrenmq.replay.rules.rule import Exercised, Rule
 from warrenmq.trace.catalog import Chunk, Run
-from warrenmq.trace.events import Ev
+from warrenmq.trace.events import Ev, FileState
 from warrenmq.trace.index import Row
 
 QUIET = 60 * 10**9
 """Nanoseconds: two intervals of 15 s may pass before a file is left, and one more before it is collected."""
 
-STATE = int(Ev.FILE_STATE)
+_FILE_STATE = int(Ev.FILE_STATE)
 COLLECTOR = frozenset({Ev.GC_START, Ev.GC_DONE, Ev.COMPACT_START, Ev.COMPACT_DONE, Ev.TRUNCATE})
 _ACTIVITY = COLLECTOR | {
     Ev.STORE_RECOVERED, Ev.STORE_WRITE, Ev.STORE_REMOVE, Ev.REF_DROPPED, Ev.APPEND, Ev.ROLL, Ev.LOCK, Ev.UNLOCK,
     Ev.FILE_DELETE,
 }  # fmt: skip
 
-States = list[tuple[int, int, int, int]]
-"""(seq, t, valid_total_size, file_size)"""
+_state = FileState.getter("seq", "t", "valid_total_size", "file_size")
+
+
+class State(NamedTuple):
+    """What a FILE_STATE row says."""
+
+    seq: int
+    t: int
+    valid_total_size: int
+    file_size: int
+
+
+States = list[State]
 
 
 @dataclass(slots=True)
@@ -49,7 +60,7 @@ class Store:
 
 
 class Garbage(Machine):
-    """See the module."""
+    """Compares the garbage of a store that was quiet."""
 
     name: ClassVar[str] = "garbage"
     events: ClassVar[frozenset[int]] = frozenset(_ACTIVITY | {Ev.FILE_STATE})
@@ -58,13 +69,13 @@ class Garbage(Machine):
         found: dict[int, tuple[int, States]] = {}
         collector_of = store_of_collector(self.runs[piece.run], piece.actor)
         for row in rows:
-            event = row[8] >> 8 & 0xFF
+            event = row.who >> 8 & 0xFF
             store = collector_of if event in COLLECTOR else piece.actor
             last, states = found.get(store, (0, []))
-            if event == STATE:
-                states.append((row[1], row[0], row[6], row[7]))
+            if event == _FILE_STATE:
+                states.append(State(*_state(row)))
             else:
-                last = max(last, row[0])
+                last = max(last, row.t)
             found[store] = last, states
         for store, its in found.items():
             if store:
@@ -85,22 +96,24 @@ class Garbage(Machine):
         who = int(key[0]), int(key[1])
         outcome = Outcome()
         told = _of_the_end(sorted(state.states))
-        if not told or told[0][1] - state.last < QUIET:
+        if not told or told[0].t - state.last < QUIET:
             return outcome
         outcome.figures[EXERCISED, "S9"] = 1
-        valid, size = sum(each[2] for each in told), sum(each[3] for each in told)
+        valid, size = sum(each.valid_total_size for each in told), sum(each.file_size for each in told)
         if valid * 2 < size:
-            text = f"after {(told[0][1] - state.last) / 1e9:.0f} quiet seconds, {valid} of {size} bytes are valid"
+            text = (
+                f"after {(told[0].t - state.last) / 1e9:.0f} quiet seconds, {valid} of {size} bytes are valid"
+            )
             needs = (who, *context.started_by(who))
-            rows = ((*who, told[-1][0]),)
-            outcome.findings.append(Finding("S9", context.name(who), text, rows, told[-1][1], needs))
+            rows = ((*who, told[-1].seq),)
+            outcome.findings.append(Finding("S9", context.name(who), text, rows, told[-1].t, needs))
         return outcome
 
 
 def _of_the_end(states: States) -> States:
-    """Those that were told one after the other: every file, when the store stopped."""
+    """The last rows without others in between: of every file, when the store stopped."""
     first = len(states)
-    while first and (first == len(states) or states[first - 1][0] + 1 == states[first][0]):
+    while first and (first == len(states) or states[first - 1].seq + 1 == states[first].seq):
         first -= 1
     return states[first:]
 
@@ -114,19 +127,17 @@ def fold_garbage(runs: Sequence[Run], piece: Chunk, rows: Rows) -> Iterator[tupl
         if store and len(its):
             acts = its.t[its.event != Ev.FILE_STATE]
             told = its.where(its.event == Ev.FILE_STATE)
-            states = list(
-                zip(told.seq.tolist(), told.t.tolist(), told.b.tolist(), told.c.tolist(), strict=True)
-            )
+            states = list(map(State, *(column.tolist() for column in _state(told))))
             yield (piece.run, store), (int(acts.max()) if len(acts) else 0, states)
 
 
 def _quiet(story: Story) -> Chain:
-    """What last happened in the store, and that nobody collected."""
+    """What last happened in the store, and that no file was collected."""
     seen = [
-        story.near(event, story.last[0], after=False)
+        story.near(event, story.last.t, after=False)
         for event in (Ev.APPEND, Ev.STORE_REMOVE, Ev.ROLL, Ev.UNLOCK)
     ]
-    rows = sorted((placed for placed in seen if placed is not None), key=lambda placed: placed[1][0])
+    rows = sorted((placed for placed in seen if placed is not None), key=lambda placed: placed[1].t)
     return [*links_of(rows), Link(story.run, None, "LOCK: no file went to the collector")]
 
 

@@ -15,28 +15,37 @@ There is a row a second at most, so these need no arrays.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from warrenmq.replay.drive.machines import Finding, Key, Machine, Outcome
 from warrenmq.replay.drive.trace_context import TraceContext
 from warrenmq.replay.explain.story import Chain, Link, Story, links_of
 from warrenmq.replay.rules.rule import Exercised, Rule
 from warrenmq.trace.catalog import Chunk
-from warrenmq.trace.events import Ev
+from warrenmq.trace.events import Ev, QueueRests
 from warrenmq.trace.index import Row
 
-Rest = tuple[int, int, int, int]
-"""(ready messages, consumers with room, seq, t)"""
+
+class Rest(NamedTuple):
+    """What a QUEUE_RESTS row says."""
+
+    ready: int
+    with_room: int
+    seq: int
+    t: int
+
+
+_rest = QueueRests.getter("ready", "with_room", "seq", "t")
 
 
 class Rests(Machine):
-    """See the module."""
+    """Looks at queues that rest."""
 
     name: ClassVar[str] = "rests"
     events: ClassVar[frozenset[int]] = frozenset({Ev.QUEUE_RESTS})
 
     def summarise(self, piece: Chunk, rows: list[Row]) -> Iterator[tuple[Key, list[Rest]]]:
-        yield (piece.run, piece.actor), [(row[5], row[6], row[1], row[0]) for row in rows]
+        yield (piece.run, piece.actor), [Rest(*_rest(row)) for row in rows]
 
     def start(self, key: Key) -> list[Rest]:
         return []
@@ -47,7 +56,7 @@ class Rests(Machine):
     def finish(self, key: Key, state: list[Rest], context: TraceContext) -> Outcome:
         who = int(key[0]), int(key[1])
         outcome = Outcome()
-        stuck = [rest for rest in state if rest[0] > 0 and rest[1] > 0]
+        stuck = [rest for rest in state if rest.ready > 0 and rest.with_room > 0]
         if stuck:
             ready, room, seq, t = stuck[0]
             text = f"{ready} messages were ready when the queue came to rest, and {room} consumers or gets had room"
@@ -58,11 +67,11 @@ class Rests(Machine):
 
 
 def _stuck(story: Story) -> Chain:
-    """Somebody who could have had the message."""
+    """The last consumer, delivery and publish before the rest."""
     seen = [
-        story.near(event, story.last[0], after=False) for event in (Ev.CONSUMER_ADDED, Ev.DELIVER, Ev.PUBLISH)
+        story.near(event, story.last.t, after=False) for event in (Ev.CONSUMER_ADDED, Ev.DELIVER, Ev.PUBLISH)
     ]
-    rows = sorted((placed for placed in seen if placed is not None), key=lambda placed: placed[1][0])
+    rows = sorted((placed for placed in seen if placed is not None), key=lambda placed: placed[1].t)
     return [*links_of(rows), Link(story.run, None, "DELIVER: a consumer or a waiting get had room")]
 
 

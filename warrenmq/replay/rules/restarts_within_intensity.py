@@ -13,6 +13,16 @@ from warrenmq.replay.rules.rule import Exercised, Rule
 from warrenmq.trace.catalog import Chunk
 from warrenmq.trace.events import Ev
 from warrenmq.trace.index import Row
+from warrenmq.trace.schema import Shared, T
+
+
+class _Counted(Shared[T], of=(Ev.RESTART, Ev.ESCALATE)):
+    restarts: T
+    intensity: T
+    period_ms: T
+
+
+_limit = _Counted.getter("restarts", "intensity", "period_ms")
 
 Complaint = tuple[int, int, str]
 """(seq, t, what is wrong)."""
@@ -36,12 +46,13 @@ class Supervisor(Machine):
 
     def summarise(self, piece: Chunk, rows: list[Row]) -> Iterator[tuple[Key, list[Complaint]]]:
         complaints: list[Complaint] = []
-        for t, seq, _, _, _, restarts, intensity, period, who in rows:
+        for row in rows:
+            restarts, intensity, period = _limit(row)
             count = f"{restarts} restarts in {period} ms, intensity {intensity}"
-            if who >> 8 & 0xFF == Ev.RESTART and restarts > intensity:
-                complaints.append((seq, t, f"restarted a child beyond its intensity: {count}"))
-            if who >> 8 & 0xFF == Ev.ESCALATE and restarts <= intensity:
-                complaints.append((seq, t, f"gave up within its intensity: {count}"))
+            if row.event == Ev.RESTART and restarts > intensity:
+                complaints.append((row.seq, row.t, f"restarted a child beyond its intensity: {count}"))
+            if row.event == Ev.ESCALATE and restarts <= intensity:
+                complaints.append((row.seq, row.t, f"gave up within its intensity: {count}"))
         if complaints:
             yield (piece.run, piece.actor), complaints
 
@@ -60,14 +71,14 @@ class Supervisor(Machine):
 def _restarts(story: Story) -> Chain:
     """The restarts before this one."""
     found: list[Placed] = []
-    t = story.last[0]
-    while len(found) < min(story.last[5], LONGEST // 2) - 1:
+    t = story.last.t
+    while len(found) < min(_Counted.of(story.last).restarts, LONGEST // 2) - 1:
         earlier = story.near(Ev.RESTART, t, after=False)
         if earlier is None:
             break
         found.insert(0, earlier)
-        t = earlier[1][0]
-    exited = story.near(Ev.CHILD_EXIT, story.last[0], after=False)
+        t = earlier[1].t
+    exited = story.near(Ev.CHILD_EXIT, story.last.t, after=False)
     return links_of([*found, *([exited] if exited is not None else [])])
 
 

@@ -21,9 +21,9 @@ def _has_room(file: File, _msg: int, offset: int, _size: int) -> str:
     return ""
 
 
-def _left_for_its_reason(file: File, first: bool, why: int, size: int) -> str:
+def _left_for_its_reason(file: File, new_file: int, why: int, size: int) -> str:
     """Of the file that is left: the other one is new."""
-    if first:
+    if new_file == file.number:
         return ""
     if file.left:
         return "left a second time"

@@ -20,14 +20,17 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable, Iterator
 from contextlib import closing
+from operator import attrgetter
 
 from warrenmq.trace.catalog import Run
-from warrenmq.trace.events import Ev
+from warrenmq.trace.events import Ev, Publish
 from warrenmq.trace.index import Row
 from warrenmq.trace.reader import Trace
-from warrenmq.trace.schema import EVENTS
+from warrenmq.trace.schema import COLUMNS, EVENTS
 
-_STORED = "run, actor, seq, t, event, flag, msg, peer, pseq, a, b, c"
+_OTHERS = COLUMNS[2:-1]
+"""Stored columns whose meaning depends on the event."""
+_STORED = ", ".join(("run", "actor", "seq", "t", "event", "flag", *_OTHERS))
 _MOVES = (Ev.PUBLISH, Ev.RECOVERED, Ev.DELIVER, Ev.ACK, Ev.REQUEUE, Ev.DROP)
 
 
@@ -42,13 +45,19 @@ def views() -> dict[str, str]:
             f"SELECT run, actor, seq, t{columns} FROM stored WHERE event = {number}"  # noqa: S608 - of the schema alone
         )
     found["receives"] = f"""
-        SELECT run, actor, seq, t, event, CASE peer WHEN 0 THEN actor ELSE peer END AS sender, pseq AS send
-        FROM stored WHERE event IN ({Ev.RECV:d}, {Ev.ACK:d}, {Ev.UNDELIVERED:d}) AND pseq > 0
+        SELECT run, actor, seq, t, {Ev.RECV:d} AS event, CASE sender WHEN 0 THEN actor ELSE sender END AS sender, send
+        FROM recv_rows WHERE send > 0
         UNION ALL
-        SELECT run, actor, seq, t, event, peer, pseq + n
-        FROM stored JOIN numbers ON n < c OR n = 0 WHERE event = {Ev.PUBLISH:d} AND pseq > 0"""  # noqa: S608
+        SELECT run, actor, seq, t, {Ev.ACK:d}, CASE acker WHEN 0 THEN actor ELSE acker END, send FROM ack_rows WHERE send > 0
+        UNION ALL
+        SELECT run, actor, seq, t, {Ev.UNDELIVERED:d}, CASE sender WHEN 0 THEN actor ELSE sender END, send
+        FROM undelivered_rows WHERE send > 0
+        UNION ALL
+        SELECT run, actor, seq, t, {Ev.PUBLISH:d}, publisher, send + n
+        FROM publish_rows JOIN numbers ON n < sends OR n = 0 WHERE send > 0"""  # noqa: S608
+    first, count = (Publish.column(name).place for name in ("first_seq_id", "count"))
     found["steps"] = f"""
-        SELECT run, actor, seq, t, event, flag, a + n AS id FROM stored JOIN numbers ON n < b
+        SELECT run, actor, seq, t, event, flag, {first} + n AS id FROM stored JOIN numbers ON n < {count}
         WHERE event IN ({", ".join(str(int(event)) for event in _MOVES)})"""  # noqa: S608
     return found
 
@@ -63,13 +72,13 @@ def tables(trace: Trace) -> sqlite3.Connection:
     for piece in trace.catalog.chunks:
         database.executemany(f"INSERT INTO stored VALUES ({marks})", _stored(piece.run, trace.rows(piece)))  # noqa: S608
     database.executemany("INSERT INTO actors VALUES (?, ?, ?, ?, ?, ?)", _actors(trace.catalog.runs))
-    ((most,),) = database.execute(
-        f"SELECT coalesce(max(b), 1) FROM stored WHERE event IN ({', '.join(str(int(event)) for event in _MOVES)})"  # noqa: S608
-    )
-    ((sends,),) = database.execute(f"SELECT coalesce(max(c), 1) FROM stored WHERE event = {Ev.PUBLISH:d}")  # noqa: S608
-    database.executemany("INSERT INTO numbers VALUES (?)", ((n,) for n in range(max(most, sends, 1))))
     for name, query in views().items():
         database.execute(f"CREATE TEMP VIEW {name} AS {query}")
+    most = max(
+        database.execute(f"SELECT coalesce(max({column}), 1) FROM {event.name.lower()}_rows").fetchone()[0]  # noqa: S608
+        for event, column in ((Ev.PUBLISH, "sends"), *((event, "count") for event in _MOVES))
+    )
+    database.executemany("INSERT INTO numbers VALUES (?)", ((n,) for n in range(max(most, 1))))
     database.execute("CREATE TEMP TABLE moved AS SELECT * FROM steps")
     database.execute("DROP VIEW steps")
     database.execute("ALTER TABLE moved RENAME TO steps")
@@ -98,8 +107,9 @@ def found_in(trace: Trace, queries: Iterable[str]) -> list[list[tuple[int, int, 
 
 
 def _stored(run: int, rows: Iterable[Row]) -> Iterator[tuple[int, ...]]:
-    for t, seq, msg, peer, pseq, a, b, c, who in rows:
-        yield run, who >> 16, seq, t, who >> 8 & 0xFF, who & 0xFF, msg, peer, pseq, a, b, c
+    others = attrgetter(*_OTHERS)
+    for row in rows:
+        yield run, row.actor, row.seq, row.t, row.event, row.flag, *others(row)
 
 
 def _actors(runs: Iterable[Run]) -> Iterator[tuple[int | str, ...]]:

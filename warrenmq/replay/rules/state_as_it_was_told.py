@@ -26,7 +26,7 @@ def _ended(story: Story) -> Chain:
     if story.finding.about:
         return file_chain(story, _DECIDING)
     seen = [
-        story.near(event, story.last[0], after=False) for event in (Ev.QUEUE_RECOVERED, Ev.STORE_RECOVERED)
+        story.near(event, story.last.t, after=False) for event in (Ev.QUEUE_RECOVERED, Ev.STORE_RECOVERED)
     ]
     return links_of(placed for placed in seen if placed is not None)
 

@@ -12,8 +12,10 @@ from warrenmq.replay.explain.evidence import Near
 from warrenmq.replay.explain.story import Chain, Story, links_of
 from warrenmq.replay.rules.rule import Exercised, Rule
 from warrenmq.trace.catalog import Chunk
-from warrenmq.trace.events import Ev
+from warrenmq.trace.events import ActorStart, Ev
 from warrenmq.trace.index import Row
+
+_started = ActorStart.getter("incarnation")
 
 
 class Names(Machine):
@@ -30,7 +32,7 @@ class Names(Machine):
         self, piece: Chunk, rows: list[Row]
     ) -> Iterator[tuple[Key, list[tuple[int, int, int, int]]]]:
         name = self.runs[piece.run].actor_name(piece.actor)
-        yield (piece.run, name), [(row[5], piece.actor, row[0], row[1]) for row in rows]
+        yield (piece.run, name), [(_started(row)[0], piece.actor, row.t, row.seq) for row in rows]
 
     def start(self, key: Key) -> list[tuple[int, int, int, int]]:
         return []
@@ -55,13 +57,13 @@ class Names(Machine):
 
 
 def _incarnations(story: Story) -> Chain:
-    """Why there was a successor: what the supervisor saw."""
+    """Why there was a successor, by the rows of the supervisor."""
     run, row = story.evidence[0]
-    entry = story.runs[run].actors.get(row[8] >> 16)
+    entry = story.runs[run].actors.get(row.actor)
     if entry is None or not entry.parent:
         return []
     seen = [
-        story.known.row(Near(run, entry.parent, int(event), row[0], after=False))
+        story.known.row(Near(run, entry.parent, int(event), row.t, after=False))
         for event in (Ev.CHILD_EXIT, Ev.CHILD_START)
     ]
     return links_of(placed for placed in seen if placed is not None)

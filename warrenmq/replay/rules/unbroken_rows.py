@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import pairwise
-from operator import itemgetter, lt
+from operator import attrgetter, lt
 from typing import ClassVar
 
 from warrenmq.replay.drive.columns import Rows
@@ -14,7 +14,7 @@ from warrenmq.replay.rules.rule import FORMAT, Exercised, Rule
 from warrenmq.trace.catalog import Catalog, Chunk
 from warrenmq.trace.index import Row
 
-_T, _SEQ = itemgetter(0), itemgetter(1)
+_T, _SEQ = attrgetter("t"), attrgetter("seq")
 
 Complaint = tuple[int, int, str]
 """(seq, t, what is wrong)."""
@@ -36,12 +36,12 @@ class Chain(Machine):
         complaints: list[Complaint] = []
         if seqs != list(range(piece.seq_first, piece.seq_first + len(rows))):
             row, expected = next(
-                (row, expected) for expected, row in enumerate(rows, piece.seq_first) if row[1] != expected
+                (row, expected) for expected, row in enumerate(rows, piece.seq_first) if row.seq != expected
             )
-            complaints.append((row[1], row[0], f"seq {row[1]} stands where {expected} belongs"))
+            complaints.append((row.seq, row.t, f"seq {row.seq} stands where {expected} belongs"))
         if not all(map(lt, times, times[1:])):
-            before, row = next((one, two) for one, two in pairwise(rows) if two[0] <= one[0])
-            complaints.append((row[1], row[0], f"t goes from {before[0]} to {row[0]}"))
+            before, row = next((one, two) for one, two in pairwise(rows) if two.t <= one.t)
+            complaints.append((row.seq, row.t, f"t goes from {before.t} to {row.t}"))
         if complaints:
             yield (piece.run, piece.actor), complaints
 

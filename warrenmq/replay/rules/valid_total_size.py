@@ -15,8 +15,8 @@ def _sum_of_live_records(file: File, valid: int, _size: int) -> str:
     return ""
 
 
-def _all_moved(file: File, first: bool) -> str:
-    if first and file.due != max(file.moved, 0):
+def _all_moved(file: File, destination: int) -> str:
+    if destination == file.number and file.due != max(file.moved, 0):
         return f"{max(file.moved, 0)} bytes were moved, {file.due} were to be"
     return ""
 

@@ -10,11 +10,11 @@
 The decisions are the rules' own (`judge`): for each event a check, which is asked before the row changes the state:
 
     def cut_below_its_records(file: File, mark: int, size: int) -> str: ...      what is wrong, or ""
-    RULE = Rule(..., machines=(Files,), judge={Ev.TRUNCATE: cut_below_its_records})
+    RULE = Rule(..., machines=(Files,), judge={Files: {Ev.TRUNCATE: cut_below_its_records}})
 
-A check is given the file and what the row says, as the method of `File` for this event takes it.
+A check is called with the file and those columns of the row that the method of `File` for this event takes (STEPS).
 
-A store tells every file that it found (FILE_STATE), so a file without a recorded size counts as missing: unless rows are missing,
+FILE_STATE rows name every file that the store found, so a file without a recorded size counts as missing: unless rows are missing,
 which makes what is found indeterminate.
 """
 
@@ -23,12 +23,31 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from warrenmq.trace.events import ROLL_FOR_LARGE, Ev
-
-_LAST_GONE = frozenset({int(Ev.STORE_REMOVE), int(Ev.REF_DROPPED)})
+from warrenmq.trace.events import (
+    ROLL_FOR_LARGE,
+    Append,
+    CompactDone,
+    CompactMove,
+    Ev,
+    FileState,
+    FileSync,
+    FileWrite,
+    GcDone,
+    GcMove,
+    GcStart,
+    Read,
+    RefDropped,
+    RefRecovered,
+    Roll,
+    StoreRemove,
+    StoreWrite,
+    Truncate,
+)
+from warrenmq.trace.index import Row
+from warrenmq.trace.schema import Getter, Nine, V
 
 Check = Callable[..., str]
-"""(file, what the row says ...) -> what is wrong, or nothing."""
+"""(file, columns of the row ...) -> what is wrong, or nothing."""
 Checks = dict[int, list[tuple[str, Check]]]
 """Event -> (rule, its check)."""
 Broken = list[tuple[str, str]]
@@ -48,6 +67,7 @@ def checks_of(judges: Mapping[str, Mapping[int, Check]]) -> Checks:
 class File:
     """The walk through one file's rows."""
 
+    number: int
     limit: int
     buffer: int
     checks: Checks
@@ -55,7 +75,7 @@ class File:
     written: int = -1
     safe: int = -1
     moved: int = -1
-    """Where the collector's next record goes; -1 = not told."""
+    """Where the collector's next record goes; -1 = not known."""
     due: int = -1
     """Bytes that the combine which goes on has to move here."""
     copied: int = -1
@@ -90,57 +110,17 @@ class File:
         """Known to be the one that records are appended to: no row tells which one it is after recovery."""
         return (self.opened or self.appended) and not self.left
 
-    def take(self, word: int, first: bool, msg: int, pseq: int, b: int, c: int) -> Broken:
-        """One row; what it breaks.  `first`: of two files in the row, this is the first."""
-        event, flag = word >> 8, word & 0xFF
-        if event in _LAST_GONE:
-            self.valid -= self.live.pop(msg, 0)
-            return []
-        said: tuple[int, ...]
-        then: Callable[..., None] | None
-        match event:
-            case Ev.APPEND:
-                said, then = (msg, b, c), self.append
-            case Ev.FILE_WRITE:
-                said, then = (flag, b, c), self.write
-            case Ev.FILE_SYNC:
-                said, then = (b, c), self.sync
-            case Ev.READ:
-                said, then = (pseq,), None
-            case Ev.ROLL:
-                said, then = (first, flag, c), self.roll
-            case Ev.STORE_WRITE:
-                said, then = (msg, self.sizes.get(msg, 0)), self.add
-            case Ev.REF_RECOVERED:
-                said, then = (msg, c), self.add
-            case Ev.LOCK | Ev.UNLOCK:
-                said, then = (event == Ev.LOCK,), self.lock
-            case Ev.GC_START:
-                said, then = (first, c), self.begin_combine
-            case Ev.GC_MOVE:
-                said, then = (msg, b, c), self.move
-            case Ev.GC_DONE:
-                said, then = (first,), self.end_combine
-            case Ev.COMPACT_START:
-                said, then = (), self.begin_compaction
-            case Ev.COMPACT_MOVE:
-                said, then = (pseq, b, c), self.copy
-            case Ev.COMPACT_DONE:
-                said, then = (b, c), self.end_compaction
-            case Ev.TRUNCATE:
-                said, then = (pseq, b), self.truncate
-            case Ev.FILE_DELETE:
-                said, then = (), self.delete
-            case Ev.FILE_STATE:
-                self.know_size(c)
-                said, then = (b, c), self.state
-            case _:
-                return []
+    def take(self, row: Row) -> Broken:
+        """One row; what it breaks."""
+        event = row.who >> 8 & 0xFF
+        columns, change = STEPS[event]
+        said = columns(row)
+        if event == Ev.FILE_STATE:
+            self.know_size(*said)
         broken = [
             (rule, wrong) for rule, check in self.checks.get(event, ()) if (wrong := check(self, *said))
         ]
-        if then is not None:
-            then(*said)
+        change(self, *said)
         return broken
 
     # what each event changes
@@ -157,34 +137,47 @@ class File:
         self.valid += size - self.live.get(msg, 0)
         self.sizes[msg] = self.live[msg] = size
 
+    def revive(self, msg: int) -> None:
+        """A record that is there is referred to again."""
+        self.add(msg, self.sizes.get(msg, 0))
+
+    def release(self, msg: int) -> None:
+        """The last reference to a record is gone."""
+        self.valid -= self.live.pop(msg, 0)
+
+    def read(self, _mark: int) -> None:
+        """A read changes nothing."""
+
     def write(self, _trigger: int, offset: int, size: int) -> None:
         self.written = offset + size
 
     def sync(self, safe: int, _since: int) -> None:
         self.safe = safe
 
-    def roll(self, first: bool, why: int, _size: int) -> None:
-        """The first of the two files is opened, the second one is left."""
-        if first:
+    def roll(self, new_file: int, why: int, _size: int) -> None:
+        if new_file == self.number:
             self.end = self.written = self.safe = 0
             self.opened = True
             self.large = why == ROLL_FOR_LARGE
         else:
             self.left = True
 
-    def lock(self, locked: bool) -> None:
-        self.locked = locked
+    def lock(self) -> None:
+        self.locked = True
 
-    def begin_combine(self, first: bool, valid: int) -> None:
-        self.moved, self.due = -1, valid if first else -1
+    def unlock(self) -> None:
+        self.locked = False
+
+    def begin_combine(self, destination: int, valid: int) -> None:
+        self.moved, self.due = -1, valid if destination == self.number else -1
 
     def move(self, msg: int, offset: int, size: int) -> None:
         self.moved = offset + size
         self.add(msg, size)
 
-    def end_combine(self, first: bool) -> None:
+    def end_combine(self, destination: int) -> None:
         self.due = -1
-        if not first:  # its records are in the other file now
+        if destination != self.number:  # its records are in the other file now
             self.live.clear()
             self.valid = 0
             self.gone = True
@@ -208,10 +201,39 @@ class File:
     def delete(self) -> None:
         self.gone = True
 
-    def know_size(self, size: int) -> None:
-        """Of a file whose size no row has told yet, FILE_STATE is believed."""
+    def know_size(self, _valid: int, size: int) -> None:
+        """Of a file whose size no row has said yet, FILE_STATE is believed."""
         if self.end < 0:
             self.end = self.written = self.safe = size
 
     def state(self, _valid: int, size: int) -> None:
         self.end = size
+
+
+def _no_columns(_row: Nine[V], /) -> tuple[V, ...]:
+    return ()
+
+
+STEPS: dict[int, tuple[Getter, Callable[..., None]]] = {
+    Ev.APPEND: (Append.getter("message", "offset", "size"), File.append),
+    Ev.FILE_WRITE: (FileWrite.getter("trigger", "offset", "size"), File.write),
+    Ev.FILE_SYNC: (FileSync.getter("synced_to", "size"), File.sync),
+    Ev.READ: (Read.getter("mark"), File.read),
+    Ev.ROLL: (Roll.getter("new_file", "reason", "old_size"), File.roll),
+    Ev.STORE_WRITE: (StoreWrite.getter("message"), File.revive),
+    Ev.STORE_REMOVE: (StoreRemove.getter("message"), File.release),
+    Ev.REF_DROPPED: (RefDropped.getter("message"), File.release),
+    Ev.REF_RECOVERED: (RefRecovered.getter("message", "size"), File.add),
+    Ev.LOCK: (_no_columns, File.lock),
+    Ev.UNLOCK: (_no_columns, File.unlock),
+    Ev.GC_START: (GcStart.getter("destination", "valid_size"), File.begin_combine),
+    Ev.GC_MOVE: (GcMove.getter("message", "offset", "size"), File.move),
+    Ev.GC_DONE: (GcDone.getter("destination"), File.end_combine),
+    Ev.COMPACT_START: (_no_columns, File.begin_compaction),
+    Ev.COMPACT_MOVE: (CompactMove.getter("old_offset", "new_offset", "size"), File.copy),
+    Ev.COMPACT_DONE: (CompactDone.getter("new_size", "copied"), File.end_compaction),
+    Ev.TRUNCATE: (Truncate.getter("mark", "new_size"), File.truncate),
+    Ev.FILE_DELETE: (_no_columns, File.delete),
+    Ev.FILE_STATE: (FileState.getter("valid_total_size", "file_size"), File.state),
+}
+"""What a row of each event says of a file, and the method that it changes the file by."""

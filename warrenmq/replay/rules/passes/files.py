@@ -7,29 +7,29 @@ file_life.py walks through them.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from operator import le
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
-from warrenmq.replay.drive.columns import Ints, Places, Rows, np
+from warrenmq.replay.drive.columns import Rows, np
 from warrenmq.replay.drive.machines import STATE, Finding, Key, Machine, Outcome
 from warrenmq.replay.drive.trace_context import TraceContext
 from warrenmq.replay.rules.passes.file_life import File, checks_of
 from warrenmq.trace.catalog import FOREVER, Chunk, Run
-from warrenmq.trace.events import DIRECT, Decision, Ev
+from warrenmq.trace.events import DIRECT, Decision, Ev, Read, RunStart
 from warrenmq.trace.index import Row
+from warrenmq.trace.schema import COLUMNS, Shared, T, also_called
 
-_REF_DROPPED = int(Ev.REF_DROPPED)
+_REF_DROPPED, _READ = int(Ev.REF_DROPPED), int(Ev.READ)
+_READ_DIRECTLY = _READ << 8 | DIRECT
 REMOVED = int(Ev.STORE_REMOVE) << 8 | Decision.REMOVE
 REVIVED = int(Ev.STORE_WRITE) << 8 | Decision.CONFIRM
 OF_TWO = frozenset({Ev.ROLL, Ev.GC_START, Ev.GC_DONE})
-OF_SEVERAL = OF_TWO | {Ev.STORE_WRITE, Ev.STORE_REMOVE, Ev.REF_DROPPED}
+OF_RECORDS = frozenset({Ev.STORE_WRITE, Ev.STORE_REMOVE, Ev.REF_DROPPED})
+OF_SEVERAL = OF_TWO | OF_RECORDS
 """Events whose files `other_files` tells."""
 COLLECTORS = frozenset(
     {Ev.GC_START, Ev.GC_MOVE, Ev.GC_DONE, Ev.COMPACT_START, Ev.COMPACT_MOVE, Ev.COMPACT_DONE, Ev.TRUNCATE}
 )
-_READ = int(Ev.READ)
-_READ_DIRECTLY = _READ << 8 | DIRECT
 OF_ONE = frozenset(
     {
         Ev.APPEND, Ev.FILE_WRITE, Ev.FILE_SYNC, Ev.LOCK, Ev.UNLOCK, Ev.FILE_DELETE, Ev.FILE_STATE, Ev.REF_RECOVERED,
@@ -37,29 +37,45 @@ OF_ONE = frozenset(
     }
 )  # fmt: skip
 
-_FIELDS = 8
-"""t, seq, actor, (event << 8 | flag) << 1 | (1 = the row's first file), msg, pseq, b, c."""
+
+class _OfOne(Shared[T], of=OF_ONE | {Ev.READ}):
+    file: T
+
+
+class _OfTwo(Shared[T], of=OF_TWO):
+    destination: T = also_called("new_file")
+    source: T = also_called("old_file")
+
+
+class _OfRecord(Shared[T], of=OF_RECORDS):
+    file: T
+    references: T
+
+
+_file = _OfOne.getter("file")
+_two_files = _OfTwo.getter("destination", "source")
+_record = _OfRecord.getter("file", "references")
+_read = Read.getter("store", "mark")
 
 
 def other_files(row: Row) -> tuple[int, ...]:
-    """The files that a row is about, of the events that do not just name theirs in column a; destination first."""
-    word = row[8] & 0xFFFF
+    """The files that a row is about, of the events that do not just name theirs; destination first."""
+    word = row.who & 0xFFFF
     if word >> 8 in OF_TWO:
-        return (row[5], row[6]) if row[5] != row[6] else (row[5],)
-    last_one_went = word == REMOVED or word >> 8 == _REF_DROPPED
-    if row[6] == (0 if last_one_went else 1) and (last_one_went or word == REVIVED):
-        return (row[4],)
-    return ()
+        return tuple(dict.fromkeys(_two_files(row)))
+    file, references = _record(row)
+    last_one_went = references == 0 and (word == REMOVED or word >> 8 == _REF_DROPPED)
+    return (file,) if last_one_went or (references == 1 and word == REVIVED) else ()
 
 
 def store_of_collector(run: Run, actor: int) -> int:
-    """The store that a collector works for: it started it; 0 = nobody said."""
+    """The store that a collector works for: the actor that started it; 0 = not known."""
     entry = run.actors.get(actor)
     return entry.parent if entry is not None else 0
 
 
 class Files(Machine):
-    """See the module."""
+    """Collects the rows of each file, and walks through them."""
 
     name: ClassVar[str] = "files"
     events: ClassVar[frozenset[int]] = OF_ONE | OF_SEVERAL | {Ev.READ}
@@ -73,20 +89,17 @@ class Files(Machine):
         actor = piece.actor
         collector_of = store_of_collector(self.runs[piece.run], actor)
         for row in rows:
-            t, seq, msg, peer, pseq, a, b, c, who = row
-            word = who & 0xFFFF
+            word = row.who & 0xFFFF
             if word >> 8 == _READ:
-                if word == _READ_DIRECTLY and pseq:
-                    found.setdefault((peer, a), []).extend((t, seq, actor, word << 1, msg, pseq, b, c))
-                continue
-            store = collector_of if word >> 8 in COLLECTORS else actor
-            for place, file in enumerate((a,) if word >> 8 in OF_ONE else other_files(row)):
-                entries = found.get((store, file))
-                if entries is None:
-                    entries = found[store, file] = []
-                entries += (t, seq, actor, word << 1 | (not place), msg, pseq, b, c)
+                store, mark = _read(row)
+                files = _file(row) if word == _READ_DIRECTLY and mark else ()
+            else:
+                store = collector_of if word >> 8 in COLLECTORS else actor
+                files = _file(row) if word >> 8 in OF_ONE else other_files(row)
+            for file in files:
+                found.setdefault((store, file), []).extend(row)
         for (store, file), entries in found.items():
-            if store:  # else nobody said whose collector it is
+            if store:  # else it is not known whose collector it is
                 yield (piece.run, store, file), array("q", entries)
 
     def fold(self, piece: Chunk, rows: Rows) -> Iterator[tuple[Key, Any]]:
@@ -102,22 +115,23 @@ class Files(Machine):
     def finish(self, key: Key, state: array[int], context: TraceContext) -> Outcome:
         run, store, number = int(key[0]), int(key[1]), int(key[2])
         limit, buffer = limits(context.runs[run])
-        file = File(limit, buffer, self._checks)
+        file = File(number, limit, buffer, self._checks)
         outcome = Outcome()
         subject = f"file {number} of {context.name((run, store))}"
-        columns = [state[i::_FIELDS] for i in range(_FIELDS)]
         needs = ((run, store), *context.started_by((run, store)))
-        rows: Iterable[tuple[int, ...]] = zip(*columns, strict=True)
-        if not all(map(le, columns[0], columns[0][1:])):
-            rows = sorted(rows)
-        for t, seq, actor, word, msg, pseq, b, c in rows:
-            for rule, text in file.take(word >> 1, bool(word & 1), msg, pseq, b, c):
+        rows = list(map(Row._make, zip(*[iter(state)] * len(COLUMNS), strict=True)))
+        rows.sort(key=lambda row: (row.t, row.seq, row.who))
+        for row in rows:
+            t, actor = row.t, row.actor
+            for rule, text in file.take(row):
                 until, whose = t, needs
                 if rule == "S8" and (run, actor) not in needs:
                     if context.was_killed((run, actor)):
-                        continue  # its mark was released; its thread did not know yet
+                        continue  # its mark was released, which its thread did not notice yet
                     until, whose = FOREVER, (*needs, (run, actor))
-                finding = Finding(rule, subject, text, ((run, actor, seq),), until, whose, (store, number))
+                finding = Finding(
+                    rule, subject, text, ((run, actor, row.seq),), until, whose, (store, number)
+                )
                 outcome.findings.append(finding)
         if file.size >= 0:
             figures = {
@@ -129,44 +143,35 @@ class Files(Machine):
 
 
 def limits(run: Run) -> tuple[int, int]:
-    """File size limit and write buffer as RUN_START said them; 0 = not said."""
-    return (run.start[7], run.start[4]) if run.start is not None else (0, 0)
+    """File size limit and write buffer as in RUN_START; 0 = not said."""
+    if run.start is None:
+        return 0, 0
+    start = RunStart.of(run.start)
+    return start.file_size_limit, start.write_buffer
 
 
 def fold_files(runs: Sequence[Run], piece: Chunk, rows: Rows) -> Iterator[tuple[Key, Any]]:
     """What Files.summarise makes of rows of its events."""
     word = rows.who & 0xFFFF
     event = word >> 8
+    one, two, record, read = _OfOne.of(rows), _OfTwo.of(rows), _OfRecord.of(rows), Read.of(rows)
     collects = np.isin(event, list(COLLECTORS))
     store = np.where(collects, store_of_collector(runs[piece.run], piece.actor), piece.actor)
     last_went = (word == REMOVED) | (event == Ev.REF_DROPPED)
-    of_record = (last_went & (rows.b == 0)) | ((word == REVIVED) & (rows.b == 1))
+    of_record = (last_went & (record.references == 0)) | ((word == REVIVED) & (record.references == 1))
     of_two = np.isin(event, list(OF_TWO))
-    read = (word == int(Ev.READ) << 8 | DIRECT) & (rows.pseq != 0)
-    of_one = np.isin(event, list(OF_ONE))
-    first = np.flatnonzero(of_record | of_two | of_one | read)
-    second = np.flatnonzero(of_two & (rows.a != rows.b))
-    table = np.concatenate(
-        (
-            _table(rows, first, np.where(read[first], 0, 1)),
-            _table(rows, second, np.zeros(len(second), np.int64)),
-        )
-    )
-    whose = np.concatenate((np.where(read, rows.peer, store)[first], store[second]))
-    file = np.concatenate((np.where(of_record, rows.pseq, rows.a)[first], rows.b[second]))
-    order = np.lexsort((table[:, 1], file, whose))
-    table, whose, file = table[order], whose[order], file[order]
+    is_read = (word == _READ_DIRECTLY) & (read.mark != 0)
+    first = np.flatnonzero(of_record | of_two | is_read | np.isin(event, list(OF_ONE)))
+    second = np.flatnonzero(of_two & (two.destination != two.source))
+    places = np.concatenate((first, second))
+    whose = np.concatenate((np.where(is_read, read.store, store)[first], store[second]))
+    file = np.select([of_record, of_two], [record.file, two.destination], default=one.file)
+    file = np.concatenate((file[first], two.source[second]))
+    order = np.lexsort((rows.seq[places], file, whose))
+    table, whose, file = rows.at(places[order]).table(), whose[order], file[order]
     starts = np.flatnonzero(
         np.concatenate(([True], (whose[1:] != whose[:-1]) | (file[1:] != file[:-1])))[: len(whose)]
     )
     for at, end in zip(starts.tolist(), np.append(starts, len(whose))[1:].tolist(), strict=True):
         if whose[at]:
             yield (piece.run, int(whose[at]), int(file[at])), array("q", table[at:end].tobytes())
-
-
-def _table(rows: Rows, places: Places, mark: Ints) -> Ints:
-    chosen = rows.at(places)
-    word = (chosen.who & 0xFFFF) << 1 | mark
-    return np.stack(
-        (chosen.t, chosen.seq, chosen.who >> 16, word, chosen.msg, chosen.pseq, chosen.b, chosen.c), axis=1
-    )

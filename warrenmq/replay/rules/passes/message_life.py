@@ -110,8 +110,8 @@ class Odd(NamedTuple):
     word: int
     first: int
     """Its first sequence id."""
-    states: bytes
-    marks: bytes
+    states: bytearray
+    marks: bytearray
     seq: int
     t: int
 
