@@ -262,7 +262,7 @@ class View(Generic[T]):
             index, shift, mask = columns[0].index, columns[0].shift, columns[0].mask
             if mask == -1:
                 return lambda row: (row[index],)
-            return lambda row: (row[index] >> shift & mask,)  # type: ignore[operator]
+            return lambda row: (row[index] >> shift & mask,)
         stored = itemgetter(*(column.index for column in columns))
         parts = [(at, column.shift, column.mask) for at, column in enumerate(columns) if column.mask != -1]
         if not parts:

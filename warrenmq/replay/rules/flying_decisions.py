@@ -35,19 +35,18 @@ _WRITE = int(Ev.STORE_WRITE)
 
 
 class _Decided(Shared[T], of=(Ev.STORE_WRITE, Ev.STORE_REMOVE)):
-    decision: T
     message: T
     client: T
     flying: T
     was_flying: T
 
 
-_decided = _Decided.getter("t", "seq", "who", "decision", "message", "client", "flying", "was_flying")
+_decided = _Decided.getter("t", "seq", "who", "message", "client", "flying", "was_flying")
 
 
-def _is_of_the_table(who: Any, decision: Any, flying: Any, was_flying: Any) -> Any:
+def _is_of_the_table(who: Any, flying: Any, was_flying: Any) -> Any:
     """The table above, of numbers or of arrays."""
-    is_write = (who >> 8 & 0xFF) == _WRITE
+    is_write, decision = (who >> 8 & 0xFF) == _WRITE, who & 0xFF
     passes = (was_flying != 0) & ((is_write & (flying > 0)) | ((is_write ^ True) & (flying < 0)))
     processed = (is_write & ((decision == Decision.WRITE) | (decision == Decision.CONFIRM))) | (
         (is_write ^ True) & ((decision == Decision.REMOVE) | (decision == Decision.DEFER))
@@ -65,15 +64,15 @@ class Decisions(Machine):
         wrong = [
             row
             for row in rows
-            for _, _, who, decision, _, _, flying, was_flying in (_decided(row),)
-            if not _is_of_the_table(who, decision, flying, was_flying)
+            for _, _, who, _, _, flying, was_flying in (_decided(row),)
+            if not _is_of_the_table(who, flying, was_flying)
         ]
         if wrong:
             yield (piece.run, piece.actor), wrong
 
     def fold(self, piece: Chunk, rows: Rows) -> Iterator[tuple[Key, list[Row]]]:
         view = _Decided.of(rows)
-        right = _is_of_the_table(rows.who, view.decision, view.flying, view.was_flying)
+        right = _is_of_the_table(rows.who, view.flying, view.was_flying)
         if not right.all():
             yield (piece.run, piece.actor), rows.where(~right).tuples()
 
@@ -87,7 +86,8 @@ class Decisions(Machine):
         who = int(key[0]), int(key[1])
         outcome = Outcome()
         for row in state:
-            t, seq, word, decision, msg, client, flying, was_flying = _decided(row)
+            t, seq, word, msg, client, flying, was_flying = _decided(row)
+            decision = word & 0xFF
             what = "write" if word >> 8 & 0xFF == _WRITE else "remove"
             until, needs = t, [who]
             if decision != Decision.IGNORE:

@@ -65,9 +65,9 @@ _CONTINUES = 1 << 8
 
 _REASON = 2
 """Bits of a report of the store; above them stands how many syncs there had been."""
-_publish = Publish.getter("seq", "flags", "message", "send", "first_seq_id", "count")
-_confirm = Confirm.getter("t", "seq", "kind", "message", "first_seq_id", "count")
-_on_disk = OnDisk.getter("report", "message")
+_publish = Publish.getter("seq", "who", "message", "send", "first_seq_id", "count")
+_confirm = Confirm.getter("t", "seq", "who", "message", "first_seq_id", "count")
+_on_disk = OnDisk.getter("who", "message")
 
 Fine = Callable[[int, int, bool, int], bool]
 """What all rules say of one message: (flags, kind, synced, report)."""
@@ -326,15 +326,16 @@ class Confirms(Machine):
         for row in rows:
             event = row.who >> 8 & 0xFF
             if event == _PUBLISH:
-                seq, flags, msg, send, lo, n = _publish(row)
+                seq, who, msg, send, lo, n = _publish(row)
+                flags = who & 0xFF
                 windows.wanted += n if flags & WANTS_CONFIRM else 0
                 windows.of(lo).publish(lo, lo + n, msg, flags if send else flags | _CONTINUES, seq)
             elif event == _ON_DISK:
-                report, msg = _on_disk(row)
-                windows.hear(msg, report)
+                who, msg = _on_disk(row)
+                windows.hear(msg, who & 0xFF)
             elif event == _CONFIRM:
-                t, seq, kind, msg, lo, n = _confirm(row)
-                windows.of(lo).confirm(lo, lo + n, msg, kind, seq, t, self._is_fine)
+                t, seq, who, msg, lo, n = _confirm(row)
+                windows.of(lo).confirm(lo, lo + n, msg, who & 0xFF, seq, t, self._is_fine)
             elif event == _QI_SYNC:
                 windows.sync(row.t)
         yield (piece.run, piece.actor), windows
