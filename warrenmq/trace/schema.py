@@ -218,7 +218,12 @@ class Getter(Protocol):
 
 _EVERY_ROW = {
     name: Column(name, COUNT, text)
-    for name, text in (("t", "time"), ("seq", "number of the row"), ("who", "actor, event and flag"))
+    for name, text in (
+        ("t", "time"),
+        ("seq", "number of the row"),
+        ("msg", "a message, or 0"),
+        ("who", "actor, event and flag"),
+    )
 }
 """What a getter can read of every event beside its own columns."""
 
@@ -252,7 +257,7 @@ class View(Generic[T]):
 
     @classmethod
     def getter(cls, *names: str) -> Getter:
-        """Some columns as a tuple, among them t, seq and who: for loops over many rows, which a view for each would slow down.
+        """Some columns as a tuple, among them t, seq, msg and who: for loops over many rows, which a view for each would slow down.
 
         Columns that fill a stored one take a few tens of nanoseconds together, with others it is 200; a view takes a hundred for
         itself and as much for each name.

@@ -19,6 +19,7 @@ Each row is decided by itself: a piece tells only of those that the table does n
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from typing import Any, ClassVar
 
 from warrenmq.replay.drive.columns import Rows
@@ -54,6 +55,9 @@ def _is_of_the_table(who: Any, flying: Any, was_flying: Any) -> Any:
     return (passes & processed) | ((passes ^ True) & (decision == Decision.IGNORE))
 
 
+_is_one_of_the_table = cache(_is_of_the_table)
+
+
 class Decisions(Machine):
     """Finds the decisions that the table does not name.  Key: (run, store actor)."""
 
@@ -65,7 +69,7 @@ class Decisions(Machine):
             row
             for row in rows
             for _, _, who, _, _, flying, was_flying in (_decided(row),)
-            if not _is_of_the_table(who, flying, was_flying)
+            if not _is_one_of_the_table(who & 0xFFFF, flying, was_flying)
         ]
         if wrong:
             yield (piece.run, piece.actor), wrong

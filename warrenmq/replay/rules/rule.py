@@ -68,7 +68,7 @@ def is_known(finding: Finding, context: TraceContext) -> bool:
     return all(context.known_until(who) >= finding.t for who in finding.needs)
 
 
-def _always(*_: Any) -> bool:
+def always(*_: Any) -> bool:
     return True
 
 
@@ -80,13 +80,30 @@ def _nothing(*_: Any) -> None:
 class Judge:
     """A rule's part in a pass that several rules share; the pass's file says with what each function is called."""
 
-    fine: Callable[..., Any] = _always
+    fine: Callable[..., Any] = always
     """Whether one thing that the pass came to is as it should be.  Written for plain numbers and for arrays of them alike, so that the
     machine and its array form decide by the same table: `&`, `|`, no `and`, no `or`."""
     decide: Callable[..., None] = _nothing
     """All rows of a key are in: notes findings and figures in the Outcome that is the last argument."""
-    proves: Callable[..., bool] = _always
+    proves: Callable[..., bool] = always
     """The same by arrays: True if `decide` would find nothing."""
+
+
+def questions(judges: Mapping[str, Judge]) -> tuple[Callable[..., Any], ...]:
+    """What a pass has to ask: `fine` of the rules that have one."""
+    return tuple(judge.fine for judge in judges.values() if judge.fine is not always)
+
+
+class Answers(dict[tuple[int, ...], bool]):
+    """The same of few different things: what is asked -> whether it is fine, asked once."""
+
+    def __init__(self, judges: Mapping[str, Judge]) -> None:
+        super().__init__()
+        self._questions = questions(judges)
+
+    def __missing__(self, asked: tuple[int, ...]) -> bool:
+        self[asked] = all(fine(*asked) for fine in self._questions)
+        return self[asked]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

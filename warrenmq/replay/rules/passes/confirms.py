@@ -26,7 +26,7 @@ from unit to unit, and no open message may be among those that were answered.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, NamedTuple
 
@@ -45,6 +45,7 @@ from warrenmq.replay.drive.columns import (
 from warrenmq.replay.drive.machines import EXERCISED, Key, Machine, Outcome
 from warrenmq.replay.drive.precheck import OpenRows, Precheck, joined
 from warrenmq.replay.drive.trace_context import TraceContext
+from warrenmq.replay.rules.rule import Answers, questions
 from warrenmq.trace.catalog import Chunk, Run
 from warrenmq.trace.events import (
     CONFIRM_DURABLE,
@@ -64,13 +65,12 @@ _CONTINUES = 1 << 8
 """Beside the flags of a PUBLISH that is no receive: some bodies of the publish before it lie elsewhere, and these are the rest."""
 
 _REASON = 2
+_REPORTS = (1 << _REASON) - 1
 """Bits of a report of the store; above them stands how many syncs there had been."""
 _publish = Publish.getter("seq", "who", "message", "send", "first_seq_id", "count")
 _confirm = Confirm.getter("t", "seq", "who", "message", "first_seq_id", "count")
 _on_disk = OnDisk.getter("who", "message")
 
-Fine = Callable[[int, int, bool, int], bool]
-"""What all rules say of one message: (flags, kind, synced, report)."""
 Block = list[int]
 """[lo, hi, message of lo, flags of PUBLISH, syncs before it, its seq]; an answered block has lo == hi."""
 
@@ -133,7 +133,7 @@ class Window:
         self.synced = self.next
         self.syncs += 1
 
-    def confirm(self, lo: int, hi: int, msg: int, kind: int, seq: int, t: int, fine: Fine) -> None:
+    def confirm(self, lo: int, hi: int, msg: int, kind: int, seq: int, t: int, fine: Answers) -> None:
         """Answer [lo, hi); what is older than this window is left for the window before."""
         if self.start < 0 or lo < self.start:
             older = hi if self.start < 0 else min(hi, self.start)
@@ -152,6 +152,10 @@ class Window:
                 return
             block = blocks[i]
             end = min(hi, block[1])
+            if block[1] - block[0] == 1 and self._is_fine(block, kind, fine):  # by far the commonest
+                block[0] = lo = end
+                i += 1
+                continue
             self._answer(block, lo, end, kind, seq, t, fine)
             if lo > block[0]:
                 if end < block[1]:
@@ -168,17 +172,27 @@ class Window:
             del blocks[: self.head]
             self.head = 0
 
-    def _answer(self, block: Block, lo: int, hi: int, kind: int, seq: int, t: int, fine: Fine) -> None:
+    def _is_fine(self, block: Block, kind: int, fine: Answers) -> bool:
+        """A block of one message, in the store or not."""
+        flags = block[3] & 0xFF
+        report = self.on_disk.get(block[2], 0) & _REPORTS if flags & IN_STORE else 0
+        if not fine[flags, kind, block[0] < self.synced, report]:
+            return False
+        if report and kind == CONFIRM_DURABLE:
+            del self.on_disk[block[2]]
+        return True
+
+    def _answer(self, block: Block, lo: int, hi: int, kind: int, seq: int, t: int, fine: Answers) -> None:
         """Ask of each message in the store; of others the first tells for all, and the first that is not synced."""
         flags = block[3] & 0xFF
         reports = {lo: 0}
         if flags & IN_STORE and kind == CONFIRM_DURABLE:
             msg = block[2] - block[0]
-            reports = {id_: _report(self.on_disk.pop(msg + id_, 0)) for id_ in range(lo, hi)}
+            reports = {id_: self.on_disk.pop(msg + id_, 0) & _REPORTS for id_ in range(lo, hi)}
         elif lo < self.synced < hi:
             reports[self.synced] = 0
         for id_, report in reports.items():
-            if not fine(flags, kind, id_ < self.synced, report):
+            if not fine[flags, kind, id_ < self.synced, report]:
                 self.odd.append(Odd(id_, flags, kind, report, seq, t))
                 if not flags & IN_STORE:
                     return
@@ -210,7 +224,7 @@ class Window:
         lo, hi, msg, flags, *_ = block
         return not flags & IN_STORE or all(map(self.on_disk.get, range(msg, msg + hi - lo)))
 
-    def extend(self, later: Window, fine: Fine) -> None:
+    def extend(self, later: Window, fine: Answers) -> None:
         """Fold the window of the next piece in."""
         before = self.syncs
         for confirm, syncs, said in later.early:
@@ -241,11 +255,6 @@ class Window:
 
 def _low(block: Block) -> int:
     return block[0]
-
-
-def _report(said: int) -> int:
-    """WRITTEN or IGNORED of what the store said, 0 if it has said nothing."""
-    return said & (1 << _REASON) - 1
 
 
 class Windows:
@@ -290,7 +299,7 @@ class Windows:
         for window in self.windows.values():
             window.sync()
 
-    def extend(self, later: Windows, fine: Fine) -> None:
+    def extend(self, later: Windows, fine: Answers) -> None:
         """Fold those of the next piece in."""
         before = self._syncs
         untouched = Window(syncs=later._syncs, heard=later._heard)
@@ -312,14 +321,7 @@ class Confirms(Machine):
 
     def __init__(self, runs: Sequence[Run], judges: Mapping[str, Any] | None = None) -> None:
         super().__init__(runs, judges)
-        self._table: dict[tuple[int, ...], bool] = {}
-        """What the rules said of what was asked before."""
-
-    def _is_fine(self, *asked: int) -> bool:
-        fine = self._table.get(asked)
-        if fine is None:
-            fine = self._table[asked] = all(judge.fine(*asked) for judge in self.judges.values())
-        return fine
+        self._fine = Answers(self.judges)
 
     def summarise(self, piece: Chunk, rows: list[Row]) -> Iterator[tuple[Key, Windows]]:
         windows = Windows()
@@ -335,7 +337,7 @@ class Confirms(Machine):
                 windows.hear(msg, who & 0xFF)
             elif event == _CONFIRM:
                 t, seq, who, msg, lo, n = _confirm(row)
-                windows.of(lo).confirm(lo, lo + n, msg, who & 0xFF, seq, t, self._is_fine)
+                windows.of(lo).confirm(lo, lo + n, msg, who & 0xFF, seq, t, self._fine)
             elif event == _QI_SYNC:
                 windows.sync(row.t)
         yield (piece.run, piece.actor), windows
@@ -344,7 +346,7 @@ class Confirms(Machine):
         return Windows(start=0)
 
     def absorb(self, state: Windows, summary: Windows) -> None:
-        state.extend(summary, self._is_fine)
+        state.extend(summary, self._fine)
 
     def finish(self, key: Key, state: Windows, context: TraceContext) -> Outcome:
         outcome = Outcome()
@@ -499,8 +501,8 @@ class ConfirmsPrecheck(Precheck):
             heard = on_disk[told, 2]
             report = np.where((told >= 0) & (begins < heard) & (heard < ends), on_disk[told, 1], 0)
         fine: Bools = begins < ends
-        for judge in self.judges.values():
-            fine = fine & judge.fine(flags, kind, synced, report)
+        for question in questions(self.judges):
+            fine = fine & question(flags, kind, synced, report)
         return fine
 
 

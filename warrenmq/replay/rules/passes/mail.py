@@ -37,6 +37,7 @@ from warrenmq.replay.drive.columns import (
 from warrenmq.replay.drive.machines import Finding, Key, Machine, Outcome
 from warrenmq.replay.drive.precheck import NEEDS_FULL_CHECK, OpenRows, Precheck, joined
 from warrenmq.replay.drive.trace_context import TraceContext, Who
+from warrenmq.replay.rules.rule import questions
 from warrenmq.trace.catalog import Chunk
 from warrenmq.trace.events import Ev, Publish, Send
 from warrenmq.trace.index import Row
@@ -129,13 +130,24 @@ class Mail(Machine):
     def absorb(self, state: Bucket, summary: Halves) -> None:
         actor, sends, receives = summary
         numbers = iter(sends)
-        for send in zip(numbers, numbers, numbers, strict=True):
-            state.sent[send[0]] = send
-            if state.waiting and (receive := state.waiting.pop(send[0], None)) is not None:
+        for each in zip(numbers, numbers, numbers, strict=True):
+            state.sent[each[0]] = each
+            if state.waiting and (receive := state.waiting.pop(each[0], None)) is not None:
                 self._meet(state, *receive)
+        sent, taken, asked = state.sent, state.taken, questions(self.judges)
         numbers = iter(receives)
-        for pseq, t, seq in zip(numbers, numbers, numbers, strict=True):
-            self._meet(state, pseq, actor, t, seq)
+        for send, t, seq in zip(numbers, numbers, numbers, strict=True):
+            found = sent.get(send)
+            if found is None:
+                self._meet(state, send, actor, t, seq)
+                continue
+            for fine in asked:
+                if not fine(found[1], found[2], t, actor, seq < 0):
+                    self._meet(state, send, actor, t, seq)
+                    break
+            else:
+                del sent[send]
+                taken[send & _MASK] = 1
 
     def _meet(self, state: Bucket, send: int, actor: int, t: int, seq: int) -> None:
         """A receive looks for its SEND."""
@@ -148,10 +160,8 @@ class Mail(Machine):
             return
         state.taken[send & _MASK] = 1
         _, sent_t, receiver = found
-        for judge in self.judges.values():
-            if not judge.fine(sent_t, receiver, t, actor, seq < 0):
-                state.odd.append((sent_t, receiver, seq < 0, Received(send, actor, t, abs(seq))))
-                return
+        if not all(fine(sent_t, receiver, t, actor, seq < 0) for fine in questions(self.judges)):
+            state.odd.append((sent_t, receiver, seq < 0, Received(send, actor, t, abs(seq))))
 
     def finish(self, key: Key, state: Bucket, context: TraceContext) -> Outcome:
         outcome = Outcome()
@@ -265,8 +275,8 @@ class MailPrecheck(Precheck):
         _, sent_t, receiver = sends[at].T
         _, t, actor, undelivered = receives.T
         right = np.ones(len(receives), np.bool_)
-        for judge in self.judges.values():
-            right &= judge.fine(sent_t, receiver, t, actor, undelivered != 0)
+        for fine in questions(self.judges):
+            right &= fine(sent_t, receiver, t, actor, undelivered != 0)
         open_sends = np.ones(len(sends), np.bool_)
         open_sends[at[found]] = False
         return open_sends, ~found, twice | (found & ~right)

@@ -16,11 +16,12 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from warrenmq.replay.drive.columns import Bools, Ints, Places, group_starts, np
+from warrenmq.replay.rules.rule import Answers, Judge, questions
 from warrenmq.trace.events import (
     CONFIRM_DURABLE,
     DEAD_LETTERED,
@@ -91,19 +92,6 @@ _UNDELIVERED = bytes(mark for mark in range(256) if not mark & DELIVERED)
 LOSES = DROP << 8 | DROP_LOST
 
 
-class Fine(dict[int, bool]):
-    """What the rules say of a step: event << 18 | flag << 10 | state << 8 | mark -> whether it is as it should be."""
-
-    def __init__(self, judges: Iterable[Any]) -> None:
-        super().__init__()
-        self.judges = tuple(judges)
-
-    def __missing__(self, key: int) -> bool:
-        asked = key >> 10, key >> 8 & 3, key & 0xFF
-        self[key] = all(judge.fine(*asked) for judge in self.judges)
-        return self[key]
-
-
 class Odd(NamedTuple):
     """A row with steps that are not as they should be, and its messages as they were before it."""
 
@@ -146,7 +134,7 @@ class Life:
     unflagged: dict[int, tuple[int, int]] = field(default_factory=dict)
     """Recovered, and delivered for the first time without the redelivered flag: place -> (seq, t) of the DELIVER."""
 
-    def take(self, entries: list[int], base: int, fine: Fine) -> None:
+    def take(self, entries: list[int], base: int, fine: Answers) -> None:
         """Rows, flat (event << 8 | flag, place, n, message of the first, seq, t); `base` is the id of place 0."""
         states, marks, published, counts = self.states, self.marks, self.published, self.counts
         numbers = iter(entries)
@@ -161,7 +149,7 @@ class Life:
                 continue
             # one message: by far the commonest row
             mark = marks[place]
-            if not fine[word << 10 | states[place] << 8 | mark]:
+            if not fine[word, states[place], mark]:
                 self.odd.append(Odd(word, base + place, states[place:end], marks[place:end], seq, t))
             states[place] = _LEAVES[word]
             if event == PUBLISH:
@@ -195,7 +183,7 @@ class Life:
             column.frombytes(bytes(8 * more))
 
     def _take_range(
-        self, word: int, place: int, end: int, msg: int, seq: int, t: int, base: int, fine: Fine
+        self, word: int, place: int, end: int, msg: int, seq: int, t: int, base: int, fine: Answers
     ) -> None:
         event, n = word >> 8, end - place
         if event == CONFIRM:
@@ -210,7 +198,7 @@ class Life:
         met = {(states[0], marks[0])} if n else set()
         if states.count(states[:1]) < n or marks.count(marks[:1]) < n:
             met = set(zip(states, marks, strict=True))
-        if not all(fine[word << 10 | state << 8 | mark] for state, mark in met):
+        if not all(fine[word, state, mark] for state, mark in met):
             self.odd.append(Odd(word, base + place, states, marks, seq, t))
         self.states[place:end] = bytes((becomes,)) * n
         if becomes == GONE:
@@ -274,7 +262,7 @@ class Walked:
     """For each of `acks`, the DELIVER before it."""
 
 
-def walk(entries: Ints, code: Ints, judges: Iterable[Any]) -> Walked:
+def walk(entries: Ints, code: Ints, judges: Mapping[str, Judge]) -> Walked:
     """Entries, of each message in the order of its rows; `code` is equal for equal messages."""
     order = np.argsort(code, kind="stable")
     entries, code = entries[order], code[order]
@@ -309,8 +297,8 @@ def walk(entries: Ints, code: Ints, judges: Iterable[Any]) -> Walked:
         limit = _first_of(limits, owner[limits], len(starts))[whose[expired]]
         mark[expired[(limit > begins[whose[expired]]) & (limit < steps[expired])]] |= MORTAL
     right = np.ones(len(steps), np.bool_)
-    for judge in judges:
-        right &= judge.fine(word[steps], before, mark)
+    for question in questions(judges):
+        right &= question(word[steps], before, mark)
     fine = (np.bincount(whose[~right], minlength=len(starts)) == 0) & (begins >= 0)
 
     state = np.full(len(starts), NONE, np.int64)

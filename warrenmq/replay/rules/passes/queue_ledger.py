@@ -69,11 +69,11 @@ from warrenmq.replay.rules.passes.message_life import (
     UNACKED,
     WIDTH,
     WORD,
-    Fine,
     Life,
     Walked,
     walk,
 )
+from warrenmq.replay.rules.rule import Answers
 from warrenmq.trace.catalog import Chunk, Run
 from warrenmq.trace.events import IN_STORE, PERSISTENT, PRIORITY_SHIFT, Ev, Publish
 from warrenmq.trace.index import Row
@@ -91,8 +91,7 @@ class _Moved(Shared[T], of=COUNTED):
     count: T
 
 
-_moved = _Moved.getter("t", "seq", "who", "first_seq_id", "count")
-_message = Publish.getter("message")
+_moved = _Moved.getter("t", "seq", "msg", "who", "first_seq_id", "count")
 
 Entries = tuple[Who, list[int]]
 """The queue's actor; its rows as Life.take wants them."""
@@ -136,13 +135,11 @@ class Ledger(Machine):
 
     def __init__(self, runs: Sequence[Run], judges: Mapping[str, Any] | None = None) -> None:
         super().__init__(runs, judges)
-        self._fine = Fine(self.judges.values())
+        self._fine = Answers(self.judges)
 
     def summarise(self, piece: Chunk, rows: list[Row]) -> Iterator[tuple[Key, Entries]]:
         found: dict[int, list[int]] = {}
-        for row in rows:
-            t, seq, who, lo, n = _moved(row)
-            msg = _message(row)[0] if who >> 8 & 0xFF == Ev.PUBLISH else 0
+        for t, seq, msg, who, lo, n in map(_moved, rows):
             at = lo
             while at < lo + n:
                 place = at & (SIZE - 1)
@@ -294,7 +291,7 @@ class LedgerPrecheck(Precheck):
         rows = unit.of(Ledger.events)
         large = _Moved.of(rows).count > _LONGEST_ROW
         for row in rows.where(large).tuples():
-            _, _, who, first, n = _moved(row)
+            _, _, _, who, first, n = _moved(row)
             actor = who >> 16
             for bucket in range(first >> SHIFT, (first + n - 1 >> SHIFT) + 1):
                 yield self._key(unit.run, actor, bucket), NEEDS_FULL_CHECK
@@ -302,7 +299,7 @@ class LedgerPrecheck(Precheck):
         if not len(entries):
             return
         (code,) = codes((entries[:, ACTOR],), (entries[:, ID],))
-        walked = walk(entries, code, self.judges.values())
+        walked = walk(entries, code, self.judges)
         delays, measurable = _delays(walked)
         published = (
             walked.entries[walked.begins, WORD] >> 8 == Ev.PUBLISH
@@ -354,7 +351,7 @@ class LedgerPrecheck(Precheck):
             return None
         who = runs.pop(), int(actors[0])
         entries = entries[np.argsort(entries[:, SEQ], kind="stable")]
-        walked = walk(entries, entries[:, ID], self.judges.values())
+        walked = walk(entries, entries[:, ID], self.judges)
         delays, measurable = _delays(walked)
         heads = walked.entries[walked.starts]
         if not (np.all(walked.fine & measurable) and _are_apart(ranges, heads[:, ID])):

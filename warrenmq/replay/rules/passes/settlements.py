@@ -29,7 +29,7 @@ A pair that met in one unit can only matter to a CONSUMER_GONE row of that unit,
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import product
@@ -39,7 +39,7 @@ from warrenmq.replay.drive.columns import Ints, Rows, Unit, expand, groups, np
 from warrenmq.replay.drive.machines import EXERCISED, Key, Machine, Outcome
 from warrenmq.replay.drive.precheck import NEEDS_FULL_CHECK, OpenRows, Precheck, joined
 from warrenmq.replay.drive.trace_context import TraceContext
-from warrenmq.replay.rules.rule import Judge
+from warrenmq.replay.rules.rule import questions
 from warrenmq.trace.catalog import Chunk
 from warrenmq.trace.events import (
     DEAD_LETTERED,
@@ -214,7 +214,7 @@ class Held:
     """Of these those settled one by one."""
     consumers_gone: int = 0
 
-    def take(self, step: tuple[int, ...], judges: Sequence[Judge]) -> None:
+    def take(self, step: tuple[int, ...], asked: Sequence[Callable[..., Any]]) -> None:
         """The next step."""
         which, first, n, word, seq, t = step
         if self.going_back and which not in {GIVEN_BACK, GONE}:
@@ -224,7 +224,7 @@ class Held:
         elif which == GONE:
             self._lose(word >> CONSUMER_SHIFT, first, seq)
         else:
-            self._settle(which, first, n, word, seq, t, judges)
+            self._settle(which, first, n, word, seq, t, asked)
         self.named = (word, seq) if which == EACH else (0, 0)
 
     def _deliver(self, which: int, first: int, n: int, word: int, seq: int, t: int) -> None:
@@ -239,7 +239,7 @@ class Held:
                 word += 1
 
     def _settle(
-        self, which: int, first: int, n: int, word: int, seq: int, t: int, judges: Sequence[Judge]
+        self, which: int, first: int, n: int, word: int, seq: int, t: int, asked: Sequence[Callable[..., Any]]
     ) -> None:
         if which in {EACH, UP_TO}:
             self.settled += n
@@ -254,9 +254,10 @@ class Held:
                 continue
             self.of_consumers[held >> CONSUMER_SHIFT].pop(first + place, None)
             self.going_back.pop(first + place, None)
-            if not all(judge.fine(which, word + place if which == EACH else word, held) for judge in judges):
-                misfit = Misfit(first + place, held, which, word, place, again or n > 1, seq, t)
-                self.misfits.append(misfit)
+            for fine in asked:
+                if not fine(which, word + place if which == EACH else word, held):
+                    misfit = Misfit(first + place, held, which, word, place, again or n > 1, seq, t)
+                    self.misfits.append(misfit)
 
     def _lose(self, consumer: int, taken: int, seq: int) -> None:
         self.gone.setdefault(consumer, seq)
@@ -292,7 +293,7 @@ class Settles(Machine):
                 (first, n, consumer), tag, which = _lost(row), 0, GONE
             else:
                 first, n, consumer, tag = _named(row)
-                which = step_of(word, consumer | tag, _rejected_up_to(row)[0])
+                which = step_of(word, consumer | tag, word >> 8 == _DROP and _rejected_up_to(row)[0])
             if which is not None:
                 whose = (consumer & _CONSUMER) << CONSUMER_SHIFT | tag & TAG
                 steps += (which, first, n, whose, row.seq, row.t)
@@ -304,9 +305,9 @@ class Settles(Machine):
 
     def absorb(self, state: Held, summary: array[int]) -> None:
         numbers = iter(summary)
-        judges = tuple(self.judges.values())
+        asked = questions(self.judges)
         for step in zip(*[numbers] * WIDTH, strict=True):
-            state.take(step, judges)
+            state.take(step, asked)
 
     def finish(self, key: Key, state: Held, context: TraceContext) -> Outcome:
         who = int(key[0]), int(key[1])
@@ -438,7 +439,7 @@ class SettlesPrecheck(Precheck):
         at = np.flatnonzero(same & is_delivery[:-1])
         delivered, settled = order[at], order[at + 1]
         how, named = entries[settled, _WHICH], entries[settled, _WORD]
-        fine = (np.all(judge.fine(how, named, entries[delivered, _WORD])) for judge in self.judges.values())
+        fine = (np.all(each(how, named, entries[delivered, _WORD])) for each in questions(self.judges))
         return (delivered, settled) if all(fine) else None
 
 
