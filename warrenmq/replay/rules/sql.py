@@ -1,6 +1,6 @@
 """The tables that rules in SQL are asked of, and SQLite to ask them.
 
-    stored              every row: run, actor, seq, t, event (its number), flag, and the columns msg, peer, pseq, a, b, c
+    stored              every row: run, actor, seq, t, event (its number), flag, and the other columns as stored
     actors              run, actor, scope, name, kind, parent
     numbers             n: 0, 1, 2, ... up to the most messages that one row speaks of
     publish_rows, ...   the rows of one event, its columns by their names (warrenmq/trace/events.py): a view for each event

@@ -144,7 +144,7 @@ class Fifo(Machine):
     def summarise(self, piece: Chunk, rows: list[Row]) -> Iterator[tuple[Key, list[Operation]]]:
         operations: list[Operation] = []
         published: Operation | None = None
-        last: Operation = [0, 0, -1, 0, 0]
+        latest: Operation = [0, 0, -1, 0, 0]
         for t, seq, who, lo, n in map(_moved, rows):
             event = who >> 8 & 0xFF
             hi = lo + n
@@ -152,20 +152,20 @@ class Fifo(Machine):
                 if published is not None and published[2] == lo < 1 << PRIORITY_SHIFT:
                     published[2] = hi
                     continue
-                last = published = [NEW, lo, hi, seq, t]
+                latest = published = [NEW, lo, hi, seq, t]
             elif event == _DELIVER:
-                if last[0] == TAKE and last[2] == lo:
-                    last[2] = hi
+                if latest[0] == TAKE and latest[2] == lo:
+                    latest[2] = hi
                     continue
-                last = [TAKE, lo, hi, seq, t]
+                latest = [TAKE, lo, hi, seq, t]
             elif event == _DROP:
                 if who & 0xFF in UNREADY:
                     continue
                 kind = SHED if who & 0xFF in SHEDS else REMOVE
-                last, published = [kind, lo, hi, seq, t], None
+                latest, published = [kind, lo, hi, seq, t], None
             else:
-                last, published = [ADD, lo, hi, seq, t], None
-            operations.append(last)
+                latest, published = [ADD, lo, hi, seq, t], None
+            operations.append(latest)
         if operations:
             yield (piece.run, piece.actor), operations
 
