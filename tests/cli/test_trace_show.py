@@ -45,6 +45,7 @@ def test_every_row_is_a_sentence_in_the_order_of_times_and_80_columns_wide(trace
         r"queue jobs confirmed messages? \d+( to \d+)? after the sync at 00:0\d\.\d{3}", sentences
     )
     assert "?" not in sentences
+    assert "again" not in re.findall(r"is up (\w+)", sentences), "the directory was new"
 
 
 def test_a_message_is_followed_through_all_actors(trace, capsys):

@@ -58,6 +58,8 @@ class Recovered:
     clean: bool
     damage: list[CorruptFile] = field(default_factory=list)
     """The damage that was found; damaged pieces of files were set aside."""
+    wiped: bool = False
+    """Of a transient store, which begins with nothing."""
 
 
 def wipe(disk: Disk, directory: str) -> Recovered:
@@ -66,7 +68,7 @@ def wipe(disk: Disk, directory: str) -> Recovered:
     disk.mkdir(directory)
     files = FileSummary()
     files.add(0)
-    return Recovered(MessageIndex({}), files, OwnerRefs(), clean=True)
+    return Recovered(MessageIndex({}), files, OwnerRefs(), clean=True, wiped=True)
 
 
 def recover(

@@ -9,6 +9,7 @@ from warrenmq.message_store.tables import trace_number
 from warrenmq.trace.events import (
     CLEAN,
     DIRTY,
+    EMPTY,
     Decision,
     FileState,
     RefRecovered,
@@ -66,7 +67,9 @@ def tell_recovered(trace: ActorTrace | None, recovered: Recovered) -> None:
     if trace is None:
         return
     index, files = recovered.index, recovered.files
-    flag = CLEAN if recovered.clean else DIRTY
+    flag = DIRTY if recovered.damage or any(row.file_size for row in files.rows.values()) else EMPTY
+    if recovered.clean and not recovered.wiped:
+        flag = CLEAN
     living = sum(1 for _, entry in index.items() if entry[0])
     _write_recovered(trace, flag, living, len(files.rows), len(recovered.damage))
     for msg_id, (refs, file, offset, total) in index.items():

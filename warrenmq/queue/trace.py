@@ -14,6 +14,7 @@ from warrenmq.trace.events import (
     DEAD_LETTERED,
     DIRTY,
     DROP_LOST,
+    EMPTY,
     EXCLUSIVE,
     GET,
     IGNORED,
@@ -93,7 +94,8 @@ class QueueTrace:
         for first, count in recovered:
             _write_found(self._trace, first, count)
         total, dropped = sum(count for _, count in recovered), found.dropped - len(found.lost)
-        _write_recovered(self._trace, CLEAN if clean else DIRTY, total, found.next_seq_id, dropped)
+        flag = CLEAN if clean else DIRTY if total or dropped or found.next_seq_id else EMPTY
+        _write_recovered(self._trace, flag, total, found.next_seq_id, dropped)
         length, size = arguments.max_length, arguments.max_length_bytes
         if (length, size) != (None, None) or arguments.single_active_consumer:
             _write_limits(

@@ -299,8 +299,10 @@ class DropReason(Worded):
 class Recovery(Worded):
     """How the run before ended."""
 
-    CLEAN = 1, "after a clean stop"
-    DIRTY = 2, "after a crash"
+    CLEAN = 1, "again after a clean stop"
+    DIRTY = 2, "again after a crash"
+    EMPTY = 3, "and found nothing of an earlier run"
+    """The first start, or nothing was left; in traces of earlier versions this is DIRTY."""
 
 
 class BodyReport(Worded):
@@ -371,7 +373,7 @@ OF_CHANNEL, OF_CONSUMERS_TO_COME = map(int, QosScope)
 DROP_REJECTED, DROP_PURGED, DROP_DELETED, DROP_LOST, DROP_EXPIRED, DROP_MAXLEN = map(int, DropReason)
 DEAD_LETTERED = 16
 """Beside a DropReason in the flag of DROP: a copy was sent to the dead-letter exchange (SEND rows precede)."""
-CLEAN, DIRTY = map(int, Recovery)
+CLEAN, DIRTY, EMPTY = map(int, Recovery)
 WRITTEN, IGNORED = map(int, BodyReport)
 FROM_CACHE, DIRECT, BY_SERVER = map(int, ReadFrom)
 CREDIT_GRANTED, CREDIT_PEER_DOWN, CREDIT_GAVE_UP = map(int, CreditEnd)
@@ -722,9 +724,9 @@ class SegmentDelete(Event[T], event=Ev.SEGMENT_DELETE, says="{actor} deleted ind
 class QueueRecovered(
     Event[T],
     event=Ev.QUEUE_RECOVERED,
-    says="{actor} is up again {recovery} with {messages} messages, {dropped} dropped",
+    says="{actor} is up {recovery}: {messages} messages, {dropped} dropped",
 ):
-    """The queue is up again."""
+    """The queue is up."""
 
     recovery: T = in_flag(Recovery, "how the run before ended")
     messages: T = in_a(COUNT, "messages")
@@ -939,9 +941,9 @@ class FileState(
 class StoreRecovered(
     Event[T],
     event=Ev.STORE_RECOVERED,
-    says="{actor} is up again {recovery} with {messages} messages in {files} files; damaged records: {damaged}",
+    says="{actor} is up {recovery}: {messages} messages in {files} files; damaged records: {damaged}",
 ):
-    """The store is up again."""
+    """The store is up."""
 
     recovery: T = in_flag(Recovery, "how the run before ended")
     messages: T = in_a(COUNT, "messages")
