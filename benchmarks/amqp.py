@@ -21,9 +21,8 @@ import subprocess
 import sys
 import time
 
-from benchmarks import rabbit_node
+from benchmarks import ROOT, rabbit_node
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 WANTED = [
     ("persistent publish, 1,000 outstanding confirms, 1 KB", "publish", "rate", "/s", "at least RabbitMQ's"),
     ("publish, deliver, ack: round trip, median", "round_trip", "median_ms", " ms", "at most 2 x RabbitMQ's"),

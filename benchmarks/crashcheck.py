@@ -25,11 +25,9 @@ import subprocess
 import sys
 import time
 
-from benchmarks import rabbit_node
+from benchmarks import ROOT, rabbit_node
 from benchmarks.adapters import load
 from benchmarks.run import pick_peers
-
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
 def body(i: int) -> bytes:

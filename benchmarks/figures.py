@@ -19,9 +19,8 @@ import subprocess
 import sys
 from typing import NamedTuple
 
+from benchmarks import ROOT
 from warrenmq.bench import MEASURES
-
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
 class Wanted(NamedTuple):

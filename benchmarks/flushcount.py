@@ -18,10 +18,9 @@ import shutil
 import subprocess
 import sys
 
-from benchmarks import rabbit_node
+from benchmarks import ROOT, rabbit_node
 from benchmarks.run import pick_peers
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 CODE = """
 import os, sys
 from benchmarks.adapters import load

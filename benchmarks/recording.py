@@ -26,6 +26,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
+from benchmarks import ROOT
 from warrenmq.trace.block import ROW
 from warrenmq.trace.catalog import Chunk
 from warrenmq.trace.events import (
@@ -46,7 +47,6 @@ from warrenmq.trace.recorder import Recorder
 from warrenmq.trace.schema import EVENTS
 from warrenmq.trace.writers import writer
 
-ROOT = Path(__file__).resolve().parents[1]
 WANTED_US, WANTED_BYTES = 1.0, 10.0
 MOST_ROWS = 1_000_000
 """That are emitted in a round: they are Python tuples in memory."""

@@ -27,12 +27,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from benchmarks import ROOT
 from benchmarks.process_tree import ProcessTree
 from benchmarks.replay_engine import ENGINES
 from tests.replay.trace_periods import write_large
 from warrenmq.trace.reader import open_trace
 
-ROOT = Path(__file__).resolve().parents[1]
 MILLION = 1_000_000
 SMALL = 20_000
 """Events of the trace that an engine gets ready with."""

@@ -23,7 +23,7 @@ import subprocess
 import sys
 import time
 
-from benchmarks import rabbit_node
+from benchmarks import ROOT, rabbit_node
 from benchmarks.adapters import registry
 
 SIZED = {"w1", "w2", "w3s", "w3c", "w3p", "w7"}
@@ -95,10 +95,9 @@ def child(args, preload=None, env=None):
     e = dict(os.environ, **(env or {}))
     if preload:
         e["LD_PRELOAD"] = preload
-    root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     return subprocess.Popen(
         [sys.executable, "-m", "benchmarks.worker", *args],
-        cwd=root,
+        cwd=ROOT,
         env=e,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

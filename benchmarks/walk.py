@@ -27,11 +27,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import warrenmq
+from warrenmq import location
 
 if TYPE_CHECKING:
     from types import FrameType
 
-HOME = str(Path(warrenmq.__file__).resolve().parent.parent) + "/"
+HOME = f"{location.HOME}/"
 WARM_UP = 10
 WALKS = 10
 PARKED = 0.01

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import re
 from importlib import metadata
+
+from warrenmq.location import HOME
 
 
 def version() -> str:
     """For example 0.1.0; "unknown" for a package that was copied without its metadata."""
-    checkout = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "pyproject.toml")
     try:
-        with open(checkout, encoding="utf-8") as file:
+        with open(HOME / "pyproject.toml", encoding="utf-8") as file:
             said = re.search(r'^name = "warrenmq"\nversion = "([^"]+)"$', file.read(), re.MULTILINE)
     except OSError:
         said = None

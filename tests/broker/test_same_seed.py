@@ -6,18 +6,16 @@ import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 
 from tests.broker.lives import long_life, short_life, trace_of
 from tests.support.simulated import BOTH_PROFILES, SimulatedHost
+from tests.support.source_tree import ROOT
 from warrenmq.replay.drive.engine import replay_memory
 from warrenmq.settings import Settings
 from warrenmq.trace.events import Ev
 from warrenmq.trace.reader import open_memory
-
-ROOT = Path(__file__).parents[2]
 
 
 def test_two_runs_of_one_seed_give_the_same_trace() -> None:

@@ -13,9 +13,9 @@ from pathlib import Path
 import warrenmq
 from tests.broker.ledger import Ledger
 from tests.broker.sigkill_victim import QUEUES, SETTINGS, number_of
+from tests.support.source_tree import ROOT
 from warrenmq.replay.drive.engine import replay
 
-ROOT = Path(__file__).parents[2]
 DECLARING = """
 import os, sys, warrenmq
 broker = warrenmq.open(sys.argv[1])

@@ -10,6 +10,7 @@ from random import Random
 import pytest
 
 from tests.support import golden
+from tests.support.source_tree import ROOT
 from warrenmq.directory.layout import (
     DataDirectory,
     VhostDirectory,
@@ -183,9 +184,8 @@ sys.stdin.read()
 
 
 def test_an_owner_that_was_killed_leaves_the_directory_free(tmp_path: Path) -> None:
-    root = Path(__file__).resolve().parents[2]
     with subprocess.Popen(
-        [sys.executable, "-c", OWN, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=root
+        [sys.executable, "-c", OWN, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT
     ) as owner:
         assert owner.stdout is not None
         assert owner.stdout.readline() == b"mine\n"

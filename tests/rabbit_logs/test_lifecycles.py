@@ -9,13 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.rabbit_logs.tracing_logs import json_log, published, received, text_log
+from tests.support.source_tree import ROOT
 from warrenmq.cli import main
 from warrenmq.rabbit_logs.lifecycles import lifecycles
 from warrenmq.rabbit_logs.log_files import open_logs
 from warrenmq.rabbit_logs.order import INDETERMINATE, OK, UNDECIDED, VIOLATED
 from warrenmq.rabbit_logs.traffic import SLICES, TimeLine, Traffic
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "rabbitmq-tracing-3.10"
+GOLDEN = Path(ROOT, "tests") / "golden" / "rabbitmq-tracing-3.10"
 T = 1_700_000_000_000_000
 MS = 1_000
 

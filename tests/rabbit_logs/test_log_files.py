@@ -18,11 +18,12 @@ from tests.rabbit_logs.tracing_logs import (
     text_log,
     text_record,
 )
+from tests.support.source_tree import ROOT
 from warrenmq.rabbit_logs.log_files import NotATracingLog, open_logs
 from warrenmq.rabbit_logs.record import BadRecord, Record, moment
 from warrenmq.rabbit_logs.text_format import TextLog
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "rabbitmq-tracing-3.10"
+GOLDEN = Path(ROOT, "tests") / "golden" / "rabbitmq-tracing-3.10"
 T = 1_700_000_000_000_000
 CHUNKS = (1, 7, 80, 1 << 20)
 

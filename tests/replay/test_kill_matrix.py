@@ -15,12 +15,13 @@ from pathlib import Path
 import pytest
 
 from tests.replay.trace_mutations import mutated, mutations
+from tests.support.source_tree import ROOT
 from tests.support.trace_writer import write_trace
 from warrenmq.replay.drive.engine import replay_memory
 from warrenmq.replay.rules.registry import RULES
 from warrenmq.trace.events import Ev
 
-PAGE = Path(__file__).parents[2] / "docs" / "kill-matrix.md"
+PAGE = Path(ROOT, "docs", "kill-matrix.md")
 STEPS = 40
 PLACES = 16
 """Of each mutation on the page; the test repeats the first few of them."""

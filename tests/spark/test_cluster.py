@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.limits import LIMIT
+from tests.support.source_tree import ROOT
 from tests.support.trace_model import consistent_trace
 from tests.support.trace_union import side_by_side, write_directory
 from warrenmq.replay import SparkUnavailable
@@ -28,7 +29,6 @@ from warrenmq.replay.spark.java import ensure_java
 pytest.importorskip("pyspark")
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
-ROOT = Path(__file__).resolve().parents[2]
 
 QUESTIONS = """
 import json, sys

@@ -11,6 +11,7 @@ import pytest
 
 import warrenmq
 from tests.support.limits import LIMIT
+from tests.support.source_tree import ROOT
 from tests.support.trace_model import consistent_trace
 from tests.support.trace_union import side_by_side, write_directory
 from warrenmq.actors.vhost.vhost import queue_name
@@ -24,7 +25,7 @@ from warrenmq.replay.rules.passes.queue_ledger import delay_class
 pytest.importorskip("pyspark")
 pytestmark = pytest.mark.spark
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "rabbitmq-tracing-3.10" / "all-json.log"
+GOLDEN = Path(ROOT, "tests") / "golden" / "rabbitmq-tracing-3.10" / "all-json.log"
 DELAYS = {"confirm_ms": "confirm_us", "deliver_ms": "delay_us", "ack_ms": "ack_us"}
 ALWAYS = {"whole", "matched"}
 

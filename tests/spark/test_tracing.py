@@ -5,11 +5,12 @@ from pathlib import Path
 import pytest
 
 from tests.rabbit_logs.tracing_logs import json_log, published, received, text_log
+from tests.support.source_tree import ROOT
 from warrenmq.rabbit_logs.lifecycles import lifecycles
 from warrenmq.rabbit_logs.log_files import open_logs
 from warrenmq.replay import read_tracing
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "rabbitmq-tracing-3.10"
+GOLDEN = Path(ROOT, "tests") / "golden" / "rabbitmq-tracing-3.10"
 T = 1_700_000_000_000_000
 COLUMNS = ("vhost", "queue", "exchange", "message_id", "size", "deliveries", "matched", "published_connection",
            "delivered_channel", "dead_lettered", "from_stream")  # fmt: skip

@@ -17,7 +17,8 @@ MAY_IMPORT = {
     "errors": set(),
     "forks": set(),
     "log": set(),
-    "version": set(),
+    "location": set(),
+    "version": {"location"},
     "terminal": set(),
     "checks": {"errors"},
     "settings": {"checks", "errors"},
@@ -56,7 +57,7 @@ MAY_IMPORT = {
     "inspect": STATES | {"erlang", "message_store", "queue_index", "vhost", "terminal"},  # reads directories, knows no actor
     "mend": FACE | {"erlang", "inspect", "broker", "remote", "terminal"},  # moves and mends directories
     "rabbit_logs": {"errors", "erlang", "latency", "terminal"},
-    "replay": {"errors", "trace", "latency", "rabbit_logs", "terminal"},
+    "replay": {"errors", "trace", "latency", "rabbit_logs", "terminal", "location"},
     "cli": FACE | {"amqp", "bench", "broker", "inspect", "mend", "rabbit_logs", "remote", "replay", "root", "version", "terminal"},
     "__main__": {"cli"},
 }  # fmt: skip

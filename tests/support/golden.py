@@ -8,7 +8,9 @@ import tarfile
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parents[1] / "golden" / "rabbitmq-3.10"
+from tests.support import source_tree
+
+ROOT = Path(source_tree.ROOT, "tests", "golden", "rabbitmq-3.10")
 CASES = sorted(path.parent.name for path in ROOT.glob("*/manifest.json"))
 
 

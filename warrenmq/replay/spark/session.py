@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from warrenmq.errors import CallerError
+from warrenmq.location import HOME
 from warrenmq.replay.spark.java import SparkUnavailable, ensure_java
 
 if TYPE_CHECKING:
@@ -133,5 +134,5 @@ def _local_conf(scratch: Path, partitions: int) -> dict[str, str]:
         "spark.sql.shuffle.partitions": str(partitions),
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
         # Workers import this package from where we did, installed or not.
-        "spark.executorEnv.PYTHONPATH": str(Path(__file__).resolve().parents[3]),
+        "spark.executorEnv.PYTHONPATH": str(HOME),
     }
