@@ -238,7 +238,7 @@ def test_what_was_deferred_is_done_in_order_the_sources_before_the_destinations(
 def test_the_trace_of_a_short_life():
     rows = KeptRows()
     bench = Bench(trace=rows)
-    assert rows.take() == [(e.StoreRecovered, {"recovery": Recovery.CLEAN, "files": 1}), (e.FileState, {})]
+    assert rows.take() == [(e.StoreRecovered, {"recovery": Recovery.EMPTY, "files": 1}), (e.FileState, {})]
     bench.write("q", 1)
     size = len(record(1, body_of(1)))
     assert rows.take() == [
