@@ -139,7 +139,7 @@ class QueueProcess(Server):
             settings=spec.settings, disk=disk, directory=spec.directories[0], stores=self._clients,
             rooms=[client.room for client in self._clients.values()], credit=credit,
             has_dead_letter_exchange=lambda: self._dead_letters.exchange is not None,
-            monotonic_ns=runtime.monotonic_ns, wall_ns=runtime.wall_ns, is_up=spec.is_up(), log=self.log, rows=rows,
+            monotonic_ns=runtime.monotonic_ns, wall_ns=runtime.wall_ns, found_expiring=found.expires, is_up=spec.is_up(), log=self.log, rows=rows,
         ))  # fmt: skip
         self._effects = self._state.effects
         lost = self._state.begin()

@@ -141,6 +141,7 @@ def _sum_of(each: list[Found]) -> Found:
     return Found(
         count=sum(found.count for found in each),
         next_seq_id=each[0].next_seq_id,
+        expires=any(found.expires for found in each),
         dropped=sum(found.dropped for found in each),
         damage=[damage for found in each for damage in found.damage],
     )

@@ -85,7 +85,7 @@ class MsgStore(Server):
     gc            its garbage collector, linked
     damage        where to tell what is found damaged
     lost          references of a clean stop that no queue has claimed yet
-    peers         cref -> how to reach that client
+    peers         cref -> how to reach that client; watched: monitor -> cref
     credit        what it owes its clients; blocked while the disk is full
     sync_timer    runs while confirms wait
     retry_timer   runs while the disk is full; gc_timer while it is too full for the collector
@@ -141,6 +141,7 @@ class MsgStore(Server):
             parent=self.actor_ref,
         )
         self._peers: dict[bytes, _Peer] = {}
+        self._watched: dict[int, bytes] = {}
         self._credit_spec = CreditSpec(*settings.msg_store_credit_disc_bound)
         self._credit = CreditFlow(self._credit_spec)
         self._sync_interval = settings.msg_store_sync_interval / 1000
@@ -208,7 +209,7 @@ class MsgStore(Server):
                 self._interval = None
                 self._state.interval_ended()
             case Down():
-                for cref in [c for c, peer in self._peers.items() if peer.monitor == message.monitor]:
+                if (cref := self._watched.get(message.monitor)) is not None:
                     self._tell_gc(self._state.forget(cref))
                     self._part(cref)
         self._carry_out()
@@ -224,12 +225,14 @@ class MsgStore(Server):
 
     def _register(self, request: Register) -> Registered:
         client = request.client
-        for cref in [c for c in self._state.clients if self._state.clients[c].owner == client.owner]:
-            self._part(cref)
+        if (before := self._state.of_owner.get(client.owner)) is not None:
+            self._part(before)
         self._damage.add(self._lost.claimed(client.owner, request.holds))
         present, unread = self._state.register(client, request.holds)
         self._tell_gc(unread)
-        self._peers[client.cref] = _Peer(request.ref, self.monitor(request.ref), request.on_disk)
+        monitor = self.monitor(request.ref)
+        self._peers[client.cref] = _Peer(request.ref, monitor, request.on_disk)
+        self._watched[monitor] = client.cref
         trace_id = 0 if self.trace is None else self.trace.id
         return Registered(present, self._state.tables, self._gc_name, self._credit_spec, trace_id)
 
@@ -238,6 +241,7 @@ class MsgStore(Server):
         peer = self._peers.pop(cref, None)
         if peer is not None:
             self.demonitor(peer.monitor)
+            del self._watched[peer.monitor]
         self._credit.peer_down(cref)
 
     def _grant(self, cref: bytes, count: int) -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from warrenmq.directory.damage_log import DamageLog
+from warrenmq.directory.recovery_terms import paths_to_sync
 from warrenmq.errors import NotFound, ResourceLocked
 from warrenmq.queue.arguments import QueueArguments
 from warrenmq.vhost.last_stops import LastStops
@@ -76,6 +77,13 @@ class Vhost:
         """Find out how the queues were stopped and what they hold, before anything of the vhost runs."""
         records = self.definitions.queues.values()
         self.last_stops.look(folder for record in records for folder in self.folders(record))
+
+    def make_stops_safe(self) -> None:
+        """Have the terms of all queues that were stopped in order survive a power cut."""
+        records = self.definitions.queues.values()
+        paths = paths_to_sync(self.disk, (folder for record in records for folder in self.folders(record)))
+        if paths:
+            self.disk.sync_many(paths)
 
     def folders(self, record: QueueRecord) -> tuple[str, ...]:
         """The paths of a queue's folders: one, or one for each priority from 0."""

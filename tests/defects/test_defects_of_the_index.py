@@ -9,7 +9,7 @@ import msgpack
 import pytest
 
 from tests.queue_index import index_kit as kit
-from warrenmq.directory.recovery_terms import Terms, save_terms
+from warrenmq.directory.recovery_terms import Terms, paths_to_sync, save_terms
 from warrenmq.queue_index.v1.index import QueueIndex
 from warrenmq.queue_index.v1.reader import read_journal, read_segment
 from warrenmq.trace.events import Trigger
@@ -275,11 +275,17 @@ def test_terms_that_say_nothing_are_none(content: object) -> None:
     assert kit.take_terms(disk) is None
 
 
-def test_terms_are_safe_when_a_queue_has_ended() -> None:
+def test_terms_are_in_their_file_when_a_queue_has_ended() -> None:
     """RabbitMQ kept them all in memory until the very end, and lost them all when that was cut short."""
     for seed in range(20):
         disk = kit.disk(seed)
         save_terms(disk, kit.DIRECTORY, Terms(10, 4))
+        assert kit.take_terms(disk) == Terms(10, 4)
+        save_terms(disk, kit.DIRECTORY, Terms(10, 4))
+        disk.power_cut()
+        assert kit.take_terms(disk) in (None, Terms(10, 4))
+        save_terms(disk, kit.DIRECTORY, Terms(10, 4))
+        disk.sync_many(paths_to_sync(disk, [kit.DIRECTORY]))
         disk.power_cut()
         assert kit.take_terms(disk) == Terms(10, 4)
         disk.power_cut()

@@ -7,7 +7,7 @@ import msgpack
 import pytest
 
 from warrenmq.directory.damage_log import DamageLog
-from warrenmq.directory.recovery_terms import FILE_NAME, Terms, discard_terms, save_terms
+from warrenmq.directory.recovery_terms import FILE_NAME, Terms, discard_terms, paths_to_sync, save_terms
 from warrenmq.settings import Settings
 from warrenmq.testing import SimulatedDisk
 from warrenmq.vhost.last_stops import LastStops
@@ -29,6 +29,7 @@ def taken(disk: SimulatedDisk) -> Terms | None:
 
 def test_terms_that_were_saved_can_be_taken_once(disk: SimulatedDisk) -> None:
     save_terms(disk, "/q", Terms(10, 7))
+    disk.sync_many(paths_to_sync(disk, ["/q"]))
     disk.power_cut()
     assert taken(disk) == Terms(10, 7)
     disk.power_cut()

@@ -200,7 +200,8 @@ class QueueMachine(RuleBasedStateMachine):
             stores={"persistent": self.persistent, "transient": self.transient},
             rooms=[self.persistent, self.transient],
             credit=CreditFlow(CreditSpec(8, MORE_CREDIT_AFTER), weak_senders=True), has_dead_letter_exchange=lambda: True,
-            monotonic_ns=lambda: self.now, wall_ns=lambda: self.now, is_up=True, log=Log("test"),
+            monotonic_ns=lambda: self.now, wall_ns=lambda: self.now, found_expiring=found.expires, is_up=True,
+            log=Log("test"),
         ))  # fmt: skip
         self.timers: dict[type, Any] = {}
         self.sender = Sender()

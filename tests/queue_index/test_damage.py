@@ -10,8 +10,8 @@ from tests.queue_index import index_kit as kit
 from warrenmq.directory.torn import SECTOR
 from warrenmq.queue_index.record import record_problem
 from warrenmq.queue_index.v1.reader import read_journal, read_segment
-from warrenmq.queue_index.v1.recovery import messages
 from warrenmq.queue_index.v1.segment import Segment
+from warrenmq.queue_index.v1.walk import messages
 from warrenmq.trace.events import Trigger
 
 COUNT = 8

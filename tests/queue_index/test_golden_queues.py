@@ -11,7 +11,7 @@ from tests.support import golden
 from tests.support.own_directories import listed_version_2
 from warrenmq.message.stored import ERLANG_TERM
 from warrenmq.queue_index.record import HEADER, embedded
-from warrenmq.queue_index.v1 import recovery as index_recovery
+from warrenmq.queue_index.v1 import walk as walk_version_1
 from warrenmq.settings import Settings
 
 
@@ -63,7 +63,7 @@ def test_every_message_is_listed_with_its_size_expiry_and_place(
     use = settings(case, queue, queue["version"])
     disk = put(case, name)
     if queue["version"] == 1:
-        listed = list(index_recovery.messages(disk, kit.DIRECTORY, use.queue_index_segment_entry_count))
+        listed = list(walk_version_1.messages(disk, kit.DIRECTORY, use.queue_index_segment_entry_count))
     else:
         listed = list(listed_version_2(disk, kit.DIRECTORY, use))
     rows = expected(queue, name)

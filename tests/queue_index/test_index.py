@@ -10,7 +10,7 @@ from tests.support.kept_rows import KeptRows
 from warrenmq.directory.recovery_terms import Terms
 from warrenmq.queue_index.v1.index import QueueIndex
 from warrenmq.queue_index.v1.journal import WRITE_BUFFER
-from warrenmq.queue_index.v1.recovery import messages
+from warrenmq.queue_index.v1.walk import messages
 from warrenmq.trace import events as e
 from warrenmq.trace.events import Trigger
 

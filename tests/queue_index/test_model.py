@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from tests.queue_index import index_kit as kit
-from warrenmq.directory.recovery_terms import save_terms
+from warrenmq.directory.recovery_terms import paths_to_sync, save_terms
 from warrenmq.queue_index.record import HEADER_BYTES, ID_BYTES
 from warrenmq.queue_index.v1.recovery import Found
 from warrenmq.trace.events import Trigger
@@ -154,6 +154,7 @@ class IndexModel(RuleBasedStateMachine):
     def stop_cleanly(self) -> None:
         terms = self.index.terminate(next_seq_id=self.next_seq_id, next_deliver_seq_id=0)
         save_terms(self.disk, kit.DIRECTORY, terms)
+        self.disk.sync_many(paths_to_sync(self.disk, [kit.DIRECTORY]))
         self.note_sync()
         self.disk.power_cut()
         self.reopen(clean=True)

@@ -18,7 +18,7 @@ from tests.support.damage import Files, Message, Place, Queue, in_stores, in_ver
 from tests.support.simulated import SimulatedHost
 from warrenmq.directory.layout import queue_folder, vhost_folder
 from warrenmq.queue_index.record import HEADER, message_problem
-from warrenmq.queue_index.v1 import recovery as index_recovery
+from warrenmq.queue_index.v1 import walk as walk_version_1
 from warrenmq.queue_index.v2 import qi, qs
 from warrenmq.queue_index.v2.segment_files import NO_ID
 from warrenmq.queue_index.v2.walk import segment_size_of, segments
@@ -141,7 +141,7 @@ def _look(host: SimulatedHost, files: Files, name: str) -> Queue:
     disk = host.disk
     found = {
         seq: (record, persistent)
-        for seq, record, persistent in index_recovery.messages(disk, folder, entry_count)
+        for seq, record, persistent in walk_version_1.messages(disk, folder, entry_count)
     }
     found |= {
         seq: (record, persistent) for seq, record, persistent in listed_version_2(disk, folder, host.settings)

@@ -113,6 +113,8 @@ class Engine:
         clean = self._down is None and self.runtime.stop_actor(self._root, timeout=timeout)
         if not clean:
             self.runtime.shutdown()
+        with suppress(OSError):  # the next start reads more; nothing is lost
+            self.vhost.make_stops_safe()
         self._end_consumers()
         if self.trace is not None:
             self.trace.end(clean=clean)

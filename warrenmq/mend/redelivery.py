@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from warrenmq.directory.recovery_terms import FILE_NAME, parse, save_terms
+from warrenmq.directory.recovery_terms import FILE_NAME, parse, paths_to_sync, save_terms
 
 if TYPE_CHECKING:
     from warrenmq.seams.disk import Disk
@@ -21,4 +21,5 @@ def mark(disk: Disk, folder: str, below: int) -> bool:
     if terms is None:
         return False
     save_terms(disk, folder, terms._replace(next_deliver_seq_id=max(below, terms.next_deliver_seq_id)))
+    disk.sync_many(paths_to_sync(disk, [folder]))
     return True

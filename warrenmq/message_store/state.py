@@ -73,6 +73,8 @@ class MsgStoreState:
         self.tables = StoreTables(disk, directory, settings, recovered.index, recovered.files, damage)
         self.owners = recovered.owners
         self.clients: dict[bytes, Client] = {}
+        self.of_owner: dict[str, bytes] = {}
+        """Owner -> its present client."""
         self.effects: list[Effect] = []
         self.gc = StoreGc(self.tables, settings, self.effects, trace)
         self.writer = StoreWriter(disk, directory, self.tables, settings, self.effects, trace)
@@ -94,13 +96,8 @@ class MsgStoreState:
 
         Returns which of them the store has, and the files that have no reader to wait for any more.
         """
-        unread = [
-            file
-            for c in list(self.clients.values())
-            if c.owner == client.owner
-            for file in self.forget(c.cref)
-        ]
         owner, claimed = client.owner, Counter(holds)
+        unread = self.forget(self.of_owner[owner]) if owner in self.of_owner else []
         for msg_id in self.owners.reconcile(owner, claimed):
             self._drop_reference_of_the_dead(owner, msg_id, client.trace_id)
         held = self.owners.held(owner)
@@ -109,6 +106,7 @@ class MsgStoreState:
                 self.tables.index.count(msg_id, 1)
                 self.owners.add(owner, msg_id)
         self.clients[client.cref] = client
+        self.of_owner[owner] = client.cref
         self.tables.files.admit(client.cref)
         self.gc.collect()
         return {msg_id for msg_id in claimed if msg_id in held}, unread
@@ -118,6 +116,7 @@ class MsgStoreState:
         client = self.clients.pop(cref, None)
         if client is not None:
             self.writer.forget(client)
+            del self.of_owner[client.owner]
         self._abandon(cref)
         return self.tables.files.release_reader(cref)
 

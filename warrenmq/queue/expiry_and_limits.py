@@ -55,7 +55,7 @@ class ExpiryAndLimits:
     """
 
     def __init__(self, arguments: QueueArguments, vq: BackingQueue, drops: QueueDrops, wall_ns: Callable[[], int],
-                 effects: list[Effect], *, go_ahead: bool) -> None:  # fmt: skip
+                 effects: list[Effect], *, found_expiring: bool, go_ahead: bool) -> None:  # fmt: skip
         self._vq = vq
         self._drops = drops
         self._wall_ns = wall_ns
@@ -68,7 +68,7 @@ class ExpiryAndLimits:
         self._always = self.ttl is not None or self._limits != (None, None)
         if arguments.max_length_bytes is not None:
             vq.count_bytes()
-        self.may_expire = vq.ready > 0  # what was recovered may
+        self.may_expire = found_expiring
         self._arrived: int | None = None
         self._timer: int | None = None
         self._go_ahead = go_ahead

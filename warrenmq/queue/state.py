@@ -112,6 +112,8 @@ class QueueSetting:
     has_dead_letter_exchange: Callable[[], bool]
     monotonic_ns: Callable[[], int]
     wall_ns: Callable[[], int]
+    found_expiring: bool
+    """Messages that recovery found may have an expiry."""
     is_up: bool
     """True if the vhost is recovered; if not, a GoAhead follows."""
     log: Log
@@ -153,7 +155,10 @@ class QueueState:
             queue.disk, queue.directory, queue.rooms, self.unconfirmed, queue.settings, queue.log, effects
         )
         self.drops = QueueDrops(vq, self.index_sync, queue.has_dead_letter_exchange, rows, effects)
-        self.front = ExpiryAndLimits(arguments, vq, self.drops, queue.wall_ns, effects, go_ahead=queue.is_up)
+        self.front = ExpiryAndLimits(
+            arguments, vq, self.drops, queue.wall_ns, effects, found_expiring=queue.found_expiring,
+            go_ahead=queue.is_up,
+        )  # fmt: skip
         self.buffer = PublishBuffer(
             queue.name, durable=queue.durable, vq=vq, front=self.front, unconfirmed=self.unconfirmed, rows=rows,
             credit=queue.credit, effects=effects,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from warrenmq.queue_index.v1 import recovery as version_1
+from warrenmq.queue_index.v1 import walk as version_1
 from warrenmq.queue_index.v2 import qi, qs
 from warrenmq.queue_index.v2 import walk as version_2
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from warrenmq.directory.recovery_terms import Terms
+    from warrenmq.queue_index.v1.walk import WalkedV1
     from warrenmq.queue_index.v2.walk import WalkedV2
     from warrenmq.seams.disk import Disk
     from warrenmq.settings import Settings
@@ -36,6 +37,7 @@ class Walked(NamedTuple):
     """Ids of the messages that a store must keep for this queue, in the order of their sequence ids; an id that the queue
     holds twice comes twice.
     """
+    version_1: WalkedV1
     version_2: WalkedV2
 
 

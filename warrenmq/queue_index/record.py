@@ -45,6 +45,11 @@ def body_size(record: bytes) -> int:
     return int.from_bytes(record[24:28], "big")
 
 
+def expiry_of(record: bytes) -> int:
+    """When the message expires, in microseconds since 1970; 0 = never."""
+    return int.from_bytes(record[16:24], "big")
+
+
 def lengths_agree(data: bytes, start: int, stop: int, size: int) -> bool:
     """True if data[start:stop] can be a stored message whose body has `size` bytes; empty is fine.
 

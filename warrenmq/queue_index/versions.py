@@ -28,11 +28,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from warrenmq.queue_index.protocol import Walked
-from warrenmq.queue_index.record import ID_BYTES, embedded
+from warrenmq.queue_index.record import ID_BYTES
 from warrenmq.queue_index.v1.index import QueueIndex
 from warrenmq.queue_index.v1.journal import FILE_NAME
-from warrenmq.queue_index.v1.recovery import Found, messages
+from warrenmq.queue_index.v1.recovery import Found
 from warrenmq.queue_index.v1.segment import EXTENSION
+from warrenmq.queue_index.v1.walk import walk as walk_version_1
 from warrenmq.queue_index.v2 import qi, qs
 from warrenmq.queue_index.v2.index import QueueIndexV2
 from warrenmq.queue_index.v2.segment_files import NO_ID
@@ -71,17 +72,10 @@ def to_make_safe(directory: str, names: Iterable[str]) -> list[str]:
 def walk(disk: Disk, directory: str, names: list[str], settings: Settings) -> Walked:
     """Read what a folder holds, whichever version its files are of.  Writes nothing."""
     versions = frozenset(version for version in (1, 2) if files_of(names, version))
+    version_1 = walk_version_1(disk, directory, names, settings.queue_index_segment_entry_count)
     version_2 = walk_version_2(disk, directory, names, settings)
-    in_store = version_2.store_message_ids()
-    if 1 not in versions:
-        return Walked(versions, [msg_id for _, msg_id in in_store], version_2)
-    ids = {
-        seq_id: record[:ID_BYTES]
-        for seq_id, record, persistent in messages(disk, directory, settings.queue_index_segment_entry_count)
-        if persistent and not embedded(record)
-    }
-    ids.update(in_store)
-    return Walked(versions, [ids[seq_id] for seq_id in sorted(ids)], version_2)
+    ids = {**dict(version_1.in_store), **dict(version_2.store_message_ids())}
+    return Walked(versions, [ids[seq_id] for seq_id in sorted(ids)], version_1, version_2)
 
 
 def recover(opening: Opening) -> tuple[Index, Found]:
@@ -100,6 +94,7 @@ def recover(opening: Opening) -> tuple[Index, Found]:
         )
         walked = _walked(opening)
     index, found = _open(version, opening, walked)
+    found.expires |= before.expires
     found.dropped += before.dropped
     found.lost += before.lost
     found.damage += before.damage
@@ -125,6 +120,7 @@ def _open(version: int, opening: Opening, walked: Walked) -> tuple[Index, Found]
     disk.sync_dir(directory)
     index.next_seq_id = found.next_seq_id = max(index.next_seq_id, there.next_seq_id)
     found.low = next((first for first, _ in index.live_runs()), found.next_seq_id)
+    found.expires |= there.expires
     found.dropped += there.dropped
     found.lost += there.lost
     found.damage += there.damage

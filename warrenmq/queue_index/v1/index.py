@@ -30,8 +30,9 @@ from warrenmq.queue_index.live_segments import LiveSegments
 from warrenmq.queue_index.record import record_problem
 from warrenmq.queue_index.v1.journal import WRITE_BUFFER, Journal
 from warrenmq.queue_index.v1.reader import read_segment
-from warrenmq.queue_index.v1.recovery import Found, Recovery, segment_path
+from warrenmq.queue_index.v1.recovery import Found, Recovery
 from warrenmq.queue_index.v1.segment import EXTENSION, Segment, append_some, next_boundary, split
+from warrenmq.queue_index.v1.walk import segment_path
 from warrenmq.trace.events import QiFlush, QiSync, QiWrite, SegmentDelete, Trigger
 from warrenmq.trace.writers import writer
 
@@ -98,12 +99,14 @@ class QueueIndex(LiveSegments[Segment]):
         self._write_failed = False
 
     @classmethod
-    def recover(cls, opening: Opening, walked: Walked) -> tuple[QueueIndex, Found]:  # noqa: ARG003  # as of version 2
+    def recover(cls, opening: Opening, walked: Walked) -> tuple[QueueIndex, Found]:
         """Open a queue's directory, or begin one."""
         disk, directory, settings = opening.disk, opening.directory, opening.settings
         disk.mkdir(directory)
         entry_count, terms = settings.queue_index_segment_entry_count, opening.terms
-        recovery = Recovery(disk, directory, entry_count, opening.contains, opening.quarantine)
+        recovery = Recovery(
+            disk, directory, entry_count, opening.contains, opening.quarantine, walked.version_1
+        )
         found = recovery.found
         index = cls(disk, directory, settings, opening.quarantine, opening.damage, opening.trace)
         index._segments = recovery.segments
@@ -239,7 +242,7 @@ class QueueIndex(LiveSegments[Segment]):
         first = count = 0
         for number in sorted(self._segments):
             base = number * self.segment_entry_count
-            for seq_id, _, _ in self.read(base, base + self.segment_entry_count):
+            for seq_id in [base + relative for relative in sorted(self._load(self._segments[number])[0])]:
                 if seq_id != first + count:
                     if count:
                         yield first, count

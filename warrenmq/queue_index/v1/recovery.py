@@ -1,7 +1,9 @@
 """Opening a queue's directory: what is in it, and what of that can be trusted.
 
 Whatever the bytes, nothing here raises: parts of a file that make no sense are copied to the quarantine, counted, and
-cut out of a segment file (the journal is begun anew by the flush that follows).  Every message is looked at:
+cut out of a segment file (the journal is begun anew by the flush that follows).  A healthy segment, of which the journal
+says nothing, is taken over as the walk summed it up, and its messages are checked when they are read.  Of others every
+message is looked at:
 
     persistent, and embedded or in the store      kept
     persistent, embedded, without its checksum    dropped, told as damage
@@ -13,7 +15,7 @@ files.  So recovering again, after a crash at any point of a recovery, finds the
 
 Source: rabbit_queue_index:recover and queue_index_walker, docs/reference/classic-queue.md#start-and-recovery,
 #torn-tails and #seeding-reference-counts.  RabbitMQ believes the
-counts that a clean stop saved; here they are always counted, the walker for the store reads every file anyway.
+counts that a clean stop saved; here they are always counted, the walk for the store reads every file anyway.
 """
 
 from __future__ import annotations
@@ -25,14 +27,15 @@ from typing import TYPE_CHECKING
 from warrenmq.directory.quarantine import set_aside
 from warrenmq.directory.torn import Damage
 from warrenmq.errors import CorruptFile
-from warrenmq.queue_index.file_numbers import file_numbers
-from warrenmq.queue_index.record import ID_BYTES, embedded, record_problem
+from warrenmq.queue_index.record import ID_BYTES, embedded, expiry_of, record_problem
 from warrenmq.queue_index.v1.journal import ACTION_BYTES, FILE_NAME, TEMPORARY
 from warrenmq.queue_index.v1.merge import journal_minus_segment, segment_plus_journal
-from warrenmq.queue_index.v1.reader import Reading, read_journal, read_segment
+from warrenmq.queue_index.v1.reader import read_segment
 from warrenmq.queue_index.v1.segment import EXTENSION, MARK, MARK_BYTES, Facts, Segment, pack_prefix
+from warrenmq.queue_index.v1.walk import read_file, segment_path
 
 if TYPE_CHECKING:
+    from warrenmq.queue_index.v1.walk import Summary, WalkedV1
     from warrenmq.seams.disk import Disk
 
 
@@ -46,6 +49,8 @@ class Found:
     """The first message's sequence id, if there is one."""
     next_seq_id: int = 0
     """Above every sequence id that the files name."""
+    expires: bool = False
+    """Some of them may have an expiry."""
     dropped: int = 0
     """Messages that were transient, not in the store, or damaged when they were to be converted."""
     lost: list[int] = field(default_factory=list)
@@ -59,43 +64,13 @@ class Found:
         return len(self.damage)
 
 
-def segment_path(directory: str, number: int) -> str:
-    return f"{directory}/{number}{EXTENSION}"
-
-
-def segment_numbers(disk: Disk, directory: str) -> list[int]:
-    """The numbers of the segment files in a directory, ascending."""
-    return file_numbers(disk.listdir(directory), EXTENSION)
-
-
-def journal_of(disk: Disk, directory: str, entry_count: int) -> Reading:
-    """The journal of a folder; empty if there is no file."""
-    return read_journal(_read(disk, f"{directory}/{FILE_NAME}"), entry_count)
-
-
-def segments(
-    disk: Disk, directory: str, journal: Reading, entry_count: int
-) -> Iterator[tuple[int, Facts, list[Damage]]]:
-    """Read each segment, ascending: the facts of its file and of the journal together, and the damage in its file.  Writes nothing."""
-    for number in sorted({*segment_numbers(disk, directory), *journal.facts}):
-        facts, damage = read_segment(_read(disk, segment_path(directory, number)), entry_count)
-        yield number, segment_plus_journal(facts, journal.facts.get(number, Facts())), damage
-
-
-def messages(disk: Disk, directory: str, entry_count: int) -> Iterator[tuple[int, bytes, bool]]:
-    """Every message that is not acked: (sequence id, record, persistent), ascending.  Writes nothing."""
-    journal = journal_of(disk, directory, entry_count)
-    for number, facts, _ in segments(disk, directory, journal, entry_count):
-        for relative, record in sorted(facts.published.items()):
-            yield number * entry_count + relative, record, relative not in facts.transient
-
-
 class Recovery:
     """One recovery: `segments` is what the index goes on with, `found` what to tell."""
 
     def __init__(
-        self, disk: Disk, directory: str, entry_count: int, contains: Callable[[bytes], bool], quarantine: str
-    ) -> None:
+        self, disk: Disk, directory: str, entry_count: int, contains: Callable[[bytes], bool], quarantine: str,
+        walked: WalkedV1,
+    ) -> None:  # fmt: skip
         self._disk = disk
         self._directory = directory
         self._entry_count = entry_count
@@ -106,19 +81,33 @@ class Recovery:
         for name in disk.listdir(directory):
             if name.endswith(TEMPORARY):
                 disk.unlink(f"{directory}/{name}")
-        journal = _read(disk, f"{directory}/{FILE_NAME}")
-        replay = read_journal(journal, entry_count)
+        journal, replay = walked.journal_bytes, walked.journal
         self._set_aside(FILE_NAME, journal, replay.damage)
         self.journal_actions = replay.actions
         self.journal_whole = replay.end == len(journal) and not replay.damage
         """The journal can be appended to as it is."""
         self.next_seq_id = replay.next_seq_id
         """Above every sequence id that is published, or named by the journal."""
-        on_disk = segment_numbers(disk, directory)
-        for number in sorted({*on_disk, *replay.facts}):
-            self._recover_segment(number, replay.facts.get(number, Facts()), on_disk=number in on_disk)
-        self.high = (max([*on_disk, (replay.next_seq_id - 1) // entry_count]) + 1) * entry_count
+        for number in sorted({*walked.segments, *replay.facts}):
+            healthy = walked.segments.get(number)
+            if healthy is not None and all(map(contains, healthy.in_store)):
+                self._take_over(number, healthy)
+            else:
+                self._recover_segment(
+                    number, replay.facts.get(number, Facts()), on_disk=number in walked.segments
+                )
+        self.high = (max([*walked.segments, (replay.next_seq_id - 1) // entry_count]) + 1) * entry_count
         """Above every sequence id that lies in a segment which any file names."""
+
+    def _take_over(self, number: int, segment: Summary) -> None:
+        """Go on with a segment in whose file everything is as it should be."""
+        base = number * self._entry_count
+        self.next_seq_id = max(self.next_seq_id, base + segment.last + 1)
+        if segment.live and not self.found.count:
+            self.found.low = base + segment.first
+        self.found.count += segment.live
+        self.found.expires |= segment.expires
+        self.segments[number] = Segment(number, unacked=segment.live, on_disk=True)
 
     def _recover_segment(self, number: int, journal: Facts, *, on_disk: bool) -> None:
         file = self._repaired(number, journal) if on_disk else Facts()
@@ -137,6 +126,7 @@ class Recovery:
                 without_checksum[relative] = problem
             elif embedded(record) or self._contains(record[:ID_BYTES]):
                 kept.add(relative)
+                self.found.expires = self.found.expires or expiry_of(record) > 0
             else:
                 dropped.add(relative)
         if without_checksum:
@@ -168,7 +158,7 @@ class Recovery:
         is about to forget it, so the file is written anew.
         """
         path = segment_path(self._directory, number)
-        data = _read(self._disk, path)
+        data = read_file(self._disk, path)
         facts, damage = read_segment(data, self._entry_count)
         damage = sorted([*damage, *self._torn(number, data, facts, journal)])
         self._set_aside(f"{number}{EXTENSION}", data, damage)
@@ -207,7 +197,7 @@ class Recovery:
                 if relative in facts.published
             ]
             if damage:
-                self._set_aside(name, _read(self._disk, f"{self._directory}/{name}"), sorted(damage))
+                self._set_aside(name, read_file(self._disk, f"{self._directory}/{name}"), sorted(damage))
 
     def _set_aside(self, name: str, data: bytes, damage: list[Damage]) -> None:
         """Copy the damaged bytes of one file to one file in the quarantine."""
@@ -217,7 +207,3 @@ class Recovery:
         self.found.damage += [CorruptFile(path, each.offset, each.reason) for each in damage]
         queue = self._directory.rpartition("/")[2]
         set_aside(self._disk, self._quarantine, f"{queue}-{name}", data, [each[:2] for each in damage])
-
-
-def _read(disk: Disk, path: str) -> bytes:
-    return disk.read(path) if disk.exists(path) else b""

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 MAGIC = {qi.EXTENSION: qi.MAGIC, qs.EXTENSION: qs.MAGIC}
 _IN_STORE = int(qi.Location.STORE)
+_EXPIRY = range(24, qi.ENTRY_BYTES)
 _LOCATION_KNOWN = {int(qi.Location.STORE): 20, int(qi.Location.QUEUE_STORE): 12}
 """Bytes of a torn entry that must be there to find its message."""
 
@@ -75,6 +76,8 @@ class Summary(NamedTuple):
     """Positions of those that are not persistent."""
     in_store: list[tuple[int, bytes]]
     """Position and message id of the persistent ones whose bodies are in the message store."""
+    expires: bool
+    """Some entry may have an expiry."""
     damage: list[Damage]
 
 
@@ -101,8 +104,9 @@ def summary(data: bytes, number: int, entry_count: int) -> Summary:
             )
             if live and persistent and location == _IN_STORE
         ]
+    expires = any(rows[column :: qi.ENTRY_BYTES].strip(b"\0") for column in _EXPIRY)
     return Summary(
-        status.count(qi.LIVE), status.find(qi.LIVE), status.rfind(qi.LIVE), transient, in_store, []
+        status.count(qi.LIVE), status.find(qi.LIVE), status.rfind(qi.LIVE), transient, in_store, expires, []
     )
 
 
@@ -114,6 +118,7 @@ def summary_of(entries: list[tuple[int, qi.Entry]], damage: list[Damage]) -> Sum
         entries[-1][0] if entries else -1,
         [at for at, entry in entries if not entry.persistent],
         [(at, entry.msg_id) for at, entry in entries if entry.persistent and entry.location == _IN_STORE],
+        any(entry.expiry for _, entry in entries),
         damage,
     )
 

@@ -124,6 +124,7 @@ class RecoveryV2:
         if dropped or segment.damage:
             self._repair(number, data, dropped, segment.damage)
         self.found.count += kept
+        self.found.expires |= segment.expires
         self.segments[number] = kept
 
     def _repair(self, number: int, data: bytes, dropped: set[int], damage: list[Damage]) -> None:
