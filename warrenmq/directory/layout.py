@@ -41,6 +41,8 @@ VHOSTS = "msg_stores/vhosts"
 QUEUE_NAME = ".queue_name"
 """In a durable queue's folder: whose it is."""
 _DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+_PAIRS = [first + second for first in _DIGITS for second in _DIGITS]
+"""Two digits a division: a start names each queue's folder several times."""
 _ID_NAME = "warrenmq.id"
 _BEYOND_ANY_BOOT = 1 << 20
 """The serial to go on from when the stored one cannot be read: boot numbers must not be used twice."""
@@ -54,11 +56,11 @@ def base36_md5(text: str) -> str:
 def base36_md5_of(data: bytes) -> str:
     """The same of bytes: the name of one priority's folder ends in a byte that is no text."""
     number = int.from_bytes(hashlib.md5(data, usedforsecurity=False).digest(), "big")
-    digits = ""
-    while number or not digits:
-        number, digit = divmod(number, len(_DIGITS))
-        digits = _DIGITS[digit] + digits
-    return digits
+    pairs: list[str] = []
+    while number:
+        number, pair = divmod(number, len(_PAIRS))
+        pairs.append(_PAIRS[pair])
+    return "".join(reversed(pairs)).lstrip("0") or "0"
 
 
 def vhost_folder(vhost: str) -> str:
