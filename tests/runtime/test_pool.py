@@ -18,21 +18,25 @@ from warrenmq.runtime import Pool, Server
 from warrenmq.seams.blocking import blocking
 
 MINUTE_NS = 60_000_000_000
+RUN_TWICE = "a pooled actor raised outside of its callbacks"
+"""Logged when two threads are in one actor: its Context can be entered once."""
 
 
 @pytest.fixture
-def pool():
+def pool(logs):
     """Its tick looks for nothing within a test's time."""
     made = Pool(tick_ns=MINUTE_NS)
     yield made
     made.shutdown(1.0)
+    assert RUN_TWICE not in [line["event"] for line in logs]
 
 
 @pytest.fixture
-def ticking():
+def ticking(logs):
     made = Pool()
     yield made
     made.shutdown(1.0)
+    assert RUN_TWICE not in [line["event"] for line in logs]
 
 
 @pytest.fixture

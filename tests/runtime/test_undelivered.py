@@ -146,7 +146,7 @@ def test_a_cast_that_lands_after_the_last_look_into_the_mailbox_comes_back(runti
 def test_a_late_sender_leaves_the_owner_what_is_to_wake_it():
     """Else an owner that was about to park when it was killed would sleep for ever."""
     runtime = Threads()
-    inbox = Mailbox(runtime, Fence(), None)
+    inbox = Mailbox(runtime, Fence(), None, flushes=True)
     inbox.incoming = Late(inbox.incoming, inbox.kill)
     assert inbox.send("late") is False
     assert inbox.incoming.get_nowait() is WAKE, "what a parked owner would get"

@@ -68,8 +68,12 @@ class Timer:
 class Mailbox(Inbox):
     """One server's mail and its timers."""
 
-    def __init__(self, runtime: System, fence: Fence, undelivered: Callable[[Any], None] | None) -> None:
+    def __init__(
+        self, runtime: System, fence: Fence, undelivered: Callable[[Any], None] | None, *, flushes: bool
+    ) -> None:
+        """`flushes`: its owner has something to do when it is empty."""
         super().__init__(runtime, fence, runtime.mail())
+        self._flushes = flushes
         self._now = runtime.monotonic_ns
         self._undelivered = undelivered
         self._exits: deque[Exit] = deque()
@@ -120,7 +124,7 @@ class Mailbox(Inbox):
 
     def has_mail(self) -> bool:
         """True if `take` would return something else than PARK, timers aside."""
-        return bool(self._exits) or not self._said_dry or not self.incoming.empty()
+        return bool(self._exits) or (self._flushes and not self._said_dry) or not self.incoming.empty()
 
     def next_timer(self) -> int | None:
         """When `take` has to be called for the next timer (monotonic, ns)."""

@@ -47,8 +47,10 @@ class RankedMailbox(Mailbox):
         fence: Fence,
         undelivered: Callable[[Any], None] | None,
         priority: Callable[[Any], int],
+        *,
+        flushes: bool,
     ) -> None:
-        super().__init__(runtime, fence, undelivered)
+        super().__init__(runtime, fence, undelivered, flushes=flushes)
         self._priority = priority
         self._ordinary: deque[Any] = deque()
         self._ranked = {0: self._ordinary}

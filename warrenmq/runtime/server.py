@@ -192,9 +192,10 @@ class Server(ThreadingActor):
 
     def _create_actor_inbox(self) -> Mailbox:  # type: ignore[override]  # Pykka calls it on the instance
         undelivered = None if type(self).undelivered is Server.undelivered else self.undelivered
+        flushes = type(self).mailbox_empty is not Server.mailbox_empty
         if type(self).priority is Server.priority:
-            return Mailbox(self.runtime, self.fence, undelivered)
-        return RankedMailbox(self.runtime, self.fence, undelivered, self.priority)
+            return Mailbox(self.runtime, self.fence, undelivered, flushes=flushes)
+        return RankedMailbox(self.runtime, self.fence, undelivered, self.priority, flushes=flushes)
 
     def _start_actor_loop(self) -> None:
         self.runtime.launch(self.actor_ref, self._life.label, self._actor_loop)

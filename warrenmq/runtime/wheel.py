@@ -29,7 +29,7 @@ class Wheel:
     """
 
     def __init__(self, tick_ns: int = TICK_NS) -> None:
-        self.workers = Workers(self.wake, self.set_alarm)
+        self.workers = Workers(self)
         self._tick_ns = tick_ns
         self._alarms: list[tuple[int, int, Cell]] = []
         self._number = count().__next__
@@ -46,8 +46,8 @@ class Wheel:
         if when < self._next_look:
             self.wake()
 
-    def wake(self) -> bool:
-        """Have it look now; False if it has no thread and can get none."""
+    def start(self) -> bool:
+        """See to it that its thread runs while there are actors; False if none can be had."""
         with self._lock:
             if self._thread is None and self.workers.is_needed:
                 thread = threading.Thread(target=self._run, name="actors' clock", daemon=True)
@@ -57,8 +57,12 @@ class Wheel:
                     self.workers.ticking = False
                     return False
                 self._thread = thread
-        ring(self._bell)
         return True
+
+    def wake(self) -> None:
+        """Have it look now."""
+        self.start()
+        ring(self._bell)
 
     def join(self, timeout: float | None) -> None:
         """Wait for the end of its thread."""
@@ -88,6 +92,7 @@ class Wheel:
             with self._lock:
                 if not workers.is_needed and not workers.ready:
                     self._thread = None
+                    workers.ticking = False
                     return
                 now = monotonic_ns()
                 self._next_look = now + (self._tick_ns if workers.ticking else HEARTBEAT_NS)

@@ -24,7 +24,7 @@ import threading
 from collections import OrderedDict, deque
 from contextvars import Context
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from warrenmq.log import Log
 from warrenmq.runtime.mailbox import PARK
@@ -32,7 +32,7 @@ from warrenmq.runtime.shortage import no_thread
 from warrenmq.seams.blocking import tell
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterable, Iterator
     from types import TracebackType
 
     from warrenmq.runtime.server import Server
@@ -215,6 +215,16 @@ def ring(bell: threading.Lock) -> None:
         pass
 
 
+class Clock(Protocol):
+    """What workers use of the wheel."""
+
+    def start(self) -> bool: ...
+
+    def wake(self) -> object: ...
+
+    def set_alarm(self, cell: Cell, when: int) -> None: ...
+
+
 class Workers:
     """The line of cells that are ready, and the threads that run them.
 
@@ -228,7 +238,7 @@ class Workers:
     turns      slices run so far, about
     """
 
-    def __init__(self, start_ticking: Callable[[], object], set_alarm: Callable[[Cell, int], None]) -> None:
+    def __init__(self, clock: Clock) -> None:
         self.ready: OrderedDict[Cell, None] = OrderedDict()
         self.computing: set[Worker] = set()
         self.idle: dict[Worker, None] = {}
@@ -242,8 +252,7 @@ class Workers:
         self._lock = threading.RLock()
         self.callbacks = Cell(self)
         self.callbacks.label = "callbacks"
-        self._start_ticking = start_ticking
-        self._set_alarm = set_alarm
+        self._clock = clock
         self._cells = 0
         self._closing = False
         self._forked = False
@@ -297,7 +306,7 @@ class Workers:
                 return False
         if not self.ticking:
             self.ticking = True
-            self._start_ticking()
+            self._clock.wake()
         return True
 
     def _forget(self, worker: Worker) -> None:
@@ -369,22 +378,24 @@ class Workers:
         if worker is not None:
             worker.turn += 1
         try:
-            if cell.server is not None:
-                cell.context.run(self._slice, cell, cell.server, turns)
-            elif cell is self.callbacks and cell.items:
-                cell.items.popleft()()
-        except BaseException:  # of Pykka's own loop: the thread is not the actor's to end
-            log.exception("a pooled actor raised outside of its callbacks")
+            try:
+                if cell.server is not None:
+                    cell.context.run(self._slice, cell, cell.server, turns)
+                elif cell is self.callbacks and cell.items:
+                    cell.items.popleft()()
+            except BaseException:  # of Pykka's own loop: the thread is not the actor's to end
+                log.exception("a pooled actor raised outside of its callbacks")
+            finally:
+                cell.claim.release()
+            server = cell.server
+            if server.actor_inbox.has_mail() if server is not None else cell is self.callbacks and cell.items:
+                self.make_ready(cell)
         finally:
             runner.cell = outer
-            cell.claim.release()
         if worker is not None and worker.stuck:
             worker.stuck = False
             if not worker.blocks:
                 self.computing.add(worker)
-        server = cell.server
-        if server.actor_inbox.has_mail() if server is not None else cell is self.callbacks and cell.items:
-            self.make_ready(cell)
 
     def _slice(self, cell: Cell, server: Server, turns: Iterable[object]) -> None:
         """One stretch of Pykka's actor loop."""
@@ -402,7 +413,7 @@ class Workers:
             self._ended()
         elif (due := inbox.next_timer()) is not None and not 0 < cell.alarm <= due:
             cell.alarm = due
-            self._set_alarm(cell, due)
+            self._clock.set_alarm(cell, due)
 
     # -- the first and the last actor
 
@@ -413,9 +424,9 @@ class Workers:
             self._cells += 1
             self._closing = False
         cell.label = label
-        clock = self.ticking or self._start_ticking()
+        has_clock = self._clock.start()
         self.make_ready(cell)
-        if not clock or not (self.all or self.call_worker()):
+        if not has_clock or not (self.all or self.call_worker()):
             self.ready.pop(cell, None)
             cell.server = None
             self._ended()
@@ -433,7 +444,7 @@ class Workers:
         """Wake the parked workers to look whether they are needed any more."""
         for worker in list(self.idle):
             ring(worker.bell)
-        self._start_ticking()
+        self._clock.wake()
 
     def join(self, timeout: float | None) -> None:
         """Wait for the end of the workers, `timeout` seconds each."""
