@@ -68,7 +68,7 @@ LESSONS = {
         r"\|pictures\| +\d+\| +false\| +acked\| +2001\|",
         r"^acked before the crash, and there again: [1-9]\d*; confirmed and lost: 0$",
         r"\|queue:pictures\| +TIMER\| +\d+\| +\d+\|",
-        r"\|IGNORE\| +[1-9]",
+        r"\|  IGNORE\| +[1-9]",
         r"\|pictures\| +2000\|",
         r"^violations: 0$",
         r"^queue:pictures +2,001 ",

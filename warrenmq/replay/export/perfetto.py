@@ -1,12 +1,13 @@
 """The timeline of a trace for Perfetto (ui.perfetto.dev) and chrome://tracing: Chrome's JSON trace events.
 
     a run        a process
-    an actor     a thread of it: one track, each row a slice that lasts until the actor's next row, LONGEST at most
+    an actor     a thread of it: one track, each row a slice that lasts until the actor's next row, LONGEST at most;
+                 its arguments are the row's sentence (trace/sentences.py) and its columns by name
     a cast       an arrow from its SEND to the row that received it
     a message    an arrow from row to row, from actor to actor, of those that name it
     a queue      a counter of its messages, ready and unacked
     a mailbox    a counter of the mail in it, as far as its SENDs are exported
-    who waits    a counter for each actor that grants no credit, and one of those that wait for an alarm to clear
+    waiting      a counter for each actor that grants no credit, and one of the senders that wait for an alarm to clear
 
 Times are microseconds, as the format wants them, since the first row that is exported.
 Format: "Trace Event Format" of the Chromium project.

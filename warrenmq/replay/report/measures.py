@@ -4,7 +4,7 @@
     rare     rows of events that are rare, whole (starts, stops, restarts, recoveries, files, GC)
     delays   histograms of publish to confirm, publish to first delivery, first delivery to ack
     bodies   bytes of live records gained and lost, for each store and slice of time
-    levels   mail in mailboxes, and who waits for credit or an alarm: rises and falls by slice of time (levels.py)
+    levels   mail in mailboxes, and senders that wait for credit or an alarm: rises and falls by slice of time (levels.py)
 
 Time is cut into slices, counted in the clock of the run: of 10 ms, and of more in a long trace, so that there are about 2,000 of
 them in any trace; `series` makes them coarser.  Delays are counted in

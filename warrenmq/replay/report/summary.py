@@ -58,10 +58,10 @@ def summary_lines(replayed: Replayed) -> list[str]:
 
 def _brokers(result: Result) -> list[str]:
     """The verdict of each, where the trace is of several."""
-    told = result.figures["brokers"]
-    if len(told) == 1:
+    brokers = result.figures["brokers"]
+    if len(brokers) == 1:
         return []
-    return [f"broker    {each['broker']}: {each['verdict']} ({len(each['runs']):,} runs)" for each in told]
+    return [f"broker    {each['broker']}: {each['verdict']} ({len(each['runs']):,} runs)" for each in brokers]
 
 
 def _without_rows(findings: list[Finding]) -> list[str]:

@@ -96,21 +96,21 @@ def totals(measures: Measures) -> dict[str, float]:
 def waiting_totals(measures: Measures, catalog: Catalog) -> dict[str, float]:
     """How long mail and senders waited, by name, in a fixed order; left out for traces older than the events of waiting."""
     found = list(courses(measures, catalog))
-    told: dict[str, float] = {}
+    numbers: dict[str, float] = {}
     for kind, event, what in (
         (Kind.CREDIT, Ev.CREDIT_BLOCKED, "credit"),
         (Kind.ALARM, Ev.ALARM_BLOCKED, "an alarm"),
     ):
         if all(event in run.events for run in catalog.runs):
             waits = [course for course in found if course.kind == kind]
-            told[f"waits for {what}"] = sum(course.rises for course in waits)
-            told[f"waited for {what} s"] = sum(course.seconds for course in waits)
+            numbers[f"waits for {what}"] = sum(course.rises for course in waits)
+            numbers[f"waited for {what} s"] = sum(course.seconds for course in waits)
     mail = [course for course in found if course.kind == Kind.MAIL]
-    told["mail between actors"] = taken = sum(course.falls for course in mail)
-    told["deepest mailbox"] = max((course.most for course in mail), default=0)
+    numbers["mail between actors"] = taken = sum(course.falls for course in mail)
+    numbers["deepest mailbox"] = max((course.most for course in mail), default=0)
     if taken:
-        told["wait in a mailbox mean ms"] = sum(course.seconds for course in mail) * 1e3 / taken
-    return told
+        numbers["wait in a mailbox mean ms"] = sum(course.seconds for course in mail) * 1e3 / taken
+    return numbers
 
 
 def _for_each_message(found: dict[str, float]) -> dict[str, float]:

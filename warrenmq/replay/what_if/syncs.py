@@ -11,7 +11,7 @@ were made (the first only if a confirm waits then), and the interval is counted 
 that place of the trace.  With the interval that the trace was recorded with, this gives the recorded syncs, every one.
 
 What this cannot know: publishers who wait for a confirm before they publish again would have published at other times; and a
-mailbox that was empty while nobody waited left no row, so a longer interval would have been cut short more often.
+mailbox that was empty while no confirm waited left no row, so a longer interval would have been cut short more often.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Syncs:
 def with_interval(rows: SyncRows, was: int, now: int) -> Syncs:
     """The syncs as they would have been with an interval of `now` ns where it was `was`.
 
-    How long the timer takes, after the first message that waits came, is told by the wait that ended next in the record:
+    How long the timer takes, after the first message that waits came, follows from the wait that ended next in the record:
 
     | that was ended by                       | after                           | the timer takes                           |
     | --------------------------------------- | ------------------------------- | ----------------------------------------- |

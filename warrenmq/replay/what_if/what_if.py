@@ -224,13 +224,18 @@ def _records(measures: Measures) -> int:
     )
 
 
-def _lines(question: Question, told: dict[str, float], measures: Measures, found: _Walk) -> list[Line]:
+def _lines(question: Question, recorded: dict[str, float], measures: Measures, found: _Walk) -> list[Line]:
     lines = []
-    messages = told["messages published"]
+    messages = recorded["messages published"]
     syncs = MODEL if question.asks_syncs else RECORDED
     for name, (was, now) in (("index", found.index), ("store", found.store)):
         lines.append(
-            Line(f"{name} syncs", told[f"{name} syncs"], told[f"{name} syncs"] + now.count - was.count, syncs)
+            Line(
+                f"{name} syncs",
+                recorded[f"{name} syncs"],
+                recorded[f"{name} syncs"] + now.count - was.count,
+                syncs,
+            )
         )
         lines.append(Line(f"{name} syncs by the timer", was.by_timer, now.by_timer, syncs))
         for percent in (50, 99) if was.delays else ():
@@ -244,42 +249,44 @@ def _lines(question: Question, told: dict[str, float], measures: Measures, found
             lines.append(
                 Line(f"{name}: wait for a sync mean ms", _mean(was.delays), _mean(now.delays), syncs)
             )
-    before = told["index syncs"] + told["store syncs"]
+    before = recorded["index syncs"] + recorded["store syncs"]
     after = before + sum(now.count - was.count for was, now in (found.index, found.store))
     lines.append(Line("messages a sync", messages / max(before, 1), messages / max(after, 1), syncs))
-    return lines + _store_lines(question, told, measures, found)
+    return lines + _store_lines(question, recorded, measures, found)
 
 
-def _store_lines(question: Question, told: dict[str, float], measures: Measures, found: _Walk) -> list[Line]:
+def _store_lines(
+    question: Question, recorded: dict[str, float], measures: Measures, found: _Walk
+) -> list[Line]:
     present, asked = found.present, found.asked
-    saved = told["store writes saved by flying counters"]
+    saved = recorded["store writes saved by flying counters"]
     appended = _records(measures)
     flying = RECORDED if question.flying else REPLAYED
     more, more_bytes = asked.writes - present.writes, (asked.bytes - present.bytes) * MB
     lines = [
         Line("records appended", appended, appended + more, flying),
         Line("store writes saved by flying counters", saved, saved if question.flying else 0, flying),
-        Line("store written MB", told["store written MB"], told["store written MB"] + more_bytes,
+        Line("store written MB", recorded["store written MB"], recorded["store written MB"] + more_bytes,
              RECORDED if question.flying else MODEL),
     ]  # fmt: skip
-    copied = told["gc copied MB"]
+    copied = recorded["gc copied MB"]
     if question.asks_gc:
         copied = asked.gc_bytes * MB
         lines += [
-            Line("gc runs", told["gc runs"], asked.gc_runs, MODEL, present.gc_runs),
-            Line("gc copied MB", told["gc copied MB"], copied, MODEL, present.gc_bytes * MB),
-            Line("files deleted", told["files deleted"], asked.deleted, MODEL, present.deleted),
+            Line("gc runs", recorded["gc runs"], asked.gc_runs, MODEL, present.gc_runs),
+            Line("gc copied MB", recorded["gc copied MB"], copied, MODEL, present.gc_bytes * MB),
+            Line("files deleted", recorded["files deleted"], asked.deleted, MODEL, present.deleted),
             Line("store files MB, at most", None, asked.largest * MB, MODEL, present.largest * MB),
             Line("garbage MB, at most", None, asked.most_garbage * MB, MODEL, present.most_garbage * MB),
         ]
     else:
         lines += [
-            Line(name, told[name], told[name], RECORDED)
+            Line(name, recorded[name], recorded[name], RECORDED)
             for name in ("gc runs", "gc copied MB", "files deleted")
         ]
-    flushed = told["index written MB"] + told["index flushed MB"] + told["store written MB"]
+    flushed = recorded["index written MB"] + recorded["index flushed MB"] + recorded["store written MB"]
     written = Line(
-        "bytes written MB", flushed + told["gc copied MB"], flushed + more_bytes + copied, RECORDED
+        "bytes written MB", flushed + recorded["gc copied MB"], flushed + more_bytes + copied, RECORDED
     )
     if question.asks_gc:
         written = replace(written, basis=MODEL, model=flushed + present.gc_bytes * MB)
