@@ -30,7 +30,7 @@ _LIVE, _IN_QS = qi.LIVE, int(qi.Location.QUEUE_STORE)
 _IN_STORE = tuple(bytes((qi.LIVE, flags, 0, qi.Location.STORE)) for flags in (0, qi.PERSISTENT))
 _COUNTERS = slice(16, HEADER_BYTES)
 """Of a record: expiry, size, embedded size."""
-FEW = 8
+FEW = 16
 """Of fewer messages the columns cost more than they save."""
 _CRC = 0xFFFF
 _OFFSET_AT = 4
