@@ -72,9 +72,9 @@ def test_mail_goes_when_its_sender_is_past_it_and_nothing_is_open():
     assert not MACHINES["mail"].prune((0, 1, 0), Bucket(waiting={3: Received(3, 2, 9, 1)}), at)
 
 
-def test_what_a_store_told_goes_when_it_was_heard():
+def test_a_report_of_a_store_goes_when_it_was_received():
     assert MACHINES["on_disk"].prune((0, 0), Meeting(), context())
-    assert not MACHINES["on_disk"].prune((0, 0), Meeting(told={(1, 2, 3): 1}), context())
+    assert not MACHINES["on_disk"].prune((0, 0), Meeting(reported={(1, 2, 3): 1}), context())
 
 
 def test_ids_that_are_all_gone_keep_only_whether_they_were_synced():

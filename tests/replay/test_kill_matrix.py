@@ -28,23 +28,23 @@ PLACES = 16
 REPEATED = 1
 
 SURVIVORS = {
-    "drop": "nothing that happened later rests on it: unheard, unread, or known from another row",
+    "drop": "no later row rests on it, or another row says the same",
     "twice": "saying it again changes nothing",
     "late": "the two rows do not depend on each other",
     "flag": "the other reason cannot be told from rows, or decides nothing here",
-    "column": "told for figures and drawings, or still on the same side of what decides",
+    "column": "it is for figures and drawings, or the new value is on the same side of the limit",
 }
 """Why a wrong may go unnoticed."""
 
 
 BELIEVED = """
-Some wrongs survive because nobody can tell, or because no rule promises it. What is believed as it is told:
+Some wrongs survive because no other row could show them, or because no rule is about them. Believed without proof are:
 
 - how many restarts a supervisor counted in its period (R1 compares that with the intensity);
 - bytes and records of QI_WRITE and QI_SYNC, and why the index or a file was synced: mailboxes and timers leave no rows;
 - where the store itself, or the cache, read a body (READ), which client a write or remove was for, and which message a SEND carried;
 - which consumers there are and what limits they have (A3 looks at those that went); what was routed to no queue;
-- that a queue which rests tells of consumers with room, and that a client named the tag that an ACK says.
+- the number of consumers with room in QUEUE_RESTS, and the tag that a client named in an ACK.
 """.rstrip().splitlines()
 
 
@@ -52,14 +52,14 @@ UNREAD = {
     Ev.ACTOR_STOP: "it says how an actor ended, which decides whether others are convicted; alone it breaks nothing",
     Ev.CHANNEL_LIMIT: "limits are believed: what is claimed of a shared one has no row",
     Ev.CHILD_EXIT: "counted as an incident; R1 judges the RESTART that follows",
-    Ev.CHILD_START: "told for the tree of actors",
+    Ev.CHILD_START: "it is for the tree of actors",
     Ev.CONSUMER_ADDED: "which consumers there are is believed; A3 looks at those that went",
-    Ev.DEFER: "the decision that waits is told again when it is done",
+    Ev.DEFER: "the decision comes once more, when it is carried out",
     Ev.QI_FLUSH: "segments of the index have no rows to compare with",
     Ev.QI_WRITE: "what goes to the index has no rows of its own to compare with",
     Ev.QUEUE_LIMITS: "limits are believed; Q2 judges what is dropped because of them",
     Ev.QUEUE_RECOVERED: "E1 compares its numbers with others; said less often, later or for another reason they are the same",
-    Ev.RUN_END: "a run without one was killed, which is not forbidden",
+    Ev.RUN_END: "a run without one was killed, which no rule forbids",
     Ev.RUN_START: "settings are believed; the rules take the limits from it",
     Ev.SEGMENT_DELETE: "how many ids a segment has is not in the trace",
     Ev.STORE_CLOSED: "E1 compares its numbers; without it there is nothing to compare",
@@ -71,7 +71,7 @@ _NO_RECEIVE, _MAILBOX = (
     "a SEND without a receive may lie in a mailbox",
 )
 _FOR_PEOPLE, _WHY = (
-    "told for people and figures",
+    "it is shown to people only, and decides nothing",
     "timers and mailboxes leave no rows that would tell another reason",
 )
 _ONCE_MORE = "once more it is the state that it was"
@@ -80,23 +80,23 @@ BELIEVED_OF = {
     "SEND": {"twice": _MAILBOX, "msg": "a receive names the row, not the message", **dict.fromkeys("abc", _FOR_PEOPLE)},
     "RECV": {"drop": _MAILBOX, "late": _NO_RECEIVE},
     "UNDELIVERED": {"drop": _MAILBOX, "late": _NO_RECEIVE},
-    "RESTART": {**dict.fromkeys(("drop", "twice", "late"), "R1 believes the count that each RESTART tells"), "peer": _FOR_PEOPLE,
+    "RESTART": {**dict.fromkeys(("drop", "twice", "late"), "R1 believes the count in each RESTART"), "peer": _FOR_PEOPLE,
                 "b": "the intensity is believed", "c": "the period is believed"},
     "PUBLISH": {"c": "0 and 1 mean the same, and these traces have no others"},
     "QI_SYNC": {"twice": "what was safe is safe", "flag": _WHY, "a": "what goes to the index has no rows", "b": "what goes to the index has no rows"},
     "CONFIRM": {"msg": "a confirm is of sequence ids; its PUBLISH says which messages they are"},
     "DROP": {"pseq": "up to a tag under which one message is left is that message"},
     "CONSUMER_GONE": {"drop": "a consumer that is there may hold what it holds", "twice": "it is gone already", "late": "nothing came between",
-                      "flag": "why it went decides nothing", "a": "it may keep what it is said to have taken", "b": "A3 counts deliveries itself"},
-    "QUEUE_RESTS": {"drop": "told at most once a second, so that a missing one proves nothing", "twice": _ONCE_MORE, "c": _FOR_PEOPLE},
+                      "flag": "why it went decides nothing", "a": "the tag says only which messages it may keep", "b": "A3 counts deliveries itself"},
+    "QUEUE_RESTS": {"drop": "there is at most one a second, so a missing one proves nothing", "twice": _ONCE_MORE, "c": _FOR_PEOPLE},
     "EXPIRY": {"twice": _ONCE_MORE, "b": "a time to live of one more message, which did not expire"},
     "RECOVERED": {"late": "no row of a recovery depends on another one"},
-    "QUEUE_CLOSED": {"drop": "a queue that does not say that it stopped may have been killed", "twice": _ONCE_MORE, "late": "its last words"},
+    "QUEUE_CLOSED": {"drop": "a queue without this row may have been killed", "twice": _ONCE_MORE, "late": "its last words"},
     "STORE_WRITE": {"late": "its neighbour is of another message", "peer": "which queue wrote is believed", "pseq": "no reference was left to revive",
                     "a": "on the same side of 0", "c": "a counter that was there, all the same"},
     "STORE_REMOVE": {"peer": "which queue removed is believed", "c": "a counter that was there, all the same"},
     "FILE_SYNC": {"flag": _WHY},
-    "STORE_CONFIRM": {"twice": "a queue that died does not hear it", "late": "the sync that covers the record is further away"},
+    "STORE_CONFIRM": {"twice": "a queue that died does not receive it", "late": "the sync that covers the record is further away"},
     "READ": {"drop": "no read is owed", "flag": "a read from memory has no place to compare", "pseq": "a younger reader is not waited for",
              "c": _FOR_PEOPLE},
     "FILE_DELETE": {"twice": "it is gone already", "late": "its neighbour is of another file", "b": _FOR_PEOPLE},
@@ -169,8 +169,8 @@ def page() -> Iterator[str]:
     yield "# Kill matrix"
     yield ""
     yield f"One row of a consistent trace is made wrong, at up to {PLACES} places; then the trace is replayed."
-    yield "`tests/replay/trace_mutations.py` says what each wrong is. A rule kills a wrong when it calls the trace violated;"
-    yield "one change often breaks several. What no rule notices is listed with the reason. Events that no rule reads and that"
+    yield "`tests/replay/trace_mutations.py` describes the wrongs. A rule kills a wrong when it calls the trace violated;"
+    yield "one change often breaks several. A wrong that no rule notices is listed with the reason. Events that no rule reads and that"
     yield "the traces of the tests lack are left out."
     yield from BELIEVED
     yield ""

@@ -28,13 +28,14 @@ several actors sorts by t when it finishes, or keeps a state in which their orde
     mail         run, sender, seq >> 12 of the SEND      T2 T4
     supervisor   run, actor                              R1
     names        run, name of the actor                  R2
-    confirms     run, queue actor                        C1 (index side), C3, C4; chunks fold into a window of open messages
+    confirms     run, queue actor                        C1 (queue's side), C3, C4; chunks fold into a window of open messages
     fifo         run, queue actor                        Q1 Q2 (order); chunks fold into runs of sequence ids
     expiry       scope, queue name, sequence id >> 12    Q3
     ledger       scope, queue name, sequence id >> 12    Q1 (states), C2, Q3 (no time to live), Q4, E1 (queues)
     synced       run, store actor                        C1 (store side); chunks fold into the unsynced records
-    on_disk      run, msg >> 12                          C1 (store to queue)
-    references   scope, msg >> 12                        S1 S2 (stage 2: takes the ledger's facts), E1 (stores)
+    on_disk      run, msg >> 12                          C1 (reports of a store to a queue)
+    references   scope, msg >> 12                        S1 (stage 2: takes the ledger's facts), E1 (stores)
+    decisions    run, store actor                        S2
     files        run, store actor, file                  S3 S4 S5 S6 S7 S8, E1 (files)
     garbage      run, store actor                        S9
     waits        run, actor                              W1
@@ -136,13 +137,13 @@ class Machine(ABC):
         """`summarise` of the same rows, given as arrays; `rows` are of a piece without gaps."""
         return self.summarise(piece, rows.tuples())
 
-    @abstractmethod
-    def start(self, key: Key) -> State:
-        """The state before any row."""
+    def start(self, key: Key) -> State:  # noqa: ARG002
+        """The state before any row: as a rule a list, if summaries are lists."""
+        return []
 
-    @abstractmethod
     def absorb(self, state: State, summary: Summary) -> None:
         """Take the next summary into the state."""
+        state += summary
 
     @abstractmethod
     def finish(self, key: Key, state: State, context: TraceContext) -> Outcome:

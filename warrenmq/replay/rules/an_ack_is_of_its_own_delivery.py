@@ -1,4 +1,4 @@
-"""A1: an ack settles what was delivered under the tag that it names."""
+"""A1: an ack settles the message that was delivered under the tag that it names."""
 
 from __future__ import annotations
 

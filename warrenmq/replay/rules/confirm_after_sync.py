@@ -22,9 +22,9 @@ synced yet matter.  A piece folds into: confirms and syncs in their order, and t
 Whether a confirmed message had a record before the piece began, or none at all because it was recovered, is known only
 to the state; a message without an unsynced record is fine.
 
-Array form of on_disk: a STORE_CONFIRM and the ON_DISK row of the same queue and message cancel each other.  Open rows are what was
-told (queue, message, flag) and not heard, and what was heard and not told, flat.  At the end something may be left that was
-told, for a queue that died does not hear it; nothing that was heard.
+Array form of on_disk: a STORE_CONFIRM and the ON_DISK row of the same queue and message cancel each other.  Open rows are
+the reports (queue, message, flag) that no queue received, and the received ones that no store made, flat.  At the end some of the
+first may be left, for a queue that died receives none; none of the others.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class Unsynced:
         }
 
     def confirm(self, confirms: list[tuple[int, int, int]]) -> None:
-        """What is told to be safe must not be among the records that are not."""
+        """A body that is reported as safe must not be among the records that are not."""
         if self.records:
             self.problems += [each for each in confirms if each[0] in self.records]
 
@@ -176,15 +176,15 @@ class _OfBody(Shared[T], of=(Ev.STORE_CONFIRM, Ev.ON_DISK)):
 
 @dataclass(slots=True)
 class Meeting:
-    """What stores told queues, and what queues heard."""
+    """Reports of stores, and those that queues received."""
 
-    told: dict[tuple[int, ...], int] = field(default_factory=dict)
-    heard: dict[tuple[int, ...], list[tuple[int, ...]]] = field(default_factory=dict)
-    """(queue, message, flag) -> (seq, t) of rows that nobody has told yet."""
+    reported: dict[tuple[int, ...], int] = field(default_factory=dict)
+    received: dict[tuple[int, ...], list[tuple[int, ...]]] = field(default_factory=dict)
+    """(queue, message, flag) -> (seq, t) of rows whose STORE_CONFIRM has not come yet."""
 
 
 class Reports(Machine):
-    """Matches what stores told queues with what these heard.  The order of the two rows is not decided: the way between them is not traced."""
+    """Matches the reports of stores with those that queues received.  The order of the two rows is not decided: the way between them is not traced."""
 
     name: ClassVar[str] = "on_disk"
     events: ClassVar[frozenset[int]] = frozenset({Ev.STORE_CONFIRM, Ev.ON_DISK})
@@ -212,15 +212,15 @@ class Reports(Machine):
 
     def absorb(self, state: Meeting, summary: BatchSummary) -> None:
         heard, entries = summary
-        told, waiting = state.told, state.heard
+        reported, waiting = state.reported, state.received
         if heard:
             for entry in entries:
                 key = entry[:3]
-                n = told.get(key, 0)
+                n = reported.get(key, 0)
                 if n > 1:
-                    told[key] = n - 1
+                    reported[key] = n - 1
                 elif n:
-                    del told[key]
+                    del reported[key]
                 else:
                     waiting.setdefault(key, []).append(entry[3:])
             return
@@ -230,23 +230,23 @@ class Reports(Machine):
                 if not waiting[key]:
                     del waiting[key]
             else:
-                told[key] = told.get(key, 0) + 1
+                reported[key] = reported.get(key, 0) + 1
 
     def finish(self, key: Key, state: Meeting, context: TraceContext) -> Outcome:
         run = int(key[0])
         outcome = Outcome()
         needs = context.incomplete(run)
-        for (queue, msg, flag), rows in state.heard.items():
+        for (queue, msg, flag), rows in state.received.items():
             for seq, t in rows:
                 said = "cancelled" if flag == IGNORED else "safe"
                 subject = f"message {msg & 0xFFFFFFFFFFFFFFFF:016x} in queue {context.name((run, queue))}"
-                text = f"the queue was told that its body is {said}, but no store said so"
+                text = f"the queue heard that its body is {said}, but no store reported that"
                 outcome.findings.append(Finding("C1", subject, text, ((run, queue, seq),), t, needs))
         return outcome
 
     def prune(self, key: Key, state: Meeting, context: TraceContext) -> bool:
-        """When nothing that was told is unheard: then it is as it was before any row."""
-        return not state.told and not state.heard
+        """When every report was received: then the state is as it was before any row."""
+        return not state.reported and not state.received
 
 
 _MIX = (-0x61C8864680B583EB, 0x2545F4914F6CDD1D, 0x369DEA0F31A53F85)
@@ -261,11 +261,13 @@ class ReportsPrecheck(Precheck):
     def open_rows(self, unit: Unit) -> Iterator[tuple[Key, OpenRows]]:
         said = unit.of(frozenset({Ev.STORE_CONFIRM}))
         heard = unit.of(frozenset({Ev.ON_DISK}))
-        told = np.stack(_store_confirm(said), axis=1)
-        took = np.stack((heard.actor, OnDisk.of(heard).message, OnDisk.of(heard).report), axis=1)
-        open_told, open_took = _cancel(told, took)
-        told, took = told[open_told], took[open_took]
-        for bucket, rows_left in parts_of((told[:, 1] >> SHIFT, told), (took[:, 1] >> SHIFT, took)):
+        reported = np.stack(_store_confirm(said), axis=1)
+        received = np.stack((heard.actor, OnDisk.of(heard).message, OnDisk.of(heard).report), axis=1)
+        open_reported, open_received = _cancel(reported, received)
+        reported, received = reported[open_reported], received[open_received]
+        for bucket, rows_left in parts_of(
+            (reported[:, 1] >> SHIFT, reported), (received[:, 1] >> SHIFT, received)
+        ):
             yield (unit.run, bucket), rows_left
 
     def concerned(self, rows: Rows, keys: Collection[Key], run: int) -> Bools:
@@ -277,24 +279,24 @@ class ReportsPrecheck(Precheck):
     def prove(
         self, key: Key, open_rows: Sequence[OpenRows], facts: Sequence[Any], context: TraceContext
     ) -> Outcome | None:
-        told, took = joined(open_rows, 3, 3)
-        _, open_took = _cancel(told, took)
-        return None if open_took.any() else Outcome()
+        reported, received = joined(open_rows, 3, 3)
+        _, open_received = _cancel(reported, received)
+        return None if open_received.any() else Outcome()
 
 
-def _cancel(told: Ints, took: Ints) -> tuple[Bools, Bools]:
+def _cancel(reported: Ints, received: Ints) -> tuple[Bools, Bools]:
     """Which rows of each have no equal in the other; rows that are there twice have none."""
-    told_codes, took_codes = _mixed(told), _mixed(took)
-    order, other = np.argsort(told_codes, kind="stable"), np.argsort(took_codes, kind="stable")
-    told_codes, took_codes = told_codes[order], took_codes[other]
-    at, found = look_up(told_codes, took_codes)
-    found &= ~doubles(took_codes)
-    if len(told):
-        found &= ~doubles(told_codes)[at] & np.all(told[order[at]] == took[other], axis=1)
-    open_told, open_took = np.ones(len(told), np.bool_), np.ones(len(took), np.bool_)
-    open_told[order[at[found]]] = False
-    open_took[other[found]] = False
-    return open_told, open_took
+    reported_codes, received_codes = _mixed(reported), _mixed(received)
+    order, other = np.argsort(reported_codes, kind="stable"), np.argsort(received_codes, kind="stable")
+    reported_codes, received_codes = reported_codes[order], received_codes[other]
+    at, found = look_up(reported_codes, received_codes)
+    found &= ~doubles(received_codes)
+    if len(reported):
+        found &= ~doubles(reported_codes)[at] & np.all(reported[order[at]] == received[other], axis=1)
+    open_reported, open_received = np.ones(len(reported), np.bool_), np.ones(len(received), np.bool_)
+    open_reported[order[at[found]]] = False
+    open_received[other[found]] = False
+    return open_reported, open_received
 
 
 def _mixed(rows: Ints) -> Ints:

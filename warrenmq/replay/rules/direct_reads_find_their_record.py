@@ -10,7 +10,7 @@ The record is, or was, there: an APPEND, a REF_RECOVERED, a GC_MOVE or a COMPACT
 An old place may still be read after the record was moved: whether that was too late is for S4 and S8.  A place is told before
 the index has it, so its t is below that of any read there, though no message goes from the one to the other.
 
-Array form: Precheck of direct reads (places.py): each is at a place that a store or its collector told of that message.
+Array form: each read is at a place that a row of the store or its collector names.
 
 Open rows are the records (message, store, file, offset, t), each once, and the reads that have not met theirs in the unit, flat;
 and how many reads there are.

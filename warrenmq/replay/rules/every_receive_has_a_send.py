@@ -1,4 +1,4 @@
-"""T2: nothing is received that was not sent, and nothing twice."""
+"""T2: a message that is received was sent, and is received once."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from warrenmq.trace.catalog import STRANGER
 
 
 def _is_its_receiver(_sent: Any, receiver: Any, _received: Any, actor: Any, undelivered: Any) -> Any:
-    """A SEND that does not know its receiver is for any actor; what is undelivered comes back to the sender."""
+    """A SEND that does not know its receiver is for any actor; an undelivered message comes back to its sender."""
     return (receiver == actor) | (receiver == 0) | undelivered
 
 

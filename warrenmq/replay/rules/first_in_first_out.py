@@ -81,7 +81,7 @@ def _missteps(
 
 
 def _said(odd: Odd) -> list[tuple[int, str]]:
-    """What is wrong with a row, and the first of its messages with which it is."""
+    """Each thing that is wrong with a row: the place of the first message that it is wrong with, and a text."""
     found = []
     wrong = [place for place, state in enumerate(odd.states) if not _is_from(odd.word, state)]
     if wrong:

@@ -13,7 +13,7 @@ no row, 0       ignored             ignored
 A processed write is WRITE (no reference before) or CONFIRM (the record exists), a processed remove is REMOVE or DEFER.
 Of a client that is being deleted the store may ignore what the counter would process.
 
-Each row is decided by itself: a piece tells only of those that the table does not name.
+Each row is decided by itself, so a piece's summary holds only the rows that the table does not name.
 """
 
 from __future__ import annotations
@@ -79,12 +79,6 @@ class Decisions(Machine):
         right = _is_of_the_table(rows.who, view.flying, view.was_flying)
         if not right.all():
             yield (piece.run, piece.actor), rows.where(~right).tuples()
-
-    def start(self, key: Key) -> list[Row]:
-        return []
-
-    def absorb(self, state: list[Row], summary: list[Row]) -> None:
-        state += summary
 
     def finish(self, key: Key, state: list[Row], context: TraceContext) -> Outcome:
         who = int(key[0]), int(key[1])

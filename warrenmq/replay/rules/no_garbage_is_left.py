@@ -1,4 +1,4 @@
-"""Machine of a store's garbage at its end: S9.
+"""S9: a store that is idle collects its garbage.
 
 Key: (run, store actor), with the rows of the store and of its garbage collector.
 
@@ -39,7 +39,7 @@ _state = FileState.getter("seq", "t", "valid_total_size", "file_size")
 
 
 class State(NamedTuple):
-    """What a FILE_STATE row says."""
+    """A FILE_STATE row."""
 
     seq: int
     t: int
@@ -52,7 +52,7 @@ States = list[State]
 
 @dataclass(slots=True)
 class Store:
-    """What is known of one."""
+    """When a store was last active, and its FILE_STATE rows."""
 
     last: int = 0
     """t of the last activity."""
@@ -119,7 +119,7 @@ def _of_the_end(states: States) -> States:
 
 
 def fold_garbage(runs: Sequence[Run], piece: Chunk, rows: Rows) -> Iterator[tuple[Key, tuple[int, States]]]:
-    """What Garbage.summarise makes of rows of its events."""
+    """Garbage.summarise for arrays."""
     event = rows.event
     collects = np.isin(event, list(COLLECTOR))
     collector_of = store_of_collector(runs[piece.run], piece.actor)
@@ -132,7 +132,7 @@ def fold_garbage(runs: Sequence[Run], piece: Chunk, rows: Rows) -> Iterator[tupl
 
 
 def _quiet(story: Story) -> Chain:
-    """What last happened in the store, and that no file was collected."""
+    """The last activity in the store, and the LOCK that did not follow."""
     seen = [
         story.near(event, story.last.t, after=False)
         for event in (Ev.APPEND, Ev.STORE_REMOVE, Ev.ROLL, Ev.UNLOCK)

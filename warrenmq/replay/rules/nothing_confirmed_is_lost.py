@@ -1,4 +1,4 @@
-"""C2: what was confirmed is there after a restart, and what was acked is not."""
+"""C2: a confirmed message is there after a restart, an acked one is not."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def _compare_lives(
 
 
 def _has_no_successor(alone: Alone, _context: TraceContext, outcome: Outcome) -> bool:
-    """By arrays: what an incarnation holds at its end is no question if it is the last one."""
+    """By arrays: no other incarnation has to say what became of the messages that this one held."""
     if alone.who not in alone.incarnations:
         return True
     is_last = alone.who == alone.incarnations[-1]
@@ -91,7 +91,7 @@ def _lost(
 
 
 def _settled(life: Life, mark: ActorSummary) -> bytes:
-    """What was gone before the last sync, or before a clean stop, of this incarnation."""
+    """The ids that were gone before the last sync, or before a clean stop, of this incarnation."""
     last = FOREVER if mark.closed is not None else mark.last_sync
     return bytes(0 < seq < last for seq in life.gone_at).ljust(SIZE, b"\0")
 
@@ -104,7 +104,7 @@ def _count(outcome: Outcome, what: str, *sets: bytes) -> None:
 def _is_final(finding: Finding, context: TraceContext) -> bool:
     """When all earlier incarnations have ended, and the one that recovered is known up to its QUEUE_RECOVERED.
 
-    What comes later does not matter.  What a queue confirmed and lost in one life needs no other rows.
+    Later rows do not matter.  A finding about one life alone needs no other rows.
     """
     if not finding.needs:
         return True

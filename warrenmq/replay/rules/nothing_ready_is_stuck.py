@@ -1,11 +1,11 @@
-"""Machine of queues that rest: Q5.
+"""Q5: no message is ready that could be delivered.
 
 Key: (run, queue actor).  When a queue's mailbox is empty it has just dealt out what it could; it says how many messages are ready
 all the same, and how many consumers and waiting gets have room, counted one by one and not by the rounds in which it serves
 them (QUEUE_RESTS).
 
     ready    with room
-    any      0            fine: nobody could take more
+    any      0            fine: no consumer could take more
     0        any          fine: there is nothing to take
     > 0      > 0          Q5: a message is stuck
 
@@ -27,7 +27,7 @@ from warrenmq.trace.index import Row
 
 
 class Rest(NamedTuple):
-    """What a QUEUE_RESTS row says."""
+    """A QUEUE_RESTS row."""
 
     ready: int
     with_room: int
@@ -46,12 +46,6 @@ class Rests(Machine):
 
     def summarise(self, piece: Chunk, rows: list[Row]) -> Iterator[tuple[Key, list[Rest]]]:
         yield (piece.run, piece.actor), [Rest(*_rest(row)) for row in rows]
-
-    def start(self, key: Key) -> list[Rest]:
-        return []
-
-    def absorb(self, state: list[Rest], summary: list[Rest]) -> None:
-        state += summary
 
     def finish(self, key: Key, state: list[Rest], context: TraceContext) -> Outcome:
         who = int(key[0]), int(key[1])

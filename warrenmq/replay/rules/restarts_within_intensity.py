@@ -56,12 +56,6 @@ class Supervisor(Machine):
         if complaints:
             yield (piece.run, piece.actor), complaints
 
-    def start(self, key: Key) -> list[Complaint]:
-        return []
-
-    def absorb(self, state: list[Complaint], summary: list[Complaint]) -> None:
-        state += summary
-
     def finish(self, key: Key, state: list[Complaint], context: TraceContext) -> Outcome:
         run, actor = int(key[0]), int(key[1])
         subject = f"supervisor {context.name((run, actor))}"

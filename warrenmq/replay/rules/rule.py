@@ -1,4 +1,4 @@
-"""What a rule is: one invariant, all that is known of it in one object, in a file of its own beside this one.
+"""A rule: one invariant, all that is known of it in one object, in a file of its own beside this one.
 
     RULE = Rule(
         id="Q5",
@@ -64,7 +64,7 @@ class Exercised:
 
 
 def is_known(finding: Finding, context: TraceContext) -> bool:
-    """Every row that could have changed the finding is there: what it needs is known up to its time."""
+    """Every row that could have changed the finding is there: the actors that it needs are known up to its time."""
     return all(context.known_until(who) >= finding.t for who in finding.needs)
 
 
@@ -90,12 +90,12 @@ class Judge:
 
 
 def questions(judges: Mapping[str, Judge]) -> tuple[Callable[..., Any], ...]:
-    """What a pass has to ask: `fine` of the rules that have one."""
+    """The `fine` of each rule that has one."""
     return tuple(judge.fine for judge in judges.values() if judge.fine is not always)
 
 
 class Answers(dict[tuple[int, ...], bool]):
-    """The same of few different things: what is asked -> whether it is fine, asked once."""
+    """The answers of all rules to the few questions that come again and again: arguments -> whether that is fine."""
 
     def __init__(self, judges: Mapping[str, Judge]) -> None:
         super().__init__()
@@ -120,11 +120,11 @@ class Rule:
     """A query of its violations, each a row (run, actor, seq) of the trace: specification and third judge, held against the machines
     by tests."""
     not_in_sql: str = ""
-    """Why there is none, or what it leaves out."""
+    """Why there is none, or which part it leaves out."""
     explain: Callable[[Story], Chain] = no_chain
     is_final: Callable[[Finding, TraceContext], bool] = is_known
     judge: Mapping[type[Machine], Any] = field(default_factory=dict)
-    """What a shared machine asks of this rule, in the form that the machine's file names."""
+    """Its decisions in passes that it shares, in the form that the file of each pass names: a Judge, or a table of checks."""
 
     @property
     def events(self) -> frozenset[int]:

@@ -1,4 +1,4 @@
-"""The tables that rules in SQL are asked of, and SQLite to ask them.
+"""The tables that rules in SQL are queries of, and SQLite to run them.
 
     stored              every row: run, actor, seq, t, event (its number), flag, and the other columns as stored
     actors              run, actor, scope, name, kind, parent
@@ -12,7 +12,7 @@ A rule's query gives a row (run, actor, seq) for each violation.  It is written 
 functions but aggregates and windows, names in `backticks`.  `run` is a number in SQLite, and the run's name in Spark; `name` and `scope`
 hold what all incarnations of an actor have in common.
 
-The queries of our own rules specify them, and tests hold them against the machines; what runs is the machines.
+The queries of our own rules specify them, and tests hold them against the machines; a replay runs the machines.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def tables(trace: Trace) -> sqlite3.Connection:
 
 
 def violations(trace: Trace, queries: Iterable[str]) -> list[list[tuple[int, int, int]]]:
-    """What each query finds in a trace: (run, actor, seq) of rows, in their order."""
+    """The violations that each query finds in a trace: (run, actor, seq) of rows, in their order."""
     with closing(tables(trace)) as database:
         return [sorted(set(database.execute(query).fetchall())) for query in queries]
 

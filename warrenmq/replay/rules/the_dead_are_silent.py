@@ -34,14 +34,6 @@ class Names(Machine):
         name = self.runs[piece.run].actor_name(piece.actor)
         yield (piece.run, name), [(_started(row)[0], piece.actor, row.t, row.seq) for row in rows]
 
-    def start(self, key: Key) -> list[tuple[int, int, int, int]]:
-        return []
-
-    def absorb(
-        self, state: list[tuple[int, int, int, int]], summary: list[tuple[int, int, int, int]]
-    ) -> None:
-        state += summary
-
     def finish(self, key: Key, state: list[tuple[int, int, int, int]], context: TraceContext) -> Outcome:
         run, name = int(key[0]), str(key[1])
         outcome = Outcome()

@@ -45,12 +45,6 @@ class Chain(Machine):
         if complaints:
             yield (piece.run, piece.actor), complaints
 
-    def start(self, key: Key) -> list[Complaint]:
-        return []
-
-    def absorb(self, state: list[Complaint], summary: list[Complaint]) -> None:
-        state += summary
-
     def finish(self, key: Key, state: list[Complaint], context: TraceContext) -> Outcome:
         run, actor = int(key[0]), int(key[1])
         subject = f"actor {context.name((run, actor))}"
@@ -62,7 +56,7 @@ class Chain(Machine):
         )
 
     def fold(self, piece: Chunk, rows: Rows) -> Iterator[tuple[Key, list[Complaint]]]:
-        """Nothing: what is given as arrays was found to be in order."""
+        """Nothing: rows that come as arrays were found to be in order."""
         return iter(())
 
 

@@ -12,7 +12,7 @@ Of a rule (`judge`):
     proves(left, actor_summary)                the same of what is Open by arrays, when all confirms are fine
 
 A stop does not wait for the store's sync: of a body that no store reported, and of those that were published together with it, the
-publisher hears by the end of the process.
+publisher learns by the end of the process.
 
 Array form: a PUBLISH that wants a confirm, and what must lie between, by the numbers of a queue's rows.  Of a unit there are left: the
 publishes and the confirms that have not met (or met, and it was not fine yet), the ON_DISK rows of messages that are not confirmed,
@@ -78,7 +78,7 @@ Confirmed = tuple[int, int, int, int, int, int]
 """(lo, hi, message of lo, kind, seq, t)."""
 
 Early = tuple[Confirmed, int, dict[int, int]]
-"""A confirm of older messages, how many syncs of its piece came before it, and what the store had said of them."""
+"""A confirm of older messages, how many syncs of its piece came before it, and the reports of their bodies."""
 
 
 class Odd(NamedTuple):
@@ -110,9 +110,9 @@ class Window:
     syncs: int = 0
     """How many there were: with the first, whatever was published before this window is synced."""
     on_disk: dict[int, int] = field(default_factory=dict)
-    """Messages in the store: WRITTEN or IGNORED with the syncs before it, 0 while the store has said nothing."""
+    """Messages in the store: WRITTEN or IGNORED and the syncs before it, 0 while there is no report."""
     heard: dict[int, int] = field(default_factory=dict)
-    """What the store said of messages older than this window, since the last of `early`."""
+    """Reports of messages older than this window, since the last of `early`."""
     early: list[Early] = field(default_factory=list)
     odd: list[Odd] = field(default_factory=list)
 
@@ -266,7 +266,7 @@ class Windows:
         self._syncs = 0
         self.last_sync_t = 0
         self._heard: dict[int, int] = {}
-        """What the store said of messages older than this, whatever their priority."""
+        """Reports of messages older than this, whatever their priority."""
         self.windows: dict[int, Window] = {}
         self.wanted = 0
         """Publishes that want a confirm."""
@@ -282,7 +282,7 @@ class Windows:
         return window
 
     def hear(self, msg: int, reason: int) -> None:
-        """The store told of a body; it knows no priorities."""
+        """The store reported a body; it knows no priorities."""
         reason |= self._syncs << _REASON
         for window in self.windows.values():
             if msg in window.on_disk:
@@ -383,7 +383,7 @@ owed AS (
 
 @dataclass(frozen=True, slots=True)
 class Open:
-    """What is open of one queue."""
+    """The rows of one queue that are open."""
 
     published: Ints
     """(sequence id, message, flags, seq), by rising sequence ids."""

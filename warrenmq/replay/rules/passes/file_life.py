@@ -1,4 +1,4 @@
-"""One file of a store, as its rows tell it: the state that S3 to S8 and E1 decide on.
+"""The state of one file of a store, from its rows, for S3 to S8 and E1.
 
     end      where the next record begins      APPEND moves it, GC_DONE and TRUNCATE set it, a new file (ROLL) has 0
     live     records with references           APPEND, GC_MOVE, REF_RECOVERED, a write that revives: in
@@ -15,7 +15,7 @@ The decisions are the rules' own (`judge`): for each event a check, which is ask
 A check is called with the file and those columns of the row that the method of `File` for this event takes (STEPS).
 
 FILE_STATE rows name every file that the store found, so a file without a recorded size counts as missing: unless rows are missing,
-which makes what is found indeterminate.
+which makes findings indeterminate.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ Check = Callable[..., str]
 Checks = dict[int, list[tuple[str, Check]]]
 """Event -> (rule, its check)."""
 Broken = list[tuple[str, str]]
-"""(rule, text) of what one row breaks."""
+"""(rule, text) of each check that a row breaks."""
 
 
 def checks_of(judges: Mapping[str, Mapping[int, Check]]) -> Checks:
@@ -81,7 +81,7 @@ class File:
     copied: int = -1
     """Bytes that the compaction which goes on has copied; -1 = none goes on."""
     cut: int = -1
-    """What the last compaction made of the file."""
+    """Bytes of the file after the last compaction."""
     locked: bool = False
     opened: bool = False
     """By this incarnation."""
@@ -107,11 +107,11 @@ class File:
 
     @property
     def current(self) -> bool:
-        """Known to be the one that records are appended to: no row tells which one it is after recovery."""
+        """Known to be the one that records are appended to: after a recovery no row names it."""
         return (self.opened or self.appended) and not self.left
 
     def take(self, row: Row) -> Broken:
-        """One row; what it breaks."""
+        """Take the next row; returns the checks that it breaks."""
         event = row.who >> 8 & 0xFF
         columns, change = STEPS[event]
         said = columns(row)
@@ -236,4 +236,4 @@ STEPS: dict[int, tuple[Getter, Callable[..., None]]] = {
     Ev.FILE_DELETE: (_no_columns, File.delete),
     Ev.FILE_STATE: (FileState.getter("valid_total_size", "file_size"), File.state),
 }
-"""What a row of each event says of a file, and the method that it changes the file by."""
+"""Event -> the columns of a row that matter to a file, and the method that takes them."""
