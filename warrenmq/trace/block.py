@@ -13,7 +13,8 @@ a reader finds gaps, and skips frames, without unpacking.  0 in the other kinds.
     kind ROWS    payload = zlib level 1 of msgpack {column: bytes}; a column is its 64-bit integers as eight byte
                  planes (first all lowest bytes, ...), which halves size and time of zlib; planes above the highest
                  that is not all zeros are left out (codec 2), of a column of zeros all are (codec 1, too);
-                 `seq` is left out where it rises by one from `seq_first` on (codec 3)
+                 the recorder's frames (codec 3) have no `seq`, which rises by one from `seq_first` on, and the two lowest planes
+                 of `t` behind the compressed rest: they are random
     kind META    payload = msgpack {"actor": [id, name, kind, parent]} or {"kind": [id, name]}
     kind FOOTER  payload = msgpack {"frames", "rows", "closed"}: the file is complete; closed = the run's last file
 
@@ -48,7 +49,9 @@ MAX_PAYLOAD = 1 << 28
 """No frame is longer: a length above it is garbage."""
 
 _SHUFFLED_ZLIB = 2
-_WITHOUT_SEQ = 3
+_RECORDED = 3
+_NOISE = 2
+"""The lowest planes of t are random: compressed they take more room, and a seventh of the time."""
 _PLANES = 8
 _STARTS = [(name, i * _PLANES) for i, name in enumerate(COLUMNS)]
 
@@ -103,16 +106,19 @@ def encode_rows(raw: bytes, *, checked: bool = False) -> bytes:
     width = ROW.size - CHECK_BYTES if checked else ROW.size
     t_last, *_, who = ROW.unpack(raw[-ROW.size : len(raw) - ROW.size + width] + bytes(ROW.size - width))
     columns: dict[str, bytes] = {}
+    noise = b""
     for name, start in _STARTS:
         if checked and name == "seq":
             continue
         planes = [raw[byte :: ROW.size] for byte in range(start, min(start + _PLANES, width))]
+        if checked and name == "t":
+            noise, planes = b"".join(planes[:_NOISE]), planes[_NOISE:]
         while planes and planes[-1] == zeros:
             planes.pop()
         if planes:
             columns[name] = b"".join(planes)
-    payload = zlib.compress(msgpack.packb(columns), 1)
-    codec = _WITHOUT_SEQ if checked else _SHUFFLED_ZLIB
+    payload = zlib.compress(msgpack.packb(columns), 1) + noise
+    codec = _RECORDED if checked else _SHUFFLED_ZLIB
     return _frame(Kind.ROWS, codec, payload, n, who, seq_first, t_first, t_last)
 
 
@@ -135,16 +141,20 @@ def decode_columns(frame: Frame, wanted: Collection[str] = COLUMNS) -> list[memo
 
     A column this version does not know is left out, one the writer did not know is all zeros; so is one that is not wanted.
     """
-    packed: dict[str, bytes] = msgpack.unpackb(zlib.decompress(frame.payload))
     n = frame.rows
-    size = n * _PLANES
+    is_recorded = frame.codec == _RECORDED
+    noise = n * _NOISE if is_recorded else 0
+    end = len(frame.payload) - noise
+    packed: dict[str, bytes] = msgpack.unpackb(zlib.decompress(frame.payload[:end]))
+    if is_recorded:
+        packed["t"] = bytes(frame.payload[end:]) + packed.get("t", b"")
     columns = []
     for name in COLUMNS:
-        planes = packed.get(name) if name in wanted else None
-        values = bytearray(size)
-        if name == "seq" and frame.codec == _WITHOUT_SEQ and name in wanted:
+        if name == "seq" and is_recorded and name in wanted:
             columns.append(memoryview(array("q", range(frame.seq_first, frame.seq_first + n))))
             continue
+        planes = packed.get(name) if name in wanted else None
+        values = bytearray(n * _PLANES)
         if planes is not None:
             for byte in range(len(planes) // n):
                 values[byte::_PLANES] = planes[byte * n : byte * n + n]
