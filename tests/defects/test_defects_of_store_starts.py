@@ -157,7 +157,6 @@ def test_what_is_copied_is_told_by_its_place_and_not_by_its_id_alone(runtime, mo
     host.disk.fail_next("append", ".rdq.tmp", errno.ENOSPC)
     go.set()
     host.confirmed(other, *again)
-    host.at_rest(queue, other)
     host.until(lambda: host.bytes()[0] < 2 * host.bytes()[1] + 8192)
     host.at_rest(queue, other)
     for number in range(0, 60, 4):
