@@ -154,13 +154,14 @@ def emitted(made: Sequence[Call], recorder: Recorder) -> float:
 def packed(rows: Sequence[Row]) -> float:
     """The bare packing of the same numbers, the loop taken off."""
     slab, pack_into = memoryview(bytearray(ROW.size)), ROW.pack_into
+    placed = [(0, *row) for row in rows]
     started = clock()
-    for _ in rows:
+    for _at, _1, _2, _3, _4, _5, _6, _7, _8, _9 in placed:
         pass
     loop = clock() - started
     started = clock()
-    for t, seq, msg, peer, pseq, a, b, c, who in rows:
-        pack_into(slab, 0, t, seq, msg, peer, pseq, a, b, c, who)
+    for at, c1, c2, c3, c4, c5, c6, c7, c8, c9 in placed:
+        pack_into(slab, at, c1, c2, c3, c4, c5, c6, c7, c8, c9)
     return clock() - started - loop
 
 
