@@ -5,18 +5,31 @@ from __future__ import annotations
 import pytest
 
 from warrenmq.errors import CallerError
-from warrenmq.replay import SqlRule, check, incidents, read, register
-from warrenmq.replay.drive import engine
+from warrenmq.replay import (
+    Exercised,
+    Finding,
+    Machine,
+    Outcome,
+    Rule,
+    SqlRule,
+    check,
+    incidents,
+    read,
+    register,
+    replay,
+    verdicts,
+)
 from warrenmq.replay.rules.registry import RULES
-from warrenmq.replay.spark.own_rules import check_own
+from warrenmq.trace.events import Ev
 
 pytest.importorskip("pyspark")
 
 from pyspark.sql import functions as sf
 
-pytestmark = pytest.mark.spark
+from warrenmq.replay.spark import check as spark_check
+from warrenmq.replay.spark.own_rules import check_own
 
-ANY = SqlRule("any", "a row is there", "SELECT run, actor, seq FROM stored")
+pytestmark = pytest.mark.spark
 
 
 @pytest.fixture(scope="module")
@@ -41,23 +54,61 @@ def test_the_data_source_gives_the_same_rows(spark, clean_trace):
     assert loaded.selectExpr(*content).collect() == expected.selectExpr(*content).collect()
 
 
-def test_what_went_wrong_is_counted_as_in_the_files(rows, broken_trace):
-    assert dict(incidents(rows).collect()) == engine.replay(broken_trace).figures["incidents"]
+class Deliveries(Machine):
+    """Finds the first delivery of each queue."""
+
+    name = "deliveries"
+    events = frozenset({Ev.DELIVER})
+
+    def summarise(self, piece, rows):
+        yield (piece.run, piece.actor), (rows[0].seq, rows[0].t)
+
+    def start(self, key):
+        return []
+
+    def absorb(self, state, summary):
+        state.append(summary)
+
+    def finish(self, key, state, context):
+        seq, t = min(state)
+        subject = f"queue {context.name(key)}"
+        return Outcome([Finding("own", subject, "it delivers", ((*key, seq),), t, (key,))])
 
 
-def test_rows_in_any_order_give_the_violations_of_the_files(rows, broken_trace):
-    found = check(rows.repartition(3)).collect()
-    expected = engine.replay(broken_trace).as_dict()["violations"]
-    assert [(row.rule, row.subject, row.text) for row in found] == [
-        (each["rule"], each["subject"], each["text"]) for each in expected
-    ]
-    assert [row.asDict(recursive=True)["rows"] for row in found] == [each["rows"] for each in expected]
+OWN = Rule(
+    id="own",
+    name="own",
+    text="",
+    exercised=Exercised("a delivery", {Ev.DELIVER: None}),
+    machines=(Deliveries,),
+)
+
+
+@pytest.fixture(scope="module")
+def found(rows):
+    """What one check of the rows in another order, with a rule of one's own, comes to."""
+    return spark_check.check_rows(rows.repartition(3), [OWN])
+
+
+@pytest.fixture(scope="module")
+def expected(broken_trace):
+    return replay(broken_trace, engine="python", picture=False, rules=[OWN])
+
+
+def test_rows_in_any_order_come_to_what_the_files_come_to(rows, found, expected, monkeypatch):
+    monkeypatch.setattr(spark_check, "check_rows", lambda *_: found)
+    assert dict(incidents(rows).collect()) == expected.result.figures["incidents"]
+    assert [tuple(row) for row in verdicts(rows).collect()] == expected.rules
+    told = [(row.rule, row.subject, row.text, list(map(tuple, row.rows))) for row in check(rows).collect()]
+    assert told == expected.violations
+    assert {row.rule: row.exercised for row in check(rows).collect()}.items() <= found.figures[
+        "exercised"
+    ].items()
+    assert "own" in {rule for rule, *_ in told}
 
 
 def test_a_filter_takes_rows_away_and_never_makes_a_violation(spark, clean_trace):
-    from warrenmq.replay.spark.check import check_rows
-
-    part = check_rows(read(spark, clean_trace).where("ev <> 'SEND' and seq < 60"))
+    part = spark_check.check_rows(read(spark, clean_trace).where("ev <> 'SEND' and seq < 60"))
     assert part.violations == []
     assert part.verdict == "indeterminate"
 
@@ -76,10 +127,15 @@ def test_a_query_of_ones_own_is_asked_beside_the_rules(rows):
     }
 
 
-def test_spark_understands_the_sql_of_every_rule(rows):
-    for rule in RULES.values():
-        if rule.sql:
-            assert (
-                check_own(rows, [SqlRule(f"sql {rule.id}", "", rule.sql)]).columns
-                == check_own(rows, [ANY]).columns
-            )
+def test_the_sql_of_each_rule_finds_in_spark_what_the_machines_find(rows, expected):
+    queries = {rule.id: rule.sql for rule in RULES.values() if rule.sql}
+    together = check_own(
+        rows.cache(),
+        [
+            SqlRule(*each, "SELECT 1 WHERE false")
+            for each in ((name, name, sql) for name, sql in queries.items())
+        ],
+    )
+    theirs = {(row.rule, row.rows[0].run[:3]) for row in together.collect()}
+    ours = {(each.rule, each.rows[0].run[:3]) for each in expected.violations if each.rule in queries}
+    assert theirs == ours

@@ -7,6 +7,7 @@
     rows = read(spark, "trace/")                    # a DataFrame with names, for questions of your own
     events(rows, "FILE_SYNC").show()                # one event's rows, its columns by name
     check(rows).show()                              # the violations, as a DataFrame
+    verdicts(rows).show()                           # every rule: cases that could have broken it, violations, undecided
     incidents(rows).show()                          # crashes, restarts, escalations, losses and damage, counted
     lifecycles(rows).show()                         # what became of each message in each queue
     register(spark)                                 # then spark.read.format("warrenmq-trace").load("trace/")
@@ -22,7 +23,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from warrenmq.replay.drive.machines import Finding, Machine, Outcome
-from warrenmq.replay.drive.own_rules import SqlRule
+from warrenmq.replay.drive.own_rules import SqlRule, split_own
 from warrenmq.replay.replayed import Engine, Replayed, replay
 from warrenmq.replay.report.report import write_report
 from warrenmq.replay.rules.rule import Exercised, Rule
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Engine", "Exercised", "Finding", "Machine", "Outcome", "Replayed", "Rule", "SparkUnavailable", "SqlRule", "check", "events", "incidents", "lifecycles", "read", "read_tracing", "register", "replay",
-    "write_report",
+    "verdicts", "write_report",
 ]  # fmt: skip
 
 
@@ -64,18 +65,30 @@ def read_tracing(spark: SparkSession, *paths: str | os.PathLike[str]) -> DataFra
     return spark_tracing.read_tracing(spark, *paths)
 
 
-def check(rows: DataFrame, *, rules: Sequence[SqlRule] = ()) -> DataFrame:
+def check(rows: DataFrame, *, rules: Sequence[Rule | SqlRule] = ()) -> DataFrame:
     """Run the jobs of a check of what `read` gave, or a part of it, and return the violations as a DataFrame.
 
-    Empty = every invariant holds as far as rows tell.  `rules` are queries of your own (docs/rules.md), which add to the plan and run
-    when the DataFrame does.
+    Empty = every invariant holds as far as rows tell; `verdicts` says which were exercised.  `rules` are rules of your own (docs/rules.md):
+    machines run in the same jobs as ours, queries add to the plan and run when the DataFrame does.
     """
     require_pyspark()
     from warrenmq.replay.spark import check as spark_check
     from warrenmq.replay.spark import own_rules
 
-    found = spark_check.check(rows)
-    return found.unionByName(own_rules.check_own(rows, rules)) if rules else found
+    machines, queries = split_own(rules)
+    found = spark_check.check(rows, machines)
+    return found.unionByName(own_rules.check_own(rows, queries)) if queries else found
+
+
+def verdicts(rows: DataFrame, *, rules: Sequence[Rule | SqlRule] = ()) -> DataFrame:
+    """Run the jobs of a check, and return how each rule fared: rule, name, text, exercised, violated, indeterminate."""
+    require_pyspark()
+    from warrenmq.replay.spark import check as spark_check
+    from warrenmq.replay.spark import own_rules
+
+    machines, queries = split_own(rules)
+    found = spark_check.verdicts(rows, machines)
+    return found.unionByName(own_rules.verdicts_own(rows, queries)) if queries else found
 
 
 def incidents(rows: DataFrame) -> DataFrame:

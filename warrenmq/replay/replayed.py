@@ -9,30 +9,19 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from warrenmq.replay.drive import engine as python_engine
-from warrenmq.replay.drive.own_rules import OwnRule, SqlRule, add_own, judge_own, require_own
-from warrenmq.replay.drive.result import Result, finding_as_dict
+from warrenmq.replay.drive.findings import Found
+from warrenmq.replay.drive.own_rules import OwnRule, SqlRule, ask_queries, split_own
+from warrenmq.replay.drive.result import Result, RuleCounts, finding_as_dict
 from warrenmq.replay.report.measures import measure_trace
 from warrenmq.replay.report.picture import Picture
 from warrenmq.replay.report.report_data import build
-from warrenmq.replay.rules.registry import RULES
+from warrenmq.replay.rules.rule import Rule
 from warrenmq.replay.spark.session import require_pyspark, spark_session
 from warrenmq.trace.reader import Trace, open_trace, trace_files
 
 Engine = Literal["spark", "python"]
 SHORT_BYTES = 1 << 30
 """Up to here compiling the JVM's part well costs more than it gives: it moves bytes, the rest is numpy."""
-
-
-class RuleCounts(NamedTuple):
-    """One line of the table: an invariant and how it fared."""
-
-    id: str
-    name: str
-    text: str
-    checked: int
-    """Rows, or cases, that could have broken it (`Rule.exercised`); 0 = the rule was not exercised, and says nothing."""
-    violated: int
-    indeterminate: int
 
 
 class RowName(NamedTuple):
@@ -62,8 +51,6 @@ class Replayed:
     result: Result
     picture: Picture | None
     """For the report; None unless it was asked for."""
-    own: tuple[OwnRule, ...] = ()
-    """Rules of the user, beside ours."""
 
     @property
     def verdict(self) -> str:
@@ -85,22 +72,8 @@ class Replayed:
 
     @property
     def rules(self) -> list[RuleCounts]:
-        """Every invariant, in the order of the rules."""
-        violated, undecided = self.result.counts["violations"], self.result.counts["indeterminate"]
-        return [
-            RuleCounts(
-                rule.id, rule.name, rule.text,
-                self.result.figures["exercised"][rule.id],
-                violated.get(rule.id, 0), undecided.get(rule.id, 0),
-            )
-            for rule in RULES.values()
-        ] + [
-            RuleCounts(
-                rule.id, rule.id if isinstance(rule, SqlRule) else rule.name, rule.text,
-                self.result.figures["exercised"][rule.id], violated.get(rule.id, 0), undecided.get(rule.id, 0),
-            )
-            for rule in self.own
-        ]  # fmt: skip
+        """Every invariant, in the order of the rules; those of the user behind ours."""
+        return self.result.rules
 
     def as_dict(self) -> dict[str, Any]:
         """The object that `warrenmq replay --json` prints."""
@@ -123,27 +96,30 @@ def replay(
 ) -> Replayed:
     """Replay a trace; `picture=False` saves the time that only the report needs.
 
-    `master` is Spark's, and counts only when this process starts Spark.  `rules` are rules of your own, judged beside ours, in this
-    process (docs/rules.md).
+    `master` is Spark's, and counts only when this process starts Spark.  `rules` are rules of your own, judged beside ours: machines by
+    the engine, queries in this process (docs/rules.md).
     """
-    require_own(rules)
     name = os.fspath(path)
-    run = _in_spark if engine == "spark" else _in_this_process
     began = time.monotonic()
-    result, drawn = run(name, master, picture)
-    if rules:
-        with open_trace(path) as trace:
-            add_own(result, judge_own(trace, rules))
-    return Replayed(name, engine, time.monotonic() - began, result, drawn, tuple(rules))
+    decided, queries = split_own(rules)
+    queried = _queried(name, queries)
+    own = [*decided, *(query.as_rule() for query in queries)]
+    if engine == "spark":
+        result, drawn = _in_spark(name, master, picture, own, queried)
+    else:
+        result, drawn = _in_this_process(name, picture, own, queried)
+    return Replayed(name, engine, time.monotonic() - began, result, drawn)
 
 
-def _in_this_process(path: str, _master: str | None, picture: bool) -> tuple[Result, Picture | None]:
+def _in_this_process(
+    path: str, picture: bool, own: Sequence[Rule], queried: Found | None
+) -> tuple[Result, Picture | None]:
     with open_trace(path) as trace:
-        result = _engine()(trace)
+        result = _engine()(trace, own, queried)
         return result, build(measure_trace(trace), trace.catalog) if picture else None
 
 
-def _engine() -> Callable[[Trace], Result]:
+def _engine() -> Callable[[Trace, Sequence[Rule], Found | None], Result]:
     """With numpy the same result comes sooner."""
     try:
         from warrenmq.replay.drive.array_engine import replay_arrays
@@ -152,7 +128,9 @@ def _engine() -> Callable[[Trace], Result]:
     return replay_arrays
 
 
-def _in_spark(path: str, master: str | None, picture: bool) -> tuple[Result, Picture | None]:
+def _in_spark(
+    path: str, master: str | None, picture: bool, own: Sequence[Rule], queried: Found | None
+) -> tuple[Result, Picture | None]:
     require_pyspark()
     from warrenmq.replay.spark import engine as spark_engine
     from warrenmq.replay.spark import measures as spark_measures
@@ -161,11 +139,19 @@ def _in_spark(path: str, master: str | None, picture: bool) -> tuple[Result, Pic
 
     with told_in_a_sentence(), spark_session(master=master, short=_is_short(path)) as spark:
         trace = spark_source.index_trace(spark, path)
-        result = spark_engine.replay_indexed(spark, trace)
+        result = spark_engine.replay_indexed(spark, trace, own, queried)
         if not picture:
             return result, None
         rows = spark_source.load_rows(spark, trace)
         return result, build(spark_measures.measure_rows(rows, trace.catalog), trace.catalog)
+
+
+def _queried(path: str, queries: Sequence[SqlRule]) -> Found | None:
+    """What queries find: SQLite is asked, in this process, with either engine."""
+    if not queries:
+        return None
+    with open_trace(path) as trace:
+        return ask_queries(trace, queries)
 
 
 def _is_short(path: str) -> bool:

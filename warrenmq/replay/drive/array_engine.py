@@ -2,74 +2,72 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from warrenmq.replay.drive.columns import Unit, units_of
-from warrenmq.replay.drive.driver import InMemory, Keys, conclude, drive, merge_parts
+from warrenmq.replay.drive.driver import InMemory, Keys, conclude, drive
 from warrenmq.replay.drive.engine import gather, replay_trace
 from warrenmq.replay.drive.findings import Found, Place
-from warrenmq.replay.drive.machines import Fact
+from warrenmq.replay.drive.precheck import facts_in
 from warrenmq.replay.drive.prechecking import FullCheck, Prechecker, prechecks_and_machines
 from warrenmq.replay.drive.result import Result
 from warrenmq.replay.drive.trace_context import ActorSummary, TraceContext, Who
 from warrenmq.replay.explain.evidence import Want
-from warrenmq.replay.rules.registry import all_machines
+from warrenmq.replay.rules.registry import RULES, all_machines
+from warrenmq.replay.rules.rule import Rule
 from warrenmq.trace.catalog import Chunk
 from warrenmq.trace.index import Row
 from warrenmq.trace.reader import Trace
 
 
-def replay_arrays(trace: Trace) -> Result:
+def replay_arrays(trace: Trace, own: Sequence[Rule] = (), queried: Found | None = None) -> Result:
     """What `replay_trace` gives, sooner."""
     pieces = sorted(trace.catalog.chunks, key=file_order)
     # The same rows twice, or out of order, are more than a precheck can judge.
     if trace.catalog.overlaps or not _rises(pieces):
-        return replay_trace(trace)
-    return drive(Arrays(trace, pieces))
+        return replay_trace(trace, own, queried)
+    return drive(Arrays(trace, pieces, own), queried)
 
 
 class Arrays:
     """The setting of one process with numpy: units of columns, and prechecks before machines."""
 
-    def __init__(self, trace: Trace, pieces: Sequence[Chunk]) -> None:
+    def __init__(self, trace: Trace, pieces: Sequence[Chunk], own: Sequence[Rule]) -> None:
         self.catalog = trace.catalog
-        self.machines = all_machines(trace.catalog.runs)
+        self.rules = (*RULES.values(), *own)
+        self.machines = all_machines(trace.catalog.runs, self.rules)
         self._trace = trace
         self._pieces = pieces
-        self._checkers = prechecks_and_machines(trace.catalog.runs)
+        self._checkers = prechecks_and_machines(self.machines, own)
         self._states = InMemory()
         self._keys = Keys(self._checkers, self._states)
-        self._facts: list[Fact] = []
-        """All that were told so far: a full check hears them again."""
 
     def summarise(self) -> dict[Who, ActorSummary]:
         prechecker = Prechecker(self._checkers)
-        parts: list[tuple[Chunk, ActorSummary]] = []
+        actors: defaultdict[Who, ActorSummary] = defaultdict(ActorSummary)
         for unit in self._units():
-            parts += prechecker.actor_summaries(unit)
+            for piece, part in prechecker.actor_summaries(unit):
+                actors[piece.run, piece.actor].merge(part)
             for name, key, _, summary in prechecker.check(unit):
                 self._keys.absorb(name, key, summary)
-        return merge_parts(parts)
+        return dict(actors)
 
     def conclude(self, stage: int, context: TraceContext) -> Found:
-        return conclude(self._keys, self._states.places(self.machines, stage), context, self._tell)
+        return conclude(self._keys, self._states.places(self.machines, stage), context, self._keys.tell)
 
     def check_fully(self, stage: int, unproven: set[Place], context: TraceContext) -> Found:
         states = InMemory()
         keys = Keys(self.machines, states)
         check = FullCheck(self._checkers, unproven)
         # Where a rule is broken it may matter to a machine where its pieces end, so they stay as they were written.
-        summaries = [each for unit in self._units(join=False) for each in check.summarise(unit)]
-        for name, key, _, summary in sorted(summaries, key=lambda each: file_order(each[2])):
-            keys.absorb(name, key, summary)
-        for name, key, fact in self._facts:
-            if (name, key) in unproven:
+        for unit in self._units(join=False):
+            for name, key, _, summary in sorted(check.summarise(unit), key=lambda each: file_order(each[2])):
+                keys.absorb(name, key, summary)
+        for name, key in unproven:
+            for fact in facts_in(self._states.load(name, key) or ()):
                 keys.absorb(name, key, fact)
-        return conclude(keys, states.places(self.machines, stage), context, self._tell)
-
-    def _tell(self, fact: Fact) -> None:
-        self._facts.append(fact)
-        self._keys.absorb(*fact)
+        return conclude(keys, states.places(self.machines, stage), context, self._keys.tell)
 
     def gather(self, wants: Sequence[Want]) -> Iterator[tuple[int, int, Row]]:
         return gather(self._trace, wants)

@@ -1,6 +1,6 @@
-"""What one part of a live trace tells the rules: summaries and little else, made where the part was unpacked.
+"""The summaries of one part of a live trace, made where the part was unpacked.
 
-This is step 1 of machines.py for rows that have just come; `Live` (live.py) takes what was told.  It can be pickled, and it
+This is step 1 of the driver for rows that have just come; `Live` (live.py) takes it.  It can be pickled, and it
 is small: no rows are in it but the rare ones of actor summaries.
 """
 
@@ -18,7 +18,7 @@ from warrenmq.trace.index import BROKER, Damage, Row, rows_of, run_starts
 from warrenmq.trace.tail import Part, Place, Tail, read_parts
 
 PART_PIECES = 512
-"""Pieces that are told of together: half a million rows."""
+"""Pieces that are summarised together: half a million rows."""
 
 
 class PieceSummary(NamedTuple):
@@ -42,7 +42,7 @@ class BatchSummary(NamedTuple):
     """Of the run: t, settled, closed, lossy (trace/tail.py)."""
     chunks: list[Chunk] = []  # noqa: RUF012 - a tuple's default; nobody appends
     """Without their rows."""
-    marks: list[tuple[int, int, ActorSummary]] = []  # noqa: RUF012
+    actors: list[tuple[int, int, ActorSummary]] = []  # noqa: RUF012
     """(actor, seq of the piece, its summary)"""
     summaries: list[PieceSummary] = []  # noqa: RUF012
     damage: list[Damage] = []  # noqa: RUF012
@@ -50,7 +50,7 @@ class BatchSummary(NamedTuple):
 
 @dataclass
 class Batch:
-    """Parts of one run, to be told of by one task; goes to it by value."""
+    """Parts of one run, to be summarised by one task; goes to it by value."""
 
     number: int
     run: Run
@@ -68,12 +68,12 @@ def batches(tail: Tail, start: Place, end: Place) -> Iterator[Batch]:
         files = tail.runs[key]
         mine = [part for part in parts if part.run == key]
         harm = [found for found in damage if found.file in files.segments.values()]
-        said = {name: place[name] for name in ("t", "settled", "closed", "lossy")}
+        read_to = {name: place[name] for name in ("t", "settled", "closed", "lossy")}
         registered = range(start.get(key, {}).get("actors", 0) + 1, place["actors"] + 1)
-        yield Batch(place["n"], _run(files.run, registered), said, damage=harm)
+        yield Batch(place["n"], _run(files.run, registered), read_to, damage=harm)
         for at in range(0, len(mine), PART_PIECES):
             its = mine[at : at + PART_PIECES]
-            yield Batch(place["n"], _run(files.run, {part.actor for part in its}), said, its)
+            yield Batch(place["n"], _run(files.run, {part.actor for part in its}), read_to, its)
 
 
 def _run(run: Run, actors: Iterable[int]) -> Run:
@@ -87,19 +87,19 @@ def _run(run: Run, actors: Iterable[int]) -> Run:
 
 def summarise_batch(batch: Batch) -> BatchSummary:
     """Unpack and summarise."""
-    told = BatchSummary(batch.number, replace(batch.run), batch.place, [], [], [], batch.damage)
-    # The machines look their piece's run up by its number, and at no other.
-    summariser = Summariser(all_machines([told.run] * (batch.number + 1)))
+    summary_of = BatchSummary(batch.number, replace(batch.run), batch.place, [], [], [], batch.damage)
+    # The machines look up their piece's run by its number, and no other run.
+    summariser = Summariser(all_machines([summary_of.run] * (batch.number + 1)))
     for chunk, columns in read_parts(batch.parts, {part.run: batch.number for part in batch.parts}):
         rows = rows_of(columns)
-        told.chunks.append(chunk._replace(raw=b""))
-        marks = ActorSummary()
-        marks.note(rows)
-        told.marks.append((chunk.actor, chunk.seq_first, marks))
-        _note_start(told.run, chunk, rows, columns)
+        summary_of.chunks.append(chunk._replace(raw=b""))
+        actor = ActorSummary()
+        actor.note(rows)
+        summary_of.actors.append((chunk.actor, chunk.seq_first, actor))
+        _note_start(summary_of.run, chunk, rows, columns)
         for nth, (machine, key, summary) in enumerate(summariser.summarise(chunk, rows)):
-            told.summaries.append(PieceSummary(machine, key, (*chunk.order, nth), summary))
-    return told
+            summary_of.summaries.append(PieceSummary(machine, key, (*chunk.order, nth), summary))
+    return summary_of
 
 
 def _note_start(run: Run, chunk: Chunk, rows: list[Row], columns: list[memoryview]) -> None:

@@ -29,34 +29,42 @@ from warrenmq.replay.drive.trace_context import ActorSummary, TraceContext, Who
 from warrenmq.replay.drive.verdict import judge
 from warrenmq.replay.explain.causes import explain
 from warrenmq.replay.explain.evidence import Want
-from warrenmq.trace.catalog import Catalog, Chunk
+from warrenmq.replay.rules.rule import Rule
+from warrenmq.trace.catalog import Catalog
 from warrenmq.trace.index import Row
 
 
-def drive(setting: Setting, *, explained: bool = True) -> Result:
-    """Replay a trace in a setting; without step 5 if nobody asks why."""
-    catalog, machines = setting.catalog, setting.machines
+def drive(setting: Setting, queried: Found | None = None, *, explained: bool = True) -> Result:
+    """Replay a trace in a setting; without step 5 if the chains of rows are not wanted.
+
+    `queried` is what the queries of the user found.
+    """
+    catalog, rules = setting.catalog, setting.rules
     context = TraceContext.of(catalog)
+    found = decide(setting, context)
+    if queried is not None:
+        found.add(queried)
+    verdict = judge(found, catalog, context, rules)
+    result = make_result(verdict, catalog, context, found.figures, rules)
+    if explained:
+        result.chains = explain(result.violations, catalog.runs, rules, setting.gather)
+    return result
+
+
+def decide(setting: Pieces, context: TraceContext) -> Found:
+    """Steps 1 to 3; in a live trace, of the pieces that are new."""
     context.actor_summaries = setting.summarise()
     found = Found()
-    for stage in sorted({machine.stage for machine in machines}):
+    for stage in sorted({machine.stage for machine in setting.machines}):
         of_stage = setting.conclude(stage, context)
         found.add(of_stage)
         if of_stage.unproven:
             found.add(setting.check_fully(stage, of_stage.unproven, context))
-    verdict = judge(found, catalog, context)
-    result = make_result(verdict, catalog, context, found.figures)
-    if explained:
-        result.chains = explain(result.violations, catalog.runs, setting.gather)
-    return result
+    return found
 
 
-class Setting(Protocol):
+class Pieces(Protocol):
     """Where the pieces of a trace are read, and how summaries come to their keys."""
-
-    @property
-    def catalog(self) -> Catalog:
-        """The runs and actors of the trace, and what is missing of it."""
 
     @property
     def machines(self) -> Sequence[Machine]:
@@ -70,6 +78,18 @@ class Setting(Protocol):
 
     def check_fully(self, stage: int, unproven: set[Place], context: TraceContext) -> Found:
         """What these keys come to when their machines see all their rows."""
+
+
+class Setting(Pieces, Protocol):
+    """The same for a trace that is all there."""
+
+    @property
+    def catalog(self) -> Catalog:
+        """The runs and actors of the trace, and what is missing of it."""
+
+    @property
+    def rules(self) -> Sequence[Rule]:
+        """Ours, and those of the user that machines decide."""
 
     def gather(self, wants: Sequence[Want]) -> Iterable[tuple[int, int, Row]]:
         """The rows that are wanted (explain/evidence.py)."""
@@ -124,6 +144,10 @@ class Keys:
             state = self.states.keep(name, key, machine.start(key))
         machine.absorb(state, summary)
 
+    def tell(self, fact: Fact) -> None:
+        """Take a fact, which is one more summary, into the state of its key."""
+        self.absorb(*fact)
+
     def finish(self, name: str, key: Key, context: TraceContext) -> Outcome:
         """What the key comes to with what it has absorbed; nothing if that is nothing."""
         state = self.states.load(name, key)
@@ -145,17 +169,4 @@ def conclude(
         found.take(place, outcome, context)
         for fact in outcome.facts:
             tell(fact)
-    return found
-
-
-def merge_parts(parts: Iterable[tuple[Chunk, ActorSummary]]) -> dict[Who, ActorSummary]:
-    """The summaries of actors from those of their pieces, which come in any order."""
-    by_actor: dict[Who, list[tuple[int, ActorSummary]]] = {}
-    for piece, part in parts:
-        by_actor.setdefault((piece.run, piece.actor), []).append((piece.seq_first, part))
-    found: dict[Who, ActorSummary] = {}
-    for who, its in sorted(by_actor.items()):
-        found[who] = ActorSummary()
-        for _, part in sorted(its, key=lambda each: each[0]):
-            found[who].merge(part)
     return found

@@ -12,11 +12,12 @@ from functools import partial
 
 from warrenmq.replay.drive.driver import InMemory, Keys, conclude, drive
 from warrenmq.replay.drive.findings import Found, Place
-from warrenmq.replay.drive.machines import Fact, Summariser
+from warrenmq.replay.drive.machines import Summariser
 from warrenmq.replay.drive.result import Result
 from warrenmq.replay.drive.trace_context import ActorSummary, TraceContext, Who
 from warrenmq.replay.explain.evidence import Want, pick
-from warrenmq.replay.rules.registry import all_machines
+from warrenmq.replay.rules.registry import RULES, all_machines
+from warrenmq.replay.rules.rule import Rule
 from warrenmq.trace.index import Row
 from warrenmq.trace.reader import Trace, open_memory, open_trace
 
@@ -32,17 +33,18 @@ def replay_memory(files: Mapping[str, bytes]) -> Result:
     return replay_trace(open_memory(files))
 
 
-def replay_trace(trace: Trace) -> Result:
-    """Replay an open trace."""
-    return drive(Plain(trace))
+def replay_trace(trace: Trace, own: Sequence[Rule] = (), queried: Found | None = None) -> Result:
+    """Replay an open trace; `own` are rules of the user, `queried` what the queries among them found."""
+    return drive(Plain(trace, own), queried)
 
 
 class Plain:
     """The setting of one process: pieces one by one, every machine sees every row that it reads."""
 
-    def __init__(self, trace: Trace) -> None:
+    def __init__(self, trace: Trace, own: Sequence[Rule]) -> None:
         self.catalog = trace.catalog
-        self.machines = all_machines(trace.catalog.runs)
+        self.rules = (*RULES.values(), *own)
+        self.machines = all_machines(trace.catalog.runs, self.rules)
         self._trace = trace
         self._states = InMemory()
         self._keys = Keys(self.machines, self._states)
@@ -58,10 +60,7 @@ class Plain:
         return dict(actors)
 
     def conclude(self, stage: int, context: TraceContext) -> Found:
-        return conclude(self._keys, self._states.places(self.machines, stage), context, self._tell)
-
-    def _tell(self, fact: Fact) -> None:
-        self._keys.absorb(*fact)
+        return conclude(self._keys, self._states.places(self.machines, stage), context, self._keys.tell)
 
     def check_fully(self, stage: int, unproven: set[Place], context: TraceContext) -> Found:  # noqa: ARG002 - never asked
         raise AssertionError("there is no precheck that could leave a key unproven")

@@ -15,7 +15,7 @@ is in none, which is why most rows are never sorted, sent or looked at one by on
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 from warrenmq.replay.drive.columns import Bools, Ints, Rows, Unit, np
@@ -75,7 +75,7 @@ class Precheck(Machine):
             yield key, NEEDS_FULL_CHECK
 
     def start(self, key: Key) -> list[Any]:  # noqa: ARG002
-        """Leftovers and facts."""
+        """Open rows and facts, as they come."""
         return []
 
     def absorb(self, state: list[Any], summary: Any) -> None:
@@ -83,12 +83,16 @@ class Precheck(Machine):
 
     def finish(self, key: Key, state: list[Any], context: TraceContext) -> Outcome:
         """The outcome, or that the key is unproven."""
-        open_rows = [each for each in state if self._is_open_rows(each)]
+        open_rows = [each for each in state if _is_open_rows(each)]
         if NEEDS_FULL_CHECK in open_rows:
             return Outcome(needs_full_check=True)
-        facts = [each for each in state if not self._is_open_rows(each)]
-        return self.prove(key, open_rows, facts, context) or Outcome(needs_full_check=True)
+        return self.prove(key, open_rows, facts_in(state), context) or Outcome(needs_full_check=True)
 
-    @staticmethod
-    def _is_open_rows(summary: Any) -> bool:
-        return not summary or hasattr(summary[0], "dtype")
+
+def facts_in(state: Iterable[Any]) -> list[Any]:
+    """What other machines told a key, out of all that its precheck has absorbed."""
+    return [each for each in state if not _is_open_rows(each)]
+
+
+def _is_open_rows(summary: Any) -> bool:
+    return not summary or hasattr(summary[0], "dtype")

@@ -12,8 +12,8 @@ from warrenmq.replay.drive.findings import Place
 from warrenmq.replay.drive.machines import Key, Machine, Summariser, Summary
 from warrenmq.replay.drive.precheck import Precheck
 from warrenmq.replay.drive.trace_context import ActorSummary
-from warrenmq.replay.rules.registry import all_machines
-from warrenmq.trace.catalog import Chunk, Run
+from warrenmq.replay.rules.rule import Rule
+from warrenmq.trace.catalog import Chunk
 
 EVERY_KEY: Key = ()
 """In place of a key: every key of the machine."""
@@ -21,10 +21,15 @@ Summarised = tuple[str, Key, Chunk, Summary]
 """A machine, a key of it, the piece that speaks (of open rows: the unit's first), what it says."""
 
 
-def prechecks_and_machines(runs: Sequence[Run]) -> list[Machine]:
-    """all_machines, those that have an array form replaced by it."""
+def prechecks_and_machines(machines: Sequence[Machine], own: Sequence[Rule] = ()) -> list[Machine]:
+    """The machines, those that have an array form replaced by it.
+
+    A precheck proves that our rules hold: a machine of ours that rules of the user judge, too, has to see all rows.
+    """
+    judged = {machine for rule in own for machine in rule.machines}
     return [
-        each if each.precheck is None else each.precheck(runs, each.judges) for each in all_machines(runs)
+        each if each.precheck is None or type(each) in judged else each.precheck(each.runs, each.judges)
+        for each in machines
     ]
 
 

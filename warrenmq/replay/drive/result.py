@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from warrenmq.replay.drive import damage
 from warrenmq.replay.drive.end_state import end_states
@@ -15,11 +15,23 @@ from warrenmq.replay.drive.trace_context import TraceContext
 from warrenmq.replay.drive.verdict import Verdict
 from warrenmq.replay.explain.links import ChainWords
 from warrenmq.replay.explain.story import Chain
-from warrenmq.replay.rules.registry import RULES
+from warrenmq.replay.rules.rule import Rule
 from warrenmq.trace.catalog import STRANGER, Catalog
 from warrenmq.trace.events import Decision, Ev, Trigger
 
 PERCENTILES = (50.0, 90.0, 99.0, 99.9)
+
+
+class RuleCounts(NamedTuple):
+    """One line of the table: an invariant and how it fared."""
+
+    id: str
+    name: str
+    text: str
+    checked: int
+    """Rows, or cases, that could have broken it (`Rule.exercised`); 0 = the rule was not exercised, and says nothing."""
+    violated: int
+    indeterminate: int
 
 
 @dataclass(slots=True)
@@ -36,6 +48,8 @@ class Result:
     figures: dict[str, Any] = field(default_factory=dict)
     counts: dict[str, dict[str, int]] = field(default_factory=dict)
     """All findings, by rule: {"violations": {"T1": 3}, "indeterminate": {}}."""
+    rules: list[RuleCounts] = field(default_factory=list)
+    """Every invariant and how it fared; those of the user behind ours."""
     chains: dict[int, Chain] = field(default_factory=dict)
     """Why, for the first violations of each rule: by their place in `violations`."""
 
@@ -65,16 +79,41 @@ class Result:
 
 
 def make_result(
-    verdict: Verdict, catalog: Catalog, context: TraceContext, figures: Counter[FigureKey]
+    verdict: Verdict,
+    catalog: Catalog,
+    context: TraceContext,
+    figures: Counter[FigureKey],
+    rules: Collection[Rule],
 ) -> Result:
     """Findings and figures put together, the same for every engine."""
+    exercised = {
+        rule.id: figures[EXERCISED, rule.id] + rule.exercised.count(context.actor_summaries.values())
+        for rule in rules
+    }
+    violated, undecided = verdict.counts["violations"], verdict.counts["indeterminate"]
     return Result(
         verdict.word,
         verdict.violations,
         verdict.indeterminate,
         catalog,
-        {"brokers": _brokers(verdict, catalog)} | _figures(catalog, context, figures),
+        {
+            "brokers": _brokers(verdict, catalog),
+            "rules": {rule.id: rule.text for rule in rules},
+            "exercised": exercised,
+            **_figures(catalog, context, figures),
+        },
         verdict.counts,
+        [
+            RuleCounts(
+                rule.id,
+                rule.name,
+                rule.text,
+                exercised[rule.id],
+                violated.get(rule.id, 0),
+                undecided.get(rule.id, 0),
+            )
+            for rule in rules
+        ],
     )
 
 
@@ -101,16 +140,11 @@ def _figures(catalog: Catalog, context: TraceContext, figures: Counter[FigureKey
         queues[name][f"{what}_ms"] = percentiles(classes.items())
         together[what].update(classes)
     return {
-        "rules": {rule.id: rule.text for rule in RULES.values()},
         "runs": len(catalog.runs),
         "actors": sum(actor != STRANGER for _, actor in catalog.coverage),
         "events": catalog.rows,
         "events_of": _events_of(context),
         "messages": messages,
-        "exercised": {
-            rule.id: figures[EXERCISED, rule.id] + rule.exercised.count(context.actor_summaries.values())
-            for rule in RULES.values()
-        },
         "missing_rows": sum(coverage.missing_rows for coverage in catalog.coverage.values()),
         "damaged_bytes": sum(damage.size for damage in catalog.damage),
         "torn_rows": catalog.torn_rows,

@@ -15,7 +15,7 @@ from warrenmq.replay.drive.end_state import disagreements
 from warrenmq.replay.drive.findings import Found
 from warrenmq.replay.drive.machines import FOUND, Finding
 from warrenmq.replay.drive.trace_context import TraceContext, Who
-from warrenmq.replay.rules.registry import RULES
+from warrenmq.replay.rules.rule import Rule
 from warrenmq.replay.rules.unbroken_rows import broken_chains
 from warrenmq.trace.catalog import FOREVER, STRANGER, Catalog, Coverage
 
@@ -40,11 +40,11 @@ class Verdict:
         return _word({kind for kind, by_rule in self.counts.items() if by_rule})
 
 
-def judge(found: Found, catalog: Catalog, context: TraceContext) -> Verdict:
+def judge(found: Found, catalog: Catalog, context: TraceContext, rules: Collection[Rule]) -> Verdict:
     """Add what only the sums of all keys decide, and what missing rows leave open."""
     for finding in (*broken_chains(catalog), *disagreements(context, found.figures)):
         found.judge(finding, context)
-    for finding in _undecided(catalog, context):
+    for finding in _undecided(catalog, context, rules):
         found.judge(finding, context)
     counts: dict[str, Counter[str]] = {"violations": Counter(), "indeterminate": Counter()}
     kinds: dict[str, set[str]] = {run.scope: set() for run in catalog.runs}
@@ -67,7 +67,7 @@ def _word(kinds: Collection[str]) -> str:
     return "indeterminate" if "indeterminate" in kinds else "ok"
 
 
-def _undecided(catalog: Catalog, context: TraceContext) -> Iterator[Finding]:
+def _undecided(catalog: Catalog, context: TraceContext, rules: Collection[Rule]) -> Iterator[Finding]:
     kinds = _events_of_kinds(context)
     for who, coverage in sorted(catalog.coverage.items()):
         if coverage.complete:
@@ -77,7 +77,7 @@ def _undecided(catalog: Catalog, context: TraceContext) -> Iterator[Finding]:
         missing = (
             f"version {run.version} of the format is not known here" if run.is_newer else _missing(coverage)
         )
-        for rule in RULES.values():
+        for rule in rules:
             # An actor of whom nothing at all is known may have been anything.
             if not events or rule.reads(events):
                 subject = f"run {run.name}" if who[1] == STRANGER else f"actor {context.name(who)}"

@@ -5,13 +5,13 @@ Each rule has a function that makes its chain (`explain`).  No row is read again
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import groupby
 
 from warrenmq.replay.drive.machines import Finding
 from warrenmq.replay.explain.evidence import Known, RowAt, Want
 from warrenmq.replay.explain.story import LONGEST, Chain, Link, Story
-from warrenmq.replay.rules.registry import RULES
+from warrenmq.replay.rules.rule import Rule
 from warrenmq.trace.catalog import Run
 from warrenmq.trace.schema import Row
 
@@ -23,27 +23,31 @@ Gather = Callable[[Sequence[Want]], Iterable[tuple[int, int, Row]]]
 """One pass over the pieces of a trace: the rows that `pick` finds in each."""
 
 
-def explain(findings: Sequence[Finding], runs: Sequence[Run], gather: Gather) -> dict[int, Chain]:
+def explain(
+    findings: Sequence[Finding], runs: Sequence[Run], rules: Collection[Rule], gather: Gather
+) -> dict[int, Chain]:
     """The chains of the first findings of each rule, by their place in the list, which is sorted by rule."""
     chosen: dict[int, Finding] = {}
     numbered = enumerate(findings)
     for _, of_rule in groupby(numbered, key=lambda pair: pair[1].rule):
         chosen |= dict(list(of_rule)[:EXPLAINED])
-    known = Known()
+    known, by_id = Known(), {rule.id: rule for rule in rules}
     while True:
-        chains = {place: _chain(finding, runs, known) for place, finding in chosen.items()}
+        chains = {
+            place: _chain(finding, by_id[finding.rule], runs, known) for place, finding in chosen.items()
+        }
         wants = known.unanswered()
         if not wants:
             return chains
         known.learn(wants, gather(wants))
 
 
-def _chain(finding: Finding, runs: Sequence[Run], known: Known) -> Chain:
+def _chain(finding: Finding, rule: Rule, runs: Sequence[Run], known: Known) -> Chain:
     evidence = [placed for place in finding.rows if (placed := known.row(RowAt(*place))) is not None]
     if not evidence:
         return []
     story = Story(finding, runs, known, evidence)
-    before = RULES[finding.rule].explain(story)
+    before = rule.explain(story)
     links = list(dict.fromkeys([*before, *(Link(*placed) for placed in evidence)]))
     # The evidence comes last; a row of it that the chain has already stays where its time puts it.
     return links[-LONGEST:]

@@ -6,7 +6,7 @@ catalogue is made from the pieces that are there: an actor is whole when its row
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
 from itertools import groupby
@@ -20,6 +20,7 @@ from pyspark.sql.types import StructType
 
 from warrenmq.replay.drive.driver import drive
 from warrenmq.replay.drive.result import Result
+from warrenmq.replay.rules.rule import Rule
 from warrenmq.replay.spark.arrow_rows import Piece
 from warrenmq.replay.spark.engine import InSpark, Job
 from warrenmq.replay.spark.failures import told_in_a_sentence
@@ -39,14 +40,16 @@ _WHOSE = ("directory", "vhost")
 _COLUMNS = ("t", "seq", "msg", "peer_id", "pseq", "a", "b", "c", "who")
 INCIDENTS_DDL = "what string, count long"
 VIOLATIONS_DDL = (
-    "rule string, subject string, text string, rows array<struct<run: string, actor: string, seq: long>>"
+    "rule string, subject string, text string, rows array<struct<run: string, actor: string, seq: long>>, "
+    "exercised long"
 )
+VERDICTS_DDL = "rule string, name string, text string, exercised long, violated long, indeterminate long"
 
 
-def check(rows: DataFrame) -> DataFrame:
+def check(rows: DataFrame, own: Sequence[Rule] = ()) -> DataFrame:
     """Run the jobs of a check, and return the violations; no row = every invariant holds as far as the rows tell."""
     with told_in_a_sentence():
-        found = check_rows(rows)
+        found = check_rows(rows, own)
     violations = [
         (
             finding.rule,
@@ -56,10 +59,18 @@ def check(rows: DataFrame) -> DataFrame:
                 (found.catalog.runs[run].name, found.catalog.runs[run].actor_name(actor), seq)
                 for run, actor, seq in finding.rows
             ],
+            found.figures["exercised"][finding.rule],
         )
         for finding in found.violations
     ]
     return rows.sparkSession.createDataFrame(violations, VIOLATIONS_DDL).coalesce(1)
+
+
+def verdicts(rows: DataFrame, own: Sequence[Rule] = ()) -> DataFrame:
+    """Run the jobs of a check, and return how each rule fared: one row for each."""
+    with told_in_a_sentence():
+        found = check_rows(rows, own)
+    return rows.sparkSession.createDataFrame(found.rules, VERDICTS_DDL).coalesce(1)
 
 
 def incidents(rows: DataFrame) -> DataFrame:
@@ -69,7 +80,7 @@ def incidents(rows: DataFrame) -> DataFrame:
     return rows.sparkSession.createDataFrame(list(counts.items()), INCIDENTS_DDL)
 
 
-def check_rows(rows: DataFrame) -> Result:
+def check_rows(rows: DataFrame, own: Sequence[Rule] = ()) -> Result:
     """The same with what is indeterminate, and the figures."""
     # rows that were stored before there were such columns have one broker
     whose = [name if name in rows.columns else f"'' as {name}" for name in _WHOSE]
@@ -93,7 +104,7 @@ def check_rows(rows: DataFrame) -> Result:
         def over_pieces(job: Job, schema: StructType) -> DataFrame:
             return together.mapInArrow(job(partial(_unpack, numbers)), schema)
 
-        setting = kept.enter_context(InSpark(spark, catalog, over_pieces))
+        setting = kept.enter_context(InSpark(spark, catalog, over_pieces, own))
         return drive(setting, explained=False)
 
 

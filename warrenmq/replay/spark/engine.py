@@ -42,7 +42,8 @@ from warrenmq.replay.drive.prechecking import EVERY_KEY, FullCheck, Prechecker, 
 from warrenmq.replay.drive.result import Result
 from warrenmq.replay.drive.trace_context import ActorSummary, TraceContext, Who
 from warrenmq.replay.explain.evidence import Want, pick
-from warrenmq.replay.rules.registry import all_machines
+from warrenmq.replay.rules.registry import RULES, all_machines
+from warrenmq.replay.rules.rule import Rule
 from warrenmq.replay.spark.jobs import described
 from warrenmq.replay.spark.partitions import ROWS_OF_KEYS, partitions
 from warrenmq.replay.spark.source import Batches, Pieces, TraceIndex, index_trace, map_pieces
@@ -81,24 +82,31 @@ def replay(spark: SparkSession, *paths: str | os.PathLike[str]) -> Result:
     return replay_indexed(spark, index_trace(spark, *paths))
 
 
-def replay_indexed(spark: SparkSession, trace: TraceIndex) -> Result:
-    """Replay an indexed trace."""
-    with InSpark(spark, trace.catalog, partial(map_pieces, spark, trace)) as setting:
-        return drive(setting)
+def replay_indexed(
+    spark: SparkSession, trace: TraceIndex, own: Sequence[Rule] = (), queried: Found | None = None
+) -> Result:
+    """Replay an indexed trace; `own` are rules of the user, `queried` what the queries among them found."""
+    with InSpark(spark, trace.catalog, partial(map_pieces, spark, trace), own) as setting:
+        return drive(setting, queried)
 
 
 class InSpark:
     """The setting of Spark (driver.py); as a context manager it lets go of what it kept."""
 
     def __init__(
-        self, spark: SparkSession, catalog: Catalog, over_pieces: Callable[[Job, StructType], DataFrame]
+        self,
+        spark: SparkSession,
+        catalog: Catalog,
+        over_pieces: Callable[[Job, StructType], DataFrame],
+        own: Sequence[Rule],
     ) -> None:
         self.catalog = catalog
-        self.machines = all_machines(catalog.runs)
+        self.rules = (*RULES.values(), *own)
+        self.machines = all_machines(catalog.runs, self.rules)
         self._spark = spark
         self._over_pieces = over_pieces
         # The same rows twice are more than a precheck can judge.
-        self._checkers = self.machines if catalog.overlaps else prechecks_and_machines(catalog.runs)
+        self._checkers = self.machines if catalog.overlaps else prechecks_and_machines(self.machines, own)
         self._partitions = partitions(catalog.rows, ROWS_OF_KEYS)
         self._kept: list[DataFrame] = []
         self._outcomes: list[DataFrame] = []

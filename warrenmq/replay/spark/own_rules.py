@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from warrenmq.replay.drive.own_rules import SqlRule, require_own
+from warrenmq.replay.drive.own_rules import SqlRule
 from warrenmq.replay.rules.sql import views
 
 if TYPE_CHECKING:
@@ -14,8 +14,29 @@ if TYPE_CHECKING:
 
 def check_own(rows: DataFrame, rules: Sequence[SqlRule]) -> DataFrame:
     """What breaks these rules in rows as `read` gives them: lazy, with the columns of `check`."""
-    require_own(rules)
-    names = views()
+    query = " UNION ALL ".join(
+        f"SELECT {_literal(rule.id)} AS rule, concat('actor ', a.name) AS subject, {_literal(rule.text)} AS text, "  # noqa: S608 - the user's own
+        f"array(named_struct('run', f.run, 'actor', a.name, 'seq', f.seq)) AS rows, "
+        f"(SELECT count(*) FROM ({rule.cases})) AS exercised "
+        f"FROM ({rule.sql}) AS f (run, actor, seq) JOIN actors AS a ON a.run = f.run AND a.actor = f.actor"
+        for rule in rules
+    )
+    return _asked(rows, query)
+
+
+def verdicts_own(rows: DataFrame, rules: Sequence[SqlRule]) -> DataFrame:
+    """How these rules fared, lazy, with the columns of `verdicts`; a query leaves nothing open."""
+    query = " UNION ALL ".join(
+        f"SELECT {_literal(rule.id)} AS rule, {_literal(rule.id)} AS name, {_literal(rule.text)} AS text, "  # noqa: S608 - the user's own
+        f"(SELECT count(*) FROM ({rule.cases})) AS exercised, (SELECT count(*) FROM ({rule.sql})) AS violated, "
+        "0L AS indeterminate"
+        for rule in rules
+    )
+    return _asked(rows, query)
+
+
+def _asked(rows: DataFrame, query: str) -> DataFrame:
+    """What a query over the tables of rules finds."""
     tables = {
         "stored": "SELECT run, actor_id AS actor, seq, t, ev_id AS event, flag_id AS flag, msg, coalesce(peer_id, 0) AS peer, "
         "pseq, a, b, c FROM __rows__",
@@ -23,23 +44,12 @@ def check_own(rows: DataFrame, rules: Sequence[SqlRule]) -> DataFrame:
         "coalesce(parent_id, 0) AS parent FROM __rows__",
         "most": "SELECT coalesce(max(b), 1) AS n FROM stored WHERE event IN (20, 24, 25, 26, 27, 31)",
         "numbers": "SELECT explode(sequence(0, n - 1)) AS n FROM most",
-        **names,
+        **views(),
     }
-    given = ", ".join(
-        [f"{name} AS ({query})" for name, query in tables.items()]
-        + [f"own_{number} (run, actor, seq) AS ({rule.sql})" for number, rule in enumerate(rules)]
+    given = ", ".join(f"{name} AS ({table})" for name, table in tables.items())
+    escaped = (
+        f"WITH {given} {query}".replace("{", "{{").replace("}", "}}").replace("__rows__", "{given_rows}")
     )
-    found = [
-        f"SELECT {_literal(rule.id)} AS rule, {_literal(rule.text)} AS text, run, actor, seq FROM own_{number}"  # noqa: S608 - the user's own
-        for number, rule in enumerate(rules)
-    ]
-    query = (
-        f"WITH {given}, found AS ({' UNION ALL '.join(found)}) "  # noqa: S608
-        "SELECT f.rule, concat('actor ', a.name) AS subject, f.text, "
-        "array(named_struct('run', f.run, 'actor', a.name, 'seq', f.seq)) AS rows "
-        "FROM found AS f JOIN actors AS a ON a.run = f.run AND a.actor = f.actor"
-    )
-    escaped = query.replace("{", "{{").replace("}", "}}").replace("__rows__", "{given_rows}")
     return rows.sparkSession.sql(escaped, given_rows=rows)
 
 
