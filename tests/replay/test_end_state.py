@@ -31,6 +31,7 @@ def of_the_broker(broker) -> dict:
                 "messages": each.messages,
                 "references": each.references,
                 "current_file": each.current_file,
+                "file_count": len(each.files),
                 "files": [{name: asdict(file)[name] for name in FILE_FIELDS} for file in each.files],
             }
             for each in stats.stores

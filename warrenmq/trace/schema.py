@@ -24,6 +24,7 @@ A row is nine 64-bit integers on disk.  Only this package reads them by their le
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import IntEnum, IntFlag
@@ -38,7 +39,7 @@ FLAG = "flag"
 """The lowest eight bits of `who`; the event is above them, the actor above that."""
 
 _WHO = COLUMNS.index("who")
-_EVENT_SHIFT, _ACTOR_SHIFT, _BYTE = 8, 16, 0xFF
+_EVENT_SHIFT, _ACTOR_SHIFT, _BYTE, _WORD = 8, 16, 0xFF, 0xFFFF
 
 T = TypeVar("T", covariant=True)  # noqa: PLC0105 - it stands in each line of events.py
 V = TypeVar("V")
@@ -370,3 +371,16 @@ def row_of(event: type[Event[Any]], *, actor: int = 0, t: int = 0, seq: int = 0,
         raise TypeError(f"{event.name} has no column {', '.join(values)}")
     who = actor << _ACTOR_SHIFT | event.number << _EVENT_SHIFT | stored.pop(FLAG)
     return Row(t=t, seq=seq, who=who, **stored)
+
+
+_stored_who = itemgetter(_WHO)
+
+
+def events_of(rows: Iterable[Nine[int]]) -> bytes:
+    """The event of each row."""
+    return bytes([row[_WHO] >> _EVENT_SHIFT & _BYTE for row in rows])
+
+
+def count_words(rows: Iterable[Nine[int]]) -> dict[int, int]:
+    """How many rows there are of each word, which is event << 8 | flag; of rows of one actor."""
+    return {who & _WORD: n for who, n in Counter(map(_stored_who, rows)).items()}

@@ -19,7 +19,7 @@ def actor_summary_of(rows: Rows) -> ActorSummary:
     """What `ActorSummary.note` makes of rows (at least one) of one actor."""
     marks = ActorSummary(first_t=int(rows.t[0]))
     event = rows.event
-    words, numbers = np.unique(rows.who & 0xFFFF, return_counts=True)
+    words, numbers = np.unique(rows.event << 8 | rows.flag, return_counts=True)
     marks.counts.update(dict(zip(words.tolist(), numbers.tolist(), strict=True)))
     acts = np.flatnonzero(~_IS_FAREWELL[event])
     if len(acts):

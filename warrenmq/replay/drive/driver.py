@@ -45,7 +45,7 @@ def drive(setting: Setting, queried: Found | None = None, *, explained: bool = T
     if queried is not None:
         found.add(queried)
     verdict = judge(found, catalog, context, rules)
-    result = make_result(verdict, catalog, context, found.figures, rules)
+    result = make_result(verdict, catalog, context, found, rules)
     if explained:
         result.chains = explain(result.violations, catalog.runs, rules, setting.gather)
     return result

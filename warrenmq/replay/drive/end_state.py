@@ -3,10 +3,10 @@
     queue    ready, unacked    of the last incarnation, counted by the ledger
              next_seq_id       above every id that was published or recovered; of priority 0 in a queue with priorities
     store    messages          with at least one reference; references: their sum
-             files             file_size, valid_total_size, locked
+             files             file_size, valid_total_size, locked; of the KEPT youngest (findings.py), file_count has all
              current_file      the last one
 
-The machines that know a part tell it as figures, whose key begins with "state".  Of a killed run this is what its last
+The machines that know a part count it in figures, whose key begins with "state".  Of a killed run this is what its last
 rows make it; a queue that was deleted, or a store that was started again, has no end of its own.
 
 After their recovery queues and stores have said how many messages they found (QUEUE_RECOVERED, STORE_RECOVERED), and
@@ -26,10 +26,11 @@ from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import Any
 
+from warrenmq.replay.drive.findings import Found, LastFiles
 from warrenmq.replay.drive.machines import STATE, FigureKey, Finding
 from warrenmq.replay.drive.trace_context import TraceContext, Who
 from warrenmq.trace.catalog import FOREVER
-from warrenmq.trace.events import CLEAN, Ev, Reason
+from warrenmq.trace.events import CLEAN, Ev, QueueClosed, QueueRecovered, Reason, StoreClosed, StoreRecovered
 
 Counts = dict[Who, Counter[FigureKey]]
 
@@ -43,9 +44,9 @@ def counts_of(figures: Mapping[FigureKey, int]) -> Counts:
     return found
 
 
-def end_states(context: TraceContext, figures: Mapping[FigureKey, int]) -> dict[str, Any]:
+def end_states(context: TraceContext, found: Found) -> dict[str, Any]:
     """Each run's name -> its queues and stores at its end."""
-    counts = counts_of(figures)
+    counts = counts_of(found.figures)
     runs: dict[str, Any] = {run.name: {"queues": {}, "stores": {}} for run in context.runs}
     for who, mark in sorted(context.actor_summaries.items()):
         if not context.is_last_of_name(who) or was_deleted(context, who):
@@ -54,7 +55,7 @@ def end_states(context: TraceContext, figures: Mapping[FigureKey, int]) -> dict[
         if is_queue(context, who):
             told["queues"][context.name(who)] = queue_state(context, who, counts)
         elif mark.recovered is not None:
-            told["stores"][context.name(who)] = store_state(who, counts)
+            told["stores"][context.name(who)] = store_state(who, counts, found.files)
     return runs
 
 
@@ -62,15 +63,14 @@ def is_queue(context: TraceContext, who: Who) -> bool:
     """True if this actor is a queue process that got through its recovery."""
     mark = context.actor_summary(who)
     if mark.recovered is not None:
-        return mark.recovered[8] >> 8 & 0xFF == Ev.QUEUE_RECOVERED
+        return mark.recovered.event == Ev.QUEUE_RECOVERED
     return Ev.PUBLISH in mark.events
 
 
 def was_deleted(context: TraceContext, who: Who) -> bool:
     """A queue that ends by itself was deleted, or has expired."""
     mark = context.actor_summary(who)
-    by_itself = mark.stopped is not None and mark.stopped[8] & 0xFF == Reason.NORMAL
-    return is_queue(context, who) and (by_itself or bool(mark.deleted_t))
+    return is_queue(context, who) and (mark.end_reason == Reason.NORMAL or bool(mark.deleted_t))
 
 
 def queue_state(context: TraceContext, who: Who, counts: Counts) -> dict[str, int]:
@@ -80,28 +80,22 @@ def queue_state(context: TraceContext, who: Who, counts: Counts) -> dict[str, in
     return {
         "ready": its["ready",],
         "unacked": its["unacked",],
-        "next_seq_id": max([*tops, recovered[6] if recovered is not None else 0]),
+        "next_seq_id": max([*tops, QueueRecovered.of(recovered).next_seq_id if recovered is not None else 0]),
     }
 
 
-def store_state(who: Who, counts: Counts) -> dict[str, Any]:
+def store_state(who: Who, counts: Counts, files: LastFiles) -> dict[str, Any]:
     """One store's end."""
-    its = counts.get(who, Counter())
-    numbers = sorted(int(key[1]) for key in its if key[0] == "file" and key[2] == "there")
-    files = [
-        {
-            "file": number,
-            "file_size": its["file", number, "file_size"],
-            "valid_total_size": its["file", number, "valid_total_size"],
-            "locked": bool(its["file", number, "locked"]),
-        }
-        for number in numbers
-    ]
+    its, last = counts.get(who, Counter()), files.of(who)
     return {
         "messages": its["messages",],
         "references": its["references",],
-        "current_file": numbers[-1] if numbers else 0,
-        "files": files,
+        "current_file": last[-1].file if last else 0,
+        "file_count": its["files",],
+        "files": [
+            {name: getattr(file, name) for name in ("file", "file_size", "valid_total_size", "locked")}
+            for file in last
+        ],
     }
 
 
@@ -118,23 +112,30 @@ def disagreements(context: TraceContext, figures: Mapping[FigureKey, int]) -> It
 def _changed_while_down(context: TraceContext, before: Who, after: Who) -> Iterator[Finding]:
     """Between a clean stop and the clean recovery after it."""
     stop, start = context.actor_summary(before).closed, context.actor_summary(after).recovered
-    if stop is None or start is None or start[8] & 0xFF != CLEAN:
+    if stop is None or start is None or start.flag != CLEAN:
         return
     if is_queue(context, after):
-        messages, next_seq_id, dropped = start[5:8]
+        queue, left = QueueRecovered.of(start), QueueClosed.of(stop)
         broken = {
-            f"messages: {messages} and {dropped} dropped": (messages + dropped > stop[5], stop[5]),
-            f"next sequence id: {next_seq_id}": (next_seq_id != stop[6], stop[6]),
+            f"messages: {queue.messages} and {queue.dropped} dropped": (
+                queue.messages + queue.dropped > left.messages,
+                left.messages,
+            ),
+            f"next sequence id: {queue.next_seq_id}": (
+                queue.next_seq_id != left.next_seq_id,
+                left.next_seq_id,
+            ),
         }
     else:
+        store, ended = StoreRecovered.of(start), StoreClosed.of(stop)
         broken = {
-            f"messages: {start[5]}": (start[5] != stop[5], stop[5]),
-            f"files: {start[6]}": (start[6] != stop[7], stop[7]),
+            f"messages: {store.messages}": (store.messages != ended.messages, ended.messages),
+            f"files: {store.files}": (store.files != ended.files, ended.files),
         }
     name = context.name(after)
     for said, (is_wrong, before_it) in broken.items():
         if is_wrong:
-            evidence = ((*before, stop[1]), (*after, start[1]))
+            evidence = ((*before, stop.seq), (*after, start.seq))
             text = f"{said}, it said when it was recovered; {before_it} when it had stopped"
             yield Finding("E1", name, text, evidence, FOREVER, context.namesakes(name, after[0]))
 
@@ -142,28 +143,30 @@ def _changed_while_down(context: TraceContext, before: Who, after: Who) -> Itera
 def _untrue(context: TraceContext, counts: Counts) -> Iterator[Finding]:
     for who, mark in sorted(context.actor_summaries.items()):
         if mark.recovered is not None:
-            told, recovered = mark.recovered[5], counts.get(who, Counter())["recovered",]
-            if told != recovered:
-                text = f"messages: {told}, it said when it was recovered; its rows make {recovered}"
-                seq = mark.recovered[1]
-                yield Finding("E1", context.name(who), text, ((*who, seq),), FOREVER, (who,))
+            event = QueueRecovered if is_queue(context, who) else StoreRecovered
+            said_then, recovered = event.of(mark.recovered).messages, counts.get(who, Counter())["recovered",]
+            if said_then != recovered:
+                text = f"messages: {said_then}, it said when it was recovered; its rows make {recovered}"
+                evidence = ((*who, mark.recovered.seq),)
+                yield Finding("E1", context.name(who), text, evidence, FOREVER, (who,))
         if mark.closed is None:
             continue
-        t, seq, *_, a, b, c, _ = mark.closed
         if is_queue(context, who):
             queue = queue_state(context, who, counts)
-            said = {"messages": a, "next sequence id": b}
+            closed = QueueClosed.of(mark.closed)
+            said = {"messages": closed.messages, "next sequence id": closed.next_seq_id}
             found = {"messages": queue["ready"] + queue["unacked"], "next sequence id": queue["next_seq_id"]}
         else:
-            store = store_state(who, counts)
-            said = {"messages": a, "references": b, "files": c}
+            its = counts.get(who, Counter())
+            ended = StoreClosed.of(mark.closed)
+            said = {"messages": ended.messages, "references": ended.references, "files": ended.files}
             found = {
-                "messages": store["messages"],
-                "references": store["references"],
-                "files": len(store["files"]),
+                "messages": its["messages",],
+                "references": its["references",],
+                "files": its["files",],
             }
         for what, value in said.items():
             if found[what] != value:
                 text = f"{what}: {value}, it said when it stopped; its rows make {found[what]}"
                 needs = (who, *context.started_by(who))
-                yield Finding("E1", context.name(who), text, ((*who, seq),), t, needs)
+                yield Finding("E1", context.name(who), text, ((*who, mark.closed.seq),), mark.closed.t, needs)

@@ -10,14 +10,37 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from warrenmq.replay.drive.machines import FOUND, FigureKey, Finding, Key, Outcome
-from warrenmq.replay.drive.trace_context import TraceContext
+from warrenmq.replay.drive.machines import FOUND, FigureKey, FileEnd, Finding, Key, Outcome
+from warrenmq.replay.drive.trace_context import TraceContext, Who
 
 KEPT = 1_000
-"""Findings of a rule that are kept with their evidence, of those that stand and of those that do not."""
+"""Findings of a rule that are kept with their evidence, of those that stand and of those that do not; files of a store."""
 
 Place = tuple[str, Key]
 """A machine, by its name, and one of its keys."""
+
+
+class LastFiles:
+    """The files at the end of each store, the KEPT youngest of them; how many there are is a figure."""
+
+    def __init__(self) -> None:
+        self._of: dict[tuple[int, int], list[FileEnd]] = {}
+
+    def add(self, file: FileEnd) -> None:
+        its = self._of.setdefault((file.run, file.store), [])
+        its.append(file)
+        if len(its) >= 2 * KEPT:
+            its.sort()
+            del its[:-KEPT]
+
+    def of(self, who: Who) -> list[FileEnd]:
+        """Those of a store, by their numbers."""
+        return sorted(self._of.get(who, ()))[-KEPT:]
+
+    def __iter__(self) -> Iterator[FileEnd]:
+        """Store by store."""
+        for who in sorted(self._of):
+            yield from self.of(who)
 
 
 class FirstFindings:
@@ -52,6 +75,7 @@ class Found:
     indeterminate: FirstFindings = field(default_factory=FirstFindings)
     figures: Counter[FigureKey] = field(default_factory=Counter)
     """Also the number of findings: (FOUND, "violations" or "indeterminate", rule, scope)."""
+    files: LastFiles = field(default_factory=LastFiles)
     unproven: set[Place] = field(default_factory=set)
     """Keys that need a full check."""
 
@@ -61,6 +85,8 @@ class Found:
             self.unproven.add(place)
             return
         self.figures.update(outcome.figures)
+        if outcome.file is not None:
+            self.files.add(outcome.file)
         for finding in outcome.findings:
             self.judge(finding, context)
 
@@ -79,4 +105,6 @@ class Found:
         for finding in other.indeterminate:
             self.indeterminate.add(finding)
         self.figures.update(other.figures)
+        for file in other.files:
+            self.files.add(file)
         self.unproven |= other.unproven

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from warrenmq.replay.drive.machines import INCIDENT, FigureKey
 from warrenmq.replay.drive.trace_context import TraceContext
 from warrenmq.trace.catalog import Catalog
-from warrenmq.trace.events import Ev, Reason
+from warrenmq.trace.events import Ev, Reason, StoreRecovered
 
 LOST, DAMAGED = "lost_messages", "damaged_messages"
 
@@ -35,7 +35,9 @@ def incidents(catalog: Catalog, context: TraceContext, figures: Mapping[FigureKe
         "killed_runs": len(catalog.runs) - len(ended),
         LOST: figures.get((INCIDENT, LOST), 0),
         DAMAGED: figures.get((INCIDENT, DAMAGED), 0),
-        "damaged_records": sum(row[7] for row in recovered if row[8] >> 8 & 0xFF == Ev.STORE_RECOVERED),
+        "damaged_records": sum(
+            StoreRecovered.of(row).damaged for row in recovered if row.event == Ev.STORE_RECOVERED
+        ),
         "damaged_trace_files": len({found.file for found in catalog.damage}),
     }
 

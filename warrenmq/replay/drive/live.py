@@ -30,6 +30,7 @@ from warrenmq.replay.rules.passes.message_life import READY, UNACKED
 from warrenmq.replay.rules.registry import all_machines, is_final
 from warrenmq.replay.rules.unbroken_rows import broken_chains
 from warrenmq.trace.catalog import FOREVER, NEVER, Catalog, Chunk, Coverage, Run
+from warrenmq.trace.events import RunStart
 from warrenmq.trace.index import Damage
 from warrenmq.trace.machine import has_ended
 
@@ -258,7 +259,7 @@ class Live:
             (later.directory, later.node) == (run.directory, run.node)
             and later.start is not None
             and _boot(later) > _boot(run)
-            and _wall(later, later.start[0]) > last
+            and _wall(later, later.start.t) > last
             for later in self.runs[number + 1 :]
         )
 
@@ -330,7 +331,7 @@ def _wall(run: Run, t: int) -> int:
 
 
 def _boot(run: Run) -> int:
-    return run.start[5] if run.start is not None else run.boot
+    return RunStart.of(run.start).boot if run.start is not None else run.boot
 
 
 def _pieces(batch: Iterable[BatchSummary]) -> Iterator[tuple[Who, Chunk]]:

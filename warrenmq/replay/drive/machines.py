@@ -1,27 +1,9 @@
-"""How the rules are driven: summarise pieces anywhere, absorb summaries by key, finish with verdicts.
+"""What a rule's machine is: it summarises pieces anywhere, absorbs summaries by key, and finishes with findings.
 
-    catalog = build_catalog(index_file(...) for every file)          trace/catalog.py: runs, pieces, what is missing
-
-    1  for every piece (<= 1,024 consecutive rows of one actor), anywhere, in any order:
-           Summariser(all_machines(catalog.runs)).summarise(piece, rows)   -> (machine name, key, summary) ...
-           marks = ActorSummary(); marks.note(rows)                           -> the piece's actor_summaries
-       context = TraceContext.of(catalog); context.actor_summaries[run, actor] = those of its pieces, `merge`d in order
-
-    2  for every (machine name, key) of stage 1, each in one place, different keys anywhere:
-           state = machine.start(key)
-           for summary in its summaries, ordered by piece.order: machine.absorb(state, summary)
-           outcome = machine.finish(key, state, context)       -> findings, figures, facts
-       A fact is one more (machine name, key, summary) for a machine of stage 2.
-
-    3  the same for the machines of stage 2, whose summaries are those of step 1 and the facts.
-
-    4  verdict.judge(findings, figures, machines, catalog, context)     -> violated, indeterminate
-
-`all_machines` is in rules.py, beside the rules; engine.py is these four steps in one process.
-
-No machine needs the rows of one actor in one place.  `piece.order` is (run, actor, first seq): within a key the
-summaries of one actor come in the order of its rows; nothing is promised between actors, so a machine whose key gathers
-several actors sorts by t when it finishes, or keeps a state in which their order does not matter.
+driver.py states the steps.  A piece is up to 1,024 consecutive rows of one actor; no machine needs the rows of one actor in one place.
+`piece.order` is (run, actor, first seq): within a key the summaries of one actor come in the order of its rows; nothing is promised
+between actors, so a machine whose key gathers several actors sorts by t when it finishes, or keeps a state in which their order does
+not matter.
 
     machine      key                                     rules
     chain        run, actor                              T1
@@ -47,7 +29,7 @@ A scope is a virtual host of a data directory (Run.scope): what two brokers say 
 E1 is decided where all figures are (end_state.py): what queues and stores said of themselves against the sums of the parts.
 
 Keys are tuples of ints and strings, summaries and states are built of ints, strings, bytes, lists, dicts and arrays:
-all can be pickled.  Nothing in warrenmq/replay but spark_*.py knows of Spark.
+all can be pickled.  Of warrenmq/replay only replay/spark knows of Spark.
 """
 
 from __future__ import annotations
@@ -62,14 +44,14 @@ from typing import Any, ClassVar, NamedTuple
 from warrenmq.replay.drive.columns import Rows
 from warrenmq.replay.drive.trace_context import TraceContext, Who
 from warrenmq.trace.catalog import Chunk, Run
-from warrenmq.trace.index import Row
+from warrenmq.trace.schema import Row, events_of
 
 Key = tuple[int | str, ...]
 Summary = Any
 State = Any
 
 Fact = tuple[str, Key, Summary]
-"""What a key tells another one, of a machine of a later stage, as one more summary: (machine, key, summary)."""
+"""A summary from one key to another, whose machine is of a later stage: (machine, key, summary)."""
 
 FigureKey = tuple[str | int, ...]
 """For instance ("queue", "jobs", "published"); figures of equal keys add up."""
@@ -98,22 +80,36 @@ class Finding(NamedTuple):
     needs: tuple[Who, ...]
     """Whose rows up to t must be whole for the finding to stand."""
     about: tuple[int, ...] = ()
-    """What the rows alone do not tell (causes.py): sequence ids, a message, a store and its file."""
+    """What the rows alone do not say, for its explanation: sequence ids, a message, a store and its file."""
+
+
+class FileEnd(NamedTuple):
+    """A file of a store as its rows leave it."""
+
+    run: int
+    store: int
+    """The store's actor."""
+    file: int
+    file_size: int
+    valid_total_size: int
+    locked: bool
 
 
 @dataclass(slots=True)
 class Outcome:
-    """What a key came to."""
+    """The result of a key."""
 
     findings: list[Finding] = field(default_factory=list)
     figures: Counter[FigureKey] = field(default_factory=Counter)
     facts: list[Fact] = field(default_factory=list)
+    file: FileEnd | None = None
+    """Of a key that is a file which is still there."""
     needs_full_check: bool = False
-    """A precheck could not prove the key fine; nothing else is said."""
+    """A precheck could not prove the key fine; the rest of the outcome is empty."""
 
 
 class Machine(ABC):
-    """One state machine: what it reads, how it is partitioned, what it decides.  It holds no rows itself."""
+    """A state machine over the rows of its events, with a state for each key.  The object itself holds no rows."""
 
     name: ClassVar[str]
     events: ClassVar[frozenset[int]]
@@ -170,7 +166,7 @@ class Summariser:
 
     def summarise(self, piece: Chunk, rows: list[Row]) -> Iterator[tuple[str, Key, Summary]]:
         """Every machine's summaries of one piece."""
-        events = bytes([row[8] >> 8 & 0xFF for row in rows])
+        events = events_of(rows)
         for machine, reads in self._readers:
             chosen = events.translate(reads)
             if 1 not in chosen:

@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 
 from warrenmq.replay.drive import damage
 from warrenmq.replay.drive.end_state import end_states
+from warrenmq.replay.drive.findings import Found
 from warrenmq.replay.drive.incidents import incidents
-from warrenmq.replay.drive.machines import EXERCISED, FigureKey, Finding
+from warrenmq.replay.drive.machines import EXERCISED, Finding
 from warrenmq.replay.drive.trace_context import TraceContext
 from warrenmq.replay.drive.verdict import Verdict
 from warrenmq.replay.explain.links import ChainWords
@@ -82,12 +83,12 @@ def make_result(
     verdict: Verdict,
     catalog: Catalog,
     context: TraceContext,
-    figures: Counter[FigureKey],
+    found: Found,
     rules: Collection[Rule],
 ) -> Result:
     """Findings and figures put together, the same for every engine."""
     exercised = {
-        rule.id: figures[EXERCISED, rule.id] + rule.exercised.count(context.actor_summaries.values())
+        rule.id: found.figures[EXERCISED, rule.id] + rule.exercised.count(context.actor_summaries.values())
         for rule in rules
     }
     violated, undecided = verdict.counts["violations"], verdict.counts["indeterminate"]
@@ -100,7 +101,7 @@ def make_result(
             "brokers": _brokers(verdict, catalog),
             "rules": {rule.id: rule.text for rule in rules},
             "exercised": exercised,
-            **_figures(catalog, context, figures),
+            **_figures(catalog, context, found),
         },
         verdict.counts,
         [
@@ -126,7 +127,8 @@ def _brokers(verdict: Verdict, catalog: Catalog) -> list[dict[str, Any]]:
     ]
 
 
-def _figures(catalog: Catalog, context: TraceContext, figures: Counter[FigureKey]) -> dict[str, Any]:
+def _figures(catalog: Catalog, context: TraceContext, found: Found) -> dict[str, Any]:
+    figures = found.figures
     queues: dict[str, dict[str, Any]] = {}
     delays: defaultdict[tuple[str, str], Counter[int]] = defaultdict(Counter)
     for key, n in sorted(figures.items(), key=str):
@@ -151,7 +153,7 @@ def _figures(catalog: Catalog, context: TraceContext, figures: Counter[FigureKey
         "incidents": incidents(catalog, context, figures),
         "queues": queues,
         "stores": _stores(context),
-        "state": end_states(context, figures),
+        "state": end_states(context, found),
         "delays_ms": {what: percentiles(classes.items()) for what, classes in sorted(together.items())},
     }
 

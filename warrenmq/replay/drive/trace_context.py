@@ -9,19 +9,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from operator import itemgetter
 
 from warrenmq.trace.catalog import FOREVER, NEVER, STRANGER, Catalog, Coverage, Run
-from warrenmq.trace.events import DROP_DELETED, Ev, Reason
-from warrenmq.trace.index import Row
+from warrenmq.trace.events import DROP_DELETED, ActorStart, ActorStop, Ev, Reason
+from warrenmq.trace.schema import Row, count_words
 
 Who = tuple[int, int]
 """An actor of a trace: (index of its run, trace id)."""
 Name = tuple[str, str]
 """What all incarnations of an actor have in common: (scope of their runs, name)."""
 
-_DELETED = int(Ev.DROP) << 8 | DROP_DELETED
-_WHO = itemgetter(8)
 UNDELIVERED = int(Ev.UNDELIVERED)
 FAREWELLS = frozenset({Ev.ACTOR_STOP, Ev.UNDELIVERED})
 RARE = frozenset(
@@ -66,6 +63,11 @@ class ActorSummary:
     """It wrote RUN_END."""
 
     @property
+    def end_reason(self) -> int | None:
+        """Why it ended (Reason); None if it did not, or was not heard of again."""
+        return None if self.stopped is None else ActorStop.of(self.stopped).reason
+
+    @property
     def events(self) -> frozenset[int]:
         """The events it wrote."""
         return frozenset(word >> 8 for word in self.counts)
@@ -79,17 +81,17 @@ class ActorSummary:
     def note(self, rows: Sequence[Row]) -> None:
         """Take in the next rows of the actor."""
         if not self.first_t:
-            self.first_t = rows[0][0]
-        counts = {who & 0xFFFF: n for who, n in Counter(map(_WHO, rows)).items()}
+            self.first_t = rows[0].t
+        counts = count_words(rows)
         for word, n in counts.items():
             self.counts[word] += n
-        act = next((row for row in reversed(rows) if row[8] >> 8 & 0xFF not in FAREWELLS), None)
+        act = next((row for row in reversed(rows) if row.event not in FAREWELLS), None)
         if act is not None:
-            self.last_act = act[0], act[1]
+            self.last_act = act.t, act.seq
         if max(counts) >> 8 > UNDELIVERED:
-            self.last_work = next(row[0] for row in reversed(rows) if row[8] >> 8 & 0xFF > UNDELIVERED)
+            self.last_work = next(row.t for row in reversed(rows) if row.event > UNDELIVERED)
         if not RARE.isdisjoint(word >> 8 for word in counts):
-            self.note_rare(row for row in rows if row[8] >> 8 & 0xFF in RARE)
+            self.note_rare(row for row in rows if row.event in RARE)
 
     def note_rare(self, rows: Iterable[Row]) -> None:
         """Take in the next rows of the actor of which more than their number matters."""
@@ -97,12 +99,11 @@ class ActorSummary:
             self._note(row)
 
     def _note(self, row: Row) -> None:
-        word = row[8] & 0xFFFF
-        match word >> 8:
+        match row.event:
             case Ev.QI_SYNC:
-                self.last_sync = row[1]
+                self.last_sync = row.seq
             case Ev.ACTOR_START:
-                self.incarnation, self.started_t = row[5], row[0]
+                self.incarnation, self.started_t = ActorStart.of(row).incarnation, row.t
             case Ev.ACTOR_STOP:
                 self.stopped = row
             case Ev.QUEUE_RECOVERED | Ev.STORE_RECOVERED:
@@ -111,8 +112,8 @@ class ActorSummary:
                 self.closed = row
             case Ev.RUN_END:
                 self.ended_run = True
-            case _ if word == _DELETED and not self.deleted_t:
-                self.deleted_t = row[0]
+            case Ev.DROP if row.flag == DROP_DELETED and not self.deleted_t:
+                self.deleted_t = row.t
 
     def merge(self, later: ActorSummary) -> None:
         """Take in those of later rows of the same actor."""
@@ -195,8 +196,7 @@ class TraceContext:
 
     def was_killed(self, who: Who) -> bool:
         """True if the actor was killed, which its thread notices only when it does something."""
-        stopped = self.actor_summary(who).stopped
-        return stopped is not None and stopped[8] & 0xFF == Reason.KILLED
+        return self.actor_summary(who).end_reason == Reason.KILLED
 
     def ended_cleanly(self, run: int) -> bool:
         """The run wrote RUN_END, and the last incarnation of each queue and store in it stopped in good order."""
@@ -206,8 +206,7 @@ class TraceContext:
                 self.name(who): mark for who, mark in sorted(marks.items()) if mark.recovered is not None
             }
             self._clean[run] = any(mark.ended_run for mark in marks.values()) and all(
-                mark.stopped is not None and mark.stopped[8] & 0xFF in {Reason.NORMAL, Reason.SHUTDOWN}
-                for mark in lasts.values()
+                mark.end_reason in {Reason.NORMAL, Reason.SHUTDOWN} for mark in lasts.values()
             )
         return self._clean[run]
 

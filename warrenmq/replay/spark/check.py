@@ -29,8 +29,10 @@ from warrenmq.replay.spark.partitions import ROWS_OF_PIECES, partitions
 from warrenmq.replay.spark.source import Batches
 from warrenmq.replay.spark.stage_columns import batches, rows_in
 from warrenmq.trace.catalog import Catalog, Chunk, Coverage, build_catalog
-from warrenmq.trace.events import SCHEMA_VERSION, Ev
-from warrenmq.trace.index import BROKER, ActorEntry, FileIndex, FrameEntry, Row, rows_of
+from warrenmq.trace.events import SCHEMA_VERSION
+from warrenmq.trace.index import BROKER, ActorEntry, FileIndex, FrameEntry, run_starts
+from warrenmq.trace.schema import COLUMNS as STORED
+from warrenmq.trace.schema import Row
 
 PIECE_ROWS = 1024
 _BLOCK_BITS = 14
@@ -145,7 +147,7 @@ def _int64s(column: pa.Array) -> memoryview:
 def _unpack(numbers: dict[str, int], given: Batches) -> Iterator[Piece]:
     """For jobs that want pieces."""
     for same, columns in _pieces(given):
-        entry = _entry(columns, 0)
+        entry = _entry(columns)
         chunk = Chunk(
             numbers[same["run"]], entry.who >> 16, entry.seq_first, entry.rows, entry.t_first, entry.t_last, entry.who,
             "", 0,
@@ -153,9 +155,11 @@ def _unpack(numbers: dict[str, int], given: Batches) -> Iterator[Piece]:
         yield chunk, columns
 
 
-def _entry(columns: list[memoryview], offset: int) -> FrameEntry:
-    t, seq, who = columns[0], columns[1], columns[8]
-    return FrameEntry(offset, seq[0], len(t), t[0], t[-1], who[-1])
+def _entry(columns: list[memoryview]) -> FrameEntry:
+    """A piece, as if it stood at the begin of a file."""
+    stored = dict(zip(STORED, columns, strict=True))
+    t, seq, who = stored["t"], stored["seq"], stored["who"]
+    return FrameEntry(0, seq[0], len(t), t[0], t[-1], who[-1])
 
 
 def _catalog(rows: DataFrame) -> Catalog:
@@ -243,11 +247,10 @@ def _piece_columns(given: Batches) -> Iterator[pa.RecordBatch]:
     def pieces() -> Iterator[tuple[Any, ...]]:
         for same, columns in _pieces(given):
             # A piece that ends with the actor's last row is as good as one from a slab: nothing can follow it.
-            at_end = columns[1][-1] == same["actor_rows"]
-            starts: list[Row] = []
-            if same["kind"] == BROKER:
-                starts = [row for row in rows_of(columns) if row[8] >> 8 & 0xFF == Ev.RUN_START]
-            entry = _entry(columns, -1 if at_end else 0)
+            entry = _entry(columns)
+            if entry.seq_first + entry.rows - 1 == same["actor_rows"]:
+                entry = entry._replace(offset=-1)
+            starts = run_starts(columns) if same["kind"] == BROKER else []
             named = (same[name] for name in ("run", "actor", "kind", "parent_id", *_WHOSE))
             run, *names = named
             yield run, entry.who >> 16, *names, *entry, starts

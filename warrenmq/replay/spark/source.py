@@ -1,12 +1,12 @@
 """A trace in Spark: its catalogue, its pieces, and its rows as a DataFrame of plain numbers.
 
 All files are read through Spark's `binaryFile`, so that whatever Spark can read (a folder, a volume, object storage)
-can hold a trace and no executor needs to open a file.  First `look`: each task indexes its files, the driver puts the
-small results together.  Then whatever is asked: each task unpacks its blocks piece by piece.  The rows that killed runs
-left in slab files are known to the driver after the first look, and go back to the tasks as they are.
+can hold a trace and no executor needs to open a file.  First each task indexes its files, and one task makes the catalogue of the
+small results, which is all that the driver collects.  Then each task unpacks its blocks piece by piece, for whatever job reads
+them.  The rows that killed runs left in slab files are in the catalogue, and go back to the tasks as they are.
 
-A file may be large, so its frames are dealt out in blocks: what goes from one task to another there is as it was stored, some
-five bytes a row.  No Python object per row is sent anywhere: columns of a piece become columns of an Arrow batch.
+A file may be large, so its frames are dealt out in blocks: the bytes that go from one task to another are as they were stored, some
+five a row.  No Python object is sent for a row: columns of a piece become columns of an Arrow batch.
 """
 
 from __future__ import annotations
@@ -50,6 +50,7 @@ INDEX_DDL = "file string, bytes long, rows long, damaged int, index binary"
 _INDEX = pa.schema([
     ("file", pa.string()), ("bytes", pa.int64()), ("rows", pa.int64()), ("damaged", pa.int32()), ("index", pa.binary()),
 ])  # fmt: skip
+CATALOGUE_DDL = "trace binary"
 BLOCK_ROWS = ROWS_OF_PIECES
 """Rows of a block, which is a task: some 3 MB, and a unit (prechecks/columns.py)."""
 Batches = Iterable[pa.RecordBatch]
@@ -63,36 +64,43 @@ class TraceIndex:
 
     paths: list[str]
     catalog: Catalog
+    """Of its pieces only those from slab files are kept."""
     sizes: dict[str, int]
     """Bytes of each file when it was looked at: a live trace grows, and is read up to there."""
+    rows: Counter[str]
+    """Rows of each segment file."""
 
 
 def index_trace(spark: SparkSession, *paths: str | os.PathLike[str]) -> TraceIndex:
-    """Index every file; raises NotATrace when there is nothing to read.
-
-    What the driver collects is one entry for each actor of a file, not one for each piece; only where rows are there twice does it
-    ask for the pieces, which tell what is twice.
-    """
+    """Index every file; raises NotATrace when there is nothing to read."""
     names = [_address(os.fspath(path)) for path in paths]
-    indexes = _indexes(spark, names, by_piece=False)
-    catalog = build_catalog(indexes)
-    if catalog.overlaps:
-        indexes = _indexes(spark, names, by_piece=True)
-        catalog = build_catalog(indexes)
-    if not catalog.runs:
+    trace = _index(spark, names, by_piece=False)
+    if trace.catalog.overlaps:  # they are named piece by piece
+        trace = _index(spark, names, by_piece=True)
+    if not trace.catalog.runs:
         raise NotATrace(f"{', '.join(names)}: no file there begins with a whole header of a trace.")
-    copies = {name for name, _ in catalog.copies}
-    return TraceIndex(
-        names, catalog, {index.name: index.size for index in indexes if index.name not in copies}
-    )
+    return trace
 
 
-def _indexes(spark: SparkSession, names: list[str], *, by_piece: bool) -> list[FileIndex]:
+def _index(spark: SparkSession, names: list[str], *, by_piece: bool) -> TraceIndex:
     entries = _files(spark, names).mapInArrow(IndexFiles(by_piece=by_piece), INDEX_DDL)
+    whole = entries.repartition(1).mapInArrow(Catalogue(names), CATALOGUE_DDL)
     with described(spark, "index the files of the trace"):
-        found = entries.collect()
-    indexes: list[FileIndex] = [pickle.loads(bytes(row["index"])) for row in found]  # noqa: S301 - our own tasks'
-    return sorted(indexes, key=lambda index: index.name)
+        found = whole.collect()
+    return pickle.loads(bytes(found[0]["trace"])) if found else trace_index(names, [])  # noqa: S301 - our own task's
+
+
+def trace_index(names: list[str], indexes: Sequence[FileIndex]) -> TraceIndex:
+    """The files of a trace put together."""
+    catalog = build_catalog(sorted(indexes, key=lambda index: index.name))
+    copies = {name for name, _ in catalog.copies}
+    sizes = {index.name: index.size for index in indexes if index.name not in copies}
+    rows: Counter[str] = Counter()
+    for chunk in catalog.chunks:
+        if not chunk.raw:
+            rows[chunk.file] += chunk.rows
+    catalog.chunks = [chunk for chunk in catalog.chunks if chunk.raw]
+    return TraceIndex(names, catalog, sizes, rows)
 
 
 def map_pieces(
@@ -106,10 +114,10 @@ def map_pieces(
     places, tasks = _places(trace)
     blocks = _files(spark, trace.paths).mapInArrow(CutBlocks(numbers, trace.sizes, places), BLOCKS_DDL)
     mapped = blocks.repartitionById(tasks, sf.col("place") % tasks).mapInArrow(job(block_pieces), ddl)
-    slabs = [pickle.dumps(chunk) for chunk in trace.catalog.chunks if chunk.raw]
+    slabs = [pickle.dumps(chunk) for chunk in trace.catalog.chunks]
     if slabs:
         sent = spark.createDataFrame(pa.table({"piece": pa.array(slabs, pa.binary())}))
-        rows = sum(chunk.rows for chunk in trace.catalog.chunks if chunk.raw)
+        rows = sum(chunk.rows for chunk in trace.catalog.chunks)
         sent = sent.coalesce(partitions(rows, ROWS_OF_PIECES))  # else as many as the cluster has cores
         mapped = mapped.union(sent.mapInArrow(job(slab_pieces), ddl))
     return mapped
@@ -117,14 +125,10 @@ def map_pieces(
 
 def _places(trace: TraceIndex) -> tuple[dict[str, int], int]:
     """For each file the task of its first block, and how many tasks there are; small files share one."""
-    rows: Counter[str] = Counter()
-    for chunk in trace.catalog.chunks:
-        if not chunk.raw:
-            rows[chunk.file] += chunk.rows
     places, before = {}, 0
     for name in sorted(trace.sizes):
         places[name] = before // BLOCK_ROWS
-        before += rows[name]
+        before += trace.rows[name]
     return places, max(-(-before // BLOCK_ROWS), 1)
 
 
@@ -251,6 +255,23 @@ class IndexFiles:
                     [pa.array(each, kind) for each, kind in zip(columns, _INDEX.types, strict=True)],
                     schema=_INDEX,
                 )
+
+
+class Catalogue:
+    """Puts the indexes of all files together, as one row: what the driver collects grows with the actors, not with pieces."""
+
+    def __init__(self, names: list[str]) -> None:
+        self._names = names
+
+    def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
+        indexes = [
+            pickle.loads(index.as_py())  # noqa: S301 - our own tasks'
+            for batch in batches
+            for index in batch.column("index")
+        ]
+        if indexes:
+            trace = pickle.dumps(trace_index(self._names, indexes))
+            yield pa.RecordBatch.from_arrays([pa.array([trace], pa.binary())], names=["trace"])
 
 
 def local_name(address: str) -> str:

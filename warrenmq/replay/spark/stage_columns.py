@@ -2,7 +2,8 @@
 
     summaries     what a piece of the trace says to a key of a machine, and what it says of its actor
     stage input   summaries, the facts of the stages before, and which keys need a full check
-    outcomes      facts, findings, figures, and the keys that need a full check; one kind a row, the other columns are null
+    outcomes      facts, findings, figures, files of stores, and the keys that need a full check; one kind a row, the other columns
+                  are null
 
 `summary` alone is binary: it is the machine's own, a pickle of tuples and arrays.  Keys and facts are tuples of numbers and strings,
 in JSON, so that equal ones are equal strings.
@@ -18,7 +19,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from warrenmq.replay.drive.findings import Found
-from warrenmq.replay.drive.machines import FigureKey, Finding
+from warrenmq.replay.drive.machines import FigureKey, FileEnd, Finding
 from warrenmq.replay.drive.trace_context import ActorSummary
 from warrenmq.trace.schema import COLUMNS, Row
 
@@ -42,13 +43,17 @@ _FIGURE = pa.struct([
 ])  # fmt: skip
 """A count; or many whose keys differ in the number at their end, such as the classes of a delay, as one row."""
 
+_FILE = pa.struct([
+    *((name, pa.int64()) for name in FileEnd._fields[:-1]), ("locked", pa.bool_()),
+])  # fmt: skip
+
 SUMMARIES = pa.schema([
     ("machine", pa.string()), ("key", pa.string()), *_OF_ACTOR, ("seq", pa.int64()), ("nth", pa.int32()),
     ("summary", pa.binary()), ("actor_summary", _ACTOR_SUMMARY),
 ])  # fmt: skip
 OUTCOMES = pa.schema([
     ("machine", pa.string()), ("key", pa.string()), ("nth", pa.int32()), ("fact", pa.string()),
-    ("needs_full_check", pa.bool_()), ("finding", _FINDING), ("figure", _FIGURE),
+    ("needs_full_check", pa.bool_()), ("finding", _FINDING), ("figure", _FIGURE), ("file", _FILE),
 ])  # fmt: skip
 
 
@@ -78,6 +83,7 @@ class OutcomeRow(NamedTuple):
     needs_full_check: bool | None = None
     finding: dict[str, Any] | None = None
     figure: dict[str, Any] | None = None
+    file: dict[str, Any] | None = None
 
 
 def pack(values: Sequence[Any]) -> str:
@@ -125,6 +131,8 @@ def found_rows(found: Found) -> Iterator[OutcomeRow]:
     for findings, stands in ((found.violations, True), (found.indeterminate, False)):
         for finding in findings:
             yield OutcomeRow(finding=_finding_struct(finding, stands=stands))
+    for file in found.files:
+        yield OutcomeRow(file=file._asdict())
     histograms: dict[FigureKey, dict[int, int]] = {}
     for key, n in found.figures.items():
         *begin, last = key
@@ -146,6 +154,8 @@ def found_of(rows: Iterable[dict[str, Any]]) -> Found:
                 found.figures[key] += figure["count"]
             else:
                 found.figures.update({(*key, last): n for last, n in dict(figure["histogram"]).items()})
+        elif (file := row["file"]) is not None:
+            found.files.add(FileEnd(**file))
         elif (finding := row["finding"]) is not None:
             (found.violations if finding["stands"] else found.indeterminate).add(_finding(finding))
         else:

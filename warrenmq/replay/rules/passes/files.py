@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 from warrenmq.replay.drive.columns import Rows, np
-from warrenmq.replay.drive.machines import STATE, Finding, Key, Machine, Outcome
+from warrenmq.replay.drive.machines import STATE, FileEnd, Finding, Key, Machine, Outcome
 from warrenmq.replay.drive.trace_context import TraceContext
 from warrenmq.replay.rules.passes.file_life import File, checks_of
 from warrenmq.trace.catalog import FOREVER, Chunk, Run
@@ -134,11 +134,8 @@ class Files(Machine):
                 )
                 outcome.findings.append(finding)
         if file.size >= 0:
-            figures = {
-                "there": 1, "file_size": file.size, "valid_total_size": file.valid, "locked": int(file.locked)
-            }  # fmt: skip
-            for what, n in figures.items():
-                outcome.figures[STATE, run, store, "file", number, what] = n
+            outcome.figures[STATE, run, store, "files"] = 1
+            outcome.file = FileEnd(run, store, number, file.size, file.valid, file.locked)
         return outcome
 
 
