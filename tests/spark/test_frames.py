@@ -34,7 +34,10 @@ pytestmark = pytest.mark.spark
 
 @pytest.fixture(scope="module")
 def rows(spark, broken_trace):
-    return read(spark, broken_trace)
+    yield (
+        kept := read(spark, broken_trace).coalesce(2).cache()
+    )  # of many small files, each of which would be a task of each query
+    kept.unpersist()
 
 
 def test_rows_have_names(spark, clean_trace):

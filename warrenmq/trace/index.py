@@ -6,10 +6,10 @@ to one place (catalog.py).  It never raises on damage: unreadable stretches are 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from warrenmq.trace.block import ROW, Frame, Kind, decode_columns, decode_map, next_frame
 from warrenmq.trace.events import Ev
@@ -190,10 +190,16 @@ def run_starts(columns: list[memoryview]) -> list[Row]:
     return [row for row in rows_of(columns) if row.event == Ev.RUN_START]
 
 
+class Integers(Protocol):
+    """A column: a memoryview, or an array."""
+
+    def tolist(self) -> list[int]: ...
+
+
 _as_row: Callable[[Iterable[int]], Row] = partial(tuple.__new__, Row)
 """Row._make costs three times as much."""
 
 
-def rows_of(columns: list[memoryview]) -> list[Row]:
+def rows_of(columns: Sequence[Integers]) -> list[Row]:
     """Columns as rows."""
     return list(map(_as_row, zip(*[column.tolist() for column in columns], strict=True)))

@@ -12,6 +12,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from warrenmq.trace.catalog import Chunk
+from warrenmq.trace.index import rows_of
 from warrenmq.trace.schema import COLUMNS, Row
 
 try:
@@ -82,7 +83,7 @@ class Rows:
 
     def tuples(self) -> list[Row]:
         """As the machines want them."""
-        return list(map(Row._make, zip(*(getattr(self, name).tolist() for name in COLUMNS), strict=True)))
+        return rows_of([getattr(self, name) for name in COLUMNS])
 
     def table(self) -> Ints:
         """As a table of nine columns."""

@@ -53,7 +53,7 @@ def end_states(context: TraceContext, found: Found) -> dict[str, Any]:
             continue
         told = runs[context.runs[who[0]].name]
         if is_queue(context, who):
-            told["queues"][context.name(who)] = queue_state(context, who, counts)
+            told["queues"][context.name(who)] = queue_state(context, who, counts, found.largest)
         elif mark.recovered is not None:
             told["stores"][context.name(who)] = store_state(who, counts, found.files)
     return runs
@@ -73,14 +73,18 @@ def was_deleted(context: TraceContext, who: Who) -> bool:
     return is_queue(context, who) and (mark.end_reason == Reason.NORMAL or bool(mark.deleted_t))
 
 
-def queue_state(context: TraceContext, who: Who, counts: Counts) -> dict[str, int]:
+def queue_state(
+    context: TraceContext, who: Who, counts: Counts, largest: Mapping[FigureKey, int]
+) -> dict[str, int]:
     """One queue's end."""
     its, recovered = counts.get(who, Counter()), context.actor_summary(who).recovered
-    tops = [n for key, n in its.items() if key[0] == "next"]
     return {
         "ready": its["ready",],
         "unacked": its["unacked",],
-        "next_seq_id": max([*tops, QueueRecovered.of(recovered).next_seq_id if recovered is not None else 0]),
+        "next_seq_id": max(
+            largest.get((STATE, *who, "next_seq_id"), 0),
+            QueueRecovered.of(recovered).next_seq_id if recovered is not None else 0,
+        ),
     }
 
 
@@ -99,9 +103,9 @@ def store_state(who: Who, counts: Counts, files: LastFiles) -> dict[str, Any]:
     }
 
 
-def disagreements(context: TraceContext, figures: Mapping[FigureKey, int]) -> Iterator[Finding]:
+def disagreements(context: TraceContext, found: Found) -> Iterator[Finding]:
     """E1: what queues and stores said of themselves, against what their rows add up to, and what they had said before."""
-    yield from _untrue(context, counts_of(figures))
+    yield from _untrue(context, found)
     for name in sorted(
         {context.scoped(who) for who, mark in context.actor_summaries.items() if mark.closed is not None}
     ):
@@ -140,7 +144,8 @@ def _changed_while_down(context: TraceContext, before: Who, after: Who) -> Itera
             yield Finding("E1", name, text, evidence, FOREVER, context.namesakes(name, after[0]))
 
 
-def _untrue(context: TraceContext, counts: Counts) -> Iterator[Finding]:
+def _untrue(context: TraceContext, found: Found) -> Iterator[Finding]:
+    counts = counts_of(found.figures)
     for who, mark in sorted(context.actor_summaries.items()):
         if mark.recovered is not None:
             event = QueueRecovered if is_queue(context, who) else StoreRecovered
@@ -152,21 +157,21 @@ def _untrue(context: TraceContext, counts: Counts) -> Iterator[Finding]:
         if mark.closed is None:
             continue
         if is_queue(context, who):
-            queue = queue_state(context, who, counts)
+            queue = queue_state(context, who, counts, found.largest)
             closed = QueueClosed.of(mark.closed)
             said = {"messages": closed.messages, "next sequence id": closed.next_seq_id}
-            found = {"messages": queue["ready"] + queue["unacked"], "next sequence id": queue["next_seq_id"]}
+            made = {"messages": queue["ready"] + queue["unacked"], "next sequence id": queue["next_seq_id"]}
         else:
             its = counts.get(who, Counter())
             ended = StoreClosed.of(mark.closed)
             said = {"messages": ended.messages, "references": ended.references, "files": ended.files}
-            found = {
+            made = {
                 "messages": its["messages",],
                 "references": its["references",],
                 "files": its["files",],
             }
         for what, value in said.items():
-            if found[what] != value:
-                text = f"{what}: {value}, it said when it stopped; its rows make {found[what]}"
+            if made[what] != value:
+                text = f"{what}: {value}, it said when it stopped; its rows make {made[what]}"
                 needs = (who, *context.started_by(who))
                 yield Finding("E1", context.name(who), text, ((*who, mark.closed.seq),), mark.closed.t, needs)

@@ -7,7 +7,7 @@ engine found them or when, so what is held grows with the rules and not with the
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from warrenmq.replay.drive.machines import FOUND, FigureKey, FileEnd, Finding, Key, Outcome
@@ -75,6 +75,8 @@ class Found:
     indeterminate: FirstFindings = field(default_factory=FirstFindings)
     figures: Counter[FigureKey] = field(default_factory=Counter)
     """Also the number of findings: (FOUND, "violations" or "indeterminate", rule, scope)."""
+    largest: dict[FigureKey, int] = field(default_factory=dict)
+    """Figures of which the largest counts."""
     files: LastFiles = field(default_factory=LastFiles)
     unproven: set[Place] = field(default_factory=set)
     """Keys that need a full check."""
@@ -85,10 +87,16 @@ class Found:
             self.unproven.add(place)
             return
         self.figures.update(outcome.figures)
+        self.note_largest(outcome.largest)
         if outcome.file is not None:
             self.files.add(outcome.file)
         for finding in outcome.findings:
             self.judge(finding, context)
+
+    def note_largest(self, figures: Mapping[FigureKey, int]) -> None:
+        """Figures of one kind, each of which counts if it is larger than what is known."""
+        for key, n in figures.items():
+            self.largest[key] = max(n, self.largest.get(key, n))
 
     def judge(self, finding: Finding, context: TraceContext) -> None:
         """A finding stands if every row that could have changed it is here: its actors are known up to its t."""
@@ -105,6 +113,7 @@ class Found:
         for finding in other.indeterminate:
             self.indeterminate.add(finding)
         self.figures.update(other.figures)
+        self.note_largest(other.largest)
         for file in other.files:
             self.files.add(file)
         self.unproven |= other.unproven

@@ -16,7 +16,7 @@ data directory has one broker at a time.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from warrenmq.replay.drive.batch_summary import BatchSummary
@@ -24,7 +24,7 @@ from warrenmq.replay.drive.driver import Keys, decide
 from warrenmq.replay.drive.end_state import disagreements
 from warrenmq.replay.drive.findings import Found, Place
 from warrenmq.replay.drive.live_store import LiveStore
-from warrenmq.replay.drive.machines import STATE, Finding, Key, Machine
+from warrenmq.replay.drive.machines import STATE, FigureKey, Finding, Key, Machine
 from warrenmq.replay.drive.trace_context import ActorSummary, Name, TraceContext, Who
 from warrenmq.replay.rules.passes.message_life import READY, UNACKED
 from warrenmq.replay.rules.registry import all_machines, is_final
@@ -102,7 +102,7 @@ class Live:
         self._touched = set(self._pending)
         context = LiveContext(self)
         found = decide(self, context)
-        disagree = disagreements(context, found.figures)
+        disagree = disagreements(context, found)
         self._report((each for each in disagree if each.rows[-1][0] in self._ending), context)
         self._save(context)
 
@@ -143,18 +143,17 @@ class Live:
             if not all(is_final(finding, context) for finding in findings):
                 self._pending.add((name, key))
             self._report(findings, context)
-            found.figures.update(
-                {
-                    each: n
-                    for each, n in outcome.figures.items()
-                    if each[0] == STATE and each[1] in self._ending
-                }
-            )
+            found.figures.update(self._of_the_end(outcome.figures))
+            found.note_largest(self._of_the_end(outcome.largest))
             for to, to_key, fact in outcome.facts:
                 if fact[0][0] in self._ending:
                     self._keys.absorb(to, to_key, fact)
                     self._absorbed.add((to, to_key))
         return found
+
+    def _of_the_end(self, figures: Mapping[FigureKey, int]) -> dict[FigureKey, int]:
+        """Those that are part of the state of a run that is over now."""
+        return {key: n for key, n in figures.items() if key[0] == STATE and key[1] in self._ending}
 
     def check_fully(self, stage: int, unproven: set[Place], context: TraceContext) -> Found:  # noqa: ARG002 - never asked
         raise AssertionError("there is no precheck that could leave a key unproven")

@@ -101,6 +101,8 @@ class Outcome:
 
     findings: list[Finding] = field(default_factory=list)
     figures: Counter[FigureKey] = field(default_factory=Counter)
+    largest: dict[FigureKey, int] = field(default_factory=dict)
+    """Figures of which the largest counts, and not the sum."""
     facts: list[Fact] = field(default_factory=list)
     file: FileEnd | None = None
     """Of a key that is a file which is still there."""

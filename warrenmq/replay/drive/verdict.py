@@ -42,7 +42,7 @@ class Verdict:
 
 def judge(found: Found, catalog: Catalog, context: TraceContext, rules: Collection[Rule]) -> Verdict:
     """Add what only the sums of all keys decide, and what missing rows leave open."""
-    for finding in (*broken_chains(catalog), *disagreements(context, found.figures)):
+    for finding in (*broken_chains(catalog), *disagreements(context, found)):
         found.judge(finding, context)
     for finding in _undecided(catalog, context, rules):
         found.judge(finding, context)

@@ -78,7 +78,10 @@ def _has_no_successor(alone: Alone, _context: TraceContext, outcome: Outcome) ->
     if alone.who not in alone.incarnations:
         return True
     is_last = alone.who == alone.incarnations[-1]
-    outcome.figures[EXERCISED, "C2"] = 0 if is_last else alone.known
+    damaged = int(alone.walked.damaged.sum())
+    outcome.figures[EXERCISED, "C2"] = damaged if is_last else alone.known
+    if damaged:
+        outcome.figures[INCIDENT, DAMAGED] = damaged
     return is_last or not (alone.walked.state != GONE).any()
 
 

@@ -39,9 +39,9 @@ _FINDING = pa.struct([
     ("about", pa.list_(pa.int64())),
 ])  # fmt: skip
 _FIGURE = pa.struct([
-    ("key", pa.string()), ("count", pa.int64()), ("histogram", pa.map_(pa.int64(), pa.int64())),
+    ("key", pa.string()), ("count", pa.int64()), ("largest", pa.int64()), ("histogram", pa.map_(pa.int64(), pa.int64())),
 ])  # fmt: skip
-"""A count; or many whose keys differ in the number at their end, such as the classes of a delay, as one row."""
+"""A count, or the largest number; or many counts whose keys differ in the number at their end, such as classes of a delay, as one row."""
 
 _FILE = pa.struct([
     *((name, pa.int64()) for name in FileEnd._fields[:-1]), ("locked", pa.bool_()),
@@ -139,9 +139,11 @@ def found_rows(found: Found) -> Iterator[OutcomeRow]:
         if isinstance(last, int):
             histograms.setdefault(tuple(begin), {})[last] = n
         else:
-            yield OutcomeRow(figure={"key": pack(key), "count": n, "histogram": None})
+            yield OutcomeRow(figure={"key": pack(key), "count": n})
+    for key, n in found.largest.items():
+        yield OutcomeRow(figure={"key": pack(key), "largest": n})
     for key, counts in histograms.items():
-        yield OutcomeRow(figure={"key": pack(key), "count": None, "histogram": list(counts.items())})
+        yield OutcomeRow(figure={"key": pack(key), "histogram": list(counts.items())})
 
 
 def found_of(rows: Iterable[dict[str, Any]]) -> Found:
@@ -150,7 +152,9 @@ def found_of(rows: Iterable[dict[str, Any]]) -> Found:
     for row in rows:
         if (figure := row["figure"]) is not None:
             key = unpack(figure["key"])
-            if figure["histogram"] is None:
+            if figure["largest"] is not None:
+                found.note_largest({key: figure["largest"]})
+            elif figure["histogram"] is None:
                 found.figures[key] += figure["count"]
             else:
                 found.figures.update({(*key, last): n for last, n in dict(figure["histogram"]).items()})

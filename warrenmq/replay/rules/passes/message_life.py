@@ -24,6 +24,7 @@ from warrenmq.replay.drive.columns import Bools, Ints, Places, group_starts, np
 from warrenmq.replay.rules.rule import Answers, Judge, questions
 from warrenmq.trace.events import (
     CONFIRM_DURABLE,
+    CONFIRM_NACK,
     DEAD_LETTERED,
     DROP_EXPIRED,
     DROP_LOST,
@@ -246,7 +247,7 @@ class Walked:
     sizes: Places
     """Where each message's entries begin, and how many there are."""
     fine: Bools
-    """From PUBLISH or RECOVERED on, every step is as it should be, and it was not lost."""
+    """From PUBLISH or RECOVERED on, every step is as it should be; if its body was damaged, it was published here, and no confirm promised it."""
     state: Ints
     """The last."""
     confirmed: Bools
@@ -256,6 +257,8 @@ class Walked:
     confirm: Places
     delivery: Places
     """Its CONFIRM, its first DELIVER; -1 = there is none."""
+    damaged: Bools
+    """Its body was damaged when it was to be delivered."""
     acks: Places
     """ACK entries, of whichever message."""
     last_delivery: Places
@@ -310,7 +313,10 @@ def walk(entries: Ints, code: Ints, judges: Mapping[str, Judge]) -> Walked:
     confirm = _first_of(confirms, owner[confirms], len(starts))
     fine &= np.bincount(owner[confirms], minlength=len(starts)) <= 1
     fine &= (confirm < 0) | (was_published & (confirm > begins))
-    fine[owner[word == LOSES]] = False  # whether it was confirmed, earlier lives may have to say
+    damaged = np.bincount(owner[word == LOSES], minlength=len(starts)) > 0
+    owed = (confirm >= 0) & (word[confirm] & 0xFF != CONFIRM_NACK) & (word[begins] & PERSISTENT != 0)
+    # only an earlier incarnation can say if a message that was recovered had been confirmed
+    fine &= ~damaged | (was_published & ~owed)
 
     acks = np.flatnonzero(event == Ev.ACK)
     if len(delivers) and len(acks):
@@ -319,7 +325,9 @@ def walk(entries: Ints, code: Ints, judges: Mapping[str, Judge]) -> Walked:
     else:
         last_delivery = np.full(len(acks), -1, np.intp)
     waits = was_published & (word[begins] & WANTS_CONFIRM != 0) & (confirm < 0)
-    return Walked(entries, starts, sizes, fine, state, ~waits, begins, confirm, delivery, acks, last_delivery)
+    return Walked(
+        entries, starts, sizes, fine, state, ~waits, begins, confirm, delivery, damaged, acks, last_delivery
+    )
 
 
 def _first_of(places: Places, owners: Places, messages: int) -> Places:

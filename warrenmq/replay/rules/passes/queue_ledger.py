@@ -192,7 +192,7 @@ class Ledger(Machine):
         outcome.figures[STATE, *who, "unacked"] = life.states.count(UNACKED)
         outcome.figures[STATE, *who, "recovered"] = life.counts[Ev.RECOVERED]
         if not base >> PRIORITY_SHIFT:
-            outcome.figures[STATE, *who, "next", base] = base + len(life.states.rstrip(b"\0"))
+            outcome.largest[STATE, *who, "next_seq_id"] = base + len(life.states.rstrip(b"\0"))
 
     @staticmethod
     def _tell_holdings(
@@ -304,7 +304,9 @@ class LedgerPrecheck(Precheck):
         published = (
             walked.entries[walked.begins, WORD] >> 8 == Ev.PUBLISH
         )  # of others, earlier incarnations matter
-        over = walked.fine & (walked.state == GONE) & walked.confirmed & measurable & published
+        over = (
+            walked.fine & (walked.state == GONE) & walked.confirmed & measurable & published & ~walked.damaged
+        )
         heads = walked.entries[walked.starts]
         tables = (
             walked.entries[~np.repeat(over, walked.sizes)],
@@ -383,7 +385,7 @@ class LedgerPrecheck(Precheck):
         outcome.figures[STATE, *who, "unacked"] = int(np.count_nonzero(walked.state == UNACKED))
         if not base >> PRIORITY_SHIFT:
             tops = chain(ranges[:, 2].tolist(), (walked.entries[:, ID] + 1).tolist())
-            outcome.figures[STATE, *who, "next", base] = max(tops)
+            outcome.largest[STATE, *who, "next_seq_id"] = max(tops)
 
     @staticmethod
     def _tell_holdings(scope: str, who: Who, walked: Walked, outcome: Outcome) -> None:
