@@ -1,4 +1,4 @@
-"""One call that replays a trace with either engine and keeps what the report draws."""
+"""One call that replays a trace with either engine and keeps the picture for the report."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Violation(NamedTuple):
 
 @dataclass(frozen=True)
 class Replayed:
-    """What a replay found, and what it saw on the way."""
+    """A replay: its result, and the picture for the report."""
 
     path: str
     engine: Engine
@@ -59,7 +59,7 @@ class Replayed:
 
     @property
     def violations(self) -> list[Violation]:
-        """What breaks an invariant, as `check` gives it, in the order of `result.violations`."""
+        """The violations as `check` gives them, in the order of `result.violations`."""
         return [
             Violation(
                 finding["rule"],
@@ -147,7 +147,7 @@ def _in_spark(
 
 
 def _queried(path: str, queries: Sequence[SqlRule]) -> Found | None:
-    """What queries find: SQLite is asked, in this process, with either engine."""
+    """The findings of queries: SQLite is asked, in this process, with either engine."""
     if not queries:
         return None
     with open_trace(path) as trace:

@@ -16,7 +16,7 @@ _IS_FAREWELL, _IS_RARE = _table(FAREWELLS), _table(RARE)
 
 
 def actor_summary_of(rows: Rows) -> ActorSummary:
-    """What `ActorSummary.note` makes of rows (at least one) of one actor."""
+    """The summary of rows (at least one) of one actor, as `ActorSummary.note` makes it."""
     marks = ActorSummary(first_t=int(rows.t[0]))
     event = rows.event
     words, numbers = np.unique(rows.event << 8 | rows.flag, return_counts=True)

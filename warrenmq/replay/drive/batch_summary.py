@@ -22,17 +22,17 @@ PART_PIECES = 512
 
 
 class PieceSummary(NamedTuple):
-    """What a piece says to a key of a machine."""
+    """A summary from a piece for a key of a machine."""
 
     machine: str
     key: Key
     order: tuple[int, int, int, int]
-    """(run, actor, seq of the piece, how many things the piece said before)."""
+    """(run, actor, seq of the piece, its number among the summaries of the piece)."""
     summary: Any
 
 
 class BatchSummary(NamedTuple):
-    """What some pieces of one run said."""
+    """The summaries of some pieces of one run."""
 
     number: int
     """Of the run."""
@@ -40,7 +40,7 @@ class BatchSummary(NamedTuple):
     """With the actors that wrote the pieces or have registered since, and who started them."""
     place: dict[str, Any]
     """Of the run: t, settled, closed, lossy (trace/tail.py)."""
-    chunks: list[Chunk] = []  # noqa: RUF012 - a tuple's default; nobody appends
+    chunks: list[Chunk] = []  # noqa: RUF012 - a tuple's default, never appended to
     """Without their rows."""
     actors: list[tuple[int, int, ActorSummary]] = []  # noqa: RUF012
     """(actor, seq of the piece, its summary)"""
@@ -60,7 +60,7 @@ class Batch:
 
 
 def batches(tail: Tail, start: Place, end: Place) -> Iterator[Batch]:
-    """What lies between two places, one at least for each run that is not where it was."""
+    """The parts between two places, one batch at least for each run that has moved."""
     parts, damage = tail.parts(start, end)
     for key, place in end.items():
         if start.get(key) == place or key not in tail.runs:

@@ -41,7 +41,7 @@ _MAJOR_BITS, _MINOR_BITS = 19, 44
 class Rows:
     """Rows as columns, which have the names that trace/events.py gives them.
 
-    A choice of rows makes a column when it is asked for: nobody needs all nine of the same rows.
+    A choice of rows makes a column when it is asked for: most readers need a few of the nine.
     """
 
     __slots__ = ("_made", "_places", "_whole")
@@ -243,7 +243,7 @@ def doubles(ordered: Ints) -> Bools:
 
 
 def look_up(ordered: Ints, wanted: Ints) -> tuple[Places, Bools]:
-    """Where each wanted number stands in rising ones, and whether it is there."""
+    """The place of each wanted number in rising ones, and True where it is there."""
     if not len(ordered):
         return np.zeros(len(wanted), np.intp), np.zeros(len(wanted), np.bool_)
     at = np.minimum(np.searchsorted(ordered, wanted), len(ordered) - 1)
@@ -265,7 +265,7 @@ def expand(firsts: Ints, counts: Ints) -> tuple[Places, Ints]:
 
 
 def group_starts(ordered: Ints) -> Places:
-    """Where each group of equal neighbours begins."""
+    """The places at which groups of equal neighbours begin."""
     if not len(ordered):
         return np.zeros(0, np.intp)
     return np.concatenate(([0], np.flatnonzero(np.diff(ordered)) + 1))

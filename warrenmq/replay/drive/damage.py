@@ -1,4 +1,4 @@
-"""What is missing from a trace and what is wrong with its files, as a table.
+"""The rows and files that are missing from a trace, and damage to its files, as a table.
 
     what           one row for each
     copy           a file that is there under another name, too, or an earlier copy of it: left out
@@ -8,7 +8,7 @@
     damaged        bytes of a segment that are no whole frame, with whole frames after them
     torn tail      the same at its end: the writer was killed, or is writing
     missing rows   rows of an actor that are in no file (first_seq to last_seq); after its first hundred gaps one row for all others
-    unknown end    an actor of whom nobody knows whether rows came after last_seq
+    unknown end    an actor that may have written rows after last_seq
     strangers      a run that may have had actors of whom nothing is known, or whose predecessor is missing
     rows twice     rows of an actor that are there twice, or whose t falls
     newer version  a run of a later version of the format: unknown columns were left out, unknown events are "?<number>"

@@ -1,20 +1,20 @@
 """A replay, step by step.  The steps are stated here once; a setting supplies where the pieces of a trace are read.
 
-    drive(setting)   1  setting.summarise()                each piece, anywhere, in any order: what it says to which keys
-                     2  setting.conclude(stage, context)   each key in one place: absorb what was said to it, then finish
+    drive(setting)   1  setting.summarise()                summaries of each piece for its keys, anywhere, in any order
+                     2  setting.conclude(stage, context)   each key in one place: absorb its summaries, then finish
                      3  setting.check_fully(...)           the same for keys that no precheck could prove fine, from all their rows
-                        2 and 3 again for the next stage, which also absorbs the facts that this one told
-                     4  verdict.judge                      what only the sums of all keys decide; what missing rows leave open
+                        2 and 3 again for the next stage, which also absorbs the facts of this one
+                     4  verdict.judge                      rules on the sums of all keys, and rules that missing rows leave open
                      5  explain                            one more pass for the rows that explain the first findings
 
     setting          pieces                              keys
     engine.Plain     one by one, as rows                 a dict
     array_engine     half a million rows, as columns     a dict
     spark/engine     the same, in tasks                  shuffled: a task for some thousand of them
-    live.Live        what was written since last time    a file; they are finished again with every batch, and judged by finality.py
+    live.Live        the rows written since last time    a file; they are finished again with every batch (steps 1 and 2)
 
-What a setting holds in one place is bounded by the actors and runs of the trace, not by its rows: findings are counted in full,
-and the first KEPT of each rule are kept with their evidence.
+A setting holds in one place no more than grows with the actors and runs of the trace: findings are counted in full, and the first KEPT
+of each rule are kept with their evidence.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def decide(setting: Pieces, context: TraceContext) -> Found:
 
 
 class Pieces(Protocol):
-    """Where the pieces of a trace are read, and how summaries come to their keys."""
+    """A way to read the pieces of a trace, and to bring summaries to their keys."""
 
     @property
     def machines(self) -> Sequence[Machine]:
@@ -74,10 +74,10 @@ class Pieces(Protocol):
         """Summarise all pieces; keep the summaries, return those of the actors."""
 
     def conclude(self, stage: int, context: TraceContext) -> Found:
-        """What the keys of this stage's machines come to; keep the facts that they tell."""
+        """Finish the keys of this stage's machines; keep their facts."""
 
     def check_fully(self, stage: int, unproven: set[Place], context: TraceContext) -> Found:
-        """What these keys come to when their machines see all their rows."""
+        """Finish these keys with machines that see all their rows."""
 
 
 class Setting(Pieces, Protocol):
@@ -96,7 +96,7 @@ class Setting(Pieces, Protocol):
 
 
 class States(Protocol):
-    """Where states are kept."""
+    """A store of states."""
 
     def load(self, machine: str, key: Key) -> State | None: ...
     def keep(self, machine: str, key: Key, state: State) -> State: ...
@@ -130,7 +130,7 @@ class InMemory:
 
 
 class Keys:
-    """The keys that were spoken of, each with its machine's state."""
+    """The keys that have summaries, each with its machine's state."""
 
     def __init__(self, machines: Iterable[Machine], states: States) -> None:
         self.machines = {machine.name: machine for machine in machines}
@@ -149,12 +149,12 @@ class Keys:
         self.absorb(*fact)
 
     def finish(self, name: str, key: Key, context: TraceContext) -> Outcome:
-        """What the key comes to with what it has absorbed; nothing if that is nothing."""
+        """The outcome of a key with the summaries that it has absorbed; empty without any."""
         state = self.states.load(name, key)
         return Outcome() if state is None else self.machines[name].finish(key, state, context)
 
     def forget(self, name: str, key: Key) -> None:
-        """Let go of what the key has absorbed."""
+        """Drop the state of a key."""
         if self.states.load(name, key) is not None:
             self.states.forget(name, key)
 
@@ -162,7 +162,7 @@ class Keys:
 def conclude(
     keys: Keys, places: Iterable[Place], context: TraceContext, tell: Callable[[Fact], None]
 ) -> Found:
-    """Finish these keys, and tell the facts that they know."""
+    """Finish these keys, and hand on their facts."""
     found = Found()
     for place in places:
         outcome = keys.finish(*place, context)

@@ -1,4 +1,4 @@
-"""What is there when a run ends, put together from its rows: queues with their messages, stores with their files.
+"""The state at the end of a run, made of its rows: queues with their messages, stores with their files.
 
     queue    ready, unacked    of the last incarnation, counted by the ledger
              next_seq_id       above every id that was published or recovered; of priority 0 in a queue with priorities
@@ -51,11 +51,11 @@ def end_states(context: TraceContext, found: Found) -> dict[str, Any]:
     for who, mark in sorted(context.actor_summaries.items()):
         if not context.is_last_of_name(who) or was_deleted(context, who):
             continue
-        told = runs[context.runs[who[0]].name]
+        state = runs[context.runs[who[0]].name]
         if is_queue(context, who):
-            told["queues"][context.name(who)] = queue_state(context, who, counts, found.largest)
+            state["queues"][context.name(who)] = queue_state(context, who, counts, found.largest)
         elif mark.recovered is not None:
-            told["stores"][context.name(who)] = store_state(who, counts, found.files)
+            state["stores"][context.name(who)] = store_state(who, counts, found.files)
     return runs
 
 

@@ -29,7 +29,7 @@ def replay(*paths: str | os.PathLike[str]) -> Result:
 
 
 def replay_memory(files: Mapping[str, bytes]) -> Result:
-    """Replay what a MemorySink holds."""
+    """Replay the files of a MemorySink."""
     return replay_trace(open_memory(files))
 
 

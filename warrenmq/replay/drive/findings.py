@@ -1,7 +1,7 @@
-"""What keys came to: findings, figures, and the keys that need a full check.
+"""The outcomes of keys added up: findings, figures, and the keys that need a full check.
 
 Findings are counted in full.  Of each rule the first KEPT are kept with their evidence, in an order that does not depend on which
-engine found them or when, so what is held grows with the rules and not with the trace.
+engine found them or when, so the memory for them grows with the rules and not with the trace.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def order_of(finding: Finding) -> tuple[str, int, str, tuple[tuple[int, int, int
 
 @dataclass(slots=True)
 class Found:
-    """What keys came to.  `add` is associative and commutative."""
+    """The outcomes of keys, added up.  `add` is associative and commutative."""
 
     violations: FirstFindings = field(default_factory=FirstFindings)
     indeterminate: FirstFindings = field(default_factory=FirstFindings)
@@ -82,7 +82,7 @@ class Found:
     """Keys that need a full check."""
 
     def take(self, place: Place, outcome: Outcome, context: TraceContext) -> None:
-        """What one key came to."""
+        """Add the outcome of one key."""
         if outcome.needs_full_check:
             self.unproven.add(place)
             return
@@ -107,7 +107,7 @@ class Found:
         (self.violations if stands else self.indeterminate).add(finding)
 
     def add(self, other: Found) -> None:
-        """What other keys came to."""
+        """Add those of other keys."""
         for finding in other.violations:
             self.violations.add(finding)
         for finding in other.indeterminate:

@@ -1,4 +1,4 @@
-"""What went wrong in the runs of a trace, counted, whether or not it broke a rule; one line of it stands before every verdict.
+"""Counts crashes, restarts, losses and damage in a trace, if they broke a rule or not; a line of them stands before every verdict.
 
 crashes                   processes that ended by an exception or a kill, as their supervisors say (CHILD_EXIT)
 restarts, escalations     what the supervisors did about them (RESTART, ESCALATE)

@@ -36,7 +36,7 @@ from warrenmq.trace.machine import has_ended
 
 
 class Words(Protocol):
-    """What is printed."""
+    """The lines that are printed."""
 
     def violation(self, catalog: Catalog, finding: Finding) -> str: ...
     def damage(self, found: Damage) -> str: ...
@@ -59,7 +59,7 @@ class LiveContext(TraceContext):
 
 
 class Live:
-    """What is known of a live trace, kept in a store; see the module."""
+    """The state of a live trace, kept in a store; see the module."""
 
     def __init__(self, store: LiveStore) -> None:
         self.store = store
@@ -75,7 +75,7 @@ class Live:
             self.coverage[who], self.actor_summaries[who] = coverage, marks
         self._keys = Keys(all_machines(self.runs), store)
         self._batch: list[BatchSummary] = []
-        """What `take` was given last; the sets below are of this batch."""
+        """The argument of the last `take`; the sets below are of this batch."""
         self._words: Words
         self._touched: set[Place] = set()
         """Keys to ask: rows spoke to them, or they were pending."""
@@ -159,7 +159,7 @@ class Live:
         raise AssertionError("there is no precheck that could leave a key unproven")
 
     def _places(self, stage: int) -> list[Place]:
-        """Keys that were spoken of, or are asked with every batch, and those that tell of the end of a run that is over now."""
+        """Keys with new summaries, keys that are asked with every batch, and those that know the end of a run that is over now."""
         asked = set(self._touched)
         for name in AT_THE_END if self._ending else ():
             of_one_run = self._keys.machines[name].of_one_run
@@ -172,7 +172,7 @@ class Live:
         )
 
     def waiting(self) -> int:
-        """Keys with something that cannot be decided yet."""
+        """How many keys have something that cannot be decided yet."""
         return len(self._pending)
 
     def in_flight(self) -> int:
@@ -186,7 +186,7 @@ class Live:
                     held += life.states.count(READY) + life.states.count(UNACKED)
         return held
 
-    # what is there
+    # runs and actors
 
     def _take_run(self, part: BatchSummary) -> None:
         while len(self.runs) <= part.number:
@@ -240,7 +240,7 @@ class Live:
         return NEVER if place["lossy"] else int(place["settled"])
 
     def _is_over(self, number: int) -> bool:
-        """Nothing will come of this run any more."""
+        """True if no row of this run can come any more."""
         return not self._read_to[number]["lossy"] and (self.runs[number].closed or self._was_followed(number))
 
     def are_over(self) -> bool:
@@ -284,7 +284,7 @@ class Live:
         }
 
     def _decidable(self, findings: list[Finding]) -> list[Finding]:
-        """Without what compares a run's end before the ledgers have told of it."""
+        """Without findings that compare a run's end before the ledgers know it."""
         return [
             finding
             for finding in findings

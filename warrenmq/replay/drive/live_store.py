@@ -1,6 +1,6 @@
-"""Where a live replay keeps what it knows, so that it can be stopped, or killed, at any time.
+"""The checkpoint of a live replay, which can be stopped, or killed, at any time.
 
-One SQLite file; what a batch of rows changes is one transaction: the states of its keys, its actors, how far the trace was
+One SQLite file; the changes of a batch of rows are one transaction: the states of its keys, its actors, how far the trace was
 read, and the findings that stand now.  A finding is printed after that, and then marked, so none is lost; only a kill between
 the two has it printed again.
 

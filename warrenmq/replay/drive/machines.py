@@ -1,4 +1,4 @@
-"""What a rule's machine is: it summarises pieces anywhere, absorbs summaries by key, and finishes with findings.
+"""The machine of a rule: it summarises pieces anywhere, absorbs summaries by key, and finishes with findings.
 
 driver.py states the steps.  A piece is up to 1,024 consecutive rows of one actor; no machine needs the rows of one actor in one place.
 `piece.order` is (run, actor, first seq): within a key the summaries of one actor come in the order of its rows; nothing is promised
@@ -61,13 +61,13 @@ FOUND = "found"
 INCIDENT = "incident"
 """Begins the key of a figure that counts what went wrong outside the rules (incidents.py): (INCIDENT, what)."""
 EXERCISED = "exercised"
-"""Begins the key of a figure that counts the cases that could have broken a rule, where rows alone do not tell: (EXERCISED, rule)."""
+"""Begins the key of a figure that counts the cases that could have broken a rule, where rows alone do not say: (EXERCISED, rule)."""
 STATE = "state"
 """Begins the key of a figure that is part of a run's end (end_state.py): (STATE, run, actor, what ...)."""
 
 
 class Finding(NamedTuple):
-    """A rule was broken, as far as the rows at hand tell."""
+    """A broken rule, as far as the rows at hand show."""
 
     rule: str
     subject: str
@@ -78,7 +78,7 @@ class Finding(NamedTuple):
     t: int
     """Of the last piece of evidence: rows after it cannot change the finding."""
     needs: tuple[Who, ...]
-    """Whose rows up to t must be whole for the finding to stand."""
+    """The actors whose rows up to t must be whole for the finding to stand."""
     about: tuple[int, ...] = ()
     """What the rows alone do not say, for its explanation: sequence ids, a message, a store and its file."""
 
@@ -129,7 +129,7 @@ class Machine(ABC):
 
     @abstractmethod
     def summarise(self, piece: Chunk, rows: list[Row]) -> Iterator[tuple[Key, Summary]]:
-        """What the rows of a piece that this machine reads (at least one) say to each key."""
+        """The summary for each key from the rows of a piece that this machine reads (at least one)."""
 
     def fold(self, piece: Chunk, rows: Rows) -> Iterator[tuple[Key, Summary]]:
         """`summarise` of the same rows, given as arrays; `rows` are of a piece without gaps."""

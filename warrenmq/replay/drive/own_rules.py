@@ -50,7 +50,7 @@ def split_own(rules: Sequence[OwnRule]) -> tuple[list[Rule], list[SqlRule]]:
 
 
 def ask_queries(trace: Trace, queries: Sequence[SqlRule]) -> Found:
-    """What these queries find in a trace, and how many cases there were."""
+    """The findings of these queries in a trace, and how many cases there were."""
     context, found = TraceContext.of(trace.catalog), Found()
     answers = (
         found_in(trace, [query for rule in queries for query in (rule.sql, rule.cases)]) if queries else []

@@ -37,7 +37,7 @@ class RuleCounts(NamedTuple):
 
 @dataclass(slots=True)
 class Result:
-    """What a replay found out."""
+    """The result of a replay."""
 
     verdict: str
     """ok, violated or indeterminate."""
@@ -75,7 +75,7 @@ class Result:
 
     @property
     def missing(self) -> list[damage.Row]:
-        """What is missing from the trace, and what is wrong with its files."""
+        """The rows and files that are missing from the trace, and damage to its files."""
         return list(damage.damage_rows(self.catalog, self.catalog.files))
 
 
@@ -177,16 +177,16 @@ def _stores(context: TraceContext) -> dict[str, dict[str, int]]:
                 stores[context.name((who[0], entry.parent))]["gc_runs"] += runs
         if not mark.events & {Ev.STORE_RECOVERED, Ev.STORE_WRITE}:
             continue
-        told = stores[context.name(who)]
-        told["writes"] += mark.count(Ev.STORE_WRITE)
-        told["cancelled_writes"] += mark.count(Ev.STORE_WRITE, Decision.IGNORE)
-        told["appends"] += mark.count(Ev.APPEND)
-        told["removes"] += mark.count(Ev.STORE_REMOVE)
-        told["files_rolled"] += mark.count(Ev.ROLL)
-        told["files_deleted"] += mark.count(Ev.FILE_DELETE)
+        counts = stores[context.name(who)]
+        counts["writes"] += mark.count(Ev.STORE_WRITE)
+        counts["cancelled_writes"] += mark.count(Ev.STORE_WRITE, Decision.IGNORE)
+        counts["appends"] += mark.count(Ev.APPEND)
+        counts["removes"] += mark.count(Ev.STORE_REMOVE)
+        counts["files_rolled"] += mark.count(Ev.ROLL)
+        counts["files_deleted"] += mark.count(Ev.FILE_DELETE)
         for trigger in Trigger:
-            told[f"syncs_{trigger.name.lower()}"] += mark.count(Ev.FILE_SYNC, trigger)
-    return {name: {what: n for what, n in told.items() if n} for name, told in sorted(stores.items())}
+            counts[f"syncs_{trigger.name.lower()}"] += mark.count(Ev.FILE_SYNC, trigger)
+    return {name: {what: n for what, n in counts.items() if n} for name, counts in sorted(stores.items())}
 
 
 def percentiles(classes: Iterable[tuple[int, int]]) -> dict[str, float]:

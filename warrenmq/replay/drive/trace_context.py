@@ -1,4 +1,4 @@
-"""What a machine may know beside the rows of its own key: the runs, who was who, and how far the trace is whole.
+"""The context of a machine beside the rows of its own key: the runs, the names of actors, and how far the trace is whole.
 
 A TraceContext is small (a few numbers an actor), the same for every key, and can be pickled: a cluster builds it once and
 sends it everywhere.
@@ -17,7 +17,7 @@ from warrenmq.trace.schema import Row, count_words
 Who = tuple[int, int]
 """An actor of a trace: (index of its run, trace id)."""
 Name = tuple[str, str]
-"""What all incarnations of an actor have in common: (scope of their runs, name)."""
+"""The same for all incarnations of an actor: (scope of their runs, name)."""
 
 UNDELIVERED = int(Ev.UNDELIVERED)
 FAREWELLS = frozenset({Ev.ACTOR_STOP, Ev.UNDELIVERED})
@@ -247,5 +247,5 @@ class TraceContext:
         return self._lasts[who[0], self.name(who)] == who[1]
 
     def is_transient_store(self, who: Who) -> bool:
-        """What this store holds does not outlive it."""
+        """True if the content of this store does not outlive it."""
         return "transient" in self.name(who)

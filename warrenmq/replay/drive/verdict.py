@@ -1,4 +1,4 @@
-"""From findings to a verdict: what stands, and what missing rows leave open.
+"""From findings to a verdict: findings that stand, and rules that missing rows leave open.
 
 A finding stands if every row that could have changed it is here: each actor it needs is known up to the finding's t
 (trace/catalog.py).  Otherwise it is indeterminate.  And where rows of an actor are missing, each rule that reads such
@@ -25,7 +25,7 @@ _NAMED = 10
 
 @dataclass(slots=True)
 class Verdict:
-    """What the rules came to."""
+    """How all rules of a replay fared."""
 
     violations: list[Finding]
     indeterminate: list[Finding]
@@ -85,7 +85,7 @@ def _undecided(catalog: Catalog, context: TraceContext, rules: Collection[Rule])
 
 
 def _events_of_kinds(context: TraceContext) -> dict[str, frozenset[int]]:
-    """What actors of each kind are known to write."""
+    """The events that actors of each kind are known to write."""
     kinds: dict[str, frozenset[int]] = {}
     for who, mark in context.actor_summaries.items():
         kind = _kind(context, who)

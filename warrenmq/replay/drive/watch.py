@@ -1,9 +1,9 @@
 """`warrenmq trace watch`: violations of a live trace, printed when their rows are on disk.
 
-    look, tell, take (Live), commit, print; then wait for INTERVAL
+    look, summarise, take (Live), commit, print; then wait for INTERVAL
 
 This is the engine of one process.  In Spark (replay/spark/watch.py) the same steps are a streaming query: a place is its offset,
-telling is what its tasks do, and taking is what is done with each batch.  Both print the same.
+its tasks summarise, and each batch is taken.  Both print the same.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class TextWords:
     """A line for people."""
 
     def violation(self, catalog: Catalog, finding: Finding) -> str:
-        told = finding_as_dict(finding, catalog)
-        rows = [f"{row['run']} {row['actor']} {row['seq']}" for row in told["rows"][:_MOST_ROWS]]
+        found = finding_as_dict(finding, catalog)
+        rows = [f"{row['run']} {row['actor']} {row['seq']}" for row in found["rows"][:_MOST_ROWS]]
         return f"violated {finding.rule} {finding.subject}: {finding.text} (row {', '.join(rows)})"
 
     def damage(self, found: Damage) -> str:
@@ -71,26 +71,26 @@ class JsonWords:
 
 
 class Watch:
-    """Takes batches, and prints what they come to; what is known is kept in `checkpoint`."""
+    """Takes batches and prints what they show; its state is kept in `checkpoint`."""
 
     def __init__(self, checkpoint: str, *, as_json: bool = False, to: TextIO | None = None) -> None:
         self.store = LiveStore(os.path.join(checkpoint, "watch.sqlite"))
         self._live = Live(self.store)
         self._words = JsonWords() if as_json else TextWords()
         self._to = to or sys.stdout
-        self._print()  # what was noted before a kill
+        self._print()  # lines that were noted before a kill
 
-    def take(self, told: Iterable[BatchSummary], progress: Any) -> None:
+    def take(self, summaries: Iterable[BatchSummary], progress: Any) -> None:
         """One batch, in one transaction with how far the trace is read."""
         self.store.begin()
-        self._live.take(told, self._words)
+        self._live.take(summaries, self._words)
         self.store.put("progress", progress)
         self.store.commit()
         self._print()
 
     @property
     def progress(self) -> Any:
-        """What the last batch was said to be."""
+        """The `progress` of the last batch."""
         return self.store.get("progress", None)
 
     @property

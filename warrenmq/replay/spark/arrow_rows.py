@@ -39,7 +39,7 @@ SCHEMA = pa.schema([(name, pa.string() if name in _STRINGS else pa.int64()) for 
 
 _FROM = {"run": (), "epoch": (), "directory": (), "vhost": (), "t": ("t",), "seq": ("seq",), "msg": ("msg",), "peer": ("peer", "who"), "peer_id": ("peer",),
          "pseq": ("pseq",), "a": ("a",), "b": ("b",), "c": ("c",)}  # fmt: skip
-"""What each column is made of; those that are not here of `who`."""
+"""The stored columns that each column is made of; those that are not here are made of `who`."""
 
 
 def stored_columns(columns: Collection[str]) -> frozenset[str]:
@@ -49,7 +49,7 @@ def stored_columns(columns: Collection[str]) -> frozenset[str]:
 
 @dataclass(frozen=True)
 class Names:
-    """What a run's rows need besides themselves; small, goes to the workers by value."""
+    """The names for the rows of a run; small, goes to the workers by value."""
 
     run: Run
     rows: dict[int, int]

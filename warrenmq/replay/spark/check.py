@@ -1,4 +1,4 @@
-"""The rules on a DataFrame of rows: whatever is left of a trace after a filter, a union, or a trip through Parquet.
+"""The rules on a DataFrame of rows: a trace, or the part of it that a filter, a union, or a trip through Parquet left.
 
 Rows are brought together by blocks of an actor (never a whole actor in one place) and cut into pieces again, and the
 catalogue is made from the pieces that are there: an actor is whole when its rows run without a gap to `actor_rows`.
@@ -49,7 +49,7 @@ VERDICTS_DDL = "rule string, name string, text string, exercised long, violated 
 
 
 def check(rows: DataFrame, own: Sequence[Rule] = ()) -> DataFrame:
-    """Run the jobs of a check, and return the violations; no row = every invariant holds as far as the rows tell."""
+    """Run the jobs of a check, and return the violations; no row = every invariant holds as far as the rows show."""
     with told_in_a_sentence():
         found = check_rows(rows, own)
     violations = [
@@ -76,7 +76,7 @@ def verdicts(rows: DataFrame, own: Sequence[Rule] = ()) -> DataFrame:
 
 
 def incidents(rows: DataFrame) -> DataFrame:
-    """Run the jobs of a check, and return how often what went wrong, as (what, count): one row for each name in incidents.py."""
+    """Run the jobs of a check, and return counts of incidents, as (what, count): one row for each name in incidents.py."""
     with told_in_a_sentence():
         counts: dict[str, int] = check_rows(rows).figures["incidents"]
     return rows.sparkSession.createDataFrame(list(counts.items()), INCIDENTS_DDL)

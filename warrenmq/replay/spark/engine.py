@@ -1,4 +1,4 @@
-"""The setting of Spark: pieces are checked where they lie, and what they say goes to its key by a shuffle.
+"""The setting of Spark: pieces are checked where they lie, and summaries go to their keys by a shuffle.
 
     blocks of the trace ──mapInArrow──► summaries, kept
                                          │ one row an actor to the driver, for the TraceContext
@@ -8,12 +8,12 @@
                                          ▼ repartition by key, sort by order
                           stage 2 ──mapInArrow──► the same
 
-No actor is one task: a block of half a million rows is checked wherever it comes to lie, and what is shuffled is what the prechecks
-(warrenmq/replay/rules/prechecks) leave open, and one small row for each key that it speaks of.  Blocks of messages and files,
+No actor is one task: a block of half a million rows is checked wherever it comes to lie.  Shuffled are the rows that the prechecks
+(precheck.py) leave open, and one small row for each key of a block.  Blocks of messages and files,
 not the store, are the keys of what the store does.  A task handles thousands of keys in one call, so no Python call is
 paid for a message.
 
-The driver collects one row an actor, a bounded number of findings a rule, and the figures of queues, stores and the files at their end:
+The driver collects one row an actor, a bounded number of findings a rule and of files a store, and the figures of queues and stores:
 nothing that grows with the rows of a trace.
 """
 
@@ -71,7 +71,7 @@ NAMED_KEYS = 4_096
 """Keys of one machine that are named when their rows are read again; where more need it, all rows of the machine are."""
 
 _FIRST, _LAST = -1, (1 << 31) - 1
-"""In place of a run, these sort what belongs to a key before its summaries, and behind them."""
+"""In place of a run, these sort marks of a key before its summaries, and facts behind them."""
 _ORDER = ("machine", "key", "run", "actor", "seq", "nth", "summary", "fact")
 _ACTORS = pa.schema([SUMMARIES.field(name) for name in ("run", "actor", "seq", "actor_summary")])
 _EVIDENCE = pa.schema([("found", pa.binary())])
@@ -169,7 +169,7 @@ class InSpark:
         *,
         only_marked: bool = False,
     ) -> Found:
-        """What these machines conclude from what is given to their keys."""
+        """Finish the keys of these machines with the given summaries, facts and marks."""
         mine = [machine for machine in machines if machine.stage == stage]
         of_mine = sf.col("machine").isin([machine.name for machine in mine])
         # Filtered one by one: Spark flattens a union of unions, and would then not find what was kept.
@@ -280,7 +280,7 @@ def merge_actors(given: Batches) -> Iterator[pa.RecordBatch]:
 
 
 class RunFullCheck:
-    """Job of `map_pieces`: what the machines say of the keys that no precheck could prove fine."""
+    """Job of `map_pieces`: summaries by the machines for the keys that no precheck could prove fine."""
 
     def __init__(
         self, checkers: Sequence[Machine], unproven: Sequence[Place], files: Sequence[str], unpack: Pieces
@@ -307,7 +307,7 @@ class RunFullCheck:
 
 
 class Conclude:
-    """The input of a stage, which comes key by key, in order: facts, and at the end of the task what was found."""
+    """Job of a stage, whose input comes key by key, in order: yields facts, and at the end of the task the outcomes added up."""
 
     def __init__(self, machines: Sequence[Machine], context: TraceContext, *, only_marked: bool) -> None:
         self._machines = machines
@@ -327,7 +327,7 @@ class Conclude:
         yield from found_rows(found)
 
     def _places(self, keys: Keys, rows: Iterable[dict[str, Any]]) -> Iterator[Place]:
-        """Each key when it has absorbed all that is for it; its state is forgotten when it has been finished."""
+        """Each key when it has absorbed all its summaries; its state is dropped when it has been finished."""
         for (name, packed), group in groupby(rows, key=lambda row: (row["machine"], row["key"])):
             key = unpack(packed)
             is_wanted = not self._only_marked

@@ -1,4 +1,4 @@
-"""What Spark's UI calls the jobs of this package."""
+"""Descriptions of this package's jobs in Spark's UI."""
 
 from __future__ import annotations
 

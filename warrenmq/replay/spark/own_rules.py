@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def check_own(rows: DataFrame, rules: Sequence[SqlRule]) -> DataFrame:
-    """What breaks these rules in rows as `read` gives them: lazy, with the columns of `check`."""
+    """Violations of these rules in rows as `read` gives them: lazy, with the columns of `check`."""
     query = " UNION ALL ".join(
         f"SELECT {_literal(rule.id)} AS rule, concat('actor ', a.name) AS subject, {_literal(rule.text)} AS text, "  # noqa: S608 - the user's own
         f"array(named_struct('run', f.run, 'actor', a.name, 'seq', f.seq)) AS rows, "
@@ -36,7 +36,7 @@ def verdicts_own(rows: DataFrame, rules: Sequence[SqlRule]) -> DataFrame:
 
 
 def _asked(rows: DataFrame, query: str) -> DataFrame:
-    """What a query over the tables of rules finds."""
+    """Ask a query over the tables of rules."""
     tables = {
         "stored": "SELECT run, actor_id AS actor, seq, t, ev_id AS event, flag_id AS flag, msg, coalesce(peer_id, 0) AS peer, "
         "pseq, a, b, c FROM __rows__",

@@ -1,4 +1,4 @@
-"""How many partitions a replay uses: what the number of rows asks for, whatever the session of the user is set to.
+"""The number of partitions of a replay: it follows from the number of rows, and not from the settings of the session.
 
 A session's default (spark.sql.shuffle.partitions, 200) makes thousands of tasks of a small trace, and the default parallelism of
 a large cluster does the same.  Each `repartition` here says its number.  SQL aggregations cannot say one, so for as long as they

@@ -60,7 +60,7 @@ Pieces = Callable[[Batches], Iterator[Piece]]
 
 @dataclass(frozen=True)
 class TraceIndex:
-    """What a first look at a trace found."""
+    """The catalogue of a trace, and its files."""
 
     paths: list[str]
     catalog: Catalog
@@ -109,7 +109,7 @@ def map_pieces(
     job: Callable[[Pieces], Callable[[Batches], Iterator[pa.RecordBatch]]],
     ddl: str | StructType,
 ) -> DataFrame:
-    """What `job` makes of the pieces of a trace, each piece once; job(unpack) is a function for `mapInArrow`."""
+    """Run a job over the pieces of a trace, each piece once; job(unpack) is a function for `mapInArrow`."""
     numbers = {(run.name, run.node, run.pid): number for number, run in enumerate(trace.catalog.runs)}
     places, tasks = _places(trace)
     blocks = _files(spark, trace.paths).mapInArrow(CutBlocks(numbers, trace.sizes, places), BLOCKS_DDL)
@@ -280,7 +280,7 @@ def local_name(address: str) -> str:
 
 
 def _address(path: str) -> str:
-    """What Spark takes for a path; a local one is checked first, so that what is wrong with it is said in our words."""
+    """A path as Spark takes it; a local one is checked first, so that errors are in our words."""
     if urlsplit(path).scheme:
         return path
     trace_files(path)

@@ -1,6 +1,6 @@
-"""What crosses between the stages of a replay in Spark: named columns, to be looked at like any others.
+"""The columns between the stages of a replay in Spark, named, to be looked at like any others.
 
-    summaries     what a piece of the trace says to a key of a machine, and what it says of its actor
+    summaries     from a piece of the trace for a key of a machine, and of its actor
     stage input   summaries, the facts of the stages before, and which keys need a full check
     outcomes      facts, findings, figures, files of stores, and the keys that need a full check; one kind a row, the other columns
                   are null
@@ -66,7 +66,7 @@ class SummaryRow(NamedTuple):
     actor: int
     seq: int
     nth: int
-    """Keeps the order of what one piece said."""
+    """Keeps the order of the summaries of one piece."""
     summary: bytes | None = None
     actor_summary: dict[str, Any] | None = None
 
@@ -78,7 +78,7 @@ class OutcomeRow(NamedTuple):
     """Which machine the fact is for, or whose key needs a full check."""
     key: str | None = None
     nth: int | None = None
-    """Keeps the order of the facts that one key told."""
+    """Keeps the order of the facts of one key."""
     fact: str | None = None
     needs_full_check: bool | None = None
     finding: dict[str, Any] | None = None
@@ -125,7 +125,7 @@ def rows_in(arrow: Iterable[pa.RecordBatch]) -> Iterator[dict[str, Any]]:
 
 
 def found_rows(found: Found) -> Iterator[OutcomeRow]:
-    """What keys came to, as outcomes."""
+    """Outcomes of keys, added up, as rows."""
     for name, key in sorted(found.unproven, key=repr):
         yield OutcomeRow(name, pack(key), needs_full_check=True)
     for findings, stands in ((found.violations, True), (found.indeterminate, False)):
@@ -147,7 +147,7 @@ def found_rows(found: Found) -> Iterator[OutcomeRow]:
 
 
 def found_of(rows: Iterable[dict[str, Any]]) -> Found:
-    """The sum of such outcomes."""
+    """The inverse; the sum of several."""
     found = Found()
     for row in rows:
         if (figure := row["figure"]) is not None:
@@ -168,41 +168,41 @@ def found_of(rows: Iterable[dict[str, Any]]) -> Found:
 
 
 def _finding_struct(finding: Finding, *, stands: bool) -> dict[str, Any]:
-    told = finding._asdict() | {"stands": stands}
-    told["rows"] = [{"run": run, "actor": actor, "seq": seq} for run, actor, seq in finding.rows]
-    told["needs"] = [{"run": run, "actor": actor} for run, actor in finding.needs]
-    return told
+    struct = finding._asdict() | {"stands": stands}
+    struct["rows"] = [{"run": run, "actor": actor, "seq": seq} for run, actor, seq in finding.rows]
+    struct["needs"] = [{"run": run, "actor": actor} for run, actor in finding.needs]
+    return struct
 
 
-def _finding(told: dict[str, Any]) -> Finding:
+def _finding(struct: dict[str, Any]) -> Finding:
     return Finding(
-        told["rule"], told["subject"], told["text"], tuple((each["run"], each["actor"], each["seq"]) for each in told["rows"]),
-        told["t"], tuple((each["run"], each["actor"]) for each in told["needs"]), tuple(told["about"]),
+        struct["rule"], struct["subject"], struct["text"], tuple((each["run"], each["actor"], each["seq"]) for each in struct["rows"]),
+        struct["t"], tuple((each["run"], each["actor"]) for each in struct["needs"]), tuple(struct["about"]),
     )  # fmt: skip
 
 
 def actor_struct(summary: ActorSummary) -> dict[str, Any]:
     """An actor's summary as a struct."""
-    told = {name: getattr(summary, name) for name in _ACTOR_FIELDS}
+    struct = {name: getattr(summary, name) for name in _ACTOR_FIELDS}
     for name in ("stopped", "recovered", "closed"):
-        told[name] = None if told[name] is None else dict(zip(COLUMNS, told[name], strict=True))
-    told["last_act"] = (
+        struct[name] = None if struct[name] is None else dict(zip(COLUMNS, struct[name], strict=True))
+    struct["last_act"] = (
         None if summary.last_act is None else dict(zip(("t", "seq"), summary.last_act, strict=True))
     )
-    told["counts"] = list(summary.counts.items())
-    return told
+    struct["counts"] = list(summary.counts.items())
+    return struct
 
 
-def actor_summary_of(told: dict[str, Any]) -> ActorSummary:
+def actor_summary_of(struct: dict[str, Any]) -> ActorSummary:
     """The inverse; counts are a dict or pairs."""
-    rows = {name: _row(told[name]) for name in ("stopped", "recovered", "closed")}
-    act = told["last_act"]
+    rows = {name: _row(struct[name]) for name in ("stopped", "recovered", "closed")}
+    act = struct["last_act"]
     last_act = None if act is None else (act["t"], act["seq"])
-    return ActorSummary(**told | rows | {"last_act": last_act, "counts": Counter(dict(told["counts"]))})
+    return ActorSummary(**struct | rows | {"last_act": last_act, "counts": Counter(dict(struct["counts"]))})
 
 
 _ACTOR_FIELDS = tuple(field.name for field in _ACTOR_SUMMARY)
 
 
-def _row(told: dict[str, int] | None) -> Row | None:
-    return None if told is None else Row(**told)
+def _row(struct: dict[str, int] | None) -> Row | None:
+    return None if struct is None else Row(**struct)

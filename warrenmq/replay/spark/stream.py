@@ -2,7 +2,7 @@
 
 The offset is a place of trace/tail.py: whole blocks of each segment, and which rows were taken from slabs.  What lies between
 two offsets is the same whenever it is read, so a query that starts again from its checkpoint loses nothing and gets nothing
-twice.  `actor_rows` is null: nobody knows yet how many rows an actor will write.
+twice.  `actor_rows` is null: how many rows an actor will write is not known yet.
 """
 
 from __future__ import annotations

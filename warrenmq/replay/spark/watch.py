@@ -1,8 +1,8 @@
 """The watch as a query of Structured Streaming.
 
     source    which rows are new, in the driver: a place of trace/tail.py is the offset
-    tasks     unpack their blocks and tell (batch_summary.py): a few hundred bytes a block come out, no rows
-    batch     Live takes what was told, in one transaction with the number of the batch
+    tasks     unpack their blocks and summarise them (batch_summary.py): a few hundred bytes a block come out, no rows
+    batch     Live takes the summaries, in one transaction with the number of the batch
 
 After a restart Spark does the last batch again if it is not known to be done; `Watch` knows whether it was, by its number.
 What the rules keep between batches is in the same checkpoint directory, and not in Spark's state store: a rule asks what other
@@ -30,27 +30,27 @@ from warrenmq.trace.tail import Place, Tail
 
 
 @dataclass
-class ToldPart(InputPartition):
-    """What one task tells of."""
+class SummarisedPart(InputPartition):
+    """The pieces that one task summarises."""
 
     batch: Batch
 
 
 class BatchSource(DataSource):
-    """What new parts of a trace tell, pickled."""
+    """Summaries of the new parts of a trace, pickled."""
 
     @classmethod
     def name(cls) -> str:
-        return "warrenmq-trace-told"
+        return "warrenmq-trace-summaries"
 
     def schema(self) -> str:
-        return "told binary"
+        return "summaries binary"
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: ARG002, N802 - Spark's name
-        return ToldStream(json.loads(self.options["traces"]))
+        return SummaryStream(json.loads(self.options["traces"]))
 
 
-class ToldStream(DataSourceStreamReader):
+class SummaryStream(DataSourceStreamReader):
     """Lives in the driver."""
 
     def __init__(self, paths: Sequence[str]) -> None:
@@ -63,10 +63,10 @@ class ToldStream(DataSourceStreamReader):
         return self._tail.look(start)
 
     def partitions(self, start: Place, end: Place) -> Sequence[InputPartition]:
-        return [ToldPart(batch) for batch in batches(self._tail, start, end)]
+        return [SummarisedPart(batch) for batch in batches(self._tail, start, end)]
 
     def read(self, partition: InputPartition) -> Iterator[tuple[bytes]]:
-        if isinstance(partition, ToldPart):
+        if isinstance(partition, SummarisedPart):
             yield (pickle.dumps(summarise_batch(partition.batch)),)
 
 
@@ -96,7 +96,7 @@ def watch(
         if number > last + 1:
             raise refusal
         if number > last:
-            taken_by.take([pickle.loads(bytes(row["told"])) for row in frame.collect()], number)  # noqa: S301 - our tasks'
+            taken_by.take([pickle.loads(bytes(row["summaries"])) for row in frame.collect()], number)  # noqa: S301 - our tasks'
 
     spark.dataSource.register(BatchSource)
     query = (
