@@ -58,6 +58,8 @@ def test_they_measure_the_same(spark, clean_trace):
     assert sorted(ours.rare) == sorted(theirs.rare)
     assert ours.delays == theirs.delays
     assert ours.bodies == theirs.bodies
+    assert ours.files == theirs.files
+    assert any(its.files and its.collected for its in ours.files.values())
     assert ours.levels == theirs.levels
     assert {key.kind for key in ours.levels} == set(Kind)
 

@@ -229,11 +229,14 @@ def _disk(picture: Picture) -> Plot | None:
 
 def _collected(picture: Picture) -> str:
     parts = [
-        f"{len(found):,} {what}{'' if len(found) == 1 else 's'} gave back {sum(each.reclaimed for each in found) / 1e6:,.1f} MB"
-        for what, found in (("combine", picture.combines), ("compaction", picture.cuts))
-        if found
+        f"{times:,} {what}{'' if times == 1 else 's'} gave back {size / 1e6:,.1f} MB"
+        for what, (times, size) in sorted(picture.reclaimed.items())
     ]
-    return f"{' and '.join(parts)} (marked below)." if parts else "No file was combined or compacted."
+    all_of_them = sum(times for times, _ in picture.reclaimed.values()) == len(picture.combines) + len(
+        picture.cuts
+    )
+    marked = "marked below" if all_of_them else "the largest are marked below"
+    return f"{' and '.join(parts)} ({marked})." if parts else "No file was combined or compacted."
 
 
 def _gc_marks(picture: Picture) -> list[dict[str, Any]]:

@@ -1,7 +1,8 @@
-"""Five small tables that the plots are drawn from, which any engine can fill and merge.
+"""Six small tables that the plots are drawn from, which any engine can fill and merge.
 
     tallies  how many rows, of how many messages and bytes, for each actor, event, flag and slice of time
-    rare     rows of events that are rare, whole (starts, stops, restarts, recoveries, files, GC)
+    rare     rows of events that are rare, whole (starts, stops, restarts, recoveries)
+    files    store files and collections, run by run (store_files.py)
     delays   histograms of publish to confirm, publish to first delivery, first delivery to ack
     bodies   bytes of live records gained and lost, for each store and slice of time
     levels   mail in mailboxes, and senders that wait for credit or an alarm: rises and falls by slice of time (levels.py)
@@ -22,6 +23,7 @@ from typing import Any, NamedTuple
 from warrenmq.latency import delay_class
 from warrenmq.replay.drive.levels import CHANGING, SLICE_NS, LevelKey, Levels, slice_of, step
 from warrenmq.replay.explain.evidence import Placed
+from warrenmq.replay.report.store_files import OF_FILES, StoreFiles, fold
 from warrenmq.trace.events import (
     CONFIRM_NACK,
     REDELIVERED,
@@ -40,11 +42,11 @@ from warrenmq.trace.schema import EVENTS, Event, Row
 TALLIED = frozenset({
     Ev.PUBLISH, Ev.CONFIRM, Ev.DELIVER, Ev.ACK, Ev.DROP, Ev.REQUEUE, Ev.QI_WRITE, Ev.QI_SYNC, Ev.STORE_WRITE,
     Ev.STORE_REMOVE, Ev.FILE_WRITE, Ev.FILE_SYNC, Ev.READ, Ev.DEFER, Ev.QI_FLUSH, Ev.GC_MOVE, Ev.COMPACT_MOVE, Ev.PAGE_OUT,
-    Ev.PAGE_IN,
+    Ev.PAGE_IN, Ev.ROLL, Ev.FILE_DELETE, Ev.GC_DONE, Ev.COMPACT_DONE, Ev.TRUNCATE,
 })  # fmt: skip
 RARE = frozenset({
     Ev.ACTOR_START, Ev.ACTOR_STOP, Ev.CHILD_EXIT, Ev.RESTART, Ev.ESCALATE, Ev.QUEUE_RECOVERED, Ev.STORE_RECOVERED,
-    Ev.FILE_STATE, Ev.FILE_DELETE, Ev.ROLL, Ev.GC_START, Ev.GC_DONE, Ev.COMPACT_DONE, Ev.TRUNCATE, Ev.RUN_START, Ev.RUN_END,
+    Ev.RUN_START, Ev.RUN_END,
 })  # fmt: skip
 TIMED = frozenset({Ev.PUBLISH, Ev.CONFIRM, Ev.DELIVER, Ev.ACK})
 BODIES = frozenset({Ev.APPEND, Ev.REF_RECOVERED, Ev.STORE_REMOVE, Ev.REF_DROPPED})
@@ -52,7 +54,7 @@ BODIES = frozenset({Ev.APPEND, Ev.REF_RECOVERED, Ev.STORE_REMOVE, Ev.REF_DROPPED
 CONFIRM_DELAY, WAIT_DELAY, CONSUMER_DELAY = "publish to confirm", "publish to delivery", "delivery to ack"
 
 
-_SUMS = (("count", "records"), ("size",))
+_SUMS = (("count", "records"), ("size", "reclaimed"))
 """The columns that are summed, by their names in the events: how many messages or records, and how many bytes."""
 
 
@@ -97,10 +99,11 @@ class Tally:
 
 @dataclass(slots=True)
 class Measures:
-    """The five tables.  `add` is associative and commutative."""
+    """The six tables.  `add` is associative and commutative."""
 
     tallies: dict[TallyKey, Tally] = field(default_factory=dict)
     rare: list[Placed] = field(default_factory=list)
+    files: dict[int, StoreFiles] = field(default_factory=dict)  # by run
     delays: dict[tuple[str, int, int], Counter[int]] = field(
         default_factory=dict
     )  # (which, run, slice) -> classes
@@ -113,6 +116,7 @@ class Measures:
         for key, new in other.tallies.items():
             self.tallies[key] = self.tallies.get(key, Tally()) + new
         self.rare += other.rare
+        self.files |= other.files
         for which, histogram in other.delays.items():
             self.delays.setdefault(which, Counter()).update(histogram)
         for place, gained in other.bodies.items():
@@ -123,10 +127,11 @@ class Measures:
 
 
 def measure_trace(trace: Trace) -> Measures:
-    """Fill all five tables from a trace, in this process."""
+    """Fill all six tables from a trace, in this process."""
     tallies: dict[tuple[int, int, int, int], list[int]] = {}
     timed: dict[tuple[int, int], list[Timed]] = defaultdict(list)
     bodies: dict[tuple[int, int, int], Body] = defaultdict(Body)
+    of_files: dict[int, list[Row]] = defaultdict(list)
     levels: dict[tuple[int, int, int, int, int], list[int]] = {}
     slice_ns = slice_of(trace.catalog)
     measures = Measures(slice_ns=slice_ns)
@@ -163,6 +168,8 @@ def measure_trace(trace: Trace) -> Measures:
                 bodies[run, actor, row.msg].see(event, row)
             elif event in RARE:
                 measures.rare.append(Placed(run, row))
+            if event in OF_FILES:
+                of_files[run].append(row)
     for (run, who, bits, slice_), found in tallies.items():
         tally_key = TallyKey(run, who >> 16, who >> 8 & 0xFF, who & 0xFF, bits, slice_)
         measures.tallies[tally_key] = Tally(*found)
@@ -171,6 +178,9 @@ def measure_trace(trace: Trace) -> Measures:
     for (run, store, _), body in bodies.items():
         for slice_, gained in body.changes(slice_ns):
             measures.bodies[run, store, slice_] = measures.bodies.get((run, store, slice_), 0) + gained
+    for run, its in of_files.items():
+        by_time = sorted(its, key=lambda row: (row.t, row.actor, row.seq))
+        measures.files[run] = fold(trace.catalog.runs[run], by_time, slice_ns)
     measures.levels = {LevelKey(*place): (rises, falls, ns) for place, (rises, falls, ns) in levels.items()}
     return measures
 

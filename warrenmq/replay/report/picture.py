@@ -26,7 +26,7 @@ class Flushes(NamedTuple):
 
 
 class FileBar(NamedTuple):
-    """The last known state of one store file."""
+    """The last known state of one store file, one of the largest."""
 
     store: str
     file: int
@@ -123,7 +123,10 @@ class Picture:
     """Peer without credit, or an alarm -> senders that wait for it, on average over each point."""
     held: list[Held] = field(default_factory=list)
     files: list[FileBar] = field(default_factory=list)
+    reclaimed: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """combine, compaction -> how many there were, and how many bytes they gave back."""
     combines: list[Combine] = field(default_factory=list)
+    """Those that gave back most."""
     cuts: list[Cut] = field(default_factory=list)
     lives: list[Life] = field(default_factory=list)
     restarts: list[Restart] = field(default_factory=list)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from warrenmq.replay.explain.evidence import Placed, in_order
@@ -11,22 +11,16 @@ from warrenmq.replay.report.measures import Measures
 from warrenmq.replay.report.picture import Combine, Cut, FileBar, Life, Picture
 from warrenmq.replay.report.picture import Restart as RestartMark
 from warrenmq.replay.report.series import Axis, decisions, delays, depth, flows, flushes
+from warrenmq.replay.report.store_files import owner
 from warrenmq.trace.catalog import Catalog, Run
 from warrenmq.trace.events import (
     ActorStop,
     ChildExit,
     Escalate,
     Ev,
-    FileDelete,
-    FileState,
-    GcDone,
-    GcStart,
     Reason,
     Restart,
-    Roll,
-    Truncate,
 )
-from warrenmq.trace.schema import Row
 
 Store = tuple[int, int]
 """One incarnation of a store: (run, actor)."""
@@ -50,8 +44,8 @@ def build(measures: Measures, catalog: Catalog) -> Picture:
     mailboxes(picture, found, catalog, axis)
     held_up(picture, found, catalog, axis)
     disk(picture, measures, rare, runs, axis)
-    files(picture, rare, runs)
-    collections(picture, rare, axis)
+    files(picture, measures, rare, runs)
+    collections(picture, measures, axis)
     lives(picture, measures, rare, runs, axis)
     return picture
 
@@ -71,7 +65,7 @@ def disk(
     for (run, actor, slice_), gained in measures.bodies.items():
         if (run, actor) in started:
             live[run, actor][axis.point(run, slice_)] += gained
-    _found_and_freed(on_disk, rare, runs, axis)
+    _found_and_freed(on_disk, measures, runs, axis)
     for table, changes in ((picture.on_disk, on_disk), (picture.live, live)):
         for store in sorted(started, key=lambda store: (started[store], store)):
             line = table.setdefault(runs[store[0]].actor_name(store[1]), [0] * axis.points)
@@ -82,83 +76,54 @@ def disk(
 
 
 def _found_and_freed(
-    on_disk: dict[Store, Counter[int]], rare: Iterable[Placed], runs: Sequence[Run], axis: Axis
+    on_disk: dict[Store, Counter[int]], measures: Measures, runs: Sequence[Run], axis: Axis
 ) -> None:
     """Files that a store found at its start, deleted, or had combined or compacted."""
-    known: dict[Store, set[int]] = defaultdict(set)
-    for run, row in rare:
-        store: Store | None = (run, row.actor)
-        by = 0
-        match row.event:
-            case Ev.ROLL:
-                roll = Roll.of(row)
-                known[run, row.actor] |= {roll.new_file, roll.old_file}
-            case Ev.FILE_STATE:
-                state = FileState.of(row)
-                if state.file not in known[run, row.actor]:
-                    known[run, row.actor].add(state.file)
-                    by = state.file_size
-            case Ev.FILE_DELETE:
-                by = -FileDelete.of(row).size
-            case Ev.GC_DONE:
-                store, by = _owner(run, row, on_disk, runs), -GcDone.of(row).reclaimed
-            case Ev.TRUNCATE:
-                store, by = _owner(run, row, on_disk, runs), -Truncate.of(row).size
-        if store in on_disk:
-            on_disk[store][axis.point_at(run, row.t)] += by
+    for run, its in measures.files.items():
+        for (actor, slice_), size in its.found.items():
+            if (run, actor) in on_disk:
+                on_disk[run, actor][axis.point(run, slice_)] += size
+    for key, tally in measures.tallies.items():
+        if key.event in {Ev.GC_DONE, Ev.TRUNCATE}:
+            stores = [actor for run, actor in on_disk if run == key.run]
+            store = owner(runs[key.run], key.actor, stores)
+        elif key.event == Ev.FILE_DELETE:
+            store = key.actor
+        else:
+            continue
+        if store is not None and (key.run, store) in on_disk:
+            on_disk[key.run, store][axis.point(key.run, key.slice)] -= tally.size
 
 
-def _owner(number: int, row: Row, stores: Iterable[Store], runs: Sequence[Run]) -> Store | None:
-    """The store whose collector wrote the row: its parent, else the one whose name its own begins with."""
-    run = runs[number]
-    entry = run.actors.get(row.actor)
-    beside = [store for store in stores if store[0] == number]
-    if entry is None:
-        return None
-    by_name = [store for store in beside if entry.name.startswith(run.actor_name(store[1]))]
-    by_parent = [store for store in beside if store[1] == entry.parent]
-    found = by_parent or by_name
-    return found[-1] if found else None
+def files(picture: Picture, measures: Measures, rare: Iterable[Placed], runs: Sequence[Run]) -> None:
+    """The files at the end, of the last incarnation of each store."""
+    last = {
+        runs[run].actor_name(row.actor): (run, row.actor)
+        for run, row in rare
+        if row.event == Ev.STORE_RECOVERED
+    }
+    picture.files = [
+        FileBar(name, each.file, each.valid_total_size, each.file_size)
+        for name, (run, actor) in sorted(last.items())
+        for each in measures.files[run].files
+        if each.store == actor
+    ]
 
 
-def files(picture: Picture, rare: Sequence[Placed], runs: Sequence[Run]) -> None:
-    """The files at the end: a combine removes its source, a delete its file."""
-    bars: dict[str, dict[int, FileBar]] = defaultdict(dict)
-    stores = [(run, row.actor) for run, row in rare if row.event == Ev.STORE_RECOVERED]
-    for run, row in rare:
-        store = runs[run].actor_name(row.actor)
-        match row.event:
-            case Ev.STORE_RECOVERED:
-                bars[store] = {}
-            case Ev.FILE_STATE:
-                state = FileState.of(row)
-                bars[store][state.file] = FileBar(store, state.file, state.valid_total_size, state.file_size)
-            case Ev.FILE_DELETE:
-                bars[store].pop(FileDelete.of(row).file, None)
-            case Ev.GC_DONE:
-                done, owner = GcDone.of(row), _owner(run, row, stores, runs)
-                if done.destination != done.source and owner is not None:
-                    bars[runs[run].actor_name(owner[1])].pop(done.source, None)
-    picture.files = [bar for store in sorted(bars) for _, bar in sorted(bars[store].items())]
-
-
-def collections(picture: Picture, rare: Iterable[Placed], axis: Axis) -> None:
+def collections(picture: Picture, measures: Measures, axis: Axis) -> None:
     """Bytes that the collectors reclaimed, and when."""
-    started: dict[tuple[int, int, int], int] = {}
-    for run, row in rare:
-        at = axis.second(run, row.t)
-        match row.event:
-            case Ev.GC_START:
-                started[run, row.actor, GcStart.of(row).destination] = row.t
-            case Ev.GC_DONE:
-                done = GcDone.of(row)
-                start = axis.second(run, started.pop((run, row.actor, done.destination), row.t))
-                picture.combines.append(
-                    Combine(start, at - start, done.destination, done.source, done.reclaimed)
-                )
-            case Ev.TRUNCATE:
-                cut = Truncate.of(row)
-                picture.cuts.append(Cut(at, cut.file, cut.size))
+    for key, tally in measures.tallies.items():
+        if key.event in {Ev.GC_DONE, Ev.TRUNCATE}:
+            what = "combine" if key.event == Ev.GC_DONE else "compaction"
+            times, size = picture.reclaimed.get(what, (0, 0))
+            picture.reclaimed[what] = times + tally.rows, size + tally.size
+    for run, its in sorted(measures.files.items()):
+        for each in its.collected:
+            at = axis.second(run, each.t)
+            if each.source is None:
+                picture.cuts.append(Cut(at, each.file, each.reclaimed))
+            else:
+                picture.combines.append(Combine(at, each.ns / 1e9, each.file, each.source, each.reclaimed))
 
 
 def lives(

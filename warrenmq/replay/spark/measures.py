@@ -1,13 +1,14 @@
-"""The five tables of `measures`, filled by Spark: four SQL aggregations, and one pass in Python by queue.
+"""The six tables of `measures`, filled by Spark: four SQL aggregations, and two passes in Python, by queue and by run.
 
-Slices of time are as long as the trace asks for, so that what is collected does not grow with it.  Tallies, bodies and levels are sums, so Spark adds them up where the rows are.  Delays pair rows of one queue by sequence id: they
-go by chunk of 65,536 ids, not by queue, so that one busy queue is not one task.
+Slices of time are as long as the trace asks for, so that the driver does not collect more of a longer one.  Tallies, bodies and levels
+are sums, so Spark adds them up where the rows are.  Delays pair rows of one queue by sequence id: they go by chunk of 65,536 ids, not by
+queue, so that one busy queue is not one task.  Rows of store files are folded run by run.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from itertools import groupby
 from operator import itemgetter
 from typing import Any
@@ -29,12 +30,13 @@ from warrenmq.replay.report.measures import (
     TallyKey,
     delays,
 )
+from warrenmq.replay.report.store_files import OF_FILES, Collected, StoreFile, StoreFiles, fold
 from warrenmq.replay.spark.jobs import described
 from warrenmq.replay.spark.named import STORED
 from warrenmq.replay.spark.partitions import ROWS_OF_KEYS, partitions, shuffled_into
 from warrenmq.replay.spark.source import Batches
 from warrenmq.replay.spark.stage_columns import batches, rows_in
-from warrenmq.trace.catalog import Catalog
+from warrenmq.trace.catalog import Catalog, Run
 from warrenmq.trace.events import Decision, Ev
 from warrenmq.trace.schema import Row
 
@@ -44,15 +46,24 @@ _DELAYS = pa.schema([
 ])  # fmt: skip
 """A histogram for each delay, run and slice of time: how many messages waited as long as each class says."""
 
+_FILES = pa.schema([
+    ("run", pa.int32()),
+    ("found", pa.list_(pa.struct([(name, pa.int64()) for name in ("store", "slice", "bytes")]))),
+    ("files", pa.list_(pa.struct([(name, pa.int64()) for name in StoreFile._fields]))),
+    ("collected", pa.list_(pa.struct([(name, pa.int64()) for name in Collected._fields]))),
+])  # fmt: skip
+"""StoreFiles, a row for each run."""
+
 
 def measure_rows(rows: DataFrame, catalog: Catalog) -> Measures:
-    """All five tables of rows as source.load_rows gives them."""
+    """All six tables of rows as source.load_rows gives them."""
     measures = Measures(slice_ns=slice_of(catalog))
     number = partitions(catalog.rows, ROWS_OF_KEYS)
     spark = rows.sparkSession
     with shuffled_into(spark, number), described(spark, "measure what the report draws"):
         _tallies(rows, measures)
         _rare(rows, measures)
+        _files(rows, measures, catalog, number)
         _bodies(rows, measures)
         _levels(rows, measures)
         _delays(rows, measures, number)
@@ -81,12 +92,56 @@ def _tallies(rows: DataFrame, measures: Measures) -> None:
         measures.tallies[TallyKey(*key)] = Tally(n, count, size)
 
 
-def _rare(rows: DataFrame, measures: Measures) -> None:
+def _stored(rows: DataFrame, events: Collection[int]) -> DataFrame:
+    """The rows of these events, by their runs and stored columns."""
     who = (sf.col("actor").cast("long") * (1 << 16) + sf.col("event") * (1 << 8) + sf.col("flag")).alias(
         "who"
     )
-    found = rows.where(STORED.is_of(*RARE)).select("run", *Row._fields[:-1], who)
-    measures.rare = [Placed(run, Row(*row)) for run, *row in found.collect()]
+    return rows.where(STORED.is_of(*events)).select("run", *Row._fields[:-1], who)
+
+
+def _rare(rows: DataFrame, measures: Measures) -> None:
+    measures.rare = [Placed(run, Row(*row)) for run, *row in _stored(rows, RARE).collect()]
+
+
+def _files(rows: DataFrame, measures: Measures, catalog: Catalog, number: int) -> None:
+    found = (
+        _stored(rows, OF_FILES)
+        .repartition(number, "run")
+        .sortWithinPartitions("run", "t", sf.shiftright("who", 16), "seq")
+        .mapInArrow(FoldFiles(catalog.runs, measures.slice_ns), from_arrow_schema(_FILES))
+    )
+    for run, gained, files, collected in found.collect():
+        measures.files[run] = StoreFiles(
+            Counter({(store, slice_): size for store, slice_, size in gained}),
+            [StoreFile(*file) for file in files],
+            [Collected(*piece) for piece in collected],
+        )
+
+
+class FoldFiles:
+    """Job of rows of store files, run by run in the order of time."""
+
+    def __init__(self, runs: Sequence[Run], slice_ns: int) -> None:
+        self._runs = runs
+        self._slice_ns = slice_ns
+
+    def __call__(self, given: Batches) -> Iterator[pa.RecordBatch]:
+        return batches(self._folded(given), _FILES)
+
+    def _folded(self, given: Batches) -> Iterator[tuple[Any, ...]]:
+        for run, group in groupby(_tuples(given), key=itemgetter(0)):
+            folded = fold(self._runs[run], (Row(*row) for _, *row in group), self._slice_ns)
+            found = [
+                {"store": store, "slice": slice_, "bytes": size}
+                for (store, slice_), size in folded.found.items()
+            ]
+            yield (
+                run,
+                found,
+                [file._asdict() for file in folded.files],
+                [each._asdict() for each in folded.collected],
+            )
 
 
 def _bodies(rows: DataFrame, measures: Measures) -> None:
@@ -184,16 +239,16 @@ class ChunkDelays:
 
     def __call__(self, given: Batches) -> Iterator[pa.RecordBatch]:
         found = Measures()
-        for (run, _, chunk), group in groupby(self._rows(given), key=itemgetter(0, 1, 2)):
+        for (run, _, chunk), group in groupby(_tuples(given), key=itemgetter(0, 1, 2)):
             timed = (row[4:] for row in group)
             first, end = chunk << CHUNK_BITS, (chunk + 1) << CHUNK_BITS
             found.add(Measures(delays=delays(run, timed, first, end, self._slice_ns)))
         return _delay_batches(found)
 
-    @staticmethod
-    def _rows(given: Batches) -> Iterator[tuple[Any, ...]]:
-        for batch in given:
-            yield from zip(*[column.to_pylist() for column in batch.columns], strict=True)
+
+def _tuples(given: Batches) -> Iterator[tuple[Any, ...]]:
+    for batch in given:
+        yield from zip(*[column.to_pylist() for column in batch.columns], strict=True)
 
 
 def _merge_delays(given: Batches) -> Iterator[pa.RecordBatch]:

@@ -165,7 +165,7 @@ class _Walk:
         self._store_syncs: dict[tuple[int, int], _StoreSyncs] = {}
         self._stores: dict[tuple[int, int], tuple[Store, Store]] = {}
         self._trace = trace
-        self._in_place = not any(row.event == Ev.GC_DONE for _, row in measures.rare)
+        self._in_place = not any(key.event == Ev.GC_DONE for key in measures.tallies)
         self._mean = _mean_record(measures)
         for piece in trace.catalog.chunks:
             for row in trace.rows(piece):
