@@ -34,7 +34,7 @@ PRINTS = {
 """What each prints, as a regular expression."""
 
 WITH_SPARK = {
-    "README.md: Analyse a run, python 2": r"\|queue:jobs\|     3\|",
+    "README.md: Analyse a run, python 2": r"\|queue:jobs\| +3\|",
     "docs/replay.md: Questions of your own, python 1": r"\|actor\|flag\|count\|",
     "docs/replay.md: One event, its columns by name, python 1": r"queue:jobs\|MAILBOX_EMPTY\|(.*\n)*.*\[PERSISTENT",
     "docs/replay.md: Lifecycles, python 1": r"jobs *\|3 +\|.*(\n.*)*audit-a *\|\d+ +\|\[",
