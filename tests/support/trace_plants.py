@@ -308,10 +308,12 @@ def a_delivery_out_of_order(runs: Runs) -> Places:
 
 @plant("Q1")
 def a_second_delivery_without_its_flag(runs: Runs) -> Places:
-    for row in rows(runs, QUEUE, Ev.DELIVER):
-        if row[WHO] & REDELIVERED:
-            row[WHO] &= ~REDELIVERED
-            yield
+    for _, queue in every(runs, QUEUE):
+        for row in queue.find(Ev.DELIVER):
+            first = queue.find(Ev.DELIVER, a=row[A])[0]
+            if row is not first and row[WHO] & REDELIVERED:
+                row[WHO] &= ~REDELIVERED
+                yield
 
 
 @plant("Q1")
@@ -635,9 +637,11 @@ def a_store_that_was_quiet_for_a_minute_and_kept_its_garbage(runs: Runs) -> Plac
 
 @plant("S6")
 def a_file_left_for_a_large_message_that_is_not_there(runs: Runs) -> Places:
-    for row in rows(runs, STORE, Ev.ROLL):
-        set_flag(row, ROLL_FOR_LARGE)
-        yield
+    for _, store in every(runs, STORE):
+        for row in store.find(Ev.ROLL):
+            if store.find(Ev.APPEND, a=row[A]):
+                set_flag(row, ROLL_FOR_LARGE)
+                yield
 
 
 @plant("S6")

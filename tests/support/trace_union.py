@@ -8,6 +8,8 @@ from tests.support.trace_model import consistent_trace
 from tests.support.trace_plants import PLANTS, Plant
 from tests.support.trace_writer import MSG, RunRows, write_trace
 
+STEPS = 40
+"""Of a trace with a plant: few, because the time of a test goes with rows, but enough for most plants to find a place at once."""
 APART = 1 << 40
 """Message ids are unique in a directory: each trace gets its own range."""
 
@@ -35,17 +37,17 @@ def a_plant_of_each_rule() -> list[list[RunRows]]:
 
 
 def planted(plant: Plant) -> list[RunRows]:
-    """A consistent trace with this plant in it."""
+    """A small consistent trace with this plant in it."""
     for seed in range(40):
-        runs = consistent_trace(seed)
+        runs = consistent_trace(seed, STEPS)
         if plant(runs):
             return runs
     raise AssertionError(f"no consistent trace has a place for {plant.__name__}")
 
 
-def with_a_gap(seed: int) -> list[RunRows]:
+def with_a_gap(seed: int, steps: int = 150) -> list[RunRows]:
     """A consistent trace that lost ten rows of its busiest queue."""
-    runs = consistent_trace(seed)
+    runs = consistent_trace(seed, steps)
     queue = max(runs[0].of("QueueProcess"), key=lambda actor: len(actor.rows))
     middle = len(queue.rows) // 2
     del queue.rows[middle : middle + 10]
