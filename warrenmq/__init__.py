@@ -7,11 +7,10 @@ with warrenmq.open("data/") as broker:
         delivery.ack()
 """
 
-from warrenmq.actors.sending.confirms import Confirm
-from warrenmq.broker.broker import Broker, Exchange, open  # noqa: A004
-from warrenmq.broker.consumer import Consumer, Delivery
-from warrenmq.broker.simple_queue import Queue
-from warrenmq.broker.stats import Stats
+from importlib import import_module
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
 from warrenmq.errors import (
     AccessRefused,
     ArgumentTypeError,
@@ -32,9 +31,16 @@ from warrenmq.errors import (
     Returned,
     SettingsError,
 )
-from warrenmq.message.properties import Properties
-from warrenmq.settings import Settings
 from warrenmq.version import version
+
+if TYPE_CHECKING:
+    from warrenmq.actors.sending.confirms import Confirm
+    from warrenmq.broker.broker import Broker, Exchange, open  # noqa: A004
+    from warrenmq.broker.consumer import Consumer, Delivery
+    from warrenmq.broker.simple_queue import Queue
+    from warrenmq.broker.stats import Stats
+    from warrenmq.message.properties import Properties
+    from warrenmq.settings import Settings
 
 __all__ = [
     "AccessRefused",
@@ -69,3 +75,37 @@ __all__ = [
 ]
 
 __version__ = version()
+
+_MODULES = {
+    "Broker": "broker.broker",
+    "Confirm": "actors.sending.confirms",
+    "Consumer": "broker.consumer",
+    "Delivery": "broker.consumer",
+    "Exchange": "broker.broker",
+    "Properties": "message.properties",
+    "Queue": "broker.simple_queue",
+    "Settings": "settings",
+    "Stats": "broker.stats",
+    "open": "broker.broker",
+}
+"""Where the names of the broker are."""
+
+
+def __getattr__(name: str) -> Any:
+    """Import what is asked for when it is first asked for.
+
+    The broker takes most of the time of `import warrenmq`, and what reads traces or directories (a verb of the command line, a
+    worker of Spark) needs nothing of it.
+    """
+    if name in _MODULES:
+        found = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+    elif not name.startswith("_") and find_spec(f"{__name__}.{name}"):
+        found = import_module(f"{__name__}.{name}")
+    else:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
