@@ -18,7 +18,7 @@ sys.path.insert(0, os.path.join(ROOT, "tools"))
 import node_client  # noqa: E402  (the folder had to be put on the path first)
 import project_venv  # noqa: E402
 
-HANG = 900
+HANG = 300
 """Seconds after which a test that still runs is taken for hung, also on a machine that is busy with much else."""
 
 if __name__ == "__main__":

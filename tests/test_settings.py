@@ -205,6 +205,6 @@ def test_a_misspelt_variable_is_corrected_as_a_variable() -> None:
         ("credit_flow_default_credit = 1,2,3", "credit_flow_default_credit = '1,2,3' must be two positive"),
     ],
 )
-def test_a_mistake_in_the_file_is_told_with_its_place(tmp_path: Path, text: str, sentence: str) -> None:
+def test_a_mistake_in_the_file_is_reported_with_its_place(tmp_path: Path, text: str, sentence: str) -> None:
     with pytest.raises(SettingsError, match=sentence):
         load(conf(tmp_path, text))

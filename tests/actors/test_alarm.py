@@ -69,7 +69,7 @@ def test_asking_twice_changes_and_tells_nothing(sim: Simulation) -> None:
     assert sources(sim, alarm) == ["disk"]
 
 
-def test_the_dead_are_not_told(sim: Simulation) -> None:
+def test_dead_processes_get_no_alarm(sim: Simulation) -> None:
     alarm, _ = start(sim)
     told: list[Any] = []
     dead, living = sim.start(Connection, []), sim.start(Connection, told)

@@ -226,7 +226,7 @@ def test_publishes_that_are_refused(channel, publish, code, text):
     assert (close.class_id, close.method_id) == (60, 40)
 
 
-def test_a_delivery_mode_that_is_none(channel, client):
+def test_an_invalid_delivery_mode(channel, client):
     client.send(1, channel.published("q", b"x", delivery_mode=2).replace(b"\x10\0\x02", b"\x10\0\x03"))
     channel.closed(406, "PRECONDITION_FAILED - invalid message: {delivery_mode_unknown,3}")
 

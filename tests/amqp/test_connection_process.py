@@ -123,7 +123,7 @@ def test_a_failed_login_is_answered_after_a_delay(node):
     assert client.over
 
 
-def test_a_failed_login_is_not_told_to_who_would_not_understand(node):
+def test_a_client_without_the_capability_gets_no_explanation_of_a_failed_login(node):
     client = node.connect()
     client.start(response="\0guest\0wrong", properties={})
     assert refusals(client) == []

@@ -55,7 +55,7 @@ def test_each_phase_takes_its_own_methods(phase, kind):
         ([Phase.TUNING], NOT_ALLOWED, "drop"),
     ],
 )
-def test_an_error_is_told_where_the_client_can_understand_it(phases, code, does):
+def test_the_phase_decides_whether_an_error_is_sent_to_the_client(phases, code, does):
     assert {after_error(phase, code) for phase in phases} == {does}
 
 

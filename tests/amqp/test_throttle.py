@@ -39,7 +39,7 @@ def test_step_by_step(steps):
     assert [(what, step(throttle, what), throttle.blocked) for what, _, _ in steps] == steps
 
 
-def test_the_client_is_told_what_is_low():
+def test_connection_blocked_names_the_resource_that_is_low():
     throttle = Throttle()
     for reason in ("memory", FLOW, "disk"):
         throttle.set(reason, True)

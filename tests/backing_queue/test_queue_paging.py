@@ -211,7 +211,7 @@ def test_bodies_of_unacked_messages_are_paged_the_latest_first() -> None:
 
 
 @pytest.mark.parametrize("behaviour", [MemoryTargetQueue, ReadAheadQueue])
-def test_a_body_that_the_store_lost_is_left_out_and_told(behaviour: type[VariableQueue]) -> None:
+def test_a_body_that_the_store_lost_is_skipped_and_logged(behaviour: type[VariableQueue]) -> None:
     world = World(behaviour)
     world.publish(3, LARGE)
     if isinstance(world.queue, MemoryTargetQueue):

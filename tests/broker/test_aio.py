@@ -127,7 +127,7 @@ def test_any_number_of_publishers_that_wait_for_an_alarm_keep_no_thread_from_the
     asyncio.run(main())
 
 
-def test_publishers_that_wait_are_told_when_the_broker_is_closed(tmp_path: Path) -> None:
+def test_publishers_that_wait_fail_when_the_broker_is_closed(tmp_path: Path) -> None:
     async def main() -> None:
         broker = await aio.open(tmp_path, settings={"vm_memory_high_watermark": 0.0}).start()
         jobs = await broker.declare_queue("jobs")

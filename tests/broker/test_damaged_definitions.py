@@ -128,7 +128,7 @@ def checked(files: Files, to: Path) -> tuple[int, dict[str, list[str]], list[dic
 
 @pytest.mark.parametrize("end", ENDS)
 @pytest.mark.parametrize("profile", BOTH_PROFILES)
-def test_without_damage_what_was_declared_is_there_and_nothing_is_told(
+def test_without_damage_what_was_declared_is_there_and_nothing_is_reported(
     profile: str, end: str, tmp_path: Path
 ) -> None:
     made = directory(profile, end)
@@ -201,7 +201,7 @@ OTHER = (
 
 @examples(40)
 @given(data=st.data(), profile=st.sampled_from(sorted(BOTH_PROFILES)), end=st.sampled_from(ENDS))
-def test_what_no_file_names_any_more_is_kept_and_told(
+def test_queues_that_no_definition_names_are_kept_and_reported(
     scratch: Path, data: st.DataObject, profile: str, end: str
 ) -> None:
     made = directory(profile, end)

@@ -43,7 +43,7 @@ def test_a_thread_says_how_long_it_waited_for_credit(host: SimulatedHost) -> Non
     assert unblocked.t - blocked.t == pytest.approx(2 * SECOND, rel=0.01)
 
 
-def test_one_that_waits_no_longer_than_it_was_told_says_that_it_gave_up(host: SimulatedHost) -> None:
+def test_a_sender_whose_timeout_ends_its_wait_records_that_it_gave_up(host: SimulatedHost) -> None:
     with host.open() as broker:
         queue = stuck_queue(host, broker, 5.0)
         with pytest.raises(warrenmq.Blocked, match="queue 'q' is behind"):

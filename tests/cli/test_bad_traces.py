@@ -119,14 +119,14 @@ def test_a_truncated_file_is_read_up_to_there(trace, capsys):
     assert "torn tail" in kinds(answer)
 
 
-def test_an_empty_file_among_others_is_told(trace, capsys):
+def test_an_empty_file_among_others_is_reported(trace, capsys):
     os.truncate(segments(trace)[1], 0)
     code, answer = told(trace, capsys)
     assert (code, answer["verdict"]) == (0, "indeterminate")
     assert "no header" in kinds(answer)
 
 
-def test_a_file_of_another_program_among_others_is_told(trace, capsys):
+def test_a_file_of_another_program_among_others_is_reported(trace, capsys):
     (trace / "notes.wtr").write_text("remember the milk" * 100)
     (trace / "foreign.wtr").write_bytes(encode_header({"v": 7, "lib": "another"}))
     code, answer = told(trace, capsys)
@@ -147,7 +147,7 @@ def test_a_run_of_a_later_version_decides_nothing_and_stops_no_other_run(tmp_pat
     assert any("version 2" in finding["text"] for finding in answer["indeterminate"])
 
 
-def test_a_clock_that_was_set_back_between_two_runs_is_told(trace, capsys):
+def test_a_clock_that_was_set_back_between_two_runs_is_reported(trace, capsys):
     for path in segments(trace):
         run = path.name.split("-")[0]
         with_header(path, wall_ns=10**18 - int(run.removeprefix("run")) * 10**12)

@@ -84,7 +84,7 @@ def test_messages_expire_by_the_time_that_is_given(now, ready, directory):
     assert len(json.loads(out)["messages"]) == ready
 
 
-def test_a_time_that_is_none_is_a_usage_error(directory, capsys):
+def test_an_invalid_time_is_a_usage_error(directory, capsys):
     with pytest.raises(SystemExit) as stop:
         say("ls", str(directory), "--now", "tomorrow")
     assert stop.value.code == 2

@@ -124,7 +124,7 @@ def with_a_torn_segment(case: str) -> dict[str, bytes | None]:
     return {path: files(case)[path][:-300]}
 
 
-def test_what_rabbitmq_would_lose_is_told_and_what_is_lost_makes_it_fail(
+def test_messages_that_rabbitmq_would_lose_are_reported_and_lost_ones_make_it_fail(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     case = "c09-torn-v1-a"

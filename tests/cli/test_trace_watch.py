@@ -87,7 +87,7 @@ def test_two_watches_cannot_share_a_checkpoint(broken, tmp_path, capsys):
     assert "another watch" in said.err
 
 
-def test_a_checkpoint_that_is_none_is_refused(broken, tmp_path, capsys):
+def test_an_invalid_checkpoint_is_refused(broken, tmp_path, capsys):
     (tmp_path / "watch.sqlite").write_bytes(b"no database at all" * 100)
     status, said = watched(capsys, broken, "--checkpoint", str(tmp_path))
     assert status == 2

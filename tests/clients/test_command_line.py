@@ -129,7 +129,7 @@ def test_what_was_declared_comes_along(url, channel, tmp_path):
     channel.exchange_delete("moved-logs")
 
 
-def test_of_a_run_that_was_killed_a_batch_may_come_twice_and_that_is_told(
+def test_after_a_killed_run_a_batch_may_come_twice_and_a_note_says_so(
     url, channel, tmp_path, capsys, monkeypatch
 ):
     with warrenmq.open(tmp_path / "data") as broker:

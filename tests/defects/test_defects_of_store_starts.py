@@ -134,7 +134,7 @@ def test_a_message_twice_in_a_file_counts_once():
     assert state.tables.files.rows[0].valid_total_size == 2 * len(record(1))
 
 
-def test_what_is_copied_is_told_by_its_place_and_not_by_its_id_alone(runtime, monkeypatch):
+def test_a_copied_record_is_known_by_its_place_and_not_by_its_id_alone(runtime, monkeypatch):
     """A message was written anew while its file was locked, and that combine failed: the old copy is garbage."""
     monkeypatch.setattr("warrenmq.actors.store.process.JOB_RETRY", 0.01)
     host = StoreHost(runtime, new_disk())

@@ -159,7 +159,7 @@ def test_counting_goes_on_far_away_when_the_serial_is_damaged(disk: SimulatedDis
 # one owner
 
 
-def test_a_second_owner_is_refused_and_told_who_has_it(tmp_path: Path) -> None:
+def test_a_second_owner_is_refused_and_the_error_names_the_first(tmp_path: Path) -> None:
     path = str(tmp_path / "data")
     directory = DataDirectory.open(RealDisk(), path, SETTINGS)
     with pytest.raises(DirectoryInUse) as refused:

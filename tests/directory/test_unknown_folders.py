@@ -136,7 +136,7 @@ def test_the_priorities_of_a_queue_are_as_many_as_its_folders() -> None:
     assert records_of([names[0]._replace(record=kept), *names[1:3]])[0] == kept
 
 
-def test_a_priority_whose_folder_tells_nothing_is_told_by_another_one() -> None:
+def test_the_queue_of_a_priority_without_a_name_file_is_known_by_its_other_priorities() -> None:
     folders = {queue_folder("/", "p", each): (b"VHOST: /\nQUEUE: p\0%c\n" % each, None) for each in range(3)}
     expected = {folder: QueueName("/", "p", each) for each, folder in enumerate(folders)}
     stranger = {queue_folder("/", "p"): (None, None), queue_folder("/", "q", 1): (b"", None)}
@@ -145,7 +145,7 @@ def test_a_priority_whose_folder_tells_nothing_is_told_by_another_one() -> None:
     assert names_of_folders("/", {**dict.fromkeys(folders, (None, None)), **stranger}) == {}
 
 
-def test_a_folder_is_told_by_its_own_name_s_hash_only() -> None:
+def test_a_folder_is_recognised_by_the_hash_of_its_own_name_only() -> None:
     folder, text = queue_folder("/", "q"), b"VHOST: /\nQUEUE: q\n"
     assert name_of_folder(folder, "/", text, None) == QueueName("/", "q")
     assert name_of_folder(folder, "/", None, queue_frame(LIMITED)) == QueueName("/", "q", record=LIMITED)

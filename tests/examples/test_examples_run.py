@@ -61,23 +61,11 @@ LESSONS = {
         r"^store writes saved by flying counters +[1-9]\d* +0 ",
         r"^gc runs +[1-9]\d* +[1-9]\d* +[1-9]\d* +model$",
     ],
-    "trace_in_spark.py": [
-        r"\|queue:pictures +\|PUBLISH +\|PERSISTENT\|WANTS_CONFIRM\|IN_STORE\|",
-        r"\|msg_store_persistent\|FILE_SYNC ",
-        r"\|queue:pictures +\|CONFIRM +\|DURABLE ",
-        r"\|pictures\| +\d+\| +false\| +acked\| +2001\|",
-        r"^acked before the crash, and there again: [1-9]\d*; confirmed and lost: 0$",
-        r"\|queue:pictures\| +TIMER\| +\d+\| +\d+\|",
-        r"\|  IGNORE\| +[1-9]",
-        r"\|pictures\| +2000\|",
-        r"^violations: 0$",
-        r"^queue:pictures +2,001 ",
-        r"^verdict ok: ",
-    ],
 }
 """Lines that are somewhere in the output, in this order, as regular expressions."""
 TESTED_WITH_ITS_WORKER = {"celery_app.py"}  # tests/clients/test_celery.py
 MAKES_ITS_OWN_ENVIRONMENT = {"run_demo.py"}
+IN_A_SESSION_OF_SPARK = {"trace_in_spark.py"}  # tests/spark/test_pages.py
 IS_A_TEST = {"simulated_test.py"}
 QUOTED = {"trace_story.py"}
 """By the stories in docs/."""
@@ -98,13 +86,8 @@ def test_an_example_says_what_it_promises(script, tmp_path):
     assert [line for line in done.stdout.splitlines() if " [" not in line] == SAYS[script]
 
 
-@pytest.mark.parametrize(
-    "script", [pytest.param(each, marks=pytest.mark.spark if "spark" in each else ()) for each in LESSONS]
-)
+@pytest.mark.parametrize("script", LESSONS)
 def test_a_lesson_shows_what_it_speaks_of(script, tmp_path):
-    if "spark" in script:
-        pytest.importorskip("pyspark")
-        pytest.importorskip("plotly")
     done = run(script, str(tmp_path))
     assert done.returncode == 0, done.stderr
     at = 0
@@ -168,6 +151,7 @@ def test_every_example_is_tested():
         | set(AT_A_SERVER)
         | TESTED_WITH_ITS_WORKER
         | MAKES_ITS_OWN_ENVIRONMENT
+        | IN_A_SESSION_OF_SPARK
         | IS_A_TEST
         | QUOTED
     )

@@ -1,18 +1,16 @@
 """Every piece of code in the README and in docs/ runs, and prints what the page says it does."""
 
 import importlib.util
-import os
 import re
 import shlex
 import shutil
-import subprocess
-import sys
 
 import pytest
 
 import warrenmq
+from tests.examples.pages import WITH_SPARK, lay_out_logs, named, python, readme_trace
 from tests.support import golden
-from tests.support.source_tree import ROOT, blocks
+from tests.support.source_tree import blocks
 
 PRINTS = {
     "README.md: Embed it, python 1": "done: resize cat.jpg\n",
@@ -32,18 +30,6 @@ PRINTS = {
     "docs/settings.md: Settings, python 1": "67108864\nfsync\n",
 }
 """What each prints, as a regular expression."""
-
-WITH_SPARK = {
-    "README.md: Analyse a run, python 2": r"\|queue:jobs\| +3\|",
-    "docs/replay.md: Questions of your own, python 1": r"\|actor\|flag\|count\|",
-    "docs/replay.md: One event, its columns by name, python 1": r"queue:jobs\|MAILBOX_EMPTY\|(.*\n)*.*\[PERSISTENT",
-    "docs/replay.md: Lifecycles, python 1": r"jobs *\|3 +\|.*(\n.*)*audit-a *\|\d+ +\|\[",
-    "docs/replay.md: The data source, python 1": r"^\s*[1-9]\d* \d+ \['t', 'ev'\] 0$",
-    "docs/replay.md: The data source, python 2": "",
-    "docs/replay.md: Traces of RabbitMQ, python 1": r"audit-a\|",
-    "docs/rules.md: Rules of your own: a query, python 1": r"\|rule\|subject\|text\|rows\|",
-}
-"""What is somewhere in the output of those that need Spark."""
 
 AROUND = {
     "docs/runtime.md: Simulation, python 1": (
@@ -96,33 +82,10 @@ THE_TWO_COMMANDS = ["python3 examples/run_demo.py", "python3 tests/run.py"]
 """Not run here: one is what runs this, and .ci/run types both."""
 
 
-def python(*arguments, cwd):
-    command = [sys.executable, "-W", "error", *arguments]
-    environment = os.environ | {"PYTHONPATH": ROOT}
-    return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, check=False)
-
-
-def named(name):
-    return next(block for block in blocks("python") if str(block) == name)
-
-
-def lay_out_logs(where):
-    """What RabbitMQ's tracing plugin leaves behind, in both formats."""
-    folder = os.path.join(ROOT, "tests", "golden", "rabbitmq-tracing-3.10")
-    (where / "rabbitmq-tracing").mkdir()
-    shutil.copy(os.path.join(folder, "all-json.log"), where / "rabbitmq-tracing")
-    for name in ("published", "received"):
-        shutil.copy(os.path.join(folder, "all-text.log"), where / f"{name}.log")
-
-
 @pytest.fixture(scope="module")
 def trace(tmp_path_factory):
-    """What the README's own tracing example leaves behind."""
     pytest.importorskip("plotly")
-    where = tmp_path_factory.mktemp("readme")
-    done = python("-c", named("README.md: Analyse a run, python 1").code, cwd=where)
-    assert done.returncode == 0, done.stderr
-    return where / "trace"
+    return readme_trace(tmp_path_factory.mktemp("readme"))
 
 
 @pytest.mark.parametrize("name", PRINTS)
@@ -139,26 +102,6 @@ def test_a_piece_of_python_runs_and_prints_what_is_said(name, tmp_path):
     done = python("block.py", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert re.fullmatch(PRINTS[name], done.stdout), done.stdout
-
-
-@pytest.mark.spark
-def test_pieces_that_need_spark_run_in_one_session(trace, tmp_path):
-    """Each would start Spark anew by itself, which takes most of its time."""
-    pytest.importorskip("pyspark")
-    for name in ("trace", "trace-of-another-machine"):
-        shutil.copytree(trace, tmp_path / name)
-    lay_out_logs(tmp_path)
-    lines = [
-        "from warrenmq.replay.spark.session import spark_session",
-        "with spark_session(short=True) as spark:",
-    ]
-    for name in WITH_SPARK:
-        lines += ["    " + line for line in [f"print({name!r})", *named(name).code.splitlines()]]
-    (tmp_path / "blocks.py").write_text("\n".join(lines))
-    done = python("blocks.py", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    for name, says in WITH_SPARK.items():
-        assert re.search(says, done.stdout.partition(name)[2], re.MULTILINE), done.stdout
 
 
 def command_lines():

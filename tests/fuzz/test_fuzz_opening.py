@@ -179,7 +179,7 @@ def stored_in(files: Files, message: Message) -> list[Place]:
 @pytest.mark.parametrize("stop", ["closed", "killed"])
 @examples(30)
 @given(data=st.data(), made_with=kinds, settings=kinds)
-def test_a_flipped_bit_in_a_stored_message_costs_this_message_and_is_told(
+def test_a_flipped_bit_in_a_stored_message_costs_this_message_and_is_reported(
     stop: str, data: st.DataObject, made_with: Settings, settings: Settings
 ) -> None:
     """Exchange, routing keys, properties, body, checksum: whatever it hits, nothing altered is delivered."""

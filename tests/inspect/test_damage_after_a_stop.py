@@ -57,7 +57,7 @@ def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @examples(20)
 @given(data=st.data(), made_with=kinds, settings=kinds)
-def test_a_file_that_changed_its_size_since_a_clean_stop_is_told_by_check_and_by_an_open(
+def test_a_file_that_changed_its_size_since_a_clean_stop_is_reported_by_check_and_by_an_open(
     scratch: Path, data: st.DataObject, made_with: Settings, settings: Settings
 ) -> None:
     made = closed(made_with)
@@ -102,7 +102,7 @@ def missing(wanted: list[str], found: list[str]) -> list[str]:
 
 @examples(25)
 @given(data=st.data(), made_with=kinds.filter(lambda settings: settings.queue_version == 2))
-def test_any_flipped_bit_of_an_index_is_told_after_a_clean_stop(
+def test_any_flipped_bit_of_an_index_is_reported_after_a_clean_stop(
     scratch: Path, data: st.DataObject, made_with: Settings
 ) -> None:
     made = closed(made_with)

@@ -100,7 +100,7 @@ def test_a_directory_in_use_is_read_without_harm(settings, tmp_path):
             worker.join()
 
 
-def test_people_are_told_the_same(tmp_path):
+def test_the_printed_report_says_the_same(tmp_path):
     with warrenmq.open(tmp_path) as broker:
         fill(broker)
     status, out = say("check", str(tmp_path))

@@ -52,7 +52,7 @@ def told(notes: list[str], kind: str, name: str) -> bool:
     return any(note.startswith(f"{kind} {name!r} was ") for note in notes)
 
 
-def test_queues_come_with_their_arguments_or_it_is_told(
+def test_queues_come_with_their_arguments_or_a_note_says_why_not(
     broker: warrenmq.Broker, recovered: tuple[Path, Report]
 ) -> None:
     for queue in declared(broker.vhost.name).queues:
@@ -109,7 +109,7 @@ def test_one_queues_folder_brings_what_that_queue_was_declared_with(tmp_path: Pa
 
 
 @pytest.mark.parametrize(("folder", "note"), [("coordination", KHEPRI), ("quorum", NOWHERE)])
-def test_where_there_are_no_definitions_it_is_told(tmp_path: Path, folder: str, note: str) -> None:
+def test_without_definitions_a_note_says_so(tmp_path: Path, folder: str, note: str) -> None:
     node = Node(tmp_path / "node")
     node.in_journal([make(1)], embedded=True)
     (node.root / folder).mkdir()
@@ -152,7 +152,7 @@ def test_after_a_crash_all_come_as_redelivered(tmp_path: Path) -> None:
         ] * 3
 
 
-def test_in_a_queue_that_has_messages_nothing_is_marked_and_that_is_told(tmp_path: Path) -> None:
+def test_in_a_queue_that_has_messages_nothing_is_marked_and_a_note_says_so(tmp_path: Path) -> None:
     worked_on(tmp_path / "source")
     with warrenmq.open(tmp_path / "data") as broker:
         broker.declare_queue("jobs").publish(b"mine").result()

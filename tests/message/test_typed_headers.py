@@ -76,7 +76,7 @@ def test_what_the_application_sees_of_each_type(typed: list[Any], seen: Any) -> 
         [["n", "D", [1]]], [["n", "D", [1 << 60, 1]]], [["n", "A", ["S"]]], [["n", "F", 1]], [["n", ["S"], "x"]],
     ],
 )  # fmt: skip
-def test_a_list_that_is_none_is_a_value_error_and_in_a_file_a_damaged_one(typed: Any) -> None:
+def test_an_invalid_list_is_a_value_error_and_in_a_file_damage(typed: Any) -> None:
     with pytest.raises(ValueError, match=r"typed header|nested|element"):
         TypedHeaders(typed)
     if isinstance(typed, list):

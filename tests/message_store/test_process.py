@@ -438,7 +438,7 @@ def test_a_transient_store_begins_with_nothing(runtime) -> None:
     assert "clean.dot" not in disk.listdir(FOLDER)
 
 
-def test_a_damaged_message_is_read_as_none_and_told_to_people(host, logs) -> None:
+def test_a_damaged_message_is_read_as_none_and_logged(host, logs) -> None:
     queue = host.queue("q")
     host.write(queue, *range(20))
     host.confirmed(queue, *range(20))

@@ -238,7 +238,7 @@ class TestFileSummary:
         assert not files.begin_read(0, b"c")
         assert files.await_readers([0, 1], None) == 1
 
-    def test_a_client_that_dies_between_its_last_read_and_telling_the_collector_is_told_of(self) -> None:
+    def test_release_reader_names_the_files_that_a_dead_client_read_last(self) -> None:
         files = three_files(b"c")
         files.begin_read(0, b"c")
         assert files.await_readers([0], None) == 0

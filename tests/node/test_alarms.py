@@ -96,7 +96,7 @@ def test_waiting_callers_are_counted_and_those_that_left_are_not_woken() -> None
     assert woken == ["other"]
 
 
-def test_a_blocked_caller_is_told_of_each_alarm_with_its_figures_and_what_to_do() -> None:
+def test_the_error_of_a_blocked_caller_names_each_alarm_its_figures_and_the_remedy() -> None:
     assert in_words((alarm("memory"), alarm("disk"))) == (
         "nothing was published, the memory alarm is set (2,000,000 bytes were in use, vm_memory_high_watermark allows "
         "1,000): consume, or raise the watermark; the disk alarm is set (2,000,000 bytes were free, disk_free_limit "

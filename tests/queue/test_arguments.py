@@ -97,7 +97,7 @@ def test_other_types_of_queues_are_refused_before_their_arguments(kind: str) -> 
     assert f"queue type '{kind}'" in refused.value.reply_text
 
 
-def test_the_first_wrong_argument_in_rabbitmqs_order_is_told() -> None:
+def test_the_error_names_the_first_wrong_argument_in_rabbitmqs_order() -> None:
     with pytest.raises(PreconditionFailed) as refused:
         of(overflow=1, max_length=-1, expires=0)
     assert "x-expires" in refused.value.reply_text

@@ -25,7 +25,7 @@ def entry(queue: str, reason: str, *more: list[Any]) -> list[Any]:
     return ["F", [["queue", "S", queue], ["reason", "S", reason], *more]]
 
 
-def test_the_first_death_is_told_in_full_and_once_more_in_headers_of_its_own() -> None:
+def test_the_first_death_is_in_x_death_and_in_the_x_first_death_headers() -> None:
     assert with_death([["z", "I", 1], ["a", "t", True]], death(expiration="100")) == [
         ["a", "t", True],
         ["x-death", "A", [["F", [
@@ -38,7 +38,7 @@ def test_the_first_death_is_told_in_full_and_once_more_in_headers_of_its_own() -
     ]  # fmt: skip
 
 
-def test_all_routing_keys_are_told() -> None:
+def test_x_death_lists_all_routing_keys() -> None:
     headers: list[Any] = [["CC", "A", [["S", "c"], ["I", 5]]], ["BCC", "A", [["S", "b"]]]]
     _, deaths = lookup(with_death(headers, death()), "x-death") or ("", [])
     assert lookup(deaths[0][1], "routing-keys") == ("A", [["S", "k"], ["S", "c"], ["S", "b"]])

@@ -372,7 +372,7 @@ def test_transient_messages_and_those_missing_in_the_store_are_dropped() -> None
         assert kit.store_message_ids(disk, kit.settings(4)) == [kit.stored_record(1)[:16]]
 
 
-def test_transient_messages_are_told_from_persistent_ones_wherever_they_are() -> None:
+def test_the_index_knows_transient_from_persistent_messages_wherever_they_are() -> None:
     disk = kit.disk()
     index, _ = kit.recover(disk, kit.settings(4))
     index.publish_many(0, [kit.stored_record(0)], persistent=False)

@@ -93,7 +93,7 @@ def test_a_converted_queue_goes_on(version: int) -> None:
     assert found.next_seq_id == 36
 
 
-def test_a_message_that_turns_out_to_be_damaged_when_it_is_moved_is_told() -> None:
+def test_a_message_found_damaged_when_it_is_moved_is_reported() -> None:
     """After a clean stop bodies are not read before."""
     disk, terms = written(0, 2, clean=True)
     whole = opened(written(0, 2, clean=True)[0], 1, terms)[1]

@@ -71,7 +71,7 @@ def test_an_entry_is_32_bytes(entry: Entry | None, data: bytes) -> None:
         (11, 63, "location makes no sense"),  # inside the .qs file's header
     ],
 )
-def test_bytes_that_are_no_entry_are_told(offset: int, byte: int, problem: str) -> None:
+def test_an_invalid_entry_is_reported(offset: int, byte: int, problem: str) -> None:
     data = bytearray(IN_QS)
     data[offset] = byte
     with pytest.raises(CorruptFile, match=problem):

@@ -34,7 +34,7 @@ def test_a_body_stands_behind_its_size_and_checksum() -> None:
         (HELLO[:5] + b"\x00" + HELLO[6:], 5, "a body does not have its checksum"),
     ],
 )
-def test_bytes_that_are_no_body_are_told(data: bytes, size: int, problem: str) -> None:
+def test_an_invalid_body_is_reported(data: bytes, size: int, problem: str) -> None:
     assert qs.entry_problem(data, 0, size) == problem
 
 

@@ -524,7 +524,7 @@ def test_a_clean_stop_keeps_the_next_sequence_id_and_the_next_message_goes_behin
         ("1.qi", lambda data: data[:96], "2 messages were here at the last stop, now there are 1"),
     ],
 )
-def test_what_is_missing_after_a_clean_stop_is_told(name: str, change: Any, reason: str) -> None:
+def test_what_is_missing_after_a_clean_stop_is_reported(name: str, change: Any, reason: str) -> None:
     disk = kit.disk()
     index, _ = kit.recover(disk, v2(4))
     index.publish_many(0, records(6), persistent=True)

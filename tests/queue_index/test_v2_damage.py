@@ -156,7 +156,7 @@ def test_a_header_that_makes_no_sense_loses_nothing(name: str, change: bytes) ->
     assert [(each.path, each.offset) for each in found.damage] == [(f"{kit.DIRECTORY}/{name}", 0)]
 
 
-def test_an_entry_that_points_past_the_end_of_the_bodies_is_dropped_and_told() -> None:
+def test_an_entry_that_points_past_the_end_of_the_bodies_is_dropped_and_reported() -> None:
     far = qi.pack_entry(qi.Entry(True, qi.Location.QUEUE_STORE, b"", 1 << 40, 100, 50, 0))
     data = FILES["1.qi"]
     live, found = opened(damaged("1.qi", data[: entry_at(5)] + far + data[entry_at(6) :]))
@@ -166,7 +166,7 @@ def test_an_entry_that_points_past_the_end_of_the_bodies_is_dropped_and_told() -
     ]
 
 
-def test_the_right_body_of_another_message_is_told_by_its_size() -> None:
+def test_the_body_of_another_message_is_noticed_by_its_size() -> None:
     data = FILES["0.qi"]
     other = PLACES[3][1]._replace(size=40)
     live, found = opened(damaged("0.qi", data[: entry_at(0)] + qi.pack_entry(other) + data[entry_at(1) :]))

@@ -70,7 +70,7 @@ def test_a_message_has_a_life_in_each_queue_and_one_that_no_queue_gets_has_one_a
         {"headers": {"h": 1}}, {"priority": 1},
     ],
 )  # fmt: skip
-def test_messages_are_told_apart_by_everything_that_they_are(change):
+def test_messages_that_differ_in_anything_are_different_messages(change):
     found = lives(published(T, "q"), received(T, "q", **change))
     assert [(life.deliveries, life.matched) for life in found] == [(0, "none"), (1, "none")]
 
@@ -96,7 +96,7 @@ def test_what_was_there_before_the_log_begins_has_no_publish():
     assert (life.published_t, life.deliveries, life.matched) == (None, 2, "none")
 
 
-def test_a_delivery_told_before_its_publish_is_taken_if_it_is_young_and_there_are_several_logs_or_an_id():
+def test_a_delivery_logged_before_its_publish_is_matched_if_it_is_young_and_there_are_several_logs_or_an_id():
     early = received(T, "q"), published(T + 3 * MS, "q")
     assert [life.matched for life in lives(*early)] == ["none", "none"]
     (life,) = lives(*early, several=True)

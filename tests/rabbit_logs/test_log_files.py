@@ -128,7 +128,7 @@ def test_an_old_log_in_a_body_is_a_body(outer, inner, chunk):
     assert log.in_bodies == len(inner)
 
 
-def test_a_young_log_in_a_body_cannot_be_told_from_records():
+def test_a_young_log_in_a_body_looks_like_records():
     """The limit that the page names."""
     found, _ = of_text(text_record(published(T, "q", body=text_record(published(T, "inner")))))
     assert [record.queues for record in found] == [("q",), ("inner",)]

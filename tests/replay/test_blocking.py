@@ -103,7 +103,7 @@ def test_what_the_dead_were_sent_is_gone():
 
 
 @pytest.mark.parametrize("told_by", ["its supervisor", "its successor"])
-def test_one_that_was_killed_is_gone_though_it_does_not_say_so(told_by):
+def test_a_killed_actor_counts_as_gone_without_an_actor_stop(told_by):
     runs = hand_made()
     queue = runs[0].actors[QUEUE - 1]
     del queue.rows[-2:]

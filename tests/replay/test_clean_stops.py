@@ -99,7 +99,7 @@ def test_with_a_run_missing_in_between_nothing_can_be_said():
 
 
 @pytest.mark.parametrize("settings", BOTH_PROFILES.values(), ids=BOTH_PROFILES)
-def test_queues_that_stop_because_their_store_is_dead_owe_only_what_it_has_not_told(settings):
+def test_queues_that_stop_because_their_store_died_owe_only_the_confirms_that_it_had_not_reported(settings):
     host = SimulatedHost(7, settings)
     with host.open() as broker:
         queue = broker.declare_queue("q")

@@ -107,7 +107,7 @@ def test_the_course_is_what_happened(all_lives):
 
 
 @given(lives)
-def test_where_rises_are_missing_it_is_told_too_little_and_never_too_much(all_lives):
+def test_where_rises_are_missing_a_level_is_too_low_and_never_too_high(all_lives):
     until = 600 * MS
     found = list(spans(summed(steps_of(all_lives, told_only=True)), until))
     true = true_levels(steps_of(all_lives), until)

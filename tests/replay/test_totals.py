@@ -46,7 +46,7 @@ def test_the_numbers_of_a_run_are_what_was_done(tmp_path):
     assert 0 < found["confirm p50 ms"] <= found["confirm p99 ms"]
 
 
-def test_what_differs_between_two_runs_is_told(tmp_path, capsys):
+def test_the_differences_between_two_runs_are_printed(tmp_path, capsys):
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
     one, two = run(tmp_path / "a", confirm_each=True), run(tmp_path / "b", confirm_each=False)

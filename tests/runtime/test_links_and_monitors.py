@@ -31,7 +31,7 @@ def test_a_monitor_tells_of_the_death_and_its_reason(runtime):
     assert isinstance(down.reason, RuntimeError)
 
 
-def test_a_monitor_that_has_told_holds_nothing_of_the_dead(runtime):
+def test_a_monitor_that_fired_keeps_no_reference_to_the_dead_process(runtime):
     notes = runtime.channel()
     watcher, watched = runtime.start(Worker, notes), runtime.start(Worker)
     runtime.call(watcher, do(lambda server: server.monitor(watched)))
@@ -209,7 +209,7 @@ def test_an_idle_actor_that_is_disowned_ends(runtime):
     assert not getattr(runtime, "_threads", None)
 
 
-def test_a_death_notice_that_fails_keeps_no_other_from_being_told(runtime, logs):
+def test_a_death_notice_that_fails_does_not_stop_the_others(runtime, logs):
     worker, told = runtime.start(Worker), runtime.channel()
     worker.actor_inbox.on_close(lambda _reason: 1 / 0)
     worker.actor_inbox.on_close(told.put)

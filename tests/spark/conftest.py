@@ -11,6 +11,14 @@ import pytest
 from tests.support.trace_model import consistent_trace
 from tests.support.trace_union import a_plant_of_each_rule, side_by_side, with_a_gap, write_directory
 
+CHEAP = {
+    "spark.sql.adaptive.enabled": "false",
+    # To compile the code of a query takes longer than to interpret it for a few thousand rows.
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+"""Settings of the session that change what a query costs, and nothing of what it gives."""
+
 
 @pytest.fixture(scope="session")
 def spark():
@@ -33,7 +41,8 @@ def spark():
         except SparkUnavailable as unavailable:
             pytest.skip(str(unavailable))
         patch.undo()
-        session.conf.set("spark.sql.adaptive.enabled", "false")
+        for name, value in CHEAP.items():
+            session.conf.set(name, value)
         yield session
     for name, value in before.items():
         if value is None:
@@ -44,9 +53,15 @@ def spark():
 
 @pytest.fixture(scope="session")
 def clean_trace(tmp_path_factory):
-    """Three consistent traces; of some runs only the slab file has the end."""
-    runs = side_by_side([consistent_trace(seed) for seed in range(3)])
+    """Two consistent traces; of some runs only the slab file has the end."""
+    runs = side_by_side([consistent_trace(seed) for seed in range(2)])
     return write_directory(tmp_path_factory.mktemp("clean") / "trace", runs)
+
+
+@pytest.fixture(scope="session")
+def small_trace(tmp_path_factory):
+    """One consistent trace, with a crash."""
+    return write_directory(tmp_path_factory.mktemp("small") / "trace", consistent_trace(0, 40))
 
 
 @pytest.fixture(scope="session")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -138,16 +139,26 @@ def test_rows_that_are_no_rows_of_a_trace_are_refused_in_a_sentence(spark):
     assert "\n" not in str(raised.value)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("python", [sys._base_executable, "/nowhere/python"])
-def test_workers_with_another_python_are_one_sentence(clean_trace, python):
-    import os
+REPLAYS = """
+import os, sys
+from warrenmq.cli import main
+for python in sys.argv[2:]:
+    os.environ["PYSPARK_PYTHON"] = python
+    print(main(["replay", sys.argv[1], "--master", "local[1]"]))
+"""
+"""In one process, so that one JVM does for all."""
 
+
+@pytest.mark.slow
+def test_workers_with_another_python_are_one_sentence(small_trace):
+    pythons = [sys._base_executable, "/nowhere/python"]
     done = subprocess.run(
-        [sys.executable, "-m", "warrenmq", "replay", clean_trace, "--master", "local[1]"],
-        env=os.environ | {"PYSPARK_PYTHON": python, "PYTHONPATH": ROOT}, capture_output=True, text=True, check=False, cwd=ROOT,
+        [sys.executable, "-c", REPLAYS, small_trace, *pythons], env=os.environ | {"PYTHONPATH": ROOT},
+        capture_output=True, text=True, check=False, cwd=ROOT,
     )  # fmt: skip
-    assert done.returncode == 2
-    [line] = [line for line in done.stderr.splitlines() if not line.startswith("WARNING: ")]  # the JVM's own
-    assert line.startswith("warrenmq replay: ")
-    assert "PYSPARK_PYTHON" in line
+    assert done.stdout.split() == ["2", "2"], done.stderr
+    lines = [line for line in done.stderr.splitlines() if not line.startswith("WARNING: ")]  # the JVM's own
+    assert len(lines) == len(pythons)
+    for line in lines:
+        assert line.startswith("warrenmq replay: ")
+        assert "PYSPARK_PYTHON" in line

@@ -21,7 +21,7 @@ import pytest
 from tests.support.limits import LIMIT
 from tests.support.source_tree import ROOT
 from tests.support.trace_model import consistent_trace
-from tests.support.trace_union import side_by_side, write_directory
+from tests.support.trace_union import write_directory
 from warrenmq.replay import SparkUnavailable
 from warrenmq.replay.drive import engine
 from warrenmq.replay.spark.java import ensure_java
@@ -63,12 +63,21 @@ with spark_session(master=sys.argv[2], short=True, memory="512m", partitions=2) 
 
 @pytest.fixture(scope="module")
 def trace(tmp_path_factory):
-    runs = side_by_side([consistent_trace(seed) for seed in range(2)])
-    return write_directory(tmp_path_factory.mktemp("shared") / "trace", runs)
+    return write_directory(tmp_path_factory.mktemp("shared") / "trace", consistent_trace(0, 40))
+
+
+QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+DEFAULTS = f"""
+spark.executor.extraJavaOptions    {QUICK_JVM}
+spark.sql.codegen.wholeStage       false
+spark.sql.codegen.factoryMode      NO_CODEGEN
+spark.sql.shuffle.partitions       2
+"""
+"""What a user's spark-defaults.conf may say: here what makes queries of a few rows cheap."""
 
 
 @pytest.fixture(scope="module")
-def environment():
+def environment(tmp_path_factory):
     """Of every process here: one Java, this Python, and this package, as if it were installed on each machine."""
     try:
         java = ensure_java()
@@ -76,9 +85,11 @@ def environment():
         pytest.skip(str(unavailable))
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_"))}
     home = importlib.util.find_spec("pyspark").submodule_search_locations[0]
+    conf = tmp_path_factory.mktemp("conf")
+    (conf / "spark-defaults.conf").write_text(DEFAULTS)
     return kept | {
         "JAVA_HOME": str(java), "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable, "SPARK_HOME": home,
-        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_CONF_DIR": str(conf),
     }  # fmt: skip
 
 
@@ -106,8 +117,8 @@ def cluster(environment, tmp_path):
         log = tmp_path / f"{name}.log"
         with log.open("w") as file:
             process = subprocess.Popen(
-                [spark_class, *arguments], env=environment | {"SPARK_DAEMON_MEMORY": "256m"}, stdout=file,
-                stderr=subprocess.STDOUT, cwd=tmp_path,
+                [spark_class, *arguments], env=environment | {"SPARK_DAEMON_MEMORY": "256m", "SPARK_DAEMON_JAVA_OPTS": QUICK_JVM},
+                stdout=file, stderr=subprocess.STDOUT, cwd=tmp_path,
             )  # fmt: skip
         processes.append(process)
         return log, process

@@ -60,7 +60,7 @@ def test_a_local_session_is_quiet_and_ends_with_the_block(builder):
     assert builder.stopped == 1
 
 
-def test_a_cluster_is_not_told_what_suits_this_machine(builder):
+def test_a_cluster_gets_no_settings_of_this_machine(builder):
     with module.spark_session(master="spark://far.away:7077"):
         assert builder.masters == ["spark://far.away:7077"]
         assert not any(name.startswith(("spark.driver.host", "spark.executorEnv")) for name in builder.conf)

@@ -238,7 +238,7 @@ def test_simple_one_for_one_starts_children_from_one_template(runtime):
     assert runtime.living() == []
 
 
-def test_children_of_simple_one_for_one_are_told_to_stop_all_at_once(runtime):
+def test_children_of_simple_one_for_one_are_stopped_all_at_once(runtime):
     """Each takes a while; together they take no longer than one."""
     sup = Supervisor.start_link(
         children=[ChildSpec("w", Worker, shutdown=LIMIT)], strategy="simple_one_for_one", runtime=runtime

@@ -1,4 +1,4 @@
 """How long a test waits for what must happen: long enough for any machine, so that only a hang fails by it."""
 
-LIMIT = 300.0
+LIMIT = 200.0
 """Seconds, real ones or those of a simulation."""

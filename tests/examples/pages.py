@@ -1,0 +1,46 @@
+"""Pieces of code on the pages, and the files that they find where they run."""
+
+import os
+import shutil
+import subprocess
+import sys
+
+from tests.support.source_tree import ROOT, blocks
+
+WITH_SPARK = {
+    "README.md: Analyse a run, python 2": r"\|queue:jobs\|     3\|",
+    "docs/replay.md: Questions of your own, python 1": r"\|actor\|flag\|count\|",
+    "docs/replay.md: One event, its columns by name, python 1": r"queue:jobs\|MAILBOX_EMPTY\|(.*\n)*.*WANTS_CONFIRM",
+    "docs/replay.md: Lifecycles, python 1": r"jobs *\|3 +\|.*(\n.*)*audit-a *\|\d+ +\|\[",
+    "docs/replay.md: The data source, python 1": r"^\s*[1-9]\d* \d+ \['t', 'ev'\] 0$",
+    "docs/replay.md: The data source, python 2": "",
+    "docs/replay.md: Traces of RabbitMQ, python 1": r"audit-a\|",
+    "docs/rules.md: Rules of your own: a query, python 1": r"\|rule\|subject\|text\|rows\|",
+}
+"""What is somewhere in the output of those that need Spark, which run in tests/spark: there is a session."""
+
+
+def python(*arguments, cwd):
+    command = [sys.executable, "-W", "error", *arguments]
+    environment = os.environ | {"PYTHONPATH": ROOT}
+    return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, check=False)
+
+
+def named(name):
+    return next(block for block in blocks("python") if str(block) == name)
+
+
+def readme_trace(where):
+    """What the README's own tracing example leaves behind."""
+    done = python("-c", named("README.md: Analyse a run, python 1").code, cwd=where)
+    assert done.returncode == 0, done.stderr
+    return where / "trace"
+
+
+def lay_out_logs(where):
+    """What RabbitMQ's tracing plugin leaves behind, in both formats."""
+    folder = os.path.join(ROOT, "tests", "golden", "rabbitmq-tracing-3.10")
+    (where / "rabbitmq-tracing").mkdir()
+    shutil.copy(os.path.join(folder, "all-json.log"), where / "rabbitmq-tracing")
+    for name in ("published", "received"):
+        shutil.copy(os.path.join(folder, "all-text.log"), where / f"{name}.log")

@@ -1,0 +1,64 @@
+"""What the pages and the lesson show of Spark, in the session of these tests: to start one takes longer than most of them."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import runpy
+import shutil
+import sys
+
+import pytest
+
+from tests.examples.pages import WITH_SPARK, lay_out_logs, named, readme_trace
+from tests.support.source_tree import ROOT
+
+pytest.importorskip("pyspark")
+pytest.importorskip("plotly")
+pytestmark = pytest.mark.spark
+
+LESSON = [
+    r"\|queue:pictures +\|PUBLISH +\|PERSISTENT\|WANTS_CONFIRM\|IN_STORE\|",
+    r"\|msg_store_persistent\|FILE_SYNC ",
+    r"\|queue:pictures +\|CONFIRM +\|DURABLE ",
+    r"\|pictures\| +\d+\| +false\| +acked\| +2001\|",
+    r"^acked before the crash, and there again: [1-9]\d*; confirmed and lost: 0$",
+    r"\|queue:pictures\| +TIMER\| +\d+\| +\d+\|",
+    r"\| *IGNORE\| +[1-9]",
+    r"\|pictures\| +2000\|",
+    r"^violations: 0$",
+    r"^queue:pictures +2,001 ",
+    r"^verdict ok: ",
+]
+"""Lines that are somewhere in its output, in this order, as regular expressions."""
+
+
+@pytest.fixture
+def here(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_pieces_of_the_pages_run_and_print_what_is_said(spark, here, capsys):
+    shutil.copytree(readme_trace(here), "trace-of-another-machine")
+    lay_out_logs(here)
+    for name, says in WITH_SPARK.items():
+        exec(named(name).code, {"spark": spark})
+        printed = capsys.readouterr().out
+        assert re.search(says, printed, re.MULTILINE), (name, printed)
+
+
+def test_the_lesson_shows_what_it_speaks_of(spark, here, capsys, monkeypatch):
+    lesson = os.path.join(ROOT, "examples", "trace_in_spark.py")
+    monkeypatch.setattr(sys, "argv", [lesson, str(here)])
+    try:
+        runpy.run_path(lesson, run_name="__main__")
+    finally:
+        logging.disable(logging.NOTSET)
+        spark.catalog.clearCache()
+    printed, at = capsys.readouterr().out, 0
+    for line in LESSON:
+        found = re.compile(line, re.MULTILINE).search(printed, at)
+        assert found, f"{line} is not in {printed[at:]}"
+        at = found.end()
