@@ -58,6 +58,7 @@ from warrenmq.trace.events import (
     Reason,
     Trigger,
 )
+from warrenmq.trace.schema import COLUMNS
 
 Runs = list[RunRows]
 Places = Iterator[None]
@@ -65,7 +66,7 @@ Plant = Callable[[Runs], bool]
 PLANTS: list[tuple[str, Plant, frozenset[str]]] = []
 """(rule, plant, other rules that the same change breaks of necessity)"""
 
-QUEUE, STORE, COLLECTOR, CLIENT = "QueueProcess", "MsgStore", "MsgStoreGC", "client"
+QUEUE, STORE, COLLECTOR, CLIENT, SUPERVISOR = "QueueProcess", "MsgStore", "MsgStoreGC", "client", "Supervisor"
 
 
 def plant(rule: str, *implied: str) -> Callable[[Callable[[Runs], Places]], Plant]:
@@ -106,6 +107,98 @@ def exchange(one: Row, two: Row) -> None:
     one[MSG:], two[MSG:] = two[MSG:], one[MSG:]
 
 
+def in_place(
+    rule: str,
+    name: str,
+    kind: str,
+    what: int,
+    *implied: str,
+    where: Callable[[Row], bool] = lambda _: True,
+    last_run: bool = False,
+    **columns: int | Callable[[Row], int],
+) -> Plant:
+    """Register a plant that changes columns (flag, event, a, b, ...) of one row: to a number, or to what a function of the row says."""
+
+    def change(runs: Runs) -> Places:
+        for row in filter(where, rows(runs[-1:] if last_run else runs, kind, what)):
+            new = {each: value(row) if callable(value) else value for each, value in columns.items()}
+            if "event" in new:
+                become(row, new.pop("event"))
+            if "flag" in new:
+                set_flag(row, new.pop("flag"))
+            for each, value in new.items():
+                row[COLUMNS.index(each)] = value
+            yield
+
+    change.__name__ = name
+    return plant(rule, *implied)(change)
+
+
+def having(flag_: int) -> Callable[[Row], bool]:
+    return lambda row: flag(row) == flag_
+
+
+def more(column: int, by: int = 1) -> Callable[[Row], int]:
+    return lambda row: row[column] + by
+
+
+in_place("C1", "a_report_that_no_store_made", STORE, Ev.STORE_CONFIRM, where=having(WRITTEN), peer=9999)
+in_place("C1", "a_persistent_message_confirmed_at_once", QUEUE, Ev.CONFIRM, where=having(CONFIRM_DURABLE), flag=CONFIRM_TRANSIENT)  # fmt: skip
+in_place("Q3", "a_message_that_expires_too_soon", QUEUE, Ev.EXPIRY, c=more(C))
+in_place("Q5", "a_message_that_is_stuck", QUEUE, Ev.QUEUE_RESTS, where=lambda row: row[B] == 0, b=1)
+in_place("A1", "an_ack_of_another_tag", QUEUE, Ev.ACK, where=having(0), c=more(C))
+in_place(
+    "A1",
+    "an_ack_of_a_tag_of_another_consumer",
+    QUEUE,
+    Ev.ACK,
+    where=having(MULTIPLE),
+    c=more(C, 1 << CONSUMER_SHIFT),
+)
+in_place("D1", "a_direct_read_beside_the_record", QUEUE, Ev.READ, where=having(DIRECT), b=more(B))
+in_place("D1", "a_direct_read_of_another_file", QUEUE, Ev.READ, where=having(DIRECT), a=more(A))
+in_place("S1", "a_count_that_jumps", STORE, Ev.STORE_WRITE, where=lambda row: flag(row) == Decision.CONFIRM and row[B] > 1, b=more(B))  # fmt: skip
+in_place("S2", "a_write_done_against_the_counter", STORE, Ev.STORE_WRITE, where=having(Decision.WRITE), a=0)
+in_place(
+    "S2", "a_remove_done_against_the_counter", STORE, Ev.STORE_REMOVE, where=having(Decision.REMOVE), a=0, c=0
+)
+in_place("S3", "a_wrong_valid_total_size", STORE, Ev.FILE_STATE, b=more(B))
+in_place("S3", "a_file_cut_below_its_live_records", COLLECTOR, Ev.TRUNCATE, "E1", "S8", b=0)
+in_place("S6", "a_file_left_too_early", STORE, Ev.ROLL, c=LIMIT - 1)
+in_place(
+    "S7",
+    "a_write_that_is_not_the_buffer",
+    STORE,
+    Ev.FILE_WRITE,
+    where=having(Trigger.MAILBOX_EMPTY),
+    c=more(C, -1),
+)
+in_place("S7", "a_buffer_called_full_that_is_not", STORE, Ev.FILE_WRITE,
+         where=lambda row: flag(row) == Trigger.MAILBOX_EMPTY and row[C] <= BUFFER, flag=Trigger.BUFFER_FULL)  # fmt: skip
+in_place("S7", "a_sync_of_more_than_was_written", STORE, Ev.FILE_SYNC, where=having(Trigger.MAILBOX_EMPTY), b=more(B), c=more(C))  # fmt: skip
+in_place("E1", "a_queue_that_counts_wrong_when_it_stops", QUEUE, Ev.QUEUE_CLOSED, a=more(A))
+in_place("E1", "a_store_that_counts_wrong_when_it_stops", STORE, Ev.STORE_CLOSED, b=more(B, -1))
+a_queue_that_begins_again_with_other_ids = in_place(
+    "E1", "a_queue_that_begins_again_with_other_ids", QUEUE, Ev.QUEUE_RECOVERED, last_run=True, b=more(B, -1)
+)
+in_place(
+    "E1",
+    "a_queue_that_drops_more_than_a_clean_stop_left",
+    QUEUE,
+    Ev.QUEUE_RECOVERED,
+    last_run=True,
+    c=more(C, 100),
+)
+in_place(
+    "E1", "a_store_that_lost_a_file_between_two_runs", STORE, Ev.STORE_RECOVERED, last_run=True, b=more(B, -1)
+)
+in_place("W1", "a_thread_that_goes_on_after_no_alarm", CLIENT, Ev.ALARM_BLOCKED, event=Ev.UNDELIVERED)
+a_restart_beyond_intensity = in_place(
+    "R1", "a_restart_beyond_intensity", SUPERVISOR, Ev.RESTART, a=lambda row: row[B] + 1
+)
+in_place("R1", "an_escalation_within_intensity", SUPERVISOR, Ev.RESTART, event=Ev.ESCALATE)
+
+
 @plant("T1")
 def a_time_that_stands_still(runs: Runs) -> Places:
     for one, two in neighbours(runs, QUEUE):
@@ -142,7 +235,7 @@ def a_message_received_twice(runs: Runs) -> Places:
 
 
 @plant("T2")
-def a_message_for_somebody_else(runs: Runs) -> Places:
+def a_message_received_by_another_actor(runs: Runs) -> Places:
     client = runs[0].of("client")[0]
     sent = next(row for row in client.find(Ev.SEND) if row[PEER])
     sent[PEER] = 1
@@ -195,20 +288,6 @@ def a_store_confirm_before_the_sync(runs: Runs) -> Places:
             if event(one) == Ev.FILE_SYNC and event(two) == Ev.STORE_CONFIRM and two[MSG] in appended:
                 exchange(one, two)
                 yield
-
-
-@plant("C1")
-def a_report_that_no_store_made(runs: Runs) -> Places:
-    for row in rows(runs, STORE, Ev.STORE_CONFIRM, flag=WRITTEN):
-        row[PEER] = 9999
-        yield
-
-
-@plant("C1")
-def a_persistent_message_confirmed_at_once(runs: Runs) -> Places:
-    for row in rows(runs, QUEUE, Ev.CONFIRM, flag=CONFIRM_DURABLE):
-        set_flag(row, CONFIRM_TRANSIENT)
-        yield
 
 
 @plant("C1")
@@ -360,27 +439,6 @@ def a_message_delivered_before_a_clean_stop_without_its_flag(runs: Runs) -> Plac
                 seen.add(row[A])
 
 
-@plant("Q5")
-def a_message_that_is_stuck(runs: Runs) -> Places:
-    for row in rows(runs, QUEUE, Ev.QUEUE_RESTS, b=0):
-        row[B] = 1
-        yield
-
-
-@plant("A1")
-def an_ack_of_another_tag(runs: Runs) -> Places:
-    for row in rows(runs, QUEUE, Ev.ACK, flag=0):
-        row[C] += 1
-        yield
-
-
-@plant("A1")
-def an_ack_of_what_another_consumer_has(runs: Runs) -> Places:
-    for row in rows(runs, QUEUE, Ev.ACK, flag=MULTIPLE):
-        row[C] += 1 << CONSUMER_SHIFT
-        yield
-
-
 @plant("A1")
 def a_reject_of_more_than_was_delivered_up_to_the_tag(runs: Runs) -> Places:
     for _, queue in every(runs, QUEUE):
@@ -422,20 +480,6 @@ def a_delivery_to_a_consumer_that_is_gone(runs: Runs) -> Places:
                     yield
 
 
-@plant("D1")
-def a_direct_read_beside_the_record(runs: Runs) -> Places:
-    for row in rows(runs, QUEUE, Ev.READ, flag=DIRECT):
-        row[B] += 1
-        yield
-
-
-@plant("D1")
-def a_direct_read_of_another_file(runs: Runs) -> Places:
-    for row in rows(runs, QUEUE, Ev.READ, flag=DIRECT):
-        row[A] += 1
-        yield
-
-
 @plant("C4")
 def a_confirm_that_is_overdue(runs: Runs) -> Places:
     """Of a queue that does not stop cleanly, so that it is not C3."""
@@ -457,21 +501,6 @@ def a_younger_message_that_is_too_much(runs: Runs) -> Places:
                 yield
 
 
-@plant("Q3")
-def a_message_that_expires_too_soon(runs: Runs) -> Places:
-    for row in rows(runs, QUEUE, Ev.EXPIRY):
-        row[C] += 1
-        yield
-
-
-@plant("S1")
-def a_count_that_jumps(runs: Runs) -> Places:
-    for row in rows(runs, STORE, Ev.STORE_WRITE, flag=Decision.CONFIRM):
-        if row[B] > 1:
-            row[B] += 1
-            yield
-
-
 @plant("S1")
 def a_count_below_zero(runs: Runs) -> Places:
     spread(runs)
@@ -484,7 +513,7 @@ def a_count_below_zero(runs: Runs) -> Places:
 
 
 @plant("S1", "E1")
-def a_reference_that_nobody_holds(runs: Runs) -> Places:
+def a_reference_without_a_holder(runs: Runs) -> Places:
     """A remove that gave back one of several references never happened, and no later row of the store tells."""
     *_, (_, store) = every(runs, STORE)
     for row in store.find(Ev.STORE_REMOVE, flag=Decision.REMOVE):
@@ -500,13 +529,6 @@ def a_reference_that_nobody_holds(runs: Runs) -> Places:
 
 
 @plant("S2")
-def a_write_done_against_the_counter(runs: Runs) -> Places:
-    for row in rows(runs, STORE, Ev.STORE_WRITE, flag=Decision.WRITE):
-        row[A] = 0
-        yield
-
-
-@plant("S2")
 def a_write_ignored_against_the_counter(runs: Runs) -> Places:
     for run, store in every(runs, STORE):
         for row in store.find(Ev.STORE_WRITE, flag=Decision.IGNORE):
@@ -514,20 +536,6 @@ def a_write_ignored_against_the_counter(runs: Runs) -> Places:
             if any(other[T] > row[T] and event(other) == Ev.PUBLISH for other in client.rows):
                 row[A] = row[C] = 1
                 yield
-
-
-@plant("S2")
-def a_remove_done_against_the_counter(runs: Runs) -> Places:
-    for row in rows(runs, STORE, Ev.STORE_REMOVE, flag=Decision.REMOVE):
-        row[A] = row[C] = 0
-        yield
-
-
-@plant("S3")
-def a_wrong_valid_total_size(runs: Runs) -> Places:
-    for row in rows(runs, STORE, Ev.FILE_STATE):
-        row[B] += 1
-        yield
 
 
 @plant("S3", "E1")
@@ -589,13 +597,6 @@ def a_compaction_without_a_lock(runs: Runs) -> Places:
                 lock = [row for row in store.find(Ev.LOCK, a=move[A]) if row[T] < move[T]][-1]
                 become(lock, Ev.READ)
                 yield
-
-
-@plant("S3", "E1", "S8")
-def a_file_cut_below_its_live_records(runs: Runs) -> Places:
-    for row in rows(runs, COLLECTOR, Ev.TRUNCATE):
-        row[B] = 0
-        yield
 
 
 @plant("S5", "D1")
@@ -682,13 +683,6 @@ def a_record_moved_to_a_wrong_place(runs: Runs) -> Places:
 
 
 @plant("S6")
-def a_file_left_too_early(runs: Runs) -> Places:
-    for row in rows(runs, STORE, Ev.ROLL):
-        row[C] = LIMIT - 1
-        yield
-
-
-@plant("S6")
 def an_append_to_a_full_file(runs: Runs) -> Places:
     """The roll-over came one record too late."""
     spread(runs)
@@ -709,43 +703,6 @@ def an_append_to_a_full_file(runs: Runs) -> Places:
                 yield
 
 
-@plant("S7")
-def a_write_that_is_not_the_buffer(runs: Runs) -> Places:
-    for row in rows(runs, STORE, Ev.FILE_WRITE, flag=Trigger.MAILBOX_EMPTY):
-        row[C] -= 1
-        yield
-
-
-@plant("S7")
-def a_buffer_called_full_that_is_not(runs: Runs) -> Places:
-    for row in rows(runs, STORE, Ev.FILE_WRITE, flag=Trigger.MAILBOX_EMPTY):
-        if row[C] <= BUFFER:
-            set_flag(row, Trigger.BUFFER_FULL)
-            yield
-
-
-@plant("S7")
-def a_sync_of_more_than_was_written(runs: Runs) -> Places:
-    for row in rows(runs, STORE, Ev.FILE_SYNC, flag=Trigger.MAILBOX_EMPTY):
-        row[B] += 1
-        row[C] += 1
-        yield
-
-
-@plant("E1")
-def a_queue_that_counts_wrong_when_it_stops(runs: Runs) -> Places:
-    for row in rows(runs, QUEUE, Ev.QUEUE_CLOSED):
-        row[A] += 1
-        yield
-
-
-@plant("E1")
-def a_store_that_counts_wrong_when_it_stops(runs: Runs) -> Places:
-    for row in rows(runs, STORE, Ev.STORE_CLOSED):
-        row[B] -= 1
-        yield
-
-
 @plant("E1")
 def a_file_that_is_larger_than_its_records(runs: Runs) -> Places:
     """BatchSummary when the store stopped."""
@@ -753,34 +710,6 @@ def a_file_that_is_larger_than_its_records(runs: Runs) -> Places:
         for row in store.find(Ev.STORE_CLOSED):
             store.rows[row[SEQ] - 2][C] += 1
             yield
-
-
-@plant("E1")
-def a_queue_that_begins_again_with_other_ids(runs: Runs) -> Places:
-    for run, queue in every(runs, QUEUE):
-        if run is runs[-1]:
-            for row in queue.find(Ev.QUEUE_RECOVERED):
-                row[B] -= 1
-                yield
-
-
-@plant("E1")
-def a_queue_that_has_more_messages_after_a_clean_stop(runs: Runs) -> Places:
-    """It drops what it had not got."""
-    for run, queue in every(runs, QUEUE):
-        if run is runs[-1]:
-            for row in queue.find(Ev.QUEUE_RECOVERED):
-                row[C] += 100
-                yield
-
-
-@plant("E1")
-def a_store_that_has_lost_a_file_while_nobody_was_there(runs: Runs) -> Places:
-    for run, store in every(runs, STORE):
-        if run is runs[-1]:
-            for row in store.find(Ev.STORE_RECOVERED):
-                row[B] -= 1
-                yield
 
 
 @plant("W1")
@@ -817,29 +746,6 @@ def a_queue_that_goes_on_and_had_not_waited(runs: Runs) -> Places:
     for _, queue in every(runs, QUEUE):
         if queue.find(Ev.CREDIT_UNBLOCKED):
             become(queue.rows[queue.find(Ev.CREDIT_BLOCKED)[0][SEQ] - 1], Ev.QI_WRITE)
-            yield
-
-
-@plant("W1")
-def a_thread_that_goes_on_after_no_alarm(runs: Runs) -> Places:
-    for row in rows(runs, CLIENT, Ev.ALARM_BLOCKED):
-        become(row, Ev.UNDELIVERED)
-        yield
-
-
-@plant("R1")
-def a_restart_beyond_intensity(runs: Runs) -> Places:
-    for run in runs:
-        for row in run.of("Supervisor")[0].find(Ev.RESTART):
-            row[A] = row[B] + 1
-            yield
-
-
-@plant("R1")
-def an_escalation_within_intensity(runs: Runs) -> Places:
-    for run in runs:
-        for row in run.of("Supervisor")[0].find(Ev.RESTART):
-            become(row, Ev.ESCALATE)
             yield
 
 
