@@ -132,7 +132,7 @@ def test_queues_and_exchanges_in_use_are_not_deleted_if_they_must_be_unused(brok
         lambda b: b.bind("q", "amq.direct", destination_type="moon"),
     ],
 )
-def test_what_amqp_cannot_express_is_refused_without_a_crash(
+def test_names_and_arguments_that_amqp_cannot_express_are_refused_without_a_crash(
     broker: Broker, request_: Callable[[Broker], object]
 ) -> None:
     before = broker.runtime.whereis(VHOST_PROCESS)

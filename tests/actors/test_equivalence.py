@@ -108,7 +108,7 @@ tables = st.dictionaries(st.sampled_from([*QUEUE_ARGUMENTS[:3], "x-queue-type", 
 
 
 @given(tables)
-def test_what_is_declared_again_unchanged_is_fine(arguments: dict[str, Any]) -> None:
+def test_an_unchanged_redeclaration_succeeds(arguments: dict[str, Any]) -> None:
     check_queue(
         QUEUE, QueueRecord("q", arguments=arguments), QueueRecord("q", arguments={**arguments, "x-more": 1})
     )

@@ -98,7 +98,7 @@ def test_large_bodies_take_many_frames_both_ways(broker):
     assert channel.get("q").body == body
 
 
-def test_what_python_published_arrives_as_far_as_amqp_can_say_it(channel, broker):
+def test_messages_published_from_python_arrive_as_far_as_amqp_can_express_them(channel, broker):
     queue = broker.declare_queue("q")
     broker.bind("q", "amq.fanout")
     queue.publish(b"a", properties=Properties(headers={"n": 1}, message_id="m"))
@@ -236,7 +236,7 @@ def test_immediate_is_not_implemented(channel):
     channel.failed(540, "NOT_IMPLEMENTED - immediate=true")
 
 
-def test_what_came_before_a_refused_publish_in_one_read_is_published(channel, client):
+def test_publishes_before_a_refused_one_in_the_same_read_are_done(channel, client):
     other = client.open(2)
     other.declare("q")
     client.send(
@@ -746,7 +746,7 @@ def test_a_slow_reader_has_at_most_200_messages_on_their_way(channel, client):
     assert len(channel.all()) >= 800
 
 
-def test_what_a_client_asks_for_waits_while_it_does_not_read_the_answers(channel, client):
+def test_requests_wait_while_the_client_does_not_read_the_answers(channel, client):
     channel.declare("q")
     channel.publish("q", b"a", b"b")
     client.transport.unread = True

@@ -119,7 +119,7 @@ def test_garbage_of_properties_is_a_protocol_error_and_nothing_else(data):
         (b"\0\x0a", "503 COMMAND_INVALID - unimplemented method of less than four bytes"),
     ],
 )
-def test_what_is_wrong_is_said_as_rabbitmq_says_it(payload, said):
+def test_errors_are_worded_as_in_rabbitmq(payload, said):
     with pytest.raises(AmqpError) as raised:
         decode_method(payload)
     assert str(raised.value) == said

@@ -148,7 +148,7 @@ def test_guest_comes_from_this_machine_only(node):
     ],
     ids=lambda each: getattr(each, "name", str(each)),
 )
-def test_what_is_wrong_before_tuning_is_dropped_without_a_word_after_a_while(node, sent):
+def test_a_wrong_method_before_tuning_drops_the_connection_silently_after_a_while(node, sent):
     client = node.connect()
     client.send(PROTOCOL_HEADER)
     client.next(Connection.Start)
@@ -361,7 +361,7 @@ def test_errors_close_the_connection_and_say_why(client, sent, code, said):
     assert client.over is not said.endswith(("131064}", "marker,0}"))  # after these nothing can be read
 
 
-def test_what_came_before_an_error_is_done(node, client):
+def test_methods_before_an_error_are_done(node, client):
     client.channel(1)
     client.method(Queue.Declare(queue="q"), 1)
     client.next(Queue.DeclareOk)
@@ -585,7 +585,7 @@ def test_a_connection_that_is_closed_has_given_everything_back(node, client):
     assert living(node, "ChannelProcess") == []
 
 
-def test_what_one_channel_gives_back_goes_to_no_other_of_a_connection_that_closes(node, client):
+def test_messages_requeued_by_one_channel_go_to_no_other_channel_of_a_closing_connection(node, client):
     client.channel(1)
     client.channel(2)
     client.method(Queue.Declare(queue="q"), 1)

@@ -38,7 +38,7 @@ def test_a_hash_of_rabbitmqctl_is_read():
     assert PasswordHash("kI3GCqW5JLMJa4iX1lo7X4D6XbYqlLgxIs30+P6tENUV2POR").matches(b"test12")
 
 
-def test_an_empty_hash_is_a_user_who_cannot_log_in():
+def test_a_user_with_an_empty_hash_cannot_log_in():
     assert not PasswordHash("").matches(b"")
     assert not PasswordHash("").matches(b"x")
 
@@ -111,7 +111,7 @@ def user(**changes):
         (definitions(permissions=[{"user": "app", "vhost": "/"}]), "the permission of 'app' in '/' has no configure"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_with_a_file_is_said_in_a_sentence(tmp_path, content, said):
+def test_an_invalid_users_file_is_explained_in_a_sentence(tmp_path, content, said):
     path = tmp_path / "users.json"
     path.write_text(content if isinstance(content, str) else json.dumps(content))
     with pytest.raises(SettingsError) as raised:
@@ -148,7 +148,7 @@ def test_each_mechanism_says_who(mechanism, response):
         ("AMQPLAIN", b"\5LOGINt\1\x08PASSWORDt\1", 502),
     ],
 )
-def test_what_is_no_response_is_an_error(mechanism, response, code):
+def test_an_invalid_response_is_an_error(mechanism, response, code):
     with pytest.raises(AmqpError) as raised:
         credentials(mechanism, response)
     assert raised.value.code == code

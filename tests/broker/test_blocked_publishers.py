@@ -265,7 +265,7 @@ def test_a_watermark_of_nothing_blocks_all_publishing(host: SimulatedHost) -> No
         host.open().declare_queue("q").publish(b"", timeout=0)
 
 
-def test_what_the_allocator_keeps_is_given_back_before_anybody_is_blocked(host: SimulatedHost) -> None:
+def test_memory_kept_by_the_allocator_is_returned_before_publishers_are_blocked(host: SimulatedHost) -> None:
     broker = host.open()
     host.memory.used_bytes, host.memory.releasable_bytes = 5_000, 1_000
     host.sleep(1.1)

@@ -82,7 +82,7 @@ def test_it_is_set_aside_and_the_next_one_is_delivered(settings: Settings, clean
 
 
 @pytest.mark.parametrize("settings", EVERY_KIND[::4], ids=ids)
-def test_what_a_consumer_rejects_and_cannot_be_read_again_is_not_dead_lettered(settings: Settings) -> None:
+def test_a_rejected_message_that_cannot_be_read_again_is_not_dead_lettered(settings: Settings) -> None:
     host = SimulatedHost(6, settings)
     try:
         broker = host.open()

@@ -98,7 +98,7 @@ def test_it_is_sent_once_and_everything_goes_on(broker: warrenmq.Broker, handled
     assert len([broker.queue("other").get() for _ in range(3)]) == 3
 
 
-def test_what_a_check_raises_is_the_callers_and_no_restart_is_counted(
+def test_an_error_of_a_check_reaches_the_caller_and_counts_no_restart(
     broker: warrenmq.Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fails(*_args: object) -> None:

@@ -83,7 +83,7 @@ def test_memory_pressure_pages_out_and_relief_stops_it(
     assert rows["RAM_TARGET"]
 
 
-def test_what_was_paged_out_is_given_back_to_the_system_before_more_is(host: SimulatedHost) -> None:
+def test_paged_out_memory_is_returned_to_the_system_before_more_is_paged_out(host: SimulatedHost) -> None:
     """Freed messages stay in the allocator; who pages by the process's size has to ask for their pages first."""
     broker = host.open()
     broker.declare_queue("q")

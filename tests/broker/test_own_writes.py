@@ -147,7 +147,7 @@ def test_a_consumer_that_does_not_ack_in_time_is_cancelled_and_loses_what_it_hol
     host.check_trace()
 
 
-def test_what_waits_in_the_prefetch_of_a_consumer_that_works_is_not_late(host: SimulatedHost) -> None:
+def test_messages_in_the_prefetch_of_a_busy_consumer_are_not_late(host: SimulatedHost) -> None:
     broker = host.open()
     queue = broker.declare_queue("q")
     queue.publish_many([b"%d" % number for number in range(10)]).result(5)

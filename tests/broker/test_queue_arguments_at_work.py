@@ -164,7 +164,7 @@ def test_the_time_goes_on_while_the_broker_is_down(host: SimulatedHost, how: str
     assert [queue.info().ready, dead.info().ready] == [0, 2]
 
 
-def test_what_expired_while_the_broker_was_down_is_dead_lettered_where_it_was_bound_to(
+def test_messages_that_expired_while_the_broker_was_down_are_dead_lettered_by_the_bindings(
     host: SimulatedHost,
 ) -> None:
     broker = host.open()
@@ -229,7 +229,7 @@ def test_only_ready_messages_count(host: SimulatedHost) -> None:
         assert [next(consumer).body for _ in range(2)] == [b"4", b"1"]
 
 
-def test_a_queue_of_length_0_is_for_those_who_wait(host: SimulatedHost) -> None:
+def test_a_queue_of_length_0_serves_only_waiting_consumers(host: SimulatedHost) -> None:
     queue = declare(host.open(), max_length=0)
     queue.publish(b"nobody").result()
     with queue.consume() as consumer:

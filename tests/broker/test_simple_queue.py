@@ -54,7 +54,7 @@ def test_objects_go_through_a_codec_and_never_through_pickle(tmp_path: Path, cod
         assert q.qsize() == 0
 
 
-def test_what_is_no_bytes_and_what_is_no_codec_is_said_in_a_sentence(tmp_path: Path) -> None:
+def test_a_body_that_is_not_bytes_and_an_invalid_codec_are_explained_in_a_sentence(tmp_path: Path) -> None:
     with warrenmq.Queue(tmp_path / "q") as q:
         with pytest.raises(TypeError, match='codec="json"'):
             q.put("text")

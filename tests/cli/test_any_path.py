@@ -146,7 +146,7 @@ def said_once(capfd) -> str:
 
 
 @pytest.mark.parametrize("command", READING)
-def test_what_needs_something_that_is_there_says_so_and_makes_nothing(here, capfd, command):
+def test_a_verb_without_its_input_fails_in_one_sentence_and_makes_nothing(here, capfd, command):
     before = tree(here)
     for name, target in TARGETS.items():
         if name in CAN_BE.get(command, ()):
@@ -160,7 +160,7 @@ def test_what_needs_something_that_is_there_says_so_and_makes_nothing(here, capf
 
 
 @pytest.mark.parametrize("command", WRITING)
-def test_what_writes_where_it_cannot_is_a_sentence_and_2(here, capfd, command, busy_port):
+def test_a_verb_that_cannot_write_its_output_fails_in_one_sentence(here, capfd, command, busy_port):
     for name, target in TARGETS.items():
         if name in USABLE and (command.split()[0] in DOES or not command.startswith("serve")):
             continue

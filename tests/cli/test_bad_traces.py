@@ -55,7 +55,7 @@ def test_a_whole_trace_misses_nothing(trace, capsys):
 
 
 @pytest.mark.parametrize("make", ["nothing", "empty", "text", "empty file", "folder"])
-def test_what_is_no_trace_is_refused_in_a_sentence(tmp_path, capsys, make):
+def test_an_invalid_trace_is_refused_in_a_sentence(tmp_path, capsys, make):
     path = tmp_path / "trace"
     match make:
         case "empty":

@@ -94,7 +94,7 @@ def said(capsys, verb, url, monkeypatch):
         ("http://127.0.0.1", "is no URL of a broker"),
     ],
 )
-def test_what_is_wrong_with_a_url_is_said(capsys, monkeypatch, port, verb, url, words):
+def test_the_error_says_what_is_wrong_with_a_url(capsys, monkeypatch, port, verb, url, words):
     line = said(capsys, verb, url.replace("PORT", str(port)), monkeypatch)
     assert words in line
     assert "secret" not in line

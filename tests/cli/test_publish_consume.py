@@ -52,7 +52,7 @@ def test_each_line_is_a_message(publish, tmp_path: Path, lines: bytes, bodies: l
         assert jobs.info().ready == 0
 
 
-def test_what_went_in_comes_out_once(publish, tmp_path: Path, capfdbinary):
+def test_every_published_line_is_consumed_once(publish, tmp_path: Path, capfdbinary):
     lines = b"".join(b"%d\n" % number for number in range(2500))
     assert publish(lines, "jobs", "--data", tmp_path) == 0
     assert capfdbinary.readouterr().err.endswith(b"2500 messages published to jobs\n")

@@ -46,6 +46,8 @@ def test_json_is_one_object(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert {"file", "done"} == said["changes"][0].keys()
 
 
-def test_what_is_no_data_directory_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_that_is_no_data_directory_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["repair", str(tmp_path / "nowhere")]) == 2
     assert "is not a directory" in capsys.readouterr().err

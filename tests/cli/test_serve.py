@@ -57,7 +57,7 @@ def connect(url: str, **more) -> pika.BlockingConnection:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=str)
-def test_what_was_confirmed_is_there_after_the_server_was_ended(tmp_path, number):
+def test_confirmed_messages_are_there_after_the_server_was_ended(tmp_path, number):
     data = str(tmp_path / "data")
     with serving("--data", data) as (process, url):
         assert url.startswith("amqp://127.0.0.1:")
@@ -171,7 +171,7 @@ def test_a_port_in_use_is_refused(refused, tmp_path):
         ("--data FILE", "FILE cannot be used as a data directory:"),
     ],
 )
-def test_what_cannot_be_is_said_in_one_sentence(refused, tmp_path, monkeypatch, arguments, said):
+def test_impossible_arguments_are_refused_in_one_sentence(refused, tmp_path, monkeypatch, arguments, said):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "FILE").write_text("no json")
     assert refused("--data", "DATA", *arguments.split()).startswith(said)

@@ -55,7 +55,7 @@ def test_perfetto_has_a_track_for_each_actor_and_whole_arrows(trace, tmp_path):
         assert counters[name][-1] == 0, "everything was taken, and acked"
 
 
-def test_perfetto_counts_who_waits(tmp_path):
+def test_perfetto_counts_waiting_actors(tmp_path):
     host = SimulatedHost(3)
     with host.open() as broker:
         stuck_queue(host, broker, 1.0).publish(b"one too many").result()
@@ -167,7 +167,7 @@ def test_parquet_has_every_row_and_comes_to_the_same_columns(trace, tmp_path):
         (["--to", "perfetto", "--from", "9999"], "widen"),
     ],
 )
-def test_what_cannot_be_exported_is_refused_with_a_sentence(trace, capsys, options, sentence):
+def test_an_impossible_export_is_refused_with_a_sentence(trace, capsys, options, sentence):
     assert main(["trace", "export", trace, *options]) == 2
     assert sentence in capsys.readouterr().err
 

@@ -68,7 +68,7 @@ def test_rows_can_be_chosen_by_number_and_actor(trace, capsys):
 
 
 @pytest.mark.parametrize("options", [["--actor", "nobody"], ["--message", "17"], ["--from", "99999999"]])
-def test_what_is_not_there_is_said_in_one_sentence(trace, capsys, options):
+def test_a_missing_actor_or_message_is_reported_in_one_sentence(trace, capsys, options):
     assert main(["trace", "show", trace, *options]) == 2
     assert capsys.readouterr().err.count("\n") == 1
 

@@ -69,7 +69,7 @@ def test_a_watch_that_goes_on_prints_nothing_again(broken, tmp_path, capsys):
     assert status == 1, "what was found is found"
 
 
-def test_what_is_no_trace_is_one_sentence(tmp_path, capsys):
+def test_an_invalid_trace_is_one_sentence(tmp_path, capsys):
     status, said = watched(capsys, str(tmp_path))
     assert status == 2
     assert said.err.count("\n") == 1

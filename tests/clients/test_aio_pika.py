@@ -60,7 +60,7 @@ def test_many_publishes_at_once_are_each_confirmed(server):
     run(scenario())
 
 
-def test_what_cannot_be_delivered_raises(server):
+def test_an_undeliverable_message_raises(server):
     async def scenario():
         async with await aio_pika.connect(server.url) as connection:
             channel = await connection.channel(on_return_raises=True)

@@ -34,7 +34,7 @@ def test_messages_are_confirmed_consumed_and_acknowledged(channel):
     assert seen == list(range(20))
 
 
-def test_what_is_returned_and_what_is_refused_raises(channel):
+def test_returned_and_refused_messages_raise(channel):
     channel.confirm_deliveries()
     with pytest.raises(amqpstorm.AMQPMessageError, match="Message not delivered: NO_ROUTE"):
         channel.basic.publish("lost", "storm-no-such-queue", mandatory=True)

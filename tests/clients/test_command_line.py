@@ -80,7 +80,7 @@ def test_a_queue_that_is_not_there_has_nothing_to_consume(url, capsys):
     assert "no queue 'nothing' in vhost '/'" in capsys.readouterr().err
 
 
-def test_what_a_dead_rabbitmq_left_goes_to_a_running_broker_once(url, channel, tmp_path, capsys):
+def test_messages_of_a_dead_rabbitmq_go_to_a_running_broker_once(url, channel, tmp_path, capsys):
     node = golden.lay_out(CASE, tmp_path / "node")
     before = contents(node)
     for already in (False, True):
@@ -110,7 +110,7 @@ def test_what_a_dead_rabbitmq_left_goes_to_a_running_broker_once(url, channel, t
         ]
 
 
-def test_what_was_declared_comes_along(url, channel, tmp_path):
+def test_definitions_come_along(url, channel, tmp_path):
     with warrenmq.open(tmp_path / "data") as broker:
         broker.declare_exchange("moved-logs", "topic")
         broker.declare_queue("moved", arguments={"x-max-length": 10})

@@ -144,7 +144,7 @@ def test_a_file_that_is_being_emptied_is_not_compacted_on_the_way():
         assert changes == ["unlink"]
 
 
-def test_what_a_hole_holds_is_blanked_before_anything_else_the_first_hole_too():
+def test_every_hole_is_blanked_before_anything_moves_into_it_the_first_too():
     """Garbage in a hole that looks like a record would be taken for one: a live message, or the end of one."""
     disk = new_disk()
     parts = records(50, 1, 51, 2, 52, 53, 3, 54)

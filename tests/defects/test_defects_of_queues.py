@@ -55,7 +55,7 @@ def test_a_purge_confirms_what_is_still_to_be_confirmed(host: SimulatedHost) -> 
     assert bodies(broker, "q") == []
 
 
-def test_what_is_published_after_a_purge_is_on_disk(host: SimulatedHost) -> None:
+def test_messages_published_after_a_purge_are_on_disk(host: SimulatedHost) -> None:
     """RabbitMQ removed the folder under its own open journal."""
     broker = host.open()
     queue = broker.declare_queue("q")
@@ -156,7 +156,7 @@ def test_a_reject_overtakes_no_publish_and_no_reject() -> None:
     assert publish == reject == 0 < ack
 
 
-def test_what_is_settled_together_is_settled_in_the_order_of_delivery(host: SimulatedHost) -> None:
+def test_messages_settled_together_are_settled_in_the_order_of_delivery(host: SimulatedHost) -> None:
     broker = host.open()
     queue = broker.declare_queue("q")
     queue.publish_many([b"%d" % n for n in range(10)]).result()
@@ -196,7 +196,7 @@ def test_acks_alone_wait_for_the_slow_sync(host: SimulatedHost) -> None:
 # redelivered
 
 
-def test_what_a_crash_may_have_delivered_is_redelivered_however_often_it_is_started_again(
+def test_messages_that_may_have_been_delivered_before_a_crash_are_redelivered_after_any_number_of_starts(
     host: SimulatedHost,
 ) -> None:
     """Dirty, dirty, clean: RabbitMQ kept the marks of the first recovery in memory only."""

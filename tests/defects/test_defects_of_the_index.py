@@ -32,9 +32,7 @@ DELIVER, ACK = 2, 3
 
 @pytest.mark.parametrize("actions", [[DELIVER], [ACK], [DELIVER, ACK]])
 @pytest.mark.parametrize("seq_id", [0, 7, 9, 4_000])
-def test_what_the_journal_says_of_a_segment_that_is_deleted_is_nothing(
-    actions: list[int], seq_id: int
-) -> None:
+def test_journal_entries_of_a_deleted_segment_are_ignored(actions: list[int], seq_id: int) -> None:
     disk = kit.disk()
     kit.put_file(disk, "journal.jif", b"".join(action(each, seq_id) for each in actions))
     index, found = kit.recover(disk)
@@ -120,7 +118,7 @@ def test_a_message_that_the_queue_holds_twice_is_counted_twice_for_the_store() -
 # recovery
 
 
-def test_what_a_dirty_recovery_drops_stays_dropped_wherever_the_next_crash_comes() -> None:
+def test_messages_dropped_by_a_dirty_recovery_stay_dropped_wherever_the_next_crash_comes() -> None:
     """The acks of a recovery must reach the segment files before anything else does."""
     for cut in range(1, 60):
         disk = kit.disk(cut)
@@ -153,7 +151,7 @@ def test_a_recovery_counts_the_bytes_of_what_it_keeps_only() -> None:
     assert (found.count, found.dropped) == (2, 2)
 
 
-def test_what_a_clean_stop_counted_is_not_believed_when_the_store_lost_bodies() -> None:
+def test_the_counts_of_a_clean_stop_are_not_used_when_the_store_lost_bodies() -> None:
     disk = kit.disk()
     index, _ = kit.recover(disk)
     index.publish_many(0, [kit.stored_record(n) for n in range(10)], persistent=True)

@@ -85,7 +85,7 @@ def test_a_body_is_never_appended_to_half_a_header(size: int) -> None:
     assert bodies(index_of(disk), 0, 4) == [body(0)]
 
 
-def test_what_is_left_of_a_deleted_segment_is_not_taken_for_a_new_one() -> None:
+def test_the_rest_of_a_deleted_segment_is_not_taken_for_a_new_one() -> None:
     """Neither its bodies in the cache nor the place where its file ended."""
     disk = kit.disk()
     index = index_of(disk, 0, 3)

@@ -46,7 +46,7 @@ def declare_all(definitions: Definitions) -> None:
     definitions.bind(BINDING)
 
 
-def test_what_is_declared_is_there_after_a_power_cut() -> None:
+def test_declarations_survive_a_power_cut() -> None:
     disk = new_disk()
     definitions = opened(disk)
     assert state(definitions) == ({}, {}, [])
@@ -158,12 +158,12 @@ NO_ZONE = datetime(2026, 1, 1)  # noqa: DTZ001  # no time of AMQP
 @pytest.mark.parametrize(
     "arguments", [{"o": object()}, {"n": 1 << 64}, {1: "a"}, {"t": {2: 1}}, {"s": "\ud800"}, {"d": NO_ZONE}]
 )
-def test_what_no_field_table_holds_is_refused(arguments: dict[str, Any]) -> None:
+def test_arguments_that_no_field_table_holds_are_refused(arguments: dict[str, Any]) -> None:
     with pytest.raises(PreconditionFailed, match="queue 'q' cannot be declared"):
         check_storable("queue 'q'", arguments, "q")
 
 
-def test_what_is_not_durable_is_not_for_this_file() -> None:
+def test_transient_declarations_are_not_written() -> None:
     with pytest.raises(AssertionError):
         opened(new_disk()).put_queue(QueueRecord("mine", durable=False))
 
@@ -324,7 +324,7 @@ def test_each_change_is_there_or_not_wherever_the_power_goes(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_what_is_deleted_in_one_go_is_deleted_or_not_wherever_the_power_goes(seed: int) -> None:
+def test_a_batch_of_deletions_is_atomic_wherever_the_power_fails(seed: int) -> None:
     for operation in range(1, 12):
         disk = new_disk(seed * 100 + operation)
         definitions = opened(disk)

@@ -186,7 +186,7 @@ inner_tables = st.recursive(
 
 @given(inner_tables)
 @hypothesis_settings(max_examples=60, deadline=None)
-def test_what_is_kept_as_bytes_is_what_would_have_been_read(value):
+def test_a_table_kept_as_bytes_equals_the_decoded_one(value):
     kind, term = value
     entries = [(b"k", Atom(kind), term)]
     read = table_of_term(entries)

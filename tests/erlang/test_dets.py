@@ -88,7 +88,7 @@ def test_queues_that_hash_alike_share_a_collection():
     assert problem(data) is None
 
 
-def test_what_was_freed_is_not_read():
+def test_freed_objects_are_not_read():
     data = dets_file(collection(terms("A", a=1), status=0x3ABCDEF), collection(terms("A", a=2)), count=1)
     assert read_recovery_terms(data) == {"A": {"a": 2}}
 

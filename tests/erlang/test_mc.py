@@ -244,7 +244,7 @@ def test_an_mqtt_message_has_its_user_properties_as_headers():
         (5, "it is an Erlang term, but no message of RabbitMQ"),
     ],
 )
-def test_what_is_no_message_says_why(term, reason):
+def test_an_invalid_message_says_why(term, reason):
     with pytest.raises(BadTerm, match=reason):
         rabbit_message.decode(encode(term), path="0.rdq", offset=24)
 

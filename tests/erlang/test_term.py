@@ -115,7 +115,7 @@ def test_each_tag_is_read(data, term):
 
 
 @pytest.mark.parametrize(("data", "kind"), OPAQUE.items())
-def test_what_only_its_node_understands_is_kept_as_it_is(data, kind):
+def test_terms_that_only_their_node_understands_are_kept_as_they_are(data, kind):
     assert decode(b"\x83" + bytes.fromhex(data)) == Opaque(kind, bytes.fromhex(data))
 
 
@@ -133,7 +133,7 @@ def test_an_error_names_the_file_and_the_place_in_it():
 
 
 @given(TERMS)
-def test_what_was_encoded_is_decoded(term):
+def test_encoded_terms_are_decoded(term):
     assert decode(encode(term)) == term
     assert decode(encode(term, utf8_atoms=True)) == term
     assert decode(compressed(term)) == term
@@ -187,7 +187,7 @@ def test_nesting_ends_at_the_limit(opens):
         decode(nested(100_000))
 
 
-def test_what_a_few_bytes_claim_costs_nothing():
+def test_a_huge_length_in_a_few_bytes_costs_nothing():
     bomb = b"\x83\x50" + struct.pack(">I", 2**20) + zlib.compress(bytes(2**26))
     tracemalloc.start()
     try:

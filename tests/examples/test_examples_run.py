@@ -126,7 +126,7 @@ def test_an_example_of_tests_passes(script):
     assert "4 passed" in done.stdout
 
 
-def test_what_the_stories_quote_of_a_trace_is_what_it_says():
+def test_the_excerpts_of_traces_in_the_stories_are_true():
     """Line by line and in order; numbers may differ, as ids and offsets do when something else is written first."""
     quotes = re.findall(
         r"^```\n\$ python examples/trace_story.py (.*)\n\.\.\.\n([^`]+)```$",

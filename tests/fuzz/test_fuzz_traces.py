@@ -42,7 +42,7 @@ def traces(tmp_path_factory: pytest.TempPathFactory):
 
 
 @pytest.mark.parametrize("source", ["threaded", "killed", "simulated"])
-def test_what_is_left_of_a_clean_trace_is_never_violated(traces, source: str) -> None:
+def test_a_damaged_clean_trace_is_never_violated(traces, source: str) -> None:
     told: dict[str, int] = {}
     for number in range(TIMES):
         whole = traces(source, number)

@@ -143,7 +143,7 @@ def test_a_message_without_a_record_is_damage_of_the_index_that_names_it(stop: s
 
 
 @pytest.mark.parametrize("made_with", EVERY_KIND[::3])
-def test_what_was_stopped_in_order_is_not_damaged(made_with: Settings, tmp_path: Path) -> None:
+def test_a_cleanly_stopped_directory_is_not_damaged(made_with: Settings, tmp_path: Path) -> None:
     made = closed(made_with)
     assert checked(made.files, tmp_path / "data")[::2] == (0, set())
     assert opened(made.files, made_with)[1] == ()

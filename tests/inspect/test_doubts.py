@@ -52,7 +52,7 @@ def test_messages_can_be_taken_out_of_a_queue_that_is_not_open(
 
 
 @pytest.mark.parametrize("settings", VERSIONS)
-def test_what_is_there_is_settled(settings: dict[str, int], tmp_path: Path) -> None:
+def test_messages_that_are_there_are_settled(settings: dict[str, int], tmp_path: Path) -> None:
     folder = queue_with(tmp_path / "data", settings, 5)
     ledger = a_ledger(tmp_path / "ledger", folder, [2, 3, 4])
     settle(RealDisk(), ledger, str(folder))
@@ -61,7 +61,7 @@ def test_what_is_there_is_settled(settings: dict[str, int], tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("settings", VERSIONS)
-def test_what_lies_behind_the_first_that_is_missing_is_taken_out(
+def test_messages_behind_the_first_missing_one_are_taken_out(
     settings: dict[str, int], tmp_path: Path
 ) -> None:
     folder = queue_with(tmp_path / "data", settings, 6)

@@ -32,7 +32,7 @@ def test_the_messages_are_those_that_rabbitmq_delivers_and_nothing_is_wrong(case
 
 
 @pytest.mark.parametrize("case", golden.CASES)
-def test_what_is_not_given_back_has_the_manifests_reason(case, tmp_path):
+def test_messages_that_are_not_recovered_have_the_manifests_reason(case, tmp_path):
     manifest = golden.manifest(case)
     _, found = check(golden.lay_out(case, tmp_path), now_us=manifest["ended_us"] + A_MINUTE)
     names = ("seq_id", "msg_id", "where", "persistent", "readable", "reason", "expiry_us")

@@ -135,7 +135,7 @@ def test_a_queue_name_that_is_missing_is_found_in_the_nodes_tables(tmp_path):
     assert [each["priority"] for each in found["queues"] if each["name"] == "gl40nf.three"] == [2, 1, 0]
 
 
-def test_what_is_no_data_directory_is_refused_in_one_sentence(tmp_path, capsys):
+def test_a_folder_that_is_no_data_directory_is_refused_in_one_sentence(tmp_path, capsys):
     (tmp_path / "notes.txt").write_text("hello")
     for path in (tmp_path, tmp_path / "missing", tmp_path / "notes.txt"):
         for verb in (["ls"], ["check"], ["stats"], ["peek"]):

@@ -24,7 +24,7 @@ def moving(ledger: Ledger, first: int, *seqs: int) -> None:
     ledger.moving(first, keys(*seqs), [PRINT] * len(seqs))
 
 
-def test_what_was_confirmed_is_moved_and_what_was_not_is_in_doubt() -> None:
+def test_confirmed_messages_are_moved_and_others_are_in_doubt() -> None:
     disk = SimulatedDisk(random.Random(0))
     ledger = opened(disk)
     moving(ledger, 100, 1, 2)

@@ -133,7 +133,7 @@ def worked_on(path: Path) -> None:
             each.nack()
 
 
-def test_what_was_delivered_before_comes_as_redelivered(tmp_path: Path) -> None:
+def test_messages_delivered_before_come_as_redelivered(tmp_path: Path) -> None:
     worked_on(tmp_path / "source")
     report = recover(str(tmp_path / "source"), str(tmp_path / "data"), 0)
     [queue] = report.queues

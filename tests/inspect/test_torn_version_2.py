@@ -176,7 +176,7 @@ def test_an_index_file_under_another_number_gives_no_sequence_id_twice(tmp_path)
     assert [row["sha256"] for row in found["queues"][0]["messages"]] == [row["sha256"] for row in rows]
 
 
-def test_what_stands_behind_the_last_entry_of_a_segment_is_no_message_of_the_next(tmp_path):
+def test_bytes_behind_the_last_entry_of_a_segment_are_no_message_of_the_next(tmp_path):
     made = [make(n) for n in range(4)]
     node = Node(tmp_path)
     node.write("0.rdq", *(each.record for each in made))

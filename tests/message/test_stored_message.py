@@ -71,7 +71,7 @@ def test_every_body_size_takes_msgpacks_shortest_header(size: int) -> None:
 
 
 @given(st.text(max_size=20), st.lists(st.text(max_size=20), max_size=3), PROPERTIES, st.binary(max_size=300))
-def test_what_is_encoded_is_decoded(
+def test_encoded_messages_are_decoded(
     exchange: str, keys: list[str], properties: Properties, body: bytes
 ) -> None:
     stored = encode(encode_head(exchange, keys, properties), body)

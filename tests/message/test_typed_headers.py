@@ -65,7 +65,7 @@ def test_types_order_and_names_that_come_twice_survive_the_disk(typed: list[Any]
         (["F", [["k", "S", "v"], ["k", "S", "w"]]], {"k": "w"}),
     ],
 )
-def test_what_the_application_sees_of_each_type(typed: list[Any], seen: Any) -> None:
+def test_each_type_as_the_application_sees_it(typed: list[Any], seen: Any) -> None:
     assert TypedHeaders([["name", *typed]]) == {"name": seen}
 
 

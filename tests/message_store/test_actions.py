@@ -58,7 +58,7 @@ DEATH = Place(3, 100)
         (DEATH, (0, 3, 100, 30), Mask.IF_INCREMENT),
     ],
 )
-def test_what_a_dying_client_may_still_do(died_at, entry, expected) -> None:
+def test_the_table_of_what_a_dying_client_may_do(died_at, entry, expected) -> None:
     assert mask(died_at, entry) is expected
 
 
@@ -171,7 +171,7 @@ def test_which_files_are_combined(files, pair) -> None:
 @pytest.mark.parametrize(
     ("valid", "size", "mostly"), [(0, 0, False), (0, 1, True), (50, 100, False), (49, 100, True)]
 )
-def test_what_is_mostly_garbage(valid, size, mostly) -> None:
+def test_a_file_is_mostly_garbage_when_more_than_half_of_it_is(valid, size, mostly) -> None:
     assert is_mostly_garbage(valid, size) is mostly
 
 
@@ -206,5 +206,5 @@ def test_which_file_is_compacted(files, but, file) -> None:
         (summary(40, 10, 10), (0, 1)),
     ],
 )
-def test_what_is_combined_when_the_clock_says_so(files, chosen) -> None:
+def test_the_timer_chooses_which_files_are_combined(files, chosen) -> None:
     assert find_files_to_reclaim(files, 100) == chosen

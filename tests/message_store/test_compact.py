@@ -228,7 +228,7 @@ def test_whatever_looks_like_a_record_after_a_power_cut_is_one(kept) -> None:
         operation += 1
 
 
-def test_what_a_killed_predecessor_copied_is_made_safe_before_its_old_place_is_blanked() -> None:
+def test_copies_of_a_killed_collector_are_synced_before_the_old_places_are_blanked() -> None:
     """The copies of a first compaction were found by a start and never synced; the second one blanks the originals."""
     kept = KEPT[4]
     for seed in range(60):

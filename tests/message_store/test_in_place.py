@@ -59,7 +59,9 @@ def test_clients_read_while_the_collector_is_at_work_and_never_ask_the_store(hos
     host.at_rest(queue)
 
 
-def test_what_is_removed_and_written_again_during_a_compaction_stays_where_it_was_written_last(host) -> None:
+def test_a_message_removed_and_written_again_during_a_compaction_stays_where_it_was_written_last(
+    host,
+) -> None:
     """Its first record is copied with the others; entering that place would be defect S32 (docs/defects.md)."""
     arrived, go = host.gate("pwrite", "/0.rdq")
     queue = garbage(host)

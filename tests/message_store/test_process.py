@@ -73,7 +73,7 @@ def test_messages_of_full_files_are_read_directly_and_together(host) -> None:
     host.at_rest(queue)
 
 
-def test_what_the_store_does_not_have_is_read_as_none(host) -> None:
+def test_a_message_that_the_store_does_not_have_is_read_as_none(host) -> None:
     queue = host.queue("q")
     host.write(queue, *range(20))
     host.confirmed(queue, *range(20))

@@ -53,7 +53,7 @@ def dumped(disk):
     return index, files, owners
 
 
-def test_what_was_dumped_is_loaded_once():
+def test_a_dumped_index_is_loaded_once():
     disk = new_disk()
     index, _, owners = dumped(disk)
     loaded_index, loaded_files, loaded_owners = load(disk, FOLDER)
@@ -261,7 +261,7 @@ def test_the_last_file_is_only_cut_when_there_is_no_space_to_write_it_anew():
     assert disk.size(f"{FOLDER}/0.rdq") == recovered.files.rows[0].file_size == 87
 
 
-def test_what_the_kernel_lost_after_a_failed_sync_is_safe_after_the_next_start():
+def test_records_that_the_kernel_lost_after_a_failed_sync_are_safe_after_the_next_start():
     """It shows the bytes to readers, and saves nothing of them by itself."""
     for seed in range(20):
         world = StoreWorld(new_disk(seed), ["q", "p"])
@@ -300,7 +300,7 @@ def test_a_full_disk_does_not_stop_a_start_with_damage():
     assert len(recovered.damage) == 1
 
 
-def test_what_a_crash_of_ours_left_half_done_is_deleted():
+def test_half_done_files_of_a_crash_are_deleted():
     disk = new_disk()
     put(disk, 0, record(1))
     disk.replace(f"{FOLDER}/0{rdq.TEMPORARY}", record(1) + record(2))

@@ -160,7 +160,7 @@ def test_the_last_record_of_a_file_is_found_however_close_to_the_end_the_zeros_b
 
 
 @pytest.mark.parametrize("cut", range(0, 60, 7))
-def test_what_older_records_left_in_a_hole_hides_nothing_behind_it(cut: int) -> None:
+def test_remains_of_older_records_in_a_hole_hide_nothing_behind_it(cut: int) -> None:
     """A compaction that does not blank copies a record over the first of two dead ones (defect S23)."""
     dead = record(8, b"d" * 90) + record(9, b"e" * 200)
     copy = record(1, b"c" * (20 + cut))

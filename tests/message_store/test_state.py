@@ -207,7 +207,7 @@ def test_survivors_are_copied_in_runs_of_neighbours():
     ]
 
 
-def test_what_was_deferred_is_done_in_order_the_sources_before_the_destinations():
+def test_deferred_removes_are_done_in_order_sources_before_destinations():
     world = StoreWorld(new_disk(), ["q"])
     world.write("q", range(60))
     world.deliver_all()

@@ -86,7 +86,9 @@ class TestFlying:
         assert len(table) == 0
 
     @given(st.lists(st.sampled_from("WRh"), max_size=40), st.integers(0, 2))
-    def test_what_is_ignored_cancels_out_even_with_one_message_twice_in_a_queue(self, steps, held) -> None:
+    def test_ignored_writes_and_removes_cancel_out_even_with_one_message_twice_in_a_queue(
+        self, steps, held
+    ) -> None:
         """No count falls below zero on the way, the sum is right at the end, and no row is left."""
         table, refs, mail, should_hold = FlyingTable(), held, [], held
 
@@ -144,7 +146,7 @@ class TestCurFileCache:
         cache.handled(b"d", [ONE])
         assert len(cache) == 0
 
-    def test_what_a_dead_client_entered_goes_and_what_others_need_stays(self) -> None:
+    def test_entries_of_a_dead_client_go_and_those_that_others_need_stay(self) -> None:
         cache = CurFileCache()
         cache.enter(b"c", [(ONE, b"1"), (TWO, b"2"), (THREE, b"3")])
         cache.enter(b"d", [(TWO, b"2")])

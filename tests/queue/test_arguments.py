@@ -72,7 +72,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("arguments", "problem"), WRONG)
-def test_what_is_wrong_is_refused_in_rabbitmqs_words(arguments: dict[str, Any], problem: str) -> None:
+def test_wrong_arguments_are_refused_in_rabbitmqs_words(arguments: dict[str, Any], problem: str) -> None:
     with pytest.raises(PreconditionFailed) as refused:
         of(**arguments)
     name = "x-" + list(arguments)[-1].replace("_", "-")

@@ -79,7 +79,7 @@ def test_an_exclusive_consumer_is_alone_until_it_is_cancelled(place: Place) -> N
         one.consume("q", exclusive=True)
 
 
-def test_what_a_cancelled_consumer_holds_stays_with_its_channel(place: Place) -> None:
+def test_messages_held_by_a_cancelled_consumer_stay_with_its_channel(place: Place) -> None:
     one, two = place.channel(), place.channel()
     first = one.consume("q")
     place.publish(1, 2, 3)

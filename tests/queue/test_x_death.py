@@ -106,7 +106,7 @@ def test_the_table_of_cycles(deaths: list[tuple[str, str]], cycle: bool) -> None
     assert is_cycle("a", [["x-death", "A", [entry(*each) for each in deaths]]]) is cycle
 
 
-def test_what_is_not_well_formed_is_no_cycle() -> None:
+def test_a_malformed_x_death_is_no_cycle() -> None:
     assert not is_cycle("a", [["x-death", "A", [["I", 1], entry("a", "expired")]]])
     assert not is_cycle("a", [["x-death", "S", "a"]])
     assert not is_cycle("a", [])

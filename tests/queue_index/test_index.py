@@ -83,7 +83,7 @@ def test_trace_4_after_a_clean_stop_a_transient_message_in_the_index_is_dropped(
 # publish, ack, read
 
 
-def test_what_is_published_and_not_acked_is_read_in_order_over_segment_boundaries() -> None:
+def test_messages_that_are_not_acked_are_read_in_order_over_segment_boundaries() -> None:
     disk = kit.disk()
     index, _ = kit.recover(disk, kit.settings(4))
     records = store_records(11)

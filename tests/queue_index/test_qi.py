@@ -117,7 +117,7 @@ ENTRIES = st.one_of(
 
 
 @given(st.lists(st.none() | ENTRIES, max_size=10))
-def test_what_was_written_is_read(entries: list[Entry | None]) -> None:
+def test_written_entries_are_read(entries: list[Entry | None]) -> None:
     data = qi.pack_header(qi.MAGIC, 0, 10) + b"".join(
         qi.ACKED if entry is None else qi.pack_entry(entry) for entry in entries
     )

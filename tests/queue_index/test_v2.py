@@ -331,7 +331,7 @@ def test_an_empty_range_has_no_messages() -> None:
     assert (index.read(5, 3), index.unacked) == ([], 6)
 
 
-def test_what_the_last_flush_wrote_is_read_from_the_cache_until_it_is_acked() -> None:
+def test_entries_of_the_last_flush_are_read_from_the_cache_until_they_are_acked() -> None:
     disk = kit.disk()
     index, _ = kit.recover(disk, v2())
     index.publish_many(0, records(4), persistent=False)

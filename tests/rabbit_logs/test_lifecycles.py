@@ -75,7 +75,7 @@ def test_messages_that_differ_in_anything_are_different_messages(change):
     assert [(life.deliveries, life.matched) for life in found] == [(0, "none"), (1, "none")]
 
 
-def test_what_rabbitmq_adds_on_the_way_is_not_looked_at():
+def test_headers_that_rabbitmq_adds_on_the_way_are_ignored():
     for headers in ({"x-delivery-count": 2}, {"x-stream-offset": 7}, {"x-death": [{"queue": "q"}]}):
         (life,) = lives(published(T, "q"), received(T, "q", headers=headers))
         assert life.matched == "content"
@@ -91,7 +91,7 @@ def test_messages_that_are_alike_are_matched_in_order_and_it_is_said():
     ]  # fmt: skip
 
 
-def test_what_was_there_before_the_log_begins_has_no_publish():
+def test_messages_older_than_the_log_have_no_publish():
     (life,) = lives(received(T, "q"), received(T + MS, "q"))
     assert (life.published_t, life.deliveries, life.matched) == (None, 2, "none")
 
@@ -210,7 +210,7 @@ INDETERMINATES = {
 
 
 @pytest.mark.parametrize("case", INDETERMINATES)
-def test_what_the_log_cannot_decide_is_indeterminate(case):
+def test_questions_that_the_log_cannot_decide_are_indeterminate(case):
     records = INDETERMINATES[case] or pair(A, B)
     verdict, undecided = order(*records, damaged=case == "damage")
     assert verdict == INDETERMINATE
@@ -224,7 +224,7 @@ def test_deliveries_in_order_are_ok():
     ) == (OK, {})
 
 
-def test_what_real_logs_tell():
+def test_the_lives_in_real_logs():
     for name in ("all-json", "all-text", "cut-json", "cut-text"):
         traffic = counted(*open_logs(GOLDEN / f"{name}.log").records())
         told = {

@@ -102,7 +102,7 @@ records = st.builds(
 
 
 @given(st.lists(records, max_size=6))
-def test_what_is_written_as_json_is_read_back(wanted):
+def test_json_logs_are_read_back(wanted):
     from warrenmq.rabbit_logs.log_files import LogFile
 
     file = LogFile("none", "json")
@@ -112,7 +112,7 @@ def test_what_is_written_as_json_is_read_back(wanted):
 
 @settings(suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(records, max_size=5), st.sampled_from(CHUNKS))
-def test_what_is_written_as_text_is_read_back_whatever_the_bodies_hold(wanted, chunk):
+def test_text_logs_are_read_back_whatever_the_bodies_hold(wanted, chunk):
     found, log = of_text(text_log(wanted), chunk)
     assert found == wanted
     assert (log.damaged, log.in_bodies, log.skipped) == (0, 0, 0)
@@ -234,7 +234,7 @@ def test_times_of_all_versions_are_read(written, seconds):
 @pytest.mark.parametrize(
     "written", ["", "yesterday", "2022-13-01 00:00:00", "2022-11-21", "2022-11-21 25:00:00"]
 )
-def test_what_is_no_time_is_refused(written):
+def test_an_invalid_time_is_refused(written):
     with pytest.raises(BadRecord):
         moment(written)
 
@@ -339,7 +339,7 @@ def test_a_log_without_messages_has_no_records(tmp_path):
     assert read(tmp_path)[0] == []
 
 
-def test_what_is_not_there_is_said(tmp_path):
+def test_a_missing_log_is_reported(tmp_path):
     with pytest.raises(NotATracingLog, match="no such file"):
         open_logs(tmp_path / "gone.log")
     with pytest.raises(NotATracingLog, match="holds no log"):

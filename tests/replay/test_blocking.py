@@ -91,7 +91,7 @@ def test_plots_without_waits_are_left_out():
     assert [plot(picture) for plot in (mailboxes, waiting, senders)] == [None] * 3
 
 
-def test_what_the_dead_were_sent_is_gone():
+def test_mail_for_dead_actors_is_gone():
     """The queue stops without having read the last message."""
     runs = hand_made()
     queue = runs[0].actors[QUEUE - 1]

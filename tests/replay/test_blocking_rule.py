@@ -82,7 +82,7 @@ def told(runs: list[RunRows], piece: int) -> list[str]:
 
 
 @pytest.mark.parametrize(("actor", "rows", "expected"), CASES)
-def test_the_table_of_who_waits(actor, rows, expected):
+def test_the_table_of_waiting_actors(actor, rows, expected):
     for piece in (1, 2, 50):
         assert told(trace(actor, rows), piece) == expected
 

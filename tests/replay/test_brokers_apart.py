@@ -52,7 +52,7 @@ def test_two_directories_in_one_trace(tmp_path):
     assert watched(tmp_path / "trace", tmp_path / "checkpoint") == ""
 
 
-def test_what_one_broker_lost_is_no_fault_of_the_other(tmp_path):
+def test_rows_lost_by_one_broker_leave_the_others_verdict_alone(tmp_path):
     run(tmp_path, "one")
     run(tmp_path, "two")
     damaged = next((tmp_path / "two").rglob("msg_store_persistent/0.rdq"))

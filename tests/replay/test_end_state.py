@@ -140,7 +140,7 @@ def test_ids_of_higher_priorities_are_not_the_next_one(tmp_path):
     assert result.verdict == "ok"
 
 
-def test_what_a_queue_says_of_itself_is_not_believed_when_rows_are_missing():
+def test_a_queues_own_counts_are_not_used_when_rows_are_missing():
     runs = consistent_trace(4)
     queue = runs[-1].of("QueueProcess")[0]
     queue.find(Ev.QUEUE_CLOSED)[0][A] += 1

@@ -74,7 +74,7 @@ def test_a_directory_is_read_as_well(tmp_path: object) -> None:
     assert replay(str(tmp_path)).verdict == "ok"
 
 
-def test_what_missing_rows_cannot_change_stays_violated() -> None:
+def test_a_violation_that_missing_rows_cannot_change_stays_one() -> None:
     runs = consistent_trace(9)
     restart = rows(runs, Ev.RESTART)[0]
     restart[A] = 99

@@ -81,7 +81,7 @@ def test_a_confirmed_message_that_was_lost_to_damage_breaks_c2(tmp_path, profile
     watch.close()
 
 
-def test_what_broke_no_rule_is_named_all_the_same():
+def test_incidents_are_counted_when_no_rule_is_broken():
     runs = consistent_trace(1)
     spread(runs)
     before = engine.replay_memory(write_trace(runs)).figures["incidents"]["crashes"]

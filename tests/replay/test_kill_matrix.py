@@ -195,7 +195,7 @@ TESTED = [mutation for mutation in mutations() if mutation in promised()] if PAG
 
 
 @pytest.mark.parametrize("event", sorted({event for _, event in TESTED}), ids=lambda event: event.name)
-def test_what_is_wrong_with_a_row_is_noticed_by_the_rules_of_the_page(event: Ev) -> None:
+def test_each_mutation_is_killed_by_the_rules_that_the_page_names(event: Ev) -> None:
     for mutation in TESTED:
         if mutation[1] != event:
             continue

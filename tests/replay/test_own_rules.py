@@ -36,7 +36,7 @@ def test_a_query_finds_violations_and_says_whether_it_was_exercised(tmp_path):
     assert {each.rule for each in found.violations} == {"mine"}
 
 
-def test_what_rests_on_missing_rows_is_undecided(tmp_path):
+def test_findings_that_rest_on_missing_rows_are_undecided(tmp_path):
     found = replayed(tmp_path, with_a_gap(1), [ACKED])
     counts = {rule.id: rule for rule in found.rules}
     assert counts["mine"].indeterminate > 0

@@ -174,7 +174,7 @@ def explicable(calls: list[Call]) -> bool:
 
 @settings(max_examples=100, deadline=None)
 @given(histories(wild=0.1), st.data())
-def test_what_no_order_explains_is_a_violation(steps: list[Step], data: st.DataObject) -> None:
+def test_a_history_that_no_order_explains_is_a_violation(steps: list[Step], data: st.DataObject) -> None:
     steps = steps[:6]
     assume(steps)
     calls = []

@@ -81,7 +81,7 @@ def test_nothing_is_printed_of_a_consistent_trace(tmp_path, seed):
 
 
 @pytest.mark.parametrize("at", range(len(PLANTS)), ids=lambda at: f"{PLANTS[at][0]}-{PLANTS[at][1].__name__}")
-def test_what_is_planted_is_printed_once_whatever_is_restarted(tmp_path, at):
+def test_a_planted_violation_is_printed_once_over_restarts(tmp_path, at):
     runs = planted(PLANTS[at][1])
     for run in runs:
         run.closed = True

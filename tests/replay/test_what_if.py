@@ -106,7 +106,7 @@ def test_a_timer_that_is_due_while_a_sync_is_under_way_makes_none():
     assert with_interval(rows_of([1 * MS], [(9 * MS, Trigger.MAILBOX_EMPTY)]), 25 * MS, 5 * MS).by_timer == 1
 
 
-def test_what_an_actor_never_synced_is_not_synced_by_another_interval():
+def test_an_actor_that_never_synced_does_not_sync_at_another_interval():
     assert with_interval(rows_of([1 * MS], []), 25 * MS, 1 * MS).count == 0
 
 
@@ -169,7 +169,7 @@ def test_a_record_that_follows_a_cancelled_write_of_its_message_is_not_written_t
     assert rows.walk(flying=False).most_garbage == 0
 
 
-def test_what_a_dying_client_wrote_is_ignored_with_and_without_flying_counters():
+def test_writes_of_a_dying_client_are_ignored_with_and_without_flying_counters():
     rows = StoreRows().write(1, decision=Decision.IGNORE, seen=1)
     assert rows.walk(flying=False).writes == 0
 
@@ -313,7 +313,7 @@ def test_the_command_prints_the_numbers_as_a_table_and_as_json(trace, capsys):
 @pytest.mark.parametrize(
     "wrong", [["--gc-threshold", "1.5"], ["--sync-interval", "0"], ["--sync-interval", "x"]]
 )
-def test_what_is_no_setting_is_refused(wrong, capsys):
+def test_an_unknown_setting_is_refused(wrong, capsys):
     with pytest.raises(SystemExit):
         main(["trace", "what-if", "somewhere", *wrong])
     assert "argument" in capsys.readouterr().err

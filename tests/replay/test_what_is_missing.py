@@ -139,7 +139,7 @@ def test_a_violated_trace_with_something_gone_shows_no_other_violation(
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_what_is_left_of_a_brokers_trace_is_neither_violated_nor_fine(seed: int) -> None:
+def test_a_brokers_trace_with_missing_rows_is_neither_violated_nor_fine(seed: int) -> None:
     """Three runs under simulation, the second one killed, in small files."""
     host = SimulatedHost(seed, EVERY_KIND[3 * seed])
     for boot in (1, 2, 3):

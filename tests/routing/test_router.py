@@ -52,7 +52,7 @@ def test_an_unknown_exchange_is_refused_by_name() -> None:
         assert refused.value.reply_text == "no exchange 'nowhere' in vhost 'the host'"
 
 
-def test_what_is_declared_from_the_beginning_is_as_in_rabbitmq() -> None:
+def test_predeclared_exchanges_are_those_of_rabbitmq() -> None:
     assert {spec.name: (spec.type, spec.durable, spec.internal) for spec in PREDECLARED} == {
         "amq.direct": ("direct", True, False),
         "amq.fanout": ("fanout", True, False),

@@ -24,7 +24,7 @@ def test_start_returns_when_init_has_returned(runtime):
     assert drained(notes) == [("init", None)]
 
 
-def test_what_init_raises_is_raised_by_start_and_leaves_nothing_behind(runtime, logs):
+def test_an_error_in_init_is_raised_by_start_and_leaves_nothing_behind(runtime, logs):
     notes = runtime.channel()
     with pytest.raises(RuntimeError, match="as told"):
         runtime.start(Worker, notes, on_init=crash, name="w")
@@ -133,7 +133,7 @@ def refuse(_server):
         ((nothing, lambda _server, _sender: {}["x"]), CallFailed, False),
     ],
 )
-def test_what_a_check_raises_and_what_a_handler_refuses_is_the_callers(runtime, request_, error, lives):
+def test_errors_of_a_check_and_refusals_of_a_handler_reach_the_caller(runtime, request_, error, lives):
     worker = runtime.start(Careful)
     with pytest.raises(error) as raised:
         runtime.call(worker, request_, timeout=LIMIT)
@@ -242,7 +242,7 @@ def test_sys_exit_in_one_actor_is_a_crash_of_that_actor_only(runtime):
     assert runtime.call(stayer, "are you there") == []
 
 
-def test_what_terminate_raises_becomes_the_reason(runtime):
+def test_an_error_in_terminate_becomes_the_reason(runtime):
     class Untidy(Worker):
         def terminate(self, reason):
             raise LookupError(reason)
@@ -271,7 +271,7 @@ def test_mailbox_empty_is_said_once_each_time_the_mailbox_has_run_dry(runtime):
     assert drained(notes) == []
 
 
-def test_what_mailbox_empty_raises_crashes_the_server(runtime):
+def test_an_error_in_mailbox_empty_crashes_the_server(runtime):
     class Bad(Server):
         def mailbox_empty(self):
             raise LookupError

@@ -100,7 +100,7 @@ def test_run_returns_what_its_function_returns_and_raises_what_it_raises():
         assert sim.run(lambda: 8) == 8
 
 
-def test_what_an_actor_is_in_the_middle_of_can_be_interrupted_at_a_cast():
+def test_a_handler_can_be_interrupted_at_a_cast():
     orders = set()
     for seed in range(50):
         with Simulation(seed) as sim:
@@ -131,7 +131,7 @@ def test_a_checkpoint_lets_others_run():
         assert log == ["other"]
 
 
-def test_a_deadlock_names_who_waits_for_what():
+def test_a_deadlock_names_each_waiting_task_and_its_cause():
     class Caller(Worker):
         def handle_cast(self, other):
             self.call(other, "give me", timeout=None)
@@ -187,7 +187,7 @@ def test_timers_of_background_actors_alone_do_not_keep_a_simulation_going():
         assert len(looks) - seen == pytest.approx(20_000, rel=0.1)
 
 
-def test_what_a_background_actor_finds_is_waited_for():
+def test_the_run_waits_for_work_that_a_background_actor_found():
     class Finder(Looker):
         def handle_info(self, message):
             super().handle_info(message)
@@ -296,7 +296,7 @@ def test_an_actor_can_be_killed_by_what_it_writes():
         assert log == []
 
 
-def test_what_a_killed_task_was_woken_for_goes_to_the_next():
+def test_the_wake_up_of_a_killed_task_goes_to_the_next():
     for seed in range(20):
         with Simulation(seed) as sim:
             channel, lock, log = sim.channel(), sim.lock(), []
@@ -365,7 +365,7 @@ class PowerCut(BaseException):
 
 
 @pytest.mark.parametrize("where", ["handle_cast", "init", "terminate"])
-def test_what_is_no_exception_ends_the_run_and_not_the_actor(where):
+def test_a_base_exception_ends_the_run_and_not_the_actor(where):
     """A simulated power cut must not be taken for a crash that a supervisor mends."""
 
     class Unlucky(Worker):

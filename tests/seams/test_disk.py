@@ -35,7 +35,7 @@ def folder(disk: Disk, tmp_path: Path) -> str:
     return path
 
 
-def test_what_was_appended_and_written_in_place_is_read_back(disk: Disk, folder: str) -> None:
+def test_appended_and_overwritten_bytes_are_read_back(disk: Disk, folder: str) -> None:
     file = disk.open(f"{folder}/f", create=True)
     file.append(b"hello ")
     file.append(b"world")
@@ -236,7 +236,7 @@ def test_a_removed_tree_comes_back_in_part_until_its_parent_is_synced() -> None:
     assert outcomes(lambda disk: (build(disk), disk.mkdir("/d/e")), "/d/e/f") == {None}
 
 
-def test_what_a_failed_datasync_should_have_saved_is_lost_though_readers_still_see_it() -> None:
+def test_bytes_of_a_failed_datasync_are_lost_though_readers_still_see_them() -> None:
     def build(disk: SimulatedDisk) -> None:
         disk.replace("/d/f", b"S")
         file = disk.open("/d/f")

@@ -69,7 +69,7 @@ def test_a_small_trace_takes_few_tasks_in_any_session(default_session, clean_tra
     assert tasks < 20 + 12 * files
 
 
-def test_what_read_gives_is_what_spark_reads(spark, clean_trace):
+def test_read_and_sparks_own_readers_give_the_same_rows(spark, clean_trace):
     from warrenmq.replay.spark.frames import read_through_spark
 
     content = ["count(*)", "sum(cast(xxhash64(*) as decimal(38)))"]

@@ -75,7 +75,7 @@ def test_the_wait_ends_with_the_first_delivery_and_the_consumers_time_begins_the
     assert count(rows)[CONSUMER_DELAY] == {delay_class(16): 2}
 
 
-def test_what_was_published_in_another_incarnation_has_no_delay():
+def test_messages_of_another_incarnation_have_no_delay():
     assert count([(Ev.DELIVER, NEW, 105, 0, 2), (Ev.ACK, 0, 110, 0, 1)]) == {
         CONSUMER_DELAY: {delay_class(5): 1}
     }

@@ -68,7 +68,7 @@ def test_every_plot_has_something_to_show(page):
     assert all(trace["x"] and trace["y"] for plot in page.data["plots"] for trace in plot["data"])
 
 
-def test_what_the_collectors_gave_back_is_marked_where_the_files_are(clean_trace):
+def test_reclaimed_bytes_are_marked_on_the_plot_of_files(clean_trace):
     replayed = replay(clean_trace, engine="python")
     picture = replayed.picture
     events = replayed.result.figures["events_of"]

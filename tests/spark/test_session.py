@@ -67,7 +67,7 @@ def test_a_cluster_gets_no_settings_of_this_machine(builder):
 
 
 @pytest.mark.parametrize("master", ["nonsense", "local[", "http://h:1", "spark://", " "])
-def test_what_is_no_master_is_refused_before_spark_is_started(builder, master):
+def test_an_invalid_master_is_refused_before_spark_is_started(builder, master):
     with pytest.raises(CallerError, match="is no master of Spark"), module.spark_session(master=master):
         pass
     assert builder.masters == []

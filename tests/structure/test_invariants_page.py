@@ -29,7 +29,7 @@ def test_every_invariant_has_a_rule_or_says_who_holds_it_instead():
     ] == []
 
 
-def test_what_a_rule_decides_in_part_is_held_by_something_else_as_well():
+def test_an_invariant_that_a_rule_decides_in_part_is_held_by_something_else_as_well():
     assert [
         (which, number)
         for which, number, _, rules, otherwise in LINE.findall(PAGE)

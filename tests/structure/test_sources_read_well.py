@@ -27,7 +27,7 @@ def test_the_public_names_are_sorted_and_there():
 
 
 @pytest.mark.parametrize("name", public_names())
-def test_what_is_public_has_a_docstring(name):
+def test_public_things_have_docstrings(name):
     thing = getattr(warrenmq, name)
     if not (inspect.isclass(thing) or inspect.isfunction(thing) or inspect.ismodule(thing)):
         return

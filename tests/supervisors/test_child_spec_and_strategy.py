@@ -61,7 +61,7 @@ def test_intensity_counts_the_restarts_within_the_period_this_one_included():
         (lambda: check_ids([ChildSpec("w", Server)] * 2), "two children have the id 'w'"),
     ],
 )
-def test_what_cannot_work_is_refused_in_one_sentence(make, sentence):
+def test_impossible_specs_are_refused_in_one_sentence(make, sentence):
     with pytest.raises(ValueError, match="^" + sentence.replace("(", r"\(")) as error:
         make()
     assert "\n" not in str(error.value)

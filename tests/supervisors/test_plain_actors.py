@@ -179,7 +179,7 @@ def test_an_idle_one_that_is_given_up_ends(runtime):
     assert notes == ["on_start"]
 
 
-def test_what_on_stop_raises_becomes_the_reason(runtime, logs):
+def test_an_error_in_on_stop_becomes_the_reason(runtime, logs):
     class Untidy(Plain):
         def on_stop(self):
             raise LookupError

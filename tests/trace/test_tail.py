@@ -109,7 +109,7 @@ def test_a_place_forgets_what_is_finished(tmp_path):
     assert tail.look(place) == place
 
 
-def test_what_a_look_saw_is_settled_by_the_next(tmp_path):
+def test_rows_seen_by_one_look_are_settled_by_the_next(tmp_path):
     recorder = Recorder(tmp_path, run="one")
     actor = recorder.actor("a", "Kind")
     emit(actor, int(Ev.SEND))
