@@ -6,10 +6,8 @@ from collections.abc import Iterator
 from itertools import accumulate
 from pathlib import Path
 
-from tests.support.trace_writer import Actor, Row, RunRows, T, packed, pieces
+from tests.support.trace_writer import Actor, Row, RunRows, T, header_of, packed, pieces
 from warrenmq.trace.block import encode_footer, encode_rows
-from warrenmq.trace.events import SCHEMA_VERSION, Ev
-from warrenmq.trace.schema import COLUMNS
 from warrenmq.trace.segment import encode_header
 from warrenmq.trace.slab import CHUNK_BYTES, HEAD_BYTES, slab_header
 
@@ -35,11 +33,7 @@ def _times(actor: Actor) -> list[tuple[Row, int]]:
 def _write(
     folder: Path, number: int, run: RunRows, there: list[list[Row]], piece: int, *, is_last: bool
 ) -> None:
-    header = {
-        "v": SCHEMA_VERSION, "lib": "test", "run": run.name, "node": "n", "pid": 1, "boot": run.boot,
-        "wall_ns": number, "mono_ns": 0, "n": 1, "columns": list(COLUMNS), "events": {int(each): each.name for each in Ev},
-        "actors": {actor.id: [actor.name, actor.kind, actor.parent] for actor in run.actors}, "kinds": {},
-    }  # fmt: skip
+    header = header_of(run) | {"wall_ns": number}
     frames, left = [], []
     for actor, rows in zip(run.actors, there, strict=True):
         written = {id(row): t for row, t in _times(actor)}

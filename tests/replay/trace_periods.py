@@ -21,10 +21,10 @@ import numpy as np
 from tests.support.trace_model import LIMIT, Model, Queue, consistent_trace
 from tests.support.trace_plants import PLANTS
 from tests.support.trace_union import side_by_side
-from tests.support.trace_writer import Actor, RunRows, write_trace
+from tests.support.trace_writer import Actor, RunRows, header_of, write_trace
 from warrenmq.replay.rules.passes.settlements import CONSUMER_SHIFT
 from warrenmq.trace.block import encode_footer, encode_rows
-from warrenmq.trace.events import COVERS_SEQ_IDS, DIRECT, SCHEMA_VERSION, Ev, Trigger
+from warrenmq.trace.events import COVERS_SEQ_IDS, DIRECT, Ev, Trigger
 from warrenmq.trace.schema import COLUMNS
 from warrenmq.trace.segment import encode_header
 
@@ -212,13 +212,7 @@ class _Segments:
 
     def _begin(self) -> None:
         self._number += 1
-        run = self._run
-        self._body += encode_header({
-            "v": SCHEMA_VERSION, "lib": "synthetic", "run": run.name, "node": "n", "pid": 1, "boot": run.boot,
-            "wall_ns": run.boot, "mono_ns": 0, "n": self._number, "columns": list(COLUMNS),
-            "events": {int(each): each.name for each in Ev},
-            "actors": {actor.id: [actor.name, actor.kind, actor.parent] for actor in run.actors}, "kinds": {},
-        })  # fmt: skip
+        self._body += encode_header(header_of(self._run, self._number))
 
     def _finish(self, *, closed: bool) -> None:
         self._body += encode_footer(self._frames, self._rows, closed=closed)

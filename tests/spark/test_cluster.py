@@ -27,7 +27,11 @@ from warrenmq.replay.drive import engine
 from warrenmq.replay.spark.java import ensure_java
 
 pytest.importorskip("pyspark")
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.slow,
+    pytest.mark.timeout(600),
+]  # six JVMs start, one after another
 
 
 QUESTIONS = """

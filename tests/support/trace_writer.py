@@ -68,6 +68,16 @@ class RunRows:
         return [actor for actor in self.actors if actor.kind == kind]
 
 
+def header_of(run: RunRows, number: int = 1) -> dict[str, Any]:
+    """What stands at the head of a file of a run."""
+    return {
+        "v": SCHEMA_VERSION, "lib": "test", "run": run.name, "node": "n", "pid": 1, "boot": run.boot,
+        "wall_ns": run.boot, "mono_ns": 0, "n": number, "columns": list(COLUMNS),
+        "events": {int(each): each.name for each in Ev},
+        "actors": {actor.id: [actor.name, actor.kind, actor.parent] for actor in run.actors}, "kinds": {},
+    }  # fmt: skip
+
+
 def packed(rows: list[Row]) -> bytes:
     return b"".join(ROW.pack(*row) for row in rows)
 
@@ -92,12 +102,7 @@ def write_trace(
     """
     files: dict[str, bytes] = {}
     for run in runs:
-        header: dict[str, Any] = {
-            "v": SCHEMA_VERSION, "lib": "test", "run": run.name, "node": "n", "pid": 1, "boot": run.boot,
-            "wall_ns": run.boot, "mono_ns": 0, "n": 1, "columns": list(COLUMNS),
-            "events": {int(each): each.name for each in Ev},
-            "actors": {actor.id: [actor.name, actor.kind, actor.parent] for actor in run.actors}, "kinds": {},
-        }  # fmt: skip
+        header = header_of(run)
         frames: list[tuple[bytes, int]] = []
         slab = bytearray(slab_header(header))
         for actor in reversed(run.actors) if backwards else run.actors:
