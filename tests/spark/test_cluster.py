@@ -198,7 +198,7 @@ def test_a_server_of_spark_connect_answers_the_same(environment, trace, tmp_path
                 submit, "--master", "local[2]", "--class", "org.apache.spark.sql.connect.service.SparkConnectServer",
                 "--conf", f"spark.connect.grpc.binding.port={port}", "--conf", "spark.connect.grpc.binding.address=127.0.0.1",
                 "--conf", "spark.ui.enabled=false", "--conf", "spark.sql.shuffle.partitions=2",
-                "--driver-memory", "1g", "--name", "connect", "spark-internal",
+                "--driver-memory", "1g", "--driver-java-options", QUICK_JVM, "--name", "connect", "spark-internal",
             ],
             env=environment, stdout=file, stderr=subprocess.STDOUT, cwd=tmp_path,
         )  # fmt: skip
