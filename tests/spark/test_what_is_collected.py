@@ -15,9 +15,9 @@ def test_four_times_the_rows_and_files_collect_as_much(spark, tmp_path):
     from benchmarks.collected import collecting
 
     collected, events = [], []
-    for name, rows in (("small", 10_000), ("large", 40_000)):
+    for name, rows in (("small", 30_000), ("large", 120_000)):
         trace = tmp_path / name
-        events.append(write_large(trace, rows, queues=1))
+        events.append(write_large(trace, rows, queues=2))
         with collecting() as bytes_of:
             assert replay(trace, engine="spark").verdict == "ok"
             check(read(spark, trace)).count()
