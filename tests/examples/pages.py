@@ -8,9 +8,9 @@ import sys
 from tests.support.source_tree import ROOT, blocks
 
 WITH_SPARK = {
-    "README.md: Analyse a run, python 2": r"\|queue:jobs\|     3\|",
+    "README.md: Analyse a run, python 2": r"\|queue:jobs\| +3\|",
     "docs/replay.md: Questions of your own, python 1": r"\|actor\|flag\|count\|",
-    "docs/replay.md: One event, its columns by name, python 1": r"queue:jobs\|MAILBOX_EMPTY\|(.*\n)*.*flags",
+    "docs/replay.md: One event, its columns by name, python 1": r"queue:jobs\|MAILBOX_EMPTY\|(.*\n)*.*\[PERSISTENT",
     "docs/replay.md: Lifecycles, python 1": r"jobs *\|3 +\|.*(\n.*)*audit-a *\|\d+ +\|\[",
     "docs/replay.md: The data source, python 1": r"^\s*[1-9]\d* \d+ \['t', 'ev'\] 0$",
     "docs/replay.md: The data source, python 2": "",
