@@ -32,7 +32,7 @@ from warrenmq.replay.rules.passes.message_life import (
     value_of,
 )
 from warrenmq.replay.rules.passes.queue_ledger import Ledger, Lives
-from warrenmq.replay.rules.passes.ready_order import NEW, TAKE, Fifo, Ready
+from warrenmq.replay.rules.passes.ready_order import MOVES_SQL, NEW, TAKE, Fifo, Ready
 from warrenmq.replay.rules.rule import Exercised, Judge, Rule
 from warrenmq.trace.events import DEAD_LETTERED, DROP_DELETED, DROP_REJECTED, REDELIVERED, Ev
 
@@ -97,16 +97,7 @@ def _said(odd: Odd) -> list[tuple[int, str]]:
 
 
 _SQL = """
-WITH states AS (
-    SELECT run, actor, seq, t, id, event, flag,
-           CASE WHEN event IN (20, 31, 26) THEN 'ready'
-                WHEN event = 24 AND flag & 2 = 0 THEN 'unacked' ELSE 'gone' END AS becomes
-    FROM steps),
-moves AS (
-    SELECT run, actor, seq, id, event, flag, becomes,
-           coalesce(lag(becomes) OVER (PARTITION BY run, actor, id ORDER BY seq), 'none') AS was,
-           lead(seq) OVER (PARTITION BY run, actor, id ORDER BY seq) AS until
-    FROM states),
+,
 first_deliveries AS (
     SELECT run, actor, id, min(seq) AS first FROM steps WHERE event = 24 GROUP BY run, actor, id)
 SELECT run, actor, seq FROM moves
@@ -161,6 +152,6 @@ RULE = Rule(
             NEW: (Ready.not_below, "published {}, although {} had been in the queue"),
         },
     },
-    sql=_SQL,
+    sql=MOVES_SQL + _SQL,
     explain=queue_chain,
 )

@@ -55,6 +55,20 @@ class _Moved(Shared[T], of=EVENTS):
 
 _moved = _Moved.getter("t", "seq", "who", "first_seq_id", "count")
 
+MOVES_SQL = """
+WITH states AS (
+    SELECT run, actor, seq, t, id, event, flag,
+           CASE WHEN event IN (20, 31, 26) THEN 'ready'
+                WHEN event = 24 AND flag & 2 = 0 THEN 'unacked' ELSE 'gone' END AS becomes
+    FROM steps),
+moves AS (
+    SELECT run, actor, seq, id, event, flag, becomes,
+           coalesce(lag(becomes) OVER (PARTITION BY run, actor, id ORDER BY seq), 'none') AS was,
+           lead(seq) OVER (PARTITION BY run, actor, id ORDER BY seq) AS until
+    FROM states)
+"""
+"""A table for the SQL of rules: each step of a message with the state before it, the state it leaves, and the row that ends that."""
+
 Operation = list[int]
 """[NEW, ADD, TAKE, REMOVE or SHED, lo, hi, seq, t] with the first row's seq and t: if anything is wrong, it is lo."""
 
