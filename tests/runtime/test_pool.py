@@ -395,6 +395,15 @@ def test_the_callback_of_a_confirm_may_want_a_lock_that_a_waiting_thread_holds(p
         assert called.get(timeout=LIMIT)
 
 
+@pytest.fixture
+def sigint_raises():
+    """KeyboardInterrupt, as in a program; processes of a parallel test run ignore the signal."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("sigint_raises")
 def test_a_signal_ends_no_actor_that_the_main_thread_runs(pool):
     worker = pool.start(Helpable)
     interrupted = 0

@@ -101,9 +101,9 @@ def replay(
     """
     name = os.fspath(path)
     began = time.monotonic()
-    decided, queries = split_own(rules)
+    _, queries = split_own(rules)
     queried = _queried(name, queries)
-    own = [*decided, *(query.as_rule() for query in queries)]
+    own = [rule if isinstance(rule, Rule) else rule.as_rule() for rule in rules]
     if engine == "spark":
         result, drawn = _in_spark(name, master, picture, own, queried)
     else:
