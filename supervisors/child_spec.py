@@ -24,7 +24,7 @@ ID_TAKEN = "two children have the id {!r}; each needs its own"
 
 @dataclass(frozen=True, slots=True)
 class ChildSpec:
-    """How to start a child, when to start it again, and how long to wait for its end."""
+    """A child specification: how to start the child, when to restart it, how long to wait for its end."""
 
     id: Hashable
     actor: type[Actor]

@@ -88,7 +88,7 @@ _MODULES = {
     "Stats": "broker.stats",
     "open": "broker.broker",
 }
-"""Where the names of the broker are."""
+"""Public name -> the module that has it."""
 
 
 def __getattr__(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""Where this package is."""
+"""The folder of this package."""
 
 from __future__ import annotations
 

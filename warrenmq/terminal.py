@@ -36,7 +36,7 @@ def table(headers: Sequence[str], rows: Sequence[Sequence[str | int]]) -> str:
 
 
 def columns(text: str) -> int:
-    """How wide a terminal shows a text: Chinese characters take two columns, combining ones none."""
+    """The width of a text in a terminal: Chinese characters take two columns, combining ones none."""
     return sum(2 if east_asian_width(each) in "WF" else not combining(each) for each in text)
 
 

@@ -116,7 +116,7 @@ class MessageSender(Generic[F]):
     def publication(self, exchange: str, routing_keys: tuple[str, ...], bodies: Sequence[bytes],
                     properties: Properties | bytes | None, *, persistent: bool,
                     expiration: int | None = None, priority: int = 0) -> Publication:  # fmt: skip
-        """What the queues are sent: one object for all of them.
+        """The publication that is sent to the queues: one object for all of them.
 
         `properties` are bytes where an AMQP client sent them, which have been checked then; `expiration` (milliseconds)
         and `priority` are what they say.  PreconditionFailed for properties that cannot be stored.

@@ -54,7 +54,7 @@ class Registered:
     """The reply to Register."""
 
     present: set[bytes]
-    """Which of the messages the store has."""
+    """The ids of those messages that the store has."""
     tables: StoreTables
     gc: Name
     credit: CreditSpec

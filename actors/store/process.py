@@ -71,7 +71,7 @@ _DISK = "disk"
 
 @dataclass(slots=True)
 class _Peer:
-    """How to reach a client."""
+    """A client's address and monitor."""
 
     ref: ActorRef[Any]
     monitor: int
@@ -334,5 +334,5 @@ class MsgStore(Server):
 
 
 def _later(refs: Callable[[], Iterable[tuple[str, list[bytes]]]]) -> Iterable[tuple[str, list[bytes]]]:
-    """What `refs` returns, asked for only when it is needed."""
+    """The result of `refs`, called only when it is needed."""
     yield from refs()

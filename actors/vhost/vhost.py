@@ -120,5 +120,5 @@ class Vhost:
         )
 
     def words(self, kind: str, name: str) -> str:
-        """How RabbitMQ names a queue or an exchange in its errors (rabbit_misc:rs)."""
+        """The name of a queue or an exchange as RabbitMQ's errors have it (rabbit_misc:rs)."""
         return f"{kind} '{name}' in vhost '{self.name}'"

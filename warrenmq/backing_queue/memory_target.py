@@ -99,7 +99,7 @@ class MemoryTargetQueue(VariableQueue):
 
     @property
     def target_ram_count(self) -> float:
-        """How many messages may have their body in memory: the smaller of what the monitor and the own bound allow."""
+        """The number of messages that may have their body in memory: the smaller of what the monitor and the own bound allow."""
         count = self.ram_msg_count + len(self._pending)
         return min(self._target, paging.count_within(self._bound, count, self._own_size()))
 

@@ -92,7 +92,7 @@ def must_inform(informed: float, reported: float, desired: float, *, disk_alarm:
 
 
 def target_ram_count(desired: float, rates_in_all: float) -> float:
-    """How many messages a queue may have in memory.
+    """The number of messages that a queue may have in memory.
 
     | desired  | rates in all | target   |
     | -------- | ------------ | -------- |
@@ -105,7 +105,7 @@ def target_ram_count(desired: float, rates_in_all: float) -> float:
 
 
 def count_within(bound: int, count: int, size: int) -> float:
-    """How many of `count` messages, which have `size` bytes in memory, a queue's own bound in bytes allows.
+    """The number of messages, of `count` that have `size` bytes in memory, that a queue's own bound in bytes allows.
 
     RabbitMQ has no such bound: its node has the machine to itself.  An embedded queue shares its process with an
     application, and 0.4 of a large machine's memory is far more than that expects of a queue.
@@ -120,7 +120,7 @@ def count_within(bound: int, count: int, size: int) -> float:
 
 
 def chunk_size(count: int, permitted: float) -> int:
-    """How many are too many.
+    """The number by which a limit is exceeded.
 
     | count | permitted | too many |
     | ----- | --------- | -------- |
@@ -132,7 +132,7 @@ def chunk_size(count: int, permitted: float) -> int:
 
 
 def permitted_beta_count(ready: int, q1: int, q3: int, q4: int, target: float, segment_entries: int) -> float:
-    """How many messages may be betas; `ready` is the queue's length, the q's are lengths, too.
+    """The number of messages that may be betas; `ready` is the queue's length, the q's are lengths, too.
 
     With BD = ready - q1 - q4, the betas and deltas:
 
@@ -153,7 +153,7 @@ def permitted_beta_count(ready: int, q1: int, q3: int, q4: int, target: float, s
 
 
 def memory_limit(egress: float) -> int:
-    """How many messages the head of a queue that reads ahead may have (M): as many as its consumers take in two seconds.
+    """The largest number of messages in the head of a queue that reads ahead (M): as many as its consumers take in two seconds.
 
     | messages out a second | M     |
     | --------------------- | ----- |

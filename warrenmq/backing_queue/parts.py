@@ -22,7 +22,7 @@ _WRITERS = {Ev.PAGE_OUT: writer(PageOut), Ev.PAGE_IN: writer(PageIn)}
 
 
 class Wanted(Enum):
-    """What is wanted of the messages that leave the front, and so of those that are read from the index for it."""
+    """The part of a message that is read when it is taken from the index to leave the queue."""
 
     BODIES = auto()
     """Their bodies, which are read from the stores along with them where that is worth it."""

@@ -1,4 +1,4 @@
-"""How fast messages enter and leave a queue: moving averages (the record `rates` of rabbit_variable_queue).
+"""The rates at which messages enter and leave a queue: moving averages (the record `rates` of rabbit_variable_queue).
 
 Four flows are counted: messages in (published or requeued), out (fetched), delivered with an ack to come (ack in), and
 acked (ack out).  Their rates are exponential moving averages with a half-life of 5 s, computed anew whenever more than

@@ -58,7 +58,7 @@ class ChannelRecord:
         return self.suspended or self.unsent >= self.unsent_limit
 
     def claim(self, most: int, *, ack_required: bool) -> int:
-        """How many of `most` messages the channel has room for; they count as on their way from now on."""
+        """The number of messages, `most` at the most, that the channel has room for; they count as on their way from now on."""
         granted = min(most, self.unsent_limit - self.unsent)
         if self.suspended or granted <= 0:
             return 0
@@ -121,7 +121,7 @@ class Consumer:
         return consumer
 
     def credit(self, most: int) -> int:
-        """How many of `most` messages its own prefetch count allows.
+        """The number of messages, `most` at the most, that its own prefetch count allows.
 
         ========  ======  =======  ====  ======
         prefetch  acks    unacked  most  credit

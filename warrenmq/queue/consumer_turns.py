@@ -1,4 +1,4 @@
-"""Whose turn it is: consumers with room, by priority, each priority a round (priority_queue in rabbit_queue_consumers).
+"""The order of turns: consumers with room, by priority, round robin in each (priority_queue in rabbit_queue_consumers).
 
 One message a turn: a consumer that had one goes to the back of its round.  A lower priority has a turn only when no consumer above has
 room.  A consumer without room leaves the round for its channel's `blocked`, and later joins at the back.

@@ -244,7 +244,7 @@ class QueueConsumers:
             channel.blocked = self.turns.unblock(channel.blocked)
 
     def with_room(self) -> int:
-        """How many consumers a message could be pushed to now, and gets that wait for one."""
+        """The number of consumers that a message could be pushed to now, and of gets that wait for one."""
         pushed = self._pushed.values() if self._active is None else (self._active,)
         return len(self.getters) + sum(consumer.has_room for consumer in pushed)
 

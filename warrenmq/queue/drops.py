@@ -1,4 +1,4 @@
-"""How messages leave a queue without a consumer: dropped, or copied to the dead-letter exchange first (rabbit_dead_letter).
+"""Messages that leave a queue without a consumer: dropped, or copied to the dead-letter exchange first (rabbit_dead_letter).
 
     rejected    a consumer refused them for good          x-max-length, x-message-ttl and the like decide on the
     expired     their time to live is over                other two: queue/expiry_and_limits.py, queue/overflow.py

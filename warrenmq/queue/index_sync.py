@@ -1,4 +1,4 @@
-"""When a queue syncs its index, and its behaviour while the disk is full.
+"""The syncs of a queue's index, and its behaviour while the disk is full.
 
     confirms wait     SyncTimeout 25 ms after the first of them, unless an empty mailbox has synced before
     no confirm waits  Idle after 200 ms: acks, and messages whose publishers want no confirm

@@ -42,7 +42,7 @@ class Limiter:
         return self._prefetch_count
 
     def reserve(self, queue: ActorRef[Any], most: int, *, ack_required: bool) -> int:
-        """How many of `most` messages a queue may deliver; if not all, a Resume follows when there is room again.
+        """The number of messages, `most` at the most, that a queue may deliver; if not all, a Resume follows when there is room again.
 
         Deliveries without ack are not counted, but they stop with the rest (rabbit_limiter:can_send).
 

@@ -29,7 +29,7 @@ class Limits(NamedTuple):
 
 
 def surplus(limits: Limits, ready: int, ready_bytes: int, front: Iterable[int]) -> int:
-    """How many messages at the front are too many; `front` has the sizes of those that leave first.
+    """The number of messages at the front above the limit; `front` has the sizes of those that leave first.
 
     ========  =====  ==============  ====================================
     limits    ready  sizes           too many
@@ -59,7 +59,7 @@ def surplus(limits: Limits, ready: int, ready_bytes: int, front: Iterable[int]) 
 
 
 def fitting(limits: Limits, ready: int, ready_bytes: int, sizes: Iterable[int]) -> int:
-    """How many new messages, of these sizes, get in before the first that does not (reject-publish).
+    """The number of new messages, of these sizes, that fit before the first that does not (reject-publish).
 
     ========  ==================  =========  ====
     limits    ready (bytes)       sizes      fit
@@ -83,12 +83,12 @@ def fitting(limits: Limits, ready: int, ready_bytes: int, sizes: Iterable[int]) 
 
 
 def expired(front: Iterable[Message], now: int) -> int:
-    """How many messages at the front have expired; a message behind one that has not waits (microseconds since 1970)."""
+    """The number of messages at the front that have expired; a message behind one that has not waits (microseconds since 1970)."""
     return sum(1 for _ in takewhile(lambda message: _is_over(message, now), front))
 
 
 def fresh(front: Iterable[Message], now: int) -> int:
-    """How many messages at the front have not expired."""
+    """The number of messages at the front that have not expired."""
     return sum(1 for _ in takewhile(lambda message: not _is_over(message, now), front))
 
 

@@ -133,7 +133,7 @@ class Holder(Protocol):
 
 
 class AckDeadline(NamedTuple):
-    """How long a delivery may wait for its ack (consumer_timeout), and how often to check (ack_timeout.py); in seconds."""
+    """The time that a delivery may wait for its ack (consumer_timeout), and the interval of checks (ack_timeout.py); in seconds."""
 
     seconds: float
     look_every: float

@@ -82,7 +82,7 @@ class Unconfirmed:
         return bool(self.unsynced or self._bodies)
 
     def messages(self) -> int:
-        """How many messages are neither confirmed nor refused."""
+        """The number of messages neither confirmed nor refused."""
         in_parts = {*self._bodies.values(), *(each for each in self.unsynced if isinstance(each, _Parts))}
         whole = sum(each[1] for each in self.unsynced if not isinstance(each, _Parts))
         return whole + sum(parts.publication[1] for parts in in_parts)

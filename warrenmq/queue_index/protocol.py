@@ -29,7 +29,7 @@ Synced = tuple[int, int] | None
 
 
 class Walked(NamedTuple):
-    """What a queue's folder holds, read before its index is opened (queue_index_walker)."""
+    """The contents of a queue's folder, read before its index is opened (queue_index_walker)."""
 
     versions: frozenset[int]
     """Of which there are files."""
@@ -52,7 +52,7 @@ class Opening:
     """True if the store has a message's body."""
     quarantine: str
     walked: Walked | None = None
-    """What the folder holds, read since its files were made safe; None = that is still to be done."""
+    """The folder's contents, read since its files were made safe; None = still to be read."""
     terms: Terms | None = None
     """Those of a clean stop, if there was one."""
     trace: ActorTrace | None = None

@@ -46,7 +46,7 @@ def body_size(record: bytes) -> int:
 
 
 def expiry_of(record: bytes) -> int:
-    """When the message expires, in microseconds since 1970; 0 = never."""
+    """The message's expiry in microseconds since 1970; 0 = never."""
     return int.from_bytes(record[16:24], "big")
 
 

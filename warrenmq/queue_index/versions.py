@@ -1,4 +1,4 @@
-"""Which version of the queue index a directory has, and how it becomes the other one.
+"""The version of a directory's queue index, and its conversion to the other one.
 
     version 1    journal.jif, k.idx
     version 2    k.qi, k.qs

@@ -49,7 +49,7 @@ class ActorInfo(NamedTuple):
     mailbox: int
     """Messages that wait."""
     restarts: int
-    """How many of this name were there before it since `count_anew`."""
+    """The number of incarnations of this name before it since `count_anew`."""
 
 
 class Runtime(ABC):
@@ -57,7 +57,7 @@ class Runtime(ABC):
 
     def __init__(self, recorder: Recorder | None = None) -> None:
         self.recorder = recorder
-        """Where actors write their trace; None = tracing is off.  Counts for actors that start later."""
+        """The recorder of the actors' trace; None = tracing is off.  Counts for actors that start later."""
         self.tick = count(1).__next__
         self._names: dict[Name, ActorRef[Any]] = {}
         self._living: dict[ActorRef[Any], Living] = {}  # in order of start
@@ -255,11 +255,11 @@ class Runtime(ABC):
                 trace.observe(sender.t)
 
     def reply_box(self, dest: ActorRef[Any] | Name, request: Any) -> Channel:  # noqa: ARG002
-        """Where the caller waits."""
+        """A box in which the caller waits for the reply."""
         return self.channel()
 
     def end_event(self, ref: ActorRef[Any]) -> Event:  # noqa: ARG002
-        """Where a caller waits for an actor's end."""
+        """An event that is set at an actor's end."""
         return self.event()
 
     def kind(self, message: Any) -> int:

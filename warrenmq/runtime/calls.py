@@ -25,7 +25,7 @@ NO_REPLY = object()
 
 
 class From:
-    """Where one call waits for its answer."""
+    """One call that waits for its answer."""
 
     __slots__ = ("_box", "_handling", "t")
 

@@ -70,7 +70,7 @@ class Inbox(Closable):
         return self.reason is ALIVE or self.drain(message)
 
     def length(self) -> int:
-        """How many messages wait; by the time it is read, about."""
+        """The number of messages that wait; approximate by the time it is read."""
         return self.incoming.qsize()
 
     def kill(self) -> bool:

@@ -127,7 +127,7 @@ class Mailbox(Inbox):
         return bool(self._exits) or (self._flushes and not self._said_dry) or not self.incoming.empty()
 
     def next_timer(self) -> int | None:
-        """When `take` has to be called for the next timer (monotonic, ns)."""
+        """The time at which `take` has to be called for the next timer (monotonic, ns)."""
         return self._timers[0][0] if self._timers else None
 
     def timer_cancelled(self) -> None:

@@ -39,7 +39,7 @@ class Crashed(Exception):
 
 
 class Answer:
-    """Where Pykka's loop puts the reply to one of our calls: its future, as far as that loop uses it."""
+    """Receives the reply of Pykka's loop to one of our calls: a future, as far as that loop uses it."""
 
     __slots__ = ("_sender",)
 

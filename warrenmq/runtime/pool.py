@@ -35,7 +35,7 @@ class PoolStats(NamedTuple):
     ready: int
     """Actors that wait for their turn."""
     refused: int
-    """How often one more worker was wanted and could not be had."""
+    """The number of times that a further worker was wanted and could not be started."""
     stuck: tuple[str, ...]
     """Actors that have been in one slice for longer than a second."""
 

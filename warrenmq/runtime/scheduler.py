@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 START_NS = 1_000_000_000
 RESTLESSNESS = (0.05, 0.3, 1.0)
-"""How likely another task gets its turn at a checkpoint."""
+"""The probabilities that another task gets its turn at a checkpoint."""
 STEP_NS = (1_000, 10_000, 100_000)
 """Virtual time of a checkpoint; so a 25 ms timer fires after 25,000, 2,500 or 250 of them in a busy system."""
 

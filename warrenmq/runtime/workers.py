@@ -126,12 +126,12 @@ class Cell:
 
 
 class Runner:
-    """What one thread runs now; entered (`with`) while it blocks."""
+    """A thread and the actor that it runs now; entered (`with`) while it blocks."""
 
     def __init__(self) -> None:
         self.cell: Cell | None = None
         self.since = 0.0
-        """When its slice began."""
+        """The time at which its slice began."""
 
     def __enter__(self) -> None:
         raise NotImplementedError
@@ -216,7 +216,7 @@ def ring(bell: threading.Lock) -> None:
 
 
 class Clock(Protocol):
-    """What workers use of the wheel."""
+    """The part of the wheel that workers use."""
 
     def start(self) -> bool: ...
 

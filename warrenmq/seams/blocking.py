@@ -1,4 +1,4 @@
-"""How code that is about to wait, for the disk above all, says so to the scheduler that runs it.
+"""Lets code that is about to wait, above all for the disk, say so to the scheduler that runs it.
 
 `with blocking():` around a sync lets a pool of threads run other actors meanwhile.  Elsewhere it does nothing.
 """

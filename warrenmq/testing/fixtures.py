@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RunningServer:
-    """Where clients connect (user guest, password guest, virtual host /), and the broker behind it."""
+    """The address for clients (user guest, password guest, virtual host /), and the broker behind it."""
 
     host: str
     port: int

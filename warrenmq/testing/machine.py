@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 DATA = "/data"
-"""Where the broker's directory is on the simulated disk."""
+"""The broker's directory on the simulated disk."""
 LOOK = 0.001
 """Seconds of virtual time between two looks of `wait_until`."""
 

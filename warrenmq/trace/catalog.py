@@ -130,7 +130,7 @@ class Run:
 
 @dataclass(slots=True)
 class Coverage:
-    """Which rows of one actor are here."""
+    """The rows of one actor that are present."""
 
     run: int
     actor: int

@@ -34,7 +34,7 @@ class ActorEntry(NamedTuple):
 
 
 class FrameEntry(NamedTuple):
-    """Where consecutive rows of one actor stand in a file."""
+    """The place of consecutive rows of one actor in a file."""
 
     offset: int
     seq_first: int

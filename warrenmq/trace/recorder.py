@@ -259,11 +259,11 @@ class ActorTrace:
         """Of the last row."""
         self.slab = slab
         self.at = 0
-        """Where the next row goes."""
+        """The offset of the next row."""
         self.end = len(slab)
         self._recorder: Recorder | None = recorder
         self._since = recorder.now()
-        """When the slab was last empty."""
+        """The time at which the slab was last empty."""
 
     def write_unsigned(self, at: int, pack_into: Callable[..., None], row: tuple[int, ...]) -> None:
         """For writers.py: a row with unsigned 64-bit numbers, which are stored as the same bits."""

@@ -1,4 +1,4 @@
-"""Where a recorder puts its files: a directory, or memory (simulation)."""
+"""The destination of a recorder's files: a directory, or memory (simulation)."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ SHORT_HEADER = (
 
 
 class Progress(NamedTuple):
-    """How far a run's files were written, at least."""
+    """The progress of a run's files: the least that was written."""
 
     segment: int
     size: int

@@ -43,7 +43,7 @@ from warrenmq.trace.segment import decode_header
 from warrenmq.trace.slab import SLAB_SUFFIX, SlabContent, read_slabs
 
 Place = dict[str, Any]
-"""How far a trace was read (see above)."""
+"""The place up to which a trace was read (see above)."""
 
 _READ = "0"
 
@@ -301,7 +301,7 @@ def _close(mapped: mmap.mmap | None) -> None:
 
 
 def _range(number: int, start: Place, end: Place) -> tuple[int, int | None]:
-    """Where the rows between two places begin and end in a segment; None = at its end."""
+    """The offsets of the rows between two places in a segment; None = at its end."""
     before, after = start.get("files", {}), end.get("files", {})
     if number <= before.get(_READ, 0):
         return 0, 0

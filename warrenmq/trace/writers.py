@@ -60,7 +60,7 @@ def _writer(event: type[Event[Any]]) -> Write:
 
 
 def _packing(event: type[Event[Any]]) -> PackInto:
-    """What packs a row of the event: t, seq, the columns that it uses, event, actor and check.
+    """The `pack_into` of a row of the event: t, seq, the columns that it uses, event, actor and check.
 
     Columns that it does not use are bytes that `pack_into` fills with zeros.
     """

@@ -1,4 +1,4 @@
-"""How the queues of a vhost were stopped, and what their folders hold: found out for all of them before any process starts.
+"""The last stops of a vhost's queues and the contents of their folders, read for all of them before any process starts.
 
     1  the terms of clean stops are taken: from here on every stop is a crash until the next clean one.  They are believed
        only if the files of the index have the sizes and checksums that they had then
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class LastStop(NamedTuple):
-    """What is known of one folder before its queue starts."""
+    """One queue's folder as read before the queue starts."""
 
     terms: Terms | None
     """Those of a clean stop, if they can be believed."""
@@ -58,7 +58,7 @@ class LastStops:
         self._found = self._look(folders)
 
     def walked(self, folder: str) -> Walked:
-        """What a folder holds, for the message store: of a queue, or of no known one."""
+        """The contents of a folder for the message store: of a queue, or of no known one."""
         if (found := self._found.get(folder)) is not None:
             return found.walked
         names = self._disk.listdir(folder)
@@ -67,7 +67,7 @@ class LastStops:
         return walk(self._disk, folder, names, self._settings)
 
     def take(self, folder: str) -> LastStop:
-        """What a starting queue needs to know of its folder; told once, as the queue will change it."""
+        """Hand a starting queue the contents of its folder; once, as the queue will change it."""
         return self._found.pop(folder, None) or self._look([folder])[folder]
 
     def _look(self, folders: Iterable[str]) -> dict[str, LastStop]:

@@ -60,7 +60,7 @@ class _Flush:
     mark: int
     """The journal's bytes below this will be in segment files when the flush is done."""
     actions: int
-    """How many actions those are."""
+    """The number of those actions."""
     next_seq_id: int
     """The index's, when the flush began."""
     waiting: list[Segment]

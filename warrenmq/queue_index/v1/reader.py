@@ -109,7 +109,7 @@ class _Layout:
     """Those of a deliver mark."""
     looks_right: re.Pattern[bytes]
     most_ahead: int
-    """How far beyond the known ones a sequence id may be that no mark confirms."""
+    """The largest distance beyond the known ones of a sequence id that no mark confirms."""
 
 
 _JOURNAL = _Layout(

@@ -60,7 +60,7 @@ class Found:
 
     @property
     def quarantined(self) -> int:
-        """How many pieces of files were set aside."""
+        """The number of pieces of files that were set aside."""
         return len(self.damage)
 
 

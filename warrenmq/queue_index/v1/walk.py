@@ -39,7 +39,7 @@ class Summary(NamedTuple):
 
 
 class WalkedV1(NamedTuple):
-    """What the files of a folder hold."""
+    """The contents of a folder's files."""
 
     journal_bytes: bytes
     journal: Reading

@@ -30,7 +30,7 @@ _LOCATION_KNOWN = {int(qi.Location.STORE): 20, int(qi.Location.QUEUE_STORE): 12}
 
 
 def segment_size(heads: Iterable[tuple[int, str, bytes]], default: int) -> int:
-    """How many messages a segment has; `heads` are number, extension and first bytes of each file."""
+    """The number of messages a segment; `heads` are number, extension and first bytes of each file."""
     sizes: Counter[int] = Counter()
     for number, extension, head in heads:
         header = qi.unpack_header(MAGIC[extension], head)
@@ -65,10 +65,10 @@ def live_entries(
 
 
 class Summary(NamedTuple):
-    """What a start needs of a .qi file, without an object for each entry."""
+    """A .qi file as a start needs it, without an object for each entry."""
 
     live: int
-    """How many entries are live."""
+    """The number of live entries."""
     first: int
     """Position of the first one, -1 without any."""
     last: int

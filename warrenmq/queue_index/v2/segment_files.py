@@ -47,7 +47,7 @@ class OnDisk(NamedTuple):
 
 
 def to_close(open_segments: list[int], opening: int) -> int:
-    """Which of four open segments to close when a fifth is opened.
+    """Choose the one of four open segments to close when a fifth is opened.
 
     open [L, ML, MR, R]     closed
     opening > MR            MR

@@ -24,7 +24,7 @@ def numbers_of(disk: Disk, directory: str, extension: str) -> list[int]:
 
 
 def segment_size_of(disk: Disk, directory: str, default: int) -> int:
-    """How many messages a segment of a folder has; `default` when there is no file to ask."""
+    """The number of messages a segment of a folder; `default` when it has no file."""
     heads = (
         (number, extension, read_head(disk, f"{directory}/{number}{extension}"))
         for extension in (qi.EXTENSION, qs.EXTENSION)
@@ -44,7 +44,7 @@ def segments(
 
 
 class WalkedV2(NamedTuple):
-    """What the .qi files of a folder hold."""
+    """The contents of a folder's .qi files."""
 
     entry_count: int
     """Messages a segment."""
