@@ -451,3 +451,25 @@ def test_an_actor_keeps_its_context_variables_whoever_runs_it(pool):
     pool.call(worker, do(lambda _: variable.set("the actor's") and None))
     assert {pool.call(worker, do(lambda _: variable.get())) for _ in range(20)} == {"the actor's"}
     assert variable.get() == "the caller's"
+
+
+def test_a_shutdown_does_not_trip_over_a_worker_that_is_about_to_be_started(monkeypatch):
+    """Another thread has put it on the list and was taken off the processor before it started the thread."""
+    reached, go = threading.Event(), threading.Event()
+    start = threading.Thread.start
+
+    def slow_start(thread):
+        if thread.name == "actors":
+            reached.set()
+            assert go.wait(LIMIT)
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", slow_start)
+    pool = Pool()
+    caller = threading.Thread(target=lambda: pool.start(Helpable), daemon=True)
+    start(caller)
+    assert reached.wait(LIMIT)
+    pool._workers.join(0.01)
+    go.set()
+    caller.join(LIMIT)
+    pool.shutdown()

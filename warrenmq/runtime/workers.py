@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict, deque
+from contextlib import suppress
 from contextvars import Context
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Protocol
@@ -450,7 +451,10 @@ class Workers:
         """Wait for the end of the workers, `timeout` seconds each."""
         for worker in list(self.all):
             if worker.thread is not threading.current_thread():
-                worker.thread.join(timeout)
+                with suppress(
+                    RuntimeError
+                ):  # another thread is about to start it: it will not be needed, and end
+                    worker.thread.join(timeout)
 
     def close(self) -> None:
         """Have the workers end once the line is empty, whether or not actors are left."""
