@@ -58,7 +58,7 @@ def read(
 
 
 def read_tracing(spark: SparkSession, *paths: str | os.PathLike[str]) -> DataFrame:
-    """What became of each message, from logs of RabbitMQ's tracing plugin (columns: rabbit_logs/spark.py)."""
+    """The life of each message, from logs of RabbitMQ's tracing plugin (columns: rabbit_logs/spark.py)."""
     require_pyspark()
     from warrenmq.rabbit_logs import spark as spark_tracing
 
@@ -108,7 +108,7 @@ def events(rows: DataFrame, name: str) -> DataFrame:
 
 
 def lifecycles(rows: DataFrame) -> DataFrame:
-    """What became of each message in each incarnation of a queue, from what `read` gave (columns: docs/replay.md)."""
+    """A row for each message in each incarnation of a queue, from what `read` gave (columns: docs/replay.md)."""
     require_pyspark()
     from warrenmq.replay.spark import lifecycles as spark_lifecycles
 

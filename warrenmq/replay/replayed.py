@@ -25,7 +25,7 @@ SHORT_BYTES = 1 << 30
 
 
 class RowName(NamedTuple):
-    """Which row of a trace: the actor's number of it."""
+    """The name of a row of a trace: its run, its actor, and the actor's number of it."""
 
     run: str
     actor: str

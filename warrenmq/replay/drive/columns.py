@@ -121,7 +121,7 @@ class Unit:
         return self.rows.where(self.chosen(events)) if events else self.rows
 
     def chosen(self, events: frozenset[int]) -> Bools:
-        """Which rows are of these events."""
+        """True for each row of one of these events."""
         wanted = np.zeros(256, np.bool_)
         wanted[list(events)] = True
         found: Bools = wanted[self.events]
@@ -234,7 +234,7 @@ def codes(majors: Sequence[Ints], minors: Sequence[Ints]) -> list[Ints]:
 
 
 def doubles(ordered: Ints) -> Bools:
-    """Which of these rising numbers are there more than once."""
+    """True for each of these rising numbers that occurs more than once."""
     same = ordered[1:] == ordered[:-1]
     found = np.zeros(len(ordered), np.bool_)
     found[1:] |= same
@@ -251,7 +251,7 @@ def look_up(ordered: Ints, wanted: Ints) -> tuple[Places, Bools]:
 
 
 def touches(firsts: Ints, lasts: Ints, wanted: Ints) -> Bools:
-    """Which ranges hold one of these rising numbers."""
+    """True for each range that holds one of these rising numbers."""
     found: Bools = np.searchsorted(wanted, firsts) < np.searchsorted(wanted, lasts, side="right")
     return found
 

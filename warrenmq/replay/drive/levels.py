@@ -1,4 +1,4 @@
-"""What rises and falls with the rows of a trace: the mail in a mailbox, who waits for credit, who waits for an alarm.
+"""Levels that rise and fall with the rows of a trace: mail in a mailbox, senders that wait for credit or for an alarm.
 
     level    whose                      rises with        falls with
     MAIL     of a mailbox               a SEND to it      a receive that names its SEND: RECV, ACK, PUBLISH (of several)
@@ -36,7 +36,7 @@ SLICES = 2_000
 
 
 def slice_of(catalog: Catalog) -> int:
-    """How long a slice is: so long that a trace of any length has about as many."""
+    """Length of a slice, chosen so that a trace of any length has about as many slices."""
     spans_: dict[int, tuple[int, int]] = {}
     for (run, _), coverage in catalog.coverage.items():
         if coverage.rows:
@@ -47,7 +47,7 @@ def slice_of(catalog: Catalog) -> int:
 
 
 class Kind(IntEnum):
-    """What is counted."""
+    """The three kinds of level."""
 
     MAIL = 1
     CREDIT = 2
@@ -83,7 +83,7 @@ _granter = CreditBlocked.getter("granter")
 
 
 def step(event: int, row: Row) -> tuple[int, int, int, int] | None:
-    """What a row of CHANGING does: (kind, actor, peer, by how many; negative = it falls), if anything.
+    """The change of a level by a row of CHANGING: (kind, actor, peer, rise; negative = a fall), or None.
 
     | event                              |                         |                                            |
     | ---------------------------------- | ----------------------- | ------------------------------------------ |

@@ -172,7 +172,7 @@ class Live:
         )
 
     def waiting(self) -> int:
-        """How many keys have something that cannot be decided yet."""
+        """Number of keys with something that cannot be decided yet."""
         return len(self._pending)
 
     def in_flight(self) -> int:

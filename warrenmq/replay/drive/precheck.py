@@ -1,4 +1,4 @@
-"""What a precheck is: a machine's quick twin, that proves keys fine and leaves the rest to the machine.
+"""The interface of a precheck: a machine's quick twin, that proves keys fine and leaves the rest to the machine.
 
     open_rows(unit)            for each key that the unit speaks of: what of it is not proven fine yet (open rows)
     prove(key, open_rows)      all units are in: the outcome of a key that is fine, None if the machine has to say
@@ -53,7 +53,7 @@ class Precheck(Machine):
 
     @abstractmethod
     def open_rows(self, unit: Unit) -> Iterator[tuple[Key, OpenRows]]:
-        """What a sound unit (Unit.is_sound) leaves open, by the machine's keys."""
+        """The open rows of a sound unit (Unit.is_sound), by the machine's keys."""
 
     @abstractmethod
     def prove(
@@ -62,7 +62,8 @@ class Precheck(Machine):
         """All open_rows of a key, in no order, and none of them NEEDS_FULL_CHECK; the facts that other machines told: decide."""
 
     def concerned(self, rows: Rows, keys: Collection[Key], run: int) -> Bools:
-        """Which rows, of the machine's events, the machine has to see to judge these keys; rather more than fewer.
+        """True for each row that the machine needs to judge these keys, of the machine's events; rather more rows than
+        fewer.
 
         Here for keys (run, actor).
         """
@@ -90,7 +91,7 @@ class Precheck(Machine):
 
 
 def facts_in(state: Iterable[Any]) -> list[Any]:
-    """What other machines told a key, out of all that its precheck has absorbed."""
+    """All facts that other machines sent to a key, out of the units that its precheck has absorbed."""
     return [each for each in state if not _is_open_rows(each)]
 
 

@@ -66,7 +66,7 @@ class Prechecker:
 
 
 class FullCheck:
-    """What the machines say of keys that no precheck could prove fine."""
+    """The machines' judgement of keys that no precheck could prove fine."""
 
     def __init__(self, checkers: Sequence[Machine], unproven: Collection[Place]) -> None:
         """`checkers` as of prechecks_and_machines: an unproven key is one of a precheck; without a key, all of its keys are."""

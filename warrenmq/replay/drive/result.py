@@ -159,7 +159,7 @@ def _figures(catalog: Catalog, context: TraceContext, found: Found) -> dict[str,
 
 
 def _events_of(context: TraceContext) -> dict[str, int]:
-    """How many rows of each event."""
+    """Number of rows of each event."""
     found: Counter[int] = Counter()
     for mark in context.actor_summaries.values():
         for word, n in mark.counts.items():

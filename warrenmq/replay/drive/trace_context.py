@@ -64,7 +64,7 @@ class ActorSummary:
 
     @property
     def end_reason(self) -> int | None:
-        """Why it ended (Reason); None if it did not, or was not heard of again."""
+        """Reason for the actor's end (Reason); None if it did not end, or was not heard of again."""
         return None if self.stopped is None else ActorStop.of(self.stopped).reason
 
     @property
@@ -73,7 +73,7 @@ class ActorSummary:
         return frozenset(word >> 8 for word in self.counts)
 
     def count(self, event: int, flag: int | None = None) -> int:
-        """How many rows of an event, with this flag if one is given."""
+        """Number of rows of an event, with this flag if one is given."""
         if flag is not None:
             return self.counts[event << 8 | flag]
         return sum(n for word, n in self.counts.items() if word >> 8 == event)

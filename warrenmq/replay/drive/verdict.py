@@ -25,7 +25,7 @@ _NAMED = 10
 
 @dataclass(slots=True)
 class Verdict:
-    """How all rules of a replay fared."""
+    """The outcome of a replay, over all its rules."""
 
     violations: list[Finding]
     indeterminate: list[Finding]

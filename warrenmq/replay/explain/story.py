@@ -83,7 +83,7 @@ class Story:
         return (placed.run, placed.row.t) < (self.run, self.last.t)
 
     def of_id(self, id_: int) -> list[Placed]:
-        """What this queue's earlier rows say of a sequence id."""
+        """Earlier rows of the same queue about a sequence id."""
         return [
             placed for placed in self.known.rows(OfId(self.scope, self.name, id_)) if self.is_before(placed)
         ]
@@ -162,7 +162,9 @@ def confirm_chain(story: Story, id_: int) -> Chain:
 
 
 def store_chain(story: Story, msg: int, client: int, why: str) -> Chain:
-    """What a store did with a client's message, and the sync that covers it; `why` is the text where there is no such sync."""
+    """The store's steps with a client's message, up to the sync that covers it; `why` is the text where there is no such
+    sync.
+    """
     rows = [
         placed
         for placed in story.known.rows(OfMessage(story.scope, msg))

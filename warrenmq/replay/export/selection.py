@@ -1,4 +1,4 @@
-"""Which rows of a trace are wanted, and those rows in the order of their times.
+"""Selects rows of a trace and gives them in the order of their times.
 
 Times of one run are one hybrid logical clock, so their order respects causes: a receive comes after its send.  Runs
 come one after the other.
@@ -21,7 +21,7 @@ from warrenmq.trace.schema import Row
 
 @dataclass(frozen=True)
 class Selection:
-    """What is wanted; all of it has to hold."""
+    """Conditions on rows; a row is selected when it meets all of them."""
 
     actors: frozenset[str] = frozenset()
     """Names; empty = all."""

@@ -1,4 +1,5 @@
-"""How long mail waited in mailboxes, and senders for credit or alarms: from the levels of `measures` to the lines of a `Picture`.
+"""Times for which mail waited in mailboxes, and senders for credit or alarms: from the levels of `measures` to the lines of
+a `Picture`.
 
 The course of a level ends with its actor, at the earliest of
 
@@ -155,7 +156,7 @@ def _in_and_out(its: list[Course], axis: Axis) -> list[tuple[int, int]]:
 
 
 def held_up(picture: Picture, found: list[Course], catalog: Catalog, axis: Axis) -> None:
-    """Which senders waited for what, and how many at a time."""
+    """Fill in the senders that waited, and the number that waited at a time, by cause."""
     waits = [course for course in found if course.kind != Kind.MAIL and course.rises]
     longest: defaultdict[str, float] = defaultdict(float)
     for course in waits:

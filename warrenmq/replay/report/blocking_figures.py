@@ -37,7 +37,7 @@ def mailboxes(picture: Picture) -> Plot | None:
 
 
 def waiting(picture: Picture) -> Plot | None:
-    """How many senders wait, by what they wait for."""
+    """Plot the number of waiting senders, by cause."""
     if not picture.held:
         return None
     colours = _colours(picture)

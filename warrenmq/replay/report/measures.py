@@ -87,7 +87,7 @@ class TallyKey(NamedTuple):
 
 @dataclass(slots=True)
 class Tally:
-    """How many rows there are of one key, of how many messages or index records, and how many bytes."""
+    """Totals of the rows of one key: rows, messages or index records, and bytes."""
 
     rows: int = 0
     count: int = 0

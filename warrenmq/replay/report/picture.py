@@ -67,7 +67,7 @@ class Mailbox(NamedTuple):
 
 
 class Held(NamedTuple):
-    """How long one sender waited for another actor's credit, or for an alarm to clear."""
+    """A time in which one sender waited for another actor's credit, or for an alarm to clear."""
 
     sender: str
     towards: str

@@ -146,7 +146,7 @@ def _chains(result: Result) -> Iterable[Plain]:
 
 
 def _queues(result: Result) -> Plain:
-    """What each queue did, and how long its messages took."""
+    """The figures of each queue, with the delays of its messages."""
     rows = [
         {
             "name": queue.name,

@@ -129,7 +129,7 @@ def collections(picture: Picture, measures: Measures, axis: Axis) -> None:
 def lives(
     picture: Picture, measures: Measures, rare: Sequence[Placed], runs: Sequence[Run], axis: Axis
 ) -> None:
-    """When each actor started and ended, and the restarts."""
+    """Fill in the start and end of each actor, and the restarts."""
     births: dict[tuple[int, int], float] = {}
     ends: dict[tuple[int, int], tuple[float, str]] = {}
     first = {run: axis.second(run, row.t) for run, row in reversed(rare)}

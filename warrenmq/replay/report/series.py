@@ -71,7 +71,7 @@ class Axis:
         return self.point(run, t // self._slice_ns)
 
     def shares(self, run: int, first: int, end: int) -> Iterator[tuple[int, float]]:
-        """Which points the slices from `first` to before `end` are in, and what share of them."""
+        """The points that the slices from `first` to before `end` fall in, each with its share of them."""
         at = first
         while at < end:
             point = self.point(run, at)

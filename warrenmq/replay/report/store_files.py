@@ -46,7 +46,7 @@ class Collected(NamedTuple):
 
 @dataclass(slots=True)
 class StoreFiles:
-    """What the rows of a run's files come to."""
+    """Totals of the rows about the files of a run."""
 
     found: Counter[tuple[int, int]] = field(default_factory=Counter)
     """(store, slice) -> bytes of the files that the store found when it started."""

@@ -92,7 +92,7 @@ def _missing(result: Result) -> list[str]:
 
 
 def _queues(result: Result) -> list[str]:
-    """How long the messages of the busiest queues took."""
+    """The delays of the messages of the busiest queues."""
     found = [queue for queue in queue_delays(result.figures) if queue.delays]
     if not found:
         return []

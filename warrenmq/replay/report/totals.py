@@ -94,7 +94,9 @@ def totals(measures: Measures) -> dict[str, float]:
 
 
 def waiting_totals(measures: Measures, catalog: Catalog) -> dict[str, float]:
-    """How long mail and senders waited, by name, in a fixed order; left out for traces older than the events of waiting."""
+    """Times for which mail and senders waited, by name, in a fixed order; left out for traces older than the events of
+    waiting.
+    """
     found = list(courses(measures, catalog))
     numbers: dict[str, float] = {}
     for kind, event, what in (
@@ -135,7 +137,7 @@ class Change:
 
     @property
     def ratio(self) -> float | None:
-        """How many times the first trace's number the other's is."""
+        """The other trace's number divided by the first's."""
         return self.other / self.one if self.one and self.other is not None else None
 
     def as_dict(self) -> dict[str, Any]:

@@ -245,7 +245,7 @@ class Reports(Machine):
         return outcome
 
     def prune(self, key: Key, state: Meeting, context: TraceContext) -> bool:
-        """When every report was received: then the state is as it was before any row."""
+        """True when every report was received: then the state is as it was before any row."""
         return not state.reported and not state.received
 
 
@@ -285,7 +285,7 @@ class ReportsPrecheck(Precheck):
 
 
 def _cancel(reported: Ints, received: Ints) -> tuple[Bools, Bools]:
-    """Which rows of each have no equal in the other; rows that are there twice have none."""
+    """True for each row that has no equal in the other table; rows that occur twice have none."""
     reported_codes, received_codes = _mixed(reported), _mixed(received)
     order, other = np.argsort(reported_codes, kind="stable"), np.argsort(received_codes, kind="stable")
     reported_codes, received_codes = reported_codes[order], received_codes[other]

@@ -165,7 +165,7 @@ def _firsts(places: Ints) -> Ints:
 
 
 def _are_in(wanted: Ints, known: Ints) -> Bools:
-    """Which places of one table are in the other, with a t that is not above theirs."""
+    """True for each place of one table that is in the other, with a t that is not above its own."""
     if not len(wanted):
         return np.zeros(0, np.bool_)
     both = np.concatenate((known, wanted))
@@ -183,7 +183,7 @@ def _are_in(wanted: Ints, known: Ints) -> Bools:
 
 
 def _told_of(story: Story) -> Chain:
-    """Where the message's record was."""
+    """Explains a finding by the places of the message's record."""
     places = {Ev.APPEND, Ev.REF_RECOVERED, Ev.GC_MOVE, Ev.COMPACT_MOVE, Ev.STORE_REMOVE}
     rows = [
         placed

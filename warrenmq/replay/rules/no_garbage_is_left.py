@@ -52,7 +52,7 @@ States = list[State]
 
 @dataclass(slots=True)
 class Store:
-    """When a store was last active, and its FILE_STATE rows."""
+    """The time of a store's last activity, and its FILE_STATE rows."""
 
     last: int = 0
     """t of the last activity."""

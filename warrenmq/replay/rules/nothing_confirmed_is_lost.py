@@ -105,7 +105,7 @@ def _count(outcome: Outcome, what: str, *sets: bytes) -> None:
 
 
 def _is_final(finding: Finding, context: TraceContext) -> bool:
-    """When all earlier incarnations have ended, and the one that recovered is known up to its QUEUE_RECOVERED.
+    """True when all earlier incarnations have ended, and the one that recovered is known up to its QUEUE_RECOVERED.
 
     Later rows do not matter.  A finding about one life alone needs no other rows.
     """

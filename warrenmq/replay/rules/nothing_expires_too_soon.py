@@ -51,7 +51,7 @@ Operation = tuple[bool, int, int, int, int, int]
 
 @dataclass(slots=True)
 class Times:
-    """What each incarnation of the queue said of 4,096 ids."""
+    """The times that each incarnation of the queue gave for 4,096 ids."""
 
     said: dict[Who, list[Operation]] = field(default_factory=dict)
 

@@ -66,7 +66,7 @@ _of_message = _OfMessage.getter("t", "seq", "who", "message")
 
 
 def _counts(word: Any) -> Any:
-    """Whether a row changes a count; of numbers and of arrays, as the next one."""
+    """True if a row changes a count; of numbers and of arrays, as the next one."""
     of_recovery = (word >> 8 == _RECOVERED) | (word >> 8 == _DROPPED)
     return (word == _NEW) | (word == _MORE) | (word == _LESS) | of_recovery
 
@@ -87,7 +87,7 @@ _counts_one, _moves_one = cache(_counts), cache(_moves_by_one)
 
 @dataclass(slots=True)
 class Store:
-    """What one store incarnation knows of 4,096 messages."""
+    """The counts of 4,096 messages in one store incarnation."""
 
     counts: dict[int, int] = field(default_factory=dict)
     recovered: int = 0
@@ -174,7 +174,7 @@ class References(Machine):
 
 
 def _tell_state(who: Who, counts: Collection[int], recovered: int, outcome: Outcome) -> None:
-    """What E1 compares with what the store says of itself."""
+    """Report the counts that E1 compares with the store's own."""
     alive = [count for count in counts if count > 0]
     outcome.figures[STATE, *who, "messages"] += len(alive)
     outcome.figures[STATE, *who, "references"] += sum(alive)

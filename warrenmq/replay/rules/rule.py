@@ -39,7 +39,7 @@ _INVARIANT = re.compile(r"(message-store\.md#i|classic-queue\.md#p)(\d+)$")
 
 @dataclass(frozen=True, slots=True)
 class Exercised:
-    """Which rows, or cases, could have broken a rule: without any, it was not exercised and says nothing."""
+    """The rows, or cases, that could have broken a rule: without any, it was not exercised and says nothing."""
 
     by: str
     """In words."""
@@ -48,7 +48,7 @@ class Exercised:
     (figures of EXERCISED)."""
 
     def count(self, summaries: Collection[ActorSummary]) -> int:
-        """How many rows of these actors are such cases."""
+        """Number of rows of these actors that are such cases."""
         if self.rows is None:
             return 0
         return sum(

@@ -49,7 +49,7 @@ class Names(Machine):
 
 
 def _incarnations(story: Story) -> Chain:
-    """Why there was a successor, by the rows of the supervisor."""
+    """Explains the successor by the rows of the supervisor."""
     run, row = story.evidence[0]
     entry = story.runs[run].actors.get(row.actor)
     if entry is None or not entry.parent:

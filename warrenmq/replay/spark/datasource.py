@@ -167,7 +167,7 @@ class TraceReader(DataSourceReader):
 
 
 class DamageReader(DataSourceReader):
-    """What is missing, as rows."""
+    """Reads the damage of a trace as rows."""
 
     def __init__(self, paths: Sequence[str]) -> None:
         self._paths = paths

@@ -1,4 +1,4 @@
-"""What became of each message, from the rows of a trace: one row for each message in each incarnation of a queue, in SQL.
+"""The life of each message, from the rows of a trace: one row for each message in each incarnation of a queue, in SQL.
 
     rows ─► a row a message and event ─► by (run, queue process, sequence id): times, counts ─► what is certain
 
@@ -42,7 +42,7 @@ def lifecycles(rows: DataFrame) -> DataFrame:
 
 
 def _by_message(rows: DataFrame) -> DataFrame:
-    """What the rows of each message say; times are t."""
+    """One row a message, of all rows that name it; times are t."""
     first, count = PUBLIC.of("first_seq_id", *Ledger.events), PUBLIC.of("count", *Ledger.events)
     last = sf.col("first_seq_id") + sf.col("count") - 1
     several = (

@@ -1,4 +1,4 @@
-"""Which rows of a trace are read, so that pieces without any are passed over.
+"""Chooses the rows of a trace to read, so that pieces without any are passed over.
 
     {"actor": "queue:jobs", "ev": ["PUBLISH", "ACK"], "t": [0, 5_000_000_000]}
 

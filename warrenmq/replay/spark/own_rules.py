@@ -25,7 +25,7 @@ def check_own(rows: DataFrame, rules: Sequence[SqlRule]) -> DataFrame:
 
 
 def verdicts_own(rows: DataFrame, rules: Sequence[SqlRule]) -> DataFrame:
-    """How these rules fared, lazy, with the columns of `verdicts`; a query leaves nothing open."""
+    """The verdicts on these rules, lazy, with the columns of `verdicts`; a query leaves nothing open."""
     query = " UNION ALL ".join(
         f"SELECT {_literal(rule.id)} AS rule, {_literal(rule.id)} AS name, {_literal(rule.text)} AS text, "  # noqa: S608 - the user's own
         f"(SELECT count(*) FROM ({rule.cases})) AS exercised, (SELECT count(*) FROM ({rule.sql})) AS violated, "

@@ -1,4 +1,4 @@
-"""How often an actor would have synced with another sync interval, and how long confirms would have waited.
+"""Estimates the number of an actor's syncs, and the delays of confirms, under another sync interval.
 
 A queue process syncs its index, a store its current file, when confirms wait and
 

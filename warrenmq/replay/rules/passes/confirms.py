@@ -211,7 +211,7 @@ class Window:
             together.append(block)
 
     def waited_until(self, together: list[Block]) -> int:
-        """How many syncs there had been when the last came of what these blocks, which are owed, waited for."""
+        """The number of syncs up to the last thing that these owed blocks waited for."""
         reports = (
             self.on_disk[msg + place] >> _REASON
             for lo, hi, msg, flags, _, _ in together
@@ -401,7 +401,9 @@ class Open:
     """Publishes that want a confirm."""
 
     def owed(self) -> Bools:
-        """Which of `published` lack nothing but their confirm, or what was published together with them does."""
+        """True for each of `published` that lacks nothing but its confirm, as does all that was published together with
+        it.
+        """
         found: Bools = (self.published[:, 2] & IN_STORE == 0) | np.isin(
             self.published[:, 1], self.on_disk[:, 0]
         )

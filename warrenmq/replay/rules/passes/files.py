@@ -148,7 +148,7 @@ def limits(run: Run) -> tuple[int, int]:
 
 
 def fold_files(runs: Sequence[Run], piece: Chunk, rows: Rows) -> Iterator[tuple[Key, Any]]:
-    """What Files.summarise makes of rows of its events."""
+    """The array form of Files.summarise: the same summaries, from arrays of rows."""
     word = rows.who & 0xFFFF
     event = word >> 8
     one, two, record, read = _OfOne.of(rows), _OfTwo.of(rows), _OfRecord.of(rows), Read.of(rows)

@@ -171,7 +171,9 @@ class Mail(Machine):
         return outcome
 
     def prune(self, key: Key, state: Bucket, context: TraceContext) -> bool:
-        """When the sender is past these rows and no SEND is open; a second receive of one is then still T2: there is none."""
+        """True when the sender is past these rows and no SEND is open; a second receive of one is then still T2, as a
+        receive without a SEND.
+        """
         coverage = context.coverage.get((int(key[0]), int(key[1])))
         is_past = coverage is not None and coverage.last_seq >= (int(key[2]) + 1) << SHIFT
         return is_past and not state.sent and not state.waiting

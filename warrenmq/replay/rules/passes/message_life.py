@@ -76,7 +76,7 @@ _LEAVES = by_word(_left, _NO_STEP)
 
 
 def is_expired(word: Any) -> Any:
-    """Whether a row, or which rows, drop messages whose time to live was over."""
+    """True for a row, or for each row of arrays, that drops messages whose time to live was over."""
     return (word >> 8 == DROP) & (word & 0xFF & ~DEAD_LETTERED == DROP_EXPIRED)
 
 
@@ -239,7 +239,7 @@ ACTOR, ID, WORD, MSG, SEQ, TIME = range(WIDTH)
 
 @dataclass(frozen=True, slots=True)
 class Walked:
-    """What the entries of many messages came to; the lists have one value a message."""
+    """Outcome of a walk through the entries of many messages; the lists have one value a message."""
 
     entries: Ints
     """Sorted by message."""

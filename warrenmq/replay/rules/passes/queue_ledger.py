@@ -187,7 +187,7 @@ class Ledger(Machine):
 
     @staticmethod
     def _tell_state(who: Who, base: int, life: Life, outcome: Outcome) -> None:
-        """What this life makes of these ids (end_state.py)."""
+        """Report the last state of these ids in this life (end_state.py)."""
         outcome.figures[STATE, *who, "ready"] = life.states.count(READY)
         outcome.figures[STATE, *who, "unacked"] = life.states.count(UNACKED)
         outcome.figures[STATE, *who, "recovered"] = life.counts[Ev.RECOVERED]
@@ -198,7 +198,7 @@ class Ledger(Machine):
     def _tell_holdings(
         scope: str, incarnations: list[Who], state: Lives, context: TraceContext, outcome: Outcome
     ) -> None:
-        """What the last incarnation of each clean run holds of the persistent store."""
+        """Report the messages in the persistent store that the last incarnation of each clean run holds."""
         for number, who in enumerate(incarnations):
             is_last = number + 1 == len(incarnations) or incarnations[number + 1][0] != who[0]
             if not is_last or not context.ended_cleanly(who[0]):
@@ -462,7 +462,7 @@ def _counts(entries: Ints) -> Ints:
 
 
 def _tally(sorted_rows: Ints, places: Places, numbers: Ints) -> Ints:
-    """How often each number (below 2 ** 32) is there in each bucket: the number of the row at each of these places."""
+    """Count each number (below 2 ** 32) in each bucket; a number belongs to the row at the same index of `places`."""
     buckets = sorted_rows[:, ID] >> SHIFT
     begins = np.ones(len(buckets), np.bool_)
     begins[1:] = (buckets[1:] != buckets[:-1]) | (sorted_rows[1:, ACTOR] != sorted_rows[:-1, ACTOR])

@@ -230,7 +230,7 @@ class Fifo(Machine):
 
 
 def fold_fifo(piece: Chunk, rows: Rows) -> Iterator[tuple[Key, list[Operation]]]:
-    """What Fifo.summarise makes of rows of its events."""
+    """The array form of Fifo.summarise: the same summaries, from arrays of rows."""
     event, flag = rows.event, rows.flag
     rows = rows.where(~((event == Ev.DROP) & np.isin(flag, UNREADY)))
     if not len(rows):
@@ -256,7 +256,7 @@ def fold_fifo(piece: Chunk, rows: Rows) -> Iterator[tuple[Key, list[Operation]]]
 
 
 def _joins(lo: Ints, hi: Ints, barriers: Ints, *, below: int) -> Bools:
-    """Which ranges go on where the one before ended, with nothing in between that counts."""
+    """True for each range that continues the one before it, with nothing in between that counts."""
     joins = np.zeros(len(lo), np.bool_)
     joins[1:] = (lo[1:] == hi[:-1]) & (barriers[1:] == barriers[:-1]) & (lo[1:] < below)
     return joins

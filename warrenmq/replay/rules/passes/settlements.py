@@ -64,7 +64,7 @@ _CONSUMER = Ack.column("consumer").mask
 
 
 class OfConsumer(Shared[T], of=(Ev.DELIVER, Ev.CONSUMER_GONE)):
-    """What a consumer was given, or that it is gone."""
+    """A delivery to a consumer, or the consumer's end."""
 
     consumer: T
 
@@ -112,7 +112,8 @@ pairs AS (
 
 
 def step_of(word: int, names: int, up_to: int) -> int | None:
-    """Which step a row of event << 8 | flag is; None for one that settles nothing, and a delivery to a consumer that is not said.
+    """The step that a row of event << 8 | flag is; None for one that settles nothing, and for a delivery that names no
+    consumer.
 
     `names`: it says a consumer or a tag.  `up_to`: a DROP says that all up to the tag were rejected.
 
@@ -193,7 +194,7 @@ class Late(NamedTuple):
 
 @dataclass(slots=True)
 class Held:
-    """What the consumers of one queue process hold."""
+    """The unacked deliveries of the consumers of one queue process."""
 
     words: dict[int, int] = field(default_factory=dict)
     """Sequence id -> consumer and tag."""
@@ -331,7 +332,7 @@ NEVER = 1 << 62
 
 
 def _count(outcome: Outcome, *counted: int) -> None:
-    """How many messages and consumers the rules looked at."""
+    """Put the numbers of messages and consumers that each rule looked at into the outcome."""
     outcome.figures.update(
         {(EXERCISED, rule): n for rule, n in zip(("A1", "A2", "A3"), counted, strict=True)}
     )
