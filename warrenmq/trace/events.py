@@ -169,7 +169,7 @@ class WordedFlag(IntFlag):
 
 
 class Trigger(Worded):
-    """Why a buffer was written or synced."""
+    """Cause of the write or sync of a buffer."""
 
     BUFFER_FULL = 1, "because the buffer was full"
     TIMER = 2, "because the sync timer fired"
@@ -194,7 +194,7 @@ class Decision(Worded):
 
 
 class Reason(Worded):
-    """Why an actor ended."""
+    """Reason for an actor's end."""
 
     NORMAL = 1, "normally"
     SHUTDOWN = 2, "because it was shut down"
@@ -203,7 +203,7 @@ class Reason(Worded):
 
 
 class State(Worded):
-    """Where a ready message of a queue is."""
+    """The states of a ready message: where its body and its position are."""
 
     ALPHA = 1, "alpha (body and position in memory)"
     """Body and position are in memory, and on disk, too, if the message is persistent."""
@@ -224,7 +224,7 @@ class PublishFlag(WordedFlag):
 
 
 class ConfirmKind(Worded):
-    """When a confirm is given."""
+    """Kind of a confirm: after the sync, at once, or negative."""
 
     DURABLE = 1, "after the sync"
     """After the sync: body and index entry are on disk."""
@@ -234,7 +234,7 @@ class ConfirmKind(Worded):
 
 
 class DeliverFlag(WordedFlag):
-    """How messages were delivered."""
+    """Circumstances of a delivery."""
 
     REDELIVERED = 1, "redelivered"
     NO_ACK = 2, "without acks"
@@ -242,7 +242,7 @@ class DeliverFlag(WordedFlag):
 
 
 class Settle(Worded):
-    """How a requeue names messages; 0 = one delivery tag a message."""
+    """Way in which a requeue names messages; 0 = one delivery tag a message."""
 
     MULTIPLE = 1, "with all up to that tag"
     """The client settled everything up to its tag."""
@@ -251,7 +251,7 @@ class Settle(Worded):
 
 
 class ConsumerFlag(WordedFlag):
-    """How a consumer consumes."""
+    """Settings of a consumer."""
 
     NO_ACK = 2, "without acks"
     EXCLUSIVE = 8, "exclusively"
@@ -260,7 +260,7 @@ class ConsumerFlag(WordedFlag):
 
 
 class ConsumerEnd(Worded):
-    """Why a consumer went."""
+    """Reason for a consumer's end."""
 
     CANCELLED = 1, "was cancelled"
     CHANNEL_ENDED = 2, "left with its channel"
@@ -284,7 +284,7 @@ class QosScope(Worded):
 
 
 class DropReason(Worded):
-    """Why messages left a queue unconsumed."""
+    """Reason for which messages left a queue unconsumed."""
 
     REJECTED = 1, "a client rejected them"
     PURGED = 2, "the queue was purged"
@@ -297,7 +297,7 @@ class DropReason(Worded):
 
 
 class Recovery(Worded):
-    """How the run before ended."""
+    """The end of the run before, as a recovery found it."""
 
     CLEAN = 1, "again after a clean stop"
     DIRTY = 2, "again after a crash"
@@ -313,7 +313,7 @@ class BodyReport(Worded):
 
 
 class ReadFrom(Worded):
-    """Where a body was read from."""
+    """Place that a body was read from."""
 
     FROM_CACHE = 1, "from memory"
     DIRECT = 2, "from the file, by itself"
@@ -321,7 +321,7 @@ class ReadFrom(Worded):
 
 
 class CreditEnd(Worded):
-    """Why an actor stopped waiting for credit."""
+    """Reason for which an actor stopped waiting for credit."""
 
     GRANTED = 1, "which granted some"
     PEER_DOWN = 2, "which is down"
@@ -337,7 +337,7 @@ class Alarm(Worded):
 
 
 class RollReason(Worded):
-    """Why the store began a new file; 0 = FULL."""
+    """Reason for which the store began a new file; 0 = FULL."""
 
     FULL = 1, "because it was full"
     FOR_LARGE = 2, "because a large message comes, which gets a file of its own"
@@ -346,7 +346,7 @@ class RollReason(Worded):
 
 
 class Deferred(Worded):
-    """Which operation waits for a locked file."""
+    """Operation that waits for a locked file."""
 
     READ = 1, "a read"
     REMOVE = 2, "a remove"

@@ -1,4 +1,4 @@
-"""How an event is declared: a class whose annotated attributes are the columns that its rows use.
+"""Declares events: a class for each, whose annotated attributes are the columns that its rows use.
 
     class FileSync(Event[T], event=Ev.FILE_SYNC, says="{actor} synced file {file} up to byte {synced_to} ({size})"):
         trigger: T = in_flag(Trigger, "why")
@@ -382,5 +382,5 @@ def events_of(rows: Iterable[Nine[int]]) -> bytes:
 
 
 def count_words(rows: Iterable[Nine[int]]) -> dict[int, int]:
-    """How many rows there are of each word, which is event << 8 | flag; of rows of one actor."""
+    """Number of rows of each word, which is event << 8 | flag; of rows of one actor."""
     return {who & _WORD: n for who, n in Counter(map(_stored_who, rows)).items()}
