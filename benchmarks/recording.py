@@ -1,4 +1,4 @@
-"""What a row of the trace costs who writes it, and how much disk.
+"""Measures the cost of recording a row of the trace: time of the recording thread, and disk.
 
     python -m benchmarks.recording [--trace TRACE | --events 1000000] [--repeats 5] [--dir SCRATCH] [--out recording.json]
     python -m benchmarks.recording --smoke
@@ -76,7 +76,7 @@ def real_run(folder: Path, events: int) -> Path:
 
 
 def bytes_an_event(folder: Path) -> tuple[int, float]:
-    """How many events there are, and the files of the trace, over them."""
+    """The number of events in the trace, and its files' bytes an event."""
     with open_trace(folder) as trace:
         events = sum(each.rows for each in trace.catalog.coverage.values())
     return events, sum(path.stat().st_size for path in folder.iterdir()) / events

@@ -1,4 +1,4 @@
-"""The pass of DuckDB over a trace in Parquet: what somebody who knows SQL would ask of it, as fast as SQL answers.
+"""The pass of DuckDB over a trace in Parquet: plain SQL for the questions of the rules, as fast as SQL answers.
 
 A yardstick of benchmarks/replay.py, not an engine of warrenmq: of the rules it has what is a join or a window over rows, and
 beside them the lifecycle of messages.  What needs an account that is carried along from row to row (the smallest ready

@@ -1,4 +1,4 @@
-"""How long a directory takes to open, to its first message, and to stop.
+"""Measures the time to open a directory, to its first message, and to stop.
 
     python -m benchmarks.starting --dir SCRATCH [--only backlog,queues,kills,large] [--profile modern]
 
@@ -161,7 +161,7 @@ def queues(directory: str, profile: str) -> dict[str, Numbers]:
 
 
 def kills(directory: str, profile: str) -> dict[str, Numbers]:
-    """What 30 kills leave."""
+    """The time to open a directory whose process was killed 30 times."""
     for life in range(LIVES):
         child("live_once", directory, profile, life)
     read = child("read_all", directory)

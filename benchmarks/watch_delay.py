@@ -69,7 +69,7 @@ class Watcher:
 
 
 class Planter:
-    """Rows that break rules, of actors that nobody else knows."""
+    """Writes rows that break rules, under actors that no other row names."""
 
     def __init__(self, trace: str):
         self._recorder = Recorder(trace, run="planted", node="planted")

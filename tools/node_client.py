@@ -16,7 +16,7 @@ FOLDER = ".node-test"
 
 
 def ensure() -> None:
-    """Install it, once; a registry that cannot be reached is told on stderr."""
+    """Install it, once; an unreachable registry is reported on stderr."""
     npm = shutil.which("npm")
     installed = os.path.join(ROOT, FOLDER, "node_modules", "amqplib", "package.json")
     if npm is None or shutil.which("node") is None or os.path.exists(installed):

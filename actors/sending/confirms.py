@@ -76,7 +76,7 @@ class Confirm:
             raise self._error
 
     def exception(self) -> Exception | None:
-        """Why the message was not taken over; None when it was, or while that is not known."""
+        """The error for which the message was not taken over; None if it was, or while that is not known."""
         return self._error
 
     def add_done_callback(self, callback: Callable[[Confirm], object]) -> None:

@@ -275,7 +275,7 @@ class Broker:
 
     def unbind(self, destination: str | Named, source: str | Named, routing_key: str = "",
                arguments: Mapping[str, Any] | None = None, *, destination_type: str | None = None) -> None:  # fmt: skip
-        """Undo a binding, all of whose particulars have to be given again; no error when there is none (AMQP)."""
+        """Undo a binding, all of whose particulars have to be given again; a missing binding is no error (AMQP)."""
         self._calls.call_named(
             VHOST_PROCESS, Unbind(_binding(destination, source, routing_key, arguments, destination_type))
         )

@@ -209,7 +209,7 @@ def _report_kill(told: dict[str, Any]) -> None:
 
 
 def _lost(everything: list[tuple[str, str, bytes]], consumed: Path) -> str:
-    """A sentence on items published but never consumed; empty if there are none."""
+    """A sentence on items published but never consumed; empty if all were consumed."""
     raw = consumed.read_bytes()
     seen = Counter(int.from_bytes(raw[i : i + 8], "big") for i in range(0, len(raw) - 7, 8))
     missing = 0

@@ -1,5 +1,5 @@
-"""Recognises a RabbitMQ node's data directory, which a broker of ours must not open: its layout is the same, so every
-queue in it would be one that nobody declared, and go to the quarantine.
+"""Recognises a RabbitMQ node's data directory, which a broker of ours must not open: the layout is the same, but its queues
+are not declared here, so every one would go to the quarantine.
 
 Looks only, and only at names:
 

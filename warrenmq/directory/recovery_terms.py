@@ -65,7 +65,7 @@ def save_terms(disk: Disk, directory: str, terms: Terms) -> None:
 
 
 def paths_to_sync(disk: Disk, directories: Iterable[str]) -> list[str]:
-    """What makes the terms in these folders safe."""
+    """The paths to sync so that the terms in these folders are safe."""
     there = [each for each in directories if disk.exists(f"{each}/{FILE_NAME}")]
     return [path for each in there for path in (f"{each}/{FILE_NAME}", each)]
 

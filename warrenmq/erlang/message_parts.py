@@ -28,7 +28,7 @@ class RabbitMessage:
 
 
 class NotAMessage(Exception):
-    """Why this term is not the message it looked like."""
+    """The term is not a message; the text says why."""
 
 
 def content(record: Any) -> tuple[dict[str, Any], Literal["record"] | None, list[bytes]]:

@@ -29,7 +29,7 @@ _u16, _u32, _i32, _f64 = Struct(">H"), Struct(">I"), Struct(">i"), Struct(">d")
 
 
 class Bad(Exception):
-    """Why a term ends here; term.py names the file."""
+    """The bytes are not a term: the place, and the reason."""
 
     def __init__(self, at: int, reason: str) -> None:
         super().__init__(at, reason)

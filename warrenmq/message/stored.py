@@ -133,7 +133,7 @@ def bound_to(msg_id: bytes) -> int:
 
 
 def problem_of(stored: bytes, bound: int, size: int | None = None) -> str | None:
-    """Why these bytes are not the message that was stored; None if they are, as far as that can be known.
+    """The reason for which these bytes are not the stored message; None if they are, as far as that can be checked.
 
     | begins with | is checked                                                        |
     | ----------- | ----------------------------------------------------------------- |
@@ -257,7 +257,7 @@ def _is_seal(version: Any) -> bool:
 
 
 def _problem(values: Sequence[Any]) -> str | None:
-    """Why these cannot be the values of Properties; None if they can."""
+    """The reason for which these cannot be the values of Properties; None if they can."""
     if len(values) > len(_NAMES):
         return f"there are {len(values)} properties, AMQP has {len(_NAMES)}"
     for name, kind, value in zip(_NAMES, _TYPES, values, strict=False):

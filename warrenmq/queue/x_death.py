@@ -24,7 +24,7 @@ REJECTED, EXPIRED, MAXLEN = "rejected", "expired", "maxlen"
 
 
 class Death(NamedTuple):
-    """Why a message leaves a queue for its dead-letter exchange."""
+    """The reason for which a message leaves a queue for its dead-letter exchange."""
 
     reason: str
     """rejected, expired or maxlen"""

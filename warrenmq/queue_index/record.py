@@ -66,7 +66,9 @@ def lengths_agree(data: bytes, start: int, stop: int, size: int) -> bool:
 
 
 def message_problem(stored: bytes, seq_id: int, size: int) -> str | None:
-    """Why this is not the message with the sequence id whose body has `size` bytes; None if it is, as far as can be known."""
+    """The reason for which this is not the message with the sequence id whose body has `size` bytes; None if it is, as
+    far as that can be checked.
+    """
     if not stored.startswith(SEALED) and not lengths_agree(stored, 0, len(stored), size):
         return "a body is shorter or longer than its entry says"
     return problem_of(stored, seq_id, size)

@@ -124,7 +124,7 @@ class Traffic:
 
     @property
     def forgotten(self) -> int:
-        """Messages that were let go to save memory; what was told of them afterwards is counted as unpublished."""
+        """Messages that were let go to save memory; later lines about them are counted as unpublished."""
         return self._matcher.forgotten
 
     def take(self, record: Record) -> None:

@@ -59,7 +59,7 @@ def comparable(headers: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _comparable(value: Any) -> Any:
-    """A value without its type, whose `==` is Erlang's: numbers stay numbers, all else is told apart from them."""
+    """The value to compare by Erlang's `==`: numbers stay numbers, every other value carries its type."""
     match value:
         case bool():
             return "boolean", value

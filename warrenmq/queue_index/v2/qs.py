@@ -83,7 +83,7 @@ def entry_problem(data: bytes, position: int, size: int, *, check_crc: bool = Tr
 
 
 def entry_header_problem(header: bytes, size: int) -> str | None:
-    """Why this is not the header of an entry with `size` bytes of data; None if it is."""
+    """The reason for which this is not the header of an entry with `size` bytes of data; None if it is."""
     if len(header) < ENTRY_HEADER_BYTES:
         return "a body is cut off"
     found, has_crc, _, zero = ENTRY_HEADER.unpack(header)
@@ -91,7 +91,7 @@ def entry_header_problem(header: bytes, size: int) -> str | None:
 
 
 def crc_problem(header: bytes, data: bytes) -> str | None:
-    """Why the data is not that of this header; None if it is, or if the header has no crc."""
+    """The reason for which the data is not that of this header; None if it is, or if the header has no crc."""
     _, has_crc, crc, _ = ENTRY_HEADER.unpack(header)
     return "a body does not have its checksum" if has_crc and not crc_matches(data, crc) else None
 
