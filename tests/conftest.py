@@ -57,7 +57,7 @@ def runtime(request):
 
 @pytest.fixture
 def logs():
-    """What people would read; also keeps it out of the output."""
+    """Capture the log lines, which also keeps them out of the output."""
     with structlog.testing.capture_logs() as captured:
         yield captured
 

@@ -1,4 +1,4 @@
-"""rabbit_alarm: who registers is told of every change."""
+"""rabbit_alarm: registered processes receive every change."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Connection(Server):
-    """Notes what it is told."""
+    """Notes each message it receives."""
 
     def init(self, told: list[Any]) -> None:
         self._told = told

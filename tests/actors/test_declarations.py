@@ -34,7 +34,7 @@ def broker(host: SimulatedHost) -> Broker:
 
 
 class Connection(Server):
-    """Somebody who owns exclusive queues."""
+    """An owner of exclusive queues."""
 
 
 def connection(host: SimulatedHost) -> ActorRef[Any]:

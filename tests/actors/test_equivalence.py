@@ -1,4 +1,4 @@
-"""What may be declared again, and what RabbitMQ 3.10.8 says where it may not."""
+"""Redeclarations that are accepted, and RabbitMQ 3.10.8's words for those that are not."""
 
 from __future__ import annotations
 

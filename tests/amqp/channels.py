@@ -86,7 +86,7 @@ class NamedUser:
 
 
 class ConnectionStub(Server):
-    """What channels take for their connection; keeps what they tell it."""
+    """A connection as channels see one; keeps the messages that they send it."""
 
     def init(self) -> None:
         self.told: list[Any] = []
@@ -144,7 +144,7 @@ class Client:
         self.runtime.cast(self.refs[number], self.intake.give(frames, len(data)))
 
     def told(self) -> list[Any]:
-        """What the channels told their connection."""
+        """The messages that the channels sent to their connection."""
         return self.runtime.call(self.connection, lambda connection: list(connection.told))
 
     def close(self) -> None:
@@ -157,7 +157,7 @@ class Client:
     # -- what is received
 
     def received(self, number: int) -> list[Any]:
-        """Everything that a channel has sent and nobody has taken: methods, and Messages."""
+        """All that a channel has sent and no test has taken: methods, and Messages."""
         while self._seen < len(self.transport.pieces):
             self._seen += 1
             for each in self._cutter.feed(self.transport.pieces[self._seen - 1]):
@@ -248,7 +248,7 @@ class Channel:
         return found
 
     def all(self) -> list[Any]:
-        """What has come and is still there, after a while in which nothing else is done."""
+        """All that has come and was not taken, after a while in which nothing else is done."""
         self.client.runtime.event().wait(1.0)
         inbox = self.client.received(self.number)
         found = list(inbox)
@@ -286,7 +286,7 @@ class Channel:
         return close
 
     def failed(self, code: int, text: str) -> None:
-        """The connection is told to close, for this reason."""
+        """Assert that the connection has to close, for this reason."""
         self.client.runtime.event().wait(1.0)
         errors = [each.error for each in self.client.told() if isinstance(each, ChannelFailed)]
         assert [(error.code, error.reply_text) for error in errors] == [(code, text)]

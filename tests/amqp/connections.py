@@ -123,7 +123,7 @@ class SimulatedClient:
         assert self.next(Channel.OpenOk)[0] == number
 
     def received(self) -> list[tuple[int, Any]]:
-        """What has come and was not taken yet: (channel, method), heartbeats too."""
+        """All that has come and was not taken yet: (channel, method), heartbeats too."""
         while self._seen < len(self.transport.pieces):
             piece = self.transport.pieces[self._seen]
             self._seen += 1
@@ -146,12 +146,12 @@ class SimulatedClient:
         return number, got
 
     def closed(self) -> tuple[int, str]:
-        """What the next thing, a connection.close, says."""
+        """Code and text of the next method, which has to be a connection.close."""
         _, close = self.next(Connection.Close)
         return close.reply_code, close.reply_text
 
     def heartbeats(self) -> int:
-        """How many have come, and nothing else."""
+        """Number of heartbeats that have come; nothing else may have."""
         got = self.received()
         assert all(isinstance(each, heartbeat.Heartbeat) for _, each in got)
         count = len(got)
@@ -160,6 +160,6 @@ class SimulatedClient:
 
     @property
     def over(self) -> bool:
-        """Whether the process has ended, and with it the socket."""
+        """True if the process has ended, and with it the socket."""
         assert self.transport.closed is not self.ref.is_alive()
         return self.transport.closed

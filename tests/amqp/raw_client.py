@@ -1,4 +1,4 @@
-"""A raw client on a real socket: sends what it is told, right or wrong."""
+"""A raw client on a real socket, which sends any frames, right or wrong."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class RawClient:
         return self
 
     def at_end(self) -> bool:
-        """Whether the server has closed; what it said before is skipped."""
+        """True if the server has closed; frames before that are skipped."""
         while self.read():
             pass
         return True

@@ -32,7 +32,7 @@ QUEUES = ("q", "r")
 
 @dataclass
 class Account:
-    """What is known of one channel."""
+    """The model's state of one channel."""
 
     channel: Channel
     delivered: int = 0

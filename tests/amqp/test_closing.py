@@ -59,7 +59,7 @@ def busy(node: SimulatedNode, chance: random.Random) -> Any:
 
 
 def after(client: Any, seen: int) -> list[tuple[int, str]]:
-    """What was written behind the first `seen` pieces."""
+    """All that was written behind the first `seen` pieces."""
     client.node.host.sleep(2.0)
     rest = b"".join(client.transport.pieces[seen:])
     found = []

@@ -1,4 +1,4 @@
-"""Whether a heartbeat is due, and whether the peer is gone."""
+"""Heartbeats that are due, and peers that are gone."""
 
 from warrenmq.amqp.net.heartbeat import ReceiverMonitor, SenderMonitor
 

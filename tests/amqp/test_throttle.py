@@ -1,4 +1,4 @@
-"""When a connection is held up, and what its client is told."""
+"""Connections that are held up, and their notices to the client."""
 
 import pytest
 from hypothesis import given

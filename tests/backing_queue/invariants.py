@@ -1,4 +1,4 @@
-"""What holds of a backing queue after every operation (docs/reference/classic-queue.md#five-queues and #head-and-tail)."""
+"""Invariants of a backing queue after every operation (docs/reference/classic-queue.md#five-queues and #head-and-tail)."""
 
 from __future__ import annotations
 

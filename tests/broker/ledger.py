@@ -1,4 +1,4 @@
-"""What a publisher and a consumer were promised, and what a recovery has to give back because of it.
+"""Promises to a publisher and a consumer, and the messages that a recovery has to give back because of them.
 
 Events are told in the order in which one client saw them.  Messages have numbers that ascend; a message is one of
 

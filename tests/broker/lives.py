@@ -36,7 +36,7 @@ def short_life(host: SimulatedHost) -> None:
 
 
 def kill(host: SimulatedHost, victim: str) -> None:
-    """End one actor, and wait until somebody has its name again."""
+    """End one actor, and wait until its name is registered again."""
     host.sim.kill(host.sim.whereis(victim))
     host.wait_until(lambda: host.sim.is_registered(victim) and host.sim.is_registered("vhost_process"))
 

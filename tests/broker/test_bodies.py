@@ -1,4 +1,6 @@
-"""What a body may be: bytes, bytearray and memoryview arrive as they were at the call; everything else is refused in words."""
+"""Bodies that may be published: bytes, bytearray and memoryview arrive as they were at the call; everything else is
+refused in words.
+"""
 
 from __future__ import annotations
 

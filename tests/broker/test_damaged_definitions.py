@@ -1,4 +1,5 @@
-"""Damage to what names and declares queues: no message of a durable queue is destroyed by an open, and what happened is told.
+"""Damage to what names and declares queues: no message of a durable queue is destroyed by an open, and the damage is
+reported.
 
 The directory is the broker's own, on a simulated disk: queues with arguments, with priorities, empty, deleted and declared
 again, with small and large messages; stopped in order, killed, or killed while a queue was being deleted.
@@ -95,7 +96,7 @@ class Opened(NamedTuple):
 
 
 def opened(files: Files, profile: str) -> Opened:
-    """What is there after two opens, of which the second comes after a crash of the first."""
+    """The state after two opens, of which the second comes after a crash of the first."""
     host = SimulatedHost(1, BOTH_PROFILES[profile], traced=False)
     try:
         put(host, files)
@@ -183,7 +184,7 @@ def test_no_damage_of_the_log_costs_a_queue_or_a_message(profile: str, end: str,
 
 
 def counts(queues: dict[str, list[Any]]) -> dict[str, int]:
-    """How many messages each queue has that has any."""
+    """Number of messages of each queue that has any."""
     return {name: len(messages) for name, messages in queues.items() if messages}
 
 

@@ -1,4 +1,6 @@
-"""A request whose receiver died while it handled it is sent once, and its caller hears so; one that was checked harms nobody."""
+"""A request whose receiver died while it handled it is sent once, and its caller gets an error; a checked request kills
+no receiver.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,9 @@ def broker(tmp_path: Path) -> Iterator[warrenmq.Broker]:
 
 @pytest.fixture
 def handled(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Counter[type], set[type]]]:
-    """How often each request was handled, and of which requests a process dies; queue "other" is left alone."""
+    """Number of times that each request was handled, and the requests that a process dies of; queue "other" is left
+    alone.
+    """
     counts: Counter[type] = Counter()
     deadly: set[type] = set()
 

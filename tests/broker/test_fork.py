@@ -30,7 +30,7 @@ class _Actor(Server):
 
 
 def in_child(work: Callable[[], str]) -> str:
-    """What `work` returns in a forked child, which has a few seconds."""
+    """Return the result of `work` in a forked child, which has a few seconds."""
     read, write = os.pipe()
     pid = os.fork()
     if pid == 0:

@@ -1,4 +1,4 @@
-"""Who waits for credit, or for an alarm to clear, says so in the trace: when it begins, and when and why it ends."""
+"""Senders that wait for credit, or for an alarm to clear, say so in the trace: when it begins, and when and why it ends."""
 
 from __future__ import annotations
 

@@ -109,7 +109,7 @@ class Limited(RuleBasedStateMachine):
             self.die(self.ready.pop(0), "expired")
 
     def near(self) -> bool:
-        """Whether some message is about to expire."""
+        """True if some message is about to expire."""
         return any(each.expires is not None and abs(each.expires - self.now()) < 10 for each in self.ready)
 
     def look(self) -> None:

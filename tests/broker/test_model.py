@@ -39,7 +39,7 @@ class Item(NamedTuple):
 
 
 class Queue:
-    """What the model knows of one queue."""
+    """The model's state of one queue."""
 
     def __init__(self) -> None:
         self.ready: list[Item] = []

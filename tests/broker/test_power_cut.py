@@ -175,7 +175,7 @@ class Life:
 
 @cache
 def operations_of(seed: int, profile: str) -> int | None:
-    """How often a whole life asks the disk for something; None when not everything happens in it."""
+    """Number of operations of the disk in a whole life; None when not everything happens in it."""
     life = Life(seed, profile)
     try:
         life.run()

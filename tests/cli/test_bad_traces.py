@@ -1,4 +1,6 @@
-"""`warrenmq replay` on what is no trace, or a broken one: a clear sentence, the rest is analysed, and what is missing is told."""
+"""`warrenmq replay` on files that are no trace, or a broken one: a clear sentence, the rest is analysed, and the missing
+parts are listed.
+"""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def declared(channel, **arguments):
 
 
 def texts(channel, queue):
-    """What is in a queue, taken off it."""
+    """Take all messages off a queue."""
     found = []
     while (got := channel.basic_get(queue, auto_ack=True))[0] is not None:
         found.append(got[2].decode())

@@ -56,7 +56,7 @@ def idle_host(host, monkeypatch):
 
 
 def test_a_burst_of_removes_and_then_silence_leaves_less_than_half_garbage(idle_host):
-    """Nobody writes, removes or reads any more: what is due is done all the same."""
+    """With no more writes, removes or reads, the collection that is due is done all the same."""
     host = idle_host
     queue = host.queue("q")
     host.write(queue, *range(100))
@@ -124,7 +124,7 @@ def compacted(disk, data, alive):
 
 
 def test_a_file_that_is_being_emptied_is_not_compacted_on_the_way():
-    """What loses records while the clock runs is looked at when it has stopped losing them."""
+    """A file that loses records while the clock runs is looked at when it has stopped losing them."""
     with Simulation(1) as runtime:
         host = StoreHost(runtime, new_disk(), replace(SMALL, msg_store_gc="compact"))
         host.start()

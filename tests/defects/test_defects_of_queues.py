@@ -170,7 +170,7 @@ def test_messages_settled_together_are_settled_in_the_order_of_delivery(host: Si
 
 
 def test_acks_alone_wait_for_the_slow_sync(host: SimulatedHost) -> None:
-    """Nobody waits for them: 200 ms, and not a sync for each."""
+    """Acks that no confirm waits for are synced after 200 ms, and not one by one."""
     broker = host.open()
     queue = broker.declare_queue("q")
     queue.publish_many([b"%d" % n for n in range(4)]).result()

@@ -12,7 +12,7 @@ from warrenmq.runtime import Simulation, Threads
 
 @pytest.mark.parametrize("collector", ["combine"])
 def test_a_file_is_rewritten_only_after_the_last_read_that_began_before(host):
-    """The collector's question whether somebody reads, and its answer, are one look under one lock."""
+    """The collector looks for readers, and claims the file, under one lock."""
     queue, other = host.queue("q"), host.queue("p")
     host.write(queue, *range(60))
     host.confirmed(queue, *range(60))

@@ -184,7 +184,7 @@ def test_a_file_that_was_emptied_while_it_was_current_goes_with_its_end(host):
 
 
 def test_a_large_message_is_not_confirmed_by_the_sync_of_the_file_before_it(runtime, monkeypatch):
-    """It has a file of its own, for which there is no room: nobody may be told that it is safe."""
+    """It has a file of its own, for which there is no room: it may not be confirmed."""
     monkeypatch.setattr("warrenmq.message_store.writer.LARGE_MESSAGE", 2_000)
     host = StoreHost(runtime, new_disk(), SMALL_IN_PLACE)
     host.start()

@@ -23,7 +23,7 @@ def disk() -> SimulatedDisk:
 
 
 def taken(disk: SimulatedDisk) -> Terms | None:
-    """What a start takes."""
+    """The terms that a start takes."""
     return LastStops(disk, Settings(), "/quarantine", DamageLog()).take("/q").terms
 
 

@@ -31,14 +31,14 @@ def named(name):
 
 
 def readme_trace(where):
-    """What the README's own tracing example leaves behind."""
+    """Run the README's own tracing example; return its trace."""
     done = python("-c", named("README.md: Analyse a run, python 1").code, cwd=where)
     assert done.returncode == 0, done.stderr
     return where / "trace"
 
 
 def lay_out_logs(where):
-    """What RabbitMQ's tracing plugin leaves behind, in both formats."""
+    """Lay out logs of RabbitMQ's tracing plugin, in both formats."""
     folder = os.path.join(ROOT, "tests", "golden", "rabbitmq-tracing-3.10")
     (where / "rabbitmq-tracing").mkdir()
     shutil.copy(os.path.join(folder, "all-json.log"), where / "rabbitmq-tracing")

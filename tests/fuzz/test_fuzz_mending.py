@@ -31,7 +31,7 @@ def given_back(folder: Path, made: Readable) -> dict[str, list[tuple[int, str]]]
 
 
 def in_order(wanted: list[str], found: list[str]) -> list[str]:
-    """Which of the wanted are missing, or not in order."""
+    """The wanted ones that are missing, or not in order."""
     rest = iter(found)
     return [each for each in wanted if each not in rest]
 

@@ -82,7 +82,7 @@ def given_back_twice(host: SimulatedHost, operations: int) -> dict[str, list[byt
 
 
 def found_in(files: Files, settings: Settings) -> dict[str, list[str]]:
-    """What each queue that is still declared gives back."""
+    """The messages that each queue which is still declared gives back."""
     host = SimulatedHost(seed=1, settings=settings, traced=False)
     try:
         put(host, files)
@@ -168,7 +168,7 @@ STORED = re.compile(rb"\x95\xd7\x02", re.DOTALL)
 
 
 def stored_in(files: Files, message: Message) -> list[Place]:
-    """Where the message itself stands, with its checksum, without the record around it."""
+    """The place of the message itself, with its checksum, without the record around it."""
     return [
         Place(path, start + found.start(), end - 1)
         for path, start, end in message.places

@@ -61,7 +61,7 @@ def _have(folder: Path, paths: set[str], files: Files) -> None:
 
 
 def may_have_another_body(message: Message, before: Files, after: Files) -> bool:
-    """Whether damage can have changed what a message says, and nothing shows it: only bodies in .qs have a checksum."""
+    """True if damage can have changed a message without a trace of it: only bodies in .qs have a checksum."""
     return any(
         not untouched(before, after, place) and (not place.path.endswith(".qs") or _sound(after, place))
         for place in message.places
@@ -69,7 +69,7 @@ def may_have_another_body(message: Message, before: Files, after: Files) -> bool
 
 
 def _sound(files: Files, place: Place) -> bool:
-    """Whether a place in a .qs file has an entry of that length with a right checksum, or one without any."""
+    """True if a place in a .qs file has an entry of that length with a right checksum, or one without any."""
     data = files.get(place.path, b"")[place.start : place.end]
     if len(data) < place.end - place.start or int.from_bytes(data[:4], "big") != len(data) - 8:
         return False

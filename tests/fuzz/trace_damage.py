@@ -109,7 +109,7 @@ def bits(files: Files, rng: random.Random) -> None:
 
 
 def _written(data: bytes) -> list[int]:
-    """Where rows stand in a slab file."""
+    """The places of rows in a slab file."""
     return [
         at
         for at in range(HEAD_BYTES, len(data) - ROW.size + 1, ROW.size)

@@ -82,7 +82,7 @@ def record(msg_id: bytes, stored: bytes) -> bytes:
 
 
 def facts(made: Made, *, embedded: bool, expiry: int = 0) -> bytes:
-    """What journal and segment files have of a message behind the prefix."""
+    """The facts about a message in journal and segment files, behind the prefix."""
     inside = made.term if embedded else b""
     return (
         made.msg_id

@@ -1,4 +1,4 @@
-"""`compact` of directories that nobody has open, cut at each operation of the disk."""
+"""`compact` of directories that no broker has open, cut at each operation of the disk."""
 
 from __future__ import annotations
 

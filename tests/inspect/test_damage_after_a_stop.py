@@ -1,4 +1,4 @@
-"""What a clean stop left is compared with what is there: `check` tells each file that was changed meanwhile, and so does an open.
+"""Changes since a clean stop are found: `check` lists each file that was changed meanwhile, and so does an open.
 
 An open believes nothing that a stop left about files which have changed: it gives back all that is whole, in order.
 """
@@ -31,7 +31,7 @@ def closed(made_with: Settings) -> Directory:
 
 
 def opened(files: Files, settings: Settings) -> tuple[dict[str, list[str]], tuple[DamageStats, ...], Files]:
-    """What is in the queues, what is told, and what is on the disk afterwards."""
+    """Open the directory; return the queues' messages, the reported damage, and the files afterwards."""
     host = SimulatedHost(1, settings, traced=False)
     try:
         put(host, files)
@@ -95,7 +95,7 @@ def test_a_file_that_changed_its_size_since_a_clean_stop_is_reported_by_check_an
 
 
 def missing(wanted: list[str], found: list[str]) -> list[str]:
-    """Which of the wanted are not there, or not in order."""
+    """The wanted ones that are not there, or not in order."""
     rest = iter(found)
     return [each for each in wanted if each not in rest]
 

@@ -1,4 +1,4 @@
-"""What `recover` does where its target, a directory of ours or a running broker, refuses what the source declared."""
+"""`recover` into a target, a directory of ours or a running broker, that refuses declarations of the source."""
 
 from __future__ import annotations
 

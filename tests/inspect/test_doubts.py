@@ -1,4 +1,6 @@
-"""What a killed recover left in doubt: settled, or taken out of the target's queue and published again, in order."""
+"""Publishes that a killed recover left in doubt: settled, or taken out of the target's queue and published again, in
+order.
+"""
 
 from __future__ import annotations
 

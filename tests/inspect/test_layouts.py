@@ -1,4 +1,4 @@
-"""What DIR may be: a node's directory of any era, a vhost's, one queue's, one store's."""
+"""Directories that DIR may name: a node's of any era, a vhost's, one queue's, one store's."""
 
 import shutil
 

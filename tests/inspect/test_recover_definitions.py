@@ -1,4 +1,6 @@
-"""What `recover` brings beside messages: queues with arguments, exchanges, bindings, deliveries and times to live."""
+"""Definitions that `recover` brings beside messages: queues with arguments, exchanges, bindings, deliveries and times to
+live.
+"""
 
 from __future__ import annotations
 

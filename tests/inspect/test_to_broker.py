@@ -1,4 +1,4 @@
-"""What `recover --to amqp://` decides before it talks to a broker."""
+"""Decisions of `recover --to amqp://` before it talks to a broker."""
 
 import pytest
 

@@ -55,7 +55,7 @@ def apply(data, damage):
 
 
 def untouched(start, end, hit):
-    """Whether a record at [start, end) has all its bytes, one after the other."""
+    """True if a record at [start, end) has all its bytes, one after the other."""
     return end <= hit[0] or start >= hit[1] if hit[0] < hit[1] else not start < hit[0] < end
 
 

@@ -123,12 +123,12 @@ class StoreHost:
         return sum(row[1] for row in files), sum(row[2] for row in files)
 
     def little_garbage(self):
-        """Whether no more than half of the files' bytes are garbage."""
+        """True if no more than half of the files' bytes are garbage."""
         size, valid = self.bytes()
         return size <= 2 * valid
 
     def in_file(self, number, of=range(60)):
-        """Which of these messages are in a file."""
+        """Those of these messages that are in a file."""
         lookup = Watched.newest._state.tables.index.lookup
         return [n for n in of if (entry := lookup(msg_id(n))) is not None and entry[1] == number]
 
@@ -171,7 +171,9 @@ class StoreHost:
         return state
 
     def gate(self, op, suffix):
-        """Have whoever does this operation on such a file next wait there; returns (somebody waits, let them go)."""
+        """Stop the next process that does this operation on such a file; returns (an event that it has stopped, an event
+        that lets it go on).
+        """
         arrived, go = self.runtime.event(), self.runtime.event()
 
         def before_op(found, path):

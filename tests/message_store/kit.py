@@ -48,12 +48,12 @@ def sealed(number: int, size: int) -> bytes:
 
 
 def reads(disk: Disk) -> StoreDamage:
-    """Where a store's state tells what it finds damaged."""
+    """The sink for damage that a store's state finds."""
     return StoreDamage(disk, FOLDER, QUARANTINE, "store", DamageLog())
 
 
 def body_of(number: int) -> bytes:
-    """What message `number` holds: its size depends on it, and most do not fit four times into a small file."""
+    """The body of message `number`: its size depends on it, and most do not fit four times into a small file."""
     return sealed(number, 4 * (50 + 97 * number % 500))
 
 
@@ -63,7 +63,7 @@ SMALL_IN_PLACE = Settings(msg_store_file_size_limit=4096, msg_store_write_buffer
 
 
 def check_tables(state: MsgStoreState, disk: Disk, folder: str = FOLDER) -> None:
-    """What is true of a store at every moment between two messages (docs/reference/message-store.md#invariants)."""
+    """Assert the invariants of a store between two messages (docs/reference/message-store.md#invariants)."""
     index, files = state.tables.index, state.tables.files
     numbers = list(files.rows)
     assert numbers == sorted(numbers)
@@ -97,7 +97,7 @@ def check_tables(state: MsgStoreState, disk: Disk, folder: str = FOLDER) -> None
 
 
 def check_at_rest(state: MsgStoreState, disk: Disk, folder: str = FOLDER) -> None:
-    """What is true when all mail has been handled and the collector is idle."""
+    """Assert the invariants of a store when all mail has been handled and the collector is idle."""
     check_tables(state, disk, folder)
     tables, current = state.tables, state.tables.files.current
     counts = state.owners.counts()

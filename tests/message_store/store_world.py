@@ -56,7 +56,7 @@ class StoreWorld:
         self.mail.append(lambda: self.register(client, claimed))
 
     def register(self, client, claimed):
-        """What was confirmed is there and is what was written; what is not there is the queue's loss."""
+        """A queue registers after a start: all confirmed messages are there, unchanged; it forgets the others."""
         present, unread = self.state.register(client, claimed)
         assert not unread
         assert self.confirmed[client.owner] & set(claimed) <= present

@@ -173,7 +173,7 @@ def read_back(disk, places, kept):
 
 
 def places(disk, kept):
-    """Where each of these messages stands, as far as a scan can tell."""
+    """The place of each of these messages, as far as a scan can tell."""
     found: dict[bytes, list[int]] = {}
     alive = {msg_id(n) for n in kept}
     for each, offset, _ in whole_records(disk.open_read(PATH), alive):

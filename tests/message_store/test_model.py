@@ -116,7 +116,7 @@ class Store(RuleBasedStateMachine):
 
     @rule(power=st.booleans(), collector=COLLECTORS)
     def crash_and_start(self, power, collector):
-        """What was sent and not handled is lost, and with the power what was not safe."""
+        """Crash, and lose the messages that were sent and not handled; a power cut also loses what was not synced."""
         self.world.disk.free_bytes = None
         self.world.settings = collector
         if power:

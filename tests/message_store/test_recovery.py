@@ -1,4 +1,4 @@
-"""How a store finds its messages again: dumps, damage, RabbitMQ's leftovers."""
+"""Recovery of a store's messages: dumps, damage, RabbitMQ's leftovers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def put(disk, number, *parts):
 
 
 def found(disk, *wanted):
-    """What a dirty start finds of these messages: number -> (file, offset)."""
+    """The messages that a dirty start finds: number -> (file, offset)."""
     recovered = recover(disk, FOLDER, [("q", [msg_id(n) for n in wanted])], QUARANTINE, "store")
     check_tables(MsgStoreState(disk, FOLDER, SMALL, recovered, None, reads(disk)), disk)
     return {int.from_bytes(m[8:], "big"): entry[1:3] for m, entry in recovered.index.items()}, recovered

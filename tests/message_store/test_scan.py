@@ -17,7 +17,7 @@ from warrenmq.message_store.scan import Gap, Record, Trust
 
 
 class Found(NamedTuple):
-    """What a start makes of a file."""
+    """The outcome of a scan of a file at a start."""
 
     records: list[Record]
     damaged: list[tuple[int, int]]

@@ -1,4 +1,5 @@
-"""Channels for tests of queues, without AMQP: an actor that does what it is told, and an account of who holds what.
+"""Channels for tests of queues, without AMQP: an actor that a test steers, and an account of the deliveries that each
+holds.
 
 The account is written where a queue hands a message out (in its thread, or greenlet), and where a channel says what
 becomes of it, so that it knows at each moment who has which message.
@@ -146,11 +147,11 @@ class TestChannel:
         return sum(holder.untaken for holder in self.holders if holder.queue == queue)
 
     def held(self) -> list[Held]:
-        """What waits for an ack here."""
+        """The deliveries that wait for an ack here."""
         return [held for holder in self.holders for held in holder.held.values()]
 
     def counted(self) -> int:
-        """How much of it counts against the channel's limit."""
+        """Number of deliveries that count against the channel's limit."""
         return sum(len(holder.held) for holder in self.holders if not holder.getter)
 
     def ack(self, *settled: Held) -> None:
@@ -203,7 +204,7 @@ class TestChannel:
         self._forget()
 
     def die(self) -> None:
-        """Its process is gone, and tells nobody."""
+        """Kill its process, which tells no queue."""
         self._forget()
         self.runtime.kill(self.ref)
 

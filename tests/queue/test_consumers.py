@@ -1,4 +1,4 @@
-"""Who gets the next message, and what an ack names."""
+"""Turns of consumers, and the deliveries that an ack names."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def consumer(name: str, *, prefetch: int = 0, priority: int = 0, no_ack: bool = 
 
 
 def dealt(count: int, *consumers: Consumer) -> str:
-    """Who gets which, one letter a message."""
+    """The consumers that get the messages, one letter a message."""
     turns = ConsumerTurns()
     for each in consumers:
         turns.add(each)

@@ -1,4 +1,4 @@
-"""What channels see of a queue's consumers: a real broker in simulation, channels that do as they are told."""
+"""A queue's consumers as their channels see them: a real broker in simulation, channels that a test steers."""
 
 from __future__ import annotations
 

@@ -121,7 +121,7 @@ class Sender(Publisher):
 
 
 class Getter:
-    """Where the answer to a get goes."""
+    """Receives the answer to a get."""
 
     def __init__(self, holder: Holder) -> None:
         self.holder = holder
@@ -283,11 +283,11 @@ class QueueMachine(RuleBasedStateMachine):
 
     @property
     def may_drop(self) -> bool:
-        """Whether a message may leave by itself."""
+        """True if a message may leave by itself."""
         return bool(self.expiry) or self.limit is not None
 
     def expires(self, number: int) -> float:
-        """When a message expires: time passes only when the buffer is empty, so it counts from its publish."""
+        """The time at which a message expires: time passes only when the buffer is empty, so it counts from its publish."""
         return self.expiry.get(number, math.inf)
 
     def catch_up(self) -> None:

@@ -88,12 +88,12 @@ def take_terms(on: SimulatedDisk) -> Terms | None:
 
 
 def store_message_ids(on: SimulatedDisk, use: Settings) -> list[bytes]:
-    """What a store must keep for this queue."""
+    """The ids of the messages that a store must keep for this queue."""
     return index_versions.walk(on, DIRECTORY, on.listdir(DIRECTORY), use).store_message_ids
 
 
 def message(record: bytes, version: int = 2) -> bytes:
-    """What comes back of a record: version 2 does not keep the id of a message that it has itself."""
+    """The record as a read returns it: version 2 does not keep the id of a message that it holds itself."""
     return NO_ID + record[ID_BYTES:] if version == 2 and embedded(record) else record
 
 

@@ -68,7 +68,7 @@ def test_the_files_are_healthy_to_begin_with() -> None:
 
 
 def segment_ends() -> dict[int, int]:
-    """Where each message's publish ends in 0.idx."""
+    """The end of each message's publish in 0.idx."""
     ends, position = {}, 0
     for seq in sorted(range(6), reverse=True):
         position += 2 + len(RECORDS[seq])
@@ -129,7 +129,7 @@ def test_a_segment_of_zeros_is_set_aside() -> None:
 
 @pytest.mark.parametrize("bit", range(8))
 def test_a_flipped_bit_in_a_segment_costs_the_message_that_it_is_in(bit: int) -> None:
-    """And the one that it takes the place of, when the bit is in a position: nobody can tell them apart."""
+    """And the one that it takes the place of, when the bit is in a position: no check can tell them apart."""
     ends = segment_ends()
     for offset in range(len(SEGMENT)):
         hit = {seq for seq, end in ends.items() if end - 2 - len(RECORDS[seq]) <= offset < end + 2}

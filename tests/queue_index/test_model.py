@@ -58,7 +58,7 @@ class IndexModel(RuleBasedStateMachine):
         self.index, _ = kit.recover(self.disk, SETTINGS[self.version])
 
     def message(self, record: bytes) -> bytes:
-        """What is known of a record after version 2 had it."""
+        """The record as version 2 returns it."""
         return kit.message(record, max(self.versions))
 
     @rule(

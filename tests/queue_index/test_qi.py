@@ -1,4 +1,4 @@
-"""The bytes of .qi files, and what is made of bytes that are none."""
+"""The bytes of .qi files, whole and damaged."""
 
 from __future__ import annotations
 

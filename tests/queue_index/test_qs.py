@@ -1,4 +1,4 @@
-"""The bytes of .qs files, and what is made of bytes that are none."""
+"""The bytes of .qs files, whole and damaged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a flush appends to a segment file says what it should wherever in the file it comes to lie."""
+"""A flush appends entries to a segment file that mean the same wherever in the file they come to lie."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which delivery belongs to which publish, in logs of RabbitMQ's tracing plugin, and what they say about order."""
+"""Deliveries matched to publishes in logs of RabbitMQ's tracing plugin, and the order that they show."""
 
 import json
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Log files of RabbitMQ's tracing plugin: real ones, written ones, torn ones, and files that are none."""
+"""Log files of RabbitMQ's tracing plugin: real, generated and torn ones, and files of another kind."""
 
 import gzip
 import json

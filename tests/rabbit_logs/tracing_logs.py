@@ -1,4 +1,4 @@
-"""What RabbitMQ's tracing plugin writes, written by a model of it: rabbit_tracing_consumer and what it prints with."""
+"""A model of RabbitMQ's tracing plugin that writes logs as rabbit_tracing_consumer prints them."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ def grow(folder: Path, runs: list[RunRows], moments: int, piece: int = 16) -> It
 
 
 def _times(actor: Actor) -> list[tuple[Row, int]]:
-    """When each row is written: an actor writes in order, whatever its rows say."""
+    """The time at which each row is written: an actor writes in order, whatever its rows say."""
     return list(zip(actor.rows, accumulate((row[T] for row in actor.rows), max), strict=True))
 
 

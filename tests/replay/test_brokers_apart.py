@@ -1,4 +1,4 @@
-"""Runs of different data directories in one trace are judged apart; a directory that was copied convicts nobody."""
+"""Runs of different data directories in one trace are judged apart; a copied directory breaks no rule."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def verdicts(trace):
 
 
 def watched(trace, checkpoint):
-    """What a watch prints of a trace that it meets all at once."""
+    """The output of a watch that meets a whole trace at once."""
     out = io.StringIO()
     watch, tail = Watch(str(checkpoint), to=out), Tail(str(trace))
     now = tail.look({})

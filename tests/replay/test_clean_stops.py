@@ -1,4 +1,4 @@
-"""What holds at a clean stop: no confirm is owed (C3), and whoever comes next finds what was left (E1)."""
+"""Rules of a clean stop: no confirm is owed (C3), and the next start finds all that was left (E1)."""
 
 from __future__ import annotations
 

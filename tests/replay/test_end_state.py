@@ -20,7 +20,7 @@ FILE_FIELDS = ("file", "file_size", "valid_total_size", "locked")
 
 
 def of_the_broker(broker) -> dict:
-    """What the broker says, in the words of the replay; and what is in its queues' next messages."""
+    """The broker's statistics under the replay's names, and the next messages of its queues."""
     stats = broker.stats()
     return {
         "queues": {
@@ -109,7 +109,7 @@ def test_a_broker_of_threads_ends_as_the_replay_says(profile, tmp_path):
 
 
 def settled(broker) -> dict:
-    """What the broker says when it says the same twice: threads may still be at work."""
+    """The broker's statistics once they are the same twice: threads may still be at work."""
     for _ in range(1000):
         once, again = of_the_broker(broker), of_the_broker(broker)
         if once == again and not any(

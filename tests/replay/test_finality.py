@@ -1,4 +1,4 @@
-"""What stands while the trace goes on, what does not yet, and what a live replay forgets."""
+"""Findings that stand while the trace goes on, those that do not yet, and the state that a live replay forgets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a broker lost breaks C2, and what went wrong is named before every verdict."""
+"""A broker's losses break C2, and incidents are named before every verdict."""
 
 from __future__ import annotations
 

@@ -117,7 +117,7 @@ BELIEVED_OF = {
 
 
 def reason(what: str, event: Ev, *, killed: bool) -> str:
-    """Why a wrong may survive; `killed`: at other places it does not."""
+    """The reason for which a mutation may survive; `killed`: at other places it does not."""
     if killed:
         return SURVIVORS.get(what, SURVIVORS["column"])
     return UNREAD.get(event) or BELIEVED_OF[event.name][what]
@@ -125,7 +125,7 @@ def reason(what: str, event: Ev, *, killed: bool) -> str:
 
 @dataclass
 class Fate:
-    """What became of one mutation at its places."""
+    """The outcome of one mutation at its places."""
 
     places: int = 0
     killed: Counter[str] = field(default_factory=Counter)

@@ -1,4 +1,4 @@
-"""Which pieces can hold a row that is read: never one too few."""
+"""Pieces that can hold a row that is read: never one too few."""
 
 from __future__ import annotations
 

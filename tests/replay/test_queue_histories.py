@@ -42,7 +42,7 @@ class Step(NamedTuple):
 
 @dataclass
 class PlainQueue:
-    """What a queue with priorities and requeues may do, one message after the other; nothing clever."""
+    """The steps that a queue with priorities and requeues may take, one message after the other; nothing clever."""
 
     ready: list[int] = field(default_factory=list)
     unacked: list[int] = field(default_factory=list)
@@ -162,7 +162,7 @@ class Call(NamedTuple):
 
 
 def explicable(calls: list[Call]) -> bool:
-    """Whether any order that respects who was done before whom is a plain queue's: all orders are tried."""
+    """True if some order that respects the order of finished operations is a plain queue's: all orders are tried."""
     for order in permutations(calls):
         if any(later.end < earlier.begin for at, earlier in enumerate(order) for later in order[at + 1 :]):
             continue

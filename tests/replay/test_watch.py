@@ -1,4 +1,4 @@
-"""A live trace is judged as a replay judges it at its end: no violation is missed, twice, or printed that is none."""
+"""A live trace is judged as a replay judges it at its end: each violation is printed once, and no other."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def rows_of(comings, syncs):
 
 
 def actor(comings, interval, late, empty=()):
-    """What an actor does: (syncs, delays) with a timer that is `late`, and mailboxes that are empty at these times."""
+    """An actor's times: (syncs, delays) with a timer that is `late`, and mailboxes that are empty at these times."""
     syncs, delays, waiting, due = [], [], [], None
     moments = sorted([(t, "come") for t in comings] + [(t, "empty") for t in empty])
     for t, what in [*moments, (1 << 60, "end")]:

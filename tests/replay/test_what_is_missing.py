@@ -87,7 +87,7 @@ DAMAGE: list[Callable[[Files, random.Random], None]] = [a_frame, a_tail, a_file,
 
 
 def damaged(runs: list[RunRows], what: list[int], rng: random.Random) -> Result | None:
-    """What a replay says of the trace after these; None when there is no trace any more."""
+    """The outcome of a replay of the trace after these; None when there is no trace any more."""
     for each in what:
         if each < 0:
             rows(runs, rng)

@@ -100,7 +100,7 @@ class Periodic(Model):
         )
 
     def marks(self) -> dict[str, Any]:
-        """What grows from one rest to the next."""
+        """The numbers that grow from one rest to the next."""
         return {
             "t": self.t, "msg": self.next_msg, "file": self.store.current, "mark": self.store.mark,
             "tags": {each.id: each.next_tag for queue in self.queues for each in (queue.consumer, queue.getter)},

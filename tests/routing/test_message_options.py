@@ -1,4 +1,4 @@
-"""What a message's properties say about its way."""
+"""Properties of a message that decide its way."""
 
 import pytest
 from hypothesis import given

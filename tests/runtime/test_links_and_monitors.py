@@ -1,4 +1,4 @@
-"""Who learns of whose death: monitors, links, exit signals, kills, on both schedulers."""
+"""Notices of a death: monitors, links, exit signals, kills, on both schedulers."""
 
 import itertools
 
@@ -170,7 +170,7 @@ def test_a_call_of_the_killed_fails(runtime):
 
 
 def test_a_disowned_actor_that_wakes_can_neither_write_nor_send_nor_take_mail(runtime):
-    """A thread cannot be killed: what it was in the middle of goes on, but reaches nobody."""
+    """A thread cannot be killed: it goes on with its current work, whose effects reach no other actor."""
     notes, witness = runtime.channel(), runtime.start(Worker)
     zombie = runtime.start(Worker, notes)
     inside, gate = runtime.event(), runtime.event()

@@ -1,4 +1,4 @@
-"""The pool: never two runners, no lost wake-up, nobody held up; and waiting threads that run actors.
+"""The pool: never two runners, no lost wake-up, no actor held up; and waiting threads that run actors.
 
 Where a test is about a lost wake-up the wheel's tick is a minute, since it would find the actor that was forgotten.
 """

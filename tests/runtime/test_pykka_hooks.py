@@ -1,4 +1,4 @@
-"""What the runtime relies on in Pykka, beyond its documented API; if one of these fails, see docs/runtime.md."""
+"""Behaviour of Pykka that the runtime relies on, beyond its documented API; if one of these fails, see docs/runtime.md."""
 
 import inspect
 import threading

@@ -1,4 +1,4 @@
-"""What the runtime itself writes into the trace, and that it costs nothing when there is none."""
+"""Rows that the runtime itself writes into the trace, which cost nothing when there is none."""
 
 from dataclasses import dataclass
 from itertools import count

@@ -160,7 +160,7 @@ def test_a_failed_append_leaves_the_file_at_its_old_size(
 
 
 def outcomes(build: object, path: str, seeds: int = 200) -> set[bytes | None]:
-    """What `path` may hold after a power cut, over many seeds; None = no such file."""
+    """The contents that `path` may have after a power cut, over many seeds; None = no such file."""
     found: set[bytes | None] = set()
     for seed in range(seeds):
         disk = SimulatedDisk(random.Random(seed))
@@ -316,7 +316,7 @@ class Driven:
         self.file = disk.open(f"{root}/f", create=True)
 
     def answer(self, what: str, *arguments: object) -> object:
-        """What the step returned, or the error that it raised."""
+        """The result of the step, or the error that it raised."""
         try:
             return self._take(what, *arguments)
         except OSError as error:

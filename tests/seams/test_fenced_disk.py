@@ -43,7 +43,7 @@ class Witness:
 
 
 def outcome(write: str, *, cut: bool, fails: bool, by_hand: bool) -> list[Any]:
-    """What happened to lock and file, and the error: of a FencedFile, or of a write under `guard`."""
+    """The state of lock and file, and the error: of a FencedFile, or of a write under `guard`."""
     witness = Witness(fails=fails)
     fence = Fence(cast("Any", witness))
     fence.cut = cut

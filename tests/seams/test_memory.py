@@ -1,4 +1,4 @@
-"""What the operating system says of memory, from file trees that a test lays out."""
+"""The memory that the operating system reports, from file trees that a test lays out."""
 
 from __future__ import annotations
 

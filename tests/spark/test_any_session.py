@@ -31,7 +31,7 @@ def default_session(spark):
 
 
 def tasks_of(spark, does):
-    """What it gives, and how many tasks it took."""
+    """The result of `does`, and the number of its tasks."""
     spark.sparkContext.setJobGroup("counted", "")
     try:
         given = does()

@@ -47,7 +47,7 @@ def test_several_paths_are_one_trace(spark, source, two, clean_trace):
 
 
 def pieces(reader):
-    """How many are wanted."""
+    """Number of pieces that the reader will read."""
     return sum(len(part.slabs) + sum(each.frames for each in part.ranges) for part in reader.partitions())
 
 

@@ -100,7 +100,7 @@ OWN = Rule(
 
 @pytest.fixture(scope="module")
 def found(rows):
-    """What one check of the rows in another order, with a rule of one's own, comes to."""
+    """The result of a check of the rows in another order, with a rule of one's own."""
     return spark_check.check_rows(rows.repartition(3), [OWN])
 
 

@@ -1,4 +1,4 @@
-"""Which Java is taken, and what a machine without one is told."""
+"""The choice of a Java, and the error on a machine without one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What became of each message: the plain engine's figures, from SQL, and nothing guessed where rows are missing."""
+"""The life of each message: the plain engine's figures, from SQL, and nothing guessed where rows are missing."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def figures_of(path, prefix=""):
 
 
 def left(lives):
-    """How many are ready and unacked at the end of each run, as the plain engine tells it."""
+    """Number of ready and of unacked messages at the end of each run, by the plain engine."""
     last = {}
     for life in lives:
         last[life.run, life.queue] = max(last.get((life.run, life.queue), 0), life.actor_id)

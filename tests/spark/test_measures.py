@@ -1,4 +1,4 @@
-"""What the plots are made of: delay classes, delays by sequence id, bodies, percentiles, the time axis."""
+"""The data behind the plots: delay classes, delays by sequence id, bodies, percentiles, the time axis."""
 
 from __future__ import annotations
 

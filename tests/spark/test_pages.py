@@ -1,4 +1,6 @@
-"""What the pages and the lesson show of Spark, in the session of these tests: to start one takes longer than most of them."""
+"""The Spark code of the pages and the lesson, in the session of these tests: to start one takes longer than most of
+them.
+"""
 
 from __future__ import annotations
 

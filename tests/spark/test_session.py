@@ -1,4 +1,4 @@
-"""Whose Spark it is decides what may be set; nothing is set that is somebody else's business."""
+"""Settings of Spark sessions: only a session of our own is configured."""
 
 from __future__ import annotations
 

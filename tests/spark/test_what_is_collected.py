@@ -1,4 +1,6 @@
-"""What a replay in Spark collects to the driver grows with actors and runs, and neither with the rows of the trace nor with files of stores."""
+"""The data that a replay in Spark collects to the driver grows with actors and runs, and neither with the rows of the
+trace nor with files of stores.
+"""
 
 from __future__ import annotations
 

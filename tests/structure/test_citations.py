@@ -1,4 +1,4 @@
-"""What the sources and pages cite is there: the page, the heading in it, the number of a defect."""
+"""Citations in sources and pages lead somewhere: the page, the heading in it, the number of a defect."""
 
 import os
 import re

@@ -1,4 +1,6 @@
-"""Where the repository and the package are is said once in each part: nothing else counts folders up from its own file."""
+"""The folders of the repository and of the package are each computed in one place: nothing else counts folders up from
+its own file.
+"""
 
 import ast
 

@@ -1,4 +1,4 @@
-"""Which package may import which (docs/architecture.md), and that no imports form a circle."""
+"""Directions of imports between packages (docs/architecture.md), and no circles."""
 
 from collections import defaultdict
 

@@ -1,4 +1,4 @@
-"""What the README and docs/ name is there: files, names of the code, settings, packages, invariants."""
+"""Names in the README and docs/ exist: files, names of the code, settings, packages, invariants."""
 
 import ast
 import functools
@@ -74,7 +74,7 @@ def members():
 
 
 def defined(node):
-    """What a statement gives a name: functions, classes, variables, attributes of self, keyword arguments."""
+    """The names that a statement defines: functions, classes, variables, attributes of self, keyword arguments."""
     match node:
         case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
             return {node.name}
@@ -89,7 +89,7 @@ def defined(node):
 
 @functools.cache
 def has(name):
-    """Whether a name, or `Class.member`, is in the code."""
+    """True if a name, or `Class.member`, is in the code."""
     classes, names = MEMBERS
     first, *rest = name.removesuffix("()").split(".")
     if not rest or first not in classes:

@@ -1,4 +1,4 @@
-"""What is committed speaks of the project alone."""
+"""Committed files speak of the project alone."""
 
 import os
 import re

@@ -103,7 +103,7 @@ def _noise(seed: int, size: int) -> bytes:
 
 
 def untouched(before: Mapping[str, bytes], after: Mapping[str, bytes], place: Place) -> bool:
-    """Whether a place has all its bytes still."""
+    """True if a place still has all its bytes."""
     path, start, end = place
     return path in after and len(after[path]) >= end and before[path][start:end] == after[path][start:end]
 
@@ -180,7 +180,7 @@ class Message(NamedTuple):
 
 
 class Queue(NamedTuple):
-    """What a folder of an undamaged directory gives back, in order."""
+    """The messages that a folder of an undamaged directory gives back, in order."""
 
     folder: str
     messages: list[Message]
@@ -257,7 +257,7 @@ def _around(files: Mapping[str, bytes], run: Place, more: int) -> bytes:
 
 
 def named(after: Mapping[str, bytes], new: list[Place], queue: Queue) -> set[int]:
-    """Sequence ids of which new bytes of index files may be read as an action: nobody can tell that it is not true."""
+    """Sequence ids of which new bytes of index files may be read as an action that no check can refute."""
     found: set[int] = set()
     for run in new:
         name, data = run.path.rpartition("/")[2], after[run.path]

@@ -29,7 +29,7 @@ def files(case: str) -> dict[str, bytes]:
 
 @functools.cache
 def manifest(case: str) -> dict[str, Any]:
-    """What the real broker gives back."""
+    """The messages and queues that the real broker gives back."""
     found: dict[str, Any] = json.loads((ROOT / case / "manifest.json").read_text())
     return found
 

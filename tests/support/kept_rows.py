@@ -54,7 +54,7 @@ class KeptRows(ActorTrace):
         return said[since:]
 
     def of(self, event: type[Event[Any]]) -> list[dict[str, int]]:
-        """What the rows of one event say."""
+        """The columns of the rows of one event."""
         return [values for its, values in self.said() if its is event]
 
 

@@ -55,7 +55,7 @@ def sha256(data: bytes) -> str:
 
 @cache
 def directory(settings: Settings, stop: str) -> Directory:
-    """What is on the disk after a life with these settings and this end."""
+    """The disk after a life with these settings and this end."""
     host = SimulatedHost(seed=3, settings=settings, traced=False)
     try:
         broker, bodies = _life(host)
@@ -173,7 +173,7 @@ def _body(files: Files, record: bytes, places: tuple[Place, ...]) -> bytes:
 
 
 def listed_version_2(on: Disk, directory: str, use: Settings) -> Iterator[tuple[int, bytes, bool]]:
-    """What .qi and .qs files hold, without opening them as an index: (sequence id, record, persistent)."""
+    """The contents of .qi and .qs files, read without opening them as an index: (sequence id, record, persistent)."""
     for first, entries, _ in segments(on, directory, use):
         for relative, entry in entries:
             body = b""

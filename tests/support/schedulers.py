@@ -31,7 +31,7 @@ both_schedulers = pytest.fixture(params=[*PRODUCTION, "simulation-1", "simulatio
 
 
 class Worker(Server):
-    """Does what it is told, and tells its channel: a message is a function of the server, or is noted as it is."""
+    """Runs a message that is a function of the server, notes any other, and reports to its channel."""
 
     def init(self, notes=None, on_init=None):
         self.notes = notes if notes is not None else self.runtime.channel()

@@ -121,7 +121,7 @@ def text_of(page):
 
 
 def anchors(page):
-    """What a link into a page can name: its headings, as GitHub turns them into anchors, and its own anchors."""
+    """The targets of links into a page: its headings, as GitHub turns them into anchors, and its own anchors."""
     text = text_of(page)
     headings = re.findall(
         r"^#+ (.+)$", re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL), re.MULTILINE

@@ -317,7 +317,7 @@ class Model:
             self.told(self.client, Ev.UNROUTED, b=1)
 
     def give_back(self, queue: Queue, former: Consumer, taken: int) -> None:
-        """What a consumer that is gone had not taken."""
+        """Requeue the deliveries that a consumer which is gone had not settled."""
         for tag in [tag for tag in former.held if tag > taken]:
             seq = former.held.pop(tag)
             del queue.holders[seq]
@@ -326,7 +326,9 @@ class Model:
             queue.ready.add(seq)
 
     def named(self, queue: Queue, seq: int) -> tuple[list[int], bool, int]:
-        """How a client settles a message: (it and what goes with it, whether multiple is asked, who and which tag)."""
+        """Choose the settlement of a message by its client: (it and what goes with it, whether multiple is asked, who
+        and which tag).
+        """
         consumer, tag = queue.holders[seq]
         multiple = self.consuming.random() < 0.2
         tags = [each for each in consumer.held if each < tag] if multiple else []

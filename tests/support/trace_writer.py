@@ -69,7 +69,7 @@ class RunRows:
 
 
 def header_of(run: RunRows, number: int = 1) -> dict[str, Any]:
-    """What stands at the head of a file of a run."""
+    """The head of a file of a run."""
     return {
         "v": SCHEMA_VERSION, "lib": "test", "run": run.name, "node": "n", "pid": 1, "boot": run.boot,
         "wall_ns": run.boot, "mono_ns": 0, "n": number, "columns": list(COLUMNS),

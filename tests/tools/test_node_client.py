@@ -1,4 +1,4 @@
-"""amqplib for the tests: installed once where npm is there, and its absence is told and harms nobody."""
+"""amqplib for the tests: installed once where npm is there; without it the tests that need it are skipped."""
 
 import importlib.util
 import os

@@ -1,4 +1,4 @@
-"""Rows, empty places, half-written places and damage in a slab file are told apart."""
+"""Rows, empty places, half-written places and damage in a slab file are distinguished."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What clients rely on, as programs of raw frames (tests/transcripts/wire.py); each has queues of its own.
+"""Programs of raw frames for behaviour that clients rely on (tests/transcripts/wire.py); each has queues of its own.
 
 A program waits for what must come, and ends a step with an answer that the server can give only after everything before it,
 so that what must not come would be seen.
@@ -100,7 +100,7 @@ def a_connection_closes_whose_queues_go_with_it(t: Transcript) -> None:
 
 
 def a_queue_is_deleted_under_its_consumer(t: Transcript) -> None:
-    """basic.cancel, where nobody is closing."""
+    """The server sends basic.cancel."""
     with t.connection(1, 2) as wire:
         wire.declare(1, "deleted")
         wire.call(2, make(Basic.Consume, queue="deleted", consumer_tag="c"), "basic.consume-ok")
@@ -124,7 +124,7 @@ def what_came_before_a_close_is_answered(t: Transcript) -> None:
 
 
 def nothing_follows_an_error_of_a_channel(t: Transcript) -> None:
-    """What was sent behind the mistake is ignored, and the consumer hears of nothing."""
+    """Frames sent behind the mistake are ignored, and the consumer gets nothing more."""
     with t.connection(1, 2) as wire:
         wire.declare(2, "error", auto_delete=True)
         wire.call(1, make(Confirm.Select), "confirm.select-ok")

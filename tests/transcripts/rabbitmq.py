@@ -24,7 +24,7 @@ _PORTS_OF_ONE_NODE = (0, -1_100, 20_000)
 
 
 def why_not() -> str | None:
-    """Why there is no RabbitMQ to compare with; None when there is one."""
+    """The reason for which there is no RabbitMQ to compare with; None when there is one."""
     found = glob.glob("/usr/lib/rabbitmq/lib/rabbitmq_server-*")
     if not found and shutil.which("rabbitmq-server") is None:
         return "RabbitMQ is not installed"

@@ -1,4 +1,4 @@
-"""What clients rely on: the server here and RabbitMQ send the same frames, those of the recorded transcripts.
+"""Behaviour that clients rely on: the server here and RabbitMQ send the same frames, those of the recorded transcripts.
 
 The transcripts are what RabbitMQ 3.10.8 sent (record.py), and hold where it is not installed; where it is, they are
 compared with it again.

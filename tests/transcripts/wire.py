@@ -37,7 +37,7 @@ _TOLD = ("product", "version", "capabilities")
 
 
 class Transcript:
-    """What one program saw; `lines` is the text."""
+    """The frames that one program saw; `lines` is the text."""
 
     def __init__(self, port: int) -> None:
         self.lines: list[str] = []
@@ -151,7 +151,7 @@ def published(channel: int, routing_key: str, body: bytes = b"x", *, exchange: s
 
 
 def _complete(frame: Frame, method: str) -> bool:
-    """Whether a frame is the last of its method; the bodies of programs are not empty, and fit into one frame."""
+    """True if a frame is the last of its method; the bodies of programs are not empty, and fit into one frame."""
     return frame.type == (BODY if method.endswith((".deliver", ".get-ok", ".return")) else METHOD)
 
 
@@ -166,7 +166,7 @@ def describe(frame: Frame) -> str:
 
 
 def identity(wire: Wire) -> list[str]:
-    """What the server says about itself, and what it offers, as far as clients decide by it."""
+    """The server's description of itself and its capabilities, as far as clients decide by it."""
     about = {name: wire.start.server_properties.get(name) for name in _TOLD}
     tune = wire.tune
     return [
