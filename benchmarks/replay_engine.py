@@ -1,8 +1,8 @@
-"""One engine in a process of its own: gets itself ready, replays one trace when it is told to, and says what it found.
+"""One engine in a process of its own: gets itself ready, replays one trace on request, and prints what it found.
 
     python -m benchmarks.replay_engine spark TRACE --cores 2 --warm SMALL_TRACE
 
-Prints a line when it is ready, waits for one, prints a JSON line, and ends when its stdin does, so that whoever started it
+Prints a line when it is ready, waits for one, prints a JSON line, and ends when its stdin does, so that the process that started it
 can look at the process before and after.  Ready is what a session is after its first replay: code imported, Java started, Python
 workers forked.  duckdb gets folders of Parquet instead of traces (`warrenmq trace export --to parquet`).
 """

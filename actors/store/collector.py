@@ -1,7 +1,7 @@
 """The garbage collector of a message store (rabbit_msg_store_gc).
 
-It has no tables: a job names a file or two, and the survivors in them.  A job waits while somebody reads its files
-who may know them as they were (gc_jobs.py); whoever ends the last such read says NoReaders.  Nothing here raises but a
+It has no tables: a job names a file or two, and the survivors in them.  A job waits while a reader has its files open
+that may know them as they were (gc_jobs.py); the reader that leaves last sends NoReaders.  Nothing here raises but a
 failing disk: then the collector crashes, and its store, which is linked to it, with it.
 
 Its disk goes through the fence of its store as well as its own.  When the store is given up, a collector that is in the

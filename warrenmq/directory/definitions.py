@@ -235,7 +235,7 @@ class Definitions(Declared):
             self._file = self._disk.open(self._path)
 
     def _load(self, quarantine: str) -> None:
-        """Read the log and write it anew: shorter, and safe even if whoever wrote it could not sync it."""
+        """Read the log and write it anew: shorter, and safe even if its writer could not sync it."""
         data = self._disk.read(self._path) if self._disk.exists(self._path) else b""
         damage = self.replay(data)
         self.damage += [CorruptFile(self._path, each.offset, each.reason) for each in damage]

@@ -85,7 +85,7 @@ def owner_of(directory: str) -> DirectoryInUse | None:
     """The error that opening the directory would raise, which names its owner; None if it has none or the owner is unknown.
 
     The lock is tried for a moment only where the last owner may still run, so that an owner that starts meanwhile is not
-    refused because somebody looked.
+    refused because another process looked.
     """
     try:
         with open(os.path.join(directory, FILE_NAME), "rb") as file:

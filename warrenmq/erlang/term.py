@@ -31,7 +31,7 @@ from warrenmq.erlang.term_reader import Bad, Reader
 from warrenmq.errors import CorruptFile
 
 MAX_DEPTH = 256
-"""Nesting of a term unless whoever reads it can do with more: comparing, printing and hashing take a stack."""
+"""Nesting of a term unless the reader asks for more: comparing, printing and hashing take a stack."""
 MAX_SIZE = 64 << 20
 """Bytes that a compressed term may unpack to.  RabbitMQ compresses nothing that it stores."""
 

@@ -88,7 +88,7 @@ def _refuse_uncertain(inspection: Inspection, part: VhostInspection, path: str) 
     vhost = part.vhost
     if vhost.stores and not os.path.isdir(f"{vhost.path}/queues"):
         raise PreconditionFailed(
-            f"{vhost.path} has no queues, so nobody can tell what is garbage; nothing was changed."
+            f"{vhost.path} has no queues that would show which messages are garbage; nothing was changed."
         )
     for queue in vhost.queues:
         for _ in part.rows(queue, bodies=False):

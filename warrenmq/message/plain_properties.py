@@ -6,7 +6,7 @@ are set, headers as [name, letter, value], bytes as {"b64": ...}, the timestamp 
 
     properties_as_plain(properties_of_plain(plain).properties) == plain
 
-but for what our properties cannot hold, which is told: a short string that is not UTF-8.
+but for what our properties cannot hold, which is reported: a short string that is not UTF-8.
 Headers of Python's publishers have no types; they are given those that a Python client would send.
 """
 

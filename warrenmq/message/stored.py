@@ -71,7 +71,7 @@ _TYPES = tuple(_KINDS.get(name, str) for name in _NAMES)
 
 
 def encode_raw_head(exchange: str, routing_keys: list[str], raw_properties: bytes) -> bytes:
-    """Everything before the body, with properties as an AMQP client sent them; whoever calls has checked these."""
+    """Everything before the body, with properties as an AMQP client sent them; the caller has checked these."""
     array: bytes = msgpack.packb((VERSION, exchange, routing_keys, raw_properties))
     return _ARRAY_OF_5 + array[1:]
 

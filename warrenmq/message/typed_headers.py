@@ -1,4 +1,4 @@
-"""Headers that came with AMQP's types: a dict for the application, and what they were for whoever sends them on.
+"""Headers that came with AMQP's types: a dict for the application, and the originals for those who send them on.
 
 A field table has what a dict has not: eight widths of integer, names that come twice, an order, texts that are not UTF-8.
 A message that RabbitMQ stored keeps all that; its headers are stored as a list, where those of Python's

@@ -144,7 +144,7 @@ class Step(Enum):
     SURFACED = auto()
     """Delivered for the first time, and its publish is not in the log."""
     EXPLAINED = auto()
-    """Published; its first delivery was told before."""
+    """Published; its first delivery was logged before."""
 
 
 @dataclass(slots=True)

@@ -125,7 +125,7 @@ class Disk(Protocol):
         """Return when the folder's entries survive a power cut."""
 
     def sync_many(self, paths: Sequence[str]) -> None:
-        """Return when all these files, and the entries of these folders, survive a power cut, whoever changed them."""
+        """Return when all these files, and the entries of these folders, survive a power cut, even if other threads changed them."""
 
     def free_space(self, path: str) -> int:
         """Bytes that may still be written below this folder."""

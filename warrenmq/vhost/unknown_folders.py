@@ -56,7 +56,7 @@ def sort_out(
 ) -> SortedOut:
     """Do what the table says with every folder of a vhost that is not `known` (path -> whose it is).
 
-    A known folder of a durable queue that is not there is told: it was made before its queue was declared.  What is declared again is only returned.  Nothing that makes folders of queues may run meanwhile.
+    A known folder of a durable queue that is not there is reported: it was made before its queue was declared.  What is declared again is only returned.  Nothing that makes folders of queues may run meanwhile.
     """
     found, again, used = SortedOut(), list[QueueName](), set[str]()
     whole, gone, deleted_folders = definitions.whole, definitions.gone, set[str]()

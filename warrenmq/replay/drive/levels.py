@@ -12,10 +12,10 @@ makes the course of a level of that.
 
 What the numbers do not know:
 
-- Mail without a SEND row, of timers, sockets and whoever else is not traced, never counts; nor do answers to calls, for which
+- Mail without a SEND row, of timers, sockets and other senders that are not traced, never counts; nor do answers to calls, for which
   the caller waits and not his mailbox.
 - A queue takes publishes in together, up to 64 at once, and only then writes the receive row: they count until then.
-- Where the row of a rise is missing the fall shows it, and the level is at least what is told here.  Where the row of
+- Where the row of a rise is missing the fall shows it, and the level is at least the one given here.  Where the row of
   a fall is missing nothing shows it: `until` of `spans` should not lie behind it.
 """
 
@@ -122,7 +122,7 @@ class Span(NamedTuple):
 def spans(changes: Mapping[int, Change], until: int, slice_ns: int = SLICE_NS) -> Iterator[Span]:
     """The course of one level, from its changes by slice, up to the time `until`; where it is 0 all the time there is no span."""
     last = until // slice_ns
-    high = lowest = 0  # what was told to rise less what was told to fall; what fell below 0 had risen unseen
+    high = lowest = 0  # rises less falls so far; a fall below 0 is of a rise without a row
     at = level = 0
     for slice_ in sorted(changes):
         if slice_ > last:

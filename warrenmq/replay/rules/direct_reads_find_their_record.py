@@ -1,13 +1,13 @@
 """D1: a queue that reads a body by itself finds its record.
 
 Key: (run, msg >> 12).  A queue reads a body from a file of a store by itself, where the index says that it is (READ DIRECT).
-The record is, or was, there: an APPEND, a REF_RECOVERED, a GC_MOVE or a COMPACT_MOVE of that message in that store told this place.
+The record is, or was, there: an APPEND, a REF_RECOVERED, a GC_MOVE or a COMPACT_MOVE of that message in that store reported this place.
 
-    READ DIRECT of a message            the stores of the run told of it
+    READ DIRECT of a message            the stores of the run reported of it
     file and offset                     a record at this place, before the read         fine
                                         no such record, or only later                   D1
 
-An old place may still be read after the record was moved: whether that was too late is for S4 and S8.  A place is told before
+An old place may still be read after the record was moved: whether that was too late is for S4 and S8.  A place is reported before
 the index has it, so its t is below that of any read there, though no message goes from the one to the other.
 
 Array form: each read is at a place that a row of the store or its collector names.
@@ -176,13 +176,13 @@ def _are_in(wanted: Ints, known: Ints) -> Bools:
     begins[1:] = np.any(np.diff(both[order, :_T], axis=0) != 0, axis=1)
     # within a place the first entry decides: what is known first is known to all that follow
     starts = np.flatnonzero(begins)
-    told_first = of_wanted[starts][np.cumsum(begins) - 1] == 0
+    reported_first = of_wanted[starts][np.cumsum(begins) - 1] == 0
     found = np.zeros(len(both), np.bool_)
-    found[order] = told_first
+    found[order] = reported_first
     return found[len(known) :]
 
 
-def _told_of(story: Story) -> Chain:
+def _places_of(story: Story) -> Chain:
     """Explains a finding by the places of the message's record."""
     places = {Ev.APPEND, Ev.REF_RECOVERED, Ev.GC_MOVE, Ev.COMPACT_MOVE, Ev.STORE_REMOVE}
     rows = [
@@ -203,9 +203,9 @@ WHERE r.source = 2 AND r.store <> 0 AND NOT EXISTS (
         UNION ALL SELECT m.run, c.parent, m.t, m.message, m.file, m.`offset`
                   FROM gc_move_rows AS m JOIN actors AS c ON c.run = m.run AND c.actor = m.actor
         UNION ALL SELECT m.run, c.parent, m.t, m.message, m.file, m.new_offset
-                  FROM compact_move_rows AS m JOIN actors AS c ON c.run = m.run AND c.actor = m.actor) AS told
-    WHERE told.run = r.run AND told.store = r.store AND told.message = r.message AND told.file = r.file
-      AND told.place = r.`offset` AND told.t <= r.t)
+                  FROM compact_move_rows AS m JOIN actors AS c ON c.run = m.run AND c.actor = m.actor) AS known
+    WHERE known.run = r.run AND known.store = r.store AND known.message = r.message AND known.file = r.file
+      AND known.place = r.`offset` AND known.t <= r.t)
 """
 
 RULE = Rule(
@@ -213,7 +213,7 @@ RULE = Rule(
     name="direct reads find their record",
     text=(
         "A body that a queue reads by itself is read where its store, or that store's collector, had "
-        "told that its record is."
+        "reported its record."
     ),
     sources=(
         "docs/reference/message-store.md#read-to-312",
@@ -223,5 +223,5 @@ RULE = Rule(
     exercised=Exercised("a direct read"),
     machines=(DirectReads,),
     sql=_SQL,
-    explain=_told_of,
+    explain=_places_of,
 )

@@ -74,7 +74,7 @@ RULE = Rule(
         "docs/reference/message-store.md#i19",
     ),
     exercised=Exercised(
-        "a file's state as it was told, a combine, a truncation",
+        "a FILE_STATE row, a combine, a truncation",
         dict.fromkeys((Ev.FILE_STATE, Ev.GC_DONE, Ev.TRUNCATE)),
     ),
 )

@@ -50,7 +50,7 @@ appender.stderr.layout.pattern = spark: %m%n
 logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
 logger.gateway.level = fatal
 """
-# Errors come as exceptions, which are told in a sentence; below them Spark logs a stack trace for each attempt of each task, and
+# Errors come as exceptions, printed as one sentence; below them Spark logs a stack trace for each attempt of each task, and
 # for each accumulator that a task reports when the session has ended.  The gateway's level is named because Spark prints a line about it whenever it differs from the root's.
 
 

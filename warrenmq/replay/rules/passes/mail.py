@@ -8,9 +8,9 @@ Of a rule (`judge`):
     fine(t of the SEND, its receiver, t of the receive, actor that received, whether UNDELIVERED)
     decide(key, bucket, context, outcome)      the bucket has the pairs that were not fine, second receives, receives without a SEND
 
-A SEND that nobody received is no violation: it may lie in a mailbox.
+A SEND without a receive is no violation: it may lie in a mailbox.
 
-Array form: a SEND and its one receive, wherever they are, cancel each other.  Open rows are the sends that nobody received (seq, t,
+Array form: a SEND and its one receive, wherever they are, cancel each other.  Open rows are the sends without a receive (seq, t,
 receiver) and the receives without a send (seq of the SEND, t, actor, 1 = UNDELIVERED), flat.  At the end sends may be left, receives
 may not.
 """

@@ -63,7 +63,7 @@ WHERE (h.next_step IS NULL OR h.next_step > h.seq) AND EXISTS (
 
 RULE = Rule(
     id="A3",
-    name="what a consumer leaves comes back",
+    name="unsettled deliveries come back",
     text=(
         "When a consumer is cancelled, what it had not taken is requeued at once, and when its "
         "channel ends, whatever it held; it gets nothing more."

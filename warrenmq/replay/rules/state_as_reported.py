@@ -40,7 +40,7 @@ def _is_final(finding: Finding, context: TraceContext) -> bool:
 
 RULE = Rule(
     id="E1",
-    name="state as it was told",
+    name="state as reported",
     text=(
         "After recovery and at a clean stop a queue has as many messages, a store as many messages, "
         "references and files, and each file the size, that the rows add up to; and a recovery from a "
