@@ -55,9 +55,8 @@ class LostReferences:
                 record = file.pread(total, offset)
             finally:
                 file.close()
-            with suppress(
-                OSError
-            ):  # a full disk, say: the bytes stay where they are until the file is collected
+            # a full disk, say: the bytes stay where they are until the file is collected
+            with suppress(OSError):
                 set_aside(self._disk, self._quarantine, f"{self._kind}-{name}-{offset}", record, [(0, total)])
             reason = f"queue {owner!r} held message {msg_id.hex()} when it was stopped, and its index does not name it any more"
             found.append(

@@ -190,9 +190,8 @@ class _Reader:
             self._damage.append(
                 CorruptFile(path, offset, f"{length} bytes are no record; they were copied to the quarantine")
             )
-            with suppress(
-                OSError
-            ):  # a full disk, say: the bytes stay where they are until the file is collected
+            # a full disk, say: the bytes stay where they are until the file is collected
+            with suppress(OSError):
                 self._disk.mkdir(self._quarantine)
                 path = f"{self._quarantine}/{self._kind}-{rdq.file_name(number)}-{offset}"
                 copy = self._disk.open(path, create=True)

@@ -451,9 +451,8 @@ class Workers:
         """Wait for the end of the workers, `timeout` seconds each."""
         for worker in list(self.all):
             if worker.thread is not threading.current_thread():
-                with suppress(
-                    RuntimeError
-                ):  # another thread is about to start it: it will not be needed, and end
+                # RuntimeError: another thread is about to start it; it will not be needed, and end
+                with suppress(RuntimeError):
                     worker.thread.join(timeout)
 
     def close(self) -> None:
@@ -494,10 +493,7 @@ class Workers:
 
     def stuck(self) -> tuple[str, ...]:
         """The actors that have been in one slice for longer than STUCK seconds."""
-        now = monotonic()
-        found = []
-        for runner in (*self.all, *self.helping):
-            cell = runner.cell
-            if cell is not None and now - runner.since > STUCK:
-                found.append(cell.label)
-        return tuple(found)
+        now, runners = monotonic(), (*self.all, *self.helping)
+        return tuple(
+            cell.label for each in runners if (cell := each.cell) is not None and now - each.since > STUCK
+        )

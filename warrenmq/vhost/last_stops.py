@@ -108,9 +108,8 @@ class LastStops:
         }
         for name in sorted(concerned):
             data = disk.read(f"{folder}/{name}")
-            with suppress(
-                OSError
-            ):  # there is no room for a copy; what makes no sense in it is still set aside piece by piece
+            # without room for a copy, what makes no sense in the file is still set aside piece by piece
+            with suppress(OSError):
                 set_aside(
                     disk, self._quarantine, f"{folder.rpartition('/')[2]}-{name}", data, [(0, len(data))]
                 )

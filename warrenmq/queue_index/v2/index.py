@@ -194,9 +194,12 @@ class QueueIndexV2(LiveSegments[SegmentV2]):
         self, number: int, start: int, end: int, *, bodies: bool
     ) -> list[tuple[int, bytes, bool]]:
         transient = self._transient
-        known = [(seq_id, self._buffer[seq_id]) for seq_id in range(start, end) if seq_id in self._buffer]
-        known += [(seq_id, self._cache[seq_id]) for seq_id in range(start, end) if seq_id in self._cache]
-        found = {seq_id: (seq_id, record, seq_id not in transient) for seq_id, record in known}
+        found = {
+            seq_id: (seq_id, known[seq_id], seq_id not in transient)
+            for known in (self._buffer, self._cache)
+            for seq_id in range(start, end)
+            if seq_id in known
+        }
         if self._segments[number].on_disk:
             skip = {seq_id for seq_id in range(start, end) if seq_id in self._acks or seq_id in self._cache}
             messages, lost = self._files.read(number, start, end, skip, bodies=bodies)

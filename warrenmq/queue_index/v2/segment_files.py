@@ -137,13 +137,12 @@ class SegmentFiles:
     @staticmethod
     def _take_back(files: _OpenFiles, bodies_end: int) -> None:
         """Cut both files where they ended before a write that failed."""
-        with suppress(
-            OSError
-        ):  # the first error is the one to report; what stays are entries without effect ...
+        # the first error is the one to report; entries that stay have no effect, bodies that stay have no entry
+        with suppress(OSError):
             if files.entries is not None:
                 files.entries.truncate(files.entries_end)
         if files.bodies is not None and files.bodies_end > bodies_end:
-            with suppress(OSError):  # ... and bodies without an entry
+            with suppress(OSError):
                 files.bodies.truncate(bodies_end)
                 files.bodies_end = bodies_end
 

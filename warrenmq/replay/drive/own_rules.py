@@ -52,9 +52,7 @@ def split_own(rules: Sequence[OwnRule]) -> tuple[list[Rule], list[SqlRule]]:
 def ask_queries(trace: Trace, queries: Sequence[SqlRule]) -> Found:
     """The findings of these queries in a trace, and how many cases there were."""
     context, found = TraceContext.of(trace.catalog), Found()
-    answers = (
-        found_in(trace, [query for rule in queries for query in (rule.sql, rule.cases)]) if queries else []
-    )
+    answers = found_in(trace, [query for rule in queries for query in (rule.sql, rule.cases)])
     for rule, rows, cases in zip(queries, answers[::2], answers[1::2], strict=True):
         found.figures[EXERCISED, rule.id] = len(cases)
         for run, actor, seq, t in rows:

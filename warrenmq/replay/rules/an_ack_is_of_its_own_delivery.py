@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from warrenmq.replay.drive.machines import Finding, Outcome
+from warrenmq.replay.drive.machines import Outcome
 from warrenmq.replay.drive.trace_context import TraceContext, Who
 from warrenmq.replay.explain.story import settle_chain
 from warrenmq.replay.rules.multiple_only_where_asked import takes_older_ones
@@ -12,11 +12,11 @@ from warrenmq.replay.rules.passes.settlements import (
     CONSUMER_SHIFT,
     GIVEN_BACK,
     SETTLED_SQL,
-    UNTOLD,
+    UNNAMED,
     UP_TO,
     Held,
     Settles,
-    first_of_rows,
+    findings_of,
 )
 from warrenmq.replay.rules.rule import Exercised, Judge, Rule
 
@@ -25,15 +25,13 @@ def _is_of_its_delivery(which: Any, named: Any, held: Any) -> Any:
     """Under that tag, or, with multiple, under a lower one of the same consumer; where nothing is named, anything is right."""
     same_consumer = named >> CONSUMER_SHIFT == held >> CONSUMER_SHIFT
     up_to = (which == UP_TO) & same_consumer & (held < named)
-    return (held == named) | up_to | (which == UNTOLD) | (which == GIVEN_BACK)
+    return (held == named) | up_to | (which == UNNAMED) | (which == GIVEN_BACK)
 
 
 def _misfits(who: Who, state: Held, context: TraceContext, outcome: Outcome) -> None:
     """Those that are not A2's."""
-    for misfit in first_of_rows(each for each in state.misfits if not takes_older_ones(each)):
-        subject = f"queue {context.name(who)}"
-        evidence = ((*who, misfit.seq),)
-        outcome.findings.append(Finding("A1", subject, str(misfit), evidence, misfit.t, (who,), (misfit.id,)))
+    misfits = (each for each in state.misfits if not takes_older_ones(each))
+    outcome.findings += findings_of("A1", misfits, who, context)
 
 
 _SQL = """

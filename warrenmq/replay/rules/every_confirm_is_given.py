@@ -20,8 +20,9 @@ def _owed(story: Story) -> Chain:
 
 def _owed_at_the_stop(who: Who, state: Windows, context: TraceContext, outcome: Outcome) -> None:
     closed = context.actor_summary(who).closed
-    if closed is not None:
-        outcome.figures[EXERCISED, "C3"] = state.wanted
+    if closed is None:
+        return
+    outcome.figures[EXERCISED, "C3"] = state.wanted
     owed = [
         id_
         for window in state.windows.values()
@@ -29,19 +30,10 @@ def _owed_at_the_stop(who: Who, state: Windows, context: TraceContext, outcome: 
         for lo, hi, *_ in together
         for id_ in range(lo, hi)
     ]
-    if closed is not None and owed:
-        text = f"it stopped and owed {len(owed)} confirms, from {min(owed)} on"
-        outcome.findings.append(
-            Finding(
-                "C3",
-                f"queue {context.name(who)}",
-                text,
-                ((*who, closed.seq),),
-                closed.t,
-                (who,),
-                (min(owed),),
-            )
-        )
+    if owed:
+        subject, first = f"queue {context.name(who)}", min(owed)
+        text, rows = f"it stopped and owed {len(owed)} confirms, from {first} on", ((*who, closed.seq),)
+        outcome.findings.append(Finding("C3", subject, text, rows, closed.t, (who,), (first,)))
 
 
 def _nothing_owed(left: Open, mark: ActorSummary) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from warrenmq.replay.drive.machines import Finding, Outcome
+from warrenmq.replay.drive.machines import Outcome
 from warrenmq.replay.drive.trace_context import TraceContext, Who
 from warrenmq.replay.explain.story import settle_chain
 from warrenmq.replay.rules.passes.settlements import (
@@ -12,7 +12,7 @@ from warrenmq.replay.rules.passes.settlements import (
     Held,
     Misfit,
     Settles,
-    first_of_rows,
+    findings_of,
 )
 from warrenmq.replay.rules.rule import Exercised, Judge, Rule
 
@@ -24,10 +24,7 @@ def takes_older_ones(misfit: Misfit) -> bool:
 
 
 def _older_ones(who: Who, state: Held, context: TraceContext, outcome: Outcome) -> None:
-    for misfit in first_of_rows(filter(takes_older_ones, state.misfits)):
-        subject = f"queue {context.name(who)}"
-        evidence = ((*who, misfit.seq),)
-        outcome.findings.append(Finding("A2", subject, str(misfit), evidence, misfit.t, (who,), (misfit.id,)))
+    outcome.findings += findings_of("A2", filter(takes_older_ones, state.misfits), who, context)
 
 
 _SQL = """
@@ -40,7 +37,7 @@ WHERE p.holder = p.consumer AND p.up_to = 0 AND p.held < p.tag AND (p.count > 1 
 RULE = Rule(
     id="A2",
     name="multiple only where asked",
-    text=("An ack or reject of one tag settles one message."),
+    text="An ack or reject of one tag settles one message.",
     sources=("docs/reference/classic-queue.md#channel-methods",),
     exercised=Exercised("a message settled by a delivery tag without multiple"),
     machines=(Settles,),

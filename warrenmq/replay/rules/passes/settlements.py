@@ -36,9 +36,9 @@ from itertools import product
 from typing import Any, ClassVar, NamedTuple
 
 from warrenmq.replay.drive.columns import Ints, Rows, Unit, expand, groups, np
-from warrenmq.replay.drive.machines import EXERCISED, Key, Machine, Outcome
+from warrenmq.replay.drive.machines import EXERCISED, Finding, Key, Machine, Outcome
 from warrenmq.replay.drive.precheck import NEEDS_FULL_CHECK, OpenRows, Precheck, joined
-from warrenmq.replay.drive.trace_context import TraceContext
+from warrenmq.replay.drive.trace_context import TraceContext, Who
 from warrenmq.replay.rules.rule import questions
 from warrenmq.trace.catalog import Chunk
 from warrenmq.trace.events import (
@@ -83,7 +83,7 @@ _named = Named.getter("first_seq_id", "count", "consumer", "delivery_tag")
 _lost = ConsumerGone.getter("last_tag", "held", "consumer")
 _rejected_up_to = Drop.getter("multiple")
 
-DELIVERED, NO_ACK_DELIVERED, UNTOLD, EACH, UP_TO, GIVEN_BACK, GONE = range(7)
+DELIVERED, NO_ACK_DELIVERED, UNNAMED, EACH, UP_TO, GIVEN_BACK, GONE = range(7)
 """Kinds of steps: a delivery, one that needs no ack; a settling without a consumer and a tag, tag by tag, up to a tag; a consumer that is
 gone gives back; a consumer is gone."""
 WIDTH = 6
@@ -120,10 +120,10 @@ def step_of(word: int, names: int, up_to: int) -> int | None:
     | row                          | names nothing | else          |
     | ---------------------------- | ------------- | ------------- |
     | DELIVER                      | None          | DELIVERED ... |
-    | ACK, REQUEUE                 | UNTOLD        | EACH          |
-    | ACK MULTIPLE, REQUEUE ...    | UNTOLD        | UP_TO         |
+    | ACK, REQUEUE                 | UNNAMED        | EACH          |
+    | ACK MULTIPLE, REQUEUE ...    | UNNAMED        | UP_TO         |
     | REQUEUE RETURNED             | GIVEN_BACK    | GIVEN_BACK    |
-    | DROP_REJECTED                | UNTOLD        | EACH or UP_TO |
+    | DROP_REJECTED                | UNNAMED        | EACH or UP_TO |
     | any other DROP               | None          | None          |
     """
     event, flag = word >> 8, word & 0xFF
@@ -137,7 +137,7 @@ def step_of(word: int, names: int, up_to: int) -> int | None:
         flag = MULTIPLE if up_to else 0
     elif flag == RETURNED:
         return GIVEN_BACK
-    return UNTOLD if not names else UP_TO if flag == MULTIPLE else EACH
+    return UNNAMED if not names else UP_TO if flag == MULTIPLE else EACH
 
 
 class Misfit(NamedTuple):
@@ -164,13 +164,13 @@ class Misfit(NamedTuple):
         return f"{self.id}, which consumer {consumer} has under tag {tag}, was settled when consumer {named} named {how} {up_to}"
 
 
-def first_of_rows(misfits: Iterable[Misfit]) -> Iterator[Misfit]:
-    """The first misfit of each row."""
-    seq = 0
+def findings_of(rule: str, misfits: Iterable[Misfit], who: Who, context: TraceContext) -> Iterator[Finding]:
+    """A rule's finding for the first misfit of each row."""
+    subject, seq = f"queue {context.name(who)}", 0
     for misfit in misfits:
         if misfit.seq != seq:
-            yield misfit
-        seq = misfit.seq
+            seq = misfit.seq
+            yield Finding(rule, subject, str(misfit), ((*who, seq),), misfit.t, (who,), (misfit.id,))
 
 
 class Kept(NamedTuple):
