@@ -58,7 +58,8 @@ MAY_IMPORT = {
     "mend": FACE | {"erlang", "inspect", "broker", "remote", "terminal"},  # moves and mends directories
     "rabbit_logs": {"errors", "erlang", "latency", "terminal"},
     "replay": {"errors", "trace", "latency", "rabbit_logs", "terminal", "location"},
-    "cli": FACE | {"amqp", "bench", "broker", "inspect", "mend", "rabbit_logs", "remote", "replay", "root", "version", "terminal"},
+    "lens": {"errors", "trace", "replay"},
+    "cli": FACE | {"amqp", "bench", "broker", "inspect", "lens", "mend", "rabbit_logs", "remote", "replay", "root", "version", "terminal"},
     "__main__": {"cli"},
 }  # fmt: skip
 """For each package, the others that it may import."""

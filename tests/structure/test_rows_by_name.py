@@ -8,7 +8,15 @@ import pytest
 
 from tests.support.source_tree import ROOT
 
-FOLDERS = ("warrenmq/replay", "warrenmq/bench", "warrenmq/cli", "benchmarks", "examples", "tools")
+FOLDERS = (
+    "warrenmq/replay",
+    "warrenmq/lens",
+    "warrenmq/bench",
+    "warrenmq/cli",
+    "benchmarks",
+    "examples",
+    "tools",
+)
 """Readers of traces are here; elsewhere rows are only written, by functions that name their columns."""
 LETTERS = {"a", "b", "c", "pseq"}
 IN_SQL = re.compile(r"\bpseq\b|(?<![\w.`'\"/-])\b[abc]\b\s*(?:[-+<>]|between\b)|\((?:a|b|c)\)")

@@ -1,0 +1,115 @@
+"""The fold: the same state forwards, backwards and from a checkpoint; bounded notes; the sentences of rows."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.broker.lives import long_life, trace_of
+from tests.support.simulated import BOTH_PROFILES
+from warrenmq.lens.captions import PLACEHOLDER, render
+from warrenmq.lens.fold import Fold, Folding
+from warrenmq.lens.scene import Landmarks
+from warrenmq.lens.tables import MARKS, NAMES, apply, empty, named, undo
+from warrenmq.trace.events import Ev
+from warrenmq.trace.reader import open_memory
+from warrenmq.trace.schema import Row
+
+
+@pytest.fixture(scope="module", params=BOTH_PROFILES)
+def trace(request):
+    return open_memory(trace_of(3, long_life, BOTH_PROFILES[request.param]))
+
+
+@pytest.fixture(scope="module")
+def steps(trace):
+    return list(Fold(trace).steps())
+
+
+def test_each_row_has_a_step(trace, steps):
+    assert len(steps) == trace.catalog.rows == Fold(trace).rows
+
+
+def test_changes_lead_forwards_and_back(steps):
+    tables = empty()
+    before = []
+    for step in steps:
+        before.append([dict(table) for table in tables])
+        apply(tables, step.changes)
+    for step in reversed(steps):
+        undo(tables, step.changes)
+        assert tables == before.pop()
+    assert tables == empty()
+
+
+def test_the_state_at_a_row_is_that_of_all_changes_before(trace, steps):
+    fold = Fold(trace)
+    last = len(steps)
+    for row in (last, 0, 1, last // 2, last - 7, 1001, 999, 1000):
+        tables = empty()
+        for step in steps[:row]:
+            apply(tables, step.changes)
+        assert fold.at(row) == named(tables), row
+
+
+def test_a_row_that_is_not_there_is_refused(trace):
+    with pytest.raises(IndexError, match="not between 0 and"):
+        Fold(trace).at(trace.catalog.rows + 1)
+
+
+def test_a_caption_fills_every_place_and_a_cause_is_earlier(steps):
+    for number, step in enumerate(steps, 1):
+        assert "{" not in render(step.caption)
+        used = {int(found[1]) for found in PLACEHOLDER.findall(step.caption[0])}
+        assert all(place < len(step.caption) - 1 for place in used)
+        assert 0 <= step.cause < number
+        assert 0 <= step.mark < len(MARKS)
+
+
+def test_every_value_of_a_change_differs_from_the_old_one(steps):
+    for step in steps:
+        for table, _, new, old in step.changes:
+            assert new != old
+            assert 0 <= table < len(NAMES)
+
+
+@pytest.mark.parametrize(
+    ("caption", "text"),
+    [
+        (("{0} sends {m1}.", "orders", 7), "orders sends m7."),
+        (("{n0:byte} and {n1:byte}", 1, 6038), "1 byte and 6\u202f038 bytes"),
+        (("{0}", "<script>{m1}"), "<script>{m1}"),
+        (("{n0}.rdq", 12), "12.rdq"),
+    ],
+)
+def test_captions(caption, text):
+    assert render(caption) == text
+
+
+def test_rows_that_begin_in_the_middle_are_folded(trace):
+    """Every row that the fold can meet without those before it."""
+    from itertools import islice
+
+    from warrenmq.replay.export.selection import rows_in_order
+
+    for begin in range(0, trace.catalog.rows, 97):
+        folding = Folding(trace.catalog.runs)
+        for run, row in islice(rows_in_order(trace), begin, begin + 300):
+            render(folding.step(run, row).caption)
+
+
+def test_every_event_can_be_folded_alone(trace):
+    """A row with nothing but zeros, as a damaged or later trace may have."""
+    for event in Ev:
+        for actor in trace.catalog.runs[0].actors:
+            folding = Folding(trace.catalog.runs)
+            row = Row(1, 1, 0, 0, 0, 0, 0, 0, actor << 16 | event << 8)
+            assert render(folding.step(0, row).caption)
+
+
+def test_landmarks_are_the_latest_ones():
+    marks = Landmarks()
+    for row in range(1, 200_001):
+        marks.set(("write", row), row)
+    assert marks.get(("write", 200_000)) == 200_000
+    assert marks.get(("write", 150_001)) == 150_001
+    assert marks.get(("write", 1)) == 0

@@ -1,0 +1,137 @@
+"""The fold: rows of a trace become the changes of a picture.
+
+    with open_trace("trace/") as trace:
+        fold = Fold(trace)
+        for step in fold.steps():          # each row, from the first on
+            ...
+        tables = fold.at(12_000)           # the state after row 12,000; row 0 is before all
+        tables["file"]["p/0"]              # (bytes appended, handed to the system, synced, garbage, state)
+
+    folding = Folding(runs)                # the same for rows as they come: a simulation, a live trace
+    step = folding.step(run, row)          # `runs[run]` has the names of the row's actors and message kinds
+    folding.number                         # of the row, from 1
+    folding.tables                         # the state now, a dict for each name in tables.NAMES
+
+A Step has the changes (table, key, new, old), the caption (captions.render), the message, what travels, the mark and the cause;
+tables.py describes all of it and every table.  Rows are numbered from 1, run by run in the order of their times, as in `warrenmq trace show`.
+
+Whoever keeps the changes can go both ways without knowing what a broker is: tables.apply and tables.undo, and static/tape.js in
+the page.  `at` goes back by way of checkpoints.
+
+Rows may also begin anywhere: what was there before is then not known, and only what was told since is shown.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import Any
+
+from warrenmq.lens.rows import collector, index, lives, mail, queues, stores
+from warrenmq.lens.rows.handler import merged
+from warrenmq.lens.scene import Scene
+from warrenmq.lens.tables import ACTOR, Caption, Change, Key, Step, Tables, named
+from warrenmq.replay.export.selection import rows_in_order
+from warrenmq.trace.catalog import Run
+from warrenmq.trace.reader import Trace
+from warrenmq.trace.schema import Row
+
+_HANDLERS = merged(module.HANDLERS for module in (collector, index, lives, mail, queues, stores))
+_CHECKPOINT_ROWS = 1_000
+_MOST_CHECKPOINTS = 64
+_make = Step._make
+
+
+class Folding:
+    """The fold of rows that are given one by one."""
+
+    def __init__(self, runs: Sequence[Run]) -> None:
+        """`runs` may grow while rows come."""
+        self._scene = Scene(runs)
+
+    @property
+    def number(self) -> int:
+        """The number of the last row."""
+        return self._scene.number
+
+    @property
+    def tables(self) -> Tables:
+        """The state after it; not to be changed."""
+        return self._scene.tables
+
+    def number_of(self, msg: int) -> int:
+        """The number that a message id of the present boot, or of an earlier one, is shown by."""
+        return self._scene.message(msg)
+
+    def copied(self) -> Folding:
+        """A fold that goes its own way from here."""
+        other = object.__new__(Folding)
+        other._scene = self._scene.copied()
+        return other
+
+    def step(self, run: int, row: Row) -> Step:
+        """Fold one row; `run` is the index of its run."""
+        scene = self._scene
+        scene.number += 1
+        changes: list[Change] = []
+        scene.changes = changes
+        scene.move, scene.mark = None, 0
+        who = row.who
+        actor, event = who >> 16, who >> 8 & 0xFF
+        if run != scene.run:
+            scene.new_run(run)
+        scene.about = scene.message(row.msg)
+        if actor not in scene.tables[ACTOR]:
+            scene.meet(actor)
+        scene.cause = scene.handling.get(actor, 0)
+        handler = _HANDLERS.get(event)
+        caption = _other(scene, actor, event) if handler is None else handler(scene, actor, row)
+        scene.last_of[actor] = scene.number
+        return _make((changes, caption, scene.about, scene.move, scene.mark, scene.cause))
+
+
+def _other(scene: Scene, actor: int, event: int) -> Caption:
+    """An event that changes nothing in the picture."""
+    name = scene.runs[scene.run].event_name(event)
+    return "{0}: " + name.lower().replace("_", " ") + ".", scene.name(actor)
+
+
+class Fold:
+    """The fold of a trace, with checkpoints."""
+
+    def __init__(self, trace: Trace) -> None:
+        self._trace = trace
+        self._checkpoints: list[tuple[int, Folding]] = [(0, Folding(trace.catalog.runs))]
+        self._every = _CHECKPOINT_ROWS
+
+    @property
+    def rows(self) -> int:
+        """How many rows the trace has."""
+        return self._trace.catalog.rows
+
+    def steps(self) -> Iterator[Step]:
+        """Each row's step, from the first on."""
+        folding = self._checkpoints[0][1].copied()
+        return (self._kept(folding, run, row) for run, row in rows_in_order(self._trace))
+
+    def at(self, row: int) -> dict[str, dict[Key, Any]]:
+        """The state after a row, by the names of its tables; IndexError if there is no such row."""
+        if not 0 <= row <= self.rows:
+            raise IndexError(f"row {row} is not between 0 and {self.rows}")
+        place = bisect_right(self._checkpoints, row, key=lambda each: each[0]) - 1
+        folding = self._checkpoints[place][1].copied()
+        for run, each in islice(rows_in_order(self._trace), folding.number, row):
+            self._kept(folding, run, each)
+        return named(folding.tables)
+
+    def _kept(self, folding: Folding, run: int, row: Row) -> Step:
+        """Fold a row, and keep the state behind it if it is time."""
+        step = folding.step(run, row)
+        number = folding.number
+        if number % self._every == 0 and number > self._checkpoints[-1][0]:
+            self._checkpoints.append((number, folding.copied()))
+            if len(self._checkpoints) > _MOST_CHECKPOINTS:  # every other one goes
+                self._every *= 2
+                self._checkpoints = [each for each in self._checkpoints if each[0] % self._every == 0]
+        return step

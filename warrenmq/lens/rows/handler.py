@@ -1,0 +1,67 @@
+"""A function for an event: it takes the scene and the row, changes the scene, and returns the caption."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TypeAlias
+
+from warrenmq.lens.scene import Scene
+from warrenmq.lens.tables import MAIL, Caption
+from warrenmq.trace.events import Ev, Worded
+from warrenmq.trace.schema import Row
+
+Handler: TypeAlias = Callable[[Scene, int, Row], Caption]
+"""(scene, the actor that wrote the row, row) -> caption."""
+
+
+class Handlers:
+    """The functions of one module, by event."""
+
+    def __init__(self) -> None:
+        self.by_event: dict[int, Handler] = {}
+
+    def of(self, *events: Ev) -> Callable[[Handler], Handler]:
+        """A decorator: the function is for rows of these events."""
+
+        def take(handler: Handler) -> Handler:
+            for event in events:
+                self.by_event[int(event)] = handler
+            return handler
+
+        return take
+
+
+def merged(all_handlers: Iterable[Handlers]) -> dict[int, Handler]:
+    """The functions of all modules; TypeError if two are for one event."""
+    found: dict[int, Handler] = {}
+    for each in all_handlers:
+        if twice := found.keys() & each.by_event.keys():
+            raise TypeError(f"two functions are for event {min(twice)}")
+        found |= each.by_event
+    return found
+
+
+def take_mail(scene: Scene, actor: int, sender: int, send: int, sends: int = 1) -> None:
+    """A row is the receive of `sends` SENDs of a sender, from its row `send` on; 0 = of none."""
+    if not send:
+        return
+    mail = scene.tables[MAIL]
+    for seq in range(send, send + max(sends, 1)):
+        key = f"{sender}:{seq}"
+        if (found := mail.get(key)) is not None and found[0] in {0, actor}:
+            scene.about = scene.about or found[2]
+            scene.set(MAIL, key, None)
+        row = scene.sent.pop((sender, seq), 0)
+        scene.cause = row or scene.cause
+    scene.handling[actor] = scene.number
+
+
+def many(message: int, count: int) -> tuple[str, tuple[int, ...]]:
+    """Words for `count` messages from one on; the placeholders are {m1} and {n2}."""
+    return ("{m1}", (message, count)) if count <= 1 else ("{n2:message} from {m1} on", (message, count))
+
+
+def words(type_: type[Worded], value: int, otherwise: str) -> str:
+    """The words of a value in a sentence; `otherwise` of one that this version does not know."""
+    known = type_._value2member_map_.get(value)
+    return known.words if isinstance(known, Worded) else otherwise

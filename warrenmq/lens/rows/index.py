@@ -1,0 +1,188 @@
+"""Rows of a queue's index on disk: journal, segments, syncs, and what recovery finds."""
+
+from __future__ import annotations
+
+from warrenmq.lens.rows.handler import Handlers
+from warrenmq.lens.rows.queues import SYNCED, is_classic, queue_row
+from warrenmq.lens.scene import Scene
+from warrenmq.lens.tables import ENTRY, JOURNAL, QUEUE, RECOVERY, RUN, SYNC, Caption
+from warrenmq.trace import events as e
+from warrenmq.trace.events import BodyReport, Ev, State, Trigger
+from warrenmq.trace.schema import Row
+
+HANDLERS = Handlers()
+_of = HANDLERS.of
+
+_qi_write = e.QiWrite.getter("trigger", "size", "records")
+_qi_sync = e.QiSync.getter("trigger", "size")
+_flush = e.QiFlush.getter("segments", "size", "restarted")
+_queue_recovered = e.QueueRecovered.getter("recovery", "messages", "next_seq_id", "dropped")
+_recovered = e.Recovered.getter("first_seq_id", "count")
+_on_disk = e.OnDisk.getter("report")
+WHY = {
+    int(Trigger.BUFFER_FULL): "its buffer is full",
+    int(Trigger.TIMER): "its timer rang",
+    int(Trigger.MAILBOX_EMPTY): "its mailbox is empty",
+    int(Trigger.ROLL_OVER): "the file is full",
+    int(Trigger.CLOSE): "it closes",
+    int(Trigger.READ): "somebody wants to read it",
+    int(Trigger.JOURNAL_FLUSH): "the journal moves to segment files",
+}
+WRITTEN = 1
+
+
+def because(trigger: int) -> str:
+    """The reason of a write or a sync as a part of a sentence."""
+    return f", because {WHY[trigger]}" if trigger in WHY else ""
+
+
+@_of(Ev.QI_WRITE)
+def _written(scene: Scene, actor: int, row: Row) -> Caption:
+    trigger, size, records = _qi_write(row)
+    name = scene.name(actor)
+    for seq in scene.queues[name].dirty:
+        key = scene.entry_key(name, seq)
+        found = scene.tables[ENTRY].get(key)
+        if found is not None and not found[3]:
+            scene.set(ENTRY, key, (*found[:3], WRITTEN, found[4]))
+    old = queue_row(scene, name, actor)
+    scene.set(QUEUE, name, (*old[:3], old[3] + size, *old[4:]))
+    if (journal := scene.tables[JOURNAL].get(name)) is not None:
+        scene.set(JOURNAL, name, (journal[0] + records, journal[1]))
+    scene.spend("index bytes", size)
+    scene.landmarks.set(("qi_write", name), scene.number)
+    scene.cause = scene.last_of.get(actor, scene.cause)
+    return (
+        "{0} hands {n1:index record}, {n2:byte}, to the operating system" + because(trigger)
+        + ". Nothing of it is safe yet.",
+        name, records, size,
+    )  # fmt: skip
+
+
+@_of(Ev.QI_SYNC)
+def _synced(scene: Scene, actor: int, row: Row) -> Caption:
+    trigger, size = _qi_sync(row)
+    name = scene.name(actor)
+    notes, left = scene.queues[name], []
+    for seq in notes.dirty:
+        key = scene.entry_key(name, seq)
+        found = scene.tables[ENTRY].get(key)
+        if found is None:
+            continue
+        if not found[3]:
+            left.append(seq)
+        elif found[3] == WRITTEN:
+            scene.set(ENTRY, key, (*found[:3], SYNCED, found[4]))
+            scene.about = scene.about or found[0]
+    notes.dirty = left
+    old = queue_row(scene, name, actor)
+    scene.set(QUEUE, name, (*old[:4], old[3], old[5]))
+    scene.spend("syncs")
+    scene.mark = SYNC
+    scene.cause = scene.landmarks.get(("qi_write", name), scene.cause)
+    scene.landmarks.set(("qi_sync", name), scene.number)
+    if not size:
+        return "{0} syncs its index: nothing new was in it.", name
+    return "{0} syncs its index" + because(trigger) + ": {n1:byte} are safe on disk.", name, size
+
+
+@_of(Ev.QI_FLUSH)
+def _flushed(scene: Scene, actor: int, row: Row) -> Caption:
+    segments, size, restarted = _flush(row)
+    name = scene.name(actor)
+    records, written = scene.tables[JOURNAL].get(name) or (0, 0)
+    old = queue_row(scene, name, actor)
+    scene.set(QUEUE, name, (*old[:5], 1))
+    scene.set(JOURNAL, name, (0 if restarted else records, written + segments))
+    scene.cause = scene.last_of.get(actor, scene.cause)
+    end = " The journal begins anew." if restarted else ""
+    return (
+        "{0} moves what its journal holds to {n1:segment file}, {n2:byte}." + end, name, segments, size,
+    )  # fmt: skip
+
+
+@_of(Ev.SEGMENT_DELETE)
+def _segment_deleted(scene: Scene, actor: int, row: Row) -> Caption:
+    segment = e.SegmentDelete.of(row).segment
+    name = scene.name(actor)
+    size = segment_entries(scene, name)
+    if size:
+        for _, key, found in list(scene.entries(name, segment * size, size)):
+            if found[1] in {"acked", "dropped"}:
+                scene.set(ENTRY, key, None)
+    return "{0} deletes segment {n1} of its index: nothing in it is wanted any more.", name, segment
+
+
+def segment_entries(scene: Scene, name: str) -> int:
+    """Messages a segment of a queue's index; 0 = not said."""
+    settings = scene.tables[RUN].get("settings")
+    if settings is None:
+        return 0
+    queue = scene.tables[QUEUE].get(name)
+    entries: int = settings[2] if queue is not None and queue[5] == 1 else settings[3]
+    return entries
+
+
+@_of(Ev.ON_DISK)
+def _told_on_disk(scene: Scene, actor: int, row: Row) -> Caption:
+    (report,) = _on_disk(row)
+    name = scene.name(actor)
+    scene.landmarks.set(("on_disk", name, scene.about), scene.number)
+    scene.cause = scene.landmarks.get(("told", actor, scene.about), scene.cause)
+    if report == BodyReport.IGNORED:
+        return "{0} hears that the body of {m1} never needs to be written.", name, scene.about
+    return "{0} hears that the body of {m1} is safe.", name, scene.about
+
+
+# -- recovery and the end
+
+
+@_of(Ev.RECOVERED)
+def _found(scene: Scene, actor: int, row: Row) -> Caption:
+    first, count = _recovered(row)
+    name = scene.name(actor)
+    entries = scene.tables[ENTRY]
+    for seq in range(first, first + count):
+        key = scene.entry_key(name, seq)
+        message, _, _, _, body = entries.get(key) or (0, "", 0, 0, 0)
+        scene.set(ENTRY, key, (message, "ready", int(State.DELTA), SYNCED, body))
+        scene.about = scene.about or message
+    scene.move = "", f"entry/{scene.entry_key(name, first)}"
+    return "{0} finds {n1:message} in its index, from number {n2} on.", name, count, first
+
+
+@_of(Ev.QUEUE_RECOVERED)
+def _queue_is_up(scene: Scene, actor: int, row: Row) -> Caption:
+    _, messages, next_seq, dropped = _queue_recovered(row)
+    name = scene.name(actor)
+    there = [key for key in scene.tables[ENTRY] if str(key).rpartition("/")[0] == name]
+    for key in there:
+        if scene.tables[ENTRY][key][1] == "asleep":
+            scene.set(ENTRY, key, None)
+    if is_classic(scene) and messages:
+        _read_first_segment(scene, name, next_seq)
+    scene.set(QUEUE, name, (actor, next_seq, 0, 0, 0, 0))
+    if messages or next_seq:
+        scene.mark = RECOVERY
+        return "{0} is back with {n1:message}, and dropped {n2}.", name, messages, dropped
+    return "{0} is there, an empty queue.", name
+
+
+def _read_first_segment(scene: Scene, name: str, end: int) -> None:
+    """The classic queue begins with the positions of its first segment in memory."""
+    size = scene.tables[RUN]["settings"][2]
+    first = next((seq for seq, *_ in scene.entries(name, 0, end)), end)
+    if not size:
+        return
+    for _, key, (message, state, _, *rest) in scene.entries(name, first, size - first % size):
+        scene.set(ENTRY, key, (message, state, int(State.GAMMA), *rest))
+
+
+@_of(Ev.QUEUE_CLOSED)
+def _queue_closed(scene: Scene, actor: int, row: Row) -> Caption:
+    name = scene.name(actor)
+    for key, value in list(scene.tables[ENTRY].items()):
+        if str(key).rpartition("/")[0] == name:
+            scene.set(ENTRY, key, (*value[:3], SYNCED, value[4]))
+    scene.queues[name].closed = True
+    return "{0} stops with {n1:message}, all of them on disk.", name, e.QueueClosed.of(row).messages

@@ -1,0 +1,316 @@
+"""What the fold knows while it goes over the rows: the tables, and notes that are no part of the picture.
+
+The notes of a run are let go with it, and those that a long run could grow without end are bounded (`Landmarks`), so the memory of a fold
+depends on what the broker holds and not on how many rows there are.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections import defaultdict, deque
+from collections.abc import Iterator, Sequence
+from copy import copy, deepcopy
+from dataclasses import dataclass, field
+from typing import Any
+
+from warrenmq.lens.tables import (
+    ACTOR,
+    COST,
+    ENTRY,
+    FILE,
+    IN_MEMORY,
+    MAIL,
+    OWED,
+    PUB,
+    REC,
+    STORE,
+    Change,
+    Key,
+    Tables,
+    empty,
+)
+from warrenmq.trace.catalog import Run
+from warrenmq.trace.events import PRIORITY_SHIFT
+
+ACKED_KEPT = 64
+"""So many acked entries of a queue stay in the picture."""
+_LANDMARKS = 50_000
+_PER_BOOT = (1 << 40) - 1
+_LOW = (1 << PRIORITY_SHIFT) - 1
+
+
+class Landmarks:
+    """The last row of each kind for a message, file or queue, from which the causes of later rows are taken.
+
+    Only the latest are kept: at least _LANDMARKS, at most twice as many.
+    """
+
+    def __init__(self) -> None:
+        self._young: dict[Any, int] = {}
+        self._old: dict[Any, int] = {}
+
+    def set(self, key: Any, row: int) -> None:
+        """Remember the row."""
+        self._young[key] = row
+        if len(self._young) > _LANDMARKS:
+            self._old, self._young = self._young, {}
+
+    def get(self, key: Any, otherwise: int = 0) -> int:
+        """The row, or `otherwise`."""
+        found = self._young.get(key)
+        return self._old.get(key, otherwise) if found is None else found
+
+
+@dataclass(slots=True)
+class QueueNotes:
+    """One queue process."""
+
+    dirty: list[int] = field(default_factory=list)
+    """Sequence ids whose index records are not synced yet."""
+    writes: dict[str, deque[int]] = field(default_factory=lambda: {"p": deque(), "t": deque()})
+    """By store: messages taken in whose bodies have not been sent to it."""
+    removes: dict[str, dict[int, None]] = field(default_factory=lambda: {"p": {}, "t": {}})
+    """By store: messages that are done with, whose removes have not been sent."""
+    transient: dict[int, int] = field(default_factory=dict)
+    """Transient messages -> their sequence ids: whether such a body is in the store shows when it is written there."""
+    acked: deque[int] = field(default_factory=deque)
+    """Sequence ids of entries that were settled and are still shown."""
+    closed: bool = False
+    """It has said that everything is on disk."""
+
+
+@dataclass(slots=True)
+class StoreNotes:
+    """One store."""
+
+    where: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """Message -> (file, offset) of the record with its references."""
+    unhandled: defaultdict[int, int] = field(default_factory=lambda: defaultdict(int))
+    """Message -> writes of it that are in the mailbox."""
+    offsets: defaultdict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
+    """File -> the places of its records, ascending."""
+
+
+class Scene:
+    """The state after some row, and the step that is being made."""
+
+    def __init__(self, runs: Sequence[Run]) -> None:
+        """`runs` may grow, and their actors too, while a trace is being written."""
+        self.runs = runs
+        self.tables: Tables = empty()
+        self.number = 0
+        self.run = -1
+        self.bases: dict[int, int] = {}
+        """Boot -> what is added to the numbers of its messages."""
+        self._highest = 0
+        self.changes: list[Change] = []
+        self.move: tuple[str, str] | None = None
+        """(from, to).  Anchors: pub, con, box/<actor>, queue/<name>, entry/<name>/<seq>, rec/<store>/<file>/<offset>,
+        file/<store>/<file>, flying/<store>/<message>/<queue>, cache/<store>/<message>."""
+        self.mark = 0
+        self.about = 0
+        self.cause = 0
+        self.loss = (0, 0, 0)
+        """What the end of the run before took with it: unconfirmed messages, unsynced bytes, envelopes."""
+        self._forget()
+
+    def _forget(self) -> None:
+        """A new process remembers nothing."""
+        self.handling: dict[int, int] = {}
+        """Actor -> the row with which it began what it is doing."""
+        self.last_of: dict[int, int] = {}
+        self.landmarks = Landmarks()
+        self.sent: dict[tuple[int, int], int] = {}
+        """(sender, its seq) -> the row of the SEND, until it is received."""
+        self.queues: defaultdict[str, QueueNotes] = defaultdict(QueueNotes)
+        self.stores: defaultdict[str, StoreNotes] = defaultdict(StoreNotes)
+        self.store_of: dict[int, str] = {}
+        self.lives: defaultdict[str, int] = defaultdict(int)
+        self.names: dict[int, str] = {}
+
+    def copied(self) -> Scene:
+        """A scene that goes its own way from here."""
+        other = copy(self)
+        other.tables = [dict(table) for table in self.tables]
+        other.changes = []
+        other.bases = dict(self.bases)
+        for name in (
+            "handling",
+            "last_of",
+            "landmarks",
+            "sent",
+            "queues",
+            "stores",
+            "store_of",
+            "lives",
+            "names",
+        ):
+            setattr(other, name, deepcopy(getattr(self, name)))
+        return other
+
+    # -- changes
+
+    def set(self, table: int, key: Key, new: Any) -> None:
+        """Change a row of a table; None takes it away."""
+        rows = self.tables[table]
+        old = rows.get(key)
+        if old == new:
+            return
+        if new is None:
+            del rows[key]
+        else:
+            rows[key] = new
+        self.changes.append((table, key, new, old))
+
+    def spend(self, what: str, by: int = 1) -> None:
+        """Count a cost."""
+        self.set(COST, what, self.tables[COST].get(what, 0) + by)
+
+    # -- names
+
+    def message(self, msg: int) -> int:
+        """The number that a message is shown by: the messages of a boot are numbered as its broker numbered them."""
+        if not msg:
+            return 0
+        boot = msg >> 40
+        base = self.bases.get(boot)
+        if base is None:
+            base = self.bases[boot] = self._highest
+        number = base + (msg & _PER_BOOT) + 1
+        self._highest = max(self._highest, number)
+        return number
+
+    def name(self, actor: int) -> str:
+        """An actor's name; a queue's without the word in front of it."""
+        found = self.names.get(actor)
+        if found is None:
+            found = self.runs[self.run].actor_name(actor).removeprefix("queue:") if actor else "somebody"
+            self.names[actor] = found
+        return found
+
+    def anchor(self, actor: int) -> str:
+        """Where an actor stands on the page."""
+        entry = self.runs[self.run].actors.get(actor)
+        return "" if entry is None else f"pub/{actor}" if entry.kind == "client" else f"box/{actor}"
+
+    def store(self, actor: int) -> str:
+        """The store, p or t, that a store's process or its collector works on; "" of any other actor."""
+        found = self.store_of.get(actor)
+        if found is None:
+            entry = self.runs[self.run].actors.get(actor)
+            is_store = entry is not None and entry.kind in {"MsgStore", "MsgStoreGc"}
+            found = entry.name.removeprefix("msg_store_")[0] if is_store and entry is not None else ""
+            self.store_of[actor] = found
+        return found
+
+    def is_open(self, store: str, actor: int) -> bool:
+        """True if this process is the one that has the store open."""
+        row = self.tables[STORE].get(store)
+        return row is not None and row[0] == actor
+
+    @staticmethod
+    def entry_key(queue: str, seq: int) -> str:
+        """The key of a message of a queue."""
+        return f"{queue}/{seq}" if seq <= _LOW else f"{queue}/{seq >> PRIORITY_SHIFT}.{seq & _LOW}"
+
+    def entries(self, queue: str, first: int, count: int) -> Iterator[tuple[int, str, tuple[Any, ...]]]:
+        """(sequence id, key, value) of those that are there."""
+        entries = self.tables[ENTRY]
+        for seq in range(first, first + count):
+            key = self.entry_key(queue, seq)
+            if (found := entries.get(key)) is not None:
+                yield seq, key, found
+
+    # -- runs and actors
+
+    def meet(self, actor: int) -> None:
+        """An actor's first row."""
+        entry = self.runs[self.run].actors.get(actor)
+        if entry is None:
+            return
+        if entry.parent and entry.parent not in self.tables[ACTOR]:
+            self.meet(entry.parent)
+        self.lives[entry.name] += 1
+        state = "starting" if entry.parent else "up"
+        self.set(ACTOR, actor, (self.name(actor), entry.kind, entry.parent, state, self.lives[entry.name]))
+
+    def new_run(self, run: int) -> None:
+        """Memory is gone.  What was on disk stays, asleep, until processes that open it tell what they find."""
+        if self.run >= 0:
+            files = self.tables[FILE].values()
+            unsynced = sum(size - synced for size, _, synced, *_ in files)
+            self.loss = len(self.tables[OWED]), unsynced, len(self.tables[MAIL])
+            for table in IN_MEMORY:
+                for key in list(self.tables[table]):
+                    self.set(table, key, None)
+            for store in ("p", "t"):
+                self.sleep_store(store)
+            self.sleep_entries(None)
+        self.run = run
+        self._forget()
+
+    def sleep_store(self, store: str) -> None:
+        """A store's process is gone."""
+        for table in (FILE, REC):
+            for key, value in list(self.tables[table].items()):
+                if str(key)[0] == store:
+                    self.set(table, key, (*value[:-1], "asleep"))
+        self.stores[store] = StoreNotes()
+
+    def sleep_entries(self, queue: str | None) -> None:
+        """A queue's process is gone, or all are: what was in its memory only is lost."""
+        for key, value in list(self.tables[ENTRY].items()):
+            if queue is None or str(key).rpartition("/")[0] == queue:
+                msg, state, place, index, body = value
+                # of a settled one, what is not on disk is its end
+                on_disk = index < 2 if state in {"acked", "dropped"} else index
+                self.set(ENTRY, key, (msg, "asleep", place, index, body) if on_disk else None)
+
+    def paid(self, message: int) -> None:
+        """A queue owes the publisher of a message no answer any more."""
+        owed = self.tables[OWED].get(message)
+        if owed is None:
+            return
+        client, left = owed
+        if left > 1:
+            self.set(OWED, message, (client, left - 1))
+            return
+        self.set(OWED, message, None)
+        sent, confirmed = self.tables[PUB].get(client, (0, 0))
+        self.set(PUB, client, (sent, confirmed + 1))
+
+    # -- records
+
+    def put_record(self, store: str, file: int, offset: int, value: tuple[Any, ...]) -> None:
+        """A record is there now."""
+        offsets = self.stores[store].offsets[file]
+        if not offsets or offset > offsets[-1]:
+            offsets.append(offset)
+        elif offsets[bisect_left(offsets, offset)] != offset:
+            insort(offsets, offset)
+        self.set(REC, f"{store}/{file}/{offset}", value)
+
+    def drop_record(self, store: str, file: int, offset: int) -> None:
+        """A record is gone without a trace."""
+        offsets = self.stores[store].offsets[file]
+        place = bisect_left(offsets, offset)
+        if place < len(offsets) and offsets[place] == offset:
+            del offsets[place]
+        self.set(REC, f"{store}/{file}/{offset}", None)
+
+    def records(self, store: str, file: int, begin: int = 0) -> list[tuple[int, tuple[Any, ...]]]:
+        """(offset, value) of the records of a file that begin at `begin` or later."""
+        offsets, records = self.stores[store].offsets.get(file, []), self.tables[REC]
+        return [(at, records[f"{store}/{file}/{at}"]) for at in offsets[bisect_left(offsets, begin) :]]
+
+    def cut_file(self, store: str, file: int, size: int) -> None:
+        """A file is shorter now."""
+        for offset, _ in self.records(store, file, size):
+            self.drop_record(store, file, offset)
+        if not size:
+            self.stores[store].offsets.pop(file, None)
+
+    def file(self, store: str, number: int) -> tuple[int, int, int, int, str]:
+        """The row of a file; zeros of one that nothing was told of yet."""
+        found: tuple[int, int, int, int, str] = self.tables[FILE].get(f"{store}/{number}") or (0, 0, 0, 0, "")
+        return found

@@ -1,0 +1,103 @@
+"""The state that a trace tells of: flat tables of short tuples, and the changes between two rows.
+
+A value is replaced, never changed in place, so applying each `new` goes forwards and applying each `old` in reverse order goes
+back; neither needs to know what a broker is.
+
+| table | key | value |
+| --- | --- | --- |
+| run | "run" | (name, boot, "up", "closed" or "lost", profile: 0, 1 classic, 2 modern) |
+| run | "settings" | (fsync: 1 or 0, file size limit, entries of a .idx segment, of a .qi file, bodies below this are embedded) |
+| actor | actor | (name, kind, parent, "starting", "up", "ended", "killed" or "crashed", incarnation) |
+| mail | "sender:seq" | (receiver, kind of message, message, how many, sender): one envelope in a mailbox |
+| pub | client | (messages sent, messages confirmed) |
+| owed | message | (client, queues that have yet to confirm) |
+| queue | name | (actor, next sequence id, confirmed, bytes of index written, of these synced, version of the index: 0 = not known yet) |
+| ram | name | (target or -1, messages in memory, bytes in memory): the memory monitor's last word |
+| journal | name | (records since the last flush to segment files, segment files written so far): of an index of version 1 |
+| entry | "name/seq" | (message, "ready", "unacked", "acked", "dropped" or "asleep", State, index: 0 memory 1 written 2 synced, body: 0 embedded 1 persistent store 2 transient store) |
+| consumer | number | (queue, prefetch count, 1 = takes without acks) |
+| wait | "actor/granter" | (actor, granter): no credit left; granter 0 = an alarm is set |
+| alarm | "memory" or "disk" | (measured, limit) |
+| store | "p" or "t" | (actor, current file) |
+| file | "p/0" | (bytes appended, handed to the system, synced, garbage, "", "current", "locked", "compacting" or "asleep") |
+| rec | "p/0/6038" | (message, bytes, references, "", "moved", "old place", "found" or "asleep"); without references it is garbage |
+| flying | "p/7/orders" | value of the flying counter |
+| cache | "p/7" | 1: the body is in the current-file cache |
+| gc | "p" | (file, destination, bytes to copy, bytes copied) |
+| cost | name | number |
+
+p and t are the persistent and the transient store.  "asleep" is what lies on disk, and no process has opened yet.  An entry of a queue
+with priorities has the key "name/priority.seq".  A message is shown by its number, m1, m2, ... (`Scene.message`).
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, TypeAlias
+
+NAMES = (
+    "run", "actor", "mail", "pub", "owed", "queue", "ram", "journal", "entry", "consumer", "wait", "alarm",
+    "store", "file", "rec", "flying", "cache", "gc", "cost",
+)  # fmt: skip
+(
+    RUN, ACTOR, MAIL, PUB, OWED, QUEUE, RAM, JOURNAL, ENTRY, CONSUMER, WAIT, ALARM,
+    STORE, FILE, REC, FLYING, CACHE, GC, COST,
+) = range(len(NAMES))  # fmt: skip
+IN_MEMORY = (ACTOR, MAIL, PUB, OWED, QUEUE, RAM, JOURNAL, CONSUMER, WAIT, ALARM, STORE, FLYING, CACHE, GC)
+"""Tables whose rows end with the process."""
+
+Key: TypeAlias = int | str
+Change: TypeAlias = tuple[int, Key, Any, Any]
+"""(table, key, new, old); None = no such row."""
+Caption: TypeAlias = tuple[Any, ...]
+"""A template, and what fills it: `captions.render` has the placeholders."""
+
+
+class Step(NamedTuple):
+    """What one row changed, and what to say of it."""
+
+    changes: list[Change]
+    caption: Caption
+    message: int
+    """The number of the message that it is about; 0 = none."""
+    move: tuple[str, str] | None
+    """(from, to): anchors on the page between which something travels; see `Scene.move`."""
+    mark: int
+    """Index in MARKS."""
+    cause: int
+    """Number of the row that led to this one; 0 = none that is known."""
+
+
+MARKS = ("", "sync", "confirm", "cancel", "roll", "gc", "crash", "recovered", "run", "alarm")
+_, SYNC, CONFIRM, CANCEL, ROLL, COLLECT, CRASH, RECOVERY, BOUNDARY, SHORTAGE = range(len(MARKS))
+
+Tables: TypeAlias = list[dict[Key, Any]]
+"""A table for each name in NAMES."""
+
+
+def empty() -> Tables:
+    """The state before the first row."""
+    return [{} for _ in NAMES]
+
+
+def named(tables: Tables) -> dict[str, dict[Key, Any]]:
+    """The tables by name."""
+    return dict(zip(NAMES, tables, strict=True))
+
+
+def apply(tables: Tables, changes: list[Change]) -> None:
+    """Go one row forwards."""
+    for table, key, new, _ in changes:
+        _put(tables[table], key, new)
+
+
+def undo(tables: Tables, changes: list[Change]) -> None:
+    """Go one row backwards."""
+    for table, key, _, old in reversed(changes):
+        _put(tables[table], key, old)
+
+
+def _put(table: dict[Key, Any], key: Key, value: Any) -> None:
+    if value is None:
+        table.pop(key, None)
+    else:
+        table[key] = value
