@@ -17,7 +17,7 @@ import math
 from collections import deque
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from warrenmq.broker import broker as _broker
 from warrenmq.broker.arguments import Named, check_bodies
@@ -37,7 +37,9 @@ if TYPE_CHECKING:
 
     from warrenmq.actors.sending.confirms import Confirm
     from warrenmq.broker.consumer import Delivery
+    from warrenmq.broker.message_options import MessageOptions
     from warrenmq.broker.stats import Stats
+    from warrenmq.message.properties import Properties
     from warrenmq.runtime import Channel
     from warrenmq.settings import Settings
 
@@ -139,19 +141,24 @@ class Broker:
         return await asyncio.to_thread(self.sync.set_disk_free_limit, limit)
 
     async def publish(self, exchange: str, routing_key: str, body: bytes, *,
-                      timeout: float | None = None, **options: Any) -> None:  # noqa: ASYNC109  # fmt: skip
+                      properties: Properties | None = None, persistent: bool = True, mandatory: bool = False,
+                      timeout: float | None = None, **options: Unpack[MessageOptions]) -> None:  # noqa: ASYNC109  # fmt: skip
         """Publish, and return when it is confirmed; raises as `Confirm.result` does.
 
-        Waits while an alarm is set or a queue grants no credit; Blocked after `timeout` seconds of that.
+        Waits while an alarm is set or a queue grants no credit; Blocked after `timeout` seconds of that.  Keywords are those of
+        `warrenmq.Broker.publish`, `delay` and `at` among them.
         """
-        publish = partial(self.sync.publish, exchange, routing_key, body, **options)
+        publish = partial(self.sync.publish, exchange, routing_key, body, properties=properties, persistent=persistent,
+                          mandatory=mandatory, **options)  # fmt: skip
         await self._confirmed(publish, exchange, routing_key, timeout)
 
     async def publish_many(self, exchange: str, routing_key: str, bodies: Iterable[bytes], *,
-                           timeout: float | None = None, **options: Any) -> None:  # noqa: ASYNC109  # fmt: skip
+                           properties: Properties | None = None, persistent: bool = True, mandatory: bool = False,
+                           timeout: float | None = None, **options: Unpack[MessageOptions]) -> None:  # noqa: ASYNC109  # fmt: skip
         """Publish many in one cast, and return when all are confirmed."""
         check_bodies(bodies)
-        publish = partial(self.sync.publish_many, exchange, routing_key, list(bodies), **options)
+        publish = partial(self.sync.publish_many, exchange, routing_key, list(bodies), properties=properties,
+                          persistent=persistent, mandatory=mandatory, **options)  # fmt: skip
         await self._confirmed(publish, exchange, routing_key, timeout)
 
     async def _confirmed(self, publish: partial[Confirm], exchange: str, routing_key: str,
@@ -177,6 +184,8 @@ class Broker:
         the alarm by consuming would get none.
         """
         broker, clock = self.sync, asyncio.get_running_loop().time
+        if not broker.has_later and not {"delay", "at"}.isdisjoint(publish.keywords):
+            await asyncio.to_thread(broker.have_later)
         limit = seconds("timeout", timeout)
         deadline = math.inf if limit is None else clock() + limit
         while True:
@@ -231,13 +240,19 @@ class Queue(Named):
         self._queue = queue
         self.name = queue.name
 
-    async def publish(self, body: bytes, **options: Any) -> None:
-        """Publish, and return when it is confirmed."""
-        await self._broker.publish("", self.name, body, **options)
+    async def publish(self, body: bytes, *, properties: Properties | None = None, persistent: bool = True,
+                      mandatory: bool = False, timeout: float | None = None,  # noqa: ASYNC109
+                      **options: Unpack[MessageOptions]) -> None:  # fmt: skip
+        """Publish, and return when it is confirmed (see Broker.publish)."""
+        await self._broker.publish("", self.name, body, properties=properties, persistent=persistent,
+                                   mandatory=mandatory, timeout=timeout, **options)  # fmt: skip
 
-    async def publish_many(self, bodies: Iterable[bytes], **options: Any) -> None:
+    async def publish_many(self, bodies: Iterable[bytes], *, properties: Properties | None = None,
+                           persistent: bool = True, mandatory: bool = False, timeout: float | None = None,  # noqa: ASYNC109
+                           **options: Unpack[MessageOptions]) -> None:  # fmt: skip
         """Publish many in one cast, and return when all are confirmed."""
-        await self._broker.publish_many("", self.name, bodies, **options)
+        await self._broker.publish_many("", self.name, bodies, properties=properties, persistent=persistent,
+                                        mandatory=mandatory, timeout=timeout, **options)  # fmt: skip
 
     async def get(self, timeout: float | None = None, *, no_ack: bool = False) -> Delivery | None:  # noqa: ASYNC109
         """As `warrenmq.broker.broker.Queue.get`."""

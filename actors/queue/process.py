@@ -13,6 +13,7 @@ from warrenmq.actors.node.memory_monitor import RABBIT_MEMORY_MONITOR, ReportRam
 from warrenmq.actors.queue.dead_letter import DeadLetterPublisher
 from warrenmq.actors.queue.priorities import PRIORITIES
 from warrenmq.actors.queue.recovery import QueueSpec, recover, tell_found
+from warrenmq.actors.queue.release import Releases, delay_of
 from warrenmq.actors.sending.message_sender import Flow
 from warrenmq.actors.store.client import BumpCredit, MsgStoreClient
 from warrenmq.directory.recovery_terms import save_terms
@@ -31,6 +32,7 @@ from warrenmq.queue.effects import (
     LastConsumerGone,
     Monitor,
     Refuse,
+    Release,
     Reply,
     ReportDuration,
     ResumeQueues,
@@ -43,6 +45,7 @@ from warrenmq.queue.messages import (
     ENDED,
     Ack,
     Acks,
+    Answered,
     Cancel,
     ChannelClosed,
     Consume,
@@ -85,6 +88,7 @@ class QueueProcess(Server):
     persistent     the queue's end of the persistent message store
     transient      the same of the transient one
     dead_letters   publishes copies to the dead-letter exchange
+    releases       publishes delayed messages whose time has come
     timers         those that run, by the class of their message
     channel_monitors   those that are watched
     """
@@ -130,6 +134,7 @@ class QueueProcess(Server):
             spec, disk, self._persistent, self._transient, runtime.monotonic_ns, self.trace
         )
         self._dead_letters = DeadLetterPublisher(self, spec, self.log)
+        self._releases = Releases(self, spec, self.log, lambda: send(Answered()))
         rows = (
             None if self.trace is None else QueueTrace(self.trace, lambda channel: inbox_of(channel).trace_id)
         )
@@ -139,7 +144,8 @@ class QueueProcess(Server):
             settings=spec.settings, disk=disk, directory=spec.directories[0], stores=self._clients,
             rooms=[client.room for client in self._clients.values()], credit=credit,
             has_dead_letter_exchange=lambda: self._dead_letters.exchange is not None,
-            monotonic_ns=runtime.monotonic_ns, wall_ns=runtime.wall_ns, found_expiring=found.expires, is_up=spec.is_up(), log=self.log, rows=rows,
+            monotonic_ns=runtime.monotonic_ns, wall_ns=runtime.wall_ns, found_expiring=found.expires, is_up=spec.is_up(), log=self.log,
+            delay_of=delay_of, rows=rows,
         ))  # fmt: skip
         self._effects = self._state.effects
         lost = self._state.begin()
@@ -157,6 +163,8 @@ class QueueProcess(Server):
         elif type(message) is BumpCredit:
             self._clients[message.store].handle_bump(message.credit)
             self._state.store_granted(message.store)
+        elif type(message) is Answered:
+            self._state.answered(*self._releases.answers())
         else:
             self._state.cast(message, self.sender_id, self.sender_seq)
         if self._effects:
@@ -228,6 +236,8 @@ class QueueProcess(Server):
                     effect.sender.reply(effect.value)
                 case DeadLetter():
                     self._dead_letters.publish(effect.stored, effect.reason)
+                case Release():
+                    self._releases.publish(effect.messages)
                 case Monitor():
                     self._channel_monitors[effect.channel] = self.monitor(effect.channel)
                 case Demonitor():

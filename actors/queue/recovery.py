@@ -13,12 +13,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from warrenmq.backing_queue.delayed import DelayedQueue
 from warrenmq.backing_queue.memory_target import MemoryTargetQueue
 from warrenmq.backing_queue.priority_queue import PriorityQueue
 from warrenmq.backing_queue.read_ahead import ReadAheadQueue
 from warrenmq.queue_index import versions as index_versions
 from warrenmq.queue_index.protocol import Opening
 from warrenmq.queue_index.v1.recovery import Found
+from warrenmq.routing.delayed import is_store
 from warrenmq.vhost.unknown_folders import clear
 
 if TYPE_CHECKING:
@@ -112,7 +114,8 @@ def recover(
             Opening(disk, directory, settings, present.__contains__, spec.quarantine, walked, clean, trace,
                     spec.damage)
         )  # fmt: skip
-        vq = _BEHAVIOURS[settings.queue_paging](index, persistent, transient, settings, clock, trace)
+        behaviour = DelayedQueue if is_store(spec.name) else _BEHAVIOURS[settings.queue_paging]
+        vq = behaviour(index, persistent, transient, settings, clock, trace)
         next_deliver = found.next_seq_id if clean is None else clean.next_deliver_seq_id
         vq.recovered(found.low, found.count, found.next_seq_id, next_deliver, found.lost)
         return vq, found

@@ -115,11 +115,11 @@ class MessageSender(Generic[F]):
 
     def publication(self, exchange: str, routing_keys: tuple[str, ...], bodies: Sequence[bytes],
                     properties: Properties | bytes | None, *, persistent: bool,
-                    expiration: int | None = None, priority: int = 0) -> Publication:  # fmt: skip
+                    expiration: int | None = None, priority: int = 0, due: int = 0) -> Publication:  # fmt: skip
         """The publication that is sent to the queues: one object for all of them.
 
         `properties` are bytes where an AMQP client sent them, which have been checked then; `expiration` (milliseconds)
-        and `priority` are what they say.  PreconditionFailed for properties that cannot be stored.
+        and `priority` are what they say; `due` is for a queue of delayed messages.  PreconditionFailed for properties that cannot be stored.
         """
         plain = self._heads.get((exchange, routing_keys))
         if plain is None:
@@ -135,7 +135,7 @@ class MessageSender(Generic[F]):
             head = encode_head(exchange, [*routing_keys], properties)
         first = self._take_ids(len(bodies))
         size = len(head) - len(plain)
-        return Publication(self._ids.prefix, first, head, size, bodies, persistent, expiration, priority)
+        return Publication(self._ids.prefix, first, head, size, bodies, persistent, expiration, priority, due)
 
     def unrouted(self, messages: int) -> None:
         """Tell the trace that so many messages were routed to no queue."""

@@ -1,7 +1,7 @@
 """Equivalence of a repeated declaration with what exists, by the arguments that RabbitMQ compares (rabbit_misc:assert_*).
 
     queue       durable, auto_delete, the arguments that mean something to a classic queue
-    exchange    type, durable, auto_delete, internal, alternate-exchange
+    exchange    type, durable, auto_delete, internal, alternate-exchange, x-delayed-type (which RabbitMQ's plugin does not compare)
 
 Two values of an argument are the same if they are equal and of one class; all widths of integer are one class.  A queue
 without x-queue-type is the same as one with "classic".  Other arguments are kept, and may differ.
@@ -13,6 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from warrenmq.errors import PreconditionFailed
 from warrenmq.queue.arguments import type_name, type_of
+from warrenmq.routing import TYPES
+from warrenmq.routing.delayed import X_DELAYED_MESSAGE, X_DELAYED_TYPE
+from warrenmq.routing.exchange_types import routing_type
 from warrenmq.routing.headers import MODES, X_MATCH
 
 if TYPE_CHECKING:
@@ -43,7 +46,8 @@ def check_exchange(words: str, current: ExchangeSpec, received: ExchangeSpec) ->
     """The same of two exchanges."""
     for field in ("type", "durable", "auto_delete", "internal"):
         _check_field(words, field, getattr(current, field), getattr(received, field))
-    _check_argument(words, ALTERNATE, current.arguments, received.arguments)
+    for name in (ALTERNATE, X_DELAYED_TYPE) if current.type == X_DELAYED_MESSAGE else (ALTERNATE,):
+        _check_argument(words, name, current.arguments, received.arguments)
 
 
 def check_alternate(words: str, arguments: Mapping[str, Any]) -> None:
@@ -53,6 +57,16 @@ def check_alternate(words: str, arguments: Mapping[str, Any]) -> None:
         raise PreconditionFailed(
             f"argument {ALTERNATE!r} is {alternate!r}; give the name of an exchange",
             reply_text=f"invalid type '{type_of(arguments, ALTERNATE)}' for arg '{ALTERNATE}' in {words}",
+        )
+
+
+def check_delayed_type(spec: ExchangeSpec) -> None:
+    """PreconditionFailed unless a delayed exchange says how it routes (rabbit_exchange_type_delayed_message:validate)."""
+    if routing_type(spec.type, spec.arguments) is None:
+        types = ", ".join(each for each in TYPES if each != X_DELAYED_MESSAGE)
+        raise PreconditionFailed(
+            f"exchange {spec.name!r} of type {X_DELAYED_MESSAGE} needs an argument {X_DELAYED_TYPE!r}, one of {types}",
+            reply_text=f"Invalid argument, '{X_DELAYED_TYPE}' must be an existing exchange type",
         )
 
 

@@ -10,17 +10,22 @@
 
 A binding is written if both ends are durable.  An auto-delete exchange goes with the last binding that leads away from
 it, together with the bindings that lead to it, which may take other exchanges along; the log has all of that in one frame.
+
+An exchange of type x-delayed-message has a queue in which messages wait (routing/delayed.py); it is made before the exchange, and
+goes with it, messages and all.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from warrenmq.actors.vhost import equivalence
 from warrenmq.directory.definition_frames import check_storable
 from warrenmq.directory.definitions import BindingRecord, ExchangeRecord
 from warrenmq.errors import AccessRefused, CommandInvalid, NotFound, PreconditionFailed
 from warrenmq.routing import TYPES, Binding, Destination, ExchangeSpec
+from warrenmq.routing.delayed import X_DELAYED_MESSAGE, store_of
+from warrenmq.routing.exchange_types import routing_type
 
 if TYPE_CHECKING:
     from warrenmq.actors.vhost.messages import Bind, DeclareExchange, DeleteExchange, Unbind
@@ -31,10 +36,20 @@ NAME_BYTES = 255
 """Bytes of a short string of AMQP."""
 
 
+class Stores(Protocol):
+    """The queues in which messages for delayed exchanges wait (queue_declarations.py)."""
+
+    def have_store(self, name: str, *, durable: bool) -> None: ...
+    def remove_store(self, name: str, *, durable: bool) -> None: ...
+
+
 class ExchangeDeclarations:
     """The exchanges and bindings of a vhost; belongs to the vhost process."""
 
+    stores: Stores
+
     def __init__(self, vhost: Vhost) -> None:
+        """`stores` is set before anything is asked."""
         self._vhost = vhost
         self._router = vhost.router
 
@@ -44,6 +59,9 @@ class ExchangeDeclarations:
         for record in definitions.exchanges.values():
             if record.name not in router.exchanges:
                 router.add_exchange(_spec(record))
+        for spec in router.exchanges.values():
+            if spec.type == X_DELAYED_MESSAGE:
+                self.stores.have_store(store_of(spec.name), durable=spec.durable)
         for each in definitions.bindings:
             binding = Binding(
                 each.destination, each.source, each.routing_key, each.arguments, each.destination_type
@@ -66,6 +84,7 @@ class ExchangeDeclarations:
             check_name("exchange", spec.name)
             check_storable(f"exchange {spec.name!r}", spec.arguments)
             equivalence.check_alternate(words, spec.arguments)
+            equivalence.check_delayed_type(spec)
         return request
 
     def declare(self, request: DeclareExchange) -> None:
@@ -73,6 +92,8 @@ class ExchangeDeclarations:
         spec = request.spec
         if spec.name in self._router.exchanges:
             return
+        if spec.type == X_DELAYED_MESSAGE:  # first: an exchange is never without it
+            self.stores.have_store(store_of(spec.name), durable=spec.durable)
         if spec.durable:
             self._vhost.definitions.put_exchange(
                 ExchangeRecord(spec.name, spec.type, spec.auto_delete, spec.internal, spec.arguments)
@@ -112,7 +133,7 @@ class ExchangeDeclarations:
             raise self._not_found(Destination("exchange", binding.source))
         if not self._is_there(binding.to):
             raise self._not_found(binding.to)
-        if source.type == "headers":
+        if routing_type(source.type, source.arguments) == "headers":
             equivalence.check_x_match(binding.arguments)
         self._check_access(request)
         return request
@@ -156,7 +177,8 @@ class ExchangeDeclarations:
     def write_deletion(self, *, queues: list[str] | None = None, exchanges: list[str]) -> None:
         """Have all of this deleted on disk, if any of it is there."""
         definitions = self._vhost.definitions
-        durable_queues = [name for name in queues or () if name in definitions.queues]
+        gone = [*(queues or ()), *map(store_of, exchanges)]
+        durable_queues = [name for name in gone if name in definitions.queues]
         durable_exchanges = [name for name in exchanges if name in definitions.exchanges]
         if durable_queues or durable_exchanges:
             definitions.delete(queues=durable_queues, exchanges=durable_exchanges)
@@ -164,7 +186,10 @@ class ExchangeDeclarations:
     def forget(self, exchanges: list[str]) -> None:
         """Exchanges that are deleted route nothing any more."""
         for name in exchanges:
+            spec = self._router.exchanges[name]
             self._router.remove_exchange(name)
+            if spec.type == X_DELAYED_MESSAGE:
+                self.stores.remove_store(store_of(name), durable=spec.durable)
 
     def _check_access(self, request: Bind | Unbind) -> None:
         if request.binding.destination_type == "queue":

@@ -66,6 +66,11 @@ class DeleteExchange:
 
 
 @dataclass(slots=True)
+class HaveLater:
+    """Call: have the queue in which messages wait that are published with a delay of their own (routing/delayed.py, LATER)."""
+
+
+@dataclass(slots=True)
 class Sync:
     """Call: answered when what queues had sent to the vhost process before is done."""
 

@@ -20,11 +20,13 @@ from warrenmq.actors.vhost.messages import (
     DeclareQueue,
     DeleteExchange,
     DeleteQueue,
+    HaveLater,
     Sync,
     Unbind,
 )
 from warrenmq.actors.vhost.queue_declarations import QueueDeclarations
 from warrenmq.errors import Blocked
+from warrenmq.routing.delayed import LATER
 from warrenmq.runtime import Down, Server
 from warrenmq.runtime.shortage import shortage
 from warrenmq.seams.disk import is_full
@@ -46,7 +48,9 @@ class VhostProcess(Server):
     """
 
     helpable = True
-    requests = frozenset({DeclareQueue, DeleteQueue, DeclareExchange, DeleteExchange, Bind, Unbind, Sync})
+    requests = frozenset(
+        {DeclareQueue, DeleteQueue, DeclareExchange, DeleteExchange, Bind, Unbind, HaveLater, Sync}
+    )
 
     def init(self, vhost: Vhost, queue_sup: Name, persistent_store: str, transient_store: str) -> None:
         """Recover the vhost (rabbit_vhost:recover)."""
@@ -54,6 +58,7 @@ class VhostProcess(Server):
         stores = persistent_store, transient_store
         exchanges = ExchangeDeclarations(vhost)
         self._queues = queues = QueueDeclarations(self, vhost, exchanges, disk, queue_sup, stores)
+        exchanges.stores = queues
         self._handlers: dict[type, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
             DeclareQueue: (queues.check_declare, queues.declare),
             DeleteQueue: (queues.check_delete, queues.delete),
@@ -61,6 +66,7 @@ class VhostProcess(Server):
             DeleteExchange: (exchanges.check_delete, exchanges.delete),
             Bind: (exchanges.check_bind, exchanges.bind),
             Unbind: (exchanges.check_unbind, exchanges.unbind),
+            HaveLater: (lambda have: have, lambda _: queues.have_store(LATER, durable=True)),
             Sync: (lambda sync: sync, lambda _: None),
         }
         vhost.is_up = False

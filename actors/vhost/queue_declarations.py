@@ -25,9 +25,11 @@ from warrenmq.actors.vhost.exchange_declarations import check_name
 from warrenmq.actors.vhost.messages import DeclareQueue, LastConsumerGone, OwnerGone, UnusedTooLong
 from warrenmq.actors.vhost.vhost import queue_name
 from warrenmq.directory.definition_frames import check_storable
+from warrenmq.directory.definitions import QueueRecord
 from warrenmq.errors import Blocked, PreconditionFailed, ResourceError
 from warrenmq.queue.arguments import QueueArguments
 from warrenmq.queue.messages import Delete, GoAhead, Stat
+from warrenmq.routing.delayed import is_store
 from warrenmq.seams.disk import is_full
 from warrenmq.supervisors import start_child
 from warrenmq.vhost.queue_folders import keep_definition
@@ -38,7 +40,6 @@ if TYPE_CHECKING:
     from warrenmq.actors.vhost.exchange_declarations import ExchangeDeclarations
     from warrenmq.actors.vhost.messages import DeleteQueue
     from warrenmq.actors.vhost.vhost import Vhost
-    from warrenmq.directory.definitions import QueueRecord
     from warrenmq.runtime import Name, Server
     from warrenmq.seams.disk import Disk
 
@@ -67,7 +68,8 @@ class QueueDeclarations:
         vhost.sort_out_folders(self._disk)
         for record in self._records():
             self._start(record)
-            vhost.router.add_queue(record.name)
+            if not is_store(record.name):
+                vhost.router.add_queue(record.name)
         for owner in dict.fromkeys(vhost.owners.values()):
             self._watch(owner)
 
@@ -106,20 +108,22 @@ class QueueDeclarations:
         if vhost.queue(record.name) is not None:
             self._process.cast(queue_name(record.name), Stat())
             return record.name
-        try:
-            self._start(record)
-            if record.durable:  # last: what this process cannot finish is not declared
-                vhost.definitions.put_queue(record)
-        except (OSError, ResourceError):
-            self._undo_start(record)
-            raise
-        if not record.durable:
-            vhost.transient_queues[record.name] = record
+        self._have(record)
         vhost.router.add_queue(record.name)
         if record.exclusive and request.owner is not None:
             vhost.owners[record.name] = request.owner
             self._watch(request.owner)
         return record.name
+
+    def have_store(self, name: str, *, durable: bool) -> None:
+        """Have a queue in which delayed messages wait."""
+        if self._vhost.record(name) is None:
+            self._have(QueueRecord(name, durable=durable))
+
+    def remove_store(self, name: str, *, durable: bool) -> None:
+        """Remove a queue in which delayed messages waited; of a durable one the log says already that it is gone."""
+        self._vhost.transient_queues.pop(name, None)
+        self._undo_start(QueueRecord(name, durable=durable))
 
     def check_delete(self, request: DeleteQueue) -> DeleteQueue:
         """Refuse to delete a queue that is not there, or another connection's."""
@@ -153,6 +157,18 @@ class QueueDeclarations:
         for name in [name for name, each in self._vhost.owners.items() if each is owner]:
             self.may_go(OwnerGone(name))
 
+    def _have(self, record: QueueRecord) -> None:
+        vhost = self._vhost
+        try:
+            self._start(record)
+            if record.durable:  # last: what this process cannot finish is not declared
+                vhost.definitions.put_queue(record)
+        except (OSError, ResourceError):
+            self._undo_start(record)
+            raise
+        if not record.durable:
+            vhost.transient_queues[record.name] = record
+
     def _records(self) -> list[QueueRecord]:
         return [*self._vhost.definitions.queues.values(), *self._vhost.transient_queues.values()]
 
@@ -166,6 +182,8 @@ class QueueDeclarations:
         settings = vhost.settings
         if arguments.queue_version is not None:
             settings = replace(settings, queue_version=arguments.queue_version)
+        if is_store(record.name):
+            settings = replace(settings, queue_version=2)  # single messages are read, wherever they lie
         if record.durable:
             vhost.directory.make_queue(
                 self._disk, record.name, arguments.max_priority, settings.queue_version
@@ -184,7 +202,7 @@ class QueueDeclarations:
         start_child(runtime, self._queue_sup, spec, name=queue_name(record.name))
 
     def _undo_start(self, record: QueueRecord) -> None:
-        """Undo a declaration for which there was no room, or no thread, before anything refers to it."""
+        """Delete a queue to which nothing refers: a declaration for which there was no room or no thread, or a store of messages."""
         with suppress(ActorDeadError):
             delete = Delete(if_unused=False, if_empty=False, commit=lambda: None)
             self._process.call(queue_name(record.name), delete, timeout=None)

@@ -14,6 +14,7 @@ from warrenmq.directory.damage_log import DamageLog
 from warrenmq.directory.recovery_terms import paths_to_sync
 from warrenmq.errors import NotFound, ResourceLocked
 from warrenmq.queue.arguments import QueueArguments
+from warrenmq.routing.delayed import is_store
 from warrenmq.vhost.last_stops import LastStops
 from warrenmq.vhost.unknown_folders import sort_out
 
@@ -91,8 +92,16 @@ class Vhost:
         return self.directory.folders(record.name, arguments.max_priority)
 
     def queue(self, name: str) -> QueueRecord | None:
-        """A queue's record, durable or not."""
+        """The record of a queue that clients know, durable or not: not of one in which delayed messages wait."""
+        return None if is_store(name) else self.record(name)
+
+    def record(self, name: str) -> QueueRecord | None:
+        """The record of any queue."""
         return self.definitions.queues.get(name) or self.transient_queues.get(name)
+
+    def stores(self) -> list[str]:
+        """The queues in which delayed messages wait."""
+        return [name for name in (*self.definitions.queues, *self.transient_queues) if is_store(name)]
 
     def owner(self, name: str) -> ActorRef[Any] | None:
         """The connection that an exclusive queue belongs to; None for the face's, and for queues of everybody."""
@@ -102,9 +111,13 @@ class Vhost:
         """A queue's record; NotFound when there is none."""
         record = self.queue(name)
         if record is None:
-            msg = f"there is no queue {name!r}; declare it first"
-            raise NotFound(msg, reply_text=f"no {self.words('queue', name)}")
+            raise self.no_queue(name)
         return record
+
+    def no_queue(self, name: str) -> NotFound:
+        """The error for a queue that is not there."""
+        msg = f"there is no queue {name!r}; declare it first"
+        return NotFound(msg, reply_text=f"no {self.words('queue', name)}")
 
     def check_exclusive_access(self, record: QueueRecord, owner: ActorRef[Any] | None) -> None:
         """ResourceLocked when a queue belongs to another connection (rabbit_amqqueue:check_exclusive_access, lax)."""

@@ -201,7 +201,7 @@ class QueueMachine(RuleBasedStateMachine):
             rooms=[self.persistent, self.transient],
             credit=CreditFlow(CreditSpec(8, MORE_CREDIT_AFTER), weak_senders=True), has_dead_letter_exchange=lambda: True,
             monotonic_ns=lambda: self.now, wall_ns=lambda: self.now, found_expiring=found.expires, is_up=True,
-            log=Log("test"),
+            log=Log("test"), delay_of=lambda _publication: 0,
         ))  # fmt: skip
         self.timers: dict[type, Any] = {}
         self.sender = Sender()

@@ -12,7 +12,7 @@ ack), to them or the vhost process by a call (everything that is not on a messag
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Self, TypeAlias, Unpack
 
 from warrenmq.actors.node.alarm import RABBIT_ALARM, GetAlarms
 from warrenmq.actors.node.disk_monitor import RABBIT_DISK_MONITOR, SetDiskFreeLimit
@@ -25,6 +25,7 @@ from warrenmq.actors.vhost.messages import (
     DeclareQueue,
     DeleteExchange,
     DeleteQueue,
+    HaveLater,
     Unbind,
 )
 from warrenmq.broker import arguments as check
@@ -39,6 +40,7 @@ from warrenmq.broker.consumer import (
     consume_options,
 )
 from warrenmq.broker.engine import Engine
+from warrenmq.broker.message_options import MessageOptions, read_options
 from warrenmq.broker.stats import ActorStats, QueueStats, Stats, StoreStats, alarm_stats, damage_stats
 from warrenmq.broker.transaction import Transaction
 from warrenmq.checks import SURELY_SHORT, flag, is_a, mapping, path_of, seconds, short_text, shown, text
@@ -46,6 +48,7 @@ from warrenmq.directory.definitions import QueueRecord
 from warrenmq.errors import ArgumentTypeError, ArgumentValueError, Error, NotFound, SettingsError
 from warrenmq.queue.messages import Get, Got, Info, Purge
 from warrenmq.routing import Binding, ExchangeSpec
+from warrenmq.routing.delayed import LATER
 from warrenmq.runtime import Pool, Runtime, Threads
 from warrenmq.seams.disk import RealDisk
 from warrenmq.seams.memory import RealMemory
@@ -159,7 +162,7 @@ class Broker:
 
     def publish(self, exchange: str | Exchange, routing_key: str, body: bytes, *,
                 properties: Properties | None = None, persistent: bool = True, mandatory: bool = False,
-                timeout: float | None = None) -> Confirm:  # fmt: skip
+                timeout: float | None = None, **options: Unpack[MessageOptions]) -> Confirm:  # fmt: skip
         """Publish one message; returns at once, but waits while an alarm is set (docs/alarms.md) or a queue is so far
         behind that it grants no credit.
 
@@ -169,9 +172,19 @@ class Broker:
         NotFound: no such exchange.  AccessRefused: it is internal.  ArgumentTypeError,
         ArgumentValueError: an argument is wrong; PreconditionFailed: the body is larger than max_message_size.
         Blocked: it would have waited longer than `timeout` seconds (0 = not at all); nothing was published.
+
+        Keywords: priority, headers, expiration, message_id, correlation_id, reply_to and content_type are fields of the
+        properties; with `delay` (seconds) or `at` (a datetime with a time zone) the message waits, on disk if it is persistent,
+        and is routed to `exchange` when its time has come; the Confirm then says that it waits (MessageOptions).
         """
         if not self._engine.is_open:
             self.check_open()
+        if options:
+            properties, due = read_options(properties, options, self.runtime.wall_ns, mandatory=mandatory)
+            if due:
+                return self._publish_later(
+                    exchange, routing_key, [body], properties, persistent, timeout, due
+                )
         if type(body) is not bytes or len(body) > self._largest:
             body = check.body(body, self._largest)
         if (
@@ -190,13 +203,19 @@ class Broker:
 
     def publish_many(self, exchange: str | Exchange, routing_key: str, bodies: Iterable[bytes], *,
                      properties: Properties | None = None, persistent: bool = True, mandatory: bool = False,
-                     timeout: float | None = None) -> Confirm:  # fmt: skip
+                     timeout: float | None = None, **options: Unpack[MessageOptions]) -> Confirm:  # fmt: skip
         """Publish many messages that differ in their bodies only: one cast to each queue, one Confirm for all.
 
         What `bodies` raises is raised, and nothing was published then.
         """
         self.check_open()
         check.check_bodies(bodies)
+        if options:
+            properties, due = read_options(properties, options, self.runtime.wall_ns, mandatory=mandatory)
+            if due:
+                return self._publish_later(
+                    exchange, routing_key, bodies, properties, persistent, timeout, due
+                )
         exchange, routing_key, properties, persistent, mandatory, timeout = _publish_arguments(
             exchange, routing_key, properties, persistent, mandatory, timeout
         )
@@ -206,6 +225,29 @@ class Broker:
         bodies = check.bodies(bodies, self._largest)
         sender = publishing if publishing.pending is None else publishing.pending
         return sender.publish(exchange, routing_key, bodies, properties, persistent, mandatory)
+
+    def _publish_later(self, exchange: str | Named, routing_key: str, bodies: Iterable[bytes], properties: Properties | None,
+                       persistent: bool, timeout: float | None, due: int) -> Confirm:  # fmt: skip
+        exchange, routing_key, properties, persistent, _, timeout = _publish_arguments(
+            exchange, routing_key, properties, persistent, timeout=timeout
+        )
+        bodies = check.bodies(bodies, self._largest)
+        self.have_later()
+        publishing = self.client.publishing()
+        if timeout is not None or self._alarms.active:
+            publishing.wait_for_turn("", LATER, timeout)
+        sender = publishing if publishing.pending is None else publishing.pending
+        return sender.publish_later(exchange, routing_key, bodies, properties, persistent, due)
+
+    @property
+    def has_later(self) -> bool:
+        """True if the queue is there in which delayed messages wait; the first that is published makes it."""
+        return self.vhost.record(LATER) is not None
+
+    def have_later(self) -> None:
+        """Have that queue; it is on disk when this returns."""
+        if not self.has_later:
+            self._calls.call_named(VHOST_PROCESS, HaveLater())
 
     def would_block(
         self, exchange: str | Exchange, routing_key: str, properties: Properties | None = None
@@ -247,11 +289,13 @@ class Broker:
     def declare_exchange(self, name: str, type: str = "direct", *, durable: bool = True,
                          auto_delete: bool = False, internal: bool = False,
                          arguments: Mapping[str, Any] | None = None) -> Exchange:  # fmt: skip
-        """Declare an exchange of type "direct", "fanout", "topic" or "headers"; a durable one is on disk when this returns.
+        """Declare an exchange of type "direct", "fanout", "topic", "headers" or "x-delayed-message"; a durable one is on
+        disk when this returns.
 
         An auto-delete exchange goes when the last binding goes that leads away from it.  An internal exchange refuses
         publishes; its messages come through bindings of other exchanges to it.  Argument "alternate-exchange" names the
-        exchange for messages that match nothing.  Raises PreconditionFailed when an exchange of this name exists with other
+        exchange for messages that match nothing, and "x-delayed-type" the type by which a delayed exchange routes when the
+        milliseconds of a message's header x-delay are over.  Raises PreconditionFailed when an exchange of this name exists with other
         properties, AccessRefused for names that begin with "amq." and are not there, CommandInvalid for another type.
         """
         spec = ExchangeSpec(short_text("name", name), short_text("type", type), flag("durable", durable),
@@ -387,10 +431,11 @@ class Exchange(Named):
         self.name = name
 
     def publish(self, routing_key: str, body: bytes, *, properties: Properties | None = None,
-                persistent: bool = True, mandatory: bool = False, timeout: float | None = None) -> Confirm:  # fmt: skip
+                persistent: bool = True, mandatory: bool = False, timeout: float | None = None,
+                **options: Unpack[MessageOptions]) -> Confirm:  # fmt: skip
         """As `Broker.publish` to this exchange."""
         return self._broker.publish(self.name, routing_key, body, properties=properties, persistent=persistent,
-                                    mandatory=mandatory, timeout=timeout)  # fmt: skip
+                                    mandatory=mandatory, timeout=timeout, **options)  # fmt: skip
 
     def __str__(self) -> str:
         return self.name
@@ -409,17 +454,18 @@ class Queue(Named):
         self._ack_deadline = ack_deadline(broker.settings)
 
     def publish(self, body: bytes, *, properties: Properties | None = None, persistent: bool = True,
-                mandatory: bool = False, timeout: float | None = None) -> Confirm:  # fmt: skip
+                mandatory: bool = False, timeout: float | None = None,
+                **options: Unpack[MessageOptions]) -> Confirm:  # fmt: skip
         """Publish to this queue, through the default exchange (see Broker.publish)."""
         return self._broker.publish("", self.name, body, properties=properties, persistent=persistent,
-                                    mandatory=mandatory, timeout=timeout)  # fmt: skip
+                                    mandatory=mandatory, timeout=timeout, **options)  # fmt: skip
 
     def publish_many(self, bodies: Iterable[bytes], *, properties: Properties | None = None,
                      persistent: bool = True, mandatory: bool = False,
-                     timeout: float | None = None) -> Confirm:  # fmt: skip
+                     timeout: float | None = None, **options: Unpack[MessageOptions]) -> Confirm:  # fmt: skip
         """Publish many bodies in one cast; the Confirm covers all of them."""
         return self._broker.publish_many("", self.name, bodies, properties=properties, persistent=persistent,
-                                         mandatory=mandatory, timeout=timeout)  # fmt: skip
+                                         mandatory=mandatory, timeout=timeout, **options)  # fmt: skip
 
     def get(self, timeout: float | None = None, *, no_ack: bool = False) -> Delivery | None:
         """One message, or None: at once when `timeout` is None or 0, else when none came within `timeout` s.

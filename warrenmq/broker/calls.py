@@ -55,7 +55,8 @@ class ActorCalls:
                 return self._runtime.whereis(name)
             except ActorDeadError:
                 self._check_open()
-                self._vhost.existing_queue(queue)
+                if self._vhost.record(queue) is None:
+                    raise self._vhost.no_queue(queue) from None
             waited = self._wait(f"queue {queue!r}", waited)
 
     def call_queue(self, queue: str, request: Any) -> tuple[Any, ActorRef[Any]]:

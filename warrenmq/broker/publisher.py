@@ -19,6 +19,7 @@ from warrenmq.actors.sending.message_sender import Flow, MessageIds, MessageSend
 from warrenmq.actors.vhost.vhost import queue_name
 from warrenmq.errors import Blocked, Returned
 from warrenmq.node.alarms import BlockedPublisher, in_words
+from warrenmq.routing.delayed import LATER
 from warrenmq.routing.message_options import header_routes, parse_expiration
 from warrenmq.trace.events import (
     CREDIT_GAVE_UP,
@@ -213,10 +214,7 @@ class Publishing:
         queues = self._router.route(exchange, routing_key, headers, cc + bcc)
         if not queues or not bodies:
             return self._unroutable(exchange, routing_key, len(bodies), failed=mandatory and not queues)
-        if headers and "BCC" in headers:  # receivers of the message may not see it
-            properties = replace(
-                properties, headers={name: each for name, each in headers.items() if name != "BCC"}
-            )
+        properties = _without_bcc(properties)
         sender = self._sender
         publication = sender.publication(
             exchange, (routing_key, *cc, *bcc), bodies, properties, persistent=persistent and properties.delivery_mode != 1,
@@ -224,6 +222,30 @@ class Publishing:
         )  # fmt: skip
         confirm = Confirm(self._runtime, len(queues))
         sender.send(queues, publication, confirm)
+        return confirm
+
+    def publish_later(self, exchange: str, routing_key: str, bodies: list[bytes], properties: Properties | None,
+                      persistent: bool, due: int) -> Confirm:  # fmt: skip
+        """Have messages routed to `exchange` at a time, `due` (microseconds since 1970); until then they wait in the queue
+        LATER, which must be there.
+
+        Raises what `publish` would if it were published now.
+        """
+        self.check(exchange, properties)
+        keys: tuple[str, ...] = (routing_key,)
+        if properties is not None:
+            cc, bcc = header_routes(properties.headers)
+            keys = (routing_key, *cc, *bcc)
+            persistent = persistent and properties.delivery_mode != 1
+            properties = _without_bcc(properties)
+        confirm = Confirm(self._runtime)
+        if not bodies:
+            confirm.confirm()
+            return confirm
+        publication = self._sender.publication(
+            exchange, keys, bodies, properties, persistent=persistent, due=due
+        )
+        self._sender.send((LATER,), publication, confirm)
         return confirm
 
     def _unroutable(self, exchange: str, routing_key: str, messages: int, *, failed: bool) -> Confirm:
@@ -285,12 +307,27 @@ class Pending:
     def publish(self, exchange: str, routing_key: str, bodies: list[bytes], properties: Properties | None,
                 persistent: bool, mandatory: bool) -> Confirm:  # fmt: skip
         """As Publishing.publish, at the commit; what is wrong with the message is refused now."""
+        publishing = self.publishing
+        return self._keep(
+            exchange,
+            properties,
+            partial(publishing.publish, exchange, routing_key, bodies, properties, persistent, mandatory),
+        )
+
+    def publish_later(self, exchange: str, routing_key: str, bodies: list[bytes], properties: Properties | None,
+                      persistent: bool, due: int) -> Confirm:  # fmt: skip
+        """As Publishing.publish_later, at the commit."""
+        publishing = self.publishing
+        return self._keep(
+            exchange,
+            properties,
+            partial(publishing.publish_later, exchange, routing_key, bodies, properties, persistent, due),
+        )
+
+    def _keep(self, exchange: str, properties: Properties | None, publish: Callable[[], Confirm]) -> Confirm:
         self.publishing.check(exchange, properties)
         promise = self.publishing.promise()
         self._promises.append(promise)
-        publish = partial(
-            self.publishing.publish, exchange, routing_key, bodies, properties, persistent, mandatory
-        )
         self._steps.append(lambda: _follow(publish(), promise))
         return promise
 
@@ -309,6 +346,14 @@ class Pending:
         """Send nothing; what was published is nacked."""
         for promise in self._promises:
             promise.nack("the transaction was rolled back")
+
+
+def _without_bcc(properties: Properties) -> Properties:
+    """Receivers of a message may not see its BCC."""
+    headers = properties.headers
+    if not headers or "BCC" not in headers:
+        return properties
+    return replace(properties, headers={name: each for name, each in headers.items() if name != "BCC"})
 
 
 def _follow(answer: Confirm, promise: Confirm) -> None:

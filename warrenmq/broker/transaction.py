@@ -7,7 +7,7 @@ is, and waited for.  A crash in the middle of a commit may leave a part of it
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, Unpack
 
 from warrenmq.broker.publisher import Pending
 from warrenmq.errors import PreconditionFailed
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from warrenmq.actors.sending.confirms import Confirm
     from warrenmq.broker.arguments import Named
     from warrenmq.broker.client import Client
+    from warrenmq.broker.message_options import MessageOptions
     from warrenmq.message.properties import Properties
 
 
@@ -32,13 +33,14 @@ class Transaction:
         self._pending: Pending | None = None
 
     def publish(self, exchange: str | Named, routing_key: str, body: bytes, *, properties: Properties | None = None,
-                persistent: bool = True, mandatory: bool = False, timeout: float | None = None) -> Confirm:  # fmt: skip
+                persistent: bool = True, mandatory: bool = False, timeout: float | None = None,
+                **options: Unpack[MessageOptions]) -> Confirm:  # fmt: skip
         """As Broker.publish inside the transaction; PreconditionFailed when this thread is not in it."""
         if self._pending is None or self._client.publishing().pending is not self._pending:
             msg = "this thread is not in the transaction; publish inside its `with`, in the thread that entered it"
             raise PreconditionFailed(msg)
         return self._publish(exchange, routing_key, body, properties=properties, persistent=persistent,
-                             mandatory=mandatory, timeout=timeout)  # fmt: skip
+                             mandatory=mandatory, timeout=timeout, **options)  # fmt: skip
 
     def __enter__(self) -> Self:
         publishing = self._client.publishing()

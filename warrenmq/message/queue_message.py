@@ -73,6 +73,10 @@ class Publication:
     expiration: int | None = None
     """Milliseconds that they may wait in a queue; None = as long as they have to."""
     priority: int = 0
+    due: int = 0
+    """For a queue of delayed messages: when they are to be delivered, in microseconds since 1970; 0 = as their header x-delay
+    says, counted from their arrival.
+    """
 
 
 class Fetched(NamedTuple):

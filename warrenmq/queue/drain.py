@@ -11,6 +11,7 @@ from warrenmq.queue.effects import Reply, StartTimer
 from warrenmq.queue.messages import LookAtDrain
 
 if TYPE_CHECKING:
+    from warrenmq.queue.due import Delays
     from warrenmq.queue.effects import Effect
     from warrenmq.queue.index_sync import IndexSync
     from warrenmq.queue.unconfirmed import Unconfirmed
@@ -35,15 +36,21 @@ def unwritten(queue: str, messages: int) -> str:
 class QueueDrain:
     """The Drain calls that wait for an answer."""
 
-    def __init__(self, unconfirmed: Unconfirmed, index_sync: IndexSync, effects: list[Effect]) -> None:
+    def __init__(
+        self, unconfirmed: Unconfirmed, delays: Delays | None, index_sync: IndexSync, effects: list[Effect]
+    ) -> None:
+        """A Drain ends the releases of delayed messages, and waits for those that are on their way."""
         self._unconfirmed = unconfirmed
+        self._delays = delays
         self._index_sync = index_sync
         self._effects = effects
         self.waiting: list[Any] = []
 
     def drain(self, sender: Any) -> bool:
         """Handle a Drain; True if it can be answered at once."""
-        if not self._unconfirmed or self._index_sync.is_full:
+        if self._delays is not None:
+            self._delays.is_stopping = True
+        if not self._owes or self._index_sync.is_full:
             return True
         self.waiting.append(sender)
         self._effects.append(StartTimer(LOOK_EVERY, LookAtDrain()))
@@ -53,8 +60,12 @@ class QueueDrain:
         """Answer the waiting Drains if no confirm is owed any more, or if none can be given."""
         if not self.waiting:
             return
-        if self._unconfirmed and not self._index_sync.is_full:
+        if self._owes and not self._index_sync.is_full:
             self._effects.append(StartTimer(LOOK_EVERY, LookAtDrain()))
             return
         while self.waiting:
             self._effects.append(Reply(self.waiting.pop(), None))
+
+    @property
+    def _owes(self) -> bool:
+        return bool(self._unconfirmed) or (self._delays is not None and bool(self._delays.released))

@@ -18,7 +18,14 @@ from typing import TYPE_CHECKING
 from warrenmq.queue.effects import DeadLetter
 from warrenmq.queue.x_death import EXPIRED, MAXLEN, REJECTED
 from warrenmq.queue_index.record import HEADER_BYTES
-from warrenmq.trace.events import DEAD_LETTERED, DROP_EXPIRED, DROP_LOST, DROP_MAXLEN, DROP_REJECTED
+from warrenmq.trace.events import (
+    DEAD_LETTERED,
+    DROP_EXPIRED,
+    DROP_LOST,
+    DROP_MAXLEN,
+    DROP_REJECTED,
+    DROP_RELEASED,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -77,6 +84,10 @@ class QueueDrops:
         whole = {message.seq_id for message in fetched}
         damaged = [seq for seq in seqs if seq not in whole]
         return [(self._vq.ack(whole), DROP_REJECTED | DEAD_LETTERED), (self._vq.ack(damaged), DROP_REJECTED)]
+
+    def release(self, seqs: list[int], due_at: int) -> None:
+        """Ack delayed messages that have arrived where they were to go; `due_at`: the time at which they were found due."""
+        self._note(self._vq.ack(seqs), DROP_RELEASED, due_at)
 
     def purge(self, flag: int) -> int:
         """Drop every ready message; returns how many."""

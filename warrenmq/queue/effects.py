@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from pykka import ActorRef
 
+    from warrenmq.backing_queue.delayed import Due
     from warrenmq.errors import Error, PreconditionFailed
     from warrenmq.queue.messages import Deliveries, Holder, Outlet, Publisher
     from warrenmq.queue.unconfirmed import Promise, Publication
@@ -63,6 +64,13 @@ class DeadLetter:
 
     stored: list[bytes]
     reason: str
+
+
+@dataclass(slots=True)
+class Release:
+    """Publish delayed messages to the queues that they go to now; an Answered follows."""
+
+    messages: list[Due]
 
 
 @dataclass(slots=True)
@@ -141,6 +149,6 @@ class LastConsumerGone:
 
 
 Effect: TypeAlias = (
-    Deliver | Settle | Refuse | GrantCredit | Reply | DeadLetter | CastStore | StartTimer | SendAfter | CancelTimer
+    Deliver | Settle | Refuse | GrantCredit | Reply | DeadLetter | Release | CastStore | StartTimer | SendAfter | CancelTimer
     | Monitor | Demonitor | ResumeQueues | Lapse | ReportDuration | DeleteUnused | LastConsumerGone
 )  # fmt: skip

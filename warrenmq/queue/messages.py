@@ -122,6 +122,11 @@ class MsgsOnDisk:
     reason: str
 
 
+@dataclass(slots=True)
+class Answered:
+    """Queues -> queue of delayed messages: there are answers to released messages (actors/queue/release.py)."""
+
+
 class Holder(Protocol):
     """An embedded consumer's end in the application; both methods are called in the queue's thread."""
 

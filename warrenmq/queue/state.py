@@ -20,9 +20,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from warrenmq.backing_queue.delayed import DelayedQueue
+from warrenmq.errors import AccessRefused
 from warrenmq.queue.consumers import QueueConsumers
 from warrenmq.queue.drain import QueueDrain
 from warrenmq.queue.drops import QueueDrops
+from warrenmq.queue.due import Delays
 from warrenmq.queue.effects import CastStore, Refuse, Settle, StartTimer
 from warrenmq.queue.expiry_and_limits import ExpiryAndLimits
 from warrenmq.queue.index_sync import IndexSync
@@ -66,13 +69,14 @@ from warrenmq.queue.unconfirmed import Unconfirmed
 from warrenmq.trace.events import DROP_DELETED, DROP_PURGED, Trigger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from pykka import ActorRef
 
     from warrenmq.backing_queue.parts import Store
     from warrenmq.backing_queue.protocol import BackingQueue
     from warrenmq.log import Log
+    from warrenmq.message.queue_message import Publication as PublishedTogether
     from warrenmq.queue.arguments import QueueArguments
     from warrenmq.queue.effects import Effect
     from warrenmq.queue.index_sync import StoreRoom
@@ -117,6 +121,8 @@ class QueueSetting:
     is_up: bool
     """True if the vhost is recovered; if not, a GoAhead follows."""
     log: Log
+    delay_of: Callable[[PublishedTogether], int]
+    """The milliseconds that the header x-delay of a publication says."""
     rows: QueueTrace | None = None
 
 
@@ -130,6 +136,7 @@ class QueueState:
     overflow           refuses publishes to a full queue; None if the queue refuses nothing
     consumers          the consumers, and the messages that each holds (rabbit_queue_consumers)
     front              drops expired and surplus messages at the front
+    delays             the same, of a queue of delayed messages: releases those whose time has come; else None
     drops              drops messages, with dead-lettering
     expiry             the timer of x-expires
     output             delivers, acks, requeues
@@ -155,10 +162,17 @@ class QueueState:
             queue.disk, queue.directory, queue.rooms, self.unconfirmed, queue.settings, queue.log, effects
         )
         self.drops = QueueDrops(vq, self.index_sync, queue.has_dead_letter_exchange, rows, effects)
-        self.front = ExpiryAndLimits(
-            arguments, vq, self.drops, queue.wall_ns, effects, found_expiring=queue.found_expiring,
-            go_ahead=queue.is_up,
-        )  # fmt: skip
+        self.delays: Delays | None = None
+        if isinstance(vq, DelayedQueue):
+            self.front: ExpiryAndLimits = Delays(
+                vq, self.drops, queue.wall_ns, effects, delay_of=queue.delay_of, go_ahead=queue.is_up
+            )
+            self.delays = self.front
+        else:
+            self.front = ExpiryAndLimits(
+                arguments, vq, self.drops, queue.wall_ns, effects, found_expiring=queue.found_expiring,
+                go_ahead=queue.is_up,
+            )  # fmt: skip
         self.buffer = PublishBuffer(
             queue.name, durable=queue.durable, vq=vq, front=self.front, unconfirmed=self.unconfirmed, rows=rows,
             credit=queue.credit, effects=effects,
@@ -169,7 +183,7 @@ class QueueState:
             vq, self.consumers, self.front, self.drops, self.expiry, self.index_sync, rows, effects
         )
         self.ram_duration = RamDuration(vq, effects)
-        self.drain = QueueDrain(self.unconfirmed, self.index_sync, effects)
+        self.drain = QueueDrain(self.unconfirmed, self.delays, self.index_sync, effects)
         self._stores = queue.stores
         self._store_ends = tuple(queue.stores.values())
         self._monotonic_ns = queue.monotonic_ns
@@ -238,6 +252,9 @@ class QueueState:
 
     def call(self, request: Any, sender: Any) -> Any:
         """Answer a call, after `catch_up`; WAITS if a Reply follows later."""
+        if self.delays is not None and isinstance(request, Get | Consume):
+            msg = "a queue of delayed messages cannot be consumed; they come to the queues of their exchange in time"
+            raise AccessRefused(msg)
         match request:
             case Get():
                 return WAITS if self.output.get(request, sender) else None
@@ -288,6 +305,13 @@ class QueueState:
                 self.ram_duration.update()
             case BumpReduceMemoryUse():
                 self.ram_duration.bump()
+
+    def answered(self, done: Collection[int], failed: Collection[int]) -> None:
+        """The queues that released messages went to have answered."""
+        assert self.delays is not None, "only delayed messages are released"
+        self.delays.answered(done, failed)
+        if self.drain.waiting:
+            self.drain.look()
 
     def channel_died(self, channel: ActorRef[Any]) -> None:
         """A monitored channel is dead; called after `catch_up`."""

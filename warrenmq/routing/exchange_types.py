@@ -1,9 +1,10 @@
-"""The four types of exchange: which destinations one of them has for a message (rabbit_exchange_type_*).
+"""The types of exchange: which destinations one of them has for a message (rabbit_exchange_type_*).
 
     direct     bindings whose key is one of the message's keys
     fanout     all bindings
     topic      bindings whose pattern fits one of the keys (topic.py)
     headers    bindings whose arguments fit the headers (headers.py)
+    x-delayed-message    the queue in which messages wait, for one that has to; any other as its x-delayed-type does (delayed.py)
 
 One thread adds and removes, any thread matches, without a lock: what a reader takes out of a table is a tuple that
 never changes, and is replaced with one assignment.
@@ -14,13 +15,15 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from warrenmq.routing.declared import Destination
+from warrenmq.routing.delayed import X_DELAYED_MESSAGE, X_DELAYED_TYPE, delay_of, store_of
 from warrenmq.routing.headers import HeadersMatch, comparable
 from warrenmq.routing.topic import TopicTrie
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from warrenmq.routing.declared import Binding, Destination
+    from warrenmq.routing.declared import Binding, ExchangeSpec
 
 
 class ExchangeType(ABC):
@@ -131,9 +134,44 @@ class Headers(ExchangeType):
         return [to for fits, to in self._readable if fits(prepared)]
 
 
-TYPES: dict[str, type[ExchangeType]] = {
+class Delayed(ExchangeType):
+    """A queue for messages that have to wait, in front of an exchange of another type."""
+
+    reads_headers = True
+
+    def __init__(self, inner: ExchangeType, store: str) -> None:
+        self._inner = inner
+        self._store = (Destination("queue", store),)
+
+    def add(self, binding: Binding) -> None:
+        self._inner.add(binding)
+
+    def remove(self, binding: Binding) -> None:
+        self._inner.remove(binding)
+
+    def match(self, keys: tuple[str, ...], headers: Mapping[str, Any]) -> Iterable[Destination]:
+        return self._store if delay_of(headers) else self._inner.match(keys, headers)
+
+
+_PLAIN: dict[str, type[ExchangeType]] = {
     "direct": Direct,
     "fanout": Fanout,
     "headers": Headers,
     "topic": Topic,
 }
+TYPES = (*_PLAIN, X_DELAYED_MESSAGE)
+"""The types that can be declared."""
+
+
+def routing_type(type: str, arguments: Mapping[str, Any]) -> str | None:
+    """The type by which an exchange routes: of a delayed one its x-delayed-type; None where that is none of the other four."""
+    routes_as = arguments.get(X_DELAYED_TYPE) if type == X_DELAYED_MESSAGE else type
+    return routes_as if isinstance(routes_as, str) and routes_as in _PLAIN else None
+
+
+def new_type(spec: ExchangeSpec) -> ExchangeType:
+    """An exchange without bindings."""
+    name = routing_type(spec.type, spec.arguments)
+    assert name is not None, "a declaration is checked before"
+    inner = _PLAIN[name]()
+    return Delayed(inner, store_of(spec.name)) if spec.type == X_DELAYED_MESSAGE else inner

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from warrenmq.errors import AccessRefused, NotFound
 from warrenmq.routing.declared import PREDECLARED, Binding, Destination, ExchangeSpec
-from warrenmq.routing.exchange_types import TYPES, Direct, ExchangeType, Fanout
+from warrenmq.routing.exchange_types import Direct, ExchangeType, Fanout, new_type
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -144,7 +144,7 @@ class Router:
         """Make an exchange known, with no bindings."""
         self._by_source[spec.name] = {}
         self.exchanges[spec.name] = spec
-        self._types[spec.name] = TYPES[spec.type]()
+        self._types[spec.name] = new_type(spec)
         if spec.internal:
             self.internal |= {spec.name}
         self._changed(spec.name)

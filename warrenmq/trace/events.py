@@ -294,6 +294,8 @@ class DropReason(Worded):
     EXPIRED = 5, "their time to live was over"
     MAXLEN = 6, "the queue was too long"
     """The queue was longer than max-length or max-length-bytes allow."""
+    RELEASED = 7, "their delay was over"
+    """Every queue that a delayed message went to has it safe."""
 
 
 class Recovery(Worded):
@@ -370,7 +372,9 @@ OVERFLOW_DROP_HEAD, OVERFLOW_REJECT, OVERFLOW_REJECT_DLX = map(int, Overflow)
 SINGLE_ACTIVE = 16
 """Beside an Overflow in the flag of QUEUE_LIMITS."""
 OF_CHANNEL, OF_CONSUMERS_TO_COME = map(int, QosScope)
-DROP_REJECTED, DROP_PURGED, DROP_DELETED, DROP_LOST, DROP_EXPIRED, DROP_MAXLEN = map(int, DropReason)
+DROP_REJECTED, DROP_PURGED, DROP_DELETED, DROP_LOST, DROP_EXPIRED, DROP_MAXLEN, DROP_RELEASED = map(
+    int, DropReason
+)
 DEAD_LETTERED = 16
 """Beside a DropReason in the flag of DROP: a copy was sent to the dead-letter exchange (SEND rows precede)."""
 CLEAN, DIRTY, EMPTY = map(int, Recovery)
@@ -602,7 +606,10 @@ class Drop(
     )
     multiple: T = in_pseq(YES_NO, "REJECTED: 1 = the client rejected everything up to its tag", default=0)
     expired_at: T = in_c(
-        WALL_CLOCK, "the queue's wall clock", default=0, when=When("reason", (DropReason.EXPIRED,))
+        WALL_CLOCK,
+        "the queue's wall clock",
+        default=0,
+        when=When("reason", (DropReason.EXPIRED, DropReason.RELEASED)),
     )
     consumer: T = in_c(
         CONSUMER,

@@ -5,7 +5,7 @@ machine here compares.  Key: (scope, queue name, sequence id >> 12), as the ledg
 it is compared across restarts.
 
     EXPIRY           these messages expire at a time, of the wall clock
-    DROP as expired  the queue's wall clock showed a time then
+    DROP as expired  the queue's wall clock showed a time then; or as released, of a message whose delay was over
 
 ============================  ===========================  ========
 the last EXPIRY of a message  the time of its DROP         verdict
@@ -29,7 +29,7 @@ from warrenmq.replay.rules.passes.message_life import MORTAL, PUBLISHED, SHIFT, 
 from warrenmq.replay.rules.passes.queue_ledger import Ledger, Lives
 from warrenmq.replay.rules.rule import Exercised, Judge, Rule
 from warrenmq.trace.catalog import Chunk
-from warrenmq.trace.events import DEAD_LETTERED, DROP_EXPIRED, Drop, Ev, Expiry
+from warrenmq.trace.events import DEAD_LETTERED, DROP_EXPIRED, DROP_RELEASED, Drop, Ev, Expiry
 from warrenmq.trace.index import Row
 from warrenmq.trace.schema import Shared, T
 
@@ -146,7 +146,7 @@ WITH limits AS (
 expired AS (
     SELECT d.run, d.actor, d.seq, q.scope, q.name, d.first_seq_id + n AS id, d.expired_at
     FROM drop_rows AS d JOIN numbers ON n < d.count JOIN actors AS q ON q.run = d.run AND q.actor = d.actor
-    WHERE d.reason = 5)
+    WHERE d.reason IN (5, 7))
 SELECT d.run, d.actor, d.seq FROM expired AS d JOIN limits AS e
   ON e.scope = d.scope AND e.name = d.name AND e.id = d.id AND e.expires_at > d.expired_at
 WHERE (e.run < d.run OR (e.run = d.run AND (e.actor < d.actor OR (e.actor = d.actor AND e.seq < d.seq))))
@@ -159,15 +159,16 @@ RULE = Rule(
     id="Q3",
     name="nothing expires too soon",
     text=(
-        "A message that is dropped because it has expired had a time to live, which was over by then, "
-        "whatever the broker has been through since."
+        "A message that is dropped because it has expired had a time to live, which was over by then, whatever the "
+        "broker has been through since; a delayed message that was released had a delay, of which the same holds."
     ),
     sources=(
         "docs/reference/classic-queue.md#arguments-and-limits",
         "docs/reference/classic-queue.md#dead-lettering",
     ),
     exercised=Exercised(
-        "a message dropped because it had expired", {Ev.DROP: (DROP_EXPIRED, DROP_EXPIRED | DEAD_LETTERED)}
+        "a message dropped because it had expired, or released",
+        {Ev.DROP: (DROP_EXPIRED, DROP_EXPIRED | DEAD_LETTERED, DROP_RELEASED)},
     ),
     machines=(TimesToLive, Ledger),
     judge={Ledger: Judge(_had_a_limit, _limitless)},

@@ -28,6 +28,7 @@ from warrenmq.trace.events import (
     DEAD_LETTERED,
     DROP_EXPIRED,
     DROP_LOST,
+    DROP_RELEASED,
     IN_STORE,
     NO_ACK,
     PERSISTENT,
@@ -76,8 +77,9 @@ _LEAVES = by_word(_left, _NO_STEP)
 
 
 def is_expired(word: Any) -> Any:
-    """True for a row, or for each row of arrays, that drops messages whose time to live was over."""
-    return (word >> 8 == DROP) & (word & 0xFF & ~DEAD_LETTERED == DROP_EXPIRED)
+    """True for a row, or for each row of arrays, that drops messages whose time to live, or whose delay, was over."""
+    reason = word & 0xFF & ~DEAD_LETTERED
+    return (word >> 8 == DROP) & ((reason == DROP_EXPIRED) | (reason == DROP_RELEASED))
 
 
 def _table(change: Callable[[int], int]) -> bytes:

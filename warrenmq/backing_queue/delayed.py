@@ -1,0 +1,167 @@
+"""The backing queue of messages that wait for their time: they leave by time, and none waits behind another.
+
+    publish --> the index and the stores, at once, a transient message, too
+           '--> a heap of (time, sequence id): 50 bytes a message, and nothing else of it is in memory
+    fetch_due   those whose time has come, read back from the disk: earliest first, equal times as they came
+    postpone    back, for a later time
+
+A message's time is the expiry of its index record (microseconds since 1970), so a recovery reads the heap from the headers of
+the records, and the files are those of any queue of version 2.
+"""
+
+from __future__ import annotations
+
+from heapq import heapify, heappop, heappush
+from typing import TYPE_CHECKING, NamedTuple
+
+from warrenmq.backing_queue.parts import QueueMemory, Wanted
+from warrenmq.backing_queue.variable_queue import VariableQueue
+from warrenmq.message.queue_message import APART, PERSISTENT, expiry_of, in_memory
+from warrenmq.message.runs import runs
+from warrenmq.queue_index.record import HEADER_BYTES
+from warrenmq.trace.events import Ev, State
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from warrenmq.backing_queue.parts import Store
+    from warrenmq.message.queue_message import Message
+    from warrenmq.queue_index.protocol import Index
+    from warrenmq.settings import Settings
+    from warrenmq.trace.recorder import ActorTrace
+
+_SEQ_BITS = 64
+_SEQ = (1 << _SEQ_BITS) - 1
+
+
+class Due(NamedTuple):
+    """A message whose time has come."""
+
+    seq_id: int
+    stored: bytes
+    """As message/stored.py has it."""
+    persistent: bool
+
+
+class DelayedQueue(VariableQueue):
+    """One queue of messages that wait for their time; a message that was fetched is pending until `ack` or `postpone`."""
+
+    def __init__(self, index: Index, persistent_store: Store, transient_store: Store, settings: Settings,
+                 clock: Callable[[], int], trace: ActorTrace | None = None) -> None:  # fmt: skip
+        super().__init__(index, persistent_store, transient_store, settings, clock, trace)
+        self._times: list[int] = []
+        """A heap; each is the time, and the sequence id in the low 64 bits: one integer takes half of what a tuple takes."""
+
+    @property
+    def ready(self) -> int:
+        return len(self._times)
+
+    @property
+    def next_due(self) -> int | None:
+        """The earliest time, in microseconds since 1970; None when no message waits."""
+        return self._times[0] >> _SEQ_BITS if self._times else None
+
+    def memory(self) -> QueueMemory:
+        return QueueMemory(0, 0, 0, len(self._times), 0, self.ram_bytes, 0)
+
+    # -- in
+
+    def _found_on_disk(self, low: int, count: int, end: int) -> None:  # noqa: ARG002  # the index is walked anyway
+        step = self.index.segment_entry_count
+        for start in range(low - low % step, end, step):
+            messages, _ = self._from_index(start, min(start + step, end), Wanted.HEADERS)
+            self._times += [_key(message) for message in messages]
+        heapify(self._times)
+
+    def _enqueue(
+        self, first: int, records: list[bytes], stored: dict[int, bytes], *, persistent: bool
+    ) -> None:
+        if not persistent:
+            self._write(first, records, stored, persistent=False)
+        for seq, record in enumerate(records, first):
+            heappush(self._times, int.from_bytes(record[16:24], "big") << _SEQ_BITS | seq)
+        self._paged(Ev.PAGE_OUT, range(first, first + len(records)), State.DELTA, State.ALPHA)
+
+    # -- out
+
+    def fetch_due(self, now: int, most: int) -> list[Due]:
+        """Up to `most` messages whose time has come, earliest first; each is pending then.
+
+        A message whose body is damaged is left out, acked, and listed by `take_lost`.
+        """
+        order: list[int] = []
+        while len(order) < most and (due := self.next_due) is not None and due <= now:
+            order.append(heappop(self._times) & _SEQ)
+        if not order:
+            return []
+        self.rates.maybe_update(self._clock())
+        taken = self._read(sorted(order), Wanted.BODIES)
+        self.rates.left += len(taken)
+        fetched, lost, _ = self._with_payloads(taken)
+        self.ram_msg_count -= in_memory(taken)[0]
+        self._record_pending_acks(taken)
+        if lost:
+            self.ack(lost)
+            self.lost += lost
+        if taken:
+            self.next_deliver_seq_id = max(self.next_deliver_seq_id, taken[-1][0] + 1)
+        self.tell_paged()
+        found = {
+            each.seq_id: Due(
+                each.seq_id,
+                each.payload if each.in_store else each.payload[HEADER_BYTES:],
+                bool(self._pending[each.seq_id][2] & PERSISTENT),
+            )
+            for each in fetched
+        }
+        return [found[seq] for seq in order if seq in found]
+
+    def postpone(self, seq_ids: Iterable[int], until: int) -> None:
+        """Have pending messages wait again, until a time in microseconds since 1970; their records keep the time they have."""
+        back = [message for seq in seq_ids if (message := self._pending.pop(seq, None)) is not None]
+        self._wait(back, [until << _SEQ_BITS | message[0] for message in back])
+
+    def front(self) -> Sequence[Message]:
+        """The message whose time is the earliest."""
+        while self._times:
+            if messages := self._read([self._times[0] & _SEQ], Wanted.HEADERS):
+                return messages
+            heappop(self._times)
+        return ()
+
+    def _take(self, most: int, wanted: Wanted) -> list[Message]:
+        """The earliest, in the order of their sequence ids."""
+        seqs = [heappop(self._times) & _SEQ for _ in range(min(most, len(self._times)))]
+        return self._read(sorted(seqs), wanted)
+
+    def _read(self, seqs: list[int], wanted: Wanted) -> list[Message]:
+        """These messages, which ascend, from the index; they count as being in memory."""
+        messages = [
+            message
+            for first, count in runs(seqs)
+            for message in self._from_index(first, first + count, wanted)[0]
+        ]
+        self._entered_memory(messages)
+        if self._trace is not None:
+            for state, apart in ((State.ALPHA, 0), (State.GAMMA, APART)):
+                self._paged(Ev.PAGE_IN, [m[0] for m in messages if m[2] & APART == apart], state, State.DELTA)
+        return messages
+
+    # -- pending
+
+    def _record_pending_acks(self, taken: list[Message]) -> None:
+        self._pending.update((message[0], message) for message in taken)
+
+    def _put_back(self, back: list[Message]) -> None:
+        self._wait(back, map(_key, back))
+
+    def _wait(self, back: list[Message], keys: Iterable[int]) -> None:
+        for key in keys:
+            heappush(self._times, key)
+        self.ram_bytes -= in_memory(back)[1]
+        self._paged(Ev.PAGE_OUT, sorted(message[0] for message in back), State.DELTA, State.ALPHA)
+        self.tell_paged()
+
+
+def _key(message: Message) -> int:
+    return expiry_of(message) << _SEQ_BITS | message[0]

@@ -1,0 +1,99 @@
+"""The front of a queue of delayed messages: each leaves when its time has come, and is acked when it has arrived.
+
+    publish         the time is now + x-delay, or what the publisher says; stored with the message, so it goes on while the
+                    broker is down
+    DropExpired     the timer of the earliest time: messages whose time has come are released, WINDOW of them at most
+                    until the queues that they go to have answered
+    Answered        every queue that a message went to has it safe: it is acked here; or a queue refused it, or died: it
+                    is released again after RETRY seconds, to that queue
+
+So a confirmed message is in one place or in two, never in none: a crash between the release and its ack makes it arrive twice.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from warrenmq.queue.arguments import QueueArguments
+from warrenmq.queue.effects import Release, StartTimer
+from warrenmq.queue.expiry_and_limits import ExpiryAndLimits
+from warrenmq.queue.limits import timer_delay
+from warrenmq.queue.messages import DropExpired
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Sequence
+
+    from warrenmq.backing_queue.delayed import DelayedQueue
+    from warrenmq.message.queue_message import Publication
+    from warrenmq.queue.drops import QueueDrops
+    from warrenmq.queue.effects import Effect
+
+WINDOW = 1_024
+"""Messages that are released and not answered yet."""
+AT_ONCE = 64
+"""Messages that are read together."""
+RETRY = 1.0
+"""Seconds until a message is released again that a queue did not take."""
+LOOK_AGAIN = 30.0
+"""The most seconds of a timer: the wall clock may be set, or go on while the machine sleeps."""
+
+
+class Delays(ExpiryAndLimits):
+    """Releases messages whose time has come.
+
+    released     sequence id of a message on its way -> the time at which it was found due
+    is_stopping  the broker is being closed: nothing more is released
+    """
+
+    def __init__(self, vq: DelayedQueue, drops: QueueDrops, wall_ns: Callable[[], int], effects: list[Effect], *,
+                 delay_of: Callable[[Publication], int], go_ahead: bool) -> None:  # fmt: skip
+        """`delay_of` tells the milliseconds of a publication that has no time of its own."""
+        super().__init__(
+            QueueArguments(), vq, drops, wall_ns, effects, found_expiring=True, go_ahead=go_ahead
+        )
+        self._delayed = vq
+        self._delay_of = delay_of
+        self.ttl = 0  # every message has a time
+        self.released: dict[int, int] = {}
+        self.is_stopping = False
+
+    def expiries(self, publications: Sequence[Publication]) -> list[int]:
+        """The times of messages that arrive now."""
+        now = self._now()
+        return [each.due or now + self._delay_of(each) * 1_000 for each in publications]
+
+    def trim(self) -> None:
+        """Release messages whose time has come, and start the timer of the next."""
+        if not self._go_ahead or self.is_stopping:
+            return
+        now, released = self._now(), self.released
+        while (room := WINDOW - len(released)) > 0 and (
+            due := self._delayed.fetch_due(now, min(room, AT_ONCE))
+        ):
+            released.update((each.seq_id, now) for each in due)
+            self._effects.append(Release(due))
+        if self._delayed.lost:
+            self._drops.note_lost()
+        if len(released) < WINDOW and (next_due := self._delayed.next_due) is not None:
+            self._wait_for(next_due, now)
+
+    def answered(self, done: Collection[int], failed: Collection[int]) -> None:
+        """The queues have answered: `done` are safe where they went, of `failed` some queue has none."""
+        found_due: dict[int, list[int]] = {}
+        for seq in done:
+            if (time := self.released.pop(seq, None)) is not None:
+                found_due.setdefault(time, []).append(seq)
+        for time, seqs in found_due.items():
+            self._drops.release(seqs, time)
+        for seq in failed:
+            self.released.pop(seq, None)
+        if failed:
+            self._delayed.postpone(failed, self._now() + round(RETRY * 1_000_000))
+        self.trim()
+
+    def _wait_for(self, due: int, now: int) -> None:
+        delay = timer_delay(due, now, self._timer)
+        if delay is not None:
+            seconds = min(delay / 1_000, LOOK_AGAIN)
+            self._effects.append(StartTimer(seconds, DropExpired()))
+            self._timer = min(due, now + round(LOOK_AGAIN * 1_000_000))
