@@ -463,6 +463,7 @@ class QueueMachine(RuleBasedStateMachine):
         if self.number % 2:  # the process dies
             self.state.nack_all("dead")
         else:
+            self.mailbox_empty()  # what was collected goes to the store now
             while self.persistent.unreported:
                 self.state.cast(MsgsOnDisk([self.persistent.unreported.pop()], "written"), 0, 0)
             self.mailbox_empty()
