@@ -148,6 +148,8 @@ class QueueProcess(Server):
             delay_of=delay_of, rows=rows,
         ))  # fmt: skip
         self._effects = self._state.effects
+        if spec.tell_figures is not None:
+            spec.tell_figures(self._state.figures)
         lost = self._state.begin()
         if rows is not None:
             rows.recovered(found, vq.index.live_runs(), lost, spec.arguments, clean=clean)

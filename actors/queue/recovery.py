@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from warrenmq.directory.damage_log import DamageLog
     from warrenmq.log import Log
     from warrenmq.queue.arguments import QueueArguments
+    from warrenmq.queue.messages import QueueFigures
     from warrenmq.routing import Router
     from warrenmq.seams.disk import Disk
     from warrenmq.settings import Settings
@@ -81,6 +82,8 @@ class QueueSpec:
     """Deletes the queue, which was unused for longer than x-expires."""
     last_consumer_gone: Callable[[], object] | None = None
     """For an auto-delete queue: called when the last of its consumers has gone."""
+    tell_figures: Callable[[Callable[[], QueueFigures]], object] | None = None
+    """Called with what reads the queue's figures, from any thread."""
 
 
 def recover(

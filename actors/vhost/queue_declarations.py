@@ -198,6 +198,7 @@ class QueueDeclarations:
             arguments=arguments, router=vhost.router, ids=vhost.ids,
             address=lambda name: runtime.whereis(queue_name(name)), is_up=lambda: vhost.is_up, unwritten=vhost.unwritten.append,
             unused_too_long=lambda: runtime.cast(mine, UnusedTooLong(record.name)), last_consumer_gone=auto_delete,
+            tell_figures=lambda figures: vhost.figures.__setitem__(record.name, figures),
         )  # fmt: skip
         start_child(runtime, self._queue_sup, spec, name=queue_name(record.name))
 
@@ -223,6 +224,7 @@ class QueueDeclarations:
             commit()
             reply = 0
         vhost.transient_queues.pop(name, None)
+        vhost.figures.pop(name, None)
         vhost.owners.pop(name, None)
         vhost.router.remove_queue(name)
         self._exchanges.forget(gone)

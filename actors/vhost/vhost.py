@@ -19,12 +19,15 @@ from warrenmq.vhost.last_stops import LastStops
 from warrenmq.vhost.unknown_folders import sort_out
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pykka import ActorRef
 
     from warrenmq.actors.sending.message_sender import MessageIds
     from warrenmq.directory.definitions import Definitions, QueueRecord
     from warrenmq.directory.layout import VhostDirectory
     from warrenmq.node.resources import Resources
+    from warrenmq.queue.messages import QueueFigures
     from warrenmq.routing import Router
     from warrenmq.runtime import Name
     from warrenmq.seams.disk import Disk
@@ -51,6 +54,8 @@ class Vhost:
     transient_queues: dict[str, QueueRecord] = field(default_factory=dict)
     owners: dict[str, ActorRef[Any]] = field(default_factory=dict)
     """Exclusive queue -> the connection that it belongs to; those of the face are not here."""
+    figures: dict[str, Callable[[], QueueFigures]] = field(default_factory=dict)
+    """Queue -> what reads its figures, from any thread."""
     kept_folders: list[str] = field(default_factory=list)
     """Folders with messages of which no file tells the queue: what they refer to in the stores stays."""
     damage: DamageLog = field(default_factory=DamageLog)

@@ -52,6 +52,7 @@ MAY_IMPORT = {
     "root": FACE | {"broker", "version"},
     "remote": {"errors"},
     "amqp": FACE | {"erlang", "broker"},  # clients over the network, at a broker
+    "management": FACE | {"amqp", "broker", "version"},  # the HTTP API of an AMQP server
     "bench": FACE | {"broker", "root", "terminal"},
     # readers
     "inspect": STATES | {"erlang", "message_store", "queue_index", "vhost", "terminal"},  # reads directories, knows no actor
@@ -59,7 +60,7 @@ MAY_IMPORT = {
     "rabbit_logs": {"errors", "erlang", "latency", "terminal"},
     "replay": {"errors", "trace", "latency", "rabbit_logs", "terminal", "location"},
     "lens": {"errors", "trace", "replay"},
-    "cli": FACE | {"amqp", "bench", "broker", "inspect", "lens", "mend", "rabbit_logs", "remote", "replay", "root", "version", "terminal"},
+    "cli": FACE | {"amqp", "bench", "broker", "inspect", "lens", "management", "mend", "rabbit_logs", "remote", "replay", "root", "version", "terminal"},
     "__main__": {"cli"},
 }  # fmt: skip
 """For each package, the others that it may import."""

@@ -11,7 +11,7 @@ from tests.support.source_tree import modules, pages, text_of, tracked_files
 from warrenmq.replay.rules.registry import RULES
 from warrenmq.settings import Settings
 
-MADE_BY_COMMANDS = {"report.html", "warrenmq-demo.html", "rabbitmq.conf", "page.html"}
+MADE_BY_COMMANDS = {"report.html", "warrenmq-demo.html", "rabbitmq.conf", "page.html", "users.json"}
 FILE = re.compile(r"`([\w./-]+\.(?:py|md|toml|txt|html|conf|json))`")
 
 

@@ -30,6 +30,9 @@ class Served:
                 stdout=subprocess.PIPE, stderr=log, text=True, env=os.environ | {"PYTHONPATH": ROOT},
             )  # fmt: skip
         line = self._process.stdout.readline()
+        if line.startswith("management "):
+            self.management = line.split()[1]
+            line = self._process.stdout.readline()
         assert line.startswith("ready "), self.log.read_text()
         self.url = line.split()[1]
         address = urlsplit(self.url)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from warrenmq.amqp.statistics import ServerStatistics
+
 if TYPE_CHECKING:
     from pykka import ActorRef
 
@@ -31,3 +33,4 @@ class Node:
     vhosts: dict[str, ServedVhost]
     properties: dict[str, Any] = field(default_factory=dict)
     """The server's properties in connection.start."""
+    statistics: ServerStatistics = field(default_factory=ServerStatistics)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import socket
+import threading
 from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any, Self
 
@@ -30,6 +31,8 @@ from warrenmq.amqp.connection.messages import ForceClose
 from warrenmq.amqp.connection.server_properties import server_properties
 from warrenmq.amqp.net.io import READ_LIMIT, AmqpIo, SocketTransport
 from warrenmq.amqp.node import Node, ServedVhost
+from warrenmq.amqp.statistics import Describe
+from warrenmq.amqp.vhosts import open_beside, remove
 from warrenmq.broker.broker import Broker
 from warrenmq.errors import BrokerClosed, CallerError
 from warrenmq.log import Log
@@ -40,6 +43,10 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import Sequence
     from types import TracebackType
+
+    from pykka import ActorRef
+
+    from warrenmq.runtime import Runtime
 
 PORT, TLS_PORT = 5672, 5671
 FORCED = "broker forced connection closure with reason 'shutdown'"
@@ -56,7 +63,11 @@ class AmqpServer:
     def __init__(
         self, brokers: Sequence[Broker], host: str, port: int, users: Users, tls: ssl.SSLContext | None
     ) -> None:
-        self._brokers = brokers
+        self._brokers = [*brokers]
+        self._added: dict[str, Broker] = {}
+        """Brokers of virtual hosts that were added while it ran, which are its own to close."""
+        self._changing = threading.Lock()
+        """Held while a virtual host is added or deleted."""
         self._broker = brokers[0]
         self._runtime = runtime = self._broker.runtime
         settings = self._broker.settings
@@ -71,7 +82,7 @@ class AmqpServer:
                 sup = broker.runtime.start(ChannelSup, name=CHANNEL_SUP)
                 undo.callback(broker.runtime.stop_actor, sup)
                 vhosts[broker.vhost.name] = ServedVhost(broker, sup)
-            node = Node(users, settings, vhosts, server_properties(settings.server_product))
+            self.node = node = Node(users, settings, vhosts, server_properties(settings.server_product))
             self._sup = runtime.start(AmqpSup, node, name=AMQP_SUP)
             inbox_of(self._sup).on_close(self._sup_ended)
             undo.callback(runtime.stop_actor, self._sup)
@@ -96,6 +107,65 @@ class AmqpServer:
         """The number of open connections."""
         return len(which_children(self._runtime, CONNECTION_SUP))
 
+    @property
+    def runtime(self) -> Runtime:
+        """Where the connections run; channels run where their virtual host's broker does."""
+        return self._runtime
+
+    def connection_refs(self) -> list[ActorRef[Any]]:
+        """The processes of all connections."""
+        with suppress(ActorDeadError):
+            return [
+                child.ref for child in which_children(self._runtime, CONNECTION_SUP) if child.ref is not None
+            ]
+        return []
+
+    def close_connection(self, name: str, message: ForceClose) -> None:
+        """Have the connection of this name close in good order."""
+        for ref in self.connection_refs():
+            with suppress(ActorDeadError):
+                info = self._runtime.call(ref, Describe(), CLOSE_OK_TIMEOUT)
+                if info.name == name:
+                    self._runtime.cast(ref, message)
+
+    def add_vhost(self, name: str) -> None:
+        """Serve one more virtual host of the directory; nothing happens when it is served already."""
+        with self._changing:
+            if name in self.node.vhosts or self._closing:
+                return
+            broker = open_beside(self._broker, name)
+            try:
+                sup = broker.runtime.start(ChannelSup, name=CHANNEL_SUP)
+            except BaseException:
+                broker.close()
+                raise
+            self._added[name] = broker
+            self._brokers.append(broker)
+            self.node.vhosts[name] = ServedVhost(broker, sup)
+
+    def delete_vhost(self, name: str) -> None:
+        """Close a virtual host's connections and its broker, and delete its files.  CallerError for the first one."""
+        with self._changing:
+            served = self.node.vhosts.get(name)
+            if served is None:
+                return
+            if served.broker is self._broker:
+                msg = f"the virtual host {name!r} owns the data directory and cannot be deleted."
+                raise CallerError(msg)
+            del self.node.vhosts[name]
+            refs = self.node.statistics.connections_of(vhost=name)
+            for ref in refs:
+                self._runtime.cast(ref, ForceClose(f"vhost '{name}' is deleted"))
+            waited = 0.0
+            while self.node.statistics.connections_of(vhost=name) and waited < CLOSE_OK_TIMEOUT:
+                self._runtime.event().wait(_LOOK)
+                waited += _LOOK
+            served.broker.runtime.stop_actor(served.channel_sup)
+            served.broker.close()
+            self._brokers.remove(served.broker)
+            self._added.pop(name, None)
+            remove(self._broker, name)
+
     def close(self, patience: float = CLOSE_OK_TIMEOUT) -> None:
         """Stop serving; the brokers stay open.  Closing twice is no error; in a forked child it does nothing."""
         if self._closing or self._runtime.forked_from is not None:
@@ -108,6 +178,9 @@ class AmqpServer:
                     self._runtime.cast(child.ref, ForceClose(FORCED))
             self._wait_for_clients(patience)
         self._undo.close()
+        for name, broker in self._added.items():
+            broker.runtime.stop_actor(self.node.vhosts[name].channel_sup)
+            broker.close()
         log.info("stopped AMQP listener", address=self.url)
 
     def _wait_for_clients(self, patience: float) -> None:

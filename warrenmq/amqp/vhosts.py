@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from warrenmq.broker.broker import Broker, runtime_of
-from warrenmq.directory.layout import DataDirectory
+from warrenmq.directory.layout import VHOSTS, DataDirectory, vhost_folder
 from warrenmq.errors import CallerError
 from warrenmq.seams.disk import RealDisk
 from warrenmq.seams.memory import RealMemory
@@ -38,13 +38,31 @@ def open_vhosts(
     brokers: list[Broker] = []
     with ExitStack() as undo:
         for name in names:
-            runtime, directory = first, None
             if brokers:
-                runtime = runtime_of(settings)
-                runtime.tick = first.tick
-                directory = DataDirectory(disk, path, settings, None)
-            broker = Broker(path, settings, runtime, disk, RealMemory(), trace, name, directory)
+                broker = open_beside(brokers[0], name)
+            else:
+                broker = Broker(path, settings, first, disk, RealMemory(), trace, name)
             undo.callback(broker.close)
             brokers.append(broker)
         undo.pop_all()
     return brokers
+
+
+def open_beside(first: Broker, name: str) -> Broker:
+    """Open one more virtual host of the directory that `first` owns; it is to be closed before that."""
+    settings = first.settings
+    disk = RealDisk(settings.durability)
+    runtime = runtime_of(settings)
+    runtime.tick = first.runtime.tick
+    directory = DataDirectory(disk, first.path, settings, None)
+    return Broker(first.path, settings, runtime, disk, RealMemory(), None, name, directory)
+
+
+def remove(first: Broker, name: str) -> None:
+    """Delete the files of a virtual host whose broker is closed; its marker goes first, so that a crash leaves no half of it."""
+    disk = RealDisk(first.settings.durability)
+    folder = f"{first.path}/{VHOSTS}/{vhost_folder(name)}"
+    for file in (".vhost", "definitions.log"):
+        if disk.exists(f"{folder}/{file}"):
+            disk.unlink(f"{folder}/{file}")
+    disk.rmtree(folder)

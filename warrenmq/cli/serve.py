@@ -15,6 +15,9 @@ from warrenmq.settings import Settings
 if TYPE_CHECKING:
     import ssl
 
+    from warrenmq.amqp import AmqpServer
+    from warrenmq.management import ManagementServer
+
 PORT, TLS_PORT = 5672, 5671
 _LOOK = 0.5
 """Seconds between checks that the broker is still alive."""
@@ -42,6 +45,17 @@ def add_parser(subparsers: Any) -> None:
         metavar="N",
         help=f"the port; 0 chooses a free one (default: {PORT}, {TLS_PORT} with TLS)",
     )
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument(
+        "--management",
+        type=address,
+        metavar="[HOST:]PORT",
+        help="serve RabbitMQ's management API (below /api) and /metrics for Prometheus there; "
+        "port 0 chooses a free one, a host that is left out is 127.0.0.1",
+    )
+    where.add_argument(
+        "--management-port", dest="management", type=address, metavar="PORT", help="the same at 127.0.0.1"
+    )
     parser.add_argument("--trace", metavar="DIR", help="write a trace of the run there")
     parser.add_argument("--config", metavar="FILE", help="settings in the syntax of rabbitmq.conf")
     parser.add_argument(
@@ -61,7 +75,7 @@ def add_parser(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     try:
-        from warrenmq.amqp import Users, open_vhosts, serve
+        from warrenmq.amqp import load_users, open_vhosts, serve
     except ModuleNotFoundError as why:
         msg = f"it needs {why.name}; install warrenmq[amqp]."
         raise CallerError(msg) from why
@@ -70,7 +84,7 @@ def run(args: argparse.Namespace) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     settings = _settings(args)
-    users = Users.load(args.users) if args.users else Users.default()
+    users = load_users(args.data, args.users)
     tls = _tls(args)
     port = args.port if args.port is not None else TLS_PORT if tls else PORT
     with ExitStack() as stack:
@@ -82,10 +96,32 @@ def run(args: argparse.Namespace) -> int:
         for broker in brokers:
             stack.callback(broker.close)
         server = stack.enter_context(serve(brokers, host=args.host, port=port, users=users, tls=tls))
+        if args.management is not None:
+            stack.callback(server.close)  # after the management listener, which asks it
+            management = stack.enter_context(_manage(server, *args.management))
+            print(f"management {management.url}", flush=True)
         print(f"ready {server.url}", flush=True)
         while not stop.wait(_LOOK):
             server.check_open()
     return 0
+
+
+def _manage(server: AmqpServer, host: str, port: int) -> ManagementServer:
+    try:
+        from warrenmq.management import manage
+    except ModuleNotFoundError as why:
+        msg = f"--management needs {why.name}; install warrenmq[management]."
+        raise CallerError(msg) from why
+    return manage(server, host=host, port=port)
+
+
+def address(text: str) -> tuple[str, int]:
+    """A type for argparse: PORT or HOST:PORT, an IPv6 address in brackets."""
+    host, colon, port = text.rpartition(":")
+    host = host.strip("[]") if colon else "127.0.0.1"
+    if not host:
+        raise argparse.ArgumentTypeError(f"{text!r} has no host before its port")
+    return host, whole(0, 65_535)(port)
 
 
 def _settings(args: argparse.Namespace) -> Settings:

@@ -303,6 +303,18 @@ class QueueInfo:
     """Messages that were found damaged and set aside, at recovery or later."""
 
 
+class QueueFigures(NamedTuple):
+    """The figures of a queue that any thread may read while the queue works: each is right, though not all of one moment."""
+
+    ready: int
+    unacked: int
+    consumers: int
+    ready_bytes: int | None
+    """Bytes of the ready bodies; None where no limit asks for them to be counted."""
+    published: int
+    """Messages that came since the queue was opened."""
+
+
 @dataclass(slots=True)
 class Deliveries:
     """Queue -> consumer's outlet: messages with consecutive tags from `first_tag`."""

@@ -51,6 +51,7 @@ from warrenmq.queue.messages import (
     MaybeExpire,
     MsgsOnDisk,
     Purge,
+    QueueFigures,
     QueueInfo,
     Reject,
     Resume,
@@ -189,7 +190,15 @@ class QueueState:
         self._monotonic_ns = queue.monotonic_ns
         self.rows = rows
         self._since_flush_step = 0
+        self._first_seq_id = vq.next_seq_id
         self._pages = vq.has_ram_duration
+
+    def figures(self) -> QueueFigures:
+        """The counts, for any thread: they are single look-ups of what the queue keeps anyway."""
+        vq = self.vq
+        return QueueFigures(
+            vq.ready, vq.unacked, self.consumers.count, vq.ready_bytes, vq.next_seq_id - self._first_seq_id
+        )
 
     def begin(self) -> list[int]:
         """The first call, after recovery; returns the sequence ids of messages that recovery found damaged."""

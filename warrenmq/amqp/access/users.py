@@ -1,38 +1,62 @@
 """Users, virtual hosts and permissions: a file as `rabbitmqctl export_definitions` writes it, or RabbitMQ's defaults.
 
     {"users":       [{"name": "app", "password_hash": "...", "hashing_algorithm": "rabbit_password_hashing_sha256",
-                      "tags": ["administrator"]}],
+                      "tags": ["administrator"], "limits": {"max-connections": 10}}],
      "vhosts":      [{"name": "/"}],
      "permissions": [{"user": "app", "vhost": "/", "configure": ".*", "write": ".*", "read": ".*"}]}
 
-All else in the file (queues, policies, limits ...) is left alone, but a file with topic permissions is refused: they are not
-checked here, and ignoring them would grant more than their author meant.  Patterns are regular expressions that are
-searched for in a name; an empty one matches nothing (rabbit_auth_backend_internal).
+A file with topic permissions is refused: they are not checked here, and ignoring them would grant more than their author
+meant.  Patterns are regular expressions that are searched for in a name; an empty one matches nothing
+(rabbit_auth_backend_internal).  The rest of such a file (queues, policies, ...) is for management/definitions.py.
+
+Users can be changed while the server runs.  A change holds for connections that are open, too, except that a user who
+is deleted stays connected, as in RabbitMQ.
 """
 
 from __future__ import annotations
 
 import json
 import re
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from warrenmq.amqp.access.passwords import DEFAULT_ALGORITHM, PasswordHash, hash_password
-from warrenmq.errors import SettingsError
+from warrenmq.errors import NotFound, SettingsError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
     from re import Pattern
 
 DEFAULT_USER = "guest"
+USER_LIMITS = ("max-connections", "max-channels")
 _REMEMBERED = 256
 """Names of exchanges and queues whose permission a connection remembers."""
 
 
-class Account(NamedTuple):
-    """A user of the file."""
+@dataclass(frozen=True, slots=True)
+class Account:
+    """A user."""
 
+    name: str
     password: PasswordHash
-    tags: frozenset[str]
+    password_hash: str
+    hashing_algorithm: str
+    tags: tuple[str, ...]
+    limits: dict[str, int] = field(default_factory=dict)
+    """max-connections and max-channels; a negative one is no limit."""
+
+    def definition(self) -> dict[str, Any]:
+        """The user as an exported file has it."""
+        return {
+            "name": self.name, "password_hash": self.password_hash, "hashing_algorithm": self.hashing_algorithm,
+            "tags": [*self.tags], "limits": {**self.limits},
+        }  # fmt: skip
+
+    def limit(self, name: str) -> int | None:
+        """A limit; None when there is none."""
+        value = self.limits.get(name, -1)
+        return None if value < 0 else value
 
 
 class Permissions(NamedTuple):
@@ -46,12 +70,37 @@ class Permissions(NamedTuple):
 class AuthenticatedUser:
     """A user who is logged in to a virtual host (the protocol: context.User)."""
 
-    def __init__(self, name: str, tags: frozenset[str], permissions: Permissions) -> None:
+    def __init__(
+        self, name: str, tags: frozenset[str], permissions: Callable[[], Permissions | None]
+    ) -> None:
         self.name = name
         self.tags = tags
-        self.may_configure = _remembered(permissions.configure)
-        self.may_write = _remembered(permissions.write)
-        self.may_read = _remembered(permissions.read)
+        self._look_up = permissions
+        self._known: Permissions | None = None
+        self._may: tuple[Callable[[str], bool], ...] = ()
+
+    def may_configure(self, name: str) -> bool:
+        """Declare and delete the exchange or queue `name`."""
+        return self._current()[0](name)
+
+    def may_write(self, name: str) -> bool:
+        """Publish to the exchange, bind the queue or (as destination) the exchange `name`."""
+        return self._current()[1](name)
+
+    def may_read(self, name: str) -> bool:
+        """Consume from the queue, bind to the exchange `name`."""
+        return self._current()[2](name)
+
+    def _current(self) -> tuple[Callable[[str], bool], ...]:
+        permissions = self._look_up()
+        if permissions is not self._known or permissions is None:
+            self._known = permissions
+            self._may = (_refused,) * 3 if permissions is None else tuple(map(_remembered, permissions))
+        return self._may
+
+
+def _refused(_name: str) -> bool:
+    return False
 
 
 def _remembered(pattern: Pattern[str]) -> Any:
@@ -59,36 +108,43 @@ def _remembered(pattern: Pattern[str]) -> Any:
 
 
 class Users:
-    """The users of a server, with their permissions in each virtual host."""
+    """The users of a server, with their permissions in each virtual host.
+
+    `changed` is called after every change by one of `put_user` and its like; what a file brings is no change.
+    """
 
     def __init__(self) -> None:
-        self.vhosts: dict[str, None] = {"/": None}
-        """Names, in order; "/" is always there."""
+        self.vhosts: dict[str, dict[str, Any]] = {"/": {}}
+        """Names, in order, each with its description and tags; "/" is always there."""
+        self.changed: Callable[[], None] = lambda: None
         self._accounts: dict[str, Account] = {}
         self._permissions: dict[tuple[str, str], Permissions] = {}
+        self._own: dict[tuple[str, ...], None] = {}
+        """What did not come from a file: ("user", name), ("vhost", name), ("permission", user, vhost)."""
 
     @classmethod
-    def default(cls) -> Users:
-        """guest, with password guest, who may do everything in "/"."""
+    def default(cls, name: str = DEFAULT_USER, password: str = DEFAULT_USER, tags: Iterable[str] = ("administrator",),
+                permissions: tuple[str, str, str] = (".*", ".*", ".*"), vhost: str = "/") -> Users:  # fmt: skip
+        """One user, who may do everything in "/" unless said otherwise: guest, with password guest."""
         users = cls()
-        users._accounts[DEFAULT_USER] = Account(
-            PasswordHash(hash_password(DEFAULT_USER)), frozenset(["administrator"])
-        )
-        everything = re.compile(".*")
-        users._permissions[DEFAULT_USER, "/"] = Permissions(everything, everything, everything)
+        users.vhosts.setdefault(vhost, {})
+        users._accounts[name] = _account(name, hash_password(password), DEFAULT_ALGORITHM, tags)
+        users._permissions[name, vhost] = _permissions(name, vhost, permissions)
         return users
 
     @classmethod
     def load(cls, path: str) -> Users:
         """Read a definitions file.  Raises SettingsError, in one sentence, when it cannot be used."""
+        return cls.of_file(path, read_definitions(path))
+
+    @classmethod
+    def of_file(cls, path: str, definitions: Any) -> Users:
+        """The users of a definitions file that was read from `path`.  Raises SettingsError."""
         try:
-            with open(path, encoding="utf-8") as file:
-                return cls.of_definitions(json.load(file))
-        except OSError as why:
-            msg = f"the users file {path} cannot be read: {why.strerror or why}."
-        except (ValueError, RecursionError) as why:
+            return cls.of_definitions(definitions)
+        except ValueError as why:
             msg = f"the users file {path} cannot be used: {why}."
-        raise SettingsError(msg)
+            raise SettingsError(msg) from why
 
     @classmethod
     def of_definitions(cls, definitions: Any) -> Users:
@@ -96,51 +152,132 @@ class Users:
         if type(definitions) is not dict:
             raise ValueError("it is not a JSON object with users, vhosts and permissions")
         users = cls()
-        for vhost in _rows(definitions, "vhosts"):
-            users.vhosts[_text(vhost, "name", "a vhost")] = None
-        for user in _rows(definitions, "users"):
-            users._add_user(user, definitions.get("rabbit_version", ""))
-        if _rows(definitions, "topic_permissions"):
-            raise ValueError("it has topic_permissions, which are not checked here; take them out")
-        for permission in _rows(definitions, "permissions"):
-            users._add_permission(permission)
+        users.add(definitions)
         if not users._accounts:
             raise ValueError("it has no users, so no client could log in")
         return users
 
-    def _add_user(self, user: dict[str, Any], version: object) -> None:
-        name = _text(user, "name", "a user")
-        who = f"user {name!r}"
-        if "password_hash" not in user:
-            msg = f"{who} has no password_hash (make one with: warrenmq hash_password)"
-            raise ValueError(msg)
-        old = str(version).startswith(("3.5.", "3.4.", "3.3."))
-        algorithm = user.get("hashing_algorithm") or (
-            "rabbit_password_hashing_md5" if old else DEFAULT_ALGORITHM
-        )
-        tags = user.get("tags") or []
-        names = tags.split(",") if isinstance(tags, str) else tags
-        if not (isinstance(names, list) and all(isinstance(tag, str) for tag in names)):
-            msg = f"{who} has tags that are no list of names"
-            raise ValueError(msg)
-        try:
-            password = PasswordHash(_text(user, "password_hash", who), str(algorithm))
-        except ValueError as why:
-            msg = f"{who} {why}"
-            raise ValueError(msg) from why
-        self._accounts[name] = Account(password, frozenset(tag.strip() for tag in names if tag.strip()))
+    def add(self, definitions: dict[str, Any]) -> None:
+        """Add the virtual hosts, users and permissions of exported definitions; what is there already is replaced.
 
-    def _add_permission(self, permission: dict[str, Any]) -> None:
-        user, vhost = (_text(permission, key, "a permission") for key in ("user", "vhost"))
-        patterns = []
-        for key in Permissions._fields:
-            text = _text(permission, key, f"the permission of {user!r} in {vhost!r}")
-            try:
-                patterns.append(re.compile(text or "^$"))
-            except re.error as why:
-                msg = f"the {key} permission of {user!r} in {vhost!r} is no regular expression: {why}"
-                raise ValueError(msg) from why
-        self._permissions[user, vhost] = Permissions(*patterns)
+        Raises ValueError with what is wrong in them; nothing is changed then.
+        """
+        if rows_of(definitions, "topic_permissions"):
+            raise ValueError("it has topic_permissions, which are not checked here; take them out")
+        vhosts = {
+            text_of(row, "name", "a vhost"): {
+                key: row[key] for key in ("description", "tags") if row.get(key)
+            } for row in rows_of(definitions, "vhosts")
+        }  # fmt: skip
+        version = definitions.get("rabbit_version", "")
+        accounts = [account_of(row, version) for row in rows_of(definitions, "users")]
+        permissions = {}
+        for row in rows_of(definitions, "permissions"):
+            user, vhost = (text_of(row, key, "a permission") for key in ("user", "vhost"))
+            whose = f"the permission of {user!r} in {vhost!r}"
+            texts = [text_of(row, key, whose) for key in Permissions._fields]
+            permissions[user, vhost] = _permissions(user, vhost, texts)
+        for name, about in vhosts.items():
+            self.vhosts[name] = about
+        self._accounts |= {account.name: account for account in accounts}
+        self._permissions |= permissions
+
+    def adopt(self, definitions: Any) -> None:
+        """Add definitions that are the server's own, to be kept by it.  Raises ValueError."""
+        if type(definitions) is not dict:
+            raise ValueError("it is not a JSON object with users, vhosts and permissions")
+        self.add(definitions)
+        self._own |= {("user", row["name"]): None for row in rows_of(definitions, "users")}
+        self._own |= {("vhost", row["name"]): None for row in rows_of(definitions, "vhosts")}
+        for row in rows_of(definitions, "permissions"):
+            self._own["permission", row["user"], row["vhost"]] = None
+
+    def own_definitions(self) -> dict[str, Any]:
+        """All that did not come from a file."""
+        return {
+            "users": [each.definition() for each in self.accounts() if ("user", each.name) in self._own],
+            "vhosts": [{"name": name, **about} for name, about in self.vhosts.items() if ("vhost", name) in self._own],
+            "permissions": [
+                each for each in self.permissions() if ("permission", each["user"], each["vhost"]) in self._own
+            ],
+        }  # fmt: skip
+
+    # -- changes
+
+    def put_user(self, account: Account) -> bool:
+        """Have this user, in place of one of that name; False when there was none."""
+        known = account.name in self._accounts
+        self._accounts[account.name] = account
+        self._own["user", account.name] = None
+        self.changed()
+        return known
+
+    def delete_user(self, name: str) -> None:
+        """Delete a user and his permissions; NotFound."""
+        if self._accounts.pop(name, None) is None:
+            raise _no_user(name)
+        self._permissions = {key: each for key, each in self._permissions.items() if key[0] != name}
+        self.changed()
+
+    def set_permissions(self, user: str, vhost: str, configure: str, write: str, read: str) -> bool:
+        """Give a user these permissions; False when he had none.  NotFound, ValueError for a pattern that is none."""
+        if user not in self._accounts:
+            raise _no_user(user)
+        if vhost not in self.vhosts:
+            raise no_vhost(vhost)
+        known = (user, vhost) in self._permissions
+        self._permissions[user, vhost] = _permissions(user, vhost, (configure, write, read))
+        self._own["permission", user, vhost] = None
+        self.changed()
+        return known
+
+    def clear_permissions(self, user: str, vhost: str) -> None:
+        """Take a user's permissions in a virtual host; NotFound when he has none."""
+        if self._permissions.pop((user, vhost), None) is None:
+            msg = f"user {user!r} has no permissions in virtual host {vhost!r}"
+            raise NotFound(msg)
+        self.changed()
+
+    def put_vhost(self, name: str, about: dict[str, Any]) -> None:
+        """Have a virtual host."""
+        self.vhosts[name] = about
+        self._own["vhost", name] = None
+        self.changed()
+
+    def delete_vhost(self, name: str) -> None:
+        """Forget a virtual host, and all permissions in it."""
+        self.vhosts.pop(name, None)
+        self._permissions = {key: each for key, each in self._permissions.items() if key[1] != name}
+        self.changed()
+
+    # -- looks
+
+    def accounts(self) -> list[Account]:
+        """All users, by name."""
+        return sorted(self._accounts.values(), key=lambda account: account.name)
+
+    def account(self, name: str) -> Account:
+        """One user; NotFound."""
+        if (account := self._accounts.get(name)) is None:
+            raise _no_user(name)
+        return account
+
+    def permissions(self, *, user: str | None = None, vhost: str | None = None) -> list[dict[str, str]]:
+        """The permissions as an exported file has them, of one user or virtual host or of all."""
+        return [
+            {"user": key[0], "vhost": key[1],
+             **{name: _text(pattern) for name, pattern in each._asdict().items()}}
+            for key, each in sorted(self._permissions.items())
+            if user in (None, key[0]) and vhost in (None, key[1])
+        ]  # fmt: skip
+
+    def definitions(self) -> dict[str, Any]:
+        """All as an exported file has it."""
+        return {
+            "users": [account.definition() for account in self.accounts()],
+            "vhosts": [{"name": name, **about} for name, about in self.vhosts.items()],
+            "permissions": self.permissions(),
+        }
 
     def check_password(self, name: str, password: bytes) -> bool:
         """True if this is the user's password (rabbit_access_control:check_user_pass_login)."""
@@ -149,13 +286,54 @@ class Users:
 
     def in_vhost(self, name: str, vhost: str) -> AuthenticatedUser | None:
         """The user at work in a virtual host; None if he has no permissions there."""
-        permissions = self._permissions.get((name, vhost))
-        return (
-            None if permissions is None else AuthenticatedUser(name, self._accounts[name].tags, permissions)
-        )
+        if (name, vhost) not in self._permissions or name not in self._accounts:
+            return None
+        tags = frozenset(self._accounts[name].tags)
+        return AuthenticatedUser(name, tags, lambda: self._permissions.get((name, vhost)))
 
 
-def _rows(definitions: dict[str, Any], key: str) -> list[dict[str, Any]]:
+def read_definitions(path: str) -> Any:
+    """The JSON of a definitions file.  Raises SettingsError, in one sentence, when it cannot be read."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            return json.load(file)
+    except OSError as why:
+        msg = f"the users file {path} cannot be read: {why.strerror or why}."
+    except (ValueError, RecursionError) as why:
+        msg = f"the users file {path} cannot be used: {why}."
+    raise SettingsError(msg)
+
+
+def account_of(user: dict[str, Any], version: object = "") -> Account:
+    """A user as an exported file has him; ValueError with what is wrong."""
+    name = text_of(user, "name", "a user")
+    who = f"user {name!r}"
+    if "password_hash" not in user:
+        msg = f"{who} has no password_hash (make one with: warrenmq hash_password)"
+        raise ValueError(msg)
+    old = str(version).startswith(("3.5.", "3.4.", "3.3."))
+    algorithm = user.get("hashing_algorithm") or ("rabbit_password_hashing_md5" if old else DEFAULT_ALGORITHM)
+    tags = user.get("tags") or []
+    names = tags.split(",") if isinstance(tags, str) else tags
+    if not (isinstance(names, list) and all(isinstance(tag, str) for tag in names)):
+        msg = f"{who} has tags that are no list of names"
+        raise ValueError(msg)
+    account = _account(name, text_of(user, "password_hash", who), str(algorithm), names)
+    for key, value in (user.get("limits") or {}).items():
+        account.limits[key] = user_limit(name, key, value)
+    return account
+
+
+def user_limit(user: str, name: str, value: object) -> int:
+    """A limit of a user; ValueError for an unknown one, and for no whole number."""
+    if name not in USER_LIMITS or type(value) is not int:
+        msg = f"user {user!r} has the limit {name} = {value!r}; known are {' and '.join(USER_LIMITS)}, whole numbers"
+        raise ValueError(msg)
+    return value
+
+
+def rows_of(definitions: dict[str, Any], key: str) -> list[dict[str, Any]]:
+    """A list of objects in definitions; ValueError when it is something else."""
     rows = definitions.get(key, [])
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         msg = f"its {key} are not a list of objects"
@@ -163,8 +341,43 @@ def _rows(definitions: dict[str, Any], key: str) -> list[dict[str, Any]]:
     return rows
 
 
-def _text(row: dict[str, Any], key: str, whose: str) -> str:
+def text_of(row: dict[str, Any], key: str, whose: str) -> str:
+    """A text in an object of definitions; ValueError when there is none."""
     if type(text := row.get(key)) is not str:
         msg = f"{whose} has no {key}"
         raise ValueError(msg)
     return str(text)
+
+
+def no_vhost(name: str) -> NotFound:
+    """The error for an unknown virtual host."""
+    return NotFound(f"there is no virtual host {name!r}", reply_text=f"no vhost '{name}'")
+
+
+def _no_user(name: str) -> NotFound:
+    return NotFound(f"there is no user {name!r}")
+
+
+def _account(name: str, password_hash: str, algorithm: str, tags: Iterable[str]) -> Account:
+    try:
+        password = PasswordHash(password_hash, algorithm)
+    except ValueError as why:
+        msg = f"user {name!r} {why}"
+        raise ValueError(msg) from why
+    named = tuple(tag.strip() for tag in tags if tag.strip())
+    return Account(name, password, password_hash, algorithm, named)
+
+
+def _permissions(user: str, vhost: str, texts: Iterable[str]) -> Permissions:
+    patterns = []
+    for key, text in zip(Permissions._fields, texts, strict=True):
+        try:
+            patterns.append(re.compile(text or "^$"))
+        except re.error as why:
+            msg = f"the {key} permission of {user!r} in {vhost!r} is no regular expression: {why}"
+            raise ValueError(msg) from why
+    return Permissions(*patterns)
+
+
+def _text(pattern: Pattern[str]) -> str:
+    return "" if pattern.pattern == "^$" else pattern.pattern

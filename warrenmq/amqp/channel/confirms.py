@@ -105,6 +105,8 @@ class Confirms:
         self.next_seqno = 1
         self.failed = False
         """A publish was nacked since the last `take_failed` (used by transactions)."""
+        self.confirmed = 0
+        """Messages that queues confirmed."""
         self._unconfirmed: dict[int, int] = {}
         """First sequence number of a run -> how many."""
         self._order: deque[int] = deque()
@@ -116,6 +118,11 @@ class Confirms:
     def waiting(self) -> bool:
         """True while answers of queues are outstanding."""
         return bool(self._unconfirmed)
+
+    @property
+    def unconfirmed(self) -> int:
+        """Messages without an answer of their queues."""
+        return sum(self._unconfirmed.values())
 
     @property
     def pending(self) -> bool:
@@ -143,6 +150,7 @@ class Confirms:
             return
         run = (settled.first_seqno, settled.count)
         if settled.ok:
+            self.confirmed += settled.count
             self._confirmed.append(run)
         else:
             self._rejected.append(run)

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from warrenmq.amqp.channel.reply_to import ReplyTo
     from warrenmq.amqp.channel.settling import Settling
     from warrenmq.amqp.channel.writer import ChannelWriter
+    from warrenmq.amqp.statistics import ChannelCounters
     from warrenmq.broker.calls import ActorCalls
     from warrenmq.queue.limiter import Limiter
     from warrenmq.runtime import Server
@@ -51,7 +52,8 @@ class ChannelConsuming:
     """The consuming side of one channel; it belongs to the channel process."""
 
     def __init__(self, server: Server, context: ConnectionContext, calls: ActorCalls, access: ChannelAccess,
-                 writer: ChannelWriter, settling: Settling, limiter: Limiter, reply_to: ReplyTo) -> None:  # fmt: skip
+                 writer: ChannelWriter, settling: Settling, limiter: Limiter, reply_to: ReplyTo,
+                 counters: ChannelCounters) -> None:  # fmt: skip
         self.notices = SentNotices(server, context.transport.writable)
         self._server = server
         self._broker = context.broker
@@ -62,6 +64,7 @@ class ChannelConsuming:
         self._settling = settling
         self._limiter = limiter
         self._reply_to = reply_to
+        self._counters = counters
         self._prefetch = 0
         """The prefetch count of consumers to come."""
         self._consumers: dict[str, ChannelConsumer] = {}
@@ -69,6 +72,16 @@ class ChannelConsuming:
         """By queue."""
         self._monitors: dict[ActorRef[Any], int] = {}
         """Of queue processes that have consumers of this channel."""
+
+    @property
+    def prefetch(self) -> int:
+        """The prefetch count of consumers to come."""
+        return self._prefetch
+
+    @property
+    def consumers(self) -> int:
+        """The number of the channel's consumers."""
+        return len(self._consumers)
 
     # -- consume and cancel
 
@@ -158,7 +171,10 @@ class ChannelConsuming:
         unacked = self._settling.unacked
         count = len(messages)
         first = unacked.take_tags(count)
-        if not consumer.parameters.no_ack:
+        if consumer.parameters.no_ack:
+            self._counters.deliver_no_ack += count
+        else:
+            self._counters.deliver += count
             unacked.note(first, count, consumer, deliveries.first_tag, self._server.runtime.monotonic_ns())
         deliver, tag = self._writer.deliver, consumer.tag
         for delivery_tag, fetched in enumerate(messages, first):
@@ -179,11 +195,15 @@ class ChannelConsuming:
             self._getters = {name: each for name, each in self._getters.items() if each.ref.is_alive()}
             getter = self._getters[queue] = Holder(number, queue, ref, limited=False)
         if not isinstance(got, Got):
+            self._counters.get_empty += 1
             self._writer.send(commands.Basic.GetEmpty)
             return
         unacked = self._settling.unacked
         delivery_tag = unacked.take_tags(1)
-        if not method.no_ack:
+        if method.no_ack:
+            self._counters.get_no_ack += 1
+        else:
+            self._counters.get += 1
             unacked.note(delivery_tag, 1, getter, got.tag, self._server.runtime.monotonic_ns())
         envelope, body = opened(got.message)
         self._writer.get_ok(delivery_tag, got.message.redelivered, got.ready, envelope, body)

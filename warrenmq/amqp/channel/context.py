@@ -12,6 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
+from warrenmq.amqp.statistics import ServerStatistics
+
 if TYPE_CHECKING:
     from pykka import ActorRef
 
@@ -66,6 +68,8 @@ class ConnectionContext:
     """127.0.0.1:50000 -> 127.0.0.1:5672."""
     closing: Closing = field(default_factory=Closing)
     """Once set, channels answer what the client sent before and send nothing else."""
+    statistics: ServerStatistics = field(default_factory=ServerStatistics)
+    """The server's."""
 
     def can(self, capability: str) -> bool:
         """True if the client announced this capability."""

@@ -49,6 +49,7 @@ from warrenmq.amqp.channel.reply_to import ReplyTo
 from warrenmq.amqp.channel.settling import Settling
 from warrenmq.amqp.channel.transaction import Transaction
 from warrenmq.amqp.channel.writer import ChannelWriter
+from warrenmq.amqp.statistics import ChannelInfo, Describe
 from warrenmq.amqp.wire.codec import PUBLISH, ids, start_of
 from warrenmq.amqp.wire.errors import PRECONDITION_FAILED, AmqpError
 from warrenmq.amqp.wire.frames import METHOD
@@ -102,14 +103,18 @@ class ChannelProcess(Server):
         access = ChannelAccess(context)
         calls = ActorCalls(self.runtime, context.broker.vhost, context.broker.check_open, lambda: self.trace)
         limiter = Limiter(self.runtime.lock())
+        self._counters = counters = context.statistics.channel_created()
+        self.actor_inbox.on_close(lambda _reason: context.statistics.channel_closed(counters))
+        self._limiter = limiter
+        self._blocked = False
         self._credit = ChannelCredit(self.actor_inbox.send, self._tell_blocked, self.trace)
         self._writer = ChannelWriter(number, context)
         self._reply_to = ReplyTo(self)
-        self._settling = Settling(self, limiter)
+        self._settling = Settling(self, limiter, self._counters)
         self._consuming = ChannelConsuming(self, context, calls, access, self._writer, self._settling, limiter,
-                                           self._reply_to)  # fmt: skip
+                                           self._reply_to, self._counters)  # fmt: skip
         self._publishing = ChannelPublishing(
-            self, context, access, self._writer, self._reply_to, self._credit
+            self, context, access, self._writer, self._reply_to, self._credit, self._counters
         )
         self._transaction = Transaction(self._publishing, self._settling)
         declarations = ChannelDeclarations(self.runtime, context, calls, access, self._writer, self._reply_to)
@@ -134,6 +139,7 @@ class ChannelProcess(Server):
                 return
             case Settled():
                 self._publishing.confirms.settle(message)
+                self._counters.confirm = self._publishing.confirms.confirmed
                 self._guarded(self._methods.complete_commit)
             case Delivered():
                 self._consuming.delivered(message)
@@ -156,6 +162,8 @@ class ChannelProcess(Server):
                 self._release()
                 sender.reply(None)
                 raise Stop
+            case Describe():
+                return self._info()
             case IsReplyConsumer():
                 return not self._writer.closing and self._reply_to.accepts(request.key)
             case _:
@@ -279,7 +287,18 @@ class ChannelProcess(Server):
             self._consuming.release()
             self._reply_to.cancel()
 
+    def _info(self) -> ChannelInfo:
+        context, confirms = self._context, self._publishing.confirms
+        return ChannelInfo(
+            number=self._number, connection=context.name, user=context.user.name, vhost=context.broker.vhost.name,
+            confirm=confirms.enabled, transactional=self._transaction.selected, consumers=self._consuming.consumers,
+            unacked=len(self._settling.unacked), unconfirmed=confirms.unconfirmed, uncommitted=self._transaction.uncommitted,
+            prefetch=self._consuming.prefetch, global_prefetch=self._limiter.prefetch_count, blocked=self._blocked,
+            counters=self._counters.as_dict(),
+        )  # fmt: skip
+
     def _tell_blocked(self, blocked: bool) -> None:
+        self._blocked = blocked
         self.cast(self._connection, ChannelBlocked(self._number, blocked))
 
     # -- what follows from time and answers

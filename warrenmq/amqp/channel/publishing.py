@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from warrenmq.amqp.channel.credit import ChannelCredit
     from warrenmq.amqp.channel.reply_to import ReplyTo
     from warrenmq.amqp.channel.writer import ChannelWriter
+    from warrenmq.amqp.statistics import ChannelCounters
     from warrenmq.routing import Router
     from warrenmq.runtime import Server
 
@@ -54,12 +55,13 @@ class ChannelPublishing:
     """The publishing side of one channel; it belongs to the channel process."""
 
     def __init__(self, server: Server, context: ConnectionContext, access: ChannelAccess, writer: ChannelWriter,
-                 reply_to: ReplyTo, credit: ChannelCredit) -> None:  # fmt: skip
+                 reply_to: ReplyTo, credit: ChannelCredit, counters: ChannelCounters) -> None:  # fmt: skip
         broker = context.broker
         self.confirms = Confirms()
         self._access = access
         self._writer = writer
         self._reply_to = reply_to
+        self._counters = counters
         self._router: Router = broker.vhost.router
         self._queue = broker.vhost.queue
         self._send_to_channel = server.actor_inbox.send
@@ -93,9 +95,13 @@ class ChannelPublishing:
     def deliver(self, routed: Routed) -> None:
         """Send a run to its queues."""
         template, bodies, queues, first = routed
+        self._counters.publish += len(bodies)
         if not queues:
             self._sender.unrouted(len(bodies))
-            if template.mandatory:
+            if not template.mandatory:
+                self._counters.drop_unroutable += len(bodies)
+            else:
+                self._counters.return_unroutable += len(bodies)
                 self._writer.returned(template.envelope, bodies)
             if first:
                 self.confirms.unroutable(first, len(bodies))

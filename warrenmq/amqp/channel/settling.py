@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from warrenmq.amqp.channel.consumers import Holder
     from warrenmq.amqp.channel.unacked import Pending
+    from warrenmq.amqp.statistics import ChannelCounters
     from warrenmq.queue.limiter import Limiter
     from warrenmq.runtime import Server
 
@@ -31,8 +32,9 @@ def resume(channel: Server, queues: Iterable[ActorRef[Any]]) -> None:
 class Settling:
     """The acks, nacks and rejects of one channel; belongs to the channel process."""
 
-    def __init__(self, server: Server, limiter: Limiter) -> None:
+    def __init__(self, server: Server, limiter: Limiter, counters: ChannelCounters) -> None:
         self.unacked = Unacked()
+        self._counters = counters
         self._server = server
         self._limiter = limiter
         self._acked: dict[Holder, list[int]] = {}
@@ -53,6 +55,7 @@ class Settling:
         acked, self._acked = self._acked, {}
         limited = 0
         for holder, tags in acked.items():
+            self._counters.ack += len(tags)
             if holder.limited:
                 limited += len(tags)
             message: Any = Acks(holder.id, tags) if len(tags) > 1 else Ack(holder.id, tags[0], multiple=False)

@@ -40,6 +40,11 @@ class Transaction:
         self._messages: list[Routed] = []
         self._groups: list[Group] = []
 
+    @property
+    def uncommitted(self) -> int:
+        """Messages that wait for tx.commit."""
+        return sum(len(routed.bodies) for routed in self._messages)
+
     def select(self) -> None:
         """tx.select; AmqpError 406 in confirm mode."""
         if self._publishing.confirms.enabled:

@@ -68,6 +68,10 @@ class Channels:
     def __len__(self) -> int:
         return len(self._refs)
 
+    def refs(self) -> tuple[ActorRef[Any], ...]:
+        """The processes of the open channels."""
+        return tuple(self._refs.values())
+
     def add(self, frame: Frame) -> None:
         """Collect a frame for its channel, which channel.open starts; AmqpError."""
         number = frame.channel

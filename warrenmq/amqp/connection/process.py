@@ -41,6 +41,7 @@ from warrenmq.amqp.connection.messages import Disconnected, ForceClose, Received
 from warrenmq.amqp.connection.phases import LOOSE, Phase, after_error, check_tuning, judge
 from warrenmq.amqp.connection.throttle import FLOW
 from warrenmq.amqp.net.heartbeat import Heartbeater
+from warrenmq.amqp.statistics import ConnectionInfo, Describe
 from warrenmq.amqp.wire.codec import decode_method, encode_method, ids, make
 from warrenmq.amqp.wire.errors import CONNECTION_FORCED, INTERNAL_ERROR, UNEXPECTED_FRAME, AmqpError
 from warrenmq.amqp.wire.frames import HEARTBEAT, METHOD, OVERHEAD, FrameCutter, check_shape, snippet
@@ -56,8 +57,9 @@ if TYPE_CHECKING:
 
     from warrenmq.amqp.connection.throttle import Notice
     from warrenmq.amqp.net.transport import Transport
-    from warrenmq.amqp.node import Node
+    from warrenmq.amqp.node import Node, ServedVhost
     from warrenmq.amqp.wire.frames import Frame
+    from warrenmq.runtime import From
 
 FAILED_LOGIN = 0.3
 """Seconds before a refused login is answered."""
@@ -101,7 +103,15 @@ class ConnectionProcess(Server):
         self._heartbeater: Heartbeater | None = None
         self._channels: Channels | None = None
         self._capabilities: dict[str, Any] = {}
-        self._user = ""
+        self._user = self._mechanism = ""
+        self._client_properties: dict[str, Any] = {}
+        self._tuned: Connection.TuneOk | None = None
+        self._served: ServedVhost | None = None
+        self._connected_at = self.runtime.wall_ns() // 1_000_000
+        self._bytes_received = 0
+        node.statistics.happened("connection_created")
+        mine = self.actor_ref
+        self.actor_inbox.on_close(lambda _reason: node.statistics.connection_closed(mine))
         self._alarm_monitor = 0
         self._goodbye = DROPPED
         self._peer = str(transport.peer)
@@ -111,6 +121,7 @@ class ConnectionProcess(Server):
     def handle_cast(self, message: Any) -> None:
         match message:
             case Received(data):
+                self._bytes_received += len(data)
                 if self._heartbeater is not None:
                     self._heartbeater.received += len(data)
                 self._blocking.received(data)
@@ -138,6 +149,12 @@ class ConnectionProcess(Server):
                 if self._phase is not Phase.RUNNING:
                     raise Stop(SHUTDOWN)
                 self._fail(AmqpError(CONNECTION_FORCED, explanation))
+
+    def handle_call(self, request: Any, sender: From) -> Any:  # noqa: ARG002  # OTP's signature
+        """A look from the management side."""
+        if isinstance(request, Describe):
+            return self._info()
+        raise TypeError(request)
 
     def handle_info(self, message: Any) -> None:
         match message:
@@ -244,7 +261,10 @@ class ConnectionProcess(Server):
 
     def _start_ok(self, method: Connection.StartOk) -> None:
         self._capabilities = capabilities_of(method)
+        self._client_properties = dict(method.client_properties)
+        self._mechanism = str(method.mechanism)
         self._user, problem = log_in(method, self._node, self._transport.peer)
+        self._node.statistics.happened(f"auth_attempts_{'failed' if problem else 'succeeded'}")
         if not problem:
             self._phase = Phase.TUNING
             self._send(tune(self._node))
@@ -265,10 +285,13 @@ class ConnectionProcess(Server):
             self._blocking.heartbeater = self._heartbeater
 
     def _open(self, method: Connection.Open) -> None:
-        self._served, user = open_vhost(method.virtual_host, self._user, self._node)
-        context = ConnectionContext(self._served.broker, user, self._tuned.frame_max, self._capabilities,
-                                    self._transport, self.actor_ref, self._peer)  # fmt: skip
-        self._channels = Channels(self, self._served.channel_sup, context, self._tuned.channel_max)
+        served, user = open_vhost(method.virtual_host, self._user, self._node)
+        assert self._tuned is not None
+        self._served = served
+        context = ConnectionContext(served.broker, user, self._tuned.frame_max, self._capabilities,
+                                    self._transport, self.actor_ref, self._peer, statistics=self._node.statistics)  # fmt: skip
+        self._node.statistics.connection_opened(self.actor_ref, self._user, served.broker.vhost.name)
+        self._channels = Channels(self, served.channel_sup, context, self._tuned.channel_max)
         self._phase = Phase.RUNNING
         self._send(make(Connection.OpenOk))
         self._register()
@@ -307,14 +330,27 @@ class ConnectionProcess(Server):
 
     def _silent(self) -> None:
         if self._phase is not Phase.CLOSED:
-            log.error("missed heartbeats from client", connection=self._peer, timeout=self._tuned.heartbeat)
+            timeout = 0 if self._tuned is None else self._tuned.heartbeat
+            log.error("missed heartbeats from client", connection=self._peer, timeout=timeout)
         raise Stop(SHUTDOWN)
+
+    def _info(self) -> ConnectionInfo:
+        tuned, served = self._tuned, self._served
+        return ConnectionInfo(
+            name=self._peer, peer=self._transport.peer, user=self._user, mechanism=self._mechanism,
+            state="blocked" if self._blocking.blocked else self._phase.value,
+            vhost="" if served is None else served.broker.vhost.name, client_properties=self._client_properties,
+            channel_max=0 if tuned is None else tuned.channel_max, frame_max=0 if tuned is None else tuned.frame_max,
+            heartbeat=0 if tuned is None else tuned.heartbeat, connected_at=self._connected_at,
+            channels=() if self._channels is None else self._channels.refs(), bytes_received=self._bytes_received,
+            bytes_sent=self._transport.written,
+        )  # fmt: skip
 
     # -- being held up
 
     def _register(self) -> None:
         """Register with rabbit_alarm, and again with its successor after a restart."""
-        if self._phase is not Phase.RUNNING:
+        if self._phase is not Phase.RUNNING or self._served is None:
             return
         try:
             alarm = self._served.broker.runtime.whereis(RABBIT_ALARM)

@@ -1,0 +1,217 @@
+"""The HTTP API: field names, status codes and texts as RabbitMQ 3.10.8 has them."""
+
+import pytest
+
+ROOT = "%2F"
+
+
+def declare(api, name="jobs", **body):
+    assert api("PUT", f"queues/{ROOT}/{name}", {"durable": True, **body})[0] in (201, 204)
+
+
+def publish(api, key, payload="hello", exchange="amq.default", **properties):
+    body = {"routing_key": key, "payload": payload, "payload_encoding": "string", "properties": properties}
+    return api("POST", f"exchanges/{ROOT}/{exchange}/publish", body)
+
+
+def take(api, queue, **body):
+    asked = {"count": 1, "ackmode": "ack_requeue_false", "encoding": "auto"} | body
+    return api("POST", f"queues/{ROOT}/{queue}/get", asked)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status", "said"),
+    [
+        ("GET", "nope", None, 404, "Not Found"),
+        ("GET", "queues/%2F/nope", None, 404, "Not Found"),
+        ("GET", "queues/nope", None, 404, "Not Found"),
+        ("DELETE", "queues/%2F/nope", None, 404, "Not Found"),
+        ("GET", "connections/nope", None, 404, "Not Found"),
+        ("PATCH", "queues/%2F/jobs", None, 405, "use DELETE, GET, PUT"),
+        ("PUT", "queues/%2F/jobs", {"durable": False}, 400,
+         "inequivalent arg 'durable' for queue 'jobs' in vhost '/': received 'false' but current is 'true'"),
+        ("PUT", "queues/%2F/jobs", "x", 400,
+         "invalid payload: the request body JSON-decoded to a string. Is the input doubly-JSON-encoded?"),
+        ("PUT", "queues/%2F/new", {"arguments": {"x-max-length": -1}}, 400,
+         "invalid arg 'x-max-length' for queue 'new' in vhost '/': {value_negative,-1}"),
+        ("PUT", "exchanges/%2F/e", {}, 400, "[{key_missing,type}]"),
+        ("POST", "exchanges/%2F/amq.default/publish", {"properties": {}, "routing_key": "a"}, 400,
+         "[{key_missing,payload},{key_missing,payload_encoding}]"),
+        ("POST", "exchanges/%2F/nope/publish", {"routing_key": "a", "payload": "", "payload_encoding": "string"}, 400,
+         "404 NOT_FOUND - no exchange 'nope' in vhost '/'"),
+        ("PUT", "users/bob", {"password": "x"}, 400, "tags_not_present"),
+        ("PUT", "permissions/%2F/guest", {"configure": ""}, 400, "[{key_missing,write},{key_missing,read}]"),
+        ("DELETE", "vhosts/%2F", None, 400, "the virtual host / cannot be deleted: it owns the data directory"),
+        ("GET", "queues?page=9", None, 400, "page out of range, page: 9 page size: 100, len: 1"),
+        ("GET", "health/checks/port-listener/1", None, 503, "No active listener"),
+        ("GET", "health/checks/protocol-listener/mqtt", None, 503, "No active listener"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_told_in_rabbitmqs_words(shared_api, method, path, body, status, said):
+    declare(shared_api)
+    found, answer = shared_api(method, path, body)
+    assert (found, answer["reason"]) == (status, said)
+
+
+def test_a_queue_is_declared_once_and_shown(api):
+    arguments = {"x-max-length": 5, "x-message-ttl": 60_000}
+    assert api("PUT", "queues/%2F/a%2Fb", {"durable": True, "arguments": arguments}) == (201, None)
+    assert api("PUT", "queues/%2F/a%2Fb", {"durable": True, "arguments": arguments}) == (204, None)
+    row = api.get("queues/%2F/a%2Fb")
+    expected = {"name": "a/b", "vhost": "/", "durable": True, "auto_delete": False, "exclusive": False, "state": "running",
+                "arguments": arguments, "messages": 0, "messages_ready": 0, "consumers": 0, "type": "classic"}  # fmt: skip
+    assert expected.items() <= row.items()
+    assert [each["name"] for each in api.get("queues/%2F")] == ["a/b"]
+    assert api("DELETE", "queues/%2F/a%2Fb") == (204, None)
+    assert api.get("queues") == []
+
+
+def test_messages_are_published_got_and_given_back(api):
+    declare(api)
+    assert publish(api, "jobs", delivery_mode=2, headers={"h": [1, "a"]}) == (200, {"routed": True})
+    assert publish(api, "nope") == (200, {"routed": False})
+    (message,) = take(api, "jobs", ackmode="ack_requeue_true")[1]
+    assert message == {
+        "payload": "hello", "payload_bytes": 5, "payload_encoding": "string", "exchange": "", "routing_key": "jobs",
+        "message_count": 0, "redelivered": False, "properties": {"delivery_mode": 2, "headers": {"h": [1, "a"]}},
+    }  # fmt: skip
+    (message,) = take(api, "jobs", encoding="base64", truncate=2)[1]
+    assert (message["payload"], message["redelivered"], message["payload_bytes"]) == ("aGU=", True, 5)
+    assert take(api, "jobs")[1] == []
+
+
+def test_messages_given_back_keep_their_order(api):
+    declare(api)
+    for text in "abc":
+        publish(api, "jobs", text)
+    for _ in range(2):
+        found = take(api, "jobs", count=5, ackmode="reject_requeue_true")[1]
+        assert [(each["payload"], each["message_count"]) for each in found] == [("a", 2), ("b", 1), ("c", 0)]
+    assert api("DELETE", "queues/%2F/jobs?if-empty=true")[0] == 400
+    assert api("DELETE", "queues/%2F/jobs/contents") == (204, None)
+    assert api("DELETE", "queues/%2F/jobs?if-empty=true") == (204, None)
+
+
+def test_bindings_are_found_by_their_properties_key(api):
+    declare(api)
+    api("PUT", "exchanges/%2F/e", {"type": "topic"})
+    path = "bindings/%2F/e/e/q/jobs"
+    for body in ({"routing_key": "a.#"}, {"routing_key": "a.#", "arguments": {"x": 1}}, {}):
+        assert api("POST", path, body)[0] == 201
+        assert api.headers["location"].startswith("jobs/")
+    rows = api.get(path)
+    assert [each["properties_key"] for each in rows][::2] == ["a.%23", "~"]
+    assert rows == api.get("exchanges/%2F/e/bindings/source")
+    assert len(api.get("queues/%2F/jobs/bindings")) == 4  # and that of the default exchange
+    for row in rows:
+        key = row["properties_key"].replace("%", "%25")  # as a segment of a path
+        assert api.get(f"{path}/{key}") == row
+        assert api("DELETE", f"{path}/{key}")[0] == 204
+    assert api.get(path) == []
+    assert api("DELETE", "exchanges/%2F/e")[0] == 204
+
+
+def test_lists_come_in_pages_and_columns(api):
+    for name in ("b", "a", "c1", "c2"):
+        declare(api, name)
+    page = api.get("queues?page=1&page_size=2&sort=name&sort_reverse=true&columns=name")
+    assert page == {
+        "items": [{"name": "c2"}, {"name": "c1"}], "page": 1, "page_count": 2, "page_size": 2, "item_count": 2,
+        "filtered_count": 4, "total_count": 4,
+    }  # fmt: skip
+    assert api.get("queues?page=1&name=c&columns=name")["filtered_count"] == 2
+    assert api.get("queues?columns=name,message_stats.publish&sort=name")[0] == {
+        "name": "a", "message_stats": {"publish": 0},
+    }  # fmt: skip
+
+
+def test_users_and_permissions_outlast_a_restart(start):
+    api = start()
+    assert api("PUT", "users/bob", {"password": "secret", "tags": "monitoring,x"})[0] == 201
+    assert api("PUT", "permissions/%2F/bob", {"configure": "^b", "write": "", "read": ".*"})[0] == 201
+    start.end()
+    api = start()
+    assert api.get("users/bob")["tags"] == ["monitoring", "x"]
+    assert api.get("whoami", user="bob", password="secret") == {"name": "bob", "tags": ["monitoring", "x"]}
+    assert api.get("users/bob/permissions") == [
+        {"user": "bob", "vhost": "/", "configure": "^b", "write": "", "read": ".*"}
+    ]
+    assert api("PUT", "queues/%2F/b1", {}, user="bob", password="secret")[0] == 201
+    status, body = api("PUT", "queues/%2F/a1", {}, user="bob", password="secret")
+    assert status == 401
+    assert body["reason"] == "ACCESS_REFUSED - access to queue 'a1' in vhost '/' refused for user 'bob'"
+    assert api("DELETE", "users/bob")[0] == 204
+    assert api("GET", "whoami", user="bob", password="secret")[0] == 401
+
+
+@pytest.mark.parametrize(
+    ("tags", "path", "status"),
+    [("", "overview", 401), ("other", "overview", 401), ("management", "overview", 200), ("management", "nodes", 401),
+     ("monitoring", "nodes", 200), ("monitoring", "users", 401), ("policymaker", "users", 401), ("administrator", "users", 200)],
+)  # fmt: skip
+def test_tags_say_what_a_user_may_see(shared_api, tags, path, status):
+    shared_api("PUT", "users/u", {"password": "p", "tags": tags})
+    assert shared_api("GET", path, user="u", password="p")[0] == status
+
+
+def test_a_user_sees_his_own_virtual_hosts(api):
+    declare(api)
+    api("PUT", "vhosts/other", {})
+    api("PUT", "permissions/other/guest", {"configure": ".*", "write": ".*", "read": ".*"})
+    api("PUT", "queues/other/mine", {})
+    api("PUT", "users/u", {"password": "p", "tags": "management"})
+    api("PUT", "permissions/other/u", {"configure": "", "write": "", "read": ".*"})
+    mine = {"user": "u", "password": "p"}
+    assert [each["name"] for each in api.get("vhosts", **mine)] == ["other"]
+    assert [each["name"] for each in api.get("queues", **mine)] == ["mine"]
+    assert api("GET", "queues/%2F", **mine)[0] == 401
+    assert api("GET", "queues/%2F/jobs", **mine)[0] == 401
+    assert len(api.get("queues")) == 2
+
+
+def test_a_virtual_host_is_made_used_and_deleted(start):
+    api = start()
+    assert api("PUT", "vhosts/v%2F1", {"description": "d", "tags": "a,b"})[0] == 201
+    assert api("PUT", "vhosts/v%2F1", {})[0] == 204
+    api("PUT", "permissions/v%2F1/guest", {"configure": ".*", "write": ".*", "read": ".*"})
+    assert api("PUT", "queues/v%2F1/q", {"durable": True})[0] == 201
+    start.end()
+    api = start()
+    assert [each["name"] for each in api.get("queues/v%2F1")] == ["q"]
+    assert api("DELETE", "vhosts/v%2F1")[0] == 204
+    assert [each["name"] for each in api.get("vhosts")] == ["/"]
+    assert api("PUT", "vhosts/v%2F1", {})[0] == 201
+    assert api.get("queues/v%2F1") == []
+    assert api("GET", "permissions/v%2F1/guest")[0] == 404
+
+
+def test_health_checks_and_overview(api):
+    port = api.server.port
+    for path in ("aliveness-test/%2F", "health/checks/alarms", "health/checks/local-alarms", "health/checks/virtual-hosts",
+                 "health/checks/protocol-listener/amqp", f"health/checks/port-listener/{port}", "healthchecks/node",
+                 "health/checks/node-is-quorum-critical"):  # fmt: skip
+        assert api.get(path)["status"] == "ok"
+    declare(api)
+    publish(api, "jobs")
+    found = api.get("overview")
+    assert found["object_totals"] == {
+        "queues": 2,
+        "exchanges": 7,
+        "connections": 0,
+        "channels": 0,
+        "consumers": 0,
+    }
+    assert found["queue_totals"]["messages"] == 1
+    (node,) = api.get("nodes")
+    assert api.get(f"nodes/{node['name']}") | {"uptime": 0} | {"fd_used": 0} == node | {"uptime": 0} | {
+        "fd_used": 0
+    }
+
+
+def test_an_alarm_fails_the_health_check(api):
+    broker = api.management.site.brokers()[0]
+    broker.set_vm_memory_high_watermark(0.0)
+    status, body = api("GET", "health/checks/alarms")
+    assert (status, body["status"], body["alarms"][0]["resource"]) == (503, "failed", "memory")
+    broker.set_vm_memory_high_watermark(1.0)
+    assert api.get("health/checks/alarms") == {"status": "ok"}

@@ -1,0 +1,38 @@
+"""Errors of the HTTP API as RabbitMQ answers them, and the tags that let a user in."""
+
+from __future__ import annotations
+
+TAGS = ("management", "policymaker", "monitoring", "administrator")
+"""The tags that let a user in; the last is allowed everything."""
+WITH = {
+    "management": frozenset(TAGS),
+    "policymaker": frozenset(("policymaker", "administrator")),
+    "monitoring": frozenset(("monitoring", "administrator")),
+    "administrator": frozenset(("administrator",)),
+}
+"""What a route asks for -> the tags that satisfy it (rabbit_mgmt_util:is_policymaker and so on)."""
+
+
+class HttpError(Exception):
+    """An answer that is an error."""
+
+    def __init__(self, status: int, error: str, reason: str) -> None:
+        super().__init__(status, error, reason)
+        self.status = status
+        self.error = error
+        self.reason = reason
+
+
+def not_found() -> HttpError:
+    """404, as RabbitMQ says it."""
+    return HttpError(404, "Object Not Found", "Not Found")
+
+
+def bad_request(reason: str) -> HttpError:
+    """400."""
+    return HttpError(400, "bad_request", reason)
+
+
+def not_authorised(reason: str) -> HttpError:
+    """401."""
+    return HttpError(401, "not_authorised", reason)

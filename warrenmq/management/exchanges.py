@@ -1,0 +1,246 @@
+"""Exchanges and bindings of the HTTP API (rabbit_mgmt_wm_exchange, _bindings, _binding).
+
+A binding's properties_key is its routing key, percent-encoded, and behind "~" a fingerprint of its arguments if it has any; a
+binding with neither is "~".
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from typing import TYPE_CHECKING, Any
+
+from warrenmq.actors.vhost.messages import Bind, DeclareExchange, DeleteExchange, Unbind
+from warrenmq.management.errors import bad_request, not_found
+from warrenmq.management.http import Reply, Route, encode, segment
+from warrenmq.management.inputs import arguments_of, flag, refused, texts
+from warrenmq.routing import Binding, Destination, ExchangeSpec
+from warrenmq.supervisors.broker_sup import VHOST_PROCESS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from warrenmq.broker.broker import Broker
+    from warrenmq.management.http import Request
+    from warrenmq.management.site import Site
+
+DEFAULT = ExchangeSpec("", "direct")
+_KINDS = {"q": "queue", "e": "exchange"}
+
+
+def row(broker: Broker, spec: ExchangeSpec) -> dict[str, Any]:
+    """One exchange."""
+    return {
+        "name": spec.name, "vhost": broker.vhost.name, "type": spec.type, "durable": spec.durable,
+        "auto_delete": spec.auto_delete, "internal": spec.internal, "arguments": spec.arguments,
+    }  # fmt: skip
+
+
+def specs(broker: Broker) -> list[ExchangeSpec]:
+    """All exchanges of a virtual host, the default one first."""
+    return [DEFAULT, *list(broker.vhost.router.exchanges.values())]
+
+
+def list_all(site: Site, request: Request) -> Any:
+    """GET /api/exchanges."""
+    return [row(broker, spec) for broker in _seen(site, request) for spec in specs(broker)]
+
+
+def list_in_vhost(site: Site, request: Request) -> Any:
+    """GET /api/exchanges/vhost."""
+    broker = site.visible(request.account, request.at["vhost"])
+    return [row(broker, spec) for spec in specs(broker)]
+
+
+def show(site: Site, request: Request) -> Any:
+    """GET /api/exchanges/vhost/name."""
+    broker, spec = _existing(site, request)
+    return row(broker, spec) | {"incoming": [], "outgoing": []}
+
+
+def declare(site: Site, request: Request) -> Any:
+    """PUT /api/exchanges/vhost/name."""
+    vhost, name = request.at["vhost"], request.at["name"]
+    user = site.at_work(request.account, vhost)
+    broker = site.broker(vhost)
+    body, _ = request.fields("type")
+    (kind,) = texts(body, "type")
+    if not user.may_configure(name):
+        raise refused("exchange", name, vhost, request)
+    spec = ExchangeSpec(name, kind, flag(body, "durable", True), flag(body, "auto_delete", False),
+                        flag(body, "internal", False), arguments_of(body))  # fmt: skip
+    known = name in broker.vhost.router.exchanges
+    broker.client.calls.call_named(VHOST_PROCESS, DeclareExchange(spec))
+    return Reply(204 if known else 201)
+
+
+def delete(site: Site, request: Request) -> None:
+    """DELETE /api/exchanges/vhost/name?if-unused=true."""
+    broker, spec = _existing(site, request)
+    if not site.at_work(request.account, broker.vhost.name).may_configure(spec.name):
+        raise refused("exchange", spec.name, broker.vhost.name, request)
+    broker.client.calls.call_named(VHOST_PROCESS, DeleteExchange(spec.name, request.flag("if-unused")))
+
+
+# -- bindings
+
+
+def properties_key(binding: Binding) -> str:
+    """See the module."""
+    if not binding.arguments:
+        return segment(binding.routing_key) or "~"
+    packed = json.dumps(json.loads(encode(binding.arguments)), sort_keys=True).encode()
+    digest = hashlib.md5(packed, usedforsecurity=False).digest()[:5]
+    return f"{segment(binding.routing_key)}~{base64.urlsafe_b64encode(digest).decode().rstrip('=')}"
+
+
+def binding_row(broker: Broker, binding: Binding) -> dict[str, Any]:
+    """One binding."""
+    return {
+        "source": binding.source, "vhost": broker.vhost.name, "destination": binding.destination,
+        "destination_type": binding.destination_type, "routing_key": binding.routing_key,
+        "arguments": binding.arguments, "properties_key": properties_key(binding),
+    }  # fmt: skip
+
+
+def declared(broker: Broker) -> list[Binding]:
+    """All bindings but those of the default exchange."""
+    router = broker.vhost.router
+    return [binding for name in list(router.exchanges) for binding in router.bindings_of(name)]
+
+
+def implicit(queue: str) -> Binding:
+    """A queue's binding to the default exchange."""
+    return Binding(queue, "", queue)
+
+
+def _all(broker: Broker) -> list[Binding]:
+    return [*map(implicit, list(broker.vhost.router.queues)), *declared(broker)]
+
+
+def _chosen(broker: Broker, chosen: Callable[[Binding], bool]) -> list[dict[str, Any]]:
+    return [binding_row(broker, each) for each in _all(broker) if chosen(each)]
+
+
+def list_bindings(site: Site, request: Request) -> Any:
+    """GET /api/bindings and /api/bindings/vhost."""
+    brokers = [site.visible(request.account, request.at["vhost"])] if request.at else _seen(site, request)
+    return [row for broker in brokers for row in _chosen(broker, lambda _: True)]
+
+
+def of_source(site: Site, request: Request) -> Any:
+    """GET /api/exchanges/vhost/name/bindings/source."""
+    broker, spec = _existing(site, request)
+    return _chosen(broker, lambda binding: binding.source == spec.name)
+
+
+def to_exchange(site: Site, request: Request) -> Any:
+    """GET /api/exchanges/vhost/name/bindings/destination."""
+    broker, spec = _existing(site, request)
+    return _chosen(broker, lambda binding: binding.to == Destination("exchange", spec.name))
+
+
+def to_queue(site: Site, request: Request) -> Any:
+    """GET /api/queues/vhost/name/bindings."""
+    broker = site.visible(request.account, request.at["vhost"])
+    if broker.vhost.queue(request.at["name"]) is None:
+        raise not_found()
+    return _chosen(broker, lambda binding: binding.to == Destination("queue", request.at["name"]))
+
+
+def between(site: Site, request: Request) -> Any:
+    """GET /api/bindings/vhost/e/source/q/destination, and e for q."""
+    broker, source, to = _ends(site, request)
+    return _chosen(broker, lambda binding: binding.source == source and binding.to == to)
+
+
+def bind(site: Site, request: Request) -> Any:
+    """POST of the same path: 201, with the binding's path in Location."""
+    broker, source, to = _ends(site, request)
+    body = request.json()
+    key = body.get("routing_key", "")
+    if type(key) is not str:
+        raise bad_request("routing_key must be a text")
+    binding = Binding(to.name, source, key, arguments_of(body), to.type)
+    _check_ends(site, request, source, to)
+    broker.client.calls.call_named(VHOST_PROCESS, Bind(binding))
+    location = f"{request.path.rstrip('/').rsplit('/', 1)[-1]}/{properties_key(binding)}"
+    return Reply(201, headers=(("location", location),))
+
+
+def _found(site: Site, request: Request) -> tuple[Broker, Binding]:
+    broker, source, to = _ends(site, request)
+    key = request.at["key"]
+    for binding in _all(broker):
+        if binding.source == source and binding.to == to:
+            mine = properties_key(binding)
+            if key == mine or segment(key) == mine or (key == binding.routing_key and not binding.arguments):
+                return broker, binding
+    raise not_found()
+
+
+def show_binding(site: Site, request: Request) -> Any:
+    """GET of a binding's path."""
+    return binding_row(*_found(site, request))
+
+
+def unbind(site: Site, request: Request) -> None:
+    """DELETE of a binding's path."""
+    broker, binding = _found(site, request)
+    _check_ends(site, request, binding.source, binding.to)
+    broker.client.calls.call_named(VHOST_PROCESS, Unbind(binding))
+
+
+def _check_ends(site: Site, request: Request, source: str, to: Destination) -> None:
+    vhost = request.at["vhost"]
+    user = site.at_work(request.account, vhost)
+    if not user.may_write(to.name):
+        raise refused(to.type, to.name, vhost, request)
+    if not user.may_read(source or "amq.default"):
+        raise refused("exchange", source, vhost, request)
+
+
+def _ends(site: Site, request: Request) -> tuple[Broker, str, Destination]:
+    at = request.at
+    broker = site.visible(request.account, at["vhost"])
+    source = "" if at["source"] == "amq.default" else at["source"]
+    to = Destination(_KINDS[at["kind"]], at["destination"]) if at["kind"] in _KINDS else None
+    router = broker.vhost.router
+    if to is None or (source and source not in router.exchanges):
+        raise not_found()
+    if to.name not in (router.queues if to.type == "queue" else router.exchanges):
+        raise not_found()
+    return broker, source, to
+
+
+def _seen(site: Site, request: Request) -> list[Broker]:
+    return [site.broker(name) for name in site.visible_vhosts(request.account)]
+
+
+def _existing(site: Site, request: Request) -> tuple[Broker, ExchangeSpec]:
+    broker, name = site.visible(request.account, request.at["vhost"]), request.at["name"]
+    spec = DEFAULT if name in ("", "amq.default") else broker.vhost.router.exchanges.get(name)
+    if spec is None:
+        raise not_found()
+    return broker, spec
+
+
+_PAIR = "bindings/{vhost}/e/{source}/{kind}/{destination}"
+
+ROUTES = (
+    Route("GET", "exchanges", list_all),
+    Route("GET", "exchanges/{vhost}", list_in_vhost),
+    Route("GET", "exchanges/{vhost}/{name}", show),
+    Route("PUT", "exchanges/{vhost}/{name}", declare),
+    Route("DELETE", "exchanges/{vhost}/{name}", delete),
+    Route("GET", "exchanges/{vhost}/{name}/bindings/source", of_source),
+    Route("GET", "exchanges/{vhost}/{name}/bindings/destination", to_exchange),
+    Route("GET", "queues/{vhost}/{name}/bindings", to_queue),
+    Route("GET", "bindings", list_bindings),
+    Route("GET", "bindings/{vhost}", list_bindings),
+    Route("GET", _PAIR, between),
+    Route("POST", _PAIR, bind),
+    Route("GET", f"{_PAIR}/{{key}}", show_binding),
+    Route("DELETE", f"{_PAIR}/{{key}}", unbind),
+)

@@ -1,0 +1,299 @@
+"""Requests and replies of the HTTP API, and which function answers which path: no sockets and no threads here.
+
+A Route names a method, a pattern of path segments and the tag that a user needs.  What a function returns is the body as JSON
+(None: 204, no body), or a Reply.  What it raises becomes RabbitMQ's answer:
+
+| raised                                      | status | body                                            |
+| ------------------------------------------- | ------ | ----------------------------------------------- |
+| HttpError                                   | its    | its                                             |
+| AccessRefused                               | 401    | not_authorised                                  |
+| NotFound of what the path names             | 404    | Object Not Found                                |
+| any other error of ours, ValueError         | 400    | bad_request, with RabbitMQ's words if there are |
+| Blocked, BrokerClosed                       | 503    | service_unavailable                             |
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from datetime import datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs, quote, unquote
+
+from warrenmq.errors import AccessRefused, Blocked, BrokerClosed, CallerError, Error, NotFound
+from warrenmq.management.errors import WITH, HttpError, bad_request, not_authorised, not_found
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from warrenmq.amqp.access.users import Account
+    from warrenmq.management.site import Site
+
+JSON = "application/json"
+
+
+@dataclass(slots=True, frozen=True)
+class Reply:
+    """An answer."""
+
+    status: int
+    body: bytes = b""
+    content_type: str = JSON
+    headers: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(slots=True)
+class Request:
+    """A request whose user is known."""
+
+    method: str
+    path: str
+    """Percent-encoded, without the query."""
+    query: Mapping[str, str]
+    body: bytes
+    user: Account | None
+    at: dict[str, str] = field(default_factory=dict)
+    """The segments that the route's pattern names, decoded."""
+
+    def json(self) -> dict[str, Any]:
+        """The body as a JSON object; an empty one when there is no body.  HttpError 400 for anything else."""
+        if not self.body.strip():
+            return {}
+        try:
+            value = json.loads(self.body)
+        except (ValueError, RecursionError) as why:
+            msg = "not_json"
+            raise bad_request(msg) from why
+        if type(value) is not dict:
+            hint = " Is the input doubly-JSON-encoded?" if isinstance(value, str) else ""
+            msg = f"invalid payload: the request body JSON-decoded to a {_json_type(value)}.{hint}"
+            raise bad_request(msg)
+        return value
+
+    def fields(self, *names: str) -> tuple[dict[str, Any], list[Any]]:
+        """The body, and the values of these keys, all of which it must have."""
+        body = self.json()
+        if missing := [f"{{key_missing,{name}}}" for name in names if name not in body]:
+            raise bad_request(f"[{','.join(missing)}]")
+        return body, [body[name] for name in names]
+
+    def flag(self, name: str) -> bool:
+        """A switch in the query."""
+        return self.query.get(name, "").lower() == "true"
+
+    @property
+    def account(self) -> Account:
+        """The user; every route but the public ones has one."""
+        assert self.user is not None
+        return self.user
+
+
+Handler = "Callable[[Site, Request], Any]"
+
+
+@dataclass(slots=True, frozen=True)
+class Route:
+    """One method of one path."""
+
+    method: str
+    pattern: str
+    """Segments; {name} takes any one."""
+    handler: Callable[[Site, Request], Any]
+    tag: str = "management"
+    """What the user needs; empty: anyone, without a password."""
+
+    def match(self, segments: list[str]) -> dict[str, str] | None:
+        """The named segments if the path fits."""
+        parts = self.pattern.split("/")
+        if len(parts) != len(segments):
+            return None
+        found = {}
+        for part, segment in zip(parts, segments, strict=True):
+            if part.startswith("{"):
+                found[part[1:-1]] = unquote(segment, errors="replace")
+            elif part != segment:
+                return None
+        return found
+
+
+class Router:
+    """The table of all routes."""
+
+    def __init__(self, routes: Iterable[Route]) -> None:
+        self._by_length: dict[int, list[Route]] = {}
+        for route in routes:
+            self._by_length.setdefault(route.pattern.count("/"), []).append(route)
+
+    def find(self, method: str, path: str) -> tuple[Route, dict[str, str]]:
+        """The route of a request.  HttpError: 404 for an unknown path, 405 for a method that it has not."""
+        segments = path.strip("/").split("/")
+        method = "GET" if method == "HEAD" else method
+        found = [
+            (route, at)
+            for route in self._by_length.get(len(segments) - 1, ())
+            if (at := route.match(segments)) is not None
+        ]
+        for route, at in found:
+            if route.method == method:
+                return route, at
+        if not found:
+            raise not_found()
+        raise HttpError(405, "method_not_allowed", f"use {', '.join(sorted({r.method for r, _ in found}))}")
+
+
+def answer(site: Site, route: Route, request: Request) -> Reply:
+    """Handle a request whose user has what the route asks for, or not (403 does not exist: RabbitMQ says 401)."""
+    try:
+        if route.tag:
+            _check_tags(request.account, route.tag)
+        return reply_of(route.handler(site, request), request)
+    except HttpError as error:
+        return error_reply(error)
+    except (Error, ValueError) as error:
+        return error_reply(http_error(error))
+
+
+def _check_tags(account: Account, needed: str) -> None:
+    if not WITH["management"].intersection(account.tags):
+        raise not_authorised("Not management user")
+    if not WITH[needed].intersection(account.tags):
+        word = "monitor" if needed == "monitoring" else needed
+        raise not_authorised(f"User not {word}")
+
+
+def http_error(error: Exception) -> HttpError:
+    """The table at the top."""
+    text = getattr(error, "reply_text", "") or str(error)
+    match error:
+        case Blocked() | BrokerClosed():
+            return HttpError(503, "service_unavailable", text)
+        case AccessRefused():
+            return not_authorised(f"ACCESS_REFUSED - {text}")
+        case NotFound():
+            return bad_request(f"404 NOT_FOUND - {text}")
+        case CallerError():
+            return bad_request(text)
+    return bad_request(text)
+
+
+def error_reply(error: HttpError) -> Reply:
+    """The body of an error."""
+    headers = (("www-authenticate", 'Basic realm="RabbitMQ Management"'),) if error.status == 401 else ()
+    return Reply(error.status, encode({"error": error.error, "reason": error.reason}), headers=headers)
+
+
+def reply_of(value: Any, request: Request) -> Reply:
+    """The answer that a handler's value stands for; lists are sorted, cut into pages and columns as the query asks."""
+    if isinstance(value, Reply):
+        return value
+    if value is None:
+        return Reply(204)
+    if isinstance(value, list):
+        value = paged(value, request.query)
+    elif isinstance(value, dict) and (columns := request.query.get("columns")):
+        value = _columns(value, columns.split(","))
+    return Reply(200, encode(value))
+
+
+def paged(rows: list[dict[str, Any]], query: Mapping[str, str]) -> Any:
+    """A list as the query's name, use_regex, sort, sort_reverse, columns, page and page_size ask (rabbit_mgmt_util).
+
+    HttpError 400 for a page that is no number or out of range.
+    """
+    total = len(rows)
+    if name := query.get("name"):
+        rows = [row for row in rows if _has_name(row, name, regex=query.get("use_regex") == "true")]
+    if key := query.get("sort"):
+        rows = sorted(
+            rows, key=lambda row: _sort_key(_at(row, key)), reverse=query.get("sort_reverse") == "true"
+        )
+    filtered = len(rows)
+    columns = query.get("columns")
+    if (text := query.get("page")) is None:
+        return [_columns(row, columns.split(",")) for row in rows] if columns else rows
+    try:
+        page, size = int(text), int(query.get("page_size", "100"))
+    except ValueError:
+        msg = "page and page_size must be numbers"
+        raise bad_request(msg) from None
+    if page < 1 or not 1 <= size <= 500 or (page > 1 and (page - 1) * size >= filtered):
+        msg = f"page out of range, page: {page} page size: {size}, len: {filtered}"
+        raise HttpError(400, "page_out_of_range", msg)
+    items = rows[(page - 1) * size : page * size]
+    return {
+        "filtered_count": filtered, "item_count": len(items),
+        "items": [_columns(row, columns.split(",")) for row in items] if columns else items,
+        "page": page, "page_count": max(1, -(-filtered // size)), "page_size": size, "total_count": total,
+    }  # fmt: skip
+
+
+def _has_name(row: dict[str, Any], wanted: str, *, regex: bool) -> bool:
+    name = str(row.get("name", ""))
+    if not regex:
+        return wanted.lower() in name.lower()
+    # As text: a pattern from outside may take exponential time, and RabbitMQ's PCRE has limits that Python's has not.
+    return wanted.strip("^$.*").lower() in name.lower()
+
+
+def _columns(row: dict[str, Any], columns: list[str]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for column in columns:
+        value = _at(row, column)
+        if value is None and column not in row:
+            continue
+        *path, last = column.split(".")
+        place = found
+        for part in path:
+            place = place.setdefault(part, {})
+        place[last] = value
+    return found
+
+
+def _at(row: dict[str, Any], path: str) -> Any:
+    value: Any = row
+    for part in path.split("."):
+        value = value.get(part) if isinstance(value, dict) else None
+    return value
+
+
+def _sort_key(value: Any) -> tuple[int, Any]:
+    if isinstance(value, int | float):
+        return 0, value
+    return 1, str(value)
+
+
+def encode(value: Any) -> bytes:
+    """JSON; values of AMQP tables that it lacks become the nearest it has."""
+    return json.dumps(value, default=_plain, separators=(",", ":"), ensure_ascii=False).encode(
+        errors="replace"
+    )
+
+
+def _plain(value: Any) -> Any:
+    match value:
+        case datetime():
+            return int(value.timestamp())
+        case Decimal():
+            return float(value)
+        case bytes() | bytearray() | memoryview():
+            return bytes(value).decode(errors="replace")
+        case frozenset() | set() | tuple():
+            return list(value)
+    return str(value)
+
+
+def parse_query(text: str) -> dict[str, str]:
+    """The query's last value of each key."""
+    return {name: values[-1] for name, values in parse_qs(text, keep_blank_values=True).items()}
+
+
+def segment(name: str) -> str:
+    """A name as a segment of a path."""
+    return quote(name, safe="")
+
+
+def _json_type(value: Any) -> str:
+    return {str: "string", list: "list", bool: "boolean", int: "number", float: "number"}.get(
+        type(value), "null"
+    )

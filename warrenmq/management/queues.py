@@ -1,0 +1,248 @@
+"""Queues of the HTTP API: list, declare, delete, purge, get messages (rabbit_mgmt_wm_queue and its like)."""
+
+from __future__ import annotations
+
+import base64
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from pykka import ActorDeadError
+
+from warrenmq.actors.vhost.messages import DeclareQueue, DeleteQueue
+from warrenmq.broker.consumer import Delivery, Subscription
+from warrenmq.directory.definitions import QueueRecord
+from warrenmq.errors import Error, NotFound
+from warrenmq.management.errors import bad_request, not_found
+from warrenmq.management.http import Reply, Route, encode
+from warrenmq.management.inputs import arguments_of, flag, refused, whole
+from warrenmq.management.messages import json_of_properties
+from warrenmq.queue.messages import Get, Got, ListConsumers, Purge, QueueFigures
+from warrenmq.supervisors.broker_sup import VHOST_PROCESS
+
+if TYPE_CHECKING:
+    from warrenmq.broker.broker import Broker
+    from warrenmq.management.http import Request
+    from warrenmq.management.site import Site
+
+_NOTHING = QueueFigures(0, 0, 0, None, 0)
+MOST_MESSAGES = 10_000
+"""Messages of one get."""
+ACK_MODES = {
+    "ack_requeue_true": (False, True), "reject_requeue_true": (False, True), "ack_requeue_false": (True, False),
+    "reject_requeue_false": (False, False),
+}  # fmt: skip
+"""ackmode -> whether the message is acked, and if not whether it goes back."""
+
+
+def row(site: Site, broker: Broker, record: QueueRecord) -> dict[str, Any]:
+    """One queue, from the figures that it keeps."""
+    vhost = broker.vhost
+    figures = site.figures(broker, record.name) or _NOTHING
+    path = ("queue", vhost.name, record.name)
+    counts = {
+        "messages": figures.ready + figures.unacked, "messages_ready": figures.ready,
+        "messages_unacknowledged": figures.unacked,
+    }  # fmt: skip
+    found = {
+        "name": record.name, "vhost": vhost.name, "durable": record.durable, "auto_delete": record.auto_delete,
+        "exclusive": record.exclusive, "arguments": record.arguments, "type": "classic", "node": site.name,
+        "state": "running" if record.name in vhost.figures else "down", "consumers": figures.consumers,
+        **site.with_rates(counts, path),
+        "message_stats": site.with_rates({"publish": figures.published}, path),
+    }  # fmt: skip
+    if figures.ready_bytes is not None:
+        found["message_bytes_ready"] = figures.ready_bytes
+    return found
+
+
+def records(broker: Broker) -> list[QueueRecord]:
+    """All queues of a virtual host."""
+    vhost = broker.vhost
+    return [*list(vhost.definitions.queues.values()), *list(vhost.transient_queues.values())]
+
+
+def list_all(site: Site, request: Request) -> Any:
+    """GET /api/queues."""
+    return [
+        row(site, site.broker(vhost), record)
+        for vhost in site.visible_vhosts(request.account)
+        for record in records(site.broker(vhost))
+    ]
+
+
+def list_in_vhost(site: Site, request: Request) -> Any:
+    """GET /api/queues/vhost."""
+    broker = site.visible(request.account, request.at["vhost"])
+    return [row(site, broker, record) for record in records(broker)]
+
+
+def show(site: Site, request: Request) -> Any:
+    """GET /api/queues/vhost/name."""
+    broker, record = _existing(site, request)
+    found = row(site, broker, record)
+    consumers = []
+    with suppress(Error, ActorDeadError):
+        consumers = broker.client.calls.call_queue(record.name, ListConsumers())[0]
+    found["consumer_details"] = [consumer_row(site, broker, record.name, each) for each in consumers]
+    found |= {"deliveries": [], "incoming": []}
+    return found
+
+
+def consumer_row(site: Site, broker: Broker, queue: str, consumer: Any) -> dict[str, Any]:
+    """One consumer."""
+    return {
+        "queue": {"name": queue, "vhost": broker.vhost.name}, "consumer_tag": consumer.consumer_tag,
+        "ack_required": consumer.ack_required, "prefetch_count": consumer.prefetch, "exclusive": consumer.exclusive,
+        "active": consumer.active, "activity_status": "up" if consumer.active else "waiting",
+        "arguments": dict(consumer.arguments or {}), "channel_details": _channel_details(site, broker, consumer.channel),
+    }  # fmt: skip
+
+
+def _channel_details(site: Site, broker: Broker, channel: Any) -> dict[str, Any]:
+    info = None if channel is None else site.describe(broker, channel)
+    if info is None:
+        return {}
+    return {
+        "connection_name": info.connection, "name": f"{info.connection} ({info.number})", "node": site.name,
+        "number": info.number, "user": info.user,
+    }  # fmt: skip
+
+
+def consumers(site: Site, request: Request) -> Any:
+    """GET /api/consumers and /api/consumers/vhost."""
+    if "vhost" in request.at:
+        brokers = [site.visible(request.account, request.at["vhost"])]
+    else:
+        brokers = [site.broker(name) for name in site.visible_vhosts(request.account)]
+    found = []
+    for broker in brokers:
+        for record in records(broker):
+            figures = site.figures(broker, record.name)
+            if figures is None or not figures.consumers:
+                continue
+            with suppress(Error, ActorDeadError):
+                infos = broker.client.calls.call_queue(record.name, ListConsumers())[0]
+                found += [consumer_row(site, broker, record.name, each) for each in infos]
+    return found
+
+
+def declare(site: Site, request: Request) -> Any:
+    """PUT /api/queues/vhost/name: 201 when it is new, 204 when it was there."""
+    vhost, name = request.at["vhost"], request.at["name"]
+    user = site.at_work(request.account, vhost)
+    broker, body = site.broker(vhost), request.json()
+    if not user.may_configure(name):
+        raise refused("queue", name, vhost, request)
+    durable, auto_delete = flag(body, "durable", True), flag(body, "auto_delete", False)
+    record = QueueRecord(name, durable, False, auto_delete, arguments_of(body))
+    known = broker.vhost.queue(name) is not None
+    broker.client.calls.call_named(VHOST_PROCESS, DeclareQueue(record))
+    if not known:
+        site.statistics.happened("queue_created")
+    site.statistics.happened("queue_declared")
+    return Reply(204 if known else 201)
+
+
+def delete(site: Site, request: Request) -> None:
+    """DELETE /api/queues/vhost/name?if-empty=true&if-unused=true."""
+    broker, record = _existing(site, request)
+    if not site.at_work(request.account, broker.vhost.name).may_configure(record.name):
+        raise refused("queue", record.name, broker.vhost.name, request)
+    broker.vhost.check_exclusive_access(record, None)
+    message = DeleteQueue(record.name, request.flag("if-unused"), request.flag("if-empty"))
+    broker.client.calls.call_named(VHOST_PROCESS, message)
+    site.statistics.happened("queue_deleted")
+
+
+def purge(site: Site, request: Request) -> None:
+    """DELETE /api/queues/vhost/name/contents."""
+    broker, record = _existing(site, request)
+    if not site.at_work(request.account, broker.vhost.name).may_read(record.name):
+        raise refused("queue", record.name, broker.vhost.name, request)
+    broker.vhost.check_exclusive_access(record, None)
+    broker.client.calls.call_queue(record.name, Purge())
+
+
+def actions(site: Site, request: Request) -> None:
+    """POST /api/queues/vhost/name/actions: sync and cancel_sync, of mirrors, which there are none of."""
+    _existing(site, request)
+    _, (action,) = request.fields("action")
+    if action not in ("sync", "cancel_sync"):
+        raise bad_request(f"unknown action {action}")
+
+
+def get(site: Site, request: Request) -> Any:
+    """POST /api/queues/vhost/name/get: up to `count` messages, acked or given back."""
+    broker, record = _existing(site, request)
+    if not site.at_work(request.account, broker.vhost.name).may_read(record.name):
+        raise refused("queue", record.name, broker.vhost.name, request)
+    body, (count, encoding) = request.fields("count", "encoding")
+    mode = body.get("ackmode")
+    if mode is None:  # before 3.7
+        mode = (
+            "ack_requeue_true" if str(body.get("requeue", "true")).lower() == "true" else "ack_requeue_false"
+        )
+    if mode not in ACK_MODES:
+        raise bad_request(f"ackmode is {mode}; use {', '.join(ACK_MODES)}")
+    if encoding not in ("auto", "base64"):
+        raise bad_request(f"encoding is {encoding}; use auto or base64")
+    ack, requeue = ACK_MODES[mode]
+    broker.vhost.check_exclusive_access(record, None)
+    client = broker.client
+    asked = Get(client.next_consumer_id(), no_ack=False, timeout=0.0)
+    found, deliveries = [], []
+    try:
+        for _ in range(min(whole(count, "count"), MOST_MESSAGES)):
+            got, ref = client.calls.call_queue(record.name, asked)
+            if not isinstance(got, Got):
+                break
+            subscription = Subscription(client, record.name, ref, asked.consumer, no_ack=False)
+            deliveries.append(Delivery(subscription, got.tag, got.message))
+            found.append(_message(deliveries[-1], got.ready, encoding, body.get("truncate")))
+    finally:
+        for delivery in reversed(deliveries):
+            if ack:
+                delivery.ack()
+            else:
+                delivery.nack(requeue=requeue)
+    return Reply(200, encode(found))
+
+
+def _message(delivery: Delivery, ready: int, encoding: str, truncate: Any) -> dict[str, Any]:
+    payload = bytes(delivery.body)
+    size = len(payload)
+    if truncate is not None:
+        payload = payload[: whole(truncate, "truncate")]
+    text: str | None = None
+    if encoding == "auto":
+        with suppress(UnicodeDecodeError):
+            text = payload.decode()
+    return {
+        "payload_bytes": size, "redelivered": delivery.redelivered, "exchange": delivery.exchange,
+        "routing_key": delivery.routing_key, "message_count": ready,
+        "properties": json_of_properties(delivery.properties),
+        "payload": base64.b64encode(payload).decode() if text is None else text,
+        "payload_encoding": "base64" if text is None else "string",
+    }  # fmt: skip
+
+
+def _existing(site: Site, request: Request) -> tuple[Broker, QueueRecord]:
+    broker = site.visible(request.account, request.at["vhost"])
+    try:
+        return broker, broker.vhost.existing_queue(request.at["name"])
+    except NotFound:
+        raise not_found() from None
+
+
+ROUTES = (
+    Route("GET", "queues", list_all),
+    Route("GET", "queues/{vhost}", list_in_vhost),
+    Route("GET", "queues/{vhost}/{name}", show),
+    Route("PUT", "queues/{vhost}/{name}", declare),
+    Route("DELETE", "queues/{vhost}/{name}", delete),
+    Route("DELETE", "queues/{vhost}/{name}/contents", purge),
+    Route("POST", "queues/{vhost}/{name}/actions", actions),
+    Route("POST", "queues/{vhost}/{name}/get", get),
+    Route("GET", "consumers", consumers),
+    Route("GET", "consumers/{vhost}", consumers),
+)

@@ -1,0 +1,12 @@
+"""All routes of the HTTP API, below /api, and the Prometheus page beside it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from warrenmq.management import connections, exchanges, messages, overview, queues, users, vhosts
+
+_PARTS = (overview, vhosts, users, connections, exchanges, queues, messages)
+
+ROUTES = tuple(replace(route, pattern=f"api/{route.pattern}") for part in _PARTS for route in part.ROUTES)
+"""In this order the first that fits answers, so what is spelt out stands before what takes any name."""

@@ -1,0 +1,83 @@
+"""Virtual hosts of the HTTP API (rabbit_mgmt_wm_vhost)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from warrenmq.management.errors import bad_request
+from warrenmq.management.http import Reply, Route
+
+if TYPE_CHECKING:
+    from warrenmq.management.http import Request
+    from warrenmq.management.site import Site
+
+
+def row(site: Site, name: str) -> dict[str, Any]:
+    """One virtual host."""
+    broker, about = site.broker(name), site.users.vhosts.get(name, {})
+    ready = unacked = 0
+    for read in list(broker.vhost.figures.values()):
+        figures = read()
+        ready += figures.ready
+        unacked += figures.unacked
+    description = about.get("description") or ("Default virtual host" if name == "/" else "")
+    tags = about.get("tags") or []
+    return {
+        "name": name, "description": description, "tags": tags, "default_queue_type": "undefined",
+        "metadata": {"description": description, "tags": tags}, "tracing": False,
+        "cluster_state": {site.name: "running" if broker.is_open else "stopped"},
+        "messages": ready + unacked, "messages_ready": ready, "messages_unacknowledged": unacked,
+    }  # fmt: skip
+
+
+def list_vhosts(site: Site, request: Request) -> Any:
+    """GET /api/vhosts."""
+    return [row(site, name) for name in site.visible_vhosts(request.account)]
+
+
+def show(site: Site, request: Request) -> Any:
+    """GET /api/vhosts/name."""
+    site.visible(request.account, request.at["name"])
+    return row(site, request.at["name"])
+
+
+def put(site: Site, request: Request) -> Any:
+    """PUT /api/vhosts/name: its broker is open when this is answered."""
+    name, body = request.at["name"], request.json()
+    tags = body.get("tags", [])
+    tags = [tag.strip() for tag in tags.split(",") if tag.strip()] if isinstance(tags, str) else tags
+    description = body.get("description", "")
+    if (
+        type(tags) is not list
+        or type(description) is not str
+        or not all(isinstance(tag, str) for tag in tags)
+    ):
+        raise bad_request("description must be a text, tags a list of texts")
+    if not name or len(name.encode()) > 255:
+        raise bad_request("the name of a virtual host has 1 to 255 bytes")
+    if body.get("default_queue_type") not in (None, "", "undefined", "classic"):
+        raise bad_request("default_queue_type must be classic: this server has no other queues")
+    known = name in site.node.vhosts
+    if not known:
+        site.server.add_vhost(name)
+    about: dict[str, Any] = {"description": description} if description else {}
+    site.users.put_vhost(name, about | ({"tags": tags} if tags else {}))
+    return Reply(204 if known else 201)
+
+
+def delete(site: Site, request: Request) -> None:
+    """DELETE /api/vhosts/name: with its queues, messages and permissions; its connections are closed."""
+    name = request.at["name"]
+    site.broker(name)
+    if name == "/":
+        raise bad_request("the virtual host / cannot be deleted: it owns the data directory")
+    site.server.delete_vhost(name)
+    site.users.delete_vhost(name)
+
+
+ROUTES = (
+    Route("GET", "vhosts", list_vhosts),
+    Route("GET", "vhosts/{name}", show),
+    Route("PUT", "vhosts/{name}", put, "administrator"),
+    Route("DELETE", "vhosts/{name}", delete, "administrator"),
+)
