@@ -184,8 +184,8 @@ class Broker:
         the alarm by consuming would get none.
         """
         broker, clock = self.sync, asyncio.get_running_loop().time
-        if not broker.has_later and not {"delay", "at"}.isdisjoint(publish.keywords):
-            await asyncio.to_thread(broker.have_later)
+        if not broker.client.has_later and not {"delay", "at"}.isdisjoint(publish.keywords):
+            await asyncio.to_thread(broker.client.have_later)
         limit = seconds("timeout", timeout)
         deadline = math.inf if limit is None else clock() + limit
         while True:

@@ -11,17 +11,13 @@ Answered tells of all that are there.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from warrenmq.actors.sending.message_sender import Flow, MessageSender
-from warrenmq.erlang.amqp_table import properties_of_bytes
-from warrenmq.erlang.amqp_table_writer import bytes_of_properties
 from warrenmq.errors import NotFound
-from warrenmq.message.plain_properties import dict_of_plain
+from warrenmq.message.header_changes import with_headers
 from warrenmq.message.stored import decode, encode
-from warrenmq.message.typed_headers import TypedHeaders
-from warrenmq.routing.delayed import X_DELAY, exchange_of
+from warrenmq.routing.delayed import X_DELAY, X_DELAYED_TO, exchange_of
 from warrenmq.routing.delayed import delay_of as delay_of_headers
 from warrenmq.routing.message_options import parse_expiration
 
@@ -35,9 +31,6 @@ if TYPE_CHECKING:
     from warrenmq.message.queue_message import Publication
     from warrenmq.message.stored import StoredMessage
     from warrenmq.runtime import Server
-
-X_DELAYED_TO = "x-delayed-to"
-"""Header of a message that goes back to one queue, whatever exchange and keys it has; it is taken off when it does."""
 
 
 def delay_of(publication: Publication) -> int:
@@ -128,13 +121,13 @@ class Releases:
         message = decode(due.stored)
         headers: Mapping[str, Any] = message.properties.headers or {}
         delay, back_to = delay_of_headers(headers), headers.get(X_DELAYED_TO)
-        changes: dict[str, Any] = {X_DELAY: -delay} if delay else {}
+        changes: dict[str, int | None] = {X_DELAY: -delay} if delay else {}
         if self._exchange is None and isinstance(back_to, str):
             changes[X_DELAYED_TO] = None
         stored = message.stored_properties
         properties: Properties | bytes | None = stored if isinstance(stored, bytes) else message.properties
         if changes:
-            properties, headers = _with_headers(message, changes)
+            properties, headers = with_headers(message, changes)
         again = self._refused.pop(due.seq_id, None)
         queues = self._queues(message, headers, back_to if X_DELAYED_TO in changes else None)
         if again is not None:
@@ -169,36 +162,3 @@ class Releases:
                 "a delayed message is dropped: its exchange was deleted meanwhile", exchange=exchange
             )
             return ()
-
-
-def _with_headers(
-    message: StoredMessage, changes: Mapping[str, Any]
-) -> tuple[Properties | bytes, Mapping[str, Any]]:
-    """The properties and headers of a message with these headers changed, or taken off (None); the others keep their types."""
-    if isinstance(message.stored_properties, bytes):
-        plain = properties_of_bytes(message.stored_properties)
-        plain["headers"] = _changed(plain.get("headers", []), changes)
-        return bytes_of_properties(plain), dict_of_plain(plain["headers"])
-    headers = message.properties.headers or {}
-    if isinstance(headers, TypedHeaders):
-        headers = TypedHeaders(_changed(headers.typed, changes))
-    else:
-        headers = {
-            name: value
-            for name, value in {**headers, **changes}.items()
-            if value is not None or name not in changes
-        }
-    return replace(message.properties, headers=headers), headers
-
-
-def _changed(typed: list[Any], changes: Mapping[str, Any]) -> list[Any]:
-    """Headers with their types, [[name, letter, value], ...]."""
-    kept = [each for each in typed if each[0] not in changes]
-    return [
-        *kept,
-        *(
-            [name, "I" if -(1 << 31) <= value < 1 << 31 else "l", value]
-            for name, value in changes.items()
-            if value is not None
-        ),
-    ]

@@ -28,9 +28,9 @@ ALTERNATE = "alternate-exchange"
 QUEUE_ARGUMENTS = (
     "x-expires", "x-message-ttl", "x-dead-letter-exchange", "x-dead-letter-routing-key", "x-max-length",
     "x-max-length-bytes", "x-max-priority", "x-overflow", "x-queue-mode", "x-queue-version",
-    "x-single-active-consumer", "x-queue-type", "x-queue-master-locator",
+    "x-single-active-consumer", "x-queue-type", "x-queue-master-locator", "x-delivery-limit",
 )  # fmt: skip
-"""rabbit_classic_queue:capabilities, in the order in which they are compared."""
+"""rabbit_classic_queue:capabilities, in the order in which they are compared, and ours behind them."""
 _MISSING = object()
 
 

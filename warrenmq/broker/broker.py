@@ -25,7 +25,6 @@ from warrenmq.actors.vhost.messages import (
     DeclareQueue,
     DeleteExchange,
     DeleteQueue,
-    HaveLater,
     Unbind,
 )
 from warrenmq.broker import arguments as check
@@ -41,6 +40,7 @@ from warrenmq.broker.consumer import (
 )
 from warrenmq.broker.engine import Engine
 from warrenmq.broker.message_options import MessageOptions, read_options
+from warrenmq.broker.retry import Backoff, RetryPolicy
 from warrenmq.broker.stats import ActorStats, QueueStats, Stats, StoreStats, alarm_stats, damage_stats
 from warrenmq.broker.transaction import Transaction
 from warrenmq.checks import SURELY_SHORT, flag, is_a, mapping, path_of, seconds, short_text, shown, text
@@ -232,22 +232,12 @@ class Broker:
             exchange, routing_key, properties, persistent, timeout=timeout
         )
         bodies = check.bodies(bodies, self._largest)
-        self.have_later()
+        self.client.have_later()
         publishing = self.client.publishing()
         if timeout is not None or self._alarms.active:
             publishing.wait_for_turn("", LATER, timeout)
         sender = publishing if publishing.pending is None else publishing.pending
         return sender.publish_later(exchange, routing_key, bodies, properties, persistent, due)
-
-    @property
-    def has_later(self) -> bool:
-        """True if the queue is there in which delayed messages wait; the first that is published makes it."""
-        return self.vhost.record(LATER) is not None
-
-    def have_later(self) -> None:
-        """Have that queue; it is on disk when this returns."""
-        if not self.has_later:
-            self._calls.call_named(VHOST_PROCESS, HaveLater())
 
     def would_block(
         self, exchange: str | Exchange, routing_key: str, properties: Properties | None = None
@@ -491,6 +481,24 @@ class Queue(Named):
         return Consumer(
             self._broker.client, self.name, **consume_options(prefetch, no_ack, exclusive, priority)
         )
+
+    def retry_policy(self, max_attempts: int = 5, backoff: Backoff = 1.0,
+                     dead_letter: str | Queue | Exchange | None = None) -> RetryPolicy:  # fmt: skip
+        """Say what `Delivery.retry` does with this queue's messages, from now until the broker is closed.
+
+        A message is delivered `max_attempts` times; `backoff` is the seconds until the next time: a number, a list with one for
+        each attempt, or a function of the number of attempts (broker/retry.py has `exponential`).  After the last one it goes
+        to `dead_letter`, a queue's name, a Queue or an Exchange; None rejects it, for the queue's own dead-letter exchange.
+        NotFound: there is no such queue or exchange.
+        """
+        self._broker.check_open()
+        policy = RetryPolicy.of(max_attempts, backoff, dead_letter, exchange=is_a(dead_letter, Exchange))
+        if policy.dead_letter_exchange == "":
+            self._broker.queue(policy.dead_letter_routing_key or "")
+        elif policy.dead_letter_exchange is not None:
+            self._broker.vhost.router.check_publish(policy.dead_letter_exchange)
+        self._broker.client.retry_policies[self.name] = policy
+        return policy
 
     def info(self) -> QueueInfo:
         """The counts of the queue's process (see QueueInfo)."""

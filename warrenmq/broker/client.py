@@ -6,13 +6,17 @@ import threading
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
+from warrenmq.actors.vhost.messages import HaveLater
 from warrenmq.broker.calls import ActorCalls
 from warrenmq.broker.publisher import Publishing
+from warrenmq.routing.delayed import LATER
+from warrenmq.supervisors.broker_sup import VHOST_PROCESS
 
 if TYPE_CHECKING:
     from pykka import ActorRef
 
     from warrenmq.broker.engine import Engine
+    from warrenmq.broker.retry import RetryPolicy
     from warrenmq.queue.messages import Ack, Cancel, Reject, Taken
     from warrenmq.trace.recorder import ActorTrace
 
@@ -27,6 +31,8 @@ class Client:
         self.calls = ActorCalls(engine.runtime, engine.vhost, engine.check_open, self.trace)
         self.next_consumer_id = count(1).__next__
         """Draws a number for a consumer, unique in this broker."""
+        self.retry_policies: dict[str, RetryPolicy] = {}
+        """By queue."""
         self._local = threading.local()
 
     def trace(self) -> ActorTrace | None:
@@ -45,6 +51,16 @@ class Client:
                 self.trace(), self.calls.address, engine.resources.alarms, engine.check_open,
             )  # fmt: skip
             return publishing
+
+    def have_later(self) -> None:
+        """Have the queue in which delayed messages wait; it is on disk when this returns."""
+        if not self.has_later:
+            self.calls.call_named(VHOST_PROCESS, HaveLater())
+
+    @property
+    def has_later(self) -> bool:
+        """True if that queue is there; the first message that is delayed makes it."""
+        return self.engine.vhost.record(LATER) is not None
 
     def settle(self, ref: ActorRef[Any], message: Ack | Reject | Taken | Cancel) -> None:
         """Cast a consumer's message to its queue; a dead queue process needs no acks (its messages come again)."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import sys
 import weakref
+from functools import partial
 from queue import Empty
 from typing import TYPE_CHECKING, Any, Self, TypedDict
 
@@ -18,20 +19,26 @@ from pykka import ActorDeadError
 
 from warrenmq import forks
 from warrenmq.broker.engine import CLOSED
+from warrenmq.broker.retry import attempts, seconds_of
 from warrenmq.checks import flag, seconds, whole
-from warrenmq.errors import BrokerClosed, Error, ForkedProcess, PreconditionFailed, ProcessDied
+from warrenmq.errors import BrokerClosed, Error, ForkedProcess, NotFound, PreconditionFailed, ProcessDied
 from warrenmq.message.properties import Properties
 from warrenmq.message.stored import StoredMessage, body_of, decode
+from warrenmq.queue.failure import after_failure
 from warrenmq.queue.messages import Ack, AckDeadline, Cancel, Consume, Deliveries, Reject, Taken
+from warrenmq.routing.delayed import LATER, X_DELAYED_TO
 from warrenmq.runtime.life import inbox_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from datetime import timedelta
     from types import TracebackType
 
     from pykka import ActorRef
 
+    from warrenmq.actors.sending.confirms import Confirm
     from warrenmq.broker.client import Client
+    from warrenmq.broker.retry import RetryPolicy
     from warrenmq.message.queue_message import Fetched
     from warrenmq.runtime import Channel
     from warrenmq.settings import Settings
@@ -68,6 +75,13 @@ class Subscription:
 
     def settle(self, tag: int, message: Ack | Reject) -> None:
         """Send an ack or reject; PreconditionFailed when this delivery cannot be settled any more."""
+        self.check(tag)
+        if message.multiple:
+            self.settled_up_to = tag
+        self.client.settle(self.ref, message)
+
+    def check(self, tag: int) -> None:
+        """PreconditionFailed when this delivery cannot be settled any more."""
         self.client.engine.check_open()
         if self.lapsed is not None:
             raise self.lapsed
@@ -77,9 +91,42 @@ class Subscription:
         if tag <= self.settled_up_to:
             msg = f"delivery {tag} of queue {self.queue!r} was settled already, by one with multiple=True"
             raise PreconditionFailed(msg)
-        if message.multiple:
-            self.settled_up_to = tag
-        self.client.settle(self.ref, message)
+
+    def copy(self, message: StoredMessage, seconds: float | None, policy: RetryPolicy | None) -> Confirm:
+        """Publish a message that failed: back to this queue after so many seconds, or where the policy sends dead letters."""
+        client = self.client
+        publishing, now = client.publishing(), client.runtime.wall_ns() // 1_000
+        if publishing.pending is not None:
+            raise PreconditionFailed(
+                "a delivery cannot be retried inside a transaction; retry it outside, or nack it"
+            )
+        back = {} if seconds is None else {X_DELAYED_TO: self.queue}
+        properties, persistent = after_failure(message, self.queue, now // 1_000_000, back)
+        if seconds is not None:
+            client.have_later()
+            due = now + round(seconds * 1_000_000)
+            return publishing.publish_copy((LATER,), message, properties, persistent=persistent, due=due)
+        assert policy is not None
+        assert policy.dead_letter_exchange is not None
+        key = policy.dead_letter_routing_key
+        queues = publishing.queues_of(
+            policy.dead_letter_exchange,
+            message.routing_keys[0] if key is None else key,
+            message.properties.headers,
+        )
+        if not queues:
+            to = policy.dead_letter_exchange or f"queue {key!r}"
+            raise NotFound(
+                f"the last attempt failed, and no queue takes the dead letter: {to} leads nowhere; declare or bind one"
+            )
+        return publishing.publish_copy(queues, message, properties, persistent=persistent)
+
+    def follow(self, tag: int, confirm: Confirm) -> None:
+        """A copy is safe, so its original is acked; or it is not, so the original goes back.  Called in any thread."""
+        if confirm.exception() is None:
+            self.client.runtime.cast(self.ref, Ack(self.consumer_id, tag, multiple=False))
+        else:
+            self.client.runtime.cast(self.ref, Reject(self.consumer_id, tag, multiple=False, requeue=True))
 
 
 class Delivery:
@@ -135,12 +182,44 @@ class Delivery:
             Reject(self._subscription.consumer_id, self.tag, multiple=False, requeue=back), "rejected"
         )
 
+    @property
+    def attempt(self) -> int:
+        """Which attempt this is: 1, and one more for each `retry`, or rejection, of the message in this queue before."""
+        return attempts(self.properties.headers, self._subscription.queue)
+
+    def retry(self, delay: float | timedelta | None = None) -> bool:
+        """Have it delivered again later; returns at once, and acks it when its copy is on disk.
+
+        After `delay` seconds, else as the queue's `retry_policy` says, else at once; behind the messages that are in the
+        queue then.  False if this was the last attempt: then it is dead-lettered as the policy says, after which it is acked.
+        Raises as `ack` does, and inside a transaction.
+        """
+        self._check_unsettled("given back")
+        subscription = self._subscription
+        policy = subscription.client.retry_policies.get(subscription.queue)
+        again = policy is None or self.attempt < policy.max_attempts
+        if delay is not None:
+            seconds = seconds_of("delay", delay)
+        else:
+            seconds = policy.seconds_after(self.attempt) if policy is not None and again else 0.0
+        if policy is not None and not again and policy.dead_letter_exchange is None:
+            self.reject(requeue=False)
+            return False
+        subscription.check(self.tag)
+        confirm = subscription.copy(self._stored(), seconds if again else None, policy)
+        self._settled = True
+        confirm.on_settled(partial(subscription.follow, self.tag))
+        return again
+
     def _settle(self, message: Ack | Reject, how: str) -> None:
+        self._check_unsettled(how)
+        self._subscription.settle(self.tag, message)
+        self._settled = True
+
+    def _check_unsettled(self, how: str) -> None:
         if self._settled:
             msg = f"delivery {self.tag} of queue {self._subscription.queue!r} cannot be {how}: it was settled already"
             raise PreconditionFailed(msg)
-        self._subscription.settle(self.tag, message)
-        self._settled = True
 
     def _stored(self) -> StoredMessage:
         if self._decoded is None:

@@ -33,11 +33,12 @@ from warrenmq.trace.events import (
 from warrenmq.trace.writers import writer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from pykka import ActorRef
 
     from warrenmq.message.properties import Properties
+    from warrenmq.message.stored import StoredMessage
     from warrenmq.node.alarms import Alarms
     from warrenmq.routing import Router
     from warrenmq.runtime import Event, Runtime
@@ -247,6 +248,27 @@ class Publishing:
         )
         self._sender.send((LATER,), publication, confirm)
         return confirm
+
+    def publish_copy(self, queues: tuple[str, ...], message: StoredMessage, properties: Properties | bytes, *,
+                     persistent: bool, due: int = 0) -> Confirm:  # fmt: skip
+        """Publish a message as it was, with other properties, to queues that have been chosen; with `due` it is LATER alone."""
+        confirm = Confirm(self._runtime, len(queues))
+        if not queues:
+            confirm.confirm()
+            return confirm
+        known = message.properties
+        publication = self._sender.publication(
+            message.exchange, tuple(message.routing_keys), [message.body], properties, persistent=persistent,
+            expiration=parse_expiration(known.expiration), priority=known.priority or 0, due=due,
+        )  # fmt: skip
+        self._sender.send(queues, publication, confirm)
+        return confirm
+
+    def queues_of(
+        self, exchange: str, routing_key: str, headers: Mapping[str, Any] | None
+    ) -> tuple[str, ...]:
+        """The queues that a message would go to now; NotFound."""
+        return self._router.route(exchange, routing_key, headers)
 
     def _unroutable(self, exchange: str, routing_key: str, messages: int, *, failed: bool) -> Confirm:
         """The answer to a publish that no queue gets."""

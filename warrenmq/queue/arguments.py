@@ -12,6 +12,7 @@
     x-queue-mode                 default, lazy                                 unsupported queue mode
     x-queue-version              1, 2                                          unsupported queue version
     x-single-active-consumer     boolean
+    x-delivery-limit             integer, not negative (RabbitMQ's classic queues refuse it; see queue/returns.py)
     those of quorum queues and streams only                                    of queue type rabbit_classic_queue
     anything else                is kept, compared when the queue is declared again, and means nothing
 
@@ -41,7 +42,7 @@ QUEUE_MODES = ("default", "lazy")
 QUEUE_VERSIONS = (1, 2)
 OTHER_QUEUE_TYPES = ("quorum", "stream")
 ARGUMENTS_OF_OTHER_TYPES = frozenset({
-    "x-dead-letter-strategy", "x-delivery-limit", "x-initial-cluster-size", "x-max-age", "x-max-in-memory-bytes",
+    "x-dead-letter-strategy", "x-initial-cluster-size", "x-max-age", "x-max-in-memory-bytes",
     "x-max-in-memory-length", "x-queue-leader-locator", "x-quorum-initial-group-size", "x-stream-max-segment-size-bytes",
 })  # fmt: skip
 
@@ -68,6 +69,7 @@ class QueueArguments:
     single_active_consumer: bool = False
     queue_mode: str | None = None
     queue_version: int | None = None
+    delivery_limit: int | None = None
     queue_type: str = "classic"
 
     @classmethod
@@ -214,7 +216,8 @@ _CHECKS: tuple[tuple[str, Callable[[str, Arguments], str | None]], ...] = (
     ("x-queue-mode", _queue_mode),
     ("x-queue-version", _queue_version),
     ("x-single-active-consumer", check_boolean),
+    ("x-delivery-limit", _not_negative),
 )
-"""rabbit_amqqueue:declare_args, those that rabbit_classic_queue has."""
+"""rabbit_amqqueue:declare_args, those that rabbit_classic_queue has, and x-delivery-limit, which quorum queues have there."""
 
 _FIELDS = {name: name[2:].replace("-", "_") for name, _ in _CHECKS}

@@ -3,6 +3,7 @@
     rejected    a consumer refused them for good          x-max-length, x-message-ttl and the like decide on the
     expired     their time to live is over                other two: queue/expiry_and_limits.py, queue/overflow.py
     maxlen      the queue is too long, or was when they came (reject-publish-dlx)
+    delivery_limit    they came back too often (queue/returns.py)
     purged, deleted, damaged: never dead-lettered
 
 At most once, as in RabbitMQ's classic queues: the original is gone as soon as its copy was sent, and the copy's confirm is
@@ -16,10 +17,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from warrenmq.queue.effects import DeadLetter
-from warrenmq.queue.x_death import EXPIRED, MAXLEN, REJECTED
+from warrenmq.queue.x_death import DELIVERY_LIMIT, EXPIRED, MAXLEN, REJECTED
 from warrenmq.queue_index.record import HEADER_BYTES
 from warrenmq.trace.events import (
     DEAD_LETTERED,
+    DROP_DELIVERY_LIMIT,
     DROP_EXPIRED,
     DROP_LOST,
     DROP_MAXLEN,
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from warrenmq.message.queue_message import Fetched
     from warrenmq.queue.effects import Effect
     from warrenmq.queue.index_sync import IndexSync
+    from warrenmq.queue.returns import Returns
     from warrenmq.queue.trace import QueueTrace
 
 AT_ONCE = 256
@@ -48,12 +51,13 @@ class QueueDrops:
     damaged    messages found damaged, at recovery or later
     """
 
-    def __init__(self, vq: BackingQueue, index_sync: IndexSync, has_exchange: Callable[[], bool],
+    def __init__(self, vq: BackingQueue, index_sync: IndexSync, has_exchange: Callable[[], bool], returns: Returns,
                  rows: QueueTrace | None, effects: list[Effect]) -> None:  # fmt: skip
         """`has_exchange()`: True if there is a dead-letter exchange now."""
         self._vq = vq
         self._index_sync = index_sync
         self._has_exchange = has_exchange
+        self._returns = returns
         self._rows = rows
         self._effects = effects
         self.damaged = 0
@@ -77,6 +81,7 @@ class QueueDrops:
         A message whose body cannot be read a second time is dropped without being dead-lettered.
         """
         self._index_sync.unsynced = True
+        self._returns.forget(seqs)
         if not self._has_exchange():
             return [(self._vq.ack(seqs), DROP_REJECTED)]
         fetched = self._vq.unacked_messages(seqs)
@@ -84,6 +89,14 @@ class QueueDrops:
         whole = {message.seq_id for message in fetched}
         damaged = [seq for seq in seqs if seq not in whole]
         return [(self._vq.ack(whole), DROP_REJECTED | DEAD_LETTERED), (self._vq.ack(damaged), DROP_REJECTED)]
+
+    def came_back_too_often(self, seqs: list[int]) -> None:
+        """Drop delivered messages that were to be requeued; the trace says already that they were."""
+        flag = DROP_DELIVERY_LIMIT
+        if self._has_exchange():
+            self._send_on(self._vq.unacked_messages(seqs), DELIVERY_LIMIT)
+            flag |= DEAD_LETTERED
+        self._note(self._vq.ack(seqs), flag)
 
     def release(self, seqs: list[int], due_at: int) -> None:
         """Ack delayed messages that have arrived where they were to go; `due_at`: the time at which they were found due."""
@@ -111,6 +124,7 @@ class QueueDrops:
 
     def _note(self, seqs: list[int], flag: int, now: int = 0) -> None:
         self._index_sync.unsynced = True
+        self._returns.forget(seqs)
         if self._rows is not None:
             self._rows.dropped(seqs, flag, now)
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from warrenmq.queue.index_sync import IndexSync
     from warrenmq.queue.messages import Ack, Cancel, Get, Reject, Waiting
     from warrenmq.queue.queue_expiry import QueueExpiry
+    from warrenmq.queue.returns import Returns
     from warrenmq.queue.trace import QueueTrace
 
 
@@ -39,7 +40,7 @@ class QueueOutput:
     """
 
     def __init__(self, vq: BackingQueue, consumers: QueueConsumers, front: ExpiryAndLimits, drops: QueueDrops,
-                 expiry: QueueExpiry, index_sync: IndexSync, rows: QueueTrace | None,
+                 expiry: QueueExpiry, index_sync: IndexSync, returns: Returns, rows: QueueTrace | None,
                  effects: list[Effect]) -> None:  # fmt: skip
         self._vq = vq
         self._consumers = consumers
@@ -47,6 +48,7 @@ class QueueOutput:
         self._drops = drops
         self._expiry = expiry
         self._index_sync = index_sync
+        self._returns = returns
         self._rows = rows
         self._effects = effects
 
@@ -76,6 +78,8 @@ class QueueOutput:
                 end += 1
             source = self._front if self._front.may_expire else self._vq
             messages = source.fetch(wanted, ack_required=not no_ack)
+            if self._returns.counts:
+                messages = self._told(messages, no_ack=no_ack)
             position = 0
             for consumer, count in dealt[at:end]:
                 hand = messages if count == wanted else messages[position : position + count]
@@ -93,6 +97,13 @@ class QueueOutput:
                     last[consumer.channel] = consumer, hand
                     self._effects.append(Deliver(consumer.outlet, Deliveries(first_tag, hand)))
             at = end
+
+    def _told(self, messages: list[Fetched], *, no_ack: bool) -> list[Fetched]:
+        """Messages on their way to a consumer, with the counts of those that came back; with `no_ack` they are gone."""
+        told = self._returns.told(messages)
+        if no_ack:
+            self._returns.forget(message.seq_id for message in messages)
+        return told
 
     def _give_back(self, consumer: Consumer, count: int) -> None:
         """Return a consumer's claim on messages that were not there after all."""
@@ -140,6 +151,8 @@ class QueueOutput:
         if not fetched:  # it had expired, or its body was lost, and there may be another
             sender.park()
             return
+        if self._returns.counts:
+            fetched = self._told(fetched, no_ack=consumer.no_ack)
         del self._consumers.getters[0]
         tag = self._take(consumer, fetched)
         self._effects.append(Reply(sender, Got(tag, fetched[0], self._front.ready_behind())))
@@ -163,6 +176,7 @@ class QueueOutput:
             acked = self._vq.ack(consumers.settle(message.consumer, message.tag, multiple=message.multiple))
             if rows is not None:
                 rows.acked(acked, message, sender, pseq)
+        self._returns.forget(acked)
         self._index_sync.unsynced = True
 
     def reject(self, message: Reject) -> None:
@@ -170,21 +184,29 @@ class QueueOutput:
         self.deliver()  # messages that are ready now come before those that come back
         seqs = self._consumers.settle(message.consumer, message.tag, multiple=message.multiple)
         if message.requeue:
-            back = self._vq.requeue(seqs)
+            too_often = self._returns.came_back(seqs)
+            back = self._vq.requeue(set(seqs).difference(too_often))
             if self._rows is not None:
-                self._rows.requeued(back, message)
-            if self._front.active:
-                self._front.trim()
+                self._rows.requeued(sorted([*back, *too_often]), message)
+            self._are_back(too_often)
             return
         for gone, flag in self._drops.reject(seqs):
             if self._rows is not None:
                 self._rows.rejected(gone, flag, message)
 
-    def _put_back(self, held: Mapping[int, int]) -> None:
-        """Requeue the messages of consumers that are gone; `held`: sequence id -> consumer."""
-        back = self._vq.requeue(held)
+    def _put_back(self, held: Mapping[int, int], *, taken: bool = True) -> None:
+        """Requeue the messages of consumers that are gone; `held`: sequence id -> consumer.  They count as having come back
+        if they were `taken`.
+        """
+        too_often = self._returns.came_back(held) if taken else []
+        back = self._vq.requeue(held.keys() - set(too_often))
         if self._rows is not None:
-            self._rows.returned(back, held)
+            self._rows.returned(sorted([*back, *too_often]), held)
+        self._are_back(too_often)
+
+    def _are_back(self, too_often: list[int]) -> None:
+        if too_often:
+            self._drops.came_back_too_often(too_often)
         if self._front.active:
             self._front.trim()
 
@@ -193,7 +215,7 @@ class QueueOutput:
     def cancel(self, request: Cancel) -> None:
         """Cancel a consumer and requeue what it never took."""
         self.deliver()
-        self._put_back(self._consumers.cancel(request))
+        self._put_back(self._consumers.cancel(request), taken=False)
         self._expiry.renew()
         self._consumers_left()
 

@@ -66,6 +66,7 @@ from warrenmq.queue.overflow import QueueOverflow
 from warrenmq.queue.publish_buffer import BATCH, PublishBuffer
 from warrenmq.queue.queue_expiry import QueueExpiry
 from warrenmq.queue.ram_duration import RamDuration
+from warrenmq.queue.returns import Returns
 from warrenmq.queue.unconfirmed import Unconfirmed
 from warrenmq.trace.events import DROP_DELETED, DROP_PURGED, Trigger
 
@@ -162,7 +163,8 @@ class QueueState:
         self.index_sync = IndexSync(
             queue.disk, queue.directory, queue.rooms, self.unconfirmed, queue.settings, queue.log, effects
         )
-        self.drops = QueueDrops(vq, self.index_sync, queue.has_dead_letter_exchange, rows, effects)
+        returns = Returns(arguments.delivery_limit)
+        self.drops = QueueDrops(vq, self.index_sync, queue.has_dead_letter_exchange, returns, rows, effects)
         self.delays: Delays | None = None
         if isinstance(vq, DelayedQueue):
             self.front: ExpiryAndLimits = Delays(
@@ -181,7 +183,7 @@ class QueueState:
         self.overflow = QueueOverflow.of(arguments, vq, rows, effects)
         self.expiry = QueueExpiry(arguments.expires, self.consumers, effects)
         self.output = QueueOutput(
-            vq, self.consumers, self.front, self.drops, self.expiry, self.index_sync, rows, effects
+            vq, self.consumers, self.front, self.drops, self.expiry, self.index_sync, returns, rows, effects
         )
         self.ram_duration = RamDuration(vq, effects)
         self.drain = QueueDrain(self.unconfirmed, self.delays, self.index_sync, effects)

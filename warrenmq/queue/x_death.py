@@ -20,14 +20,14 @@ Table: TypeAlias = list[list[Any]]
 """[[name, letter, value], ...]"""
 
 X_DEATH = "x-death"
-REJECTED, EXPIRED, MAXLEN = "rejected", "expired", "maxlen"
+REJECTED, EXPIRED, MAXLEN, DELIVERY_LIMIT = "rejected", "expired", "maxlen", "delivery_limit"
 
 
 class Death(NamedTuple):
     """The reason for which a message leaves a queue for its dead-letter exchange."""
 
     reason: str
-    """rejected, expired or maxlen"""
+    """rejected, expired, maxlen or delivery_limit"""
     queue: str
     time: int
     """Seconds since 1970."""

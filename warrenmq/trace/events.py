@@ -296,6 +296,8 @@ class DropReason(Worded):
     """The queue was longer than max-length or max-length-bytes allow."""
     RELEASED = 7, "their delay was over"
     """Every queue that a delayed message went to has it safe."""
+    DELIVERY_LIMIT = 8, "they came back too often"
+    """More often than x-delivery-limit allows; a REQUEUE row precedes."""
 
 
 class Recovery(Worded):
@@ -372,9 +374,8 @@ OVERFLOW_DROP_HEAD, OVERFLOW_REJECT, OVERFLOW_REJECT_DLX = map(int, Overflow)
 SINGLE_ACTIVE = 16
 """Beside an Overflow in the flag of QUEUE_LIMITS."""
 OF_CHANNEL, OF_CONSUMERS_TO_COME = map(int, QosScope)
-DROP_REJECTED, DROP_PURGED, DROP_DELETED, DROP_LOST, DROP_EXPIRED, DROP_MAXLEN, DROP_RELEASED = map(
-    int, DropReason
-)
+DROP_REJECTED, DROP_PURGED, DROP_DELETED, DROP_LOST, DROP_EXPIRED, DROP_MAXLEN = map(int, [*DropReason][:6])
+DROP_RELEASED, DROP_DELIVERY_LIMIT = int(DropReason.RELEASED), int(DropReason.DELIVERY_LIMIT)
 DEAD_LETTERED = 16
 """Beside a DropReason in the flag of DROP: a copy was sent to the dead-letter exchange (SEND rows precede)."""
 CLEAN, DIRTY, EMPTY = map(int, Recovery)
@@ -602,7 +603,10 @@ class Drop(
         default=0,
         shift=_LOW,
         bits=1,
-        when=When("reason", (DropReason.REJECTED, DropReason.EXPIRED, DropReason.MAXLEN)),
+        when=When(
+            "reason",
+            (DropReason.REJECTED, DropReason.EXPIRED, DropReason.MAXLEN, DropReason.DELIVERY_LIMIT),
+        ),
     )
     multiple: T = in_pseq(YES_NO, "REJECTED: 1 = the client rejected everything up to its tag", default=0)
     expired_at: T = in_c(

@@ -1,0 +1,34 @@
+"""The properties of a message that a consumer gives back for later: as they were, and x-death counts one more rejection."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from warrenmq.erlang.amqp_table import properties_of_bytes
+from warrenmq.erlang.amqp_table_writer import bytes_of_properties
+from warrenmq.message.plain_properties import dict_of_plain, properties_as_plain
+from warrenmq.queue.x_death import REJECTED, Death, with_death
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from warrenmq.message.properties import Properties
+    from warrenmq.message.stored import StoredMessage
+
+
+def after_failure(
+    message: StoredMessage, queue: str, now_s: int, more: Mapping[str, str]
+) -> tuple[Properties | bytes, bool]:
+    """The properties of a message that was rejected once more, with `more` headers of text, and whether it is persistent."""
+    stored = message.stored_properties
+    raw = isinstance(stored, bytes)
+    plain = (
+        properties_of_bytes(stored) if isinstance(stored, bytes) else properties_as_plain(message.properties)
+    )
+    death = Death(REJECTED, queue, now_s, message.exchange, message.routing_keys[0], None)
+    headers = with_death(plain.get("headers", []), death)
+    headers += [[name, "S", value] for name, value in more.items()]
+    if raw:
+        return bytes_of_properties(plain | {"headers": headers}), plain.get("delivery_mode") == 2
+    return replace(message.properties, headers=dict_of_plain(headers)), plain.get("delivery_mode") != 1

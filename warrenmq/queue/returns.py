@@ -1,0 +1,68 @@
+"""x-delivery-limit: how often a message came back to its queue, and what is done with one that came back too often.
+
+    came back               nacked or rejected with requeue, not acked in time, its channel ended
+    did not                 it was on its way to a consumer that cancelled
+
+    limit   came back       then
+    2       1, 2 times      it is ready again, and has the header x-delivery-count when it is delivered
+    2       3 times         dead-lettered, for the reason delivery_limit, or dropped
+
+The counts are in memory: a queue that is opened again, or whose process was restarted, begins at 0.  RabbitMQ has this for quorum
+queues, whose log keeps the counts.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from warrenmq.message.header_changes import encoded_with_headers
+from warrenmq.message.stored import decode
+from warrenmq.queue_index.record import HEADER_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from warrenmq.message.queue_message import Fetched
+
+X_DELIVERY_COUNT = "x-delivery-count"
+
+
+class Returns:
+    """The messages of one queue that came back and are still there.
+
+    counts   sequence id -> how often; empty in a queue without a limit
+    """
+
+    def __init__(self, limit: int | None) -> None:
+        self._limit = limit
+        self.counts: dict[int, int] = {}
+
+    def came_back(self, seqs: Iterable[int]) -> list[int]:
+        """Count messages that come back; returns those that did so too often."""
+        if self._limit is None:
+            return []
+        counts, too_often = self.counts, []
+        for seq in seqs:
+            counts[seq] = count = counts.get(seq, 0) + 1
+            if count > self._limit:
+                too_often.append(seq)
+        return too_often
+
+    def forget(self, seqs: Iterable[int]) -> None:
+        """These have left the queue."""
+        if self.counts:
+            for seq in seqs:
+                self.counts.pop(seq, None)
+
+    def told(self, fetched: Sequence[Fetched]) -> list[Fetched]:
+        """Messages on their way to a consumer, with the header that says how often they came back."""
+        return [
+            each if (count := self.counts.get(each.seq_id)) is None else _told(each, count)
+            for each in fetched
+        ]
+
+
+def _told(fetched: Fetched, count: int) -> Fetched:
+    stored = fetched.payload if fetched.in_store else fetched.payload[HEADER_BYTES:]
+    payload = encoded_with_headers(decode(stored), {X_DELIVERY_COUNT: count})
+    return fetched._replace(payload=payload, in_store=True)
