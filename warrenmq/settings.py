@@ -290,6 +290,8 @@ class Settings:
     """How often a channel looks for such deliveries."""
     loopback_users: str = _setting("guest", Choice(("guest", "none")))
     """Users that can connect from this machine only."""
+    quorum_as_classic: bool = _setting(False, Switch())
+    """True if a queue that is declared with x-queue-type quorum is made a classic one, which the log says."""
     server_product: str = _setting("RabbitMQ", Choice(("RabbitMQ", "warrenmq")))
     """The product in connection.start to AMQP clients (docs/serving.md)."""
 

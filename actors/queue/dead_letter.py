@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from warrenmq.actors.queue.recovery import QueueSpec
     from warrenmq.log import Log
     from warrenmq.message.stored import StoredMessage
+    from warrenmq.queue.arguments import QueueArguments
     from warrenmq.runtime import Server
 
 _CYCLES_LOGGED = 100
@@ -46,6 +47,11 @@ class DeadLetterPublisher:
         self._cycles: set[tuple[str, ...]] = set()
         credit = spec.settings.credit_flow_default_credit[0]
         self._sender = MessageSender(process.runtime, spec.ids, Flow, credit, process.trace, spec.address)
+
+    def set(self, arguments: QueueArguments) -> None:
+        """Go by other arguments from now on."""
+        self._exchange = arguments.dead_letter_exchange
+        self._routing_key = arguments.dead_letter_routing_key
 
     @property
     def exchange(self) -> str | None:

@@ -55,6 +55,7 @@ from warrenmq.queue.messages import (
     Info,
     ListConsumers,
     MsgsOnDisk,
+    NewArguments,
     Publish,
     Purge,
     Resume,
@@ -168,6 +169,8 @@ class QueueProcess(Server):
         elif type(message) is Answered:
             self._state.answered(*self._releases.answers())
         else:
+            if type(message) is NewArguments:
+                self._dead_letters.set(message.arguments)
             self._state.cast(message, self.sender_id, self.sender_seq)
         if self._effects:
             self._carry_out()

@@ -59,6 +59,8 @@ class ExchangeDeclarations:
         for record in definitions.exchanges.values():
             if record.name not in router.exchanges:
                 router.add_exchange(_spec(record))
+        for name in router.exchanges:  # those that are always there, too
+            router.set_alternate(name, self._vhost.policies.alternate(name))
         for spec in router.exchanges.values():
             if spec.type == X_DELAYED_MESSAGE:
                 self.stores.have_store(store_of(spec.name), durable=spec.durable)
@@ -99,6 +101,7 @@ class ExchangeDeclarations:
                 ExchangeRecord(spec.name, spec.type, spec.auto_delete, spec.internal, spec.arguments)
             )
         self._router.add_exchange(spec)
+        self._router.set_alternate(spec.name, self._vhost.policies.alternate(spec.name))
 
     def check_delete(self, request: DeleteExchange) -> DeleteExchange:
         """Refuse to delete an exchange that is not there, in use or the broker's own."""

@@ -71,6 +71,23 @@ class HaveLater:
 
 
 @dataclass(slots=True)
+class SetParameter:
+    """Call: have this runtime parameter: a policy, an operator policy or limits (vhost/policies.py)."""
+
+    component: str
+    name: str
+    value: Any
+
+
+@dataclass(slots=True)
+class ClearParameter:
+    """Call: do not have it; NotFound when it is not there."""
+
+    component: str
+    name: str
+
+
+@dataclass(slots=True)
 class Sync:
     """Call: answered when what queues had sent to the vhost process before is done."""
 

@@ -16,14 +16,17 @@ from typing import TYPE_CHECKING, Any
 from warrenmq.actors.vhost.exchange_declarations import ExchangeDeclarations
 from warrenmq.actors.vhost.messages import (
     Bind,
+    ClearParameter,
     DeclareExchange,
     DeclareQueue,
     DeleteExchange,
     DeleteQueue,
     HaveLater,
+    SetParameter,
     Sync,
     Unbind,
 )
+from warrenmq.actors.vhost.parameters import Parameters
 from warrenmq.actors.vhost.queue_declarations import QueueDeclarations
 from warrenmq.errors import Blocked
 from warrenmq.routing.delayed import LATER
@@ -49,7 +52,18 @@ class VhostProcess(Server):
 
     helpable = True
     requests = frozenset(
-        {DeclareQueue, DeleteQueue, DeclareExchange, DeleteExchange, Bind, Unbind, HaveLater, Sync}
+        {
+            DeclareQueue,
+            DeleteQueue,
+            DeclareExchange,
+            DeleteExchange,
+            Bind,
+            Unbind,
+            HaveLater,
+            SetParameter,
+            ClearParameter,
+            Sync,
+        }
     )
 
     def init(self, vhost: Vhost, queue_sup: Name, persistent_store: str, transient_store: str) -> None:
@@ -59,6 +73,7 @@ class VhostProcess(Server):
         exchanges = ExchangeDeclarations(vhost)
         self._queues = queues = QueueDeclarations(self, vhost, exchanges, disk, queue_sup, stores)
         exchanges.stores = queues
+        parameters = Parameters(self, vhost)
         self._handlers: dict[type, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
             DeclareQueue: (queues.check_declare, queues.declare),
             DeleteQueue: (queues.check_delete, queues.delete),
@@ -67,6 +82,8 @@ class VhostProcess(Server):
             Bind: (exchanges.check_bind, exchanges.bind),
             Unbind: (exchanges.check_unbind, exchanges.unbind),
             HaveLater: (lambda have: have, lambda _: queues.have_store(LATER, durable=True)),
+            SetParameter: (parameters.check_set, parameters.set),
+            ClearParameter: (parameters.check_clear, parameters.clear),
             Sync: (lambda sync: sync, lambda _: None),
         }
         vhost.is_up = False

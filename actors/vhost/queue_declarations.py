@@ -27,7 +27,8 @@ from warrenmq.actors.vhost.vhost import queue_name
 from warrenmq.directory.definition_frames import check_storable
 from warrenmq.directory.definitions import QueueRecord
 from warrenmq.errors import Blocked, PreconditionFailed, ResourceError
-from warrenmq.queue.arguments import QueueArguments
+from warrenmq.log import Log
+from warrenmq.queue.arguments import QueueArguments, as_classic
 from warrenmq.queue.messages import Delete, GoAhead, Stat
 from warrenmq.routing.delayed import is_store
 from warrenmq.seams.disk import is_full
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
     from warrenmq.actors.vhost.vhost import Vhost
     from warrenmq.runtime import Name, Server
     from warrenmq.seams.disk import Disk
+
+log = Log("warrenmq.vhost")
 
 DELETE_AGAIN = 1.0
 """Seconds until another try where the disk was full."""
@@ -81,6 +84,10 @@ class QueueDeclarations:
     def check_declare(self, request: DeclareQueue) -> DeclareQueue:
         """The queue as it will be declared, with its name; refuses what breaks a rule."""
         vhost, record = self._vhost, request.record
+        if vhost.settings.quorum_as_classic and (classic := as_classic(record.arguments)) is not None:
+            record = replace(record, arguments=classic)
+            if vhost.queue(record.name) is None:
+                log.info("a quorum queue is declared as a classic one", queue=record.name, vhost=vhost.name)
         if record.exclusive:
             record = replace(record, durable=False)
         if record.name:
@@ -100,7 +107,16 @@ class QueueDeclarations:
         else:
             check_storable(f"queue {record.name!r}", record.arguments)
             QueueArguments.of(record.arguments, record.name, vhost.name)
+            self._check_limit(record)
         return DeclareQueue(record, request.owner)
+
+    def _check_limit(self, record: QueueRecord) -> None:
+        """PreconditionFailed above the max-queues of the virtual host (rabbit_vhost_limit:is_over_queue_limit)."""
+        vhost = self._vhost
+        most = vhost.limit("max-queues")
+        if most is not None and len(vhost.records()) >= most:
+            text = f"cannot declare queue '{record.name}': queue limit in vhost '{vhost.name}' ({most}) is reached"
+            raise PreconditionFailed(text, reply_text=text)
 
     def declare(self, request: DeclareQueue) -> str:
         """Have a queue; returns its name."""
@@ -178,7 +194,10 @@ class QueueDeclarations:
 
     def _start(self, record: QueueRecord) -> None:
         vhost, mine, runtime = self._vhost, self._process.name, self._process.runtime
-        arguments = QueueArguments.of(record.arguments, record.name, vhost.name)
+        arguments = (
+            QueueArguments() if is_store(record.name) else vhost.policies.queue_arguments(record, vhost.name)
+        )
+        vhost.note_overflow(record.name, arguments)
         settings = vhost.settings
         if arguments.queue_version is not None:
             settings = replace(settings, queue_version=arguments.queue_version)
@@ -225,6 +244,7 @@ class QueueDeclarations:
             reply = 0
         vhost.transient_queues.pop(name, None)
         vhost.figures.pop(name, None)
+        vhost.note_overflow(name, None)
         vhost.owners.pop(name, None)
         vhost.router.remove_queue(name)
         self._exchanges.forget(gone)

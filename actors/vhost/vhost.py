@@ -16,6 +16,7 @@ from warrenmq.errors import NotFound, ResourceLocked
 from warrenmq.queue.arguments import QueueArguments
 from warrenmq.routing.delayed import is_store
 from warrenmq.vhost.last_stops import LastStops
+from warrenmq.vhost.policies import LIMITS, LIMITS_NAME, Policies
 from warrenmq.vhost.unknown_folders import sort_out
 
 if TYPE_CHECKING:
@@ -62,12 +63,16 @@ class Vhost:
     last_stops: LastStops = field(init=False)
     unwritten: list[str] = field(default_factory=list)
     """A sentence for each queue that could not be written when the broker was closed on a full disk."""
+    policies: Policies = field(init=False)
+    rejecting: frozenset[str] = frozenset()
+    """Queues that refuse publishes when they are full."""
     is_up: bool = False
     """It is recovered: queues may drop and dead-letter what has expired."""
 
     def __post_init__(self) -> None:
         """Tell what was wrong with the files that make a virtual host."""
         self.damage.add([*self.directory.damage, *self.definitions.damage])
+        self.policies = Policies(self.definitions.parameters)
         self.last_stops = LastStops(self.disk, self.settings, self.directory.quarantine, self.damage)
 
     def sort_out_folders(self, disk: Disk) -> None:
@@ -107,6 +112,23 @@ class Vhost:
     def stores(self) -> list[str]:
         """The queues in which delayed messages wait."""
         return [name for name in (*self.definitions.queues, *self.transient_queues) if is_store(name)]
+
+    def records(self) -> list[QueueRecord]:
+        """The records of all queues that clients know."""
+        every = [*list(self.definitions.queues.values()), *list(self.transient_queues.values())]
+        return [record for record in every if not is_store(record.name)]
+
+    def limit(self, name: str) -> int | None:
+        """A limit of the virtual host, max-queues or max-connections; None = no limit."""
+        value: int = self.definitions.parameters.get((LIMITS, LIMITS_NAME), {}).get(name, -1)
+        return None if value < 0 else value
+
+    def note_overflow(self, name: str, arguments: QueueArguments | None) -> None:
+        """Remember whether a queue refuses publishes; None: it is gone."""
+        if arguments is not None and arguments.overflow != "drop-head":
+            self.rejecting |= {name}
+        elif name in self.rejecting:
+            self.rejecting -= {name}
 
     def owner(self, name: str) -> ActorRef[Any] | None:
         """The connection that an exclusive queue belongs to; None for the face's, and for queues of everybody."""

@@ -85,3 +85,34 @@ def test_deleting_a_virtual_host_closes_its_connections(api):
         connection.process_data_events(time_limit=LIMIT)
     thread.join()
     assert deleted == [(204, None)]
+
+
+def open_to(api, **options):
+    return pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", api.server.port, **options))
+
+
+def test_limits_on_connections_hold(api):
+    api("PUT", "vhost-limits/%2F/max-connections", {"value": 1})
+    with (
+        open_to(api),
+        pytest.raises(
+            pika.exceptions.ProbableAccessDeniedError, match=r"\(530\).*connection limit \(1\) is reached"
+        ),
+    ):
+        open_to(api)
+    api("DELETE", "vhost-limits/%2F/max-connections")
+    api("PUT", "user-limits/guest/max-connections", {"value": 0})
+    with pytest.raises(
+        pika.exceptions.ProbableAccessDeniedError, match=r"user connection limit \(0\) is reached"
+    ):
+        open_to(api)
+    api("DELETE", "user-limits/guest/max-connections")
+    open_to(api).close()
+
+
+def test_a_limit_on_channels_holds_over_all_connections_of_a_user(api, client):
+    api("PUT", "user-limits/guest/max-channels", {"value": 1})
+    client.channel()
+    other = open_to(api)
+    with pytest.raises(pika.exceptions.ConnectionClosedByBroker, match="maximum allowed user limit"):
+        other.channel()

@@ -60,7 +60,8 @@ class ServerStatistics:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._channels: dict[ChannelCounters, None] = {}
+        self._channels: dict[ChannelCounters, str] = {}
+        """Those of open channels -> the user."""
         self._connections: dict[ActorRef[Any], tuple[str, str]] = {}
         """Open connections -> user and virtual host."""
         self._ended = dict.fromkeys(COUNTED, 0)
@@ -91,13 +92,18 @@ class ServerStatistics:
                 if user in (None, each[0]) and vhost in (None, each[1])
             ]
 
-    def channel_created(self) -> ChannelCounters:
-        """Count a channel; returns its counters."""
+    def channel_created(self, user: str) -> ChannelCounters:
+        """Count a channel of a user; returns its counters."""
         counters = ChannelCounters()
         with self._lock:
             self._events["channel_created"] += 1
-            self._channels[counters] = None
+            self._channels[counters] = user
         return counters
+
+    def channels_of(self, user: str) -> int:
+        """The number of open channels of a user."""
+        with self._lock:
+            return sum(1 for each in self._channels.values() if each == user)
 
     def channel_closed(self, counters: ChannelCounters) -> None:
         """A channel has ended; its counters stay in the totals."""

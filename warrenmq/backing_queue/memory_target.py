@@ -28,6 +28,7 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from warrenmq.backing_queue import paging
@@ -48,7 +49,7 @@ from warrenmq.trace.events import Ev, RamTarget, State
 from warrenmq.trace.writers import writer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from warrenmq.backing_queue.parts import Store
     from warrenmq.message.queue_message import Message
@@ -96,6 +97,9 @@ class MemoryTargetQueue(VariableQueue):
     @property
     def ready(self) -> int:
         return len(self.q1) + len(self.q2) + self.delta_count + len(self.q3) + len(self.q4)
+
+    def _in_memory(self) -> Iterator[Message]:
+        return chain(self.q1, self.q2, self.q3, self.q4)
 
     @property
     def target_ram_count(self) -> float:

@@ -39,7 +39,7 @@ from warrenmq.message.queue_message import (
 from warrenmq.trace.events import Ev, State
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from warrenmq.backing_queue.parts import Store
     from warrenmq.message.queue_message import Message
@@ -62,6 +62,9 @@ class ReadAheadQueue(VariableQueue):
     @property
     def ready(self) -> int:
         return len(self.q_head) + self.tail_count
+
+    def _in_memory(self) -> Iterator[Message]:
+        return iter(self.q_head)
 
     @property
     def memory_limit(self) -> int:

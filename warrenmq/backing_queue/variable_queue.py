@@ -331,8 +331,17 @@ class VariableQueue(ABC):
         return seqs
 
     def count_bytes(self) -> None:
-        """From now on `ready_bytes` is kept; for a queue that was just opened: all is on disk."""
-        self.ready_bytes = body_bytes(self.index)
+        """From now on `ready_bytes` is kept.
+
+        The index has the ready messages and the delivered ones, but for those that are in memory alone.
+        """
+        delivered = sum(body_size(message) for message in self._pending.values() if message[2] & INDEXED)
+        in_memory = sum(body_size(message) for message in self._in_memory() if not message[2] & INDEXED)
+        self.ready_bytes = body_bytes(self.index) - delivered + in_memory
+
+    def _in_memory(self) -> Iterator[Message]:
+        """The ready messages that are in memory, with or without their bodies; none unless a subclass keeps some."""
+        return iter(())
 
     def _left_ready(self, taken: list[Message]) -> None:
         """Messages are not ready any more."""

@@ -21,10 +21,12 @@ from warrenmq.actors.sending.confirms import Confirm
 from warrenmq.actors.store.messages import Statistics
 from warrenmq.actors.vhost.messages import (
     Bind,
+    ClearParameter,
     DeclareExchange,
     DeclareQueue,
     DeleteExchange,
     DeleteQueue,
+    SetParameter,
     Unbind,
 )
 from warrenmq.broker import arguments as check
@@ -43,7 +45,18 @@ from warrenmq.broker.message_options import MessageOptions, read_options
 from warrenmq.broker.retry import Backoff, RetryPolicy
 from warrenmq.broker.stats import ActorStats, QueueStats, Stats, StoreStats, alarm_stats, damage_stats
 from warrenmq.broker.transaction import Transaction
-from warrenmq.checks import SURELY_SHORT, flag, is_a, mapping, path_of, seconds, short_text, shown, text
+from warrenmq.checks import (
+    SURELY_SHORT,
+    flag,
+    is_a,
+    mapping,
+    path_of,
+    seconds,
+    short_text,
+    shown,
+    text,
+    whole,
+)
 from warrenmq.directory.definitions import QueueRecord
 from warrenmq.errors import ArgumentTypeError, ArgumentValueError, Error, NotFound, SettingsError
 from warrenmq.queue.messages import Get, Got, Info, Purge
@@ -54,6 +67,7 @@ from warrenmq.seams.disk import RealDisk
 from warrenmq.seams.memory import RealMemory
 from warrenmq.settings import Settings
 from warrenmq.supervisors.broker_sup import PERSISTENT_STORE, TRANSIENT_STORE, VHOST_PROCESS
+from warrenmq.vhost.policies import OPERATOR_POLICY, POLICY, Policy
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -341,6 +355,32 @@ class Broker:
         plain = check.name("name", name)
         self.vhost.check_exclusive_access(self.vhost.existing_queue(plain), None)
         return Queue(self, plain)
+
+    # -- policies
+
+    def set_policy(self, name: str, pattern: str, definition: Mapping[str, Any], *, apply_to: str = "all",
+                   priority: int = 0, operator: bool = False) -> None:  # fmt: skip
+        """Have a policy (`rabbitmqctl set_policy`) hold for all queues or exchanges in whose names `pattern`, a regular
+        expression, is found, those to come as well; on disk when this returns.
+
+        `definition` has the keys of docs/operating.md, as {"max-length": 1000}; with `operator` it sets bounds for what policies
+        and declarations say.  PreconditionFailed for a key or a value that is wrong.
+        """
+        value = Policy(
+            short_text("name", name), text("pattern", pattern), check.table("definition", definition),
+            text("apply_to", apply_to), whole("priority", priority, -(1 << 31), 1 << 31), flag("operator", operator),
+        )  # fmt: skip
+        self._calls.call_named(VHOST_PROCESS, SetParameter(value.component, value.name, value.value))
+
+    def clear_policy(self, name: str, *, operator: bool = False) -> None:
+        """Remove a policy; queues and exchanges go by the next one that fits, or by their arguments.  NotFound."""
+        component = OPERATOR_POLICY if flag("operator", operator) else POLICY
+        self._calls.call_named(VHOST_PROCESS, ClearParameter(component, short_text("name", name)))
+
+    def policies(self) -> list[Policy]:
+        """All policies and operator policies, the highest priority first."""
+        self.check_open()
+        return list(self.vhost.policies)
 
     # -- state
 

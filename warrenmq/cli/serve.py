@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import ssl
 
     from warrenmq.amqp import AmqpServer
-    from warrenmq.management import ManagementServer
+    from warrenmq.management.server import ManagementServer
 
 PORT, TLS_PORT = 5672, 5671
 _LOOK = 0.5
@@ -64,8 +64,8 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument(
         "--users",
         metavar="FILE",
-        help="users, virtual hosts and permissions as `rabbitmqctl export_definitions` writes them "
-        "(default: guest with password guest, from this machine only)",
+        help="users, virtual hosts, queues, exchanges, bindings, policies and limits as `rabbitmqctl export_definitions` "
+        "writes them (default: guest with password guest, from this machine only)",
     )
     parser.add_argument("--tls-cert", metavar="FILE", help="a certificate (chain): serve TLS")
     parser.add_argument("--tls-key", metavar="FILE", help="its key, if that is not in the same file")
@@ -76,6 +76,8 @@ def add_parser(subparsers: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     try:
         from warrenmq.amqp import load_users, open_vhosts, serve
+        from warrenmq.amqp.access.users import read_definitions
+        from warrenmq.management.definitions import import_file
     except ModuleNotFoundError as why:
         msg = f"it needs {why.name}; install warrenmq[amqp]."
         raise CallerError(msg) from why
@@ -95,6 +97,13 @@ def run(args: argparse.Namespace) -> int:
             raise CallerError(msg) from why
         for broker in brokers:
             stack.callback(broker.close)
+        if args.users:
+            import_file(
+                brokers,
+                args.users,
+                read_definitions(args.users),
+                quorum_as_classic=settings.quorum_as_classic,
+            )
         server = stack.enter_context(serve(brokers, host=args.host, port=port, users=users, tls=tls))
         if args.management is not None:
             stack.callback(server.close)  # after the management listener, which asks it
@@ -108,7 +117,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _manage(server: AmqpServer, host: str, port: int) -> ManagementServer:
     try:
-        from warrenmq.management import manage
+        from warrenmq.management.server import manage
     except ModuleNotFoundError as why:
         msg = f"--management needs {why.name}; install warrenmq[management]."
         raise CallerError(msg) from why

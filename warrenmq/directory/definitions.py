@@ -9,6 +9,8 @@ made it returns.  The log is a run of frames (definition_frames.py), each a vers
     binding, no binding    source, destination, routing_key, arguments, destination_type (version 1: always a queue)
     gone                   queues, exchanges: names of what was deleted in one go, be it all of it or nothing
     no queue, no exchange  name, the same of one (version 1)
+    parameter              component, name, value: a policy, an operator policy, limits (vhost/policies.py)
+    no parameter           component, name
 
 Opening writes the log anew with nothing but the state.  Frames that make no sense are copied to the quarantine and skipped.
 
@@ -100,6 +102,8 @@ class Declared:
         self.exchanges: dict[str, ExchangeRecord] = {}
         self.bindings: dict[BindingRecord, None] = {}
         """Oldest first."""
+        self.parameters: dict[tuple[str, str], Any] = {}
+        """(component, name) -> value."""
         self.gone: dict[str, None] = {}
         """Queues that were deleted and not declared again."""
 
@@ -140,6 +144,10 @@ class Declared:
                 self.bindings[BindingRecord(*fields)] = None
             case "no binding":
                 self.bindings.pop(BindingRecord(*fields), None)
+            case "parameter":
+                self.parameters[fields[0], fields[1]] = fields[2]
+            case "no parameter":
+                self.parameters.pop((fields[0], fields[1]), None)
             case _:
                 msg = f"there are no definitions of kind {kind!r}"
                 raise ValueError(msg)
@@ -210,6 +218,12 @@ class Definitions(Declared):
     def unbind(self, record: BindingRecord) -> None:
         self._change("no binding", *_binding_fields(record))
 
+    def set_parameter(self, component: str, name: str, value: Any) -> None:
+        self._change("parameter", component, name, value)
+
+    def clear_parameter(self, component: str, name: str) -> None:
+        self._change("no parameter", component, name)
+
     def _change(self, kind: str, *fields: Any) -> None:
         self._file.append(frame(kind, *fields))
         self._file.datasync()
@@ -256,6 +270,8 @@ def snapshot(declared: Declared) -> Iterator[bytes]:
         yield frame("exchange", *_exchange_fields(exchange))
     for binding in declared.bindings:
         yield frame("binding", *_binding_fields(binding))
+    for (component, name), value in declared.parameters.items():
+        yield frame("parameter", component, name, value)
 
 
 def queue_frame(record: QueueRecord) -> bytes:

@@ -31,10 +31,13 @@ _KINDS = {"q": "queue", "e": "exchange"}
 
 def row(broker: Broker, spec: ExchangeSpec) -> dict[str, Any]:
     """One exchange."""
-    return {
+    found = {
         "name": spec.name, "vhost": broker.vhost.name, "type": spec.type, "durable": spec.durable,
         "auto_delete": spec.auto_delete, "internal": spec.internal, "arguments": spec.arguments,
     }  # fmt: skip
+    if spec.name and (policy := broker.vhost.policies.of("exchange", spec.name).policy) is not None:
+        found["policy"] = policy.name
+    return found
 
 
 def specs(broker: Broker) -> list[ExchangeSpec]:

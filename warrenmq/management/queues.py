@@ -50,6 +50,10 @@ def row(site: Site, broker: Broker, record: QueueRecord) -> dict[str, Any]:
         **site.with_rates(counts, path),
         "message_stats": site.with_rates({"publish": figures.published}, path),
     }  # fmt: skip
+    applied = vhost.policies.of("queue", record.name)
+    found["policy"] = None if applied.policy is None else applied.policy.name
+    found["operator_policy"] = None if applied.operator is None else applied.operator.name
+    found["effective_policy_definition"] = applied.definition()
     if figures.ready_bytes is not None:
         found["message_bytes_ready"] = figures.ready_bytes
     return found
@@ -57,8 +61,7 @@ def row(site: Site, broker: Broker, record: QueueRecord) -> dict[str, Any]:
 
 def records(broker: Broker) -> list[QueueRecord]:
     """All queues of a virtual host."""
-    vhost = broker.vhost
-    return [*list(vhost.definitions.queues.values()), *list(vhost.transient_queues.values())]
+    return broker.vhost.records()
 
 
 def list_all(site: Site, request: Request) -> Any:

@@ -4,9 +4,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from warrenmq.management import connections, exchanges, messages, overview, queues, users, vhosts
+from warrenmq.management import (
+    connections,
+    definitions,
+    exchanges,
+    messages,
+    overview,
+    policies,
+    queues,
+    users,
+    vhosts,
+)
 
-_PARTS = (overview, vhosts, users, connections, exchanges, queues, messages)
+_PARTS = (overview, vhosts, users, connections, exchanges, queues, messages, policies, definitions)
 
 ROUTES = tuple(replace(route, pattern=f"api/{route.pattern}") for part in _PARTS for route in part.ROUTES)
 """In this order the first that fits answers, so what is spelt out stands before what takes any name."""

@@ -89,6 +89,14 @@ class QueueArguments:
         return cls(**given)
 
 
+def as_classic(arguments: Arguments) -> dict[str, Any] | None:
+    """The arguments of a classic queue in place of a quorum queue; None for a queue of another type."""
+    if arguments.get("x-queue-type") != "quorum":
+        return None
+    others = {"x-queue-type", *ARGUMENTS_OF_OTHER_TYPES}
+    return {name: value for name, value in arguments.items() if name not in others}
+
+
 def invalid_argument(name: str, queue: str, vhost: str, problem: str) -> PreconditionFailed:
     """The refusal of an argument of a queue or of a consumer; `problem` is an Erlang term, as RabbitMQ prints it."""
     return PreconditionFailed(

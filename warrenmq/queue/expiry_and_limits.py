@@ -60,19 +60,30 @@ class ExpiryAndLimits:
         self._drops = drops
         self._wall_ns = wall_ns
         self._effects = effects
+        self.ttl: int | None = None
+        self._limits = Limits(None, None)
+        self._always = False
+        self._read(arguments)
+        self.may_expire = found_expiring
+        self._arrived: int | None = None
+        self._timer: int | None = None
+        self._go_ahead = go_ahead
+        self.active = self._always or self.may_expire
+
+    def set_limits(self, arguments: QueueArguments) -> None:
+        """Go by other arguments from now on; `trim` follows."""
+        self._read(arguments)
+        self.active = self._always or self.may_expire
+
+    def _read(self, arguments: QueueArguments) -> None:
         self.ttl = arguments.message_ttl
         drops_head = arguments.overflow == "drop-head"
         self._limits = (
             Limits(arguments.max_length, arguments.max_length_bytes) if drops_head else Limits(None, None)
         )
         self._always = self.ttl is not None or self._limits != (None, None)
-        if arguments.max_length_bytes is not None:
-            vq.count_bytes()
-        self.may_expire = found_expiring
-        self._arrived: int | None = None
-        self._timer: int | None = None
-        self._go_ahead = go_ahead
-        self.active = self._always or self.may_expire
+        if arguments.max_length_bytes is not None and self._vq.ready_bytes is None:
+            self._vq.count_bytes()
 
     # -- out
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from warrenmq.backing_queue.parts import QueueMemory
     from warrenmq.message.queue_message import Fetched, Publication
+    from warrenmq.queue.arguments import QueueArguments
     from warrenmq.queue.limiter import Limiter
     from warrenmq.queue.unconfirmed import Promise
 
@@ -280,6 +281,13 @@ class Declared(NamedTuple):
 
     ready: int
     consumers: int
+
+
+@dataclass(slots=True)
+class NewArguments:
+    """Vhost -> queue: a policy was changed, and these are the queue's arguments now."""
+
+    arguments: QueueArguments
 
 
 @dataclass(slots=True)

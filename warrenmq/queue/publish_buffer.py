@@ -70,6 +70,10 @@ class PublishBuffer:
         self._priority = 0
         self._timed = front.ttl is not None
 
+    def limits_changed(self) -> None:
+        """The queue has another time to live; called while the buffer is empty."""
+        self._timed = self._front.ttl is not None
+
     def add(self, message: Publish) -> bool:
         """Collect a publish; False if those before it must be taken in first."""
         publication = message.publication

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from warrenmq.queue.effects import DeleteUnused, StartTimer
+from warrenmq.queue.effects import CancelTimer, DeleteUnused, StartTimer
 from warrenmq.queue.messages import MaybeExpire
 
 if TYPE_CHECKING:
@@ -30,6 +30,16 @@ class QueueExpiry:
         """The queue was used: start the timer anew."""
         if self._milliseconds is not None and not self._consumers.count:
             self._effects.append(StartTimer(self._milliseconds / 1_000, MaybeExpire()))
+
+    def set(self, milliseconds: int | None) -> None:
+        """Go by another time from now on; the time begins anew."""
+        if milliseconds == self._milliseconds:
+            return
+        self._milliseconds = milliseconds
+        if milliseconds is None:
+            self._effects.append(CancelTimer(MaybeExpire))
+        else:
+            self.renew()
 
     def timer_came(self) -> None:
         """MaybeExpire came."""

@@ -37,6 +37,12 @@ class Returns:
         self._limit = limit
         self.counts: dict[int, int] = {}
 
+    def set_limit(self, limit: int | None) -> None:
+        """Go by another limit from now on; without one nothing is counted."""
+        self._limit = limit
+        if limit is None:
+            self.counts.clear()
+
     def came_back(self, seqs: Iterable[int]) -> list[int]:
         """Count messages that come back; returns those that did so too often."""
         if self._limit is None:

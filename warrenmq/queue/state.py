@@ -50,6 +50,7 @@ from warrenmq.queue.messages import (
     LookAtDrain,
     MaybeExpire,
     MsgsOnDisk,
+    NewArguments,
     Purge,
     QueueFigures,
     QueueInfo,
@@ -163,7 +164,7 @@ class QueueState:
         self.index_sync = IndexSync(
             queue.disk, queue.directory, queue.rooms, self.unconfirmed, queue.settings, queue.log, effects
         )
-        returns = Returns(arguments.delivery_limit)
+        self._returns = returns = Returns(arguments.delivery_limit)
         self.drops = QueueDrops(vq, self.index_sync, queue.has_dead_letter_exchange, returns, rows, effects)
         self.delays: Delays | None = None
         if isinstance(vq, DelayedQueue):
@@ -246,12 +247,26 @@ class QueueState:
                 self.output.cancel(message)
             case GoAhead():
                 self.front.go_ahead()
+            case NewArguments():
+                self._apply(message.arguments)
             case Stat():
                 self.expiry.renew()
             case SetRamDurationTarget():
                 self.vq.set_ram_duration_target(message.duration)
             case _:
                 raise TypeError(message)
+
+    def _apply(self, arguments: QueueArguments) -> None:
+        """Go by other limits from now on; a time to live holds for messages that come, a length for those that are there, too."""
+        self.output.deliver()  # what consumers can take does not count towards the limits
+        if self.rows is not None:
+            self.rows.limits(arguments)
+        self.front.set_limits(arguments)
+        self.buffer.limits_changed()
+        self.overflow = QueueOverflow.of(arguments, self.vq, self.rows, self.effects)
+        self.expiry.set(arguments.expires)
+        self._returns.set_limit(arguments.delivery_limit)
+        self.front.trim()
 
     def store_granted(self, store: str) -> None:
         """A message store granted credit."""

@@ -96,16 +96,21 @@ class QueueTrace:
         total, dropped = sum(count for _, count in recovered), found.dropped - len(found.lost)
         flag = CLEAN if clean else DIRTY if total or dropped or found.next_seq_id else EMPTY
         _write_recovered(self._trace, flag, total, found.next_seq_id, dropped)
-        length, size = arguments.max_length, arguments.max_length_bytes
-        if (length, size) != (None, None) or arguments.single_active_consumer:
-            _write_limits(
-                self._trace,
-                _OVERFLOWS[arguments.overflow],
-                -1 if length is None else length,
-                -1 if size is None else size,
-                single_active=arguments.single_active_consumer,
-            )
+        limits = arguments.max_length, arguments.max_length_bytes
+        if limits != (None, None) or arguments.single_active_consumer:
+            self.limits(arguments)
         self.dropped(sorted(lost), DROP_LOST)
+
+    def limits(self, arguments: QueueArguments) -> None:
+        """The queue's limits, from here on."""
+        length, size = arguments.max_length, arguments.max_length_bytes
+        _write_limits(
+            self._trace,
+            _OVERFLOWS[arguments.overflow],
+            -1 if length is None else length,
+            -1 if size is None else size,
+            single_active=arguments.single_active_consumer,
+        )
 
     def received(self, sender: int, send: int) -> None:
         """The receive row of a message without a row of its own."""

@@ -51,6 +51,8 @@ class Router:
         self._fanout: dict[str, dict[str, tuple[str, ...]]] = {}
         """The same of fanout exchanges; the key is empty."""
         self._kept: dict[tuple[str, str], tuple[str, ...]] = {}
+        self._alternates: dict[str, str] = {}
+        """Exchange -> the alternate that a policy gives it; one of its own arguments comes first."""
         for exchange in PREDECLARED:
             self.add_exchange(exchange)
 
@@ -112,8 +114,8 @@ class Router:
                 continue  # an alternate that is not there, or is being deleted
             with_headers |= kind.reads_headers
             matched = kind.match(keys, headers)
-            if not matched and spec.alternate is not None:
-                matched = [Destination("exchange", spec.alternate)]
+            if not matched and (alternate := self._alternate_of(spec)) is not None:
+                matched = [Destination("exchange", alternate)]
             for to in matched:
                 if to.type == "queue":
                     queues[to.name] = None
@@ -140,6 +142,23 @@ class Router:
         for binding in self.bindings_to(Destination("queue", name)):
             self.unbind(binding)
 
+    def alternate(self, exchange: str) -> str | None:
+        """The alternate of an exchange, by its argument or by a policy."""
+        return self._alternate_of(self.exchanges[exchange])
+
+    def _alternate_of(self, spec: ExchangeSpec) -> str | None:
+        return self._alternates.get(spec.name) if spec.alternate is None else spec.alternate
+
+    def set_alternate(self, exchange: str, alternate: str | None) -> None:
+        """Have a policy give an exchange an alternate, or none."""
+        if self._alternates.get(exchange) == alternate:
+            return
+        if alternate is None:
+            del self._alternates[exchange]
+        else:
+            self._alternates[exchange] = alternate
+        self._changed(exchange)
+
     def add_exchange(self, spec: ExchangeSpec) -> None:
         """Make an exchange known, with no bindings."""
         self._by_source[spec.name] = {}
@@ -153,7 +172,14 @@ class Router:
         """Forget an exchange, its bindings and those that led to it."""
         for binding in (*self.bindings_of(name), *self.bindings_to(Destination("exchange", name))):
             self.unbind(binding)
-        for table in (self._direct, self._fanout, self._types, self.exchanges, self._by_source):
+        for table in (
+            self._direct,
+            self._fanout,
+            self._types,
+            self.exchanges,
+            self._by_source,
+            self._alternates,
+        ):
             table.pop(name, None)
         self.internal -= {name}
         self._kept = {}
@@ -220,7 +246,7 @@ class Router:
         kind = self._types[exchange]
         if isinstance(kind, Direct):
             fast = self._fanout if isinstance(kind, Fanout) else self._direct
-            if not kind.to_exchanges and self.exchanges[exchange].alternate is None:
+            if not kind.to_exchanges and self.alternate(exchange) is None:
                 fast[exchange] = kind.queues
             else:
                 fast.pop(exchange, None)

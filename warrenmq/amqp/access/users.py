@@ -71,10 +71,16 @@ class AuthenticatedUser:
     """A user who is logged in to a virtual host (the protocol: context.User)."""
 
     def __init__(
-        self, name: str, tags: frozenset[str], permissions: Callable[[], Permissions | None]
+        self,
+        name: str,
+        tags: frozenset[str],
+        permissions: Callable[[], Permissions | None],
+        max_channels: Callable[[], int | None],
     ) -> None:
         self.name = name
         self.tags = tags
+        self.max_channels = max_channels
+        """The most channels that all his connections may have together; None = no limit."""
         self._look_up = permissions
         self._known: Permissions | None = None
         self._may: tuple[Callable[[str], bool], ...] = ()
@@ -289,7 +295,13 @@ class Users:
         if (name, vhost) not in self._permissions or name not in self._accounts:
             return None
         tags = frozenset(self._accounts[name].tags)
-        return AuthenticatedUser(name, tags, lambda: self._permissions.get((name, vhost)))
+        return AuthenticatedUser(
+            name, tags, lambda: self._permissions.get((name, vhost)), lambda: self._max_channels(name)
+        )
+
+    def _max_channels(self, name: str) -> int | None:
+        account = self._accounts.get(name)
+        return None if account is None else account.limit("max-channels")
 
 
 def read_definitions(path: str) -> Any:

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from warrenmq.amqp.statistics import ServerStatistics
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pykka import ActorRef
 
     from warrenmq.amqp.net.transport import Transport
@@ -31,6 +33,8 @@ class User(Protocol):
 
     name: str
     tags: frozenset[str]
+    max_channels: Callable[[], int | None]
+    """The most channels that all his connections may have together; None = no limit."""
 
     def may_configure(self, name: str) -> bool:
         """Declare and delete the exchange or queue `name`."""

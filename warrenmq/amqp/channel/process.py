@@ -103,7 +103,7 @@ class ChannelProcess(Server):
         access = ChannelAccess(context)
         calls = ActorCalls(self.runtime, context.broker.vhost, context.broker.check_open, lambda: self.trace)
         limiter = Limiter(self.runtime.lock())
-        self._counters = counters = context.statistics.channel_created()
+        self._counters = counters = context.statistics.channel_created(context.user.name)
         self.actor_inbox.on_close(lambda _reason: context.statistics.channel_closed(counters))
         self._limiter = limiter
         self._blocked = False

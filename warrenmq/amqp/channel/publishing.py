@@ -63,7 +63,7 @@ class ChannelPublishing:
         self._reply_to = reply_to
         self._counters = counters
         self._router: Router = broker.vhost.router
-        self._queue = broker.vhost.queue
+        self._vhost = broker.vhost
         self._send_to_channel = server.actor_inbox.send
         self._templates = Templates(context.user, reply_to.address)
         self._sender = MessageSender(server.runtime, broker.vhost.ids, credit.flow,
@@ -115,7 +115,9 @@ class ChannelPublishing:
     def deliver_late(self, routed: Routed) -> None:
         """Send a run that was routed a while ago; queues deleted since then do not count (rabbit_amqqueue:lookup)."""
         self.deliver(
-            routed._replace(queues=tuple(name for name in routed.queues if self._queue(name) is not None))
+            routed._replace(
+                queues=tuple(name for name in routed.queues if self._vhost.queue(name) is not None)
+            )
         )
 
     def _send(self, template: Template, bodies: list[bytes], queues: tuple[str, ...], first: int) -> None:
@@ -134,8 +136,5 @@ class ChannelPublishing:
 
     def _may_refuse_some(self, queues: tuple[str, ...]) -> bool:
         """True if one of these queues may accept part of a run and reject the rest: then each message needs a confirm of its own."""
-        for name in queues:
-            record = self._queue(name)
-            if record is not None and record.arguments.get("x-overflow", "").startswith("reject-publish"):
-                return True
-        return False
+        rejecting = self._vhost.rejecting
+        return bool(rejecting) and not rejecting.isdisjoint(queues)

@@ -112,6 +112,13 @@ class Channels:
         if taken >= self._channel_max > 0:
             why = f"number of channels opened ({taken}) has reached the negotiated channel_max ({self._channel_max})"
             raise AmqpError(NOT_ALLOWED, why)
+        most = self._context.user.max_channels()
+        if most is not None and self._context.statistics.channels_of(self._context.user.name) >= most:
+            why = (
+                f"number of channels opened for user '{self._context.user.name}' has reached the maximum allowed user "
+                f"limit of ({most})"
+            )
+            raise AmqpError(NOT_ALLOWED, why)
         try:
             ref = start_child(self._owner, self._sup, frame.channel, self._owner.actor_ref, self._context)
         except ResourceError as error:

@@ -85,6 +85,8 @@ def open_vhost(vhost: str, user: str, node: Node) -> tuple[ServedVhost, Authenti
     | known        | none                    |            | 530 access refused               |
     | known        | some                    | is down    | 541 vhost is down                |
     | known        | some                    | is open    | fine                             |
+
+    and 530 above the max-connections of the virtual host, or of the user.
     """
     served = node.vhosts.get(vhost)
     if served is None:
@@ -95,4 +97,19 @@ def open_vhost(vhost: str, user: str, node: Node) -> tuple[ServedVhost, Authenti
         raise AmqpError(NOT_ALLOWED, refusal)
     if not served.broker.is_open:
         raise AmqpError(INTERNAL_ERROR, f"{refusal}: vhost '{vhost}' is down")
+    _check_limits(served, user, node)
     return served, permitted
+
+
+def _check_limits(served: ServedVhost, user: str, node: Node) -> None:
+    vhost, statistics = served.broker.vhost, node.statistics
+    most = vhost.limit("max-connections")
+    if most is not None and len(statistics.connections_of(vhost=vhost.name)) >= most:
+        why = (
+            f"access to vhost '{vhost.name}' refused for user '{user}': connection limit ({most}) is reached"
+        )
+        raise AmqpError(NOT_ALLOWED, why)
+    most = node.users.account(user).limit("max-connections")
+    if most is not None and len(statistics.connections_of(user=user)) >= most:
+        why = f"Connection refused for user '{user}': user connection limit ({most}) is reached"
+        raise AmqpError(NOT_ALLOWED, why)
