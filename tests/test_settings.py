@@ -29,6 +29,7 @@ def test_the_defaults_are_rabbitmqs() -> None:
         "msg_store_gc": "compact",
         "queue_paging": "read_ahead",
         "durability": "fsync",
+        "commit_log": False,
         "scheduler": "threads",
         "msg_store_file_size_limit": 16_777_216,
         "msg_store_write_buffer": 1_048_576,

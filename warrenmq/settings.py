@@ -223,6 +223,9 @@ class Settings:
     durability: str = _setting("fsync", Choice(("fsync", "os")))
     """A confirm means: fsync, the disk has it; os, the operating system has it."""
 
+    commit_log: bool = _setting(False, Switch())
+    """One sync for what many queues and stores want durable at the same time (docs/confirms.md#the-commit-log)."""
+
     scheduler: str = _setting("threads", Choice(("threads", "pool")))
     """What runs the actors: threads, one each; pool, a few for all, and threads that wait (docs/runtime.md)."""
 

@@ -16,12 +16,14 @@ import warrenmq
 from tests.broker.ledger import Ledger
 from tests.support.own_directories import VHOST, folder_of
 from tests.support.simulated import BOTH_PROFILES, SimulatedHost
+from warrenmq.commit_log.disk import replay as replay_log
 from warrenmq.errors import CorruptFile
 from warrenmq.message_store.rdq import body_of
 from warrenmq.message_store.scan import whole_records
 from warrenmq.queue_index.versions import walk
 from warrenmq.replay.drive.engine import replay_memory
 from warrenmq.testing import PowerCut
+from warrenmq.testing.machine import DATA
 
 QUEUES = ("a", "b")
 SIZES = (10, 40, 300, 900, 1500)
@@ -152,6 +154,7 @@ class Life:
     def without_bodies(self) -> set[int]:
         """Messages that some queue's index names, and of which the store has no whole record."""
         disk, named = self.host.disk, set[bytes]()
+        replay_log(disk, DATA)
         for name in QUEUES:
             folder = folder_of(name)
             named.update(walk(disk, folder, disk.listdir(folder), self.host.settings).store_message_ids)

@@ -7,7 +7,7 @@ import pytest
 from tests.support.source_tree import imports, modules
 
 BASE = {"checks", "errors", "log", "settings", "forks"}
-STATES = BASE | {"seams", "trace", "directory", "message"}
+STATES = BASE | {"seams", "trace", "commit_log", "directory", "message"}
 """What the parts of the store and of a queue stand on."""
 QUEUES = STATES | {"queue_index", "backing_queue", "queue"}
 ACTORS = QUEUES | {"runtime", "routing", "supervision", "message_store", "node", "vhost"}
@@ -24,12 +24,13 @@ MAY_IMPORT = {
     "settings": {"checks", "errors"},
     "seams": {"errors", "forks"},
     "trace": {"errors", "forks", "seams"},
+    "commit_log": {"errors", "seams"},  # knows files and bytes, not what they mean
     "erlang": {"errors"},  # what RabbitMQ wrote, as bytes and plain values
     "routing": {"errors"},
     "runtime": {"errors", "forks", "log", "seams", "trace"},  # knows no RabbitMQ
     "supervision": {"checks", "errors", "log", "seams", "trace", "runtime"},  # nor does this
     # states and formats: no process, no thread, no clock
-    "directory": BASE | {"seams"},
+    "directory": BASE | {"seams", "commit_log"},
     "message": BASE | {"erlang"},  # AMQP's tables are read where RabbitMQ's terms are
     "message_store": STATES,  # knows no queue_index
     "queue_index": STATES,  # knows no message_store

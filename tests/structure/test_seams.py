@@ -35,7 +35,7 @@ HARMLESS_OF_OS = {"path", "fspath", "PathLike", "strerror"}
 
 def behind_the_seams():
     rooms = (
-        "actors", "supervisors", "routing", "seams", "directory", "message", "message_store", "queue_index", "backing_queue", "queue", "node", "vhost",
+        "actors", "supervisors", "routing", "seams", "commit_log", "directory", "message", "message_store", "queue_index", "backing_queue", "queue", "node", "vhost",
     )  # fmt: skip
     return [
         name

@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from warrenmq.broker.broker import Broker, runtime_of
-from warrenmq.directory.layout import VHOSTS, DataDirectory, vhost_folder
+from warrenmq.directory.layout import VHOSTS, vhost_folder
 from warrenmq.errors import CallerError
 from warrenmq.seams.disk import RealDisk
 from warrenmq.seams.memory import RealMemory
@@ -51,11 +51,10 @@ def open_vhosts(
 def open_beside(first: Broker, name: str) -> Broker:
     """Open one more virtual host of the directory that `first` owns; it is to be closed before that."""
     settings = first.settings
-    disk = RealDisk(settings.durability)
     runtime = runtime_of(settings)
     runtime.tick = first.runtime.tick
-    directory = DataDirectory(disk, first.path, settings, None)
-    return Broker(first.path, settings, runtime, disk, RealMemory(), None, name, directory)
+    directory = first.share_directory()
+    return Broker(first.path, settings, runtime, directory.disk, RealMemory(), None, name, directory)
 
 
 def remove(first: Broker, name: str) -> None:

@@ -157,6 +157,8 @@ class Broker:
         self.resources = engine.resources
         self.check_open = engine.check_open
         """Raises BrokerClosed, with the reason, unless it is open; ForkedProcess in a forked child."""
+        self.share_directory = engine.share_directory
+        """The directory for a broker of another of its virtual hosts, which is to be closed before this one."""
         self.client = client = Client(engine)
         """For this package's own modules: consumers, asyncio, migrations."""
         self._calls = client.calls

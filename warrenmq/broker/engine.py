@@ -56,8 +56,9 @@ class Engine:
         self.is_open = True
         self.is_closed = False
         self._down: str | None = None
-        self._directory = directory or DataDirectory.open(disk, path, settings)
+        self._directory = directory or DataDirectory.open(disk, path, settings, runtime)
         try:
+            disk = self._directory.disk
             vhost_directory = self._directory.vhost(vhost)
             definitions = Definitions.open(disk, vhost_directory.definitions, vhost_directory.quarantine)
             self.resources = Resources(memory, disk, path, settings)
@@ -76,6 +77,10 @@ class Engine:
         inbox_of(self._root).on_close(self._root_ended)
         forks.register(self)
         log.info("broker open", path=path, boot=boot, queues=len(definitions.queues))
+
+    def share_directory(self) -> DataDirectory:
+        """The directory, for another of its virtual hosts."""
+        return self._directory.shared()
 
     def give_up(self) -> None:
         """Let go of the directory after a start that failed."""

@@ -26,16 +26,23 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from warrenmq.commit_log.disk import open_logged, remove_log
 from warrenmq.directory.foreign import refuse_rabbitmqs
 from warrenmq.directory.owner_lock import OwnerLock
 from warrenmq.directory.quarantine import set_aside
 from warrenmq.errors import CorruptFile
+from warrenmq.log import Log
 from warrenmq.seams.disk import RealDisk
 from warrenmq.settings import MAX_SEGMENT_ENTRIES
 
 if TYPE_CHECKING:
+    from warrenmq.commit_log.contents import Contents
+    from warrenmq.commit_log.disk import LoggedDisk
+    from warrenmq.commit_log.log import LogSeams
     from warrenmq.seams.disk import Disk
     from warrenmq.settings import Settings
+
+log = Log("warrenmq.directory")
 
 VHOSTS = "msg_stores/vhosts"
 QUEUE_NAME = ".queue_name"
@@ -88,39 +95,70 @@ def _queue_name(queue: str | bytes, priority: int | None) -> bytes:
 
 
 class DataDirectory:
-    """An open data directory, locked for others until `close`."""
+    """An open data directory, locked for others until `close`.
+
+    disk    what its files are to be reached through: with the setting `commit_log` their syncs go through the log
+    """
 
     def __init__(self, disk: Disk, path: str, settings: Settings, lock: OwnerLock | None) -> None:
-        """Use `open`."""
+        """Use `open`, or `shared` for another of its virtual hosts."""
         self.path = path
-        self._disk = disk
+        self.disk = disk
         self._settings = settings
         self._lock = lock
+        self._logged: LoggedDisk | None = None
+        """Set in the one that is to close the log."""
 
     @classmethod
-    def open(cls, disk: Disk, path: str, settings: Settings) -> DataDirectory:
+    def open(
+        cls, disk: Disk, path: str, settings: Settings, runtime: LogSeams | None = None
+    ) -> DataDirectory:
         """Own the directory, which is made when it is not there; raises DirectoryInUse.
 
-        PreconditionFailed for a RabbitMQ's, which is left as it is.
+        PreconditionFailed for a RabbitMQ's, which is left as it is.  What a crash left in the commit log is in the files
+        afterwards.  Without a `runtime` the directory goes on without a log, whatever the settings say.
         """
         refuse_rabbitmqs(disk, path)
         disk.mkdir(path)
         # a simulated disk belongs to the test that made it
         lock = OwnerLock(path) if isinstance(disk, RealDisk) else None
-        return cls(disk, path, settings, lock)
+        directory = cls(disk, path, settings, lock)
+        try:
+            directory._replay(runtime)
+        except BaseException:
+            directory.close()
+            raise
+        return directory
+
+    def _replay(self, runtime: LogSeams | None) -> None:
+        found: Contents | None
+        if runtime is not None and self._settings.commit_log and self._settings.durability == "fsync":
+            log_id = int(self.id(runtime.token_bytes)[:16], 16)
+            self._logged, found = open_logged(self.disk, self.path, log_id, runtime.lock)
+            self.disk = self._logged
+        else:
+            found = remove_log(self.disk, self.path)
+        if found is not None and found.writes:
+            log.info("commit log replayed", path=self.path, files=len(found.writes))
+        for each in found.damage if found is not None else ():
+            log.warning("the commit log is damaged: what it alone had is lost", path=self.path, damage=each)
+
+    def shared(self) -> DataDirectory:
+        """The same directory for another of its virtual hosts; closing this one closes nothing."""
+        return DataDirectory(self.disk, self.path, self._settings, None)
 
     def vhost(self, name: str) -> VhostDirectory:
         """The folder of a vhost, made when it is not there."""
-        return VhostDirectory(self._disk, self.path, name, self._settings)
+        return VhostDirectory(self.disk, self.path, name, self._settings)
 
     def next_boot(self) -> int:
         """Count this opening, durably: no number comes twice."""
         path = f"{self.path}/rabbit_serial"
         boot = 1
-        if self._disk.exists(path):
-            match = re.fullmatch(rb"(\d{1,12})\.\s*", self._disk.read(path))
+        if self.disk.exists(path):
+            match = re.fullmatch(rb"(\d{1,12})\.\s*", self.disk.read(path))
             boot = int(match[1]) + 1 if match else _BEYOND_ANY_BOOT
-        self._disk.replace(path, f"{boot}.\n".encode())
+        self.disk.replace(path, f"{boot}.\n".encode())
         return boot
 
     def id(self, token_bytes: Callable[[int], bytes]) -> str:
@@ -129,14 +167,21 @@ class DataDirectory:
         A directory that has none, or a damaged one, gets one now; one that is copied takes its id along.
         """
         path = f"{self.path}/{_ID_NAME}"
-        if self._disk.exists(path) and (match := re.fullmatch(rb"([0-9a-f]{32})\s*", self._disk.read(path))):
+        if self.disk.exists(path) and (match := re.fullmatch(rb"([0-9a-f]{32})\s*", self.disk.read(path))):
             return match[1].decode()
         drawn = token_bytes(16).hex()
-        self._disk.replace(path, f"{drawn}\n".encode())
+        self.disk.replace(path, f"{drawn}\n".encode())
         return drawn
 
     def close(self) -> None:
-        """Let others have the directory."""
+        """Have all files safe by themselves, and let others have the directory."""
+        if self._logged is not None:
+            try:
+                self._logged.close_log()
+            except OSError as error:
+                log.warning(
+                    "the commit log stays: the next start replays it", path=self.path, error=str(error)
+                )
         if self._lock is not None:
             self._lock.release()
 

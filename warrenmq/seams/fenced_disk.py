@@ -15,6 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from contextlib import AbstractContextManager
 
     from warrenmq.seams.disk import Disk, File
@@ -76,6 +77,11 @@ class FencedFile:
         if self._fence.cut:
             self._fence.refuse()
 
+    @property
+    def unfenced(self) -> File:
+        """The file behind the fence, for its disk."""
+        return self._file
+
 
 class FencedDisk:
     """A disk whose changes need the fence."""
@@ -100,6 +106,13 @@ class FencedDisk:
             return FencedFile(self._disk.open(path), self._fence)
         with self._guard():
             return FencedFile(self._disk.open(path, create=True), self._fence)
+
+    def sync_files(self, files: Sequence[File]) -> None:
+        if self._fence.cut:
+            self._fence.refuse()
+        self._disk.sync_files([each.unfenced if isinstance(each, FencedFile) else each for each in files])
+        if self._fence.cut:
+            self._fence.refuse()
 
     def mkdir(self, path: str) -> None:
         with self._guard():

@@ -249,6 +249,10 @@ class SimulatedDisk:
                 raise _os_error(errno.ENOENT, path)
             self._sync_entries(path)
 
+    def sync_files(self, files: Sequence[File]) -> None:
+        for file in files:
+            file.datasync()
+
     def sync_many(self, paths: Sequence[str]) -> None:
         for path in paths:
             if self.is_dir(path):

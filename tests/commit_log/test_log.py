@@ -1,0 +1,314 @@
+"""Who shares a sync, and what becomes of a log that cannot be written, of large rounds and of many files."""
+
+from __future__ import annotations
+
+import errno
+import threading
+from random import Random
+
+import pytest
+
+from warrenmq.commit_log import disk as logged_disk
+from warrenmq.commit_log.contents import FILE_NAMES, read
+from warrenmq.commit_log.disk import LARGE, LoggedDisk, open_logged, remove_log, replay
+from warrenmq.testing import SimulatedDisk
+
+ROOT = "/data"
+
+
+def new_disk(seed: int = 0) -> SimulatedDisk:
+    disk = SimulatedDisk(Random(seed))
+    disk.mkdir(f"{ROOT}/Q")
+    return disk
+
+
+def begin(disk: SimulatedDisk) -> LoggedDisk:
+    return open_logged(disk, ROOT, 1)[0]
+
+
+def new_file(disk, name: str):
+    file = disk.open(f"{ROOT}/Q/{name}", create=True)
+    disk.sync_dir(f"{ROOT}/Q")
+    return file
+
+
+def syncs_of(disk: SimulatedDisk):
+    """The paths of what is synced from now on."""
+    seen: list[str] = []
+
+    def before_op(op: str, path: str) -> None:
+        if op == "datasync":
+            seen.append(path.rpartition("/")[2])
+
+    disk.before_op = before_op
+    return seen
+
+
+def test_two_files_take_one_sync():
+    raw = new_disk()
+    disk = begin(raw)
+    bodies, entries = new_file(disk, "0.qs"), new_file(disk, "0.qi")
+    bodies.append(b"a")
+    bodies.datasync()
+    seen = syncs_of(raw)
+    bodies.append(b"bodies")
+    entries.append(b"entries")
+    disk.sync_files([bodies, entries])
+    assert seen == [FILE_NAMES[0]]
+    raw.power_cut()
+    replay(raw, ROOT)
+    assert raw.read(f"{ROOT}/Q/0.qs") == b"abodies"
+    assert raw.read(f"{ROOT}/Q/0.qi") == b"entries"
+
+
+def test_a_large_round_syncs_its_file_itself():
+    raw = new_disk()
+    disk = begin(raw)
+    file = new_file(disk, "0.qs")
+    seen = syncs_of(raw)
+    file.append(bytes(LARGE))
+    file.append(b"!")
+    file.datasync()
+    assert seen == ["0.qs"]
+    file.append(b"small again")
+    file.datasync()
+    assert set(seen[1:]) == {FILE_NAMES[0]}
+
+
+def test_other_files_are_synced_as_ever():
+    raw = new_disk()
+    disk = begin(raw)
+    file = new_file(disk, "definitions.log")
+    seen = syncs_of(raw)
+    file.append(b"x")
+    file.datasync()
+    assert seen == ["definitions.log"]
+
+
+class Gate(SimulatedDisk):
+    """A disk whose syncs of the log wait until they are let through."""
+
+    def __init__(self) -> None:
+        super().__init__(Random(0))
+        self.waits = threading.Semaphore(0)
+        self.let = threading.Semaphore(0)
+        self.syncs = 0
+        self.before_op = self.wait
+
+    def wait(self, op: str, path: str) -> None:
+        if op == "datasync" and "warrenmq.log" in path:
+            self.syncs += 1
+            self.waits.release()
+            assert self.let.acquire(timeout=60)
+
+
+def in_thread(call):
+    thread = threading.Thread(target=call)
+    thread.start()
+    return thread
+
+
+def test_who_comes_while_a_sync_is_on_its_way_shares_the_next_one():
+    raw = Gate()
+    raw.mkdir(f"{ROOT}/Q")
+    raw.let.release()  # the log's own first record
+    disk = begin(raw)
+    files = [new_file(disk, f"{number}.qs") for number in range(9)]
+    for number, file in enumerate(files):
+        file.append(b"%d" % number)
+    first = in_thread(files[0].datasync)
+    raw.waits.acquire()  # the log's own
+    raw.waits.acquire()
+    joined = threading.Barrier(9)
+
+    def join(file):
+        joined.wait()
+        file.datasync()
+
+    others = [in_thread(lambda file=file: join(file)) for file in files[1:]]
+    joined.wait()
+    collecting = disk._log
+    while collecting._collecting is None or len(collecting._collecting.ranges) < 8:
+        pass
+    assert raw.syncs == 2
+    raw.let.release()
+    first.join()
+    raw.let.release()
+    for each in others:
+        each.join()
+    assert raw.syncs == 3, "eight files, one sync"
+    raw.before_op = None
+    raw.power_cut()
+    replay(raw, ROOT)
+    assert [raw.read(f"{ROOT}/Q/{number}.qs") for number in range(9)] == [b"%d" % n for n in range(9)]
+
+
+def test_all_who_share_a_sync_that_fails_hear_of_it():
+    raw = Gate()
+    raw.mkdir(f"{ROOT}/Q")
+    raw.let.release()
+    disk = begin(raw)
+    files = [new_file(disk, f"{number}.qs") for number in range(3)]
+    for file in files:
+        file.append(b"x")
+    failed = []
+
+    def sync(file):
+        try:
+            file.datasync()
+        except OSError as error:
+            failed.append(error.errno)
+
+    first = in_thread(lambda: sync(files[0]))
+    raw.waits.acquire()
+    raw.waits.acquire()
+    others = [in_thread(lambda file=file: sync(file)) for file in files[1:]]
+    while disk._log._collecting is None or len(disk._log._collecting.ranges) < 2:
+        pass
+    raw.let.release()
+    first.join()
+    raw.waits.acquire()
+    raw.fail_next("pwrite", "warrenmq.log.0", errno.EIO)
+    raw.fail_next("datasync", "warrenmq.log.0", errno.EIO)
+    raw.let.release()
+    for each in others:
+        each.join()
+    assert failed == [errno.EIO, errno.EIO]
+
+
+def test_after_a_sync_that_failed_the_log_begins_anew():
+    for seed in range(20):
+        raw = new_disk(seed)
+        disk = begin(raw)
+        file = new_file(disk, "0.qs")
+        file.append(b"one")
+        file.datasync()
+        file.append(b"two")
+        raw.fail_next("datasync", "warrenmq.log.0", errno.EIO)
+        with pytest.raises(OSError, match="Input/output"):
+            file.datasync()
+        file.append(b"three")
+        file.datasync()
+        file.append(b"four")
+        file.datasync()
+        raw.power_cut()
+        assert not replay(raw, ROOT).damage
+        assert raw.read(f"{ROOT}/Q/0.qs") == b"onetwothreefour"
+
+
+def test_a_file_that_cannot_be_synced_when_the_log_is_cut_ends_the_log(monkeypatch):
+    monkeypatch.setattr(logged_disk, "FILE_SIZE", 4096)
+    raw = new_disk()
+    disk = begin(raw)
+    file = new_file(disk, "0.qs")
+    raw.fail_next("datasync", "0.qs", errno.EIO)
+    with pytest.raises(OSError, match="Input/output"):
+        for _ in range(20):
+            file.append(b"x" * 300)
+            file.datasync()
+    for _ in range(2):
+        with pytest.raises(OSError, match="Input/output"):
+            file.datasync()
+    with pytest.raises(OSError, match="closed"):
+        disk.close_log()
+        file.datasync()
+    assert not read(raw, ROOT).clean, "the next start replays it"
+
+
+def test_without_room_for_the_log_files_are_synced_by_themselves():
+    raw = new_disk()
+    disk = begin(raw)
+    files = [new_file(disk, name) for name in ("0.qi", "0.qs")]
+    raw.free_bytes = 100
+    for file in files:
+        file.append(b"x")
+    seen = syncs_of(raw)
+    disk.sync_files(files)
+    assert seen == ["0.qi", "0.qs"]
+    raw.free_bytes = None
+    files[0].append(b"y")
+    disk.sync_files(files)
+    raw.power_cut()
+    replay(raw, ROOT)
+    assert [raw.read(f"{ROOT}/Q/{name}") for name in ("0.qi", "0.qs")] == [b"xy", b"x"]
+
+
+def test_a_round_larger_than_the_log_syncs_files_by_themselves(monkeypatch):
+    monkeypatch.setattr(logged_disk, "FILE_SIZE", 4096)
+    raw = new_disk()
+    disk = begin(raw)
+    files = [new_file(disk, f"{number}.qs") for number in range(10)]
+    for file in files:
+        file.append(bytes(400))
+    seen = syncs_of(raw)
+    disk.sync_files(files)
+    assert seen == [f"{number}.qs" for number in range(10)]
+
+
+def test_a_process_that_is_killed_again_and_again_at_the_end_of_a_full_log(monkeypatch):
+    monkeypatch.setattr(logged_disk, "FILE_SIZE", 4096)
+    raw = new_disk()
+    for life in range(20):
+        disk = begin(raw)
+        file = disk.open(f"{ROOT}/Q/0.qs", create=True)
+        if life % 3 == 0:
+            for _ in range(life):
+                file.append(b"x")
+                file.datasync()
+        if life % 4 == 0:
+            disk.close_log()
+        assert not read(raw, ROOT).damage
+    assert raw.read(f"{ROOT}/Q/0.qs") == b"x" * (3 + 6 + 9 + 12 + 15 + 18)
+    assert max(map(raw.size, [f"{ROOT}/{name}" for name in FILE_NAMES])) <= 4096
+
+
+def test_a_directory_without_the_setting_is_replayed_once_and_goes_on_without_a_log():
+    raw = new_disk()
+    disk = begin(raw)
+    file = new_file(disk, "0.qs")
+    file.append(b"x")
+    file.datasync()
+    raw.power_cut()
+    found = remove_log(raw, ROOT)
+    assert found is not None
+    assert found.writes
+    raw.power_cut()
+    assert raw.listdir(ROOT) == ["Q"]
+    assert raw.read(f"{ROOT}/Q/0.qs") == b"x"
+    assert remove_log(raw, ROOT) is None
+
+
+def test_every_file_is_synced_by_itself_before_the_log_is_used_again(monkeypatch):
+    monkeypatch.setattr(logged_disk, "FILE_SIZE", 8192)
+    raw = new_disk()
+    disk = begin(raw)
+    files = [new_file(disk, f"{number}.qs") for number in range(5)]
+    seen = syncs_of(raw)
+    for turn in range(40):
+        files[turn % 5].append(bytes(500))
+        files[turn % 5].datasync()
+    own = [name for name in seen if name.endswith(".qs")]
+    assert len(own) < len(seen) / 2
+    runs = "".join("o" if name.endswith(".qs") else "." for name in seen)
+    assert "ooo" not in runs, "a few files a commit, not all at once"
+
+
+def test_a_deleted_file_that_comes_back_has_its_bytes(monkeypatch):
+    monkeypatch.setattr(logged_disk, "FILE_SIZE", 4096)
+    came_back = 0
+    for seed in range(20):
+        raw = new_disk(seed)
+        disk = begin(raw)
+        gone, other = new_file(disk, "0.qs"), new_file(disk, "1.qs")
+        gone.append(b"bytes of its own")
+        gone.datasync()
+        disk.unlink(f"{ROOT}/Q/0.qs")
+        for _ in range(seed):
+            other.append(b"x" * 300)
+            other.datasync()
+        raw.power_cut()
+        replay(raw, ROOT)
+        if raw.exists(f"{ROOT}/Q/0.qs"):
+            assert raw.read(f"{ROOT}/Q/0.qs") == b"bytes of its own"
+            came_back += 1
+    assert came_back

@@ -1,0 +1,134 @@
+"""What a commit log holds when nobody writes to it: which files a crash has left behind it, and what is to be written to them.
+
+Two files take turns, and each record says which is the oldest that is still needed.  So what counts is every record from that
+one to the newest, in whichever file it stands.  The newest may be torn: nobody was told that it is durable.  One that is missing
+before it was durable once: that is damage.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from warrenmq.commit_log.record import Forget, id_of, read_all
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from warrenmq.commit_log.record import Record
+    from warrenmq.seams.disk import Disk
+
+FILE_NAMES = ("warrenmq.log.0", "warrenmq.log.1")
+"""In the data directory."""
+
+Extents = list[tuple[int, bytes]]
+"""(offset, bytes), in the order in which they were written."""
+
+
+class Contents(NamedTuple):
+    """The log as it was found."""
+
+    id: int
+    """Its id; 0 = there is no record."""
+    newest: int
+    """The number of the newest record; 0 = there is none."""
+    file: int
+    """Which file that stands in."""
+    end: int
+    """Where it ends."""
+    clean: bool
+    """It was closed, and every file was synced before."""
+    writes: dict[str, Extents]
+    """What is to be written, by path relative to the directory."""
+    damage: list[str]
+    """What is missing, a sentence each."""
+
+
+def contents_of(files: Sequence[bytes]) -> Contents:
+    """Read the files' bytes."""
+    log = id_of(files)
+    if log is None:  # never written to, or the first record of all is torn
+        return Contents(0, 0, 0, 0, False, {}, [])
+    found = [(record, file) for file, data in enumerate(files) for record in read_all(data, log)]
+    found.sort(key=lambda each: each[0].number)
+    last, file = found[-1]
+    needed = [record for record, _ in found if record.number >= last.first]
+    damage = _missing(last.first, needed)
+    return Contents(log, last.number, file, last.end, last.clean, _redo(needed), damage)
+
+
+def _missing(first: int, needed: list[Record]) -> list[str]:
+    damage = []
+    expected = first
+    for record in needed:
+        if record.number != expected:
+            lost = f"record {expected}"
+            if record.number - expected > 1:
+                lost = f"records {expected} to {record.number - 1}"
+            damage.append(f"{lost} of the commit log cannot be read, and record {record.number} can")
+        expected = record.number + 1
+    return damage
+
+
+def _redo(records: list[Record]) -> dict[str, Extents]:
+    writes: dict[str, Extents] = {}
+    for record in records:
+        for entry in record.entries():
+            if isinstance(entry, Forget):
+                writes.pop(entry.path, None)
+            else:
+                writes.setdefault(entry.path, []).append((entry.offset, entry.data))
+    return writes
+
+
+def read(disk: Disk, root: str) -> Contents:
+    """Read the log of a data directory."""
+    paths = [f"{root}/{name}" for name in FILE_NAMES]
+    return contents_of([disk.read(path) if disk.exists(path) else b"" for path in paths])
+
+
+def patched(data: bytes, extents: Extents) -> bytes:
+    """A file's bytes with these written to it."""
+    content = bytearray(data)
+    for offset, each in extents:
+        if offset > len(content):
+            content.extend(bytes(offset - len(content)))
+        content[offset : offset + len(each)] = each
+    return bytes(content)
+
+
+def write_back(disk: Disk, root: str, writes: dict[str, Extents]) -> list[str]:
+    """Write to the files what the log says, without a sync; returns the paths of those that are there.
+
+    A file that is not there was deleted, or its folder was not synced: then nobody was told that its bytes are durable.
+    """
+    paths = []
+    for relative, extents in sorted(writes.items()):
+        path = f"{root}/{relative}"
+        if not disk.exists(path):
+            continue
+        file = disk.open(path)
+        try:
+            for offset, data in joined(extents):
+                file.pwrite(data, offset)
+        finally:
+            file.close()
+        paths.append(path)
+    return paths
+
+
+def joined(extents: Extents) -> Extents:
+    """The same bytes in fewer pieces: those that were written one behind the other become one."""
+    found: Extents = []
+    together: list[bytes] = []
+    start = end = 0
+    for offset, data in extents:
+        if together and offset != end:
+            found.append((start, b"".join(together)))
+            together = []
+        if not together:
+            start = offset
+        together.append(data)
+        end = offset + len(data)
+    if together:
+        found.append((start, b"".join(together)))
+    return found

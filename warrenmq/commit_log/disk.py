@@ -1,0 +1,322 @@
+"""A disk whose syncs go through the commit log: the same files with the same bytes, and one sync for many of them.
+
+    append, pwrite     to the file at once; what was written is remembered until the next sync
+    sync               what was written since the last one goes into the log
+    a large round      more than 256 KiB since the last sync, or a file that was cut: the file is synced by itself
+    a file is renamed  or replaced or cut, and the log names it: first it is synced by itself, and the log forgets it
+
+Storage code does not notice.  What it may rely on is what `Disk` promises: after `datasync` the bytes survive a power cut,
+because the next start writes them to the file again before anything reads it.
+
+What must not happen is that a replay puts old bytes over newer ones, or over those of another file:
+
+- bytes that were logged, and overwritten later: the log has both, in order.  If the later ones are synced by themselves, the log
+  forgets the file, with a sync of its own, before that sync counts.  Files that only grow never need that.
+- a file that was deleted: a replay makes no files.  One that gets its name is made only after the folder was synced and the
+  log has forgotten the old one.
+- a file that is cut, or renamed over: see above.
+
+A `File` is written by one actor at a time.  What an actor that was given up had written and not synced is synced by its
+successor, with the whole file.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from posixpath import dirname
+from threading import Lock
+from typing import TYPE_CHECKING
+from weakref import WeakValueDictionary
+
+from warrenmq.commit_log.contents import FILE_NAMES, read, write_back
+from warrenmq.commit_log.log import FILE_SIZE, CommitLog, Outcome
+from warrenmq.commit_log.record import encoded, pack_writes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from warrenmq.commit_log import log
+    from warrenmq.commit_log.contents import Contents
+    from warrenmq.seams.disk import Disk, File
+
+LARGE = 256 << 10
+"""Bytes since the last sync with which a file is synced by itself: writing them twice would take longer than a second sync."""
+EXTENSIONS = (".qi", ".qs", ".jif", ".rdq")
+"""The files that are logged: those that a confirm waits for."""
+
+
+class LoggedFile:
+    """A file, and what was written to it since its last sync."""
+
+    __slots__ = (
+        "__weakref__", "_disk", "_end", "_file", "alone", "high", "logged", "low", "packed", "path", "pending", "pread",
+        "relative", "size", "written",
+    )  # fmt: skip
+
+    def __init__(self, disk: LoggedDisk, file: File, path: str, relative: str, *, doubtful: bool) -> None:
+        self.path = path
+        self.pread = file.pread
+        self.size = file.size
+        self._disk = disk
+        self._file = file
+        self.name(relative)
+        self._end = file.size()
+        self.alone = doubtful
+        """The next sync is one of the file itself: not everything that it has to make safe is in `pending`."""
+        self.pending: list[tuple[int, bytes]] = []
+        self.low = self.high = 0
+        """What was written since the last sync lies between these."""
+        self.written = 0
+        """Bytes since the last sync."""
+
+    def name(self, relative: str) -> None:
+        """The file has this name now, relative to the directory; an empty one has lost its name to another."""
+        self.relative = relative
+        self.packed = encoded(relative)
+        self.logged = relative.endswith(EXTENSIONS)
+
+    def append(self, data: bytes) -> None:
+        self._file.append(data)
+        self._note(data, self._end)
+
+    def pwrite(self, data: bytes, offset: int) -> None:
+        self._file.pwrite(data, offset)
+        self._note(data, offset)
+
+    def _note(self, data: bytes, offset: int) -> None:
+        if not (size := len(data)):
+            return
+        end = offset + size
+        self._end = max(self._end, end)
+        if not self.written:
+            self._disk.unsynced[self.relative] = self
+            self.low, self.high = offset, end
+        elif offset < self.low:
+            self.low = offset
+        self.high = max(self.high, end)
+        self.written += size
+        if self.written > LARGE:
+            self.pending = []
+        elif self.logged and not self.alone:
+            self.pending.append((offset, data))
+
+    def truncate(self, size: int) -> None:
+        self._disk.retire([self.relative])
+        self._disk.unsynced[self.relative] = self
+        self.alone = True
+        self.pending = []
+        self._file.truncate(size)
+        self._end = size
+
+    def datasync(self) -> None:
+        self._disk.sync_files([self])
+
+    def begin_sync(self) -> None:
+        if self.alone or not self.logged or self.written > LARGE:
+            self._file.begin_sync()
+
+    def sync_alone(self) -> None:
+        """Sync the file itself."""
+        self._file.datasync()
+
+    def synced(self) -> None:
+        """Everything that was written is safe."""
+        self.pending = []
+        self.written = 0
+        self.alone = False
+        if self._disk.unsynced.get(self.relative) is self:
+            del self._disk.unsynced[self.relative]
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class LoggedDisk:
+    """The disk of one data directory; what lies outside is not logged.
+
+    unsynced    file -> who wrote to it since its last sync, perhaps an actor that is gone
+    """
+
+    def __init__(self, disk: Disk, root: str, commit_log: CommitLog) -> None:
+        """Use `open_logged`."""
+        self.open_read = disk.open_read
+        self.exists = disk.exists
+        self.is_dir = disk.is_dir
+        self.size = disk.size
+        self.listdir = disk.listdir
+        self.read = disk.read
+        self.mkdir = disk.mkdir
+        self.sync_dir = disk.sync_dir
+        self.free_space = disk.free_space
+        self.room = disk.room
+        self.rmtree = disk.rmtree
+        self.unsynced: dict[str, LoggedFile] = {}
+        self._disk = disk
+        self._root = root
+        self._prefix = f"{root}/"
+        self._log = commit_log
+        self._files: WeakValueDictionary[str, LoggedFile] = WeakValueDictionary()
+        self._names = Lock()
+
+    def _relative(self, path: str) -> str:
+        return path.removeprefix(self._prefix) if path.startswith(self._prefix) else ""
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        relative = self._relative(path)
+        if not relative:
+            return self._disk.open(path, create=create)
+        if create and self._log.names(relative) and not self._disk.exists(path):
+            self._disk.sync_dir(dirname(path))  # the one that had the name is gone for good
+            self._forget([relative])
+        doubtful = relative in self.unsynced
+        file = LoggedFile(self, self._disk.open(path, create=create), path, relative, doubtful=doubtful)
+        with self._names:
+            self._files[relative] = file
+        return file
+
+    def replace(self, path: str, data: bytes) -> None:
+        relative = self._relative(path)
+        self.retire([relative])
+        self._disk.replace(path, data)
+        self._loses_its_name(relative)
+
+    def unlink(self, path: str) -> None:
+        self._disk.unlink(path)
+        self._loses_its_name(self._relative(path))
+
+    def rename(self, src: str, dst: str) -> None:
+        source, target = self._relative(src), self._relative(dst)
+        self.retire([source, target])
+        self._disk.rename(src, dst)
+        self._loses_its_name(target)
+        if (writer := self.unsynced.pop(source, None)) is not None:
+            self.unsynced[target] = writer
+            writer.alone = True
+        with self._names:
+            if (file := self._files.pop(source, None)) is not None:
+                file.path = dst
+                file.name(target)
+                self._files[target] = file
+
+    def _loses_its_name(self, relative: str) -> None:
+        """Who has the file open goes on with a file without a name: nothing of it is logged."""
+        with self._names:
+            if (file := self._files.pop(relative, None)) is not None:
+                file.name("")
+        self.unsynced.pop(relative, None)
+
+    def sync_files(self, files: Sequence[File]) -> None:
+        """See Disk; one sync for all of them, but for those that are synced by themselves."""
+        mine = [file for file in files if isinstance(file, LoggedFile)]
+        if len(mine) < len(files):
+            self._disk.sync_files([file for file in files if not isinstance(file, LoggedFile)])
+        together = [file for file in mine if file.pending and file.logged and not file.alone]
+        alone = [file for file in mine if file not in together]
+        forgets = self._sync_alone(alone) if alone else []
+        if together or forgets:
+            parts: list[bytes] = []
+            for file in together:
+                parts += pack_writes(file.packed, file.pending)
+            ranges = [(file.relative, file.low, file.high) for file in together]
+            if self._log.commit(parts, ranges, forgets) is Outcome.NO_ROOM:
+                forgets += self._sync_alone(together)
+                if forgets:
+                    self._forget(forgets)
+        for file in mine:
+            file.synced()
+
+    def _sync_alone(self, files: list[LoggedFile]) -> list[str]:
+        """Sync files by themselves; returns those that the log has to forget, or a replay would bring old bytes back."""
+        for file in files[1:]:
+            file.begin_sync()
+        forgets = []
+        for file in files:
+            file.sync_alone()
+            if not file.relative:
+                continue
+            if file.alone:
+                overwritten = self._log.names(file.relative)
+            else:
+                overwritten = file.written > 0 and self._log.overlaps(file.relative, file.low, file.high)
+            if overwritten:
+                forgets.append(file.relative)
+        return forgets
+
+    def sync_many(self, paths: Sequence[str]) -> None:
+        unsynced = [name for path in paths if (name := self._relative(path)) in self.unsynced]
+        self._disk.sync_many(paths)
+        named = [name for name in unsynced if self._log.names(name)]
+        if named:
+            self._forget(named)
+        for name in unsynced:
+            self.unsynced.pop(name, None)
+
+    # -- the log
+
+    def retire(self, names: Iterable[str]) -> None:
+        """Sync files by themselves and have the log forget them, before their bytes get another place or another name."""
+        named = [name for name in names if name and self._log.names(name)]
+        if not named:
+            return
+        for name in named:
+            with suppress(FileNotFoundError):
+                file = self._disk.open(f"{self._root}/{name}")
+                try:
+                    file.datasync()
+                finally:
+                    file.close()
+        self._forget(named)
+
+    def _forget(self, names: list[str]) -> None:
+        if self._log.commit([], (), names) is Outcome.NO_ROOM:
+            raise OSError(28, "No space left on device for the commit log", self._root)
+
+    def close_log(self) -> None:
+        """Sync every file by itself and close the log."""
+        self._log.close()
+
+
+def open_logged(
+    disk: Disk, root: str, log_id: int, lock: Callable[[], log.Lock] = Lock
+) -> tuple[LoggedDisk, Contents]:
+    """Replay what a crash left in the directory's log, and go on with it; returns the log as it was found.
+
+    After it all files of the directory are safe as they are.
+    """
+    found = replay(disk, root)
+    return LoggedDisk(disk, root, CommitLog(disk, root, log_id, found, lock, FILE_SIZE)), found
+
+
+def replay(disk: Disk, root: str) -> Contents:
+    """Write to the files what the log says, and sync every file that a log may name, unless the log was closed in order."""
+    found = read(disk, root)
+    if not found.clean:
+        write_back(disk, root, found.writes)
+        if paths := list(_to_sync(disk, root)):
+            disk.sync_many(paths)
+    return found
+
+
+def remove_log(disk: Disk, root: str) -> Contents | None:
+    """Replay what a crash left, and remove the log: the directory goes on without one."""
+    paths = [path for path in (f"{root}/{name}" for name in FILE_NAMES) if disk.exists(path)]
+    if not paths:
+        return None
+    found = replay(disk, root)
+    CommitLog(disk, root, 0, found).close()
+    newest = f"{root}/{FILE_NAMES[read(disk, root).file]}"
+    for path in sorted(
+        paths, key=newest.__eq__
+    ):  # that one last: without the other it still says that all is done
+        disk.unlink(path)
+        disk.sync_dir(root)
+    return found
+
+
+def _to_sync(disk: Disk, folder: str) -> Iterator[str]:
+    for name in disk.listdir(folder):
+        path = f"{folder}/{name}"
+        if name.endswith(EXTENSIONS):
+            yield path
+        elif disk.is_dir(path):
+            yield from _to_sync(disk, path)

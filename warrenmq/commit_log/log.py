@@ -1,0 +1,401 @@
+"""The commit log: one sync for whatever many actors want durable at the same time.
+
+    commit (any thread)      the first to come leads: it takes what others add meanwhile into one record, writes and syncs it
+                             the others wait for their leader
+    two files take turns     records go to one until it is full, then to the other
+    before a file is used    all that its records name is synced by itself, a few files a commit, while the other one fills
+      again                  up; then a record says so: "what came before me is not needed"
+
+Purpose.  A sync costs the same for one file as for another, so the round of a thousand queues costs one sync instead of two
+thousand.  A log file is as large as it will be before it is written to, and is used again and again: syncing an
+overwritten block is half the price of syncing a file that grew, as the file system has no metadata to write.
+
+Guarantees.  When `commit` returns COMMITTED, a replay writes these bytes, until their file was synced by itself and the log
+said so; one that raises leaves it open.  An actor that comes alone writes and syncs in its own thread.
+
+Assumptions.  What is committed stands in the files already (not synced).  Nobody deletes a file's name and gives it to
+another without a Forget between them (disk.py sees to that).
+
+After a failed sync it is unknown what is in the log: all files are synced by themselves, and the log begins anew behind what
+failed.  If one of the files cannot be synced, every later commit fails as well: what the log promised is only in the log, and the next
+start reads it.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager, suppress
+from enum import Enum, auto
+from posixpath import dirname
+from threading import Lock as ThreadLock
+from typing import TYPE_CHECKING
+
+from warrenmq.commit_log.contents import FILE_NAMES
+from warrenmq.commit_log.record import CLEAN, SECTOR, encoded, pack, pack_forget, room_for
+from warrenmq.seams.blocking import blocking
+from warrenmq.seams.disk import is_full
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from contextlib import AbstractContextManager
+    from typing import Any, Protocol
+
+    from warrenmq.commit_log.contents import Contents
+    from warrenmq.seams.disk import Disk, File
+
+    class Lock(AbstractContextManager[Any], Protocol):
+        """A lock of the runtime's: a simulation has its own, as it must not stop its only thread."""
+
+        def acquire(self) -> bool: ...
+
+        def release(self) -> None: ...
+
+    class LogSeams(Protocol):
+        """What the log needs of a runtime."""
+
+        def lock(self) -> Lock: ...
+
+        def token_bytes(self, n: int) -> bytes: ...
+
+
+FILE_SIZE = 16 << 20
+"""Bytes of each of the two files."""
+_RESERVE = 4 * SECTOR
+"""Bytes at the end of a file for the records without entries: of a change-over, of the close, and of the start after it."""
+_FIRST_GROWTH, _LAST_GROWTH = 64 << 10, 1 << 20
+"""Bytes by which a file grows; each time twice as many as before."""
+_HINTED = 64
+"""Files that are asked to be on their way to the disk when a log file is full; more would be a pause of its own."""
+
+
+class Outcome(Enum):
+    """What became of a commit."""
+
+    COMMITTED = auto()
+    NO_ROOM = auto()
+    """Nothing was written: it is too large, or the disk has no room for a longer log.  Sync the files themselves."""
+
+
+class _Batch:
+    """What goes into one record."""
+
+    def __init__(self, done: Lock) -> None:
+        self.done = done
+        """Held by the leader until `outcome` is known."""
+        self.parts: list[bytes] = []
+        self.ranges: list[tuple[str, int, int]] = []
+        """(file, begin, end) of what is written."""
+        self.forgets: list[str] = []
+        self.outcome: Outcome | BaseException | None = None
+
+
+class _LogFile:
+    """One of the two files.
+
+    position   where its next record begins
+    start      the number of its first record
+    ranges     file -> from where to where its records name bytes of it; they are needed while this is not empty
+    to_sync    those that are to be synced by themselves before this file can be used again
+    """
+
+    def __init__(self, file: File) -> None:
+        self.file = file
+        self.size = file.size()
+        self.position = self.start = 0
+        self.ranges: dict[str, tuple[int, int]] = {}
+        self.to_sync: list[str] = []
+
+    def have(self, end: int, most: int) -> None:
+        """Let the file be as long as this with bytes that were written; OSError when there is no room."""
+        while self.size < end:
+            more = min(max(_FIRST_GROWTH, min(self.size, _LAST_GROWTH)), most - self.size)
+            self.file.pwrite(bytes(more), self.size)
+            self.size += more
+
+    def note(self, path: str, begin: int, end: int) -> None:
+        known = self.ranges.get(path)
+        self.ranges[path] = (begin, end) if known is None else (min(begin, known[0]), max(end, known[1]))
+
+
+class CommitLog:
+    """The log of one data directory; any thread may call it."""
+
+    def __init__(self, disk: Disk, root: str, log_id: int, found: Contents,
+                 lock: Callable[[], Lock] = ThreadLock, size: int = FILE_SIZE) -> None:  # fmt: skip
+        """Go on behind what was found, or begin one with this id; what was found stands in the files, synced."""
+        self._disk = disk
+        self._root = root
+        self._lock = lock
+        self._size = size
+        self._files: list[_LogFile] = []
+        self._current = 0
+        self._number = found.newest + 1
+        self._first = self._number
+        self._tables = ThreadLock()
+        """Held for a moment around what several threads change."""
+        self._writing = lock()
+        """Held by the leader from its last look at who else wants something to the end of the sync."""
+        self._collecting: _Batch | None = None
+        self._busy = False
+        """Somebody is writing: whoever wants to write as well has to wait."""
+        self._in_doubt = False
+        """What was written last may be in the log or not."""
+        self._failed: OSError | None = None
+        self._id = found.id or log_id
+        if (
+            found.newest
+        ):  # the files are about to be changed, and nothing that was found may be written to them again
+            self._open()
+            self._current = found.file
+            self._files[found.file].position = found.end
+            self._mark()
+
+    # -- questions
+
+    def names(self, path: str) -> bool:
+        """True if a replay would write to this file."""
+        return any(path in each.ranges for each in self._files)
+
+    def overlaps(self, path: str, begin: int, end: int) -> bool:
+        """True if a replay might write there."""
+        for each in self._files:
+            there = each.ranges.get(path)
+            if there is not None and there[0] < end and begin < there[1]:
+                return True
+        return False
+
+    # -- commit
+
+    def commit(
+        self, parts: list[bytes], ranges: Iterable[tuple[str, int, int]] = (), forgets: Iterable[str] = ()
+    ) -> Outcome:
+        """Have these entries durable; raises OSError when it is unknown whether they are.
+
+        parts     what pack_writes made; `ranges` says the same as (file, begin, end)
+        forgets   files of which nothing that was committed before is needed: they have been synced, or deleted
+        """
+        forgets = list(forgets)
+        while True:
+            with self._tables:
+                batch = self._collecting
+                leads = batch is None
+                if batch is None:
+                    batch = self._collecting = _Batch(self._lock())
+                    batch.done.acquire()
+                for path in forgets:
+                    batch.parts += pack_forget(encoded(path))
+                batch.forgets += forgets
+                batch.parts += parts
+                batch.ranges += ranges
+            if leads:
+                self._lead(batch)
+            else:
+                with blocking(), batch.done:
+                    pass
+            if isinstance(batch.outcome, Outcome):
+                return batch.outcome
+            if batch.outcome is not None:
+                raise OSError(*batch.outcome.args) from batch.outcome
+            with self._tables:  # its leader was given up on the way: whatever it wrote, this is said again
+                if self._collecting is batch:
+                    self._collecting = None
+
+    def _lead(self, batch: _Batch) -> None:
+        try:
+            with self._alone():
+                with self._tables:
+                    self._collecting = None
+                try:
+                    batch.outcome = self._write(batch)
+                except OSError as error:
+                    batch.outcome = error
+        finally:
+            batch.done.release()
+        if self._files and self._other.to_sync:
+            with self._alone():
+                self._sync_some(room_for(sum(map(len, batch.parts))))
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Held by whoever writes to the log files."""
+        if self._busy:
+            with blocking():
+                self._writing.acquire()
+        else:
+            self._writing.acquire()
+        self._busy = True
+        try:
+            yield
+        finally:
+            self._busy = False
+            self._writing.release()
+
+    @property
+    def _other(self) -> _LogFile:
+        return self._files[1 - self._current]
+
+    def _write(self, batch: _Batch) -> Outcome:
+        if self._failed is not None:
+            raise self._failed
+        size = room_for(sum(map(len, batch.parts)))
+        if size > self._size - _RESERVE:
+            return Outcome.NO_ROOM
+        try:
+            self._open()
+            if self._in_doubt:
+                self._begin_anew()
+            if self._files[self._current].position + size > self._size - _RESERVE:
+                self._change_over()
+            file = self._files[self._current]
+            file.have(file.position + size, self._size)
+        except OSError as error:
+            if is_full(error):
+                return Outcome.NO_ROOM
+            raise
+        self._append(batch.parts)
+        with self._tables:
+            for path in batch.forgets:
+                for each in self._files:
+                    each.ranges.pop(path, None)
+            for path, begin, end in batch.ranges:
+                file.note(path, begin, end)
+        return Outcome.COMMITTED
+
+    def _append(self, parts: Iterable[bytes] = (), flags: int = 0) -> None:
+        """Write one record and sync it; there is room."""
+        file = self._files[self._current]
+        data = pack(self._id, self._number, self._first, parts, flags)
+        self._in_doubt = True
+        file.file.pwrite(data, file.position)
+        file.file.datasync()
+        self._in_doubt = False
+        self._number += 1
+        file.position += len(data)
+        if self._first == file.start and self._other.ranges:
+            with self._tables:
+                self._other.ranges = {}
+
+    def _mark(self, flags: int = 0) -> None:
+        """Write a record which says that nothing before it is needed; all files are synced."""
+        if self._files[self._current].position + SECTOR > self._size:
+            self._current = (
+                1 - self._current
+            )  # the last record is such a one as well: the other file is not needed
+            self._files[self._current].position = 0
+        file = self._files[self._current]
+        self._first = file.start = self._number
+        file.have(file.position + SECTOR, self._size)
+        self._append(flags=flags)
+        with self._tables:
+            for each in self._files:
+                each.ranges = {}
+
+    def _open(self) -> None:
+        """Open the files, or make them; a log that was never written to has none."""
+        if self._files:
+            return
+        paths = [f"{self._root}/{name}" for name in FILE_NAMES]
+        new = not all(map(self._disk.exists, paths))
+        files = [_LogFile(self._disk.open(path, create=True)) for path in paths]
+        if new:
+            self._disk.sync_dir(self._root)
+        self._files = files
+        if self._number == 1:
+            self._mark()  # the log's id stands at the beginning of a file from now on, and is not to be looked for elsewhere
+
+    # -- the turns of the two files
+
+    def _change_over(self) -> None:
+        """Go on in the other file, whose records are not needed any more."""
+        full, other = self._files[self._current], self._other
+        self._sync_files(other)
+        if other.ranges:
+            self._first = full.start
+            self._append()
+        self._current = 1 - self._current
+        other.position, other.start = 0, self._number
+        self._first = full.start
+        full.to_sync = list(full.ranges)
+        for path in full.to_sync[:_HINTED]:
+            with suppress(FileNotFoundError):
+                self._opened(path, lambda file: file.begin_sync())
+
+    def _sync_some(self, written: int) -> None:
+        """Sync some of the files that the full log file names, so many that the last comes when three quarters are written.
+
+        The first quarter is the system's, which was asked to begin with them.
+        """
+        file, waiting = self._files[self._current], self._other.to_sync
+        if self._failed is not None or file.position < self._size // 4:
+            return
+        left = max(self._size * 3 // 4 - file.position, 1)
+        for _ in range(min(len(waiting), -(-len(waiting) * written // left))):
+            self._sync_file(waiting[-1])
+            waiting.pop()
+        if not waiting:
+            self._first = file.start
+
+    def _sync_files(self, of: _LogFile) -> None:
+        """Sync all that a log file names, and that was not synced since it was full."""
+        there = [path for path in of.to_sync if self._disk.exists(f"{self._root}/{path}")]
+        try:
+            if there:
+                self._disk.sync_many([f"{self._root}/{path}" for path in there])
+        except FileNotFoundError:  # deleted meanwhile
+            there = []
+        except OSError as error:
+            self._failed = error
+            raise
+        if len(there) < len(of.to_sync):
+            for path in {*of.to_sync}.difference(there):
+                self._sync_file(path)
+        of.to_sync.clear()
+
+    def _sync_file(self, path: str) -> None:
+        """Sync one file; of one that was deleted its folder, or it might come back without its bytes."""
+        try:
+            self._opened(path, lambda file: file.datasync())
+        except FileNotFoundError:
+            folder = dirname(f"{self._root}/{path}")
+            while not self._disk.is_dir(folder):
+                folder = dirname(folder)
+            self._disk.sync_dir(folder)
+        except OSError as error:
+            self._failed = error
+            raise
+
+    def _opened(self, path: str, do: Callable[[File], None]) -> None:
+        file = self._disk.open(f"{self._root}/{path}")
+        try:
+            do(file)
+        finally:
+            file.close()
+
+    def _begin_anew(self) -> None:
+        """After a sync that failed: have all files safe, and go on in the other log file."""
+        self._sync_all()
+        self._current = 1 - self._current
+        self._files[self._current].position = 0
+        self._number += 1  # the record that failed may be there all the same
+        self._mark()
+
+    def _sync_all(self) -> None:
+        for each in self._files:
+            each.to_sync = list(each.ranges)
+            self._sync_files(each)
+
+    # -- the end
+
+    def close(self) -> None:
+        """Sync every file by itself and say so; after an OSError the next start replays.  A log that is closed takes nothing."""
+        with self._alone():
+            try:
+                if self._files and self._failed is None:
+                    if self._in_doubt:
+                        self._begin_anew()
+                    self._sync_all()
+                    self._mark(CLEAN)
+            finally:
+                self._failed = OSError("the commit log is closed")
+                for each in self._files:
+                    each.file.close()
+                self._files = []
