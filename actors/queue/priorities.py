@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from warrenmq.actors.store.messages import BumpCredit
+from warrenmq.queue.collected import OpenAcks
 from warrenmq.queue.messages import (
     Ack,
     Acks,
@@ -23,7 +24,7 @@ from warrenmq.queue.messages import (
 
 PRIORITIES: dict[type, int] = {
     ListConsumers: 9, SetRamDurationTarget: 8, UpdateRamDuration: 8, MsgsOnDisk: 6, Answered: 6,
-    SyncTimeout: 6, DropExpired: 8, MaybeExpire: 8, Ack: 4, Acks: 4, BumpCredit: 4, Resume: 3, Consume: 2, Cancel: 2, Taken: 2, BumpReduceMemoryUse: 1,
+    SyncTimeout: 6, DropExpired: 8, MaybeExpire: 8, Ack: 4, Acks: 4, OpenAcks: 4, BumpCredit: 4, Resume: 3, Consume: 2, Cancel: 2, Taken: 2, BumpReduceMemoryUse: 1,
 }  # fmt: skip
 """RabbitMQ ranks consume, cancel and notify_sent at 2 only while the queue is filled faster than half as fast again as
 it is emptied (CONSUMER_BIAS_RATIO), and else at 0, when there is little that they could overtake.  Its stat (7) and

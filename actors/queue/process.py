@@ -19,6 +19,7 @@ from warrenmq.actors.store.client import BumpCredit, MsgStoreClient
 from warrenmq.directory.recovery_terms import save_terms
 from warrenmq.errors import Blocked
 from warrenmq.log import Log
+from warrenmq.queue.collected import OpenAcks, OpenPublish
 from warrenmq.queue.drain import unwritten
 from warrenmq.queue.effects import (
     CancelTimer,
@@ -95,7 +96,7 @@ class QueueProcess(Server):
     """
 
     helpable = True
-    receives: ClassVar[frozenset[type]] = frozenset({Ack, Acks})
+    receives: ClassVar[frozenset[type]] = frozenset({Ack, Acks, OpenAcks})
     requests = frozenset(
         {Get, Consume, Cancel, ChannelClosed, Purge, Delete, Drain, Stat, Info, ListConsumers}
     )
@@ -108,6 +109,8 @@ class QueueProcess(Server):
     @staticmethod
     def undelivered(message: Any) -> None:
         """A publish that will never be handled is nacked."""
+        if isinstance(message, OpenPublish):
+            message = message.take()
         if isinstance(message, Publish):
             flow = message.publisher
             message.confirm.nack(why_ended(flow.inbox.reason if isinstance(flow, Flow) else None))
@@ -161,8 +164,13 @@ class QueueProcess(Server):
 
     def handle_cast(self, message: Any) -> None:
         """One message (see queue/messages.py)."""
-        if type(message) is Publish:
+        if type(message) is OpenPublish:
+            if (publish := message.take()) is not None:
+                self._state.publish(publish)
+        elif type(message) is Publish:
             self._state.publish(message)
+        elif type(message) is OpenAcks:
+            self._state.cast(message.take(), self.sender_id, self.sender_seq)
         elif type(message) is BumpCredit:
             self._clients[message.store].handle_bump(message.credit)
             self._state.store_granted(message.store)

@@ -16,6 +16,7 @@ from pykka import ActorDeadError
 
 from warrenmq.message.queue_message import Publication
 from warrenmq.message.stored import encode_head, encode_raw_head
+from warrenmq.queue.collected import OpenPublish
 from warrenmq.queue.messages import Publish, Publisher
 from warrenmq.runtime.life import inbox_of
 from warrenmq.trace.events import Send, Undelivered, Unrouted
@@ -112,6 +113,10 @@ class MessageSender(Generic[F]):
         self._kind = 0 if runtime.recorder is None else runtime.recorder.kind(Publish)
         self._heads: dict[tuple[str, tuple[str, ...]], bytes] = {}
         self._next_id = self._id_end = 0
+        self._open: OpenPublish | None = None
+        """The last message of `send_one`, and its ..."""
+        self._open_kind = "", "", False
+        """... exchange, routing key, and whether its messages are persistent."""
 
     def publication(self, exchange: str, routing_keys: tuple[str, ...], bodies: Sequence[bytes],
                     properties: Properties | bytes | None, *, persistent: bool,
@@ -121,12 +126,7 @@ class MessageSender(Generic[F]):
         `properties` are bytes where an AMQP client sent them, which have been checked then; `expiration` (milliseconds)
         and `priority` are what they say; `due` is for a queue of delayed messages.  PreconditionFailed for properties that cannot be stored.
         """
-        plain = self._heads.get((exchange, routing_keys))
-        if plain is None:
-            plain = encode_head(exchange, [*routing_keys], None)
-            if len(self._heads) >= HEADS:
-                self._heads.clear()
-            self._heads[exchange, routing_keys] = plain
+        plain = self._plain_head(exchange, routing_keys)
         if properties is None:
             head = plain
         elif isinstance(properties, bytes):
@@ -136,6 +136,16 @@ class MessageSender(Generic[F]):
         first = self._take_ids(len(bodies))
         size = len(head) - len(plain)
         return Publication(self._ids.prefix, first, head, size, bodies, persistent, expiration, priority, due)
+
+    def _plain_head(self, exchange: str, routing_keys: tuple[str, ...]) -> bytes:
+        """The head of a message without properties."""
+        plain = self._heads.get((exchange, routing_keys))
+        if plain is None:
+            plain = encode_head(exchange, [*routing_keys], None)
+            if len(self._heads) >= HEADS:
+                self._heads.clear()
+            self._heads[exchange, routing_keys] = plain
+        return plain
 
     def unrouted(self, messages: int) -> None:
         """Tell the trace that so many messages were routed to no queue."""
@@ -149,14 +159,9 @@ class MessageSender(Generic[F]):
         """
         count = len(publication.bodies)
         for queue in queues:
-            flow = self.flows.get(queue)
-            if flow is None or flow.ref.actor_stopped.is_set():
-                try:
-                    ref = self.address(queue)
-                except ActorDeadError:
-                    confirm.nack(NO_QUEUE)
-                    continue
-                flow = self.flows[queue] = self._new_flow(self.runtime, ref, self._initial_credit)
+            if (flow := self._flow_to(queue)) is None:
+                confirm.nack(NO_QUEUE)
+                continue
             flow.spend(count)
             if (trace := self.trace) is None:
                 flow.send(Publish(publication, confirm, flow))
@@ -165,6 +170,52 @@ class MessageSender(Generic[F]):
                 row = _write_send(trace, self._kind, publication.first_id, inbox_id, 0, count, len(queues))
                 if not flow.send(Publish(publication, confirm, flow, trace.id, row, trace.last_t)):
                     _write_undelivered(trace, self._kind, row)
+
+    def send_one(self, queue: str, exchange: str, routing_key: str, body: bytes, confirm: Promise, *,
+                 persistent: bool) -> None:  # fmt: skip
+        """Cast a message without properties to one queue: with those before it, if it is alike and they are still on their way."""
+        if (flow := self._flow_to(queue)) is None:
+            confirm.nack(NO_QUEUE)
+            return
+        flow.spend(1)
+        msg_id = self._take_ids(1)
+        row, trace = 0, self.trace
+        if trace is not None:
+            row = _write_send(trace, self._kind, msg_id, flow.inbox.trace_id, 0, 1, 1)
+        message, kind = self._open, (exchange, routing_key, persistent)
+        if (
+            message is None or flow.inbox.newest is not message or message.publisher is not flow or kind != self._open_kind
+            or msg_id != message.alike.first_id + message.added or (row and row != message.sent_seq + message.added)
+        ):  # fmt: skip
+            alike = Publication(
+                self._ids.prefix, msg_id, self._plain_head(exchange, (routing_key,)), 0, (), persistent
+            )
+            message = self._open = OpenPublish(alike, flow, 0 if trace is None else trace.id, row)
+            self._open_kind = kind
+        if trace is not None:
+            message.sent_t = trace.last_t
+        message.add(body, confirm)
+        if message.on_its_way:
+            return
+        try:
+            message.on_its_way = True
+            sent = flow.inbox.send_open(message)
+        except BaseException:  # a signal handler's: the next one sends it, perhaps again
+            message.on_its_way = False
+            raise
+        if not sent and trace is not None:
+            _write_undelivered(trace, self._kind, row)
+
+    def _flow_to(self, queue: str) -> F | None:
+        """The flow to the queue's process; None if it has none."""
+        flow = self.flows.get(queue)
+        if flow is None or flow.ref.actor_stopped.is_set():
+            try:
+                ref = self.address(queue)
+            except ActorDeadError:
+                return None
+            flow = self.flows[queue] = self._new_flow(self.runtime, ref, self._initial_credit)
+        return flow
 
     def _take_ids(self, count: int) -> int:
         first = self._next_id

@@ -214,7 +214,7 @@ class Broker:
         if timeout is not None or self._alarms.active:
             publishing.wait_for_turn(exchange, routing_key, timeout, properties)
         if (pending := publishing.pending) is None:
-            return publishing.publish(exchange, routing_key, [body], properties, persistent, mandatory)
+            return publishing.publish_one(exchange, routing_key, body, properties, persistent, mandatory)
         return pending.publish(exchange, routing_key, [body], properties, persistent, mandatory)
 
     def publish_many(self, exchange: str | Exchange, routing_key: str, bodies: Iterable[bytes], *,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from warrenmq.actors.vhost.messages import HaveLater
 from warrenmq.broker.calls import ActorCalls
 from warrenmq.broker.publisher import Publishing
+from warrenmq.queue.messages import Ack
 from warrenmq.routing.delayed import LATER
 from warrenmq.supervisors.broker_sup import VHOST_PROCESS
 
@@ -17,7 +18,8 @@ if TYPE_CHECKING:
 
     from warrenmq.broker.engine import Engine
     from warrenmq.broker.retry import RetryPolicy
-    from warrenmq.queue.messages import Ack, Cancel, Reject, Taken
+    from warrenmq.queue.collected import OpenAcks
+    from warrenmq.queue.messages import Cancel, Reject, Taken
     from warrenmq.trace.recorder import ActorTrace
 
 
@@ -61,6 +63,21 @@ class Client:
     def has_later(self) -> bool:
         """True if that queue is there; the first message that is delayed makes it."""
         return self.engine.vhost.record(LATER) is not None
+
+    def ack_one(self, ref: ActorRef[Any], acks: OpenAcks, tag: int) -> None:
+        """Cast the ack of one delivery to its queue, together with others that it receives at the same time."""
+        if (pending := self.publishing().pending) is not None:
+            pending.settle(ref, Ack(acks.consumer, tag, multiple=False))
+            return
+        acks.add(tag)
+        if acks.on_its_way:
+            return
+        try:
+            acks.on_its_way = True
+            self.runtime.cast(ref, acks, self.trace())
+        except BaseException:  # a signal handler's: the next one sends it, perhaps again
+            acks.on_its_way = False
+            raise
 
     def settle(self, ref: ActorRef[Any], message: Ack | Reject | Taken | Cancel) -> None:
         """Cast a consumer's message to its queue; a dead queue process needs no acks (its messages come again)."""

@@ -24,6 +24,7 @@ from warrenmq.checks import flag, seconds, whole
 from warrenmq.errors import BrokerClosed, Error, ForkedProcess, NotFound, PreconditionFailed, ProcessDied
 from warrenmq.message.properties import Properties
 from warrenmq.message.stored import StoredMessage, body_of, decode
+from warrenmq.queue.collected import OpenAcks
 from warrenmq.queue.failure import after_failure
 from warrenmq.queue.messages import Ack, AckDeadline, Cancel, Consume, Deliveries, Reject, Taken
 from warrenmq.routing.delayed import LATER, X_DELAYED_TO
@@ -58,7 +59,7 @@ PRIORITIES = -(1 << 31), (1 << 31) - 1
 class Subscription:
     """One incarnation of a consumer in one incarnation of its queue process: where its acks go."""
 
-    __slots__ = ("client", "consumer_id", "lapsed", "no_ack", "queue", "ref", "settled_up_to")
+    __slots__ = ("_acks", "client", "consumer_id", "lapsed", "no_ack", "queue", "ref", "settled_up_to")
 
     def __init__(
         self, client: Client, queue: str, ref: ActorRef[Any], consumer_id: int, *, no_ack: bool
@@ -72,9 +73,15 @@ class Subscription:
         """The largest tag of an ack, nack or reject with multiple."""
         self.lapsed: PreconditionFailed | ForkedProcess | None = None
         """The error of each settle from now on: the deliveries went back to the queue (consumer_timeout), or belong to the parent process."""
+        self._acks = OpenAcks(consumer_id)
+
+    def ack_one(self, tag: int) -> None:
+        """Send the ack of one delivery; raises as `settle` does."""
+        self.check(tag)
+        self.client.ack_one(self.ref, self._acks, tag)
 
     def settle(self, tag: int, message: Ack | Reject) -> None:
-        """Send an ack or reject; PreconditionFailed when this delivery cannot be settled any more."""
+        """Send an ack of several, or a reject; PreconditionFailed when this delivery cannot be settled any more."""
         self.check(tag)
         if message.multiple:
             self.settled_up_to = tag
@@ -82,7 +89,8 @@ class Subscription:
 
     def check(self, tag: int) -> None:
         """PreconditionFailed when this delivery cannot be settled any more."""
-        self.client.engine.check_open()
+        if not self.client.engine.is_open:
+            self.client.engine.check_open()
         if self.lapsed is not None:
             raise self.lapsed
         if self.no_ack:
@@ -168,7 +176,13 @@ class Delivery:
 
         From any thread.  Raises PreconditionFailed when it was settled before, BrokerClosed after close.
         """
-        self._settle(Ack(self._subscription.consumer_id, self.tag, flag("multiple", multiple)), "acked")
+        if flag("multiple", multiple):
+            self._settle(Ack(self._subscription.consumer_id, self.tag, multiple=True), "acked")
+            return
+        if self._settled:
+            self._check_unsettled("acked")
+        self._subscription.ack_one(self.tag)
+        self._settled = True
 
     def nack(self, requeue: bool = True, multiple: bool = False) -> None:
         """Put it back to its old place in the queue, or with requeue=False drop or dead-letter it."""

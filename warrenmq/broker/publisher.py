@@ -207,6 +207,18 @@ class Publishing:
         )
         return confirm
 
+    def publish_one(self, exchange: str, routing_key: str, body: bytes, properties: Properties | None,
+                    persistent: bool, mandatory: bool) -> Confirm:  # fmt: skip
+        """`publish` of one message."""
+        router = self._router
+        if properties is None and exchange not in router.internal:
+            queues = router.route(exchange, routing_key)
+            if len(queues) == 1:
+                confirm = Confirm(self._runtime)
+                self._sender.send_one(queues[0], exchange, routing_key, body, confirm, persistent=persistent)
+                return confirm
+        return self.publish(exchange, routing_key, [body], properties, persistent, mandatory)
+
     def _publish_with_properties(self, exchange: str, routing_key: str, bodies: list[bytes], properties: Properties,
                                  persistent: bool, mandatory: bool) -> Confirm:  # fmt: skip
         headers = properties.headers

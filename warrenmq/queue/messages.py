@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from warrenmq.errors import PreconditionFailed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from pykka import ActorRef
 
@@ -65,6 +65,20 @@ class Publish:
     """... the row of the SEND, ..."""
     sent_t: int = 0
     """... and its time; all 0 when untraced."""
+    sends: int = 1
+    """SEND rows, the first of which is `sent_seq`: one for each message of a publish that was collected from many."""
+
+    def one_by_one(self) -> Iterator[Publish]:
+        """Itself, or the publishes that it was collected from."""
+        if self.sends == 1:
+            yield self
+            return
+        publication, promises = self.publication, self.confirm.parts(self.sends)
+        for i, (body, promise) in enumerate(zip(publication.bodies, promises, strict=True)):
+            one = replace(publication, first_id=publication.first_id + i, bodies=[body])
+            yield Publish(
+                one, promise, self.publisher, self.sender, self.sent_seq and self.sent_seq + i, self.sent_t
+            )
 
 
 @dataclass(slots=True)

@@ -7,6 +7,7 @@ messages or anything else is to be done.  All that are collected at one time go 
 from __future__ import annotations
 
 from functools import partial
+from itertools import chain
 from operator import attrgetter
 from typing import TYPE_CHECKING, Protocol, TypeAlias, cast
 
@@ -149,7 +150,8 @@ class PublishBuffer:
             self._effects.append(Refuse(message.confirm, Blocked(full)))
             self._effects.append(GrantCredit(message.publisher, len(message.publication.bodies)))
             if self._rows is not None:
-                self._rows.received(message.sender, message.sent_seq)
+                for send in range(message.sent_seq, message.sent_seq + message.sends):
+                    self._rows.received(message.sender, send)
         self._publishes, self.count = [], 0
 
     def block(self, store: str, trace_id: int) -> None:
@@ -194,7 +196,7 @@ def _rows_of_runs(
             and publication.first_id == msg + count
             and message.sender == sender
         ):
-            sends += 1
+            sends += message.sends
         else:
             if sends:
                 tell(first, count, msg, sender, pseq, sends, t, durable, False)
@@ -204,7 +206,7 @@ def _rows_of_runs(
                 publication.first_id,
                 message.sender,
                 row,
-                1,
+                message.sends,
             )
         count += len(publication.bodies)
         t = message.sent_t
@@ -215,7 +217,7 @@ def _rows_of_each(
     tell: Tell, publishes: list[Publish], seq: int, in_store: dict[int, bytes], durable: bool
 ) -> None:
     """Write a row for each run of equal placement in each publish; the first row receives its SEND."""
-    for message in publishes:
+    for message in chain.from_iterable(publish.one_by_one() for publish in publishes):
         publication = message.publication
         end = seq + len(publication.bodies)
         sender, pseq = message.sender, message.sent_seq

@@ -83,6 +83,7 @@ if TYPE_CHECKING:
     from warrenmq.queue.arguments import QueueArguments
     from warrenmq.queue.effects import Effect
     from warrenmq.queue.index_sync import StoreRoom
+    from warrenmq.queue.messages import Publish
     from warrenmq.queue.publish_buffer import PublisherCredit
     from warrenmq.queue.trace import QueueTrace
     from warrenmq.queue.unconfirmed import Publication
@@ -210,14 +211,15 @@ class QueueState:
 
     # -- messages that arrive
 
-    def publish(self, message: Any) -> None:
+    def publish(self, message: Publish) -> None:
         """Handle a Publish."""
         if self.overflow is not None:
-            self.output.deliver()
-            for part in self.overflow.admit(message):
-                self.buffer.add(part)
-                self.take_in()
+            for one in message.one_by_one():
                 self.output.deliver()
+                for part in self.overflow.admit(one):
+                    self.buffer.add(part)
+                    self.take_in()
+                    self.output.deliver()
             return
         buffer = self.buffer
         if not buffer.add(message):

@@ -48,6 +48,35 @@ class _Unanswered:
         return [self] * count
 
 
+class Promises:
+    """The promise of messages that were published one by one, each with its own, and are handled as one publication."""
+
+    __slots__ = ("_each",)
+
+    def __init__(self, each: Sequence[Promise]) -> None:
+        self._each = each
+
+    def confirm(self) -> None:
+        """Confirm each."""
+        for promise in self._each:
+            promise.confirm()
+
+    def nack(self, why: str) -> None:
+        """Nack each."""
+        for promise in self._each:
+            promise.nack(why)
+
+    def fail(self, error: Exception) -> None:
+        """Fail each."""
+        for promise in self._each:
+            promise.fail(error)
+
+    def parts(self, count: int) -> Sequence[Promise]:
+        """One for each message: they are their own."""
+        assert count == len(self._each)
+        return self._each
+
+
 UNANSWERED = _Unanswered()
 """The promise of a publish that wants no confirm, of a channel that is not in confirm mode and of dead letters: no sync is
 made for it alone (needs_confirming of rabbit_variable_queue)."""

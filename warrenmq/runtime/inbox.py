@@ -4,6 +4,9 @@ Guarantees.  A message that is sent is taken by the owner exactly once, or lost 
 look at `reason` again after they have put, and drain the inbox if it is closed.  Each drain takes messages out by single atomic pops, so two drains share the leftovers and never both get
 the same one.
 
+Order.  A sender may add to a message that is still the newest (`send_open`): whatever is sent by anyone else since then is
+handled behind it, as if each part had been sent alone.
+
 Assumptions.  `put`, `get_nowait` and `deque.popleft` are atomic (C calls; in simulation nothing runs between).
 """
 
@@ -60,6 +63,8 @@ class Inbox(Closable):
         """The owner's number in the trace; 0 when untraced."""
         self.incoming = incoming
         """Mail that waits."""
+        self.newest: object = None
+        """The message that was sent last, if it was sent by `send_open`."""
 
     def send(self, message: Any) -> bool:
         """Append a message; False if it is known that the owner will not take it."""
@@ -67,6 +72,18 @@ class Inbox(Closable):
             self._lose(message, None)
             return False
         self.incoming.put(message)
+        self.newest = None  # only now: what is the newest has nothing behind it whose sending is over
+        return self.reason is ALIVE or self.drain(message)
+
+    def send_open(self, message: Any) -> bool:
+        """`send` of a message to which its sender may add as long as it is `newest`."""
+        if self.reason is not ALIVE:
+            self._lose(message, None)
+            return False
+        self.newest = message
+        self.incoming.put(message)
+        if self.newest is not message:
+            self.newest = None  # another one was sent meanwhile, and may stand before this one
         return self.reason is ALIVE or self.drain(message)
 
     def length(self) -> int:

@@ -1,0 +1,106 @@
+"""Messages to which their sender adds until the queue takes them: single publishes, and single acks, cost the queue a message a run.
+
+    sender   add, then send unless it is on its way
+    queue    clear `on_its_way`, then take what was added
+
+What is added after the take finds `on_its_way` False and sends the message again, so nothing is left behind, and no lock is needed: a
+deque's `append` and `popleft` are atomic.  A message that is sent again may turn out empty.
+
+A publish may be added as long as nobody sent the queue anything since the message was sent (`Inbox.newest`); its order among
+all that the queue receives is that of a publish sent alone.  Acks name what they settle, so their order does not matter.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from contextlib import suppress
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from warrenmq.message.queue_message import Publication
+from warrenmq.queue.messages import Acks, Publish
+from warrenmq.queue.unconfirmed import Promises
+
+if TYPE_CHECKING:
+    from warrenmq.queue.messages import Publisher
+    from warrenmq.queue.unconfirmed import Promise
+
+T = TypeVar("T")
+
+
+class Collected(Generic[T]):
+    """The part that is common to publishes and acks."""
+
+    __slots__ = ("_added", "on_its_way")
+
+    def __init__(self) -> None:
+        self._added: deque[T] = deque()
+        self.on_its_way = False
+        """It was sent, and the queue has not begun to take what was added."""
+
+    def _take(self) -> list[T]:
+        """What was added; by the queue, or by the thread that finds that the queue's process is dead."""
+        self.on_its_way = False
+        popleft = self._added.popleft
+        taken: list[T] = []
+        with suppress(
+            IndexError
+        ):  # the process was killed while it took them, and another thread takes them, too
+            taken.extend(popleft() for _ in range(len(self._added)))
+        return taken
+
+
+class OpenPublish(Collected["tuple[bytes, Promise]"]):
+    """Publisher -> queue: messages with consecutive ids that share all but their bodies, published one by one.
+
+    alike      the publication that each of them is, but for id and body
+    added      how many were added, ever
+    sent_seq   the row of the first one's SEND; those of the others follow it
+    sent_t     the time of the last one's
+    """
+
+    __slots__ = ("added", "alike", "publisher", "sender", "sent_seq", "sent_t", "taken")
+
+    def __init__(self, alike: Publication, publisher: Publisher, sender: int = 0, sent_seq: int = 0) -> None:
+        super().__init__()
+        self.alike = alike
+        self.publisher = publisher
+        self.sender = sender
+        self.sent_seq = sent_seq
+        self.sent_t = self.added = self.taken = 0
+
+    def add(self, body: bytes, promise: Promise) -> None:
+        """Add a message; by its one sender."""
+        self.added += 1
+        self._added.append((body, promise))
+
+    def take(self) -> Publish | None:
+        """The messages that were added since the last time, as one publish."""
+        if not (taken := self._take()):
+            return None
+        alike, count, before = self.alike, len(taken), self.taken
+        self.taken = before + count
+        publication = Publication(
+            alike.id_prefix, alike.first_id + before, alike.head, alike.properties_size,
+            [body for body, _ in taken], alike.persistent,
+        )  # fmt: skip
+        promise = taken[0][1] if count == 1 else Promises([promise for _, promise in taken])
+        first_send = self.sent_seq and self.sent_seq + before
+        return Publish(publication, promise, self.publisher, self.sender, first_send, self.sent_t, count)
+
+
+class OpenAcks(Collected[int]):
+    """Consumer -> queue: single acks, from any thread."""
+
+    __slots__ = ("consumer",)
+
+    def __init__(self, consumer: int) -> None:
+        super().__init__()
+        self.consumer = consumer
+
+    def add(self, tag: int) -> None:
+        """Add the ack of a delivery."""
+        self._added.append(tag)
+
+    def take(self) -> Acks:
+        """The acks that were added since the last time; possibly none."""
+        return Acks(self.consumer, self._take())
