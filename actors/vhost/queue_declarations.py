@@ -121,10 +121,12 @@ class QueueDeclarations:
     def declare(self, request: DeclareQueue) -> str:
         """Have a queue; returns its name."""
         vhost, record = self._vhost, request.record
+        vhost.queue_events["queue_declared"] += 1
         if vhost.queue(record.name) is not None:
             self._process.cast(queue_name(record.name), Stat())
             return record.name
         self._have(record)
+        vhost.queue_events["queue_created"] += 1
         vhost.router.add_queue(record.name)
         if record.exclusive and request.owner is not None:
             vhost.owners[record.name] = request.owner
@@ -245,6 +247,7 @@ class QueueDeclarations:
         vhost.transient_queues.pop(name, None)
         vhost.figures.pop(name, None)
         vhost.note_overflow(name, None)
+        vhost.queue_events["queue_deleted"] += 1
         vhost.owners.pop(name, None)
         vhost.router.remove_queue(name)
         self._exchanges.forget(gone)

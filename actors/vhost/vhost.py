@@ -63,6 +63,10 @@ class Vhost:
     last_stops: LastStops = field(init=False)
     unwritten: list[str] = field(default_factory=list)
     """A sentence for each queue that could not be written when the broker was closed on a full disk."""
+    queue_events: dict[str, int] = field(
+        default_factory=lambda: dict.fromkeys(("queue_declared", "queue_created", "queue_deleted"), 0)
+    )
+    """How often queues were declared, created by that, and deleted, since the broker was opened."""
     policies: Policies = field(init=False)
     rejecting: frozenset[str] = frozenset()
     """Queues that refuse publishes when they are full."""

@@ -23,8 +23,8 @@ COUNTED = (
 )  # fmt: skip
 """What a channel counts, in the words of the management API's message_stats."""
 EVENTS = (
-    "connection_created", "connection_closed", "channel_created", "channel_closed", "queue_declared", "queue_created",
-    "queue_deleted", "auth_attempts_succeeded", "auth_attempts_failed",
+    "connection_created", "connection_closed", "channel_created", "channel_closed",
+    "auth_attempts_succeeded", "auth_attempts_failed",
 )  # fmt: skip
 """What the server counts, in the words of its churn_rates."""
 

@@ -66,7 +66,8 @@ def _run(argv: Sequence[str] | None, args: argparse.Namespace) -> int:
         logging.getLogger().addHandler(logging.NullHandler())
     try:
         _parser(known).parse_args(argv, args)
-        if empty := [name for name, value in vars(args).items() if value == ""]:
+        empty = [name for name, value in vars(args).items() if value == ""]
+        if empty and not getattr(known[args.verb], "TAKES_EMPTY_ARGUMENTS", False):
             raise CallerError(f"the argument {empty[0].replace('_', '-')} is empty; give it a value.")
         structlog.configure(
             logger_factory=structlog.PrintLoggerFactory(sys.stderr),  # stdout is for data

@@ -66,7 +66,7 @@ def overview(site: Site, request: Request) -> Any:
             consumers += figures.consumers
             ready += figures.ready
             unacked += figures.unacked
-    events = site.statistics.events()
+    events = site.events()
     totals = site.statistics.totals()
     totals["deliver_get"] = sum(totals[name] for name in DELIVERED)
     churn = {name: count for name, count in events.items() if not name.startswith("auth_")}

@@ -140,9 +140,6 @@ def declare(site: Site, request: Request) -> Any:
     record = QueueRecord(name, durable, False, auto_delete, arguments_of(body))
     known = broker.vhost.queue(name) is not None
     broker.client.calls.call_named(VHOST_PROCESS, DeclareQueue(record))
-    if not known:
-        site.statistics.happened("queue_created")
-    site.statistics.happened("queue_declared")
     return Reply(204 if known else 201)
 
 
@@ -154,7 +151,6 @@ def delete(site: Site, request: Request) -> None:
     broker.vhost.check_exclusive_access(record, None)
     message = DeleteQueue(record.name, request.flag("if-unused"), request.flag("if-empty"))
     broker.client.calls.call_named(VHOST_PROCESS, message)
-    site.statistics.happened("queue_deleted")
 
 
 def purge(site: Site, request: Request) -> None:

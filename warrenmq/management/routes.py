@@ -9,6 +9,7 @@ from warrenmq.management import (
     definitions,
     exchanges,
     messages,
+    metrics,
     overview,
     policies,
     queues,
@@ -18,5 +19,8 @@ from warrenmq.management import (
 
 _PARTS = (overview, vhosts, users, connections, exchanges, queues, messages, policies, definitions)
 
-ROUTES = tuple(replace(route, pattern=f"api/{route.pattern}") for part in _PARTS for route in part.ROUTES)
+ROUTES = (
+    *(replace(route, pattern=f"api/{route.pattern}") for part in _PARTS for route in part.ROUTES),
+    *metrics.ROUTES,
+)
 """In this order the first that fits answers, so what is spelt out stands before what takes any name."""

@@ -148,6 +148,14 @@ class Site:
         except (ActorDeadError, Timeout, NotFound):
             return None
 
+    def events(self) -> dict[str, int]:
+        """How often things happened, in the words of churn_rates."""
+        found = self.statistics.events()
+        for broker in self.brokers():
+            for name, count in broker.vhost.queue_events.items():
+                found[name] = found.get(name, 0) + count
+        return found
+
     # -- rates
 
     def rate_of(self, path: tuple[str, ...]) -> float:
@@ -172,7 +180,7 @@ class Site:
         sample: dict[tuple[str, ...], int] = {
             ("node", name): count for name, count in self.statistics.totals().items()
         }
-        sample |= {("churn", name): count for name, count in self.statistics.events().items()}
+        sample |= {("churn", name): count for name, count in self.events().items()}
         ready = unacked = 0
         for broker in self.brokers():
             vhost = broker.vhost.name

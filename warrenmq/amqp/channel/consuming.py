@@ -177,9 +177,12 @@ class ChannelConsuming:
             self._counters.deliver += count
             unacked.note(first, count, consumer, deliveries.first_tag, self._server.runtime.monotonic_ns())
         deliver, tag = self._writer.deliver, consumer.tag
+        redelivered = 0
         for delivery_tag, fetched in enumerate(messages, first):
             envelope, body = opened(fetched)
+            redelivered += fetched.redelivered
             deliver(tag, delivery_tag, fetched.redelivered, envelope, body)
+        self._counters.redeliver += redelivered
         self.notices.sent(consumer, count)
 
     def get(self, method: commands.Basic.Get) -> None:
