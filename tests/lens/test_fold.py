@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import random
+from itertools import islice
+
 import pytest
 
 from tests.broker.lives import long_life, trace_of
@@ -10,6 +13,7 @@ from warrenmq.lens.captions import PLACEHOLDER, render
 from warrenmq.lens.fold import Fold, Folding
 from warrenmq.lens.scene import Landmarks
 from warrenmq.lens.tables import MARKS, NAMES, apply, empty, named, undo
+from warrenmq.replay.export.selection import rows_in_order
 from warrenmq.trace.events import Ev
 from warrenmq.trace.reader import open_memory
 from warrenmq.trace.schema import Row
@@ -87,10 +91,6 @@ def test_captions(caption, text):
 
 def test_rows_that_begin_in_the_middle_are_folded(trace):
     """Every row that the fold can meet without those before it."""
-    from itertools import islice
-
-    from warrenmq.replay.export.selection import rows_in_order
-
     for begin in range(0, trace.catalog.rows, 97):
         folding = Folding(trace.catalog.runs)
         for run, row in islice(rows_in_order(trace), begin, begin + 300):
@@ -104,6 +104,22 @@ def test_every_event_can_be_folded_alone(trace):
             folding = Folding(trace.catalog.runs)
             row = Row(1, 1, 0, 0, 0, 0, 0, 0, actor << 16 | event << 8)
             assert render(folding.step(0, row).caption)
+
+
+def test_rows_that_contradict_each_other_are_folded(trace):
+    """Rows left out, said twice, of another actor, or with other numbers, as in a broken trace."""
+    chosen = random.Random(11)
+    rows = list(rows_in_order(trace))
+    for _ in range(3):
+        folding = Folding(trace.catalog.runs)
+        for run, row in rows:
+            while chosen.random() < 0.1:
+                place = chosen.randrange(2, len(row) - 1)
+                changed = list(row)
+                changed[place] = chosen.choice((0, 1, -1, 2, 7, 300))
+                render(folding.step(run, Row(*changed)).caption)
+            if chosen.random() < 0.9:
+                render(folding.step(run, row).caption)
 
 
 def test_landmarks_are_the_latest_ones():

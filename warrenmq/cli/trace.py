@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -34,16 +35,17 @@ def add_parser(subparsers: Any) -> Any:
     _trace_what_if.add_task(tasks)
     export = add_verb(
         tasks, "export",
-        summary="write a trace for Perfetto, ShiViz, Parquet, or as the report",
+        summary="write a trace for Perfetto, ShiViz, Parquet, as the report, or as the lens",
         does="Write a trace in the format of another tool. perfetto: a timeline for ui.perfetto.dev, one track an actor, arrows for casts and messages. "
         "shiviz: a log for bestchai.bitbucket.io/shiviz with vector clocks. parquet: every row, with names, for DuckDB, "
-        "pandas or Spark. html: the report of `warrenmq replay --report`.",
+        "pandas or Spark. html: the report of `warrenmq replay --report`. lens: one page that opens offline and shows the broker row by row, "
+        "forwards and backwards (docs/lens.md).",
         example="warrenmq trace export trace/ --to perfetto -o trace.json",
         ends="0 done, 2 nothing was written, or not all.",
     )  # fmt: skip
     export.add_argument("trace", metavar="TRACE", help="a directory of trace files, or one file")
     export.add_argument(
-        "--to", required=True, choices=("perfetto", "shiviz", "parquet", "html"), help="the format"
+        "--to", required=True, choices=("perfetto", "shiviz", "parquet", "html", "lens"), help="the format"
     )
     export.add_argument(
         "-o", "--output", metavar="PATH", help="a file (default: stdout), for parquet a new folder"
@@ -122,7 +124,7 @@ def _compare(args: argparse.Namespace) -> int:
 
 
 def _export(args: argparse.Namespace) -> int:
-    if args.to in {"parquet", "html"}:
+    if args.to in _WHOLE:
         if args.output is None:
             raise CallerError(f"--to {args.to} needs -o PATH.")
         if (
@@ -135,7 +137,7 @@ def _export(args: argparse.Namespace) -> int:
             raise CallerError(
                 f"--to {args.to} writes the whole trace; leave the options out that choose rows."
             )
-        return _parquet(args) if args.to == "parquet" else _report(args)
+        return _WHOLE[args.to](args)
     return _rows(args)
 
 
@@ -204,6 +206,21 @@ def _report(args: argparse.Namespace) -> int:
     require_writable(args.output)
     write_report(replay(args.trace, engine="python", picture=True), args.output)
     return 0
+
+
+def _lens(args: argparse.Namespace) -> int:
+    from warrenmq.lens.saved import save
+    from warrenmq.trace.reader import open_trace
+
+    require_writable(args.output)
+    with open_trace(args.trace) as trace:
+        rows = save(trace, args.output, os.path.basename(os.path.abspath(args.trace)))
+    print(f"{rows} rows", file=sys.stderr)
+    return 0
+
+
+_WHOLE: dict[str, Callable[[argparse.Namespace], int]] = {"parquet": _parquet, "html": _report, "lens": _lens}
+"""Formats that are written of a whole trace."""
 
 
 @contextmanager

@@ -35,8 +35,14 @@ from warrenmq.trace.events import PRIORITY_SHIFT
 ACKED_KEPT = 64
 """So many acked entries of a queue stay in the picture."""
 _LANDMARKS = 50_000
+_MOST_AT_ONCE = 1 << 20
 _PER_BOOT = (1 << 40) - 1
 _LOW = (1 << PRIORITY_SHIFT) - 1
+
+
+def span(first: int, count: int) -> range:
+    """Consecutive numbers, of a row that names the first and how many; a broken row cannot make it endless."""
+    return range(first, first + min(max(count, 0), _MOST_AT_ONCE))
 
 
 class Landmarks:
@@ -89,6 +95,8 @@ class StoreNotes:
     """Message -> writes of it that are in the mailbox."""
     offsets: defaultdict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
     """File -> the places of its records, ascending."""
+    asleep: dict[int, str] = field(default_factory=dict)
+    """Message -> the key of the record that an earlier process left."""
 
 
 class Scene:
@@ -216,7 +224,7 @@ class Scene:
     def entries(self, queue: str, first: int, count: int) -> Iterator[tuple[int, str, tuple[Any, ...]]]:
         """(sequence id, key, value) of those that are there."""
         entries = self.tables[ENTRY]
-        for seq in range(first, first + count):
+        for seq in span(first, count):
             key = self.entry_key(queue, seq)
             if (found := entries.get(key)) is not None:
                 yield seq, key, found
@@ -243,19 +251,21 @@ class Scene:
             for table in IN_MEMORY:
                 for key in list(self.tables[table]):
                     self.set(table, key, None)
-            for store in ("p", "t"):
-                self.sleep_store(store)
             self.sleep_entries(None)
         self.run = run
         self._forget()
+        for store in ("p", "t"):
+            self.sleep_store(store)
 
     def sleep_store(self, store: str) -> None:
         """A store's process is gone."""
+        notes = self.stores[store] = StoreNotes()
         for table in (FILE, REC):
             for key, value in list(self.tables[table].items()):
                 if str(key)[0] == store:
                     self.set(table, key, (*value[:-1], "asleep"))
-        self.stores[store] = StoreNotes()
+                    if table == REC and value[2]:
+                        notes.asleep[value[0]] = str(key)
 
     def sleep_entries(self, queue: str | None) -> None:
         """A queue's process is gone, or all are: what was in its memory only is lost."""

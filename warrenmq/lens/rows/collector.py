@@ -80,7 +80,7 @@ def _combine_moves(scene: Scene, actor: int, row: Row) -> Caption:
     references = 1
     if (before := notes.where.get(message)) is not None and before != (file, offset):
         key = f"{store}/{before[0]}/{before[1]}"
-        references = scene.tables[REC][key][2]
+        references = (scene.tables[REC].get(key) or (message, size, 1, ""))[2]
         scene.set(REC, key, (message, size, 0, "old place"))
         scene.move = f"rec/{key}", f"rec/{store}/{file}/{offset}"
     _place(scene, store, file, offset, (message, size, references, "moved"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
-from warrenmq.lens.scene import Scene
+from warrenmq.lens.scene import Scene, span
 from warrenmq.lens.tables import MAIL, Caption
 from warrenmq.trace.events import Ev, Worded
 from warrenmq.trace.schema import Row
@@ -46,7 +46,7 @@ def take_mail(scene: Scene, actor: int, sender: int, send: int, sends: int = 1) 
     if not send:
         return
     mail = scene.tables[MAIL]
-    for seq in range(send, send + max(sends, 1)):
+    for seq in span(send, max(sends, 1)):
         key = f"{sender}:{seq}"
         if (found := mail.get(key)) is not None and found[0] in {0, actor}:
             scene.about = scene.about or found[2]

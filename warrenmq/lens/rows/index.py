@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from warrenmq.lens.rows.handler import Handlers
 from warrenmq.lens.rows.queues import SYNCED, is_classic, queue_row
-from warrenmq.lens.scene import Scene
+from warrenmq.lens.scene import Scene, span
 from warrenmq.lens.tables import ENTRY, JOURNAL, QUEUE, RECOVERY, RUN, SYNC, Caption
 from warrenmq.trace import events as e
 from warrenmq.trace.events import BodyReport, Ev, State, Trigger
@@ -142,7 +142,7 @@ def _found(scene: Scene, actor: int, row: Row) -> Caption:
     first, count = _recovered(row)
     name = scene.name(actor)
     entries = scene.tables[ENTRY]
-    for seq in range(first, first + count):
+    for seq in span(first, count):
         key = scene.entry_key(name, seq)
         message, _, _, _, body = entries.get(key) or (0, "", 0, 0, 0)
         scene.set(ENTRY, key, (message, "ready", int(State.DELTA), SYNCED, body))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from warrenmq.lens.rows.handler import Handlers
 from warrenmq.lens.rows.handler import words as words_of
-from warrenmq.lens.scene import Scene
+from warrenmq.lens.scene import Scene, span
 from warrenmq.lens.tables import (
     ACTOR,
     ALARM,
@@ -174,7 +174,7 @@ def _bury(scene: Scene, actor: int, *, sudden: bool) -> None:
     for key, mail in list(scene.tables[MAIL].items()):
         if mail[0] == actor:
             if mail[1] == "Publish":
-                for message in range(mail[2], mail[2] + mail[3]):
+                for message in span(mail[2], mail[3]):
                     scene.paid(message)
             scene.set(MAIL, key, None)
     for key, wait in list(scene.tables[WAIT].items()):

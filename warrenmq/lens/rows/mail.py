@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import islice
 
 from warrenmq.lens.rows.handler import Handlers, many, take_mail
-from warrenmq.lens.scene import Scene
+from warrenmq.lens.scene import Scene, span
 from warrenmq.lens.tables import CACHE, ENTRY, FLYING, MAIL, OWED, PUB, Caption
 from warrenmq.trace import events as e
 from warrenmq.trace.events import Ev
@@ -34,7 +34,7 @@ def _sent(scene: Scene, actor: int, row: Row) -> Caption:
 
 
 def _published(scene: Scene, actor: int, to: int, count: int, queues: int) -> Caption:
-    for message in range(scene.about, scene.about + count):
+    for message in span(scene.about, count):
         if (owed := scene.tables[OWED].get(message)) is None:
             sent, confirmed = scene.tables[PUB].get(actor, (0, 0))
             scene.set(PUB, actor, (sent + 1, confirmed))
@@ -58,7 +58,7 @@ def _writes_sent(scene: Scene, me: str, store: str, count: int) -> Caption:
         waiting.clear()
         waiting.append(scene.about)
     unhandled = scene.stores[store].unhandled
-    for _ in range(min(count, len(waiting))):
+    for _ in range(max(0, min(count, len(waiting)))):
         message = waiting.popleft()
         _fly(scene, store, message, me, 1)
         in_store(scene, me, store, message)
@@ -81,7 +81,7 @@ def _removes_sent(scene: Scene, me: str, store: str, count: int) -> Caption:
         gone[scene.about] = None  # of a transient one it was not known that it is in a store
     while next(iter(gone)) != scene.about:
         del gone[next(iter(gone))]  # these were in no store: transient ones that left from memory
-    for message in list(islice(gone, count)):
+    for message in list(islice(gone, max(count, 0))):
         del gone[message]
         _fly(scene, store, message, me, -1)
     scene.cause = scene.landmarks.get(("gone", me, scene.about), scene.cause)
@@ -125,7 +125,7 @@ def _came_back(scene: Scene, actor: int, row: Row) -> Caption:
         scene.about = scene.about or mail[2]
         scene.set(MAIL, f"{sender}:{send}", None)
         if kind == "Publish":
-            for message in range(mail[2], mail[2] + mail[3]):
+            for message in span(mail[2], mail[3]):
                 scene.paid(message)
     scene.cause = scene.sent.pop((sender, send), scene.cause)
     return "{0} of {1} met a dead actor and came back.", kind, scene.name(sender)

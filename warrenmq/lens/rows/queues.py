@@ -6,7 +6,7 @@ from typing import Any
 
 from warrenmq.lens.rows.handler import Handlers, many, take_mail
 from warrenmq.lens.rows.handler import words as words_of
-from warrenmq.lens.scene import ACKED_KEPT, QueueNotes, Scene
+from warrenmq.lens.scene import ACKED_KEPT, QueueNotes, Scene, span
 from warrenmq.lens.tables import CONFIRM, CONSUMER, ENTRY, OWED, QUEUE, RAM, RUN, Caption
 from warrenmq.trace import events as e
 from warrenmq.trace.events import ConfirmKind, DeliverFlag, Ev, PublishFlag, State
@@ -53,7 +53,7 @@ def _taken_in(scene: Scene, actor: int, row: Row) -> Caption:
     if flags & _IN_STORE:
         body = IN_PERSISTENT if flags & _PERSISTENT else IN_TRANSIENT
     writes = None if not body else notes.writes["p" if body == IN_PERSISTENT else "t"]
-    for seq in range(first, first + count):
+    for seq in span(first, count):
         scene.set(ENTRY, scene.entry_key(name, seq), (message, "ready", 1, 0, body))
         if flags & _PERSISTENT:
             notes.dirty.append(seq)
@@ -82,7 +82,7 @@ def _taken_in(scene: Scene, actor: int, row: Row) -> Caption:
 def _confirmed(scene: Scene, actor: int, row: Row) -> Caption:
     kind, first, count = _confirm(row)
     name, message = scene.name(actor), scene.about
-    for each in range(message, message + count):
+    for each in span(message, count):
         scene.paid(each)
     marks = scene.landmarks
     scene.cause = max(marks.get(("on_disk", name, message + count - 1)), marks.get(("qi_sync", name)))
@@ -186,7 +186,7 @@ def _memory_ends(scene: Scene, name: str, first: int, count: int) -> int:
         return 0
     entries, end = scene.tables[ENTRY], queue_row(scene, name, 0)[1]
     ends = end
-    for seq in range(first + count, end):
+    for seq in span(first + count, end - first - count):
         found = entries.get(scene.entry_key(name, seq))
         if found is not None and found[1] == "ready" and found[2] > 1:
             ends = seq

@@ -113,7 +113,9 @@ def _recount(scene: Scene, store: str, message: int, references: int) -> str | N
         return None
     file, offset = place
     key = f"{store}/{file}/{offset}"
-    _, size, before, _ = scene.tables[REC][key]
+    if (found := scene.tables[REC].get(key)) is None:
+        return None  # the rows contradict each other
+    _, size, before, _ = found
     scene.set(REC, key, (message, size, references, ""))
     if bool(before) != bool(references):
         handed, written, synced, garbage, state = scene.file(store, file)
@@ -349,6 +351,9 @@ def _recovered(scene: Scene, actor: int, row: Row) -> Caption:
 def _record_found(scene: Scene, actor: int, row: Row) -> Caption:
     references, file, offset, size = _ref_recovered(row)
     store, message = scene.store(actor), scene.about
+    before = scene.stores[store].asleep.pop(message, None)
+    if before is not None and scene.tables[REC].get(before, ("",))[-1] == "asleep":
+        scene.set(REC, before, None)  # it may have been moved, and the process ended before it could say so
     scene.put_record(store, file, offset, (message, size, references, "found"))
     scene.stores[store].where[message] = file, offset
     scene.move = f"box/{actor}", f"rec/{store}/{file}/{offset}"

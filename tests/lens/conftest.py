@@ -1,0 +1,64 @@
+"""A real browser for the tests of the page: Debian's chromium, driven by Playwright."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+
+def chromium() -> str | None:
+    """The browser's program."""
+    return shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    """One browser for all tests of a process."""
+    playwright = pytest.importorskip(
+        "playwright.sync_api", reason="the page is tested with playwright, which is not installed"
+    )
+    program = chromium()
+    if program is None:
+        pytest.skip("the page is tested in chromium, which is not installed")
+    with playwright.sync_playwright() as started:
+        opened = started.chromium.launch(
+            executable_path=program, args=["--no-sandbox"] if os.getuid() == 0 else []
+        )
+        yield opened
+        opened.close()
+
+
+class Watched:
+    """A page of the browser, and what it did that it should not."""
+
+    def __init__(self, context: Any) -> None:
+        self.page = context.new_page()
+        self.complaints: list[str] = []
+        self.page.on("console", lambda message: self.complaints.append(message.text))
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+
+    def open(self, path: Any, row: int = 1) -> Any:
+        """Open a saved page at a row."""
+        self.page.goto(f"file://{path}#row={row}")
+        self.page.wait_for_selector("body[data-ready]")
+        return self.page
+
+
+@pytest.fixture
+def watched(browser: Any) -> Iterator[Watched]:
+    """A page that may say nothing and ask nobody."""
+    context = browser.new_context(
+        viewport={"width": 1280, "height": 800}, reduced_motion="reduce", offline=True
+    )
+    page = Watched(context)
+    page.page.on(
+        "request",
+        lambda request: None if request.url.startswith(("file:", "data:")) else page.complaints.append(request.url),
+    )  # fmt: skip
+    yield page
+    context.close()
+    assert page.complaints == []

@@ -1,0 +1,49 @@
+"""Chapters: the rows that a reader would want to go to, which are the first of their kind."""
+
+from __future__ import annotations
+
+from warrenmq.lens.tables import CANCEL, COLLECT, CRASH, RECOVERY, ROLL, Step
+from warrenmq.trace.events import Ev
+
+_OF_MARKS = {
+    CANCEL: "a write is cancelled",
+    ROLL: "roll-over",
+    COLLECT: "the collector",
+    RECOVERY: "recovery",
+}
+_OF_EVENTS = {
+    int(Ev.CONFIRM): "the first confirm",
+    int(Ev.QI_FLUSH): "journal to segments",
+    int(Ev.PAGE_OUT): "a queue lets go of memory",
+    int(Ev.FILE_DELETE): "a file is deleted",
+    int(Ev.TRUNCATE): "a file is cut",
+    int(Ev.CREDIT_BLOCKED): "no credit left",
+    int(Ev.ALARM_SET): "an alarm",
+    int(Ev.ESCALATE): "a supervisor gives up",
+}
+_CRASHES = {
+    int(Ev.RUN_START): "the process is gone",
+    int(Ev.ACTOR_STOP): "an actor dies",
+    int(Ev.CHILD_EXIT): "an actor dies",
+}
+MOST = 16
+
+
+class Chapters:
+    """Found while the rows of one trace are folded."""
+
+    def __init__(self) -> None:
+        self.found: list[tuple[int, str]] = []
+        """(row, title)."""
+        self._met: set[str] = set()
+
+    def look(self, number: int, event: int, step: Step) -> None:
+        """One row."""
+        title = _OF_EVENTS.get(event)
+        if title is None and step.mark:
+            title = _CRASHES.get(event) if step.mark == CRASH else _OF_MARKS.get(step.mark)
+        if title is None and event == Ev.SEND and step.caption[0].startswith("{0} publishes"):
+            title = "one message"
+        if title is not None and title not in self._met and len(self.found) < MOST:
+            self._met.add(title)
+            self.found.append((number, title))

@@ -1,0 +1,95 @@
+// What is known of one thing: a process, a message, a record, a file.
+import { bytes, el, named, num, plain, plural } from "./dom.js";
+import { BODIES, INDEX, PLACES, placeOf } from "./machine.js";
+
+const ROWS = 12;
+const KINDS = { actor: "Process", message: "Message", record: "Record", file: "File" };
+
+const line = (name, ...value) => el("div", {}, el("dt", {}, name), el("dd", {}, ...value));
+
+function ofActor(id, T, now) {
+  const a = T.actor.get(id);
+  if (!a) return [el("p.void", {}, "It does not live at this row.")];
+  const lines = [line("name", named(a[0])), line("kind", a[1]), line("state", a[3]), line("incarnation", num(a[4]))];
+  if (T.actor.has(a[2])) lines.push(line("parent", el("button.link", { on: { click: () => now.select({ kind: "actor", id: a[2] }) } }, named(T.actor.get(a[2])[0]))));
+  const mail = now.mail.get(id) ?? [];
+  lines.push(line("mailbox", mail.length ? `${plural(mail.length, "envelope")}: ${mail.slice(0, 6).map((m) => m[1] + (m[2] ? " m" + m[2] : "")).join(", ")}${mail.length > 6 ? ", ..." : ""}` : "empty"));
+  for (const w of T.wait.values()) if (w[0] === id) lines.push(line("waits for", w[1] ? named(T.actor.get(w[1])?.[0] ?? "a peer") : "the alarms to clear"));
+  const pub = T.pub.get(id);
+  if (pub) lines.push(line("sent", num(pub[0])), line("confirmed", num(pub[1])));
+  for (const [name, q] of T.queue) {
+    if (q[0] !== id) continue;
+    lines.push(line("next number", num(q[1])), line("confirmed", num(q[2])), line("index written", bytes(q[3])), line("of it synced", bytes(q[4])));
+    const ram = T.ram.get(name), journal = T.journal.get(name);
+    if (ram) lines.push(line("in memory", `${plural(ram[1], "message")}, ${bytes(ram[2])}`), line("may keep", ram[0] < 0 ? "all" : num(ram[0])));
+    if (journal) lines.push(line("journal", `${plural(journal[0], "record")}; ${plural(journal[1], "segment file")} written`));
+    for (const [number, c] of T.consumer) if (c[0] === name) lines.push(line(`consumer ${number}`, c[1] ? `at most ${num(c[1])} unacked` : "no limit"));
+  }
+  for (const [store, s] of T.store) {
+    if (s[0] !== id) continue;
+    let live = 0;
+    for (const [key, r] of T.rec) if (key[0] === store && r[2]) live++;
+    lines.push(line("current file", `${s[1]}.rdq`), line("messages", num(live)), line("flying", num([...T.flying.keys()].filter((key) => key[0] === store).length)), line("cached", num([...T.cache.keys()].filter((key) => key[0] === store).length)));
+  }
+  return [el("dl", {}, lines), around(now, "actor", id)];
+}
+
+function ofMessage(id, T, now) {
+  const lines = [], owed = T.owed.get(id);
+  if (owed) lines.push(line("publisher", `waits for ${plural(owed[1], "queue")}`));
+  for (const m of T.mail.values()) if (m[2] && m[2] <= id && id < m[2] + Math.max(1, m[3])) lines.push(line("in a mailbox", named(T.actor.get(m[0])?.[0] ?? "?"), `, as ${plain(m[1])}`));
+  for (const [key, e] of T.entry) if (e[0] === id) { const [name, seq] = placeOf(key); lines.push(line(`in ${plain(name)}`, `number ${num(seq[1])}, ${e[1]}; ${PLACES[e[2]] || "?"}; index ${INDEX[e[3]]}; body ${BODIES[e[4]]}`)); }
+  for (const [key, r] of T.rec) if (r[0] === id) lines.push(line("record", el("button.link", { on: { click: () => now.select({ kind: "record", id: key }) } }, `${key.split("/")[1]}.rdq at ${num(+key.split("/")[2])}`), r[2] ? `, ${plural(r[2], "reference")}` : ", garbage"));
+  for (const [key, value] of T.flying) if (+key.split("/")[1] === id) lines.push(line("flying counter", `${value > 0 ? "+" : ""}${value}, of `, named(key.split("/").slice(2).join("/"))));
+  if (T.cache.has("p/" + id) || T.cache.has("t/" + id)) lines.push(line("cache", "its body is in the current-file cache"));
+  return [el("dl", {}, lines.length ? lines : line("now", "nowhere any more, or not yet")), el("p", {}, el("button.link", { on: { click: () => now.pick(id) } }, now.pinned === id ? "let it go" : "follow it")), around(now, "message", id)];
+}
+
+// the rows about a thing next to this one
+function around(now, what, id) {
+  const rows = now.rowsOf(what, id, ROWS);
+  return el("div", {}, el("h3", {}, "Rows about it"), el("ol.rows", {}, rows.map((row) => el("li", { key: row, class: row === now.row ? "here" : "" }, el("button", { on: { click: () => now.go(row) } }, el("span.no", {}, num(row)), el("span", {}, now.words(row)))))));
+}
+
+// an .rdq record: size (8 bytes), message id (16), body, end mark (1)
+const PARTS = [["size", 8, "bytes of id and body, big-endian"], ["message id", 16, "unique in the directory"], ["body", 0, "the envelope and what was published"], ["end", 1, "255: the record was written whole"]];
+
+function ofRecord(key, T, now) {
+  const r = T.rec.get(key), [store, file, offset] = key.split("/");
+  if (!r) return [el("p.void", {}, "There is no record at this row.")];
+  let place = +offset;
+  const parts = PARTS.map(([name, size, words]) => { const length = size || r[1] - 25, from = place; place += length; return { name, length, words, from }; });
+  return [el("dl", {}, line("message", r[0] ? el("button.link", { on: { click: () => now.select({ kind: "message", id: r[0] }) } }, "m" + r[0]) : "unknown"), line("file", `${file}.rdq, byte ${num(+offset)} to ${num(+offset + r[1])}`), line("references", r[2] ? num(r[2]) : "none: it is garbage"), r[3] && line("note", r[3])),
+    el("h3", {}, "Bytes"),
+    el("table.bytes", {}, el("tbody", {}, parts.map(({ name, length, words, from }, i) => el("tr", { class: "b" + i }, el("td", {}, num(from)), el("td", {}, el("b", {}, name), el("small", {}, words)), el("td", {}, plural(length, "byte")))))),
+    now.bytes ? raw(now.bytes(store, +file, +offset, r[1])) : el("p.void", {}, "The trace holds no bodies. With --data DIR the bytes are read from the file.")];
+}
+
+function raw(found) {
+  if (!found) return el("p.void", {}, "Reading the file.");
+  if (found.error) return el("p.void", {}, found.error);
+  const lines = [];
+  for (let i = 0; i < found.data.length; i += 16) {
+    const part = found.data.slice(i, i + 16), cls = (n) => (n < 8 ? "b0" : n < 24 ? "b1" : n < found.size - 1 ? "b2" : "b3");
+    lines.push(el("div", { key: i }, el("span.no", {}, num(found.offset + i)), el("span.hex", {}, part.map((byte, n) => el("i", { class: cls(i + n) }, byte.toString(16).padStart(2, "0")))),
+      el("span.text", {}, part.map((byte) => (byte > 31 && byte < 127 ? String.fromCharCode(byte) : "\u00b7")).join(""))));
+  }
+  return el("div.dump", {}, lines, found.hidden > 0 && el("p.void", {}, `${plural(found.hidden, "byte")} of the body are not shown; start with --bodies to see them.`));
+}
+
+function ofFile(key, T) {
+  const f = T.file.get(key);
+  if (!f) return [el("p.void", {}, "There is no such file at this row.")];
+  let live = 0, dead = 0;
+  for (const [each, r] of T.rec) if (each.startsWith(key + "/")) { if (r[2]) live++; else dead++; }
+  return [el("dl", {}, line("size", bytes(f[0])), line("in the write buffer", bytes(f[0] - f[1])), line("written, not synced", bytes(f[1] - f[2])), line("synced", bytes(f[2])),
+    line("live records", `${num(live)}, ${bytes(f[0] - f[3])}`), line("garbage", `${num(dead)} records known, ${bytes(f[3])}`), line("state", f[4] || "closed, read by whoever wants to"))];
+}
+
+export function inspector(selected, T, now) {
+  if (!selected) return null;
+  const { kind, id } = selected, body = { actor: ofActor, message: ofMessage, record: ofRecord, file: ofFile }[kind](id, T, now);
+  const title = { actor: () => named(T.actor.get(id)?.[0] ?? "gone"), message: () => "m" + id, record: () => "m" + (T.rec.get(id)?.[0] ?? "?"), file: () => id.split("/")[1] + ".rdq" }[kind]();
+  return el("aside.inspector", { role: "dialog", "aria-label": KINDS[kind], key: "inspector" }, el("button.close", { "aria-label": "close", on: { click: () => now.select(null) } }, "\u00d7"),
+    el("h2", {}, KINDS[kind]), el("p.title", {}, title), body);
+}
