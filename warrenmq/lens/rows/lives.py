@@ -210,8 +210,6 @@ def _bury_queue(scene: Scene, name: str, *, sudden: bool) -> None:
     else:
         for key in [key for key in scene.tables[ENTRY] if str(key).rpartition("/")[0] == name]:
             scene.set(ENTRY, key, None)
-    for key in [key for key in scene.tables[FLYING] if str(key).split("/", 2)[2] == name]:
-        scene.set(FLYING, key, None)
     for key, consumer in list(scene.tables[CONSUMER].items()):
         if consumer[0] == name:
             scene.set(CONSUMER, key, None)

@@ -17,6 +17,8 @@ _of = HANDLERS.of
 _send = e.Send.getter("kind", "receiver", "count", "queues", "seq")
 _recv = e.Recv.getter("kind", "sender", "send")
 _undelivered = e.Undelivered.getter("kind", "send", "sender")
+_FORGETS = {"Register", "ClientTerminate", "ClientDelete"}
+"""With these the store forgets what a queue's process, or the one before it, had on its way."""
 
 
 @_of(Ev.SEND)
@@ -113,6 +115,11 @@ def _received(scene: Scene, actor: int, row: Row) -> Caption:
     kind_number, sender, send = _recv(row)
     take_mail(scene, actor, sender, send)
     kind = scene.runs[scene.run].kinds.get(kind_number, "a message")
+    if kind in _FORGETS and (store := scene.store(actor)):
+        name = scene.name(sender)
+        for key in list(scene.tables[FLYING]):
+            if str(key).split("/", 2)[2] == name and str(key)[0] == store:
+                scene.set(FLYING, key, None)
     return "{0} takes {1} from its mailbox, sent by {2}.", scene.name(actor), kind, scene.name(sender)
 
 
