@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from itertools import count, repeat
 from typing import TYPE_CHECKING
 
 from warrenmq.backing_queue.paging import MESSAGE_BYTES
@@ -252,8 +253,12 @@ class VariableQueue(ABC):
         pending, threshold = self._pending, self._transient_threshold
         messages: list[Message] = []
         stale: list[int] = []
+        if wanted is not Wanted.HEADERS and (not pending or pending.keys().isdisjoint(range(start, end))):
+            records = self.index.read_alike(start, end)
+            messages += zip(count(start), records, repeat(INDEXED | PERSISTENT), repeat(None))
+            start += len(records)
         read = self.index.read_headers if wanted is Wanted.HEADERS else self.index.read
-        for seq, record, persistent in read(start, end):
+        for seq, record, persistent in read(start, end) if start < end else ():
             if seq in pending:
                 continue
             if seq < threshold and not persistent:

@@ -57,7 +57,8 @@ MASK = 0xFFFFFFFF
 
 _PARTS = 5
 _ARRAY_OF_5 = b"\x95"
-_CHECKED_FROM = FRONT.size - 4
+CHECKED_FROM = FRONT.size - 4
+"""Where the bytes begin that the checksum is of."""
 _SIZE = Struct(">I")
 _MAX_BIN8 = 0xFF
 _MAX_BIN16 = 0xFFFF
@@ -147,7 +148,7 @@ def problem_of(stored: bytes, bound: int, size: int | None = None) -> str | None
     """
     if stored.startswith(SEALED) and len(stored) >= FRONT.size:
         _, checksum, of_body = FRONT.unpack_from(stored)
-        if (crc32(memoryview(stored)[_CHECKED_FROM:]) ^ checksum ^ bound) & MASK:
+        if (crc32(memoryview(stored)[CHECKED_FROM:]) ^ checksum ^ bound) & MASK:
             return "a message does not have its checksum"
         if size is not None and size != of_body:
             return f"a message's body has {of_body} bytes, its index record says {size}"
@@ -167,7 +168,7 @@ def head_of(before_body: bytes) -> bytes:
 def body_size(stored: bytes, index_says: int) -> int:
     """Bytes of the body: the message's own word, which has a checksum, or else the index record's."""
     return (
-        int.from_bytes(stored[_CHECKED_FROM : FRONT.size], "big") if stored.startswith(SEALED) else index_says
+        int.from_bytes(stored[CHECKED_FROM : FRONT.size], "big") if stored.startswith(SEALED) else index_says
     )
 
 

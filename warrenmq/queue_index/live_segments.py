@@ -44,6 +44,10 @@ class LiveSegments(Generic[Segment]):
         lost, self._lost = self._lost, []
         return lost
 
+    def read_alike(self, start: int, end: int) -> list[bytes]:  # noqa: ARG002
+        """See Index; version 1 has none."""
+        return []
+
     @property
     def unacked(self) -> int:
         """Messages that are published and not acked."""

@@ -92,6 +92,11 @@ class Index(Protocol):
     def read_headers(self, start: int, end: int) -> list[tuple[int, bytes, bool]]:
         """As `read`, for messages whose bodies are not wanted: records may end behind their header."""
 
+    def read_alike(self, start: int, end: int) -> list[bytes]:
+        """Records of the persistent messages from `start` on, with consecutive sequence ids below `end`, as far as they are alike
+        and can be read together; `read` has the rest, which may be all.
+        """
+
     def tune_read(self, start: int, end: int) -> int:
         """The best end of a read from `start` to `end`, given the segments; it may lie beyond `end`."""
 

@@ -23,7 +23,7 @@ body gets its place in the .qs file when it is published; here when it is writte
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -146,11 +146,11 @@ class QueueIndexV2(LiveSegments[SegmentV2]):
         self._forget(range(first_seq_id, first_seq_id + count))
         self._note_done(touched)
 
-    def _forget(self, seq_ids: Iterable[int]) -> None:
+    def _forget(self, seq_ids: Sequence[int]) -> None:
         """Take acked messages from the buffer, or have their entries on disk overwritten."""
         if self._transient:
             self._transient.difference_update(seq_ids)
-        if not self._buffer and not self._cache:
+        if self._buffer.keys().isdisjoint(seq_ids) and self._cache.keys().isdisjoint(seq_ids):
             self._acks.update(seq_ids)
             return
         buffered = len(self._buffer)
@@ -180,6 +180,19 @@ class QueueIndexV2(LiveSegments[SegmentV2]):
     def read_headers(self, start: int, end: int) -> list[tuple[int, bytes, bool]]:
         """As `read`; records of messages on disk are their headers, so no .qs file is opened."""
         return self._read(start, end, bodies=False)
+
+    def read_alike(self, start: int, end: int) -> list[bytes]:
+        """See Index: what is on the disk only."""
+        number = start // self.segment_entry_count
+        segment = self._segments.get(number)
+        if segment is None or not segment.on_disk:
+            return []
+        end = min(end, (number + 1) * self.segment_entry_count)
+        seq_ids = range(start, end)
+        for known in (self._buffer.keys(), self._cache.keys(), self._acks):
+            if known and not known.isdisjoint(seq_ids):
+                return []
+        return self._files.read_alike(number, start, end)
 
     def _read(self, start: int, end: int, *, bodies: bool) -> list[tuple[int, bytes, bool]]:
         found: list[tuple[int, bytes, bool]] = []

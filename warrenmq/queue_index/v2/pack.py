@@ -114,13 +114,19 @@ def pack_alike(records: list[bytes], persistent: int, offset: int) -> tuple[byte
     bodies = header.join([b"", *data])  # a header before each
     checksums = _big_endian(array("I", map(crc32, data)))
     bodies[_CRC_AT::length], bodies[_CRC_AT + 1 :: length] = checksums[2::4], checksums[3::4]
-    entry = _pack(_LIVE, persistent, 0, _IN_QS, 0, stored, 0, size, expiry)
-    entries = bytearray(entry * len(records))
-    offsets = _big_endian(array("Q", range(offset, offset + length * len(records), length)))
-    for i in range(8):
-        entries[_OFFSET_AT + i :: qi.ENTRY_BYTES] = offsets[i::8]
+    entries = alike_entries(len(records), persistent, offset, stored, size, expiry)
     # any buffer can be written; a copy to bytes would cost as much as all of the above
     return cast("bytes", bodies), cast("bytes", entries)
+
+
+def alike_entries(count: int, persistent: int, offset: int, stored: int, size: int, expiry: int) -> bytearray:
+    """The entries of messages with bodies of one size, which follow each other from `offset` on."""
+    length = qs.ENTRY_HEADER_BYTES + stored
+    entries = bytearray(_pack(_LIVE, persistent, 0, _IN_QS, 0, stored, 0, size, expiry) * count)
+    offsets = _big_endian(array("Q", range(offset, offset + length * count, length)))
+    for i in range(8):
+        entries[_OFFSET_AT + i :: qi.ENTRY_BYTES] = offsets[i::8]
+    return entries
 
 
 def _big_endian(numbers: array[int]) -> bytes:

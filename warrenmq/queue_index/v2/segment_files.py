@@ -24,6 +24,7 @@ from warrenmq.queue_index.record import HEADER, ID_BYTES, embedded, message_prob
 from warrenmq.queue_index.v2 import qi, qs
 from warrenmq.queue_index.v2.pack import SegmentV2, adjacent, pack
 from warrenmq.queue_index.v2.recovery import UNSYNCED
+from warrenmq.queue_index.v2.unpack import records_of_run, run_of
 
 if TYPE_CHECKING:
     from collections.abc import Container
@@ -181,6 +182,19 @@ class SegmentFiles:
                 record = HEADER.pack(NO_ID, entry.expiry, entry.size, len(body)) + body
                 messages[seq_id] = seq_id, record, entry.persistent
         return OnDisk(messages, lost)
+
+    def read_alike(self, number: int, start: int, end: int) -> list[bytes]:
+        """Records of the messages from `start` on, as far as they are alike (unpack.py); none where anything is not as it has to be."""
+        files = self._files_of(number)
+        file = files.entries or self._open_entries(number, files)
+        place = qi.HEADER_BYTES + qi.ENTRY_BYTES * (start - number * self._entry_count)
+        run = run_of(file.pread(qi.ENTRY_BYTES * (end - start), place))
+        if run is None or (files.bodies is None and not self._disk.exists(self._path(number, qs.EXTENSION))):
+            return []
+        if run.length > qs.READ_BYTES:
+            run = run._replace(messages=qs.READ_BYTES // (run.length // run.messages))
+        bodies = files.bodies or self._open_bodies(number, files)
+        return records_of_run(run, bodies.pread(run.length, run.offset), start)
 
     def _read_bodies(
         self, number: int, files: _OpenFiles, wanted: list[tuple[int, qi.Entry]]
