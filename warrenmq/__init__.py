@@ -15,6 +15,7 @@ from warrenmq.errors import (
     AccessRefused,
     ArgumentTypeError,
     ArgumentValueError,
+    AskFailed,
     Blocked,
     BrokerClosed,
     CommandInvalid,
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from warrenmq.broker.consumer import Consumer, Delivery
     from warrenmq.broker.simple_queue import Queue
     from warrenmq.broker.stats import Stats
+    from warrenmq.durable_actors import DurableActor, DurableRef
     from warrenmq.message.properties import Properties
     from warrenmq.settings import Settings
 
@@ -46,6 +48,7 @@ __all__ = [
     "AccessRefused",
     "ArgumentTypeError",
     "ArgumentValueError",
+    "AskFailed",
     "Blocked",
     "Broker",
     "BrokerClosed",
@@ -55,6 +58,8 @@ __all__ = [
     "CorruptFile",
     "Delivery",
     "DirectoryInUse",
+    "DurableActor",
+    "DurableRef",
     "Error",
     "Exchange",
     "ForkedProcess",
@@ -81,6 +86,8 @@ _MODULES = {
     "Confirm": "actors.sending.confirms",
     "Consumer": "broker.consumer",
     "Delivery": "broker.consumer",
+    "DurableActor": "durable_actors.actor",
+    "DurableRef": "durable_actors.address",
     "Exchange": "broker.broker",
     "Properties": "message.properties",
     "Queue": "broker.simple_queue",

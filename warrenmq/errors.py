@@ -115,6 +115,10 @@ class ResourceError(Refusal):
     """
 
 
+class AskFailed(Refusal):
+    """A durable actor gave up the message that it was asked, or its answer cannot come any more."""
+
+
 class BrokerClosed(Refusal):
     """The broker is closed, or was closed before it answered."""
 

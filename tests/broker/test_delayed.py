@@ -405,3 +405,17 @@ def test_a_queue_process_that_dies_releases_what_it_held():
         assert bodies(queue) == [b"again"]
         broker.close()
         host.check_trace()
+
+
+def test_stats_count_what_waits(host):
+    broker = host.open()
+    queue = broker.declare_queue("q")
+    delayed_exchange(broker)
+    broker.bind("q", "x", "k")
+    for delay in (10, 20):
+        queue.publish(b"1", delay=delay)
+    broker.publish("x", "k", b"2", properties=after(60_000)).result()
+    host.sleep(15)
+    assert [(each.exchange, each.waiting) for each in broker.stats().delayed] == [(None, 1), ("x", 1)]
+    assert queue.info().ready == 1
+    broker.close()

@@ -101,3 +101,21 @@ def test_a_queue_is_full_while_an_alarm_is_set_and_what_is_in_it_can_be_got(tmp_
         assert q.get() == b"before"
         q.task_done()
         q.join()
+
+
+def test_an_item_can_be_delayed_and_counts_when_its_time_has_come(tmp_path):
+    with warrenmq.Queue(tmp_path, codec="json") as q:
+        q.put("later", delay=3600)
+        q.put_many(["soon"], delay=0.01, headers={"a": 1})
+        assert q.get(timeout=LIMIT) == "soon"
+        q.task_done()
+        assert q.qsize() == 0
+        with pytest.raises(queue.Empty):
+            q.get_nowait()
+        with pytest.raises(warrenmq.PreconditionFailed, match="delay"):
+            q.put("never", delay=-1)
+    with warrenmq.Queue(tmp_path, codec="json") as q:
+        assert q.empty()
+        q.put("now")
+        assert q.get(timeout=LIMIT) == "now"
+        q.task_done()

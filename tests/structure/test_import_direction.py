@@ -48,9 +48,10 @@ MAY_IMPORT = {
     # faces
     "broker": FACE,
     "aio": FACE | {"broker"},
+    "durable_actors": FACE | {"broker"},
     "actors": set(),
     "testing": FACE | {"broker", "amqp"},  # simulated machines, for users' tests as well as ours
-    "root": FACE | {"broker", "version"},
+    "root": FACE | {"broker", "version", "durable_actors"},
     "remote": {"errors"},
     "amqp": FACE | {"erlang", "broker"},  # clients over the network, at a broker
     "management": FACE | {"amqp", "broker", "version"},  # the HTTP API of an AMQP server

@@ -43,7 +43,15 @@ from warrenmq.broker.consumer import (
 from warrenmq.broker.engine import Engine
 from warrenmq.broker.message_options import MessageOptions, read_options
 from warrenmq.broker.retry import Backoff, RetryPolicy
-from warrenmq.broker.stats import ActorStats, QueueStats, Stats, StoreStats, alarm_stats, damage_stats
+from warrenmq.broker.stats import (
+    ActorStats,
+    DelayStats,
+    QueueStats,
+    Stats,
+    StoreStats,
+    alarm_stats,
+    damage_stats,
+)
 from warrenmq.broker.transaction import Transaction
 from warrenmq.checks import (
     SURELY_SHORT,
@@ -61,7 +69,7 @@ from warrenmq.directory.definitions import QueueRecord
 from warrenmq.errors import ArgumentTypeError, ArgumentValueError, Error, NotFound, SettingsError
 from warrenmq.queue.messages import Get, Got, Info, Purge
 from warrenmq.routing import Binding, ExchangeSpec
-from warrenmq.routing.delayed import LATER
+from warrenmq.routing.delayed import LATER, exchange_of
 from warrenmq.runtime import Pool, Runtime, Threads
 from warrenmq.seams.disk import RealDisk
 from warrenmq.seams.memory import RealMemory
@@ -397,9 +405,14 @@ class Broker:
                 queues.append(QueueStats.of(name, info, durable=record is not None and record.durable))
         stores = [StoreStats.of(name, self._calls.call_named(name, Statistics()))
                   for name in (PERSISTENT_STORE, TRANSIENT_STORE)]  # fmt: skip
+        delayed = []
+        for name in sorted(self.vhost.stores()):
+            with suppress(NotFound):
+                info, _ = self._calls.call_queue(name, Info())
+                delayed.append(DelayStats(exchange_of(name), info.ready, info.unacked))
         actors = tuple(ActorStats(*each) for each in self.runtime.living())
         return Stats(tuple(queues), tuple(stores), actors, alarm_stats(self.resources),
-                     self.resources.alarms.waiting(), damage_stats(self.vhost.damage, self.path), self.runtime.stuck())  # fmt: skip
+                     self.resources.alarms.waiting(), damage_stats(self.vhost.damage, self.path), self.runtime.stuck(), tuple(delayed))  # fmt: skip
 
     def set_vm_memory_high_watermark(self, watermark: Watermark) -> int:
         """Another vm_memory_high_watermark, from now until the broker is closed; returns what it is in bytes.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from warrenmq.actors.vhost.messages import HaveLater
 from warrenmq.broker.calls import ActorCalls
 from warrenmq.broker.publisher import Publishing
-from warrenmq.queue.messages import Ack
+from warrenmq.queue.messages import Ack, Info
 from warrenmq.routing.delayed import LATER
 from warrenmq.supervisors.broker_sup import VHOST_PROCESS
 
@@ -58,6 +58,13 @@ class Client:
         """Have the queue in which delayed messages wait; it is on disk when this returns."""
         if not self.has_later:
             self.calls.call_named(VHOST_PROCESS, HaveLater())
+
+    def waiting_later(self) -> int:
+        """Messages in that queue, and on their way out of it."""
+        if not self.has_later:
+            return 0
+        info, _ = self.calls.call_queue(LATER, Info())
+        return int(info.ready + info.unacked)
 
     @property
     def has_later(self) -> bool:

@@ -209,21 +209,39 @@ class Delivery:
         Raises as `ack` does, and inside a transaction.
         """
         self._check_unsettled("given back")
-        subscription = self._subscription
-        policy = subscription.client.retry_policies.get(subscription.queue)
+        policy = self._policy
         again = policy is None or self.attempt < policy.max_attempts
         if delay is not None:
             seconds = seconds_of("delay", delay)
         else:
             seconds = policy.seconds_after(self.attempt) if policy is not None and again else 0.0
-        if policy is not None and not again and policy.dead_letter_exchange is None:
+        if again:
+            self._copy(seconds)
+        else:
+            self.dead_letter()
+        return again
+
+    def dead_letter(self) -> None:
+        """Send it where the queue's `retry_policy` says, as after the last attempt, or reject it; acked when it is there.
+
+        NotFound, when no queue takes it: then it is not settled.
+        """
+        self._check_unsettled("dead-lettered")
+        if self._policy is None or self._policy.dead_letter_exchange is None:
             self.reject(requeue=False)
-            return False
+        else:
+            self._copy(None)
+
+    @property
+    def _policy(self) -> RetryPolicy | None:
+        return self._subscription.client.retry_policies.get(self._subscription.queue)
+
+    def _copy(self, seconds: float | None) -> None:
+        subscription = self._subscription
         subscription.check(self.tag)
-        confirm = subscription.copy(self._stored(), seconds if again else None, policy)
+        confirm = subscription.copy(self._stored(), seconds, self._policy)
         self._settled = True
         confirm.on_settled(partial(subscription.follow, self.tag))
-        return again
 
     def _settle(self, message: Ack | Reject, how: str) -> None:
         self._check_unsettled(how)

@@ -15,7 +15,7 @@ import json
 import queue
 import threading
 from collections import deque
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
 import msgpack  # type: ignore[import-untyped]
 
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from warrenmq.broker.consumer import Delivery
+    from warrenmq.broker.message_options import MessageOptions
     from warrenmq.settings import Settings
 
 NAME = "queue"
@@ -97,13 +98,17 @@ class Queue:
         self._mine = threading.local()
         self._all_done = threading.Condition()
         info = self._queue.info()
-        self._unfinished = info.ready + info.unacked
+        self._unfinished = info.ready + info.unacked + self._delayed()
         """Items put and not yet task_done, this run and the ones before."""
         self._in_hands = 0
         """Items got and not yet task_done."""
 
-    def put(self, item: Any, block: bool = True, timeout: float | None = None) -> None:
+    def put(self, item: Any, block: bool = True, timeout: float | None = None,
+            **options: Unpack[MessageOptions]) -> None:  # fmt: skip
         """Add an item; it is on disk when this returns.  Raises Nacked if it could not be stored.
+
+        With `delay` (seconds) or `at` (a datetime with a time zone) it can be got from then on; the other keywords are those of
+        `warrenmq.Broker.publish`.
 
         The queue has no size limit, but nothing is put while a memory or disk alarm is set (docs/alarms.md): this waits,
         or raises queue.Full, at once without `block`, else after `timeout` seconds.
@@ -114,7 +119,7 @@ class Queue:
         with self._all_done:
             self._unfinished += 1
         try:
-            self._publish([body], patience)
+            self._publish([body], patience, options)
         except BaseException:
             self._finished(1)
             raise
@@ -123,7 +128,7 @@ class Queue:
         """As `put` without `block`."""
         self.put(item, block=False)
 
-    def put_many(self, items: Iterable[Any]) -> None:
+    def put_many(self, items: Iterable[Any], **options: Unpack[MessageOptions]) -> None:
         """Add many items with one sync; all are on disk when this returns."""
         self._broker.runtime.check_process()
         check_bodies(items)
@@ -131,7 +136,7 @@ class Queue:
         with self._all_done:
             self._unfinished += len(bodies)
         try:
-            self._publish(bodies, None)
+            self._publish(bodies, None, options)
         except BaseException:
             self._finished(len(bodies))
             raise
@@ -179,10 +184,11 @@ class Queue:
             self._all_done.wait_for(lambda: self._unfinished == 0)
 
     def qsize(self) -> int:
-        """Items that were not yet got."""
+        """Items that were not yet got and could be got now."""
         self._broker.runtime.check_process()
+        later = self._delayed()
         with self._all_done:
-            return self._unfinished - self._in_hands
+            return max(0, self._unfinished - self._in_hands - later)
 
     def empty(self) -> bool:
         """True if there is nothing to get now."""
@@ -204,6 +210,10 @@ class Queue:
                  traceback: TracebackType | None) -> None:  # fmt: skip
         self.close()
 
+    def _delayed(self) -> int:
+        """Items whose time has not come."""
+        return self._broker.client.waiting_later()
+
     def _encode(self, item: object) -> Any:
         try:
             return self._encoder(item)
@@ -213,9 +223,9 @@ class Queue:
             msg = f"the item of type {type(item).__name__} cannot be encoded: {why}"
             raise (ArgumentTypeError(msg) if isinstance(why, TypeError) else ArgumentValueError(msg)) from why
 
-    def _publish(self, bodies: list[bytes], timeout: float | None) -> None:
+    def _publish(self, bodies: list[bytes], timeout: float | None, options: MessageOptions) -> None:
         try:
-            confirm = self._queue.publish_many(bodies, timeout=timeout)
+            confirm = self._queue.publish_many(bodies, timeout=timeout, **options)
         except Blocked as blocked:
             raise queue.Full(str(blocked)) from blocked
         confirm.result()

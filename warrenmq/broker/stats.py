@@ -132,6 +132,17 @@ def damage_stats(damage: DamageLog, path: str) -> tuple[DamageStats, ...]:
 
 
 @dataclass(frozen=True, slots=True)
+class DelayStats:
+    """Messages that wait for their time."""
+
+    exchange: str | None
+    """The delayed exchange that they were published to; None for those published with `delay` or `at`."""
+    waiting: int
+    arriving: int
+    """Those whose time has come, and that not all their queues have confirmed yet."""
+
+
+@dataclass(frozen=True, slots=True)
 class Stats:
     """A broker."""
 
@@ -146,3 +157,5 @@ class Stats:
     """Damage found by starts and reads since the broker was opened; the first thousand places."""
     stuck: tuple[str, ...]
     """Actors that have held up a thread of a pool for longer than a second; always empty under threads."""
+    delayed: tuple[DelayStats, ...] = ()
+    """Messages that wait for their time, those of `delay` and `at` first."""

@@ -1,0 +1,261 @@
+"""Durable actors: each message is handled, its effects happen together, and nothing is lost with the actor or the process."""
+
+import threading
+from dataclasses import dataclass
+
+import pykka
+import pytest
+
+import warrenmq
+from tests.support.limits import LIMIT
+from warrenmq.durable_actors.snapshot import FOLDER
+from warrenmq.errors import ArgumentTypeError, ArgumentValueError, AskFailed, CorruptFile
+from warrenmq.supervisors import ChildSpec, Supervisor
+
+
+@dataclass
+class Add:
+    number: int
+
+
+@dataclass
+class Total:
+    pass
+
+
+@dataclass
+class Fail:
+    times: int
+
+
+@dataclass
+class Unlisted:
+    pass
+
+
+class Adder(warrenmq.DurableActor):
+    messages = (Add, Total, Fail)
+    retries = {"max_attempts": 3, "backoff": 0}
+    failures = 0
+
+    def initial_state(self):
+        return {"total": 0, "numbers": []}
+
+    def on_receive(self, message):
+        match message:
+            case Add(number):
+                self.state["total"] += number
+                self.state["numbers"].append(number)
+            case Total():
+                return self.state
+            case Fail(times):
+                self.state["total"] += 1_000_000
+                Adder.ref(self.broker).tell(Add(1_000_000))
+                Adder.failures += 1
+                if Adder.failures <= times:
+                    raise ValueError("as asked")
+        return None
+
+
+@pytest.fixture
+def broker(tmp_path):
+    Adder.failures = 0
+    with warrenmq.open(tmp_path / "data") as opened:
+        yield opened
+
+
+@pytest.fixture(autouse=True)
+def _stopped():
+    """All actors of a test end before its broker does, or with it."""
+    yield
+    pykka.ActorRegistry.stop_all()
+
+
+def started(broker, actor=Adder):
+    return broker.runtime.start(actor, broker)
+
+
+def total(broker):
+    return Adder.ref(broker).ask(Total(), timeout=LIMIT)["total"]
+
+
+def test_messages_wait_for_an_actor_and_are_handled_in_order(broker):
+    adder = Adder.ref(broker)
+    for number in range(200):
+        adder.tell(Add(number))
+    adder.tell(Add(200)).result(LIMIT)
+    started(broker)
+    assert adder.ask(Total(), timeout=LIMIT) == {"total": sum(range(201)), "numbers": list(range(201))}
+
+
+def test_the_reference_of_pykka_tells_and_asks_durably(broker):
+    adder = started(broker)
+    adder.tell(Add(1))
+    assert adder.ask(Total(), timeout=LIMIT)["total"] == 1
+    assert adder.ask(Total(), block=False).get(timeout=LIMIT)["total"] == 1
+    assert adder.stop()
+    adder.tell(Add(2))  # its queue takes it
+    started(broker)
+    assert total(broker) == 3
+
+
+def test_a_message_that_fails_has_no_effect_and_is_tried_again(broker):
+    started(broker)
+    Adder.ref(broker).tell(Fail(times=2))
+    settled(broker, lambda: total(broker) == 2_000_000)
+    assert Adder.failures == 3
+
+
+def settled(broker, condition):
+    """Wait for what must happen."""
+    pause = broker.runtime.event()
+    for _ in range(round(LIMIT) * 50):
+        if condition():
+            return
+        pause.wait(0.02)
+    raise AssertionError("it did not happen")
+
+
+def test_a_message_that_fails_too_often_is_given_up_and_its_asker_hears_of_it(broker):
+    started(broker)
+    with pytest.raises(AskFailed, match="as asked"):
+        Adder.ref(broker).ask(Fail(times=99), timeout=LIMIT)
+    assert Adder.failures == 3
+    assert total(broker) == 0
+    dead = broker.queue("Adder-failed").get(timeout=LIMIT)
+    assert dead.properties.type == "Fail"
+    assert dead.properties.headers["x-death"][0]["count"] == 3
+
+
+@pytest.mark.parametrize(("body", "kind"), [(b"\xc1", None), (b"\x80", "Add"), (b"\x01", "Unknown")])
+def test_a_message_that_cannot_be_decoded_is_given_up_at_once(broker, body, kind):
+    started(broker)
+    properties = warrenmq.Properties(type=kind)
+    broker.publish("", "Adder", body, properties=properties).result(LIMIT)
+    assert broker.queue("Adder-failed").get(timeout=LIMIT).body == body
+    assert total(broker) == 0
+
+
+def test_the_same_id_counts_once(broker):
+    adder = Adder.ref(broker)
+    for _ in range(3):
+        adder.tell(Add(5), message_id="five")
+    started(broker)
+    assert total(broker) == 5
+
+
+def test_state_and_messages_are_there_when_the_directory_is_opened_again(tmp_path):
+    with warrenmq.open(tmp_path) as broker:
+        actor = started(broker)
+        Adder.ref(broker).tell(Add(1))
+        assert total(broker) == 1
+        broker.runtime.stop_actor(actor)
+        Adder.ref(broker).tell(Add(2)).result(LIMIT)
+    with warrenmq.open(tmp_path) as broker:
+        started(broker)
+        assert total(broker) == 3
+
+
+def test_a_new_incarnation_takes_what_a_killed_one_held(broker):
+    app = Supervisor.start_link(
+        strategy="one_for_one",
+        intensity=3,
+        period=10.0,
+        children=[ChildSpec("adder", Adder, args=(broker,), name="adder")],
+        runtime=broker.runtime,
+    )
+    adder = Adder.ref(broker)
+    for number in range(300):
+        adder.tell(Add(number))
+        if number == 100:
+            broker.runtime.kill(broker.runtime.whereis("adder"))
+    settled(broker, lambda: total(broker) == sum(range(300)))
+    broker.runtime.stop_actor(app)
+
+
+class Slow(warrenmq.DurableActor):
+    """Waits in its first message until it is let go."""
+
+    entered, go = threading.Event(), threading.Event()
+    seen: list = []
+
+    def on_receive(self, message):
+        Slow.seen.append(message)
+        if len(Slow.seen) == 1:
+            Slow.entered.set()
+            Slow.go.wait(LIMIT)
+        return message
+
+
+def test_an_incarnation_that_lost_its_address_acks_nothing(broker):
+    ref = Slow.ref(broker)
+    ref.tell("one").result(LIMIT)
+    first = started(broker, Slow)
+    assert Slow.entered.wait(LIMIT)
+    started(broker, Slow)
+    settled(broker, lambda: len(Slow.seen) == 2)
+    Slow.go.set()
+    assert ref.ask("two", timeout=LIMIT) == "two"
+    assert Slow.seen == ["one", "one", "two"]
+    assert broker.queue("Slow").info().unacked == 0
+    broker.runtime.stop_actor(first)
+
+
+def test_an_ask_that_nobody_answers_times_out(broker):
+    with pytest.raises(pykka.Timeout):
+        Adder.ref(broker).ask(Total(), timeout=0.01)
+
+
+def test_a_message_can_be_delayed(broker):
+    started(broker)
+    Adder.ref(broker).tell(Add(1), delay=0.05).result(LIMIT)
+    settled(broker, lambda: total(broker) == 1)
+
+
+def test_a_message_that_cannot_be_written_is_refused_where_it_is_sent(broker):
+    with pytest.raises(ArgumentTypeError, match="not among the messages"):
+        Adder.ref(broker).tell(Unlisted())
+    with pytest.raises(ArgumentTypeError):
+        Adder.ref(broker).tell(object())
+
+
+class Strange(warrenmq.DurableActor):
+    retries = {"max_attempts": 1}
+
+    def initial_state(self):
+        return {}
+
+    def on_receive(self, message):
+        self.state["odd"] = object() if message == "state" else 1
+        return object() if message == "answer" else self.state.get("odd")
+
+
+def test_a_state_or_an_answer_that_cannot_be_written_is_a_failure_of_the_message(broker):
+    started(broker, Strange)
+    ref = Strange.ref(broker)
+    for message in ("state", "answer"):
+        with pytest.raises(AskFailed, match="cannot be written"):
+            ref.ask(message, timeout=LIMIT)
+    assert ref.ask("fine", timeout=LIMIT) == 1
+
+
+class Odd(warrenmq.DurableActor):
+    codec = "pickle"
+
+
+def test_there_is_no_pickle(broker):
+    with pytest.raises(ArgumentValueError, match="codec"):
+        Odd.ref(broker)
+
+
+def test_a_damaged_snapshot_is_not_taken_for_an_empty_state(tmp_path):
+    with warrenmq.open(tmp_path) as broker:
+        started(broker)
+        Adder.ref(broker).tell(Add(1))
+        assert total(broker) == 1
+    [path] = tmp_path.glob(f"msg_stores/vhosts/*/{FOLDER}/*")
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    with warrenmq.open(tmp_path) as broker, pytest.raises(CorruptFile, match="begin anew"):
+        started(broker)

@@ -1,0 +1,138 @@
+"""Messages and states of durable actors come back as they were, or are refused."""
+
+import dataclasses
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from enum import Enum
+from typing import Any
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from warrenmq.durable_actors.codec import Codec
+from warrenmq.errors import ArgumentTypeError, ArgumentValueError
+
+
+class Colour(Enum):
+    RED = "red"
+    BLUE = "blue"
+
+
+@dataclass(frozen=True)
+class Point:
+    x: int
+    y: float = 0.0
+
+
+@dataclass
+class Everything:
+    number: int
+    text: str
+    maybe: Point | None
+    points: list[Point]
+    named: dict[str, Point]
+    pair: tuple[int, str]
+    many: tuple[int, ...]
+    colours: set[Colour]
+    at: datetime
+    day: date
+    price: Decimal
+    id: UUID
+    either: int | str
+    anything: Any
+    truth: bool
+    defaulted: list[int] = field(default_factory=list)
+
+
+POINTS = st.builds(Point, st.integers(-100, 100), st.floats(allow_nan=False, allow_infinity=False))
+EVERYTHING = st.builds(
+    Everything, st.integers(-(1 << 63), (1 << 63) - 1), st.text(), st.none() | POINTS, st.lists(POINTS, max_size=3),
+    st.dictionaries(st.text(max_size=5), POINTS, max_size=3), st.tuples(st.integers(0, 9), st.text(max_size=3)),
+    st.lists(st.integers(0, 9), max_size=3).map(tuple), st.sets(st.sampled_from(Colour)),
+    st.datetimes(timezones=st.just(UTC)), st.dates(), st.decimals(allow_nan=False, allow_infinity=False), st.uuids(),
+    st.integers(0, 9) | st.text(max_size=3), st.none() | st.integers(0, 9) | st.lists(st.text(max_size=2), max_size=2),
+    st.booleans(), st.lists(st.integers(0, 9), max_size=2),
+)  # fmt: skip
+PLAIN = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(1 << 63), (1 << 63) - 1)
+    | st.floats(allow_nan=False)
+    | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=10,
+)
+
+
+@pytest.mark.parametrize("name", ["msgpack", "json"])
+@given(message=EVERYTHING)
+def test_a_dataclass_comes_back_equal(name, message):
+    codec = Codec(name, [Everything])
+    data, kind = codec.encode(message)
+    assert kind == "Everything"
+    assert codec.decode(data, kind) == message
+
+
+@given(value=PLAIN)
+def test_plain_data_comes_back_equal_and_may_be_a_state(value):
+    codec = Codec("msgpack")
+    data, kind = codec.encode(value)
+    assert kind is None
+    assert codec.decode(data, None) == value
+    assert codec.decode(codec.state_bytes(value, typed=False), None) == value
+
+
+@given(data=st.binary(max_size=50))
+def test_bytes_of_a_stranger_are_a_message_or_refused(data):
+    for name in ("msgpack", "json"):
+        codec = Codec(name, [Point])
+        for kind in (None, "Point"):
+            try:
+                found = codec.decode(data, kind)
+            except ArgumentValueError:
+                continue
+            assert kind is None or isinstance(found, Point)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{}, {"x": "1"}, {"x": 1, "z": 2}, {"x": 1, "y": "far"}, {"x": True}, [1, 2], None],
+)
+def test_fields_that_do_not_fit_are_refused(fields):
+    codec = Codec("msgpack", [Point])
+    data, _ = codec.encode(fields)
+    with pytest.raises(ArgumentValueError):
+        codec.decode(data, "Point")
+
+
+def test_a_class_that_is_not_listed_is_neither_written_nor_made():
+    with pytest.raises(ArgumentTypeError, match="not among the messages"):
+        Codec("msgpack").encode(Point(1))
+    data, kind = Codec("msgpack", [Point]).encode(Point(1))
+    with pytest.raises(ArgumentValueError, match="there is no message 'Point'"):
+        Codec("msgpack").decode(data, kind)
+
+
+@pytest.mark.parametrize("value", [object(), {1: 2}, float("nan"), b"bytes", 1j, lambda: None])
+def test_what_json_cannot_hold_is_refused(value):
+    with pytest.raises(ArgumentTypeError):
+        Codec("json").encode(value)
+
+
+@pytest.mark.parametrize("state", [Point(1), (1, 2), {"a": {1}}, {"at": datetime.now(UTC)}, [Colour.RED]])
+def test_a_state_that_would_come_back_as_something_else_needs_a_type(state):
+    with pytest.raises(ArgumentTypeError, match="state_type"):
+        Codec("msgpack").state_bytes(state, typed=False)
+
+
+def test_wrong_lists_of_messages_are_refused():
+    other = dataclasses.make_dataclass("Point", ["a"])
+    with pytest.raises(ArgumentValueError, match="rename one"):
+        Codec("msgpack", [Point, other])
+    with pytest.raises(ArgumentTypeError, match="dataclass"):
+        Codec("msgpack", [int])
+    with pytest.raises(ArgumentValueError, match="codec"):
+        Codec("pickle")

@@ -1,0 +1,357 @@
+"""DurableActor: a Pykka actor whose mailbox is a durable queue.
+
+    class Till(warrenmq.DurableActor):
+        address = "till"                      # its queue
+        messages = (Charge, Refund)           # dataclasses; none: plain data
+        retries = {"max_attempts": 5, "backoff": exponential(1), "dead_letter": "till-failed"}
+
+        def initial_state(self):
+            return {"taken": 0}               # None: no state, no snapshot
+
+        def on_receive(self, message):
+            self.state["taken"] += message.amount
+            Shop.ref(self.broker).tell(Paid(message.order))
+
+    till = broker.runtime.start(Till, broker)     # or a ChildSpec("till", Till, args=(broker,)) of a supervisor
+
+For each message, in this order:
+
+    on_receive returns    what it told and published is sent, and confirmed
+    the snapshot          state and id of the message are on disk, if there is a state
+    the ack               it will not come again
+
+    a kill before         and then the message
+    the sends' confirms   comes again; what was sent has the same ids when it is sent again, so its receivers know it
+    the snapshot          comes again, likewise
+    the ack               comes again, and is not handled: its id is in the snapshot
+
+on_receive raises: nothing of it is sent, the state is what it was before, and the message is retried by the policy, at last
+dead-lettered; the actor lives on.  A message that cannot be decoded is dead-lettered at once.  An actor that is killed, or falls
+in on_start, is its supervisor's business: what it held goes back to the queue.  When the broker is closed, or the queue deleted, the
+actor stops.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from queue import SimpleQueue
+from threading import Lock
+from typing import TYPE_CHECKING, Any, ClassVar
+from weakref import WeakKeyDictionary
+
+from pykka import ActorDeadError, ThreadingActor
+
+from warrenmq.broker.consumer import Consumer
+from warrenmq.checks import is_a, short_text
+from warrenmq.durable_actors.address import ANSWER, FAILURE, DurableRef, Handling, handling
+from warrenmq.durable_actors.codec import Codec, read
+from warrenmq.durable_actors.snapshot import Snapshot
+from warrenmq.errors import ArgumentTypeError, BrokerClosed, Error, NotFound
+from warrenmq.log import Log
+from warrenmq.message.properties import Properties
+
+if TYPE_CHECKING:
+    from warrenmq.broker.broker import Broker
+    from warrenmq.broker.consumer import Delivery
+
+BACKOFF = (1.0, 5.0, 30.0, 120.0)
+"""Seconds between attempts."""
+AT_ONCE = 64
+"""Messages that are handled before one snapshot and their acks."""
+
+
+class _News:
+    """To an actor: there are deliveries, or its queue has something else to say."""
+
+
+_NEWS = _News()
+
+
+class _Tenancy:
+    """One incarnation's hold of its address: its consumer, and the deliveries that are not settled yet."""
+
+    def __init__(self) -> None:
+        self.consumer: Consumer | None = None
+        self.unsettled: list[Delivery] = []
+        self.is_over = False
+
+    def end(self) -> None:
+        """Give back what is held; from now on this incarnation writes and acks nothing."""
+        self.is_over = True
+        if self.consumer is not None:
+            self.consumer.cancel()
+        for delivery in self.unsettled:
+            with suppress(Error):
+                delivery.nack()
+        self.unsettled = []
+
+
+_tenants: WeakKeyDictionary[Broker, dict[str, _Tenancy]] = WeakKeyDictionary()
+_moving = Lock()
+"""Held while an incarnation takes over an address."""
+
+
+class _Bell:
+    """The consumer's channel: rings when something is put into it, in the queue's thread."""
+
+    def __init__(self, ring: Any) -> None:
+        self._items: SimpleQueue[Any] = SimpleQueue()
+        self._ring = ring
+
+    def put(self, item: Any, /) -> None:
+        """News of the queue."""
+        self._items.put(item)
+        self._ring()
+
+    def get(self, *, timeout: float | None = None) -> Any:
+        """The actor never waits here: there is something, or queue.Empty."""
+        return self._items.get(timeout=timeout) if timeout else self._items.get_nowait()
+
+    def get_nowait(self) -> Any:
+        """The same."""
+        return self._items.get_nowait()
+
+    def empty(self) -> bool:
+        """True if there is nothing."""
+        return self._items.empty()
+
+    def qsize(self) -> int:
+        """How much there is."""
+        return self._items.qsize()
+
+
+class DurableActor(ThreadingActor):
+    """Override `on_receive`, and what of the class's attributes is not as it should be; see the module.
+
+    An `on_start` or `on_stop` of one's own has to call super()'s.
+    """
+
+    use_daemon_thread = True
+    address: ClassVar[str] = ""
+    """The name of its queue; empty = the name of the class."""
+    codec: ClassVar[str] = "msgpack"
+    """ "msgpack" or "json"."""
+    messages: ClassVar[Iterable[type]] = ()
+    """The dataclasses that it takes and answers with."""
+    state_type: ClassVar[Any] = Any
+    """The type of the state, if it is a dataclass or has some in it; msgpack's plain types need none."""
+    retries: ClassVar[Mapping[str, Any]] = {}
+    """The arguments of its queue's `retry_policy`, where they are not five attempts, BACKOFF and the queue ADDRESS-failed."""
+    prefetch: ClassVar[int] = 256
+
+    broker: Broker
+    state: Any
+    """Made by `initial_state`, or read from the snapshot; change it, or put another one in its place, in on_receive."""
+
+    def __init__(self, broker: Broker) -> None:
+        super().__init__()
+        self.broker = broker
+        self.state = None
+        self._own = self._name()
+        self._codec = self._own_codec()
+        self._states = Codec("msgpack", ())
+        self._tenancy = _Tenancy()
+        self._log = Log("warrenmq.durable_actors", actor=self._own)
+        ref = DurableRef(broker, self._own, self._codec)
+        self._tell_of_pykka, self._ask_of_pykka = self.actor_ref.tell, self.actor_ref.ask
+        self.actor_ref.tell = self._tell  # type: ignore[method-assign]
+        self.actor_ref.ask = self._ask  # type: ignore[method-assign]
+        self._ref = ref
+
+    @classmethod
+    def ref(cls, broker: Broker) -> DurableRef:
+        """Its address: tell and ask work whether it runs or not, once its queue was declared."""
+        cls._declare(broker)
+        return DurableRef(broker, cls._name(), cls._own_codec())
+
+    def initial_state(self) -> Any:
+        """The state before the first message; None = the actor has none."""
+        return None
+
+    def on_receive(self, message: Any) -> Any:
+        """Handle one message; what it returns is the answer to an ask.  It may be called twice for one message, if there is no
+        state to remember it by.
+        """
+        raise NotImplementedError(
+            f"{type(self).__name__} does not say what it does with {type(message).__name__}"
+        )
+
+    # -- life
+
+    def on_start(self) -> None:
+        """Take over the address: read the snapshot, subscribe."""
+        broker, address = self.broker, self._own
+        self._declare(broker)
+        with _moving:
+            tenants = _tenants.setdefault(broker, {})
+            if (before := tenants.get(address)) is not None:
+                before.end()
+            self._snapshot = Snapshot(broker, address)
+            if self._snapshot.state is None:
+                self.state = self.initial_state()
+            else:
+                self.state = self._unpacked(self._snapshot.state)
+            self._packed = self._pack()
+            tenants[address] = self._tenancy
+            bell = _Bell(self._ring)
+            self._tenancy.consumer = Consumer(
+                broker.client, address, self.prefetch, no_ack=False, exclusive=False, priority=0, channel=bell,
+                ack_in_time=False,
+            )  # fmt: skip
+
+    def on_stop(self) -> None:
+        """Give back what was not handled."""
+        self._tenancy.end()
+
+    def on_failure(self, *_error: Any) -> None:
+        """The same."""
+        self._tenancy.end()
+
+    # -- messages
+
+    def _handle_receive(self, message: Any) -> Any:
+        if message is _NEWS:
+            return self._work()
+        return super()._handle_receive(message)
+
+    def _work(self) -> None:
+        """Handle what has come, a batch at a time."""
+        tenancy = self._tenancy
+        consumer = tenancy.consumer
+        if tenancy.is_over or consumer is None:
+            return
+        try:
+            batch = consumer.take(AT_ONCE, 0)
+        except BrokerClosed:
+            batch = []
+        if not batch:
+            if consumer.ended:  # the broker is closed, or the queue deleted
+                self.stop()
+            return
+        tenancy.unsettled = batch
+        handled = [delivery for delivery in batch if self._handle(delivery)]
+        if tenancy.is_over:
+            return
+        if self._packed is not None and self._packed != self._snapshot.state:
+            self._snapshot.write(self._packed)
+        for delivery in handled:
+            with suppress(BrokerClosed):
+                delivery.ack()
+        tenancy.unsettled = []
+        self._ring()
+
+    def _ring(self) -> None:
+        with suppress(ActorDeadError):
+            self._tell_of_pykka(_NEWS)
+
+    def _handle(self, delivery: Delivery) -> bool:
+        """Handle one message; True if it is to be acked, False if it was settled otherwise."""
+        properties = delivery.properties
+        message_id = properties.message_id
+        if self._packed is not None and message_id is not None and message_id in self._snapshot:
+            return True
+        try:
+            message = self._codec.decode(delivery.body, properties.type)
+        except Error as why:
+            self._log.warning("a message cannot be decoded, so it is dead-lettered", error=str(why))
+            self._give_up(delivery, str(why))
+            return False
+        token = handling.set(Handling(message_id))
+        try:
+            with self.broker.tx():
+                answer = self.on_receive(message)
+                packed = self._pack()
+                if properties.reply_to:
+                    self._answer(properties, answer, ANSWER)
+        except BrokerClosed:
+            self.state = self._unpacked(self._packed)
+            self._tenancy.is_over = True  # it comes again when the directory is opened the next time
+            return False
+        except Exception as error:
+            logging.getLogger("warrenmq.durable_actors").debug("%s failed", self._own, exc_info=True)
+            self._log.warning("a message failed", attempt=delivery.attempt, error=repr(error))
+            self.state = self._unpacked(self._packed)
+            self._failed(delivery, error)
+            return False
+        finally:
+            handling.reset(token)
+        self._packed = packed
+        if packed is not None and message_id is not None:
+            self._snapshot.add([message_id])
+        return True
+
+    def _failed(self, delivery: Delivery, error: Exception) -> None:
+        try:
+            again = delivery.retry()
+        except NotFound as why:
+            self._log.error("a message that failed stays in its queue", error=str(why))
+            return
+        if not again:
+            self._tell_failure(delivery, repr(error))
+
+    def _give_up(self, delivery: Delivery, why: str) -> None:
+        try:
+            delivery.dead_letter()
+        except NotFound as nowhere:
+            self._log.error("a message that cannot be decoded stays in its queue", error=str(nowhere))
+            return
+        self._tell_failure(delivery, why)
+
+    def _tell_failure(self, delivery: Delivery, why: str) -> None:
+        if delivery.properties.reply_to:
+            self._answer(delivery.properties, f"{self._own} gave the message up: {why}", FAILURE)
+
+    def _answer(self, asked: Properties, value: Any, kind: str) -> None:
+        body, name = self._codec.encode(value)
+        properties = Properties(
+            content_type=self._codec.content_type, type=name, correlation_id=asked.correlation_id, app_id=kind
+        )
+        self.broker.publish("", asked.reply_to or "", body, properties=properties, persistent=False)
+
+    # -- state
+
+    def _pack(self) -> bytes | None:
+        if self.state is None:
+            return None
+        return self._states.state_bytes(self.state, typed=self.state_type is not Any)
+
+    def _unpacked(self, packed: bytes | None) -> Any:
+        return None if packed is None else read(self.state_type, self._states.decode(packed, None))
+
+    # -- doors
+
+    def _tell(self, message: Any) -> None:
+        """ActorRef.tell: a persistent publish; returns when it is on disk, or in a durable actor at once."""
+        confirm = self._ref.tell(message)
+        if self.broker.client.publishing().pending is None:
+            confirm.result()
+
+    def _ask(self, message: Any, *, block: bool = True, timeout: float | None = None) -> Any:
+        """ActorRef.ask: of Pykka's own messages (stop, proxies) as ever."""
+        if type(message).__module__.startswith("pykka."):
+            return self._ask_of_pykka(message, block=block, timeout=timeout)
+        return self._ref.ask(message, block=block, timeout=timeout)
+
+    @classmethod
+    def _name(cls) -> str:
+        return short_text("address", cls.address or cls.__name__)
+
+    @classmethod
+    def _own_codec(cls) -> Codec:
+        return Codec(cls.codec, cls.messages)
+
+    @classmethod
+    def _declare(cls, broker: Broker) -> None:
+        """Have its queue, the one for what it gave up, and the policy of retries."""
+        name = cls._name()
+        if name in broker.vhost.router.queues and name in broker.client.retry_policies:
+            return
+        if not is_a(cls.retries, Mapping):
+            raise ArgumentTypeError("retries is the arguments of retry_policy, as in {'max_attempts': 5}")
+        options = {"max_attempts": 5, "backoff": BACKOFF, "dead_letter": f"{name}-failed", **cls.retries}
+        queue = broker.declare_queue(name)
+        if is_a(options["dead_letter"], str):
+            broker.declare_queue(options["dead_letter"])
+        queue.retry_policy(**options)

@@ -1,0 +1,210 @@
+"""DurableRef: the address of a durable actor, whether it runs, here or elsewhere, or not.
+
+    ref.tell(Place(order=7))            a persistent publish to the actor's queue; the Confirm says that it is on disk
+    ref.ask(Total(), timeout=5)         the same, and waits for what on_receive returns
+
+An answer comes to a queue of the asking process's own, which is gone when that is; the question is handled all the same.
+"""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from dataclasses import dataclass
+from hashlib import blake2b
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+from pykka import ThreadingFuture
+
+from warrenmq.broker.consumer import Consumer
+from warrenmq.errors import AskFailed
+from warrenmq.message.properties import Properties
+from warrenmq.message.stored import body_of, decode
+from warrenmq.queue.messages import Deliveries
+from warrenmq.queue_index.record import HEADER_BYTES
+
+if TYPE_CHECKING:
+    from datetime import datetime, timedelta
+
+    from pykka import Future
+
+    from warrenmq.actors.sending.confirms import Confirm
+    from warrenmq.broker.broker import Broker
+    from warrenmq.durable_actors.codec import Codec
+
+ANSWER, FAILURE = "answer", "failure"
+"""The property `app_id` of an answer: a value, or a sentence on why there is none."""
+_ID_BYTES = 16
+
+
+@dataclass(slots=True)
+class Handling:
+    """The message that an actor is handling; what it tells meanwhile has ids that follow from this one's."""
+
+    message_id: str | None
+    told: int = 0
+
+    def next_id(self, address: str) -> str | None:
+        """The same one when the message is handled again after a crash, so the receiver knows it."""
+        if self.message_id is None:
+            return None
+        self.told += 1
+        whole = f"{self.message_id}\0{self.told}\0{address}".encode()
+        return blake2b(whole, digest_size=_ID_BYTES).hexdigest()
+
+
+handling: ContextVar[Handling | None] = ContextVar("handling", default=None)
+
+
+class DurableRef:
+    """An actor's queue, as its senders see it; also what DurableActor.start returns has these two methods."""
+
+    def __init__(self, broker: Broker, address: str, codec: Codec) -> None:
+        self.broker = broker
+        self.address = address
+        self._codec = codec
+
+    def tell(self, message: Any, *, delay: float | timedelta | None = None, at: datetime | None = None,
+             message_id: str | None = None) -> Confirm:  # fmt: skip
+        """Send a message; it is on disk when the Confirm says so, and handled once the actor runs, not before `delay` or `at`.
+
+        `message_id` says which messages are one and the same: an actor with a state handles the second of two not at all.
+        Inside on_receive of a durable actor it is sent when that returns, and not at all if it raises.
+        ArgumentTypeError: the actor's codec cannot write it.
+        """
+        return self._publish(message, {"delay": delay, "at": at}, message_id, Properties())
+
+    def ask(self, message: Any, *, block: bool = True, timeout: float | None = None) -> Any:
+        """Send a message and wait for what `on_receive` returns; with block=False a Pykka future.
+
+        pykka.Timeout after `timeout` seconds, AskFailed when the actor gave the message up; it may be handled later all the
+        same.
+        """
+        replies = _replies_of(self.broker)
+        correlation, future = replies.expect(self._codec)
+        publishing = self.broker.client.publishing()
+        pending, publishing.pending = publishing.pending, None  # a question is not put off: its asker waits
+        try:
+            properties = Properties(reply_to=replies.queue, correlation_id=correlation)
+            self._publish(message, {}, None, properties)
+        except BaseException:
+            replies.forget(correlation)
+            raise
+        finally:
+            publishing.pending = pending
+        if not block:
+            return future
+        try:
+            return future.get(timeout=timeout)
+        finally:
+            replies.forget(correlation)
+
+    def _publish(self, message: Any, options: Any, message_id: str | None, more: Properties) -> Confirm:
+        body, name = self._codec.encode(message)
+        if message_id is None and (current := handling.get()) is not None:
+            message_id = current.next_id(self.address)
+        if message_id is None:
+            message_id = self.broker.runtime.token_bytes(_ID_BYTES).hex()
+        properties = Properties(
+            content_type=self._codec.content_type, type=name, message_id=message_id, reply_to=more.reply_to,
+            correlation_id=more.correlation_id,
+        )  # fmt: skip
+        return self.broker.publish("", self.address, body, properties=properties, **options)
+
+    def __repr__(self) -> str:
+        return f"<DurableRef {self.address!r}>"
+
+
+class _Replies:
+    """The queue to which answers to this process come, and who waits for them; `put` is called in the queue's thread."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._waiting: dict[str, tuple[Codec, Future[Any]]] = {}
+        self.ended = False
+        """The queue is gone: the next question makes another one."""
+        self._token = broker.runtime.token_bytes
+        declared = broker.declare_queue(exclusive=True)
+        self.queue = declared.name
+        self._consumer = Consumer(
+            broker.client,
+            declared.name,
+            0,
+            no_ack=True,
+            exclusive=True,
+            priority=0,
+            channel=self,
+            ack_in_time=False,
+        )
+
+    def expect(self, codec: Codec) -> tuple[str, Future[Any]]:
+        """A correlation id, and the future of its answer."""
+        correlation = self._token(_ID_BYTES).hex()
+        future: Future[Any] = ThreadingFuture()
+        self._waiting[correlation] = codec, future
+        return correlation, future
+
+    def forget(self, correlation: str) -> None:
+        """Nobody waits for this answer."""
+        self._waiting.pop(correlation, None)
+
+    # -- a consumer's channel, into which its queue puts
+
+    def put(self, item: object, /) -> None:
+        """Deliveries, or news of the queue's end."""
+        if not isinstance(item, Deliveries):
+            self._end()
+            return
+        for fetched in item.messages:
+            message = decode(fetched.payload if fetched.in_store else fetched.payload[HEADER_BYTES:])
+            properties = message.properties
+            codec, future = self._waiting.pop(properties.correlation_id or "", (None, None))
+            if codec is None or future is None:
+                continue
+            try:
+                value = codec.decode(body_of(fetched.payload, fetched.size), properties.type)
+                if properties.app_id == FAILURE:
+                    raise AskFailed(str(value))  # set_exception takes what is being handled
+                future.set(value)
+            except Exception:  # noqa: BLE001 - the asker raises it
+                future.set_exception()
+
+    def _end(self) -> None:
+        self.ended = True
+        while self._waiting:
+            _, future = self._waiting.popitem()[1]
+            try:
+                raise AskFailed(
+                    "the queue for answers is gone; the message is handled, or was, but nobody will say so"
+                )
+            except AskFailed:
+                future.set_exception()
+
+    def get(self, timeout: float | None = None) -> object:
+        """Nobody takes from this channel."""
+        raise NotImplementedError
+
+    def get_nowait(self) -> object:
+        """Nobody takes from this channel."""
+        raise NotImplementedError
+
+    def empty(self) -> bool:
+        """There is never anything in it."""
+        return True
+
+    def qsize(self) -> int:
+        """There is never anything in it."""
+        return 0
+
+
+_replies: WeakKeyDictionary[Broker, _Replies] = WeakKeyDictionary()
+_making = Lock()
+"""Held while a queue for answers is made, once a broker."""
+
+
+def _replies_of(broker: Broker) -> _Replies:
+    with _making:
+        found = _replies.get(broker)
+        if found is None or found.ended:
+            found = _replies[broker] = _Replies(broker)
+        return found

@@ -1,0 +1,231 @@
+"""Messages and states of durable actors as bytes: msgpack or JSON of plain values, and dataclasses by their names.
+
+    value                                   stored as
+    None, bool, int, float, str             itself
+    bytes                                   itself; JSON has none
+    list, tuple, set, frozenset             a list
+    dict with str keys                      a map; other keys in msgpack only, and only plain ones
+    dataclass                               a map of its fields
+    Enum                                    its value
+    datetime, date, Decimal, UUID           text
+
+A dataclass is read back by the types of its fields, and by its class's name, which travels in the property `type`, among the
+classes that the reader knows: bytes of a stranger never choose what is made.  A field that is missing takes its default.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import types
+from datetime import date, datetime
+from decimal import Decimal
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Union, get_args, get_origin, get_type_hints
+from uuid import UUID
+
+import msgpack  # type: ignore[import-untyped]
+
+from warrenmq.checks import shown
+from warrenmq.errors import ArgumentTypeError, ArgumentValueError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+_PLAIN = (bool, int, float, str)
+_LISTS = (list, tuple, set, frozenset)
+_TEXTS: dict[type, Callable[[str], Any]] = {
+    datetime: datetime.fromisoformat, date: date.fromisoformat, Decimal: Decimal, UUID: UUID,
+}  # fmt: skip
+
+
+def _json_bytes(value: object) -> bytes:
+    _check_text_keys(value)
+    return json.dumps(value, separators=(",", ":"), allow_nan=False).encode()
+
+
+_CODECS: dict[str, tuple[str, Callable[[Any], bytes], Callable[[bytes], Any]]] = {
+    "msgpack": (
+        "application/msgpack",
+        msgpack.packb,
+        lambda data: msgpack.unpackb(data, strict_map_key=False),
+    ),
+    "json": ("application/json", _json_bytes, json.loads),
+}
+
+
+class Codec:
+    """One actor's way of writing and reading.
+
+    content_type   of what it writes
+    """
+
+    def __init__(self, name: str, classes: Iterable[type] = ()) -> None:
+        """`name` is "msgpack" or "json"; `classes` are the dataclasses that are known by their names."""
+        if name not in _CODECS:
+            raise ArgumentValueError(f"there is no codec {shown(name)}; use {', '.join(_CODECS)}")
+        self.content_type, self._write, self._read = _CODECS[name]
+        self._classes: dict[str, type] = {}
+        for each in classes:
+            if not (isinstance(each, type) and dataclasses.is_dataclass(each)):
+                raise ArgumentTypeError(
+                    f"{shown(each)} is not a dataclass; messages lists the dataclasses of an actor"
+                )
+            if self._classes.setdefault(each.__name__, each) is not each:
+                raise ArgumentValueError(f"two messages are called {each.__name__}; rename one")
+
+    def encode(self, value: Any) -> tuple[bytes, str | None]:
+        """The bytes, and the name of the dataclass if it is one.  ArgumentTypeError for what cannot be read back."""
+        name = None
+        if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            name = type(value).__name__
+            if self._classes.get(name) is not type(value):
+                known = ", ".join(self._classes) or "none"
+                raise ArgumentTypeError(f"{name} is not among the messages of this actor, which are: {known}")
+        try:
+            return self._write(_plain(value)), name
+        except (TypeError, ValueError, OverflowError) as why:
+            raise ArgumentTypeError(f"a {type(value).__name__} cannot be written: {why}") from why
+
+    def state_bytes(self, state: Any, *, typed: bool) -> bytes:
+        """A state; unless it is read back as a type (`typed`) only what comes back as it was.  ArgumentTypeError."""
+        try:
+            if not typed:
+                _check_comes_back(state)
+            return self._write(_plain(state))
+        except (TypeError, ValueError, OverflowError) as why:
+            raise ArgumentTypeError(f"the state cannot be written: {why}") from why
+
+    def decode(self, data: bytes, name: str | None) -> Any:
+        """The value; ArgumentValueError for bytes, or a name, that this actor does not know."""
+        try:
+            value = self._read(data)
+        except Exception as why:
+            raise ArgumentValueError(f"the message is not {self.content_type}: {why}") from why
+        if name is None:
+            return value
+        if (known := self._classes.get(name)) is None:
+            raise ArgumentValueError(
+                f"there is no message {shown(name)} here, only {', '.join(self._classes) or 'plain data'}"
+            )
+        return read(known, value)
+
+
+def _check_text_keys(value: Any) -> None:
+    if isinstance(value, dict):
+        for key, each in value.items():
+            if not isinstance(key, str):
+                raise TypeError(f"JSON has text as keys, not {type(key).__name__}")
+            _check_text_keys(each)
+    elif isinstance(value, list):
+        for each in value:
+            _check_text_keys(each)
+
+
+def _check_comes_back(value: Any) -> None:
+    if type(value) is dict:
+        for key, each in value.items():
+            _check_comes_back(key)
+            _check_comes_back(each)
+    elif type(value) is list:
+        for each in value:
+            _check_comes_back(each)
+    elif value is not None and type(value) not in (*_PLAIN, bytes):
+        raise TypeError(
+            f"a {type(value).__name__} in it comes back as another type; say what it is with state_type"
+        )
+
+
+def _plain(value: Any) -> Any:
+    if value is None or type(value) in _PLAIN or type(value) is bytes:
+        return value
+    if isinstance(value, Enum):
+        return _plain(value.value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {
+            each.name: _plain(getattr(value, each.name)) for each in dataclasses.fields(value) if each.init
+        }
+    if isinstance(value, _LISTS):
+        return [_plain(each) for each in value]
+    if isinstance(value, dict):
+        return {_plain(key): _plain(each) for key, each in value.items()}
+    if isinstance(value, datetime | date):
+        return value.isoformat()
+    if isinstance(value, Decimal | UUID):
+        return str(value)
+    if isinstance(value, _PLAIN):  # of a subclass
+        return next(kind(value) for kind in _PLAIN if isinstance(value, kind))
+    raise TypeError(f"there is no way to write {type(value).__name__}")
+
+
+def read(kind: Any, value: Any) -> Any:
+    """A plain value as one of this type; ArgumentValueError where it is none."""
+    origin, inner = get_origin(kind), get_args(kind)
+    if kind is Any or isinstance(kind, str):
+        return value
+    if origin in (Union, types.UnionType):
+        return _of_union(inner, value)
+    if kind is None or kind is type(None):
+        return _expect(value, value is None, "nothing")
+    if isinstance(kind, type) and dataclasses.is_dataclass(kind):
+        return _dataclass(kind, _expect(value, isinstance(value, dict), kind.__name__))
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return _made(kind, value, kind.__name__)
+    if kind in _TEXTS:
+        return _made(_TEXTS[kind], _expect(value, isinstance(value, str), kind.__name__), kind.__name__)
+    container = origin or kind
+    if container in _LISTS:
+        return _sequence(container, inner, _expect(value, isinstance(value, list), "a list"))
+    if container is dict:
+        _expect(value, isinstance(value, dict), "a map")
+        keys, values = inner or (Any, Any)
+        return {read(keys, key): read(values, each) for key, each in value.items()}
+    if kind is float and type(value) is int:
+        return float(value)
+    if kind in (*_PLAIN, bytes):
+        return _expect(value, type(value) is kind, kind.__name__)
+    return value
+
+
+def _of_union(kinds: tuple[Any, ...], value: Any) -> Any:
+    for kind in kinds:
+        try:
+            return read(kind, value)
+        except ArgumentValueError:
+            continue
+    raise ArgumentValueError(
+        f"{shown(value)} is none of {', '.join(getattr(kind, '__name__', str(kind)) for kind in kinds)}"
+    )
+
+
+def _sequence(container: Any, inner: tuple[Any, ...], value: list[Any]) -> Any:
+    if container is tuple and inner and inner[-1] is not Ellipsis:
+        _expect(value, len(value) == len(inner), f"a tuple of {len(inner)}")
+        return tuple(read(kind, each) for kind, each in zip(inner, value, strict=True))
+    kind = inner[0] if inner else Any
+    return container(read(kind, each) for each in value)
+
+
+def _dataclass(kind: type, value: dict[str, Any]) -> Any:
+    hints = get_type_hints(kind)
+    fields = {each.name: each for each in dataclasses.fields(kind) if each.init}
+    if unknown := sorted(map(str, value.keys() - fields.keys())):
+        raise ArgumentValueError(f"{kind.__name__} has no field {unknown[0]!r}")
+    return _made(
+        lambda given: kind(**given),
+        {name: read(hints[name], each) for name, each in value.items()},
+        kind.__name__,
+    )
+
+
+def _expect(value: Any, holds: bool, what: str) -> Any:
+    if not holds:
+        raise ArgumentValueError(f"{shown(value)} is not {what}")
+    return value
+
+
+def _made(make: Callable[[Any], Any], value: Any, what: str) -> Any:
+    try:
+        return make(value)
+    except (TypeError, ValueError, ArithmeticError) as why:
+        raise ArgumentValueError(f"{shown(value)} is not {what}: {why}") from why

@@ -1,0 +1,77 @@
+"""The state of a durable actor on disk: one file, replaced whole, with the ids of the messages that are in it.
+
+    msgpack of [version, address, ids, state], and its CRC-32 (u32, big-endian) behind it
+
+The file is on disk before the messages are acked.  A kill between the two makes them come again, and their ids say that the
+state has them already.  The last REMEMBERED ids are kept: acks are safe 200 ms after they were given, so what can come again
+was handled a moment before the kill.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Any
+from zlib import crc32
+
+import msgpack  # type: ignore[import-untyped]
+
+from warrenmq.directory.layout import base36_md5
+from warrenmq.errors import CorruptFile
+
+if TYPE_CHECKING:
+    from warrenmq.broker.broker import Broker
+
+FOLDER = "durable_actors"
+REMEMBERED = 4_096
+_VERSION = 1
+_CHECKSUM_BYTES = 4
+
+
+class Snapshot:
+    """The file of one address, and the ids that it has.
+
+    state   the bytes of the state as they are on disk; None before the first
+    """
+
+    def __init__(self, broker: Broker, address: str) -> None:
+        """Read the file, if there is one; CorruptFile when it makes no sense, which must not be taken for an empty state."""
+        self._disk = broker.vhost.disk
+        self._folder = f"{broker.vhost.directory.path}/{FOLDER}"
+        self._path = f"{self._folder}/{base36_md5(address)}.snapshot"
+        self._address = address
+        self._ids: OrderedDict[str, None] = OrderedDict()
+        self.state: bytes | None = None
+        if self._disk.exists(self._path):
+            self._read(self._disk.read(self._path))
+
+    def __contains__(self, message_id: object) -> bool:
+        return message_id in self._ids
+
+    def add(self, message_ids: list[str]) -> None:
+        """These messages are in the next state."""
+        for each in message_ids:
+            self._ids[each] = None
+            self._ids.move_to_end(each)
+        while len(self._ids) > REMEMBERED:
+            self._ids.popitem(last=False)
+
+    def write(self, state: bytes) -> None:
+        """Have this state, and the ids, on disk."""
+        data: bytes = msgpack.packb([_VERSION, self._address, list(self._ids), state])
+        self._disk.mkdir(self._folder)
+        self._disk.replace(self._path, data + crc32(data).to_bytes(_CHECKSUM_BYTES, "big"))
+        self.state = state
+
+    def _read(self, found: bytes) -> None:
+        data, checksum = found[:-_CHECKSUM_BYTES], found[-_CHECKSUM_BYTES:]
+        fields: Any = None
+        if crc32(data).to_bytes(_CHECKSUM_BYTES, "big") == checksum:
+            fields = msgpack.unpackb(data)
+        if not isinstance(fields, list) or fields[:2] != [_VERSION, self._address]:
+            raise CorruptFile(
+                self._path,
+                0,
+                f"it is not the state of the durable actor {self._address!r}; move it away to begin anew",
+            )
+        _, _, ids, self.state = fields
+        self._ids = OrderedDict.fromkeys(ids)
