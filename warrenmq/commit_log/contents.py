@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from warrenmq.commit_log.record import Forget, id_of, read_all
+from warrenmq.errors import CorruptFile
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -53,7 +54,8 @@ def contents_of(files: Sequence[bytes]) -> Contents:
     last, file = found[-1]
     needed = [record for record, _ in found if record.number >= last.first]
     damage = _missing(last.first, needed)
-    return Contents(log, last.number, file, last.end, last.clean, _redo(needed), damage)
+    writes = _redo(needed, damage)
+    return Contents(log, last.number, file, last.end, last.clean, writes, damage)
 
 
 def _missing(first: int, needed: list[Record]) -> list[str]:
@@ -69,10 +71,15 @@ def _missing(first: int, needed: list[Record]) -> list[str]:
     return damage
 
 
-def _redo(records: list[Record]) -> dict[str, Extents]:
+def _redo(records: list[Record], damage: list[str]) -> dict[str, Extents]:
     writes: dict[str, Extents] = {}
     for record in records:
-        for entry in record.entries():
+        try:
+            entries = list(record.entries())
+        except CorruptFile as error:
+            damage.append(f"record {record.number} of the commit log makes no sense: {error.reason}")
+            continue
+        for entry in entries:
             if isinstance(entry, Forget):
                 writes.pop(entry.path, None)
             else:

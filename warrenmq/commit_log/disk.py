@@ -290,11 +290,22 @@ def open_logged(
 def replay(disk: Disk, root: str) -> Contents:
     """Write to the files what the log says, and sync every file that a log may name, unless the log was closed in order."""
     found = read(disk, root)
+    if found.damage:
+        _keep(disk, root, found)
     if not found.clean:
         write_back(disk, root, found.writes)
         if paths := list(_to_sync(disk, root)):
             disk.sync_many(paths)
     return found
+
+
+def _keep(disk: Disk, root: str, found: Contents) -> None:
+    """Copy a damaged log to the quarantine; one that finds no room there is no reason not to start."""
+    with suppress(OSError):
+        disk.mkdir(f"{root}/quarantine")
+        for name in FILE_NAMES:
+            if disk.exists(f"{root}/{name}"):
+                disk.replace(f"{root}/quarantine/{name}-{found.newest}", disk.read(f"{root}/{name}"))
 
 
 def remove_log(disk: Disk, root: str) -> Contents | None:

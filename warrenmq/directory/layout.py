@@ -141,7 +141,9 @@ class DataDirectory:
         if found is not None and found.writes:
             log.info("commit log replayed", path=self.path, files=len(found.writes))
         for each in found.damage if found is not None else ():
-            log.warning("the commit log is damaged: what it alone had is lost", path=self.path, damage=each)
+            log.warning(
+                "the commit log is damaged; it was copied to the quarantine", path=self.path, damage=each
+            )
 
     def shared(self) -> DataDirectory:
         """The same directory for another of its virtual hosts; closing this one closes nothing."""

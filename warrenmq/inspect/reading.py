@@ -10,6 +10,9 @@ from __future__ import annotations
 import os
 from typing import NamedTuple, Self
 
+from warrenmq.commit_log.contents import patched
+from warrenmq.inspect.pending_log import pending_log
+
 
 class Damage(NamedTuple):
     """Invalid bytes, or a file that cannot be read."""
@@ -30,6 +33,9 @@ class Findings:
         self._seen: dict[str, tuple[int, int]] = {}
         self.broker_runs = False
         """Known beside the files: a broker that rests changes none."""
+        self._log = pending_log(root)
+        for path, reason in self._log.damage:
+            self.note(path, 0, reason)
 
     def relative(self, path: str) -> str:
         """A path as it is reported."""
@@ -53,7 +59,19 @@ class Findings:
             return None
         status = os.fstat(descriptor)
         self._seen.setdefault(os.path.normpath(path), (status.st_size, status.st_mtime_ns))
+        extents = self._log.writes.get(os.path.realpath(path)) if self._log.writes else None
+        if extents is not None:
+            with File(self, path, descriptor, status.st_size) as file:
+                return PatchedFile(self, path, patched(file.pread(file.size(), 0), extents))
         return File(self, path, descriptor, status.st_size)
+
+    def size_of(self, path: str) -> int:
+        """Bytes of a file as a start would have it; OSError when it is not there."""
+        size = os.stat(path).st_size
+        if self._log.writes:
+            extents = self._log.writes.get(os.path.realpath(path), ())
+            size = max([size, *(offset + len(data) for offset, data in extents)])
+        return size
 
     def read(self, path: str, most: int = 64 << 20) -> bytes | None:
         """A whole small file, None when it is not there."""
@@ -106,7 +124,7 @@ def file_sizes(findings: Findings, folder: str) -> dict[str, int]:
     found = {}
     for name in findings.names(folder):
         try:
-            found[name] = os.stat(f"{folder}/{name}").st_size
+            found[name] = findings.size_of(f"{folder}/{name}")
         except OSError:
             continue
     return found
@@ -154,3 +172,14 @@ class File:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+class PatchedFile(File):
+    """A file as a start would have it, in memory."""
+
+    def __init__(self, findings: Findings, path: str, data: bytes) -> None:
+        super().__init__(findings, path, -1, len(data))
+        self._data = data
+
+    def pread(self, size: int, offset: int) -> bytes:
+        return self._data[offset : offset + size] if size > 0 else b""

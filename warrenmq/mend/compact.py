@@ -20,6 +20,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
+from warrenmq.commit_log.disk import remove_log
 from warrenmq.directory.owner_lock import FILE_NAME as OWNER
 from warrenmq.directory.owner_lock import OwnerLock, ReaderLock
 from warrenmq.errors import PreconditionFailed
@@ -68,6 +69,8 @@ def compact(path: str, disk: Disk | None = None) -> Compacted:
         owned = os.path.exists(f"{node}/{OWNER}")
         stack.callback(OwnerLock(node).release if owned else ReaderLock(node).release)
         refuse_living_rabbitmq(node)
+        if owned:
+            remove_log(disk, node)
         inspection = Inspection(path, now_us=0)
         if inspection.layout.kind == "queue":
             raise PreconditionFailed(

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Self
 
 from warrenmq.broker.broker import open as open_broker
+from warrenmq.commit_log.disk import remove_log
 from warrenmq.directory.definitions import QueueRecord
 from warrenmq.directory.layout import VHOSTS, queue_folder, vhost_folder
 from warrenmq.directory.owner_lock import FILE_NAME as OWNER
@@ -103,6 +104,11 @@ def recover(
             _refuse_stranger(target)
             _Workplace.clear(target)
             data = target
+            owner = OwnerLock(data)
+            try:
+                remove_log(RealDisk(), data)  # its files are read before a broker is opened
+            finally:
+                owner.release()
         ledgers = f"{data}/{RECOVERED}"
         RealDisk().mkdir(ledgers)
         stack.callback(OwnerLock(ledgers).release)

@@ -23,6 +23,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from warrenmq.commit_log.disk import remove_log
 from warrenmq.directory.definitions import Declared, snapshot
 from warrenmq.directory.foreign import is_rabbitmqs
 from warrenmq.directory.layout import QUEUE_NAME
@@ -72,6 +73,8 @@ def repair(path: str, *, dry_run: bool, disk: Disk | None = None) -> Repaired:
         owned = os.path.exists(f"{node}/{OWNER}")
         stack.callback(OwnerLock(node).release if owned and not dry_run else ReaderLock(node).release)
         refuse_living_rabbitmq(node)
+        if owned and not dry_run:
+            remove_log(disk, node)  # what it has is in the files now; a dry run reads it along with them
         done = Repaired()
         real = Changes(disk, path, "repair", dry_run=dry_run)
         for number, part in enumerate(Inspection(path, now_us=0).vhosts):
