@@ -111,7 +111,8 @@ class Victim:
 
 def main() -> None:
     data, trace, seed, first = sys.argv[1:]
-    broker = warrenmq.open(data, settings=SETTINGS, trace=trace)
+    settings = {**SETTINGS, "commit_log": int(seed) % 3 != 0}  # two lives with it and one without
+    broker = warrenmq.open(data, settings=settings, trace=trace)
     tell_what_was_found(broker)
     Victim(broker, int(seed), int(first)).run()
 

@@ -7,7 +7,9 @@ segment files that come and go, message files that roll over, are deleted, and a
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -16,6 +18,7 @@ import warrenmq
 from tests.broker.ledger import Ledger
 from tests.support.own_directories import VHOST, folder_of
 from tests.support.simulated import BOTH_PROFILES, SimulatedHost
+from warrenmq.commit_log import disk as logged_disk
 from warrenmq.commit_log.disk import replay as replay_log
 from warrenmq.errors import CorruptFile
 from warrenmq.message_store.rdq import body_of
@@ -33,7 +36,11 @@ EVERYTHING = {
     "modern": ("SEGMENT_DELETE", "ROLL", "FILE_DELETE", "COMPACT_DONE", "TRUNCATE"),
 }
 """What must happen in a life for its every operation to be worth a power cut, under each profile."""
+LOGGED = {f"{name}, logged": replace(kind, commit_log=True) for name, kind in BOTH_PROFILES.items()}
+"""With a commit log, which is full again and again."""
+KINDS = BOTH_PROFILES | LOGGED
 PROFILES = pytest.mark.parametrize("profile", BOTH_PROFILES)
+PROFILES_LOGGED = pytest.mark.parametrize("profile", LOGGED)
 LARGE = BOTH_PROFILES["modern"].queue_index_embed_msgs_below
 
 
@@ -56,7 +63,7 @@ class Life:
     """A broker on one host, one application, and what it was promised."""
 
     def __init__(self, seed: int, profile: str) -> None:
-        self.host = FailingHost(seed, BOTH_PROFILES[profile])
+        self.host = FailingHost(seed, KINDS[profile])
         self.random = random.Random(f"life {seed}")
         self.ledger = Ledger()
         self.declared: list[str] = []
@@ -184,7 +191,11 @@ def operations_of(seed: int, profile: str) -> int | None:
         life.run()
         assert life.host.sink is not None
         seen = replay_memory(life.host.sink.files()).figures["events_of"]
-        return life.host.operations if all(seen.get(name) for name in EVERYTHING[profile]) else None
+        return (
+            life.host.operations
+            if all(seen.get(name) for name in EVERYTHING[profile.partition(",")[0]])
+            else None
+        )
     finally:
         life.host.close()
 
@@ -223,3 +234,22 @@ def test_nothing_promised_is_lost_by_a_second_power_cut_during_recovery(profile:
     chance = random.Random(profile)
     for seed in range(1000, 1150):
         cut_at(seed, profile, chance.randint(1, 170), chance.randint(1, 60))
+
+
+@pytest.fixture
+def _small_log(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(logged_disk, "FILE_SIZE", 8192)
+    operations_of.cache_clear()
+    yield
+    operations_of.cache_clear()
+
+
+@PROFILES_LOGGED
+@pytest.mark.usefixtures("_small_log")
+def test_nothing_promised_is_lost_with_a_commit_log(profile: str) -> None:
+    """One operation in five of a life in which everything happens, which ones depends on the profile; some again in the recovery."""
+    chance = random.Random(profile)
+    full = ((seed, operations) for seed in SEEDS if (operations := operations_of(seed, profile)) is not None)
+    seed, operations = next(full)
+    for operation in range(chance.randint(1, 5), operations + 1, 5):
+        cut_at(seed, profile, operation, chance.choice([0, 0, chance.randint(1, 60)]))

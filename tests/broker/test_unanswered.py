@@ -30,7 +30,7 @@ def count_syncs(host: SimulatedHost) -> list[str]:
     syncs: list[str] = []
 
     def before_op(op: str, path: str) -> None:
-        if op == "datasync" and "/queues/" in path:
+        if op == "datasync" and ("/queues/" in path or "/warrenmq.log." in path):
             syncs.append(path)
         host.sim.checkpoint()
 

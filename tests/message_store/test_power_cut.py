@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 
 from tests.message_store.kit import SMALL, SMALL_IN_PLACE, check_tables, msg_id, new_disk
 from tests.message_store.store_world import StoreWorld
+from tests.support.logged import LoggedSimulation
+from warrenmq.commit_log import disk as logged_disk
 
 OWNERS = ["q", "p"]
 
@@ -85,3 +89,25 @@ def test_a_second_power_cut_during_the_recovery_from_the_first(collector, operat
         world.disk.power_cut()
         world.open()
         world.rest()
+
+
+@pytest.mark.parametrize("collector", COLLECTORS)
+@pytest.mark.parametrize("power", [True, False])
+def test_with_a_commit_log_nothing_confirmed_is_lost_either(collector, power, monkeypatch):
+    """Without a power cut the store's process is killed, and its successor goes on with the same log."""
+    monkeypatch.setattr(logged_disk, "FILE_SIZE", 8192)
+    chance = Random(collector)
+    operation = 1
+    while True:
+        world = StoreWorld(LoggedSimulation(new_disk(operation), "/store"), OWNERS, COLLECTORS[collector])
+        if not run_until(world, operation):
+            break
+        if power:
+            world.disk.power_cut()
+        world.settings = chance.choice([SMALL_IN_PLACE, SMALL])
+        world.open()
+        assert power or not world.damaged, "what is half done is not damaged"
+        check_tables(world.state, world.disk)
+        world.rest()
+        operation += 1
+    assert operation > 60

@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from tests.queue_index import index_kit as kit
-from warrenmq.testing import PowerCut, SimulatedDisk
+from tests.support.logged import LoggedSimulation
+from warrenmq.commit_log import disk as logged_disk
+from warrenmq.testing import PowerCut
 from warrenmq.trace.events import Trigger
 
 SETTINGS = {
@@ -27,7 +29,7 @@ _flushes_come_in_small_pieces = pytest.fixture(scope="module")(kit.flushes_come_
 class Story:
     """A queue's life, and what may be expected of its files at any moment."""
 
-    def __init__(self, disk: SimulatedDisk, rng: Random, version: int) -> None:
+    def __init__(self, disk: Any, rng: Random, version: int) -> None:
         self.disk = disk
         self.version = version
         self.rng = rng
@@ -91,7 +93,7 @@ class Story:
         assert index.unacked == len(live)
 
 
-def stop_at(disk: SimulatedDisk, operation: int) -> list[str]:
+def stop_at(disk: Any, operation: int) -> list[str]:
     """Cut the power at the n-th change of a file or folder; returns those that came, as they come."""
     seen: list[str] = []
 
@@ -113,11 +115,13 @@ def operations_of(seed: int, version: int) -> int:
     return len(seen)
 
 
-def lives(seed: int, version: int, *, kill: bool) -> None:
+def lives(seed: int, version: int, *, kill: bool, logged: bool = False) -> None:
     """The same story, ended at each operation; then its recovery is ended too, somewhere, twice."""
     for operation in range(1, operations_of(seed, version) + 1):
         rng = Random(seed * 1_000 + operation)
-        disk = kit.disk(seed * 1_000 + operation)
+        disk: Any = kit.disk(seed * 1_000 + operation)
+        if logged:
+            disk = LoggedSimulation(disk, "/data")
         story = Story(disk, Random(seed), version)
         seen = stop_at(disk, operation)
         tells = True
@@ -165,6 +169,42 @@ def test_nothing_confirmed_is_lost_and_nothing_acked_comes_back_after_a_power_cu
 @pytest.mark.parametrize("seed", range(6))
 def test_nothing_confirmed_is_lost_and_nothing_acked_comes_back_after_a_kill(seed: int, version: int) -> None:
     lives(seed, version, kill=True)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("kill", [False, True])
+def test_nothing_confirmed_is_lost_and_nothing_acked_comes_back_with_a_commit_log(
+    version: int, kill: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logged_disk, "FILE_SIZE", 6144)
+    for seed in (10, 11):
+        lives(seed, version, kill=kill, logged=True)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_after_a_sync_of_the_log_that_failed_nothing_that_is_found_is_lost(version: int) -> None:
+    for seed in range(40):
+        rng = Random(seed)
+        disk: Any = LoggedSimulation(kit.disk(seed), "/data")
+        story = Story(disk, Random(seed), version)
+        left = rng.randint(1, 8)
+
+        def before(op: str, path: str) -> None:
+            nonlocal left
+            if op == "datasync" and "warrenmq.log" in path:
+                left -= 1
+                if left == 0:
+                    raise OSError(errno.EIO, "Input/output error", path)
+
+        disk.before_op = before
+        with suppress(OSError):
+            story.tell()
+        disk.before_op = None
+        index, _ = kit.recover(disk, SETTINGS[version])
+        story.check(index)
+        first = kit.everything(index)
+        disk.power_cut()
+        assert kit.everything(kit.recover(disk, SETTINGS[version])[0]) == first
 
 
 @pytest.mark.parametrize(("version", "file"), [(1, ".idx"), (1, "journal.jif"), (2, ".qi"), (2, ".qs")])

@@ -34,10 +34,13 @@ QUEUE_VERSIONS = (1, 2)
 COLLECTORS = ("combine", "compact")
 PAGINGS = ("memory_target", "read_ahead")
 EVERY_KIND = [
-    replace(SMALL, queue_version=version, msg_store_gc=gc, queue_paging=paging)
+    replace(
+        SMALL, queue_version=version, msg_store_gc=gc, queue_paging=paging,
+        commit_log=(version == 1) ^ (gc == "combine") ^ (paging == "memory_target"),
+    )
     for version, gc, paging in product(QUEUE_VERSIONS, COLLECTORS, PAGINGS)
-]
-"""Every combination of what a profile presets.  One directory may be opened with any of them after any other."""
+]  # fmt: skip
+"""Every combination of what a profile presets, half of them with a commit log.  One directory may be opened with any of them after any other."""
 
 
 class SimulatedHost(SimulatedMachine):
