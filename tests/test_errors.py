@@ -30,7 +30,8 @@ def test_no_error_of_ours_stands_for_a_failing_disk() -> None:
         (
             errors.DirectoryInUse("/data", 42, "warren", "2026-01-02 03:04:05"),
             "/data is in use by process 42 on warren, which opened it at 2026-01-02 03:04:05; "
-            "close that broker or choose another directory.",
+            "close that broker, choose another directory, or share this one: open it with shared=True in every process, "
+            "or have `warrenmq serve` own it.",
         ),
         (errors.CorruptFile("0.idx", 34, "no record begins with 00"),
          "0.idx is damaged at byte 34: no record begins with 00."),

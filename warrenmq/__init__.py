@@ -36,12 +36,13 @@ from warrenmq.version import version
 
 if TYPE_CHECKING:
     from warrenmq.actors.sending.confirms import Confirm
-    from warrenmq.broker.broker import Broker, Exchange, open  # noqa: A004
-    from warrenmq.broker.consumer import Consumer, Delivery
+    from warrenmq.broker.broker import Broker, Exchange, QueueHandle
+    from warrenmq.broker.consumer import Consumer, Delivery, Message
     from warrenmq.broker.simple_queue import Queue
     from warrenmq.broker.stats import Stats
     from warrenmq.durable_actors import DurableActor, DurableRef
     from warrenmq.message.properties import Properties
+    from warrenmq.opening import open  # noqa: A004
     from warrenmq.settings import Settings
 
 __all__ = [
@@ -63,12 +64,14 @@ __all__ = [
     "Error",
     "Exchange",
     "ForkedProcess",
+    "Message",
     "Nacked",
     "NotFound",
     "PreconditionFailed",
     "ProcessDied",
     "Properties",
     "Queue",
+    "QueueHandle",
     "ResourceError",
     "ResourceLocked",
     "Returned",
@@ -89,11 +92,13 @@ _MODULES = {
     "DurableActor": "durable_actors.actor",
     "DurableRef": "durable_actors.address",
     "Exchange": "broker.broker",
+    "Message": "broker.consumer",
     "Properties": "message.properties",
     "Queue": "broker.simple_queue",
+    "QueueHandle": "broker.broker",
     "Settings": "settings",
     "Stats": "broker.stats",
-    "open": "broker.broker",
+    "open": "opening",
 }
 """Public name -> the module that has it."""
 

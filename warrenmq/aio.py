@@ -17,11 +17,12 @@ import math
 from collections import deque
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
+from warrenmq import opening as _opening
 from warrenmq.broker import broker as _broker
 from warrenmq.broker.arguments import Named, check_bodies
-from warrenmq.broker.broker import Queue as _Queue
+from warrenmq.broker.broker import QueueHandle as _Queue
 from warrenmq.broker.consumer import DEFAULT_PREFETCH, DOWN, ConsumeOptions, consume_options
 from warrenmq.broker.consumer import Consumer as _Consumer
 from warrenmq.checks import seconds
@@ -47,9 +48,14 @@ _write_blocked, _write_unblocked = writer(AlarmBlocked), writer(AlarmUnblocked)
 
 
 def open(path: str | PathLike[str], *, settings: Settings | Mapping[str, Any] | None = None,  # noqa: A001
-         trace: str | PathLike[str] | None = None, vhost: str = "/") -> Broker:  # fmt: skip
+         trace: str | PathLike[str] | None = None, vhost: str = "/", shared: bool = False,
+         unconfirmed: Literal["fail", "repeat"] = "fail") -> Broker:  # fmt: skip
     """As `warrenmq.open`; use the result with `async with`, or call its `start` and `close`."""
-    return Broker(lambda: _broker.open(path, settings=settings, trace=trace, vhost=vhost))
+    return Broker(
+        lambda: _opening.open(
+            path, settings=settings, trace=trace, vhost=vhost, shared=shared, unconfirmed=unconfirmed
+        )
+    )
 
 
 DELIVERIES_PER_TAKE = 128
@@ -190,13 +196,13 @@ class Broker:
         deadline = math.inf if limit is None else clock() + limit
         while True:
             broker.check_open()
-            if broker.resources.alarms.active and clock() < deadline:
+            if broker.alarms.active and clock() < deadline:
                 await self._alarms_cleared(exchange, routing_key, deadline)
             left = max(0.0, min(deadline - clock(), IN_A_THREAD))
             try:
                 if (
                     left
-                    and not broker.resources.alarms.active
+                    and not broker.alarms.active
                     and broker.would_block(exchange, routing_key, publish.keywords.get("properties"))
                 ):
                     return await asyncio.to_thread(publish, timeout=left)
@@ -216,7 +222,7 @@ class Broker:
             with suppress(RuntimeError):  # the loop is closed: there is nothing to wake
                 loop.call_soon_threadsafe(news.set)
 
-        alarms, trace = broker.resources.alarms, broker.client.trace()
+        alarms, trace = broker.alarms, broker.client.trace()
         ticket = alarms.add_waiting(who, wake)
         if trace is not None:
             _write_blocked(trace)

@@ -63,18 +63,23 @@ class CommandInvalid(CallerError):
 class DirectoryInUse(CallerError):
     """Another broker owns the data directory."""
 
-    def __init__(self, path: str, pid: int, host: str, started: str) -> None:
-        super().__init__(path, pid, host, started)
+    def __init__(self, path: str, pid: int, host: str, started: str, shared: bool = False) -> None:
+        super().__init__(path, pid, host, started, shared)
         self.path = path
         self.pid = pid
         self.host = host
         self.started = started
+        self.shared = shared
+        """The owner serves other processes: `warrenmq.open(path, shared=True)` attaches to it."""
 
     def __str__(self) -> str:
-        return (
-            f"{self.path} is in use by process {self.pid} on {self.host}, which opened it at {self.started}; "
-            "close that broker or choose another directory."
+        advice = (
+            "attach to it with warrenmq.open(path, shared=True)"
+            if self.shared
+            else "close that broker, choose another directory, or share this one: "
+            "open it with shared=True in every process, or have `warrenmq serve` own it"
         )
+        return f"{self.path} is in use by process {self.pid} on {self.host}, which opened it at {self.started}; {advice}."
 
 
 class Refusal(Error):

@@ -57,6 +57,7 @@ from warrenmq.queue.messages import (
     ListConsumers,
     MsgsOnDisk,
     NewArguments,
+    Peek,
     Publish,
     Purge,
     Resume,
@@ -98,7 +99,7 @@ class QueueProcess(Server):
     helpable = True
     receives: ClassVar[frozenset[type]] = frozenset({Ack, Acks, OpenAcks})
     requests = frozenset(
-        {Get, Consume, Cancel, ChannelClosed, Purge, Delete, Drain, Stat, Info, ListConsumers}
+        {Get, Consume, Cancel, ChannelClosed, Purge, Delete, Drain, Stat, Info, ListConsumers, Peek}
     )
 
     @staticmethod

@@ -28,7 +28,7 @@ from warrenmq.amqp.channel.credit import ChannelFlow
 from warrenmq.amqp.channel.process import ChannelProcess
 from warrenmq.amqp.connection import channels as connection_channels
 from warrenmq.amqp.net import io
-from warrenmq.broker.broker import Queue as QueueHandle
+from warrenmq.broker.broker import QueueHandle
 from warrenmq.errors import BrokerClosed, CallerError
 
 

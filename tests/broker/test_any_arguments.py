@@ -22,7 +22,7 @@ import pytest
 import warrenmq
 from tests.broker.odd_arguments import HUGE_TABLES, Boom, odd_values
 from warrenmq import aio
-from warrenmq.broker.broker import Queue
+from warrenmq.broker.broker import QueueHandle
 from warrenmq.message.properties import Properties
 from warrenmq.runtime import Server, Threads
 from warrenmq.settings import Settings
@@ -40,7 +40,7 @@ PATIENCE = 60.0
 """Seconds after which a call that has not ended is taken for one that hangs."""
 
 OUR_OWN = {
-    "Confirm": {"confirm", "fail", "nack", "parts"}, "Consumer": {"lapse"},
+    "Confirm": {"confirm", "fail", "nack", "parts"}, "Consumer": {"lapse"}, "Broker": {"local", "stats_for"},
 }  # fmt: skip
 """Methods without an underscore that are for this package's other modules ("for Queue, Consumer and Publishing")."""
 
@@ -219,6 +219,8 @@ def clean_up(world: World, name: str, result: Any) -> None:
             delete = world.broker.delete_queue if name == "declare_queue" else world.broker.delete_exchange
             with suppress(warrenmq.AccessRefused):
                 delete(result)
+        case "delete":
+            world.broker.declare_queue("target", arguments={"x-max-length": 100})
         case "consume" if result is not None:
             result.cancel()
         case "set_vm_memory_high_watermark":
@@ -230,7 +232,7 @@ def clean_up(world: World, name: str, result: Any) -> None:
 def test_the_embedded_face(world: World) -> None:
     exchange = world.broker.declare_exchange("ours", "fanout")
     subjects: dict[type, Callable[[], Any]] = {
-        warrenmq.Broker: lambda: world.broker, Queue: lambda: world.queue, warrenmq.Exchange: lambda: exchange,
+        warrenmq.Broker: lambda: world.broker, QueueHandle: lambda: world.queue, warrenmq.Exchange: lambda: exchange,
         warrenmq.Consumer: lambda: world.queue.consume(no_ack=True), warrenmq.Confirm: world.fresh_confirm,
         warrenmq.Delivery: world.fresh_delivery,
     }  # fmt: skip
@@ -335,7 +337,7 @@ def test_the_queue_of_the_standard_library(world: World, codec: Literal["bytes",
                         with suppress(ValueError):
                             while True:
                                 simple.task_done()
-                    world.call(f"{codec}: Queue.{name}({what})", getattr(simple, name), arguments)
+                    world.call(f"{codec}: QueueHandle.{name}({what})", getattr(simple, name), arguments)
 
         world.run(calls)
 

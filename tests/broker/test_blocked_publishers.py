@@ -23,7 +23,8 @@ from warrenmq.trace.reader import open_memory
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from warrenmq.broker.broker import Broker, Queue
+    from warrenmq.broker.broker import Broker
+from warrenmq.broker.broker import QueueHandle
 
 TOTAL = 10_000
 SETTINGS = replace(SMALL, disk_free_limit=20_000)
@@ -43,7 +44,7 @@ def set_alarms(broker: Broker) -> list[Source]:
     return [alarm.source for alarm in broker.stats().alarms if alarm.is_set]
 
 
-def publish_beside(host: SimulatedHost, queue: Queue, count: int) -> list[int]:
+def publish_beside(host: SimulatedHost, queue: QueueHandle, count: int) -> list[int]:
     """Publish in a task of its own; what is returned grows as its messages are confirmed."""
     done: list[int] = []
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import warrenmq
 from tests.support.simulated import SMALL, SimulatedHost
-from warrenmq.broker.broker import Broker, Queue
+from warrenmq.broker.broker import Broker, QueueHandle
 from warrenmq.queue.ack_timeout import handed_out_before
 
 STEPS = st.sampled_from([
@@ -23,7 +23,7 @@ STEPS = st.sampled_from([
 class Ledger:
     """One thread's use of a queue, and what there must be after each step."""
 
-    def __init__(self, broker: Broker, queue: Queue) -> None:
+    def __init__(self, broker: Broker, queue: QueueHandle) -> None:
         self.broker, self.queue = broker, queue
         self.ready = 0
         self.held: list[warrenmq.broker.broker.Delivery] = []  # type: ignore[name-defined]

@@ -12,7 +12,7 @@ import warrenmq
 from tests.support.simulated import EVERY_KIND, SimulatedHost
 from warrenmq import Properties
 from warrenmq.actors.vhost.vhost import queue_name
-from warrenmq.broker.broker import Broker, Queue
+from warrenmq.broker.broker import Broker, QueueHandle
 
 LARGE = b"L" * 900
 
@@ -27,13 +27,13 @@ def host(request: pytest.FixtureRequest) -> Iterator[SimulatedHost]:
     made.close()
 
 
-def declare(broker: Broker, name: str = "q", **arguments: Any) -> Queue:
+def declare(broker: Broker, name: str = "q", **arguments: Any) -> QueueHandle:
     return broker.declare_queue(
         name, arguments={"x-" + key.replace("_", "-"): value for key, value in arguments.items()}
     )
 
 
-def graveyard(broker: Broker) -> Queue:
+def graveyard(broker: Broker) -> QueueHandle:
     """An exchange for dead letters, and a queue that has all of them."""
     broker.declare_exchange("dlx", "fanout")
     queue = broker.declare_queue("dead")
@@ -45,7 +45,7 @@ def living(ms: int) -> Properties:
     return Properties(expiration=str(ms))
 
 
-def bodies(queue: Queue) -> list[bytes]:
+def bodies(queue: QueueHandle) -> list[bytes]:
     got = []
     for delivery in iter(queue.get, None):
         got.append(delivery.body)

@@ -26,6 +26,7 @@ SAYS = {
         "left: 0",
     ],
     "asyncio_app.py": ["done: 15 jobs"],
+    "with_multiprocessing.py": ["done: 600 jobs", "exit codes of the workers: [0, 0, 0]"],
     "trace_rules.py": ["no-long-wait: 30 violated", "shallow: 1 violated"],
     "order_workflow.py": ["15 orders: each was charged once, 12 shipped once, 3 refunded once"],
     "supervised_app_actors.py": [
@@ -64,7 +65,10 @@ LESSONS = {
     ],
 }
 """Lines that are somewhere in the output, in this order, as regular expressions."""
-TESTED_WITH_ITS_WORKER = {"celery_app.py"}  # tests/clients/test_celery.py
+TESTED_WITH_ITS_WORKER = {
+    "celery_app.py",  # tests/clients/test_celery.py
+    "gunicorn_app.py",  # tests/shared/test_gunicorn.py
+}
 MAKES_ITS_OWN_ENVIRONMENT = {"run_demo.py"}
 IN_A_SESSION_OF_SPARK = {"trace_in_spark.py"}  # tests/spark/test_pages.py
 IS_A_TEST = {"simulated_test.py"}

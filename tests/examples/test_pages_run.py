@@ -18,6 +18,7 @@ PRINTS = {
     "README.md: Analyse a run, python 1": "ok\n",
     "README.md: Supervise your own actors, python 1": "mailed cat.jpg\n",
     "docs/alarms.md: What a publisher sees, python 1": "True\nTrue 1000000 publisher\n1\n",
+    "docs/embedding.md: Several programs, one directory, python 1": "ready: 1\n",
     "docs/embedding.md: Testing a program, python 1": r"b'payload' after \d+ ms of virtual time\n",
     "docs/later-and-again.md: Later, python 1": "b'now' b'remind me'\n",
     "docs/later-and-again.md: x-delayed-message, python 1": "{'x-delay': -100}\n",

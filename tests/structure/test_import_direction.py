@@ -47,14 +47,16 @@ MAY_IMPORT = {
     "tree": FACE - {"tree"},
     # faces
     "broker": FACE,
-    "aio": FACE | {"broker"},
+    "opening": FACE | {"broker", "shared"},
+    "aio": FACE | {"broker", "opening"},
     "durable_actors": FACE | {"broker"},
     "actors": set(),
     "testing": FACE | {"broker", "amqp"},  # simulated machines, for users' tests as well as ours
-    "root": FACE | {"broker", "version", "durable_actors"},
+    "root": FACE | {"broker", "opening", "version", "durable_actors"},
     "remote": {"errors"},
     "amqp": FACE | {"erlang", "broker"},  # clients over the network, at a broker
     "management": FACE | {"amqp", "broker", "version"},  # the HTTP API of an AMQP server
+    "shared": FACE | {"broker", "amqp"},  # many processes, one directory
     "bench": FACE | {"broker", "root", "terminal"},
     # readers
     "inspect": STATES | {"erlang", "message_store", "queue_index", "vhost", "terminal"},  # reads directories, knows no actor

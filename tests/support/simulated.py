@@ -8,7 +8,7 @@ from dataclasses import replace
 from itertools import product
 from typing import Any, NamedTuple
 
-from warrenmq.broker.broker import Broker, Queue
+from warrenmq.broker.broker import Broker, QueueHandle
 from warrenmq.replay.drive.engine import replay_memory
 from warrenmq.settings import Settings
 from warrenmq.testing import SimulatedMachine
@@ -117,7 +117,7 @@ def hold_disk(host: SimulatedHost, seconds: float) -> None:
     host.disk.before_op = before_op
 
 
-def stuck_queue(host: SimulatedHost, broker: Broker, seconds: float) -> Queue:
+def stuck_queue(host: SimulatedHost, broker: Broker, seconds: float) -> QueueHandle:
     """A queue whose process does nothing for some time, and that has got all that this thread may send."""
     queue = broker.declare_queue("q")
     hold_disk(host, seconds)

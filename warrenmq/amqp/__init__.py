@@ -10,7 +10,7 @@ broker itself does without pamqp.
 
 from warrenmq.amqp.access.users import Users
 from warrenmq.amqp.access.users_file import load_users
-from warrenmq.amqp.server import AmqpServer, serve
+from warrenmq.amqp.server import AmqpServer, serve, serve_locally
 from warrenmq.amqp.vhosts import open_vhosts
 
-__all__ = ["AmqpServer", "Users", "load_users", "open_vhosts", "serve"]
+__all__ = ["AmqpServer", "Users", "load_users", "open_vhosts", "serve", "serve_locally"]

@@ -38,6 +38,37 @@ LISTENER = "amqp_listener"
 log = Log("warrenmq.amqp")
 
 
+@dataclass(frozen=True, slots=True)
+class Names:
+    """The registered names of one server's processes: an application may have a server for TCP and one for the directory's socket."""
+
+    of: str = ""
+    """Empty, or which server it is, as "local"."""
+
+    def _name(self, plain: str) -> str:
+        return f"{plain} {self.of}" if self.of else plain
+
+    @property
+    def root(self) -> str:
+        """The AmqpSup."""
+        return self._name(AMQP_SUP)
+
+    @property
+    def connection_sup(self) -> str:
+        """The supervisor of its connections."""
+        return self._name(CONNECTION_SUP)
+
+    @property
+    def channel_sup(self) -> str:
+        """In each virtual host's runtime, the supervisor of its channels."""
+        return self._name(CHANNEL_SUP)
+
+    @property
+    def listener(self) -> str:
+        """The process that is told of new sockets."""
+        return self._name(LISTENER)
+
+
 class ConnectionSup(Supervisor):
     """rabbit_connection_sup of all connections."""
 
@@ -68,15 +99,17 @@ class Accepted:
 class Listener(Server):
     """tcp_listener and ranch's acceptors: gives each socket its process."""
 
+    def init(self, connection_sup: str) -> None:
+        """`connection_sup` is the name of the supervisor that starts them."""
+        self._connection_sup = connection_sup
+
     def handle_cast(self, message: Any) -> None:
         """An Accepted."""
         transport = message.transport
         try:
-            transport.attach(start_child(self, CONNECTION_SUP, transport))
+            transport.attach(start_child(self, self._connection_sup, transport))
         except ResourceError as error:
-            log.warning(
-                "connection refused", peer=f"{transport.peer.host}:{transport.peer.port}", reason=str(error)
-            )
+            log.warning("connection refused", peer=str(transport.peer), reason=str(error))
             transport.abort()
         except BaseException:
             transport.abort()
@@ -96,9 +129,10 @@ class AmqpSup(Supervisor):
     intensity = 10
     period = 10.0
 
-    def children(self, node: Node) -> Iterable[ChildSpec]:
+    def children(self, node: Node, names: Names) -> Iterable[ChildSpec]:
         """The connections before the listener, which starts them."""
+        connections = names.connection_sup
         return [
-            ChildSpec(CONNECTION_SUP, ConnectionSup, args=(node,), name=CONNECTION_SUP, shutdown=None),
-            ChildSpec(LISTENER, Listener, name=LISTENER),
+            ChildSpec(CONNECTION_SUP, ConnectionSup, args=(node,), name=connections, shutdown=None),
+            ChildSpec(LISTENER, Listener, args=(connections,), name=names.listener),
         ]

@@ -34,3 +34,5 @@ class Node:
     properties: dict[str, Any] = field(default_factory=dict)
     """The server's properties in connection.start."""
     statistics: ServerStatistics = field(default_factory=ServerStatistics)
+    trusted: bool = False
+    """Its clients need no password: the permissions of the data directory let them connect to the socket in it."""

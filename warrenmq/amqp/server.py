@@ -18,17 +18,10 @@ from typing import TYPE_CHECKING, Any, Self
 from pykka import ActorDeadError
 
 from warrenmq.amqp.access.users import Users
-from warrenmq.amqp.amqp_sup import (
-    AMQP_SUP,
-    CHANNEL_SUP,
-    CONNECTION_SUP,
-    LISTENER,
-    Accepted,
-    AmqpSup,
-    ChannelSup,
-)
+from warrenmq.amqp.amqp_sup import Accepted, AmqpSup, ChannelSup, Names
 from warrenmq.amqp.connection.messages import ForceClose
 from warrenmq.amqp.connection.server_properties import server_properties
+from warrenmq.amqp.net import local_socket
 from warrenmq.amqp.net.io import READ_LIMIT, AmqpIo, SocketTransport
 from warrenmq.amqp.node import Node, ServedVhost
 from warrenmq.amqp.statistics import Describe
@@ -60,9 +53,9 @@ log = Log("warrenmq.amqp")
 class AmqpServer:
     """Use `serve`.  Also a context manager."""
 
-    def __init__(
-        self, brokers: Sequence[Broker], host: str, port: int, users: Users, tls: ssl.SSLContext | None
-    ) -> None:
+    def __init__(self, brokers: Sequence[Broker], host: str, port: int, users: Users,
+                 tls: ssl.SSLContext | None, directory: str | None = None) -> None:  # fmt: skip
+        """With a `directory`, serve the socket in it instead of a host and port."""
         self._brokers = [*brokers]
         self._added: dict[str, Broker] = {}
         """Brokers of virtual hosts that were added while it ran, which are its own to close."""
@@ -72,6 +65,8 @@ class AmqpServer:
         self._runtime = runtime = self._broker.runtime
         settings = self._broker.settings
         self._tls = tls is not None
+        self._directory = directory
+        self._names = names = Names("" if directory is None else "local")
         self._closing = False
         self._down: str | None = None
         with ExitStack() as undo:
@@ -79,33 +74,47 @@ class AmqpServer:
             undo.callback(self._io.close)
             vhosts = {}
             for broker in brokers:
-                sup = broker.runtime.start(ChannelSup, name=CHANNEL_SUP)
+                sup = broker.runtime.start(ChannelSup, name=names.channel_sup)
                 undo.callback(broker.runtime.stop_actor, sup)
                 vhosts[broker.vhost.name] = ServedVhost(broker, sup)
-            self.node = node = Node(users, settings, vhosts, server_properties(settings.server_product))
-            self._sup = runtime.start(AmqpSup, node, name=AMQP_SUP)
+            properties = server_properties(settings.server_product)
+            self.node = node = Node(users, settings, vhosts, properties, trusted=directory is not None)
+            self._sup = runtime.start(AmqpSup, node, names, name=names.root)
             inbox_of(self._sup).on_close(self._sup_ended)
             undo.callback(runtime.stop_actor, self._sup)
+            limit = max(READ_LIMIT, 2 * settings.frame_max)
+            self.host, self.port = host, port
             try:
-                limit = max(READ_LIMIT, 2 * settings.frame_max)
-                self.host, self.port = self._io.listen(host, port, tls, self._accepted, limit)
+                if directory is None:
+                    self.host, self.port = self._io.listen(host, port, tls, self._accepted, limit)
+                else:
+                    self._io.listen_in(directory, self._accepted, limit)
+                    undo.callback(local_socket.remove, directory)
             except OSError as why:
                 reason = why.strerror if isinstance(why, socket.gaierror) else os.strerror(why.errno or 0)
-                msg = f"cannot listen on {host}:{port}: {reason}."
+                msg = f"cannot listen on {self._where}: {reason}."
                 raise CallerError(msg) from why
             self._undo = undo.pop_all()
         log.info("started AMQP listener", address=self.url)
 
     @property
     def url(self) -> str:
-        """amqp://HOST:PORT, or amqps."""
+        """amqp://HOST:PORT, or amqps; the path of the directory's socket."""
+        if self._directory is not None:
+            return self._where
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"amqp{'s' if self._tls else ''}://{host}:{self.port}"
 
     @property
+    def _where(self) -> str:
+        if self._directory is not None:
+            return os.path.join(self._directory, local_socket.SOCKET)
+        return f"{self.host}:{self.port}"
+
+    @property
     def connections(self) -> int:
         """The number of open connections."""
-        return len(which_children(self._runtime, CONNECTION_SUP))
+        return len(which_children(self._runtime, self._names.connection_sup))
 
     @property
     def runtime(self) -> Runtime:
@@ -116,7 +125,9 @@ class AmqpServer:
         """The processes of all connections."""
         with suppress(ActorDeadError):
             return [
-                child.ref for child in which_children(self._runtime, CONNECTION_SUP) if child.ref is not None
+                child.ref
+                for child in which_children(self._runtime, self._names.connection_sup)
+                if child.ref is not None
             ]
         return []
 
@@ -135,7 +146,7 @@ class AmqpServer:
                 return
             broker = open_beside(self._broker, name)
             try:
-                sup = broker.runtime.start(ChannelSup, name=CHANNEL_SUP)
+                sup = broker.runtime.start(ChannelSup, name=self._names.channel_sup)
             except BaseException:
                 broker.close()
                 raise
@@ -173,7 +184,7 @@ class AmqpServer:
         self._closing = True
         self._io.stop_listening()
         with suppress(ActorDeadError):
-            for child in which_children(self._runtime, CONNECTION_SUP):
+            for child in which_children(self._runtime, self._names.connection_sup):
                 if child.ref is not None:
                     self._runtime.cast(child.ref, ForceClose(FORCED))
             self._wait_for_clients(patience)
@@ -211,7 +222,7 @@ class AmqpServer:
     # -- called in the loop
 
     def _accepted(self, transport: SocketTransport) -> None:
-        if not self._deliver(LISTENER, Accepted(transport)):
+        if not self._deliver(self._names.listener, Accepted(transport)):
             transport.abort()
 
     def _deliver(self, to: Any, message: Any) -> bool:
@@ -231,5 +242,15 @@ def serve(
     Port 0 chooses a free one.  `users` are RabbitMQ's defaults unless given: guest, from this machine.  CallerError when
     the address cannot be used.  Several brokers must come from `open_vhosts`.
     """
-    brokers = [broker] if isinstance(broker, Broker) else list(broker)
+    brokers = [broker.local()] if isinstance(broker, Broker) else [each.local() for each in broker]
     return AmqpServer(brokers, host, port, users or Users.default(), tls)
+
+
+def serve_locally(broker: Broker | Sequence[Broker]) -> AmqpServer:
+    """Let other processes of this machine use a broker, or one for each virtual host, over the socket in its directory.
+
+    The broker must own the directory as one that shares it (owner_lock.py).  Who may open the directory may do everything.
+    CallerError when there can be no such socket.
+    """
+    brokers = [broker] if isinstance(broker, Broker) else list(broker)
+    return AmqpServer(brokers, "", 0, Users.default(), None, brokers[0].path)

@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from warrenmq.broker.broker import Broker, runtime_of
-from warrenmq.directory.layout import VHOSTS, vhost_folder
+from warrenmq.directory.layout import VHOSTS, DataDirectory, vhost_folder
 from warrenmq.errors import CallerError
 from warrenmq.seams.disk import RealDisk
 from warrenmq.seams.memory import RealMemory
@@ -27,6 +27,7 @@ def open_vhosts(
 ) -> list[Broker]:
     """Open a directory's virtual hosts; the first one owns it, and is to be closed last.
 
+    It is owned as a directory that is shared: `serve_locally` is to follow.
     Raises CallerError when several are to be traced: a trace holds the rows of one runtime.
     """
     names = list(vhosts)
@@ -35,13 +36,14 @@ def open_vhosts(
         raise CallerError(msg)
     disk = RealDisk(settings.durability)
     first = runtime_of(settings)
+    owned = DataDirectory.open(disk, path, settings, first, shares=True)
     brokers: list[Broker] = []
     with ExitStack() as undo:
         for name in names:
             if brokers:
                 broker = open_beside(brokers[0], name)
             else:
-                broker = Broker(path, settings, first, disk, RealMemory(), trace, name)
+                broker = Broker(path, settings, first, disk, RealMemory(), trace, name, owned)
             undo.callback(broker.close)
             brokers.append(broker)
         undo.pop_all()

@@ -163,6 +163,14 @@ class PriorityQueue:
                 return [each._replace(seq_id=base | each.seq_id) for each in fetched] if base else fetched
         return []
 
+    def peek(self, most: int) -> list[Fetched]:
+        """See VariableQueue; the highest priority first."""
+        seen: list[Fetched] = []
+        for priority, queue in self._downwards:
+            base = priority << PRIORITY_SHIFT
+            seen += [each._replace(seq_id=base | each.seq_id) for each in queue.peek(most - len(seen))]
+        return seen
+
     def drop(self, most: int) -> list[int]:
         """See VariableQueue; messages of one priority only."""
         for priority, queue in self._downwards:

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from copy import copy
 from itertools import count, repeat
 from typing import TYPE_CHECKING
 
@@ -202,6 +203,18 @@ class VariableQueue(ABC):
         if self.paging_rows.unwritten:
             self.tell_paged()
         return fetched
+
+    def peek(self, most: int) -> list[Fetched]:
+        """The first `most` messages, which stay ready and are not marked as delivered."""
+        next_deliver_seq_id, requeued, rates = self.next_deliver_seq_id, set(self._requeued), copy(self.rates)
+        seen: list[Fetched] = []
+        while len(seen) < most and (more := self.fetch(most - len(seen), ack_required=True)):
+            seen += more
+        self.requeue([each.seq_id for each in seen])
+        self._requeued &= requeued
+        self.next_deliver_seq_id = next_deliver_seq_id
+        self.rates = rates
+        return seen
 
     def take_lost(self) -> list[int]:
         """Sequence ids of messages whose bodies were damaged, since the last time."""

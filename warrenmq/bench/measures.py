@@ -23,7 +23,7 @@ from itertools import islice
 
 import warrenmq
 from warrenmq.bench.resources import disk_used, memory_used, peak_memory, settled_disk
-from warrenmq.broker.broker import Queue
+from warrenmq.broker.broker import QueueHandle
 from warrenmq.settings import Settings
 
 SIZE = 1024
@@ -302,7 +302,9 @@ MEASURES: dict[str, Callable[[str, Scale], Numbers]] = {
 
 
 @contextmanager
-def _queue(directory: str, trace: str | None = None, settings: Settings | None = None) -> Iterator[Queue]:
+def _queue(
+    directory: str, trace: str | None = None, settings: Settings | None = None
+) -> Iterator[QueueHandle]:
     with warrenmq.open(os.path.join(directory, "data"), settings=settings, trace=trace) as broker:
         yield broker.declare_queue("bench")
 
@@ -315,7 +317,7 @@ def _bodies(size: int = SIZE) -> Iterator[bytes]:
         yield from pool
 
 
-def _publish_batches(queue: Queue, count: int) -> None:
+def _publish_batches(queue: QueueHandle, count: int) -> None:
     bodies = _bodies()
     unconfirmed: deque[warrenmq.Confirm] = deque()
     for _ in range(count // BATCH):
@@ -326,7 +328,7 @@ def _publish_batches(queue: Queue, count: int) -> None:
         confirm.result(CONFIRM_TIMEOUT)
 
 
-def _publish_singles(queue: Queue, count: int) -> None:
+def _publish_singles(queue: QueueHandle, count: int) -> None:
     bodies = _bodies()
     unconfirmed: deque[warrenmq.Confirm] = deque()
     for _ in range(count // 64):
@@ -338,7 +340,7 @@ def _publish_singles(queue: Queue, count: int) -> None:
         confirm.result(CONFIRM_TIMEOUT)
 
 
-def _consume(queue: Queue, count: int, acked: Callable[[], None] = lambda: None) -> None:
+def _consume(queue: QueueHandle, count: int, acked: Callable[[], None] = lambda: None) -> None:
     """Take `count` messages and acknowledge each 128 with one ack."""
     with queue.consume(prefetch=2_000) as consumer:
         for number, delivery in enumerate(consumer, 1):

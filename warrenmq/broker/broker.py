@@ -1,6 +1,6 @@
 """The broker as an application sees it: open a directory, declare, publish, consume, close.
 
-Broker, Queue and Exchange check what they are given (arguments.py) and pass it on: to queue processes by a cast (publish,
+Broker, QueueHandle and Exchange check what they are given (arguments.py) and pass it on: to queue processes by a cast (publish,
 ack), to them or the vhost process by a call (everything that is not on a message's way).  What runs behind them:
 
     Engine       the open directory and its supervision tree
@@ -36,6 +36,7 @@ from warrenmq.broker.consumer import (
     DEFAULT_PREFETCH,
     Consumer,
     Delivery,
+    Message,
     Subscription,
     ack_deadline,
     consume_options,
@@ -67,7 +68,7 @@ from warrenmq.checks import (
 )
 from warrenmq.directory.definitions import QueueRecord
 from warrenmq.errors import ArgumentTypeError, ArgumentValueError, Error, NotFound, SettingsError
-from warrenmq.queue.messages import Get, Got, Info, Purge
+from warrenmq.queue.messages import Get, Got, Info, Peek, Purge
 from warrenmq.routing import Binding, ExchangeSpec
 from warrenmq.routing.delayed import LATER, exchange_of
 from warrenmq.runtime import Pool, Runtime, Threads
@@ -82,6 +83,7 @@ if TYPE_CHECKING:
     from os import PathLike
     from types import TracebackType
 
+    from warrenmq.broker.parts import AlarmTable, BrokerClient, Calls, OpenState
     from warrenmq.directory.layout import DataDirectory
     from warrenmq.message.properties import Properties
     from warrenmq.queue.messages import QueueInfo
@@ -89,6 +91,7 @@ if TYPE_CHECKING:
     from warrenmq.seams.memory import Memory
     from warrenmq.trace.recorder import Recorder
 
+MOST_PEEKED = (1 << 31) - 1
 Watermark: TypeAlias = float | str | tuple[str, float | str]
 
 
@@ -116,7 +119,7 @@ def open(  # noqa: A001  # the promised name
         raise ArgumentTypeError(
             f"runtime is {shown(runtime)}; give a warrenmq.runtime.Threads, Pool or Simulation, or None"
         )
-    chosen = settings if type(settings) is Settings else Settings.load(**_keywords(settings))
+    chosen = settings_of(settings)
     return Broker(
         data,
         chosen,
@@ -126,6 +129,11 @@ def open(  # noqa: A001  # the promised name
         trace_to,
         vhost,
     )
+
+
+def settings_of(settings: Settings | Mapping[str, Any] | None) -> Settings:
+    """What `open` was given, as Settings; SettingsError."""
+    return settings if type(settings) is Settings else Settings.load(**_keywords(settings))
 
 
 def runtime_of(settings: Settings) -> Runtime:
@@ -157,7 +165,9 @@ class Broker:
                  trace: str | Recorder | None = None, vhost: str = "/",
                  directory: DataDirectory | None = None) -> None:  # fmt: skip
         """Use `open`; `directory` is given by its owner, who serves another of its virtual hosts."""
-        self._engine = engine = Engine(path, settings, runtime, disk, memory, trace, vhost, directory)
+        engine = Engine(path, settings, runtime, disk, memory, trace, vhost, directory)
+        self._local = engine
+        self._engine: OpenState = engine
         self.path = path
         self.settings = settings
         self.runtime = runtime
@@ -167,10 +177,12 @@ class Broker:
         """Raises BrokerClosed, with the reason, unless it is open; ForkedProcess in a forked child."""
         self.share_directory = engine.share_directory
         """The directory for a broker of another of its virtual hosts, which is to be closed before this one."""
-        self.client = client = Client(engine)
-        """For this package's own modules: consumers, asyncio, migrations."""
-        self._calls = client.calls
-        self._alarms = engine.resources.alarms
+        self.local_client = client = Client(engine)
+        """For migrations, which publish past the exchanges."""
+        self.client: BrokerClient = client
+        """For this package's own modules: consumers, asyncio."""
+        self._calls: Calls = client.calls
+        self.alarms: AlarmTable = engine.resources.alarms
         self._largest = settings.max_message_size
         self._exclusive_queues: list[str] = []
         """Those of this Broker, which go when it is closed."""
@@ -219,7 +231,7 @@ class Broker:
                 exchange, routing_key, properties, persistent, mandatory, timeout
             )
         publishing = self.client.publishing()
-        if timeout is not None or self._alarms.active:
+        if timeout is not None or self.alarms.active:
             publishing.wait_for_turn(exchange, routing_key, timeout, properties)
         if (pending := publishing.pending) is None:
             return publishing.publish_one(exchange, routing_key, body, properties, persistent, mandatory)
@@ -244,7 +256,7 @@ class Broker:
             exchange, routing_key, properties, persistent, mandatory, timeout
         )
         publishing = self.client.publishing()
-        if timeout is not None or self._alarms.active:
+        if timeout is not None or self.alarms.active:
             publishing.wait_for_turn(exchange, routing_key, timeout, properties)
         bodies = check.bodies(bodies, self._largest)
         sender = publishing if publishing.pending is None else publishing.pending
@@ -258,7 +270,7 @@ class Broker:
         bodies = check.bodies(bodies, self._largest)
         self.client.have_later()
         publishing = self.client.publishing()
-        if timeout is not None or self._alarms.active:
+        if timeout is not None or self.alarms.active:
             publishing.wait_for_turn("", LATER, timeout)
         sender = publishing if publishing.pending is None else publishing.pending
         return sender.publish_later(exchange, routing_key, bodies, properties, persistent, due)
@@ -284,7 +296,7 @@ class Broker:
     # -- declarations
 
     def declare_queue(self, name: str = "", *, durable: bool = True, exclusive: bool = False,
-                      auto_delete: bool = False, arguments: Mapping[str, Any] | None = None) -> Queue:  # fmt: skip
+                      auto_delete: bool = False, arguments: Mapping[str, Any] | None = None) -> QueueHandle:  # fmt: skip
         """Declare a queue; a durable one is on disk when this returns.
 
         An empty name is replaced by one of the broker's ("amq.gen-...").  An exclusive queue lives as long as this
@@ -298,7 +310,7 @@ class Broker:
         name = self._calls.call_named(VHOST_PROCESS, DeclareQueue(record))
         if exclusive:
             self._exclusive_queues.append(name)
-        return Queue(self, name)
+        return QueueHandle(self, name)
 
     def declare_exchange(self, name: str, type: str = "direct", *, durable: bool = True,
                          auto_delete: bool = False, internal: bool = False,
@@ -359,12 +371,17 @@ class Broker:
         """Drop all ready messages of a queue; returns how many.  Unacked ones stay."""
         return int(self._calls.call_queue(check.name("name", name), Purge())[0])
 
-    def queue(self, name: str) -> Queue:
+    def queue(self, name: str) -> QueueHandle:
         """A queue that exists (AMQP's passive declare); NotFound when it does not."""
         self.check_open()
         plain = check.name("name", name)
         self.vhost.check_exclusive_access(self.vhost.existing_queue(plain), None)
-        return Queue(self, plain)
+        return QueueHandle(self, plain)
+
+    def queues(self) -> list[QueueHandle]:
+        """All queues of the virtual host, by name."""
+        self.check_open()
+        return [QueueHandle(self, name) for name in sorted(self.vhost.router.queues)]
 
     # -- policies
 
@@ -395,15 +412,22 @@ class Broker:
     # -- state
 
     def stats(self) -> Stats:
-        """A snapshot of queues, stores, actors and alarms, and of the publishers that wait for the alarms to clear."""
+        """A snapshot of queues, stores, actors and alarms, and of the publishers that wait for the alarms to clear.
+
+        What this thread published and acked before is in it.
+        """
+        return self.stats_for(self._calls)
+
+    def stats_for(self, calls: Calls) -> Stats:
+        """As `stats`, by the calls of another caller: what that one did before is in it."""
         self.check_open()
         queues = []
         for name in sorted(self.vhost.router.queues):
             with suppress(NotFound):
                 record = self.vhost.queue(name)
-                info, _ = self._calls.call_queue(name, Info())
+                info, _ = calls.call_queue(name, Info())
                 queues.append(QueueStats.of(name, info, durable=record is not None and record.durable))
-        stores = [StoreStats.of(name, self._calls.call_named(name, Statistics()))
+        stores = [StoreStats.of(name, calls.call_named(name, Statistics()))
                   for name in (PERSISTENT_STORE, TRANSIENT_STORE)]  # fmt: skip
         delayed = []
         for name in sorted(self.vhost.stores()):
@@ -440,6 +464,17 @@ class Broker:
     # -- the end
 
     @property
+    def is_owner(self) -> bool:
+        """True if this process owns the directory; a broker that is not shared always does."""
+        return True
+
+    def local(self) -> Broker:
+        """The broker in this process: this one.  For this package's own modules: of a shared one it is the owner's, and
+        PreconditionFailed where that is another process.
+        """
+        return self
+
+    @property
     def is_open(self) -> bool:
         """True if it takes calls: False once closed, or when its supervision tree gave up."""
         return self._engine.is_open
@@ -452,13 +487,13 @@ class Broker:
         few seconds at the most; publishers of these messages get Nacked.  Empty after a clean stop.
         """
         timeout = seconds("timeout", timeout)
-        if self._engine.is_closed or self.runtime.forked_from is not None:
+        if self._local.is_closed or self.runtime.forked_from is not None:
             return ()
         for name in self._exclusive_queues:
             with suppress(Error):
                 self.delete_queue(name)
-        self._engine.drain(timeout)
-        return self._engine.stop(timeout)
+        self._local.drain(timeout)
+        return self._local.stop(timeout)
 
     def __enter__(self) -> Self:
         return self
@@ -489,8 +524,8 @@ class Exchange(Named):
         return f"<Exchange {self.name!r}>"
 
 
-class Queue(Named):
-    """A declared queue."""
+class QueueHandle(Named):
+    """A declared queue; `len(queue)` is how many messages are ready.  Any number of handles may stand for one queue."""
 
     def __init__(self, broker: Broker, name: str) -> None:
         self._broker = broker
@@ -538,12 +573,12 @@ class Queue(Named):
         )
 
     def retry_policy(self, max_attempts: int = 5, backoff: Backoff = 1.0,
-                     dead_letter: str | Queue | Exchange | None = None) -> RetryPolicy:  # fmt: skip
+                     dead_letter: str | QueueHandle | Exchange | None = None) -> RetryPolicy:  # fmt: skip
         """Say what `Delivery.retry` does with this queue's messages, from now until the broker is closed.
 
         A message is delivered `max_attempts` times; `backoff` is the seconds until the next time: a number, a list with one for
         each attempt, or a function of the number of attempts (broker/retry.py has `exponential`).  After the last one it goes
-        to `dead_letter`, a queue's name, a Queue or an Exchange; None rejects it, for the queue's own dead-letter exchange.
+        to `dead_letter`, a queue's name, a QueueHandle or an Exchange; None rejects it, for the queue's own dead-letter exchange.
         NotFound: there is no such queue or exchange.
         """
         self._broker.check_open()
@@ -551,12 +586,20 @@ class Queue(Named):
         if policy.dead_letter_exchange == "":
             self._broker.queue(policy.dead_letter_routing_key or "")
         elif policy.dead_letter_exchange is not None:
-            self._broker.vhost.router.check_publish(policy.dead_letter_exchange)
+            self._broker.client.publishing().check(policy.dead_letter_exchange, None)
         self._broker.client.retry_policies[self.name] = policy
         return policy
 
+    def peek(self, n: int = 1) -> list[Message]:
+        """The first `n` ready messages, as they would be delivered; they stay where they are, unmarked.
+
+        All of them are read into memory.
+        """
+        request = Peek(whole("n", n, 0, MOST_PEEKED))
+        return [Message(each) for each in self._broker.client.calls.call_queue(self.name, request)[0]]
+
     def info(self) -> QueueInfo:
-        """The counts of the queue's process (see QueueInfo)."""
+        """The counts of the queue's process (see QueueInfo); what this thread published and acked before is in them."""
         info: QueueInfo = self._broker.client.calls.call_queue(self.name, Info())[0]
         return info
 
@@ -564,11 +607,21 @@ class Queue(Named):
         """Drop all ready messages; returns how many."""
         return self._broker.purge(self.name)
 
+    def delete(self, *, if_unused: bool = False, if_empty: bool = False) -> int:
+        """Delete the queue, as `Broker.delete_queue`; returns how many messages were ready."""
+        return self._broker.delete_queue(self.name, if_unused=if_unused, if_empty=if_empty)
+
+    def __len__(self) -> int:
+        return self.info().ready
+
+    def __bool__(self) -> bool:
+        return True  # an empty queue is still a queue
+
     def __str__(self) -> str:
         return self.name
 
     def __repr__(self) -> str:
-        return f"<Queue {self.name!r}>"
+        return f"<QueueHandle {self.name!r}>"
 
 
 def _binding(destination: str | Named, source: str | Named, routing_key: str,

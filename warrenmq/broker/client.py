@@ -11,9 +11,12 @@ from warrenmq.broker.calls import ActorCalls
 from warrenmq.broker.publisher import Publishing
 from warrenmq.queue.messages import Ack, Info
 from warrenmq.routing.delayed import LATER
+from warrenmq.runtime.life import inbox_of
 from warrenmq.supervisors.broker_sup import VHOST_PROCESS
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pykka import ActorRef
 
     from warrenmq.broker.engine import Engine
@@ -92,3 +95,15 @@ class Client:
             pending.settle(ref, message)
         else:
             self.runtime.cast(ref, message, self.trace())
+
+    def cast(self, ref: ActorRef[Any], message: Ack | Reject) -> None:
+        """As `settle`, outside any transaction, and from any thread."""
+        self.runtime.cast(ref, message)
+
+    def on_end(self, ref: ActorRef[Any], notice: Callable[[Any], None]) -> Any:
+        """Have `notice(reason)` called when a queue's process ends; returns a key for `forget`."""
+        return inbox_of(ref).on_close(notice)
+
+    def forget(self, ref: ActorRef[Any], key: Any) -> None:
+        """Do not have that called."""
+        inbox_of(ref).forget(key)

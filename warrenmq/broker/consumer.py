@@ -23,12 +23,11 @@ from warrenmq.broker.retry import attempts, seconds_of
 from warrenmq.checks import flag, seconds, whole
 from warrenmq.errors import BrokerClosed, Error, ForkedProcess, NotFound, PreconditionFailed, ProcessDied
 from warrenmq.message.properties import Properties
-from warrenmq.message.stored import StoredMessage, body_of, decode
+from warrenmq.message.stored import StoredMessage, body_of
 from warrenmq.queue.collected import OpenAcks
 from warrenmq.queue.failure import after_failure
 from warrenmq.queue.messages import Ack, AckDeadline, Cancel, Consume, Deliveries, Reject, Taken
 from warrenmq.routing.delayed import LATER, X_DELAYED_TO
-from warrenmq.runtime.life import inbox_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,14 +37,11 @@ if TYPE_CHECKING:
     from pykka import ActorRef
 
     from warrenmq.actors.sending.confirms import Confirm
-    from warrenmq.broker.client import Client
+    from warrenmq.broker.parts import BrokerClient
     from warrenmq.broker.retry import RetryPolicy
     from warrenmq.message.queue_message import Fetched
     from warrenmq.runtime import Channel
     from warrenmq.settings import Settings
-
-_RECORD_HEADER = 32
-"""Bytes of an index record before the embedded stored message."""
 
 DOWN = object()
 """In a channel: the queue process died."""
@@ -59,12 +55,23 @@ PRIORITIES = -(1 << 31), (1 << 31) - 1
 class Subscription:
     """One incarnation of a consumer in one incarnation of its queue process: where its acks go."""
 
-    __slots__ = ("_acks", "client", "consumer_id", "lapsed", "no_ack", "queue", "ref", "settled_up_to")
+    __slots__ = (
+        "_acks",
+        "client",
+        "consumer_id",
+        "lapsed",
+        "no_ack",
+        "queue",
+        "ref",
+        "runtime",
+        "settled_up_to",
+    )
 
     def __init__(
-        self, client: Client, queue: str, ref: ActorRef[Any], consumer_id: int, *, no_ack: bool
+        self, client: BrokerClient, queue: str, ref: ActorRef[Any], consumer_id: int, *, no_ack: bool
     ) -> None:
         self.client = client
+        self.runtime = client.runtime
         self.queue = queue
         self.ref = ref
         self.consumer_id = consumer_id
@@ -89,6 +96,8 @@ class Subscription:
 
     def check(self, tag: int) -> None:
         """PreconditionFailed when this delivery cannot be settled any more."""
+        if self.runtime.forked_from is not None:
+            self.runtime.check_process()
         if not self.client.engine.is_open:
             self.client.engine.check_open()
         if self.lapsed is not None:
@@ -132,9 +141,9 @@ class Subscription:
     def follow(self, tag: int, confirm: Confirm) -> None:
         """A copy is safe, so its original is acked; or it is not, so the original goes back.  Called in any thread."""
         if confirm.exception() is None:
-            self.client.runtime.cast(self.ref, Ack(self.consumer_id, tag, multiple=False))
+            self.client.cast(self.ref, Ack(self.consumer_id, tag, multiple=False))
         else:
-            self.client.runtime.cast(self.ref, Reject(self.consumer_id, tag, multiple=False, requeue=True))
+            self.client.cast(self.ref, Reject(self.consumer_id, tag, multiple=False, requeue=True))
 
 
 class Delivery:
@@ -255,12 +264,31 @@ class Delivery:
 
     def _stored(self) -> StoredMessage:
         if self._decoded is None:
-            payload = self._fetched.payload
-            self._decoded = decode(payload if self._fetched.in_store else payload[_RECORD_HEADER:])
+            self._decoded = self._fetched.decoded()
         return self._decoded
 
     def __repr__(self) -> str:
         return f"<Delivery {self.tag} of {self._subscription.queue!r}, {len(self.body)} bytes>"
+
+
+class Message:
+    """One message as `QueueHandle.peek` shows it: nobody has taken it."""
+
+    __slots__ = ("body", "exchange", "properties", "redelivered", "routing_key")
+
+    def __init__(self, fetched: Fetched) -> None:
+        stored = fetched.decoded()
+        self.body: bytes = body_of(fetched.payload, fetched.size)
+        self.exchange = stored.exchange
+        """The exchange it was published to ("" = default)."""
+        self.routing_key = stored.routing_keys[0] if stored.routing_keys else ""
+        self.properties: Properties = stored.properties
+        """AMQP's basic properties; all None when the publisher gave none."""
+        self.redelivered = fetched.redelivered
+        """True if it may have been delivered before."""
+
+    def __repr__(self) -> str:
+        return f"<Message to {self.routing_key!r}, {len(self.body)} bytes>"
 
 
 class _Holder:
@@ -287,10 +315,12 @@ class Consumer:
     went back to the queue (queue/ack_timeout.py).
     """
 
-    def __init__(self, client: Client, queue: str, prefetch: int, *, no_ack: bool, exclusive: bool, priority: int,
+    def __init__(self, client: BrokerClient, queue: str, prefetch: int, *, no_ack: bool, exclusive: bool, priority: int,
                  channel: Channel | None = None, ack_in_time: bool = True) -> None:  # fmt: skip
         """`ack_in_time`: consumer_timeout holds."""
         self._client = client
+        self._runtime = client.runtime
+        """Of the process that made it."""
         self.queue = queue
         self._prefetch = prefetch
         self._no_ack = no_ack
@@ -336,7 +366,7 @@ class Consumer:
     def after_fork(self) -> None:
         """See forks.py: nothing comes into a child."""
         try:
-            self._client.runtime.check_process()
+            self._runtime.check_process()
         except ForkedProcess as error:
             self._subscription.lapsed = error
 
@@ -376,7 +406,7 @@ class Consumer:
             return
         self._cancelled = True
         self._client.engine.consumers.pop(id(self), None)
-        inbox_of(self._subscription.ref).forget(self._death_notice)
+        self._client.forget(self._subscription.ref, self._death_notice)
         try:
             message = Cancel(self._subscription.consumer_id, self.handed_out)
             self._drop_untaken()
@@ -444,7 +474,7 @@ class Consumer:
         request = Consume(consumer_id, channel, self._prefetch, self._no_ack, self._exclusive, priority=self._priority,
                           ack_deadline=self._ack_deadline)  # fmt: skip
         _, ref = self._client.calls.call_queue(self.queue, request)
-        self._death_notice = inbox_of(ref).on_close(lambda _reason: channel.put(DOWN))
+        self._death_notice = self._client.on_end(ref, lambda _reason: channel.put(DOWN))
         if not self._client.engine.is_open:
             msg = "the broker is closed"
             raise BrokerClosed(msg)

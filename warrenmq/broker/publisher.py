@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
     from pykka import ActorRef
 
+    from warrenmq.broker.parts import Publishes, Transacted
     from warrenmq.message.properties import Properties
     from warrenmq.message.stored import StoredMessage
     from warrenmq.node.alarms import Alarms
@@ -129,7 +130,7 @@ class Publishing:
         self._check_open = check_open
         self._router = router
         self._trace = trace
-        self.pending: Pending | None = None
+        self.pending: Transacted | None = None
         """The transaction that this thread is in: publishes and acks are kept there until its end."""
 
     def wait_for_turn(self, exchange: str, routing_key: str, timeout: float | None,
@@ -333,7 +334,7 @@ class Pending:
     _promises  what the publishers hold; each is settled as its publish is, after the commit
     """
 
-    def __init__(self, publishing: Publishing) -> None:
+    def __init__(self, publishing: Publishes) -> None:
         self.publishing = publishing
         self._steps: list[Callable[[], object]] = []
         self._promises: list[Confirm] = []

@@ -212,7 +212,7 @@ class Queue:
 
     def _delayed(self) -> int:
         """Items whose time has not come."""
-        return self._broker.client.waiting_later()
+        return self._broker.local_client.waiting_later()
 
     def _encode(self, item: object) -> Any:
         try:

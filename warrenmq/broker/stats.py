@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import os
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+from warrenmq.backing_queue.parts import QueueMemory
+from warrenmq.node.alarms import BlockedPublisher
 
 if TYPE_CHECKING:
-    from warrenmq.backing_queue.parts import QueueMemory
+    from collections.abc import Iterable
+
     from warrenmq.directory.damage_log import DamageLog
     from warrenmq.message_store.effects import StoreStatistics
-    from warrenmq.node.alarms import BlockedPublisher, Source
+    from warrenmq.node.alarms import Source
     from warrenmq.node.resources import Resources
     from warrenmq.queue.messages import QueueInfo
 
@@ -159,3 +164,41 @@ class Stats:
     """Actors that have held up a thread of a pool for longer than a second; always empty under threads."""
     delayed: tuple[DelayStats, ...] = ()
     """Messages that wait for their time, those of `delay` and `at` first."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """The same in dicts, lists, numbers and texts, for JSON; a number without a limit (target_ram_count) is None."""
+        found: dict[str, Any] = _plain(asdict(self))
+        return found
+
+    @classmethod
+    def from_dict(cls, plain: dict[str, Any]) -> Self:
+        """What `as_dict` was made of."""
+        queues = [
+            QueueStats(**{**each, "memory": queue_memory_of(each["memory"])}) for each in plain["queues"]
+        ]
+        stores = [
+            StoreStats(**{**each, "files": _rows(FileStats, each["files"])}) for each in plain["stores"]
+        ]
+        return cls(
+            tuple(queues), tuple(stores), _rows(ActorStats, plain["actors"]), _rows(AlarmStats, plain["alarms"]),
+            _rows(BlockedPublisher, plain["blocked_publishers"]), _rows(DamageStats, plain["damage"]), tuple(plain["stuck"]),
+            _rows(DelayStats, plain["delayed"]),
+        )  # fmt: skip
+
+
+def queue_memory_of(plain: dict[str, Any]) -> QueueMemory:
+    """From its fields, with None for a target that is infinite."""
+    target = plain["target_ram_count"]
+    return QueueMemory(**{**plain, "target_ram_count": math.inf if target is None else target})
+
+
+def _rows(kind: Any, rows: Iterable[dict[str, Any]]) -> tuple[Any, ...]:
+    return tuple(kind(**row) for row in rows)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _plain(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    return None if value == math.inf else value

@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 
     from warrenmq.actors.sending.confirms import Confirm
     from warrenmq.broker.arguments import Named
-    from warrenmq.broker.client import Client
     from warrenmq.broker.message_options import MessageOptions
+    from warrenmq.broker.parts import BrokerClient
     from warrenmq.message.properties import Properties
 
 
 class Transaction:
     """A context manager that keeps its thread's publishes and acks until its end; made by `Broker.tx`."""
 
-    def __init__(self, client: Client, publish: Callable[..., Confirm]) -> None:
+    def __init__(self, client: BrokerClient, publish: Callable[..., Confirm]) -> None:
         """`publish` is the broker's."""
         self._client = client
         self._publish = publish

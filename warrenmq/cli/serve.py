@@ -75,7 +75,7 @@ def add_parser(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     try:
-        from warrenmq.amqp import load_users, open_vhosts, serve
+        from warrenmq.amqp import load_users, open_vhosts, serve, serve_locally
         from warrenmq.amqp.access.users import read_definitions
         from warrenmq.management.definitions import import_file
     except ModuleNotFoundError as why:
@@ -104,6 +104,7 @@ def run(args: argparse.Namespace) -> int:
                 read_definitions(args.users),
                 quorum_as_classic=settings.quorum_as_classic,
             )
+        stack.enter_context(serve_locally(brokers))
         server = stack.enter_context(serve(brokers, host=args.host, port=port, users=users, tls=tls))
         if args.management is not None:
             stack.callback(server.close)  # after the management listener, which asks it

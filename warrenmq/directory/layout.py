@@ -111,17 +111,24 @@ class DataDirectory:
 
     @classmethod
     def open(
-        cls, disk: Disk, path: str, settings: Settings, runtime: LogSeams | None = None
+        cls,
+        disk: Disk,
+        path: str,
+        settings: Settings,
+        runtime: LogSeams | None = None,
+        *,
+        shares: bool = False,
     ) -> DataDirectory:
         """Own the directory, which is made when it is not there; raises DirectoryInUse.
 
+        `shares`: its socket will be served to other processes (owner_lock.py).
         PreconditionFailed for a RabbitMQ's, which is left as it is.  What a crash left in the commit log is in the files
         afterwards.  Without a `runtime` the directory goes on without a log, whatever the settings say.
         """
         refuse_rabbitmqs(disk, path)
         disk.mkdir(path)
         # a simulated disk belongs to the test that made it
-        lock = OwnerLock(path) if isinstance(disk, RealDisk) else None
+        lock = OwnerLock(path, shares=shares) if isinstance(disk, RealDisk) else None
         directory = cls(disk, path, settings, lock)
         try:
             directory._replay(runtime)

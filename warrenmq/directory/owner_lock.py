@@ -19,27 +19,32 @@ from warrenmq.errors import DirectoryInUse
 
 FILE_NAME = "warrenmq.owner"
 _LINES = 3
+_SHARES = "shared"
+"""The fourth line of an owner that serves other processes over the directory's socket."""
 
 
 class OwnerLock:
     """The lock on a directory, held until `release` or the end of the process."""
 
-    def __init__(self, directory: str) -> None:
-        """Take it, or raise DirectoryInUse with what its owner wrote."""
+    def __init__(self, directory: str, *, shares: bool = False) -> None:
+        """Take it, or raise DirectoryInUse with what its owner wrote.
+
+        `shares`: other processes will be served over the directory's socket, once what it holds is recovered.
+        """
         path = os.path.join(directory, FILE_NAME)
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         forks.register(self)
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            pid, host, started = _owner(os.pread(self._fd, 4096, 0))
+            in_use = _in_use(directory, os.pread(self._fd, 4096, 0))
             self.release()
             if isinstance(error, BlockingIOError):
-                raise DirectoryInUse(directory, pid, host, started) from None
+                raise in_use from None
             raise
         started = time.strftime("%Y-%m-%d %H:%M:%S %z")
         os.ftruncate(self._fd, 0)
-        os.pwrite(self._fd, f"{os.getpid()}\n{platform.node()}\n{started}\n".encode(), 0)
+        os.pwrite(self._fd, _record(os.getpid(), platform.node(), started, shares=shares), 0)
 
     def after_fork(self) -> None:
         """See forks.py."""
@@ -66,9 +71,9 @@ class ReaderLock:
         try:
             fcntl.flock(self._fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
-            pid, host, started = _owner(os.pread(self._fd, 4096, 0))
+            in_use = _in_use(directory, os.pread(self._fd, 4096, 0))
             self.release()
-            raise DirectoryInUse(directory, pid, host, started) from None
+            raise in_use from None
 
     def after_fork(self) -> None:
         """See forks.py."""
@@ -89,8 +94,12 @@ def owner_of(directory: str) -> DirectoryInUse | None:
     """
     try:
         with open(os.path.join(directory, FILE_NAME), "rb") as file:
-            pid, host, _ = _owner(file.read(4096))
-        if host != platform.node() or os.path.exists(f"/proc/{pid}") or not os.path.exists("/proc/self"):
+            last = _in_use(directory, file.read(4096))
+        if (
+            last.host != platform.node()
+            or os.path.exists(f"/proc/{last.pid}")
+            or not os.path.exists("/proc/self")
+        ):
             ReaderLock(directory).release()
     except DirectoryInUse as owner:
         return owner
@@ -99,9 +108,13 @@ def owner_of(directory: str) -> DirectoryInUse | None:
     return None
 
 
-def _owner(record: bytes) -> tuple[int, str, str]:
-    """Pid, host and time; an owner that has the lock, but has not written them yet, is unknown."""
+def _record(pid: int, host: str, started: str, *, shares: bool) -> bytes:
+    return "".join(f"{line}\n" for line in (pid, host, started, *[_SHARES] * shares)).encode()
+
+
+def _in_use(directory: str, record: bytes) -> DirectoryInUse:
+    """The error that names the owner; one that has the lock, but has not written its record yet, is unknown (process 0)."""
     lines = record.decode(errors="replace").splitlines()
     if len(lines) < _LINES or not lines[0].isdigit():
-        return 0, "an unknown host", "a moment ago"
-    return int(lines[0]), lines[1], lines[2]
+        return DirectoryInUse(directory, 0, "an unknown host", "a moment ago")
+    return DirectoryInUse(directory, int(lines[0]), lines[1], lines[2], shared=_SHARES in lines[_LINES:])

@@ -27,7 +27,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from zlib import crc32
 
-from warrenmq.message.stored import FRONT, MASK, SEALED, bound_to, sealed_head
+from warrenmq.message.stored import FRONT, MASK, SEALED, StoredMessage, bound_to, decode, sealed_head
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -45,6 +45,8 @@ Message: TypeAlias = tuple[int, bytes, int, bytes | None]
 """(seq_id, record, flags, stored): see the module."""
 
 _HEADER = Struct(">8sQQII")
+_RECORD_HEADER = _HEADER.size
+"""Bytes of an index record before the embedded stored message."""
 NOT_EMBEDDED = bytes(4)
 """The embedded size of a record whose body is apart."""
 EMBEDDED_SIZE_AT = 28
@@ -88,6 +90,10 @@ class Fetched(NamedTuple):
     size: int
     redelivered: bool
     in_store: bool
+
+    def decoded(self) -> StoredMessage:
+        """Its exchange, routing keys and properties; CorruptFile."""
+        return decode(self.payload if self.in_store else self.payload[_RECORD_HEADER:])
 
 
 def embeds(body_size: int, properties_size: int, limit: int) -> bool:

@@ -99,6 +99,12 @@ class ExpiryAndLimits:
                 return []
         return self._vq.fetch(most, ack_required=ack_required)
 
+    def peek(self, most: int) -> list[Fetched]:
+        """The first `most` messages, which stay where they are; drops expired ones at the front."""
+        if self.active:
+            self.trim()
+        return self._vq.peek(most)
+
     def ready_behind(self) -> int:
         """Ready messages after a fetch, without those at the front that have expired by now."""
         if self.may_expire and self._go_ahead:

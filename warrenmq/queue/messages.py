@@ -266,6 +266,13 @@ class Info:
 
 
 @dataclass(slots=True)
+class Peek:
+    """Call: the reply is a list of Fetched, the first `most` ready messages, which stay where they are."""
+
+    most: int
+
+
+@dataclass(slots=True)
 class ListConsumers:
     """Call: the reply is a list of ConsumerInfo, oldest first."""
 

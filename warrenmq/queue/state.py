@@ -51,6 +51,7 @@ from warrenmq.queue.messages import (
     MaybeExpire,
     MsgsOnDisk,
     NewArguments,
+    Peek,
     Purge,
     QueueFigures,
     QueueInfo,
@@ -301,6 +302,8 @@ class QueueState:
                 return Declared(self.vq.ready, self.consumers.count)
             case Info():
                 return self._info()
+            case Peek():
+                return self.front.peek(request.most)
             case ListConsumers():
                 return self.consumers.infos()
             case _:

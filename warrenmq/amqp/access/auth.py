@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 START_OK = (10, 11)
+EXTERNAL = "EXTERNAL"
+"""The mechanism of clients whom something else has let in already: here, the permissions of the data directory."""
 
 
 class Credentials(NamedTuple):

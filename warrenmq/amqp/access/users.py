@@ -29,6 +29,10 @@ if TYPE_CHECKING:
     from re import Pattern
 
 DEFAULT_USER = "guest"
+TRUSTED_USER = "local"
+"""The name, in the log, of a client on the directory's own socket that gave none."""
+ADMINISTRATOR, IMPERSONATOR = "administrator", "impersonator"
+"""Tags: may ask for the state of the broker, may publish in another user's name."""
 USER_LIMITS = ("max-connections", "max-channels")
 _REMEMBERED = 256
 """Names of exchanges and queues whose permission a connection remembers."""
@@ -107,6 +111,15 @@ class AuthenticatedUser:
 
 def _refused(_name: str) -> bool:
     return False
+
+
+def trusted_user(name: str) -> AuthenticatedUser:
+    """A client on the directory's own socket, who may do everything: the files are open to it, too."""
+    everything = re.compile("")
+    permissions = Permissions(everything, everything, everything)
+    return AuthenticatedUser(
+        name, frozenset([ADMINISTRATOR, IMPERSONATOR]), lambda: permissions, lambda: None
+    )
 
 
 def _remembered(pattern: Pattern[str]) -> Any:

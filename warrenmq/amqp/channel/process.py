@@ -46,6 +46,7 @@ from warrenmq.amqp.channel.messages import (
 from warrenmq.amqp.channel.methods import ChannelMethods, error_of
 from warrenmq.amqp.channel.publishing import ChannelPublishing
 from warrenmq.amqp.channel.reply_to import ReplyTo
+from warrenmq.amqp.channel.rpc import ChannelRpc
 from warrenmq.amqp.channel.settling import Settling
 from warrenmq.amqp.channel.transaction import Transaction
 from warrenmq.amqp.channel.writer import ChannelWriter
@@ -113,8 +114,9 @@ class ChannelProcess(Server):
         self._settling = Settling(self, limiter, self._counters)
         self._consuming = ChannelConsuming(self, context, calls, access, self._writer, self._settling, limiter,
                                            self._reply_to, self._counters)  # fmt: skip
+        rpc = ChannelRpc(context, calls, self._reply_to)
         self._publishing = ChannelPublishing(
-            self, context, access, self._writer, self._reply_to, self._credit, self._counters
+            self, context, access, self._writer, self._reply_to, rpc, self._credit, self._counters
         )
         self._transaction = Transaction(self._publishing, self._settling)
         declarations = ChannelDeclarations(self.runtime, context, calls, access, self._writer, self._reply_to)

@@ -22,6 +22,7 @@ from warrenmq.actors.vhost.vhost import queue_name
 from warrenmq.amqp.channel.confirms import ChannelConfirm, Confirms
 from warrenmq.amqp.channel.message import Template, Templates
 from warrenmq.amqp.channel.reply_to import is_address
+from warrenmq.amqp.channel.rpc import RPC
 from warrenmq.amqp.wire.codec import PUBLISH, decode_method
 from warrenmq.amqp.wire.errors import NOT_IMPLEMENTED, AmqpError, of_caller_error
 from warrenmq.errors import CallerError
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from warrenmq.amqp.channel.context import ConnectionContext
     from warrenmq.amqp.channel.credit import ChannelCredit
     from warrenmq.amqp.channel.reply_to import ReplyTo
+    from warrenmq.amqp.channel.rpc import ChannelRpc
     from warrenmq.amqp.channel.writer import ChannelWriter
     from warrenmq.amqp.statistics import ChannelCounters
     from warrenmq.routing import Router
@@ -55,13 +57,14 @@ class ChannelPublishing:
     """The publishing side of one channel; it belongs to the channel process."""
 
     def __init__(self, server: Server, context: ConnectionContext, access: ChannelAccess, writer: ChannelWriter,
-                 reply_to: ReplyTo, credit: ChannelCredit, counters: ChannelCounters) -> None:  # fmt: skip
+                 reply_to: ReplyTo, rpc: ChannelRpc, credit: ChannelCredit, counters: ChannelCounters) -> None:  # fmt: skip
         broker = context.broker
         self.confirms = Confirms()
         self._access = access
         self._writer = writer
         self._reply_to = reply_to
         self._counters = counters
+        self._rpc = rpc
         self._router: Router = broker.vhost.router
         self._vhost = broker.vhost
         self._send_to_channel = server.actor_inbox.send
@@ -90,6 +93,8 @@ class ChannelPublishing:
             for key in dict.fromkeys((template.routing_key, *template.more_keys)):
                 if is_address(key):
                     self._reply_to.answer(key, template, bodies)
+                elif key == RPC:
+                    self._rpc.answer(template, bodies)
         return Routed(template, bodies, queues, first)
 
     def deliver(self, routed: Routed) -> None:

@@ -20,7 +20,7 @@ from warrenmq.amqp.channel.messages import DeliverReply, IsReplyConsumer
 from warrenmq.amqp.wire.errors import PRECONDITION_FAILED, AmqpError
 
 if TYPE_CHECKING:
-    from warrenmq.amqp.channel.message import Template
+    from warrenmq.amqp.channel.message import Envelope, Template
     from warrenmq.runtime import Server
 
 PREFIX = REPLY_TO + "."
@@ -80,7 +80,7 @@ class ReplyTo:
         """True if an answer with this key belongs to the present reply consumer."""
         return self.consumer_tag is not None and key == self._key
 
-    def answer(self, address: str, template: Template, bodies: list[bytes]) -> None:
+    def answer(self, address: str, template: Template | Envelope, bodies: list[bytes]) -> None:
         """Send messages to the requester with this address; dropped if it is gone."""
         if (found := parse(address)) is not None:
             channel, key = found

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pamqp.commands import Connection
 
-from warrenmq.amqp.access.auth import MECHANISMS, credentials
-from warrenmq.amqp.access.users import DEFAULT_USER
+from warrenmq.amqp.access.auth import EXTERNAL, MECHANISMS, START_OK, credentials
+from warrenmq.amqp.access.users import DEFAULT_USER, TRUSTED_USER, trusted_user
 from warrenmq.amqp.wire.codec import make
-from warrenmq.amqp.wire.errors import INTERNAL_ERROR, NOT_ALLOWED, AmqpError
+from warrenmq.amqp.wire.errors import COMMAND_INVALID, INTERNAL_ERROR, NOT_ALLOWED, AmqpError
 
 if TYPE_CHECKING:
     from warrenmq.amqp.access.users import AuthenticatedUser
@@ -38,7 +38,7 @@ def answer_to_header(header: bytes, node: Node) -> Connection.Start | None:
     if header not in _VERSIONS:
         return None
     major, minor = _VERSIONS[header]
-    return make(Connection.Start, version_major=major, version_minor=minor, mechanisms=MECHANISMS,
+    return make(Connection.Start, version_major=major, version_minor=minor, mechanisms=EXTERNAL if node.trusted else MECHANISMS,
                 server_properties=node.properties, locales="en_US")  # fmt: skip
 
 
@@ -58,6 +58,9 @@ def capabilities_of(method: Connection.StartOk) -> dict[str, Any]:
 def log_in(method: Connection.StartOk, node: Node, peer: Peer) -> Login:
     """Decide a login.  Raises AmqpError for a malformed start-ok.
 
+    On the directory's own socket EXTERNAL is the only mechanism, and the response, a name for the log, lets everybody in.
+    Elsewhere:
+
     | password | user                     | from              |                                         |
     | -------- | ------------------------ | ----------------- | --------------------------------------- |
     | wrong    |                          |                   | invalid credentials                     |
@@ -66,6 +69,13 @@ def log_in(method: Connection.StartOk, node: Node, peer: Peer) -> Login:
     | right    | guest                    | another machine   | fine with loopback_users = none         |
     | right    | any other                |                   | fine                                    |
     """
+    if node.trusted:
+        if method.mechanism != EXTERNAL:
+            raise AmqpError(
+                COMMAND_INVALID, f"unknown authentication mechanism '{method.mechanism}'", *START_OK
+            )
+        said: bytes = method.response  # type: ignore[assignment]  # bytes: codec.py
+        return Login(said.decode(errors="replace") or TRUSTED_USER, "")
     name, password = credentials(method.mechanism, method.response)  # type: ignore[arg-type]  # bytes: codec.py
     user = name.decode(errors="replace")
     problem = ""
@@ -91,13 +101,14 @@ def open_vhost(vhost: str, user: str, node: Node) -> tuple[ServedVhost, Authenti
     served = node.vhosts.get(vhost)
     if served is None:
         raise AmqpError(NOT_ALLOWED, f"vhost {vhost} not found")
-    permitted = node.users.in_vhost(user, vhost)
+    permitted = trusted_user(user) if node.trusted else node.users.in_vhost(user, vhost)
     refusal = f"access to vhost '{vhost}' refused for user '{user}'"
     if permitted is None:
         raise AmqpError(NOT_ALLOWED, refusal)
     if not served.broker.is_open:
         raise AmqpError(INTERNAL_ERROR, f"{refusal}: vhost '{vhost}' is down")
-    _check_limits(served, user, node)
+    if not node.trusted:
+        _check_limits(served, user, node)
     return served, permitted
 
 

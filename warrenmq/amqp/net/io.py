@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any, cast
 from warrenmq import forks
 from warrenmq.amqp.channel.context import Writable
 from warrenmq.amqp.connection.messages import Disconnected, Received
+from warrenmq.amqp.net import local_socket
 from warrenmq.amqp.net.transport import Peer
 from warrenmq.log import Log
 from warrenmq.runtime.life import inbox_of
@@ -164,14 +165,18 @@ class SocketTransport(asyncio.Protocol):
         self._socket.set_write_buffer_limits(WRITE_HIGH, WRITE_LOW)
         raw = self._socket.get_extra_info("socket")
         raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        there, here = self._socket.get_extra_info("peername"), self._socket.get_extra_info("sockname")
-        if not there:  # it has gone already
-            self._socket.abort()
-            return
         tls = self._socket.get_extra_info("ssl_object")
-        self.peer = Peer(
-            there[0], there[1], here[0], here[1], _is_loopback(there[0]), tls.version() if tls else ""
-        )
+        if raw.family == socket.AF_UNIX:
+            process = local_socket.process_of(raw)
+            self.peer = Peer(local_socket.SOCKET, 0, local_socket.SOCKET, 0, loopback=True, process=process)
+        else:
+            there, here = self._socket.get_extra_info("peername"), self._socket.get_extra_info("sockname")
+            if not there:  # it has gone already
+                self._socket.abort()
+                return
+            self.peer = Peer(
+                there[0], there[1], here[0], here[1], _is_loopback(there[0]), tls.version() if tls else ""
+            )
         self.descriptor = raw.fileno()
         self._io.open[self] = None
         if not tls:
@@ -365,6 +370,17 @@ class AmqpIo:
         self._servers.append(server)
         address = server.sockets[0].getsockname()
         return str(address[0]), int(address[1])
+
+    def listen_in(self, directory: str, accepted: Callable[[SocketTransport], None], read_limit: int) -> None:
+        """Accept connections over the directory's own socket, as `listen` does.  OSError, CallerError."""
+        listener = local_socket.listen(directory, BACKLOG)
+
+        async def start() -> asyncio.Server:
+            return await self.loop.create_server(
+                lambda: SocketTransport(self, accepted, read_limit), sock=listener, backlog=BACKLOG
+            )
+
+        self._servers.append(asyncio.run_coroutine_threadsafe(start(), self.loop).result())
 
     def stop_listening(self) -> None:
         """Stop accepting; open connections stay."""

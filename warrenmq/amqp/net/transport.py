@@ -20,8 +20,12 @@ class Peer(NamedTuple):
     """Neither end leaves this machine."""
     tls: str = ""
     """The version of TLS, empty without it."""
+    process: int | None = None
+    """At the other end of the directory's own socket; 0 where the system does not tell.  None for a connection over TCP."""
 
     def __str__(self) -> str:
+        if self.process is not None:
+            return f"process {self.process} -> {self.local_host}"
         return f"{self.host}:{self.port} -> {self.local_host}:{self.local_port}"
 
 

@@ -1,0 +1,180 @@
+"""Calls that AMQP has no method for: state of the broker, answered by the channel itself.
+
+A client publishes to the default exchange with the routing key `amq.warrenmq.rpc`, as body a msgpack map
+{"call": name, ...arguments}, and as reply_to amq.rabbitmq.reply-to.  The answer is a direct reply with the same
+correlation_id, a msgpack map: {"value": ...}, or {"error": class, "text": sentence} where the call was refused.
+
+    call                           arguments       value
+    stats                                          Stats.as_dict()
+    queues                                         names, sorted
+    info                           queue           the fields of QueueInfo
+    peek                           queue, most     a list of [exchange, routing key, properties as AMQP has them, body, redelivered]
+    publish_later                  exchange, routing_key, bodies, properties, persistent, due: as Publishing.publish_later
+    publish_copy                   queues, exchange, routing_keys, body, before, properties, persistent, due: as publish_copy
+    route                          exchange, routing_key, properties: the queues that a message would go to
+    set_vm_memory_high_watermark   limit           bytes
+    set_disk_free_limit            limit           bytes
+
+What the same channel was told before has happened when the answer is made.  It is for clients on the directory's own socket, and
+for users with the tag `administrator`; others get 403.  An ordinary queue cannot have this name: it begins with "amq.".
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import msgpack  # type: ignore[import-untyped]
+
+from warrenmq.amqp.access.users import ADMINISTRATOR
+from warrenmq.amqp.channel.message import Envelope, opened
+from warrenmq.amqp.wire.codec import PUBLISH, decode_properties, raw_properties
+from warrenmq.amqp.wire.errors import ACCESS_REFUSED, AmqpError
+from warrenmq.errors import Error, PreconditionFailed
+from warrenmq.message.properties import Properties
+from warrenmq.message.stored import StoredMessage
+from warrenmq.queue.messages import Info, Peek
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from warrenmq.amqp.channel.context import ConnectionContext
+    from warrenmq.amqp.channel.message import Template
+    from warrenmq.amqp.channel.reply_to import ReplyTo
+    from warrenmq.broker.calls import ActorCalls
+
+RPC = "amq.warrenmq.rpc"
+_PATIENCE = 30.0
+"""Seconds that a publish has until it is safe."""
+_CALLS: dict[str, Callable[[ChannelRpc, dict[str, Any]], Any]]
+
+
+class ChannelRpc:
+    """The calls of one channel; it belongs to the channel process."""
+
+    def __init__(self, context: ConnectionContext, calls: ActorCalls, reply_to: ReplyTo) -> None:
+        self._broker = context.broker
+        self._user = context.user
+        self._calls = calls
+        self._reply_to = reply_to
+
+    def answer(self, template: Template, bodies: list[bytes]) -> None:
+        """Carry out what a run of publishes asks for.  AmqpError 403 for a user who may not."""
+        if ADMINISTRATOR not in self._user.tags:
+            why = f"user '{self._user.name}' needs the tag {ADMINISTRATOR} to call {RPC}"
+            raise AmqpError(ACCESS_REFUSED, why, *PUBLISH)
+        properties = decode_properties(template.raw_properties)
+        if not properties.reply_to:
+            return
+        answer = raw_properties(Properties(correlation_id=properties.correlation_id))
+        envelope = Envelope("", properties.reply_to, answer)
+        self._reply_to.answer(properties.reply_to, envelope, [self._answer(body) for body in bodies])
+
+    def _answer(self, body: bytes) -> bytes:
+        try:
+            return _packed({"value": self._value(body)})
+        except TimeoutError as error:
+            return _packed({"error": "Nacked", "text": str(error)})
+        except Error as error:
+            return _packed({"error": type(error).__name__, "text": str(error)})
+
+    def _value(self, body: bytes) -> Any:
+        try:
+            request = msgpack.unpackb(body)
+            call = _CALLS[request["call"]]
+        except Exception as why:  # whatever a client makes up
+            names = ", ".join(_CALLS)
+            msg = f"the body is no call; send a msgpack map with one of these as `call`: {names}"
+            raise PreconditionFailed(msg) from why
+        return call(self, request)
+
+    def stats(self, _request: dict[str, Any]) -> Any:
+        """The whole broker."""
+        return self._broker.stats_for(self._calls).as_dict()
+
+    def queues(self, _request: dict[str, Any]) -> Any:
+        """The names of all queues."""
+        return [queue.name for queue in self._broker.queues()]
+
+    def info(self, request: dict[str, Any]) -> Any:
+        """One queue's figures."""
+        return asdict(self._calls.call_queue(_argument(request, "queue", str), Info())[0])
+
+    def peek(self, request: dict[str, Any]) -> Any:
+        """One queue's first messages."""
+        found, _ = self._calls.call_queue(
+            _argument(request, "queue", str), Peek(_argument(request, "most", int))
+        )
+        return [[*envelope, body, each.redelivered] for each in found for envelope, body in [opened(each)]]
+
+    def publish_later(self, request: dict[str, Any]) -> Any:
+        """Publish delayed messages; answered when they are safe."""
+        client = self._broker.client
+        client.have_later()
+        client.publishing().publish_later(
+            _argument(request, "exchange", str), _argument(request, "routing_key", str), _argument(request, "bodies", list),
+            _properties(request, "properties"), _argument(request, "persistent", bool), _argument(request, "due", int),
+        ).result(_PATIENCE)  # fmt: skip
+
+    def publish_copy(self, request: dict[str, Any]) -> Any:
+        """Publish a message once more; answered when it is safe."""
+        client, due = self._broker.client, _argument(request, "due", int)
+        if due:
+            client.have_later()
+        message = StoredMessage(_argument(request, "exchange", str), _argument(request, "routing_keys", list),
+                                _argument(request, "before", bytes), _argument(request, "body", bytes))  # fmt: skip
+        queues = tuple(_argument(request, "queues", list))
+        properties = _argument(request, "properties", bytes)
+        client.publishing().publish_copy(
+            queues, message, properties, persistent=_argument(request, "persistent", bool), due=due
+        ).result(_PATIENCE)
+
+    def route(self, request: dict[str, Any]) -> Any:
+        """Where a message would go."""
+        exchange, key = _argument(request, "exchange", str), _argument(request, "routing_key", str)
+        headers = _properties(request, "properties").headers
+        return list(self._broker.client.publishing().queues_of(exchange, key, headers))
+
+    def set_memory(self, request: dict[str, Any]) -> Any:
+        """Another watermark."""
+        return self._broker.set_vm_memory_high_watermark(_limit(request))
+
+    def set_disk(self, request: dict[str, Any]) -> Any:
+        """Another limit."""
+        return self._broker.set_disk_free_limit(_limit(request))
+
+
+_CALLS = {
+    "stats": ChannelRpc.stats,
+    "queues": ChannelRpc.queues,
+    "info": ChannelRpc.info,
+    "peek": ChannelRpc.peek,
+    "publish_later": ChannelRpc.publish_later,
+    "publish_copy": ChannelRpc.publish_copy,
+    "route": ChannelRpc.route,
+    "set_vm_memory_high_watermark": ChannelRpc.set_memory,
+    "set_disk_free_limit": ChannelRpc.set_disk,
+}
+
+
+def _argument(request: dict[str, Any], name: str, kind: type) -> Any:
+    value = request.get(name)
+    if type(value) is not kind:
+        msg = f"{request['call']} needs {name}, of type {kind.__name__}"
+        raise PreconditionFailed(msg)
+    return value
+
+
+def _properties(request: dict[str, Any], name: str) -> Properties:
+    return decode_properties(_argument(request, name, bytes))
+
+
+def _limit(request: dict[str, Any]) -> Any:
+    """A watermark as Settings takes it; what is none is refused there."""
+    value = request.get("limit")
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _packed(answer: dict[str, Any]) -> bytes:
+    packed: bytes = msgpack.packb(answer)
+    return packed

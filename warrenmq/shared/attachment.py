@@ -1,0 +1,197 @@
+"""Attachment: this process's connections to the one that owns the directory.
+
+    work        calls, consumers, gets
+    publishing  made with the first publish, as the owner stops reading a connection that publishes while an alarm is set,
+                and acks must get through then
+    its own     of each consumer without a prefetch count or without acks: not read while too much of it is unread
+
+A channel is taken from the idle ones, or opened, for each call; and kept by a handle for as long as it holds what it got.
+"""
+
+from __future__ import annotations
+
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from warrenmq.errors import Error
+from warrenmq.queue.messages import Consume, Get
+from warrenmq.shared.calling import CallChannel
+from warrenmq.shared.connection import ClientConnection
+from warrenmq.shared.consuming import FIRST_WAIT, LONGEST_WAIT, ConsumerChannel, GetChannel
+from warrenmq.shared.errors import LinkLost
+from warrenmq.shared.publishing import PublishChannel
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from warrenmq.queue.messages import Got
+    from warrenmq.runtime import Runtime
+    from warrenmq.shared.publishing import Unconfirmed
+
+    GiveUp = Callable[[list[Unconfirmed], Error], None]
+
+
+class Attachment:
+    """One attachment; it ends with its first connection that is lost."""
+
+    def __init__(self, directory: str, vhost: str, runtime: Runtime, lost: Callable[[Attachment, Error], None],
+                 give_up: GiveUp, blocked: Callable[[str | None], None]) -> None:  # fmt: skip
+        """`lost` is called once, when the owner is gone; `give_up` with publishes that will have no answer, before that;
+        `blocked` as ClientConnection's on_blocked.  All three in a connection's thread.
+        """
+        self._directory, self._vhost, self._runtime = directory, vhost, runtime
+        self._lost, self._give_up, self._blocked = lost, give_up, blocked
+        self._lock = threading.RLock()
+        self._idle: list[CallChannel] = []
+        self._idle_getters: list[GetChannel] = []
+        self._getters: dict[int, GetChannel] = {}
+        self._connections: list[ClientConnection] = []
+        self._publish: PublishChannel | None = None
+        self._over = threading.Event()
+        self._work = self._connect()
+
+    def _connect(self) -> ClientConnection:
+        connection = ClientConnection(self._directory, self._vhost, self._ended, self._blocked)
+        with self._lock:
+            self._connections = [each for each in self._connections if each.ended is None] + [connection]
+        return connection
+
+    @property
+    def is_over(self) -> bool:
+        """True once the owner is gone."""
+        return self._over.is_set()
+
+    # -- calls
+
+    def call(self, request: Any, queue: str = "") -> tuple[Any, Any]:
+        """Carry out a request of the face; returns the answer, and what stands for the queue's process.
+
+        What this process published and acked before has happened then.  LinkLost when the owner goes.
+        """
+        self.sync()
+        if isinstance(request, Get):
+            return self._get(queue, request)
+        if isinstance(request, Consume):
+            return None, self._consume(queue, request)
+        with self.calling() as channel:
+            return channel.perform(request, queue), None
+
+    @contextmanager
+    def calling(self) -> Iterator[CallChannel]:
+        """A channel for calls."""
+        with self._lock:
+            channel = self._idle.pop() if self._idle else None
+        if channel is None:
+            channel = CallChannel(self._work)
+        try:
+            yield channel
+        finally:
+            if channel.error is None:
+                with self._lock:
+                    self._idle.append(channel)
+
+    def sync(self) -> None:
+        """Wait until the owner has dealt with all that this process sent it."""
+        for connection in list(self._connections):
+            for channel in list(connection.channels.values()):
+                channel.sync()
+
+    # -- consuming
+
+    def _consume(self, queue: str, request: Consume) -> ConsumerChannel:
+        if request.prefetch and not request.no_ack:
+            return ConsumerChannel(self._work, request, queue, None)
+        own = self._connect()
+        return ConsumerChannel(own, request, queue, own)
+
+    def _get(self, queue: str, request: Get) -> tuple[Got | None, GetChannel]:
+        deadline = self._runtime.monotonic_ns() + round(request.timeout * 1e9)
+        wait = FIRST_WAIT
+        while True:
+            channel = self._getter(request.consumer)
+            try:
+                got = channel.get(queue, request)
+            finally:
+                self._put_back(channel)
+            left = (deadline - self._runtime.monotonic_ns()) / 1e9
+            if got is not None or left <= 0:
+                return got, channel
+            if self._over.wait(min(wait, left)):
+                raise LinkLost("the owner ended")
+            wait = min(2 * wait, LONGEST_WAIT)
+
+    def _getter(self, getter: int) -> GetChannel:
+        with self._lock:
+            if (channel := self._getters.get(getter)) is not None and channel.error is None:
+                return channel
+            channel = self._idle_getters.pop() if self._idle_getters else None
+        if channel is None:
+            channel = GetChannel(self._work, self._put_back)
+        with self._lock:
+            self._getters[getter] = channel
+        return channel
+
+    def _put_back(self, channel: GetChannel) -> None:
+        """Let another handle have the channel, unless it holds something; a closed one goes."""
+        with self._lock:
+            if channel.error is None and not channel.is_idle:
+                return
+            self._getters = {key: each for key, each in self._getters.items() if each is not channel}
+            if channel.error is None and channel not in self._idle_getters:
+                self._idle_getters.append(channel)
+
+    # -- publishing
+
+    def publish(self, item: Unconfirmed) -> None:
+        """Send a publish.  Raises what is wrong with it; LinkLost, and it was not sent, when the owner is gone."""
+        channel = self._publish_channel()
+        if not channel.knows(item.exchange):
+            with self.calling() as asking:
+                asking.check_exchange(item.exchange)
+            channel.know(item.exchange)
+        channel.publish(item)
+
+    def has_room(self) -> bool:
+        """True if a publish need not wait."""
+        channel = self._publish
+        return channel is None or channel.connection.has_room()
+
+    def wait_for_room(self, timeout: float | None = None) -> bool:
+        """Wait for that; False after `timeout` seconds."""
+        channel = self._publish
+        return channel is None or channel.connection.wait_for_room(timeout)
+
+    def _publish_channel(self) -> PublishChannel:
+        channel = self._publish
+        if channel is None or channel.error is not None:
+            with self._lock:
+                channel = self._publish
+                if channel is None or channel.error is not None:
+                    usable = channel is not None and channel.connection.ended is None
+                    connection = channel.connection if channel is not None and usable else self._connect()
+                    channel = self._publish = PublishChannel(connection, self._give_up)
+        return channel
+
+    # -- the end
+
+    def _ended(self, connection: ClientConnection) -> None:
+        if self._over.is_set():
+            return
+        self._over.set()
+        for each in list(self._connections):
+            if each is not connection:
+                each.close_soon()
+        assert connection.ended is not None
+        self._lost(self, connection.ended)
+
+    def close(self) -> None:
+        """Close all connections: what is unacked goes back to its queues."""
+        self._over.set()
+        for each in list(self._connections):
+            each.close()
+
+    def abandon(self) -> None:
+        """In a forked child: close this process's descriptors, without a word to the owner."""
+        for each in self._connections:
+            each.abandon()

@@ -1,0 +1,149 @@
+"""SharedBroker: the face of a broker that may live in another process."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from itertools import count
+from typing import TYPE_CHECKING
+
+from warrenmq import forks
+from warrenmq.broker import arguments as check
+from warrenmq.broker.broker import Broker, QueueHandle
+from warrenmq.broker.stats import Stats
+from warrenmq.checks import seconds
+from warrenmq.errors import Error, PreconditionFailed
+from warrenmq.settings import Settings
+from warrenmq.shared.client import SharedClient
+from warrenmq.shared.links import Links, OpenArguments, Owned
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from warrenmq.broker.broker import Watermark
+    from warrenmq.node.alarms import Alarm, Alarms, BlockedPublisher
+    from warrenmq.shared.links import AfterLoss
+
+
+class SharedBroker(Broker):
+    """A Broker whose directory several processes have open: one owns it, the others attach to that one.
+
+    Everything that Broker has works alike in all of them.  When the owner ends, another takes over by itself; calls and publishes
+    wait for that, consumers subscribe again, and what was confirmed is there.
+    """
+
+    def __init__(
+        self, path: str, settings: Settings, trace: str | None, vhost: str, unconfirmed: AfterLoss
+    ) -> None:
+        """Use `warrenmq.open(path, shared=True)`."""
+        self._links = links = Links(OpenArguments(path, settings, trace, vhost, unconfirmed))
+        self.path = path
+        self.settings = settings
+        self.runtime = links.runtime
+        client = SharedClient(links)
+        self.client = client
+        self._engine = client.engine
+        self._shared_calls = self._calls = client.calls
+        self._consumers = client.engine
+        self.alarms = SharedAlarms(links)
+        self.check_open = client.engine.check_open
+        self._largest = settings.max_message_size
+        self._exclusive_queues = []
+        forks.register(self)
+
+    def after_fork(self) -> None:
+        """See forks.py: a child attaches anew, and hears nothing of what its parent waits for."""
+        self.runtime = self._links.runtime
+        self.client = client = SharedClient(self._links)
+        self._engine = self._consumers = client.engine
+        self._shared_calls = self._calls = client.calls
+        self.check_open = client.engine.check_open
+        self._exclusive_queues = []
+
+    @property
+    def is_owner(self) -> bool:
+        """True while this process owns the directory; False while it is attached to another, or looks for one."""
+        return isinstance(self._links.current, Owned)
+
+    def local(self) -> Broker:
+        """See Broker.local."""
+        link = self._links.link()
+        if isinstance(link, Owned):
+            return link.broker
+        raise PreconditionFailed(
+            f"{self.path} is owned by another process, and only the owner can do that; have `warrenmq serve` own the directory"
+        )
+
+    def queue(self, name: str) -> QueueHandle:
+        """As Broker.queue."""
+        self.check_open()
+        plain = check.name("name", name)
+        if self._shared_calls.check_queue(plain):
+            return QueueHandle(self, plain)
+        self.local().queue(plain)
+        return QueueHandle(self, plain)
+
+    def queues(self) -> list[QueueHandle]:
+        """As Broker.queues."""
+        self.check_open()
+        names = self._shared_calls.ask("queues")
+        if names is None:
+            names = [queue.name for queue in self.local().queues()]
+        return [QueueHandle(self, name) for name in names]
+
+    def stats(self) -> Stats:
+        """As Broker.stats, of the owner."""
+        self.check_open()
+        found = self._shared_calls.ask("stats")
+        return self.local().stats() if found is None else Stats.from_dict(found)
+
+    def set_vm_memory_high_watermark(self, watermark: Watermark) -> int:
+        """As Broker.set_vm_memory_high_watermark, of the owner; another owner begins with its setting."""
+        changed = Settings.load(environ={}, vm_memory_high_watermark=watermark).vm_memory_high_watermark
+        found = self._shared_calls.ask("set_vm_memory_high_watermark", limit=changed)
+        return self.local().set_vm_memory_high_watermark(watermark) if found is None else int(found)
+
+    def set_disk_free_limit(self, limit: Watermark) -> int:
+        """As Broker.set_disk_free_limit, of the owner; another owner begins with its setting."""
+        changed = Settings.load(environ={}, disk_free_limit=limit).disk_free_limit
+        found = self._shared_calls.ask("set_disk_free_limit", limit=changed)
+        return self.local().set_disk_free_limit(limit) if found is None else int(found)
+
+    def close(self, timeout: float | None = 60.0) -> tuple[str, ...]:
+        """As Broker.close.  The owner stops cleanly, and another process takes over; one that is attached just goes."""
+        timeout = seconds("timeout", timeout)
+        if self.is_owner:  # otherwise they go with the connection
+            for name in self._exclusive_queues:
+                with suppress(Error):
+                    self.delete_queue(name)
+        unwritten = self._links.close(timeout)
+        self._consumers.end_consumers()
+        return unwritten
+
+
+class SharedAlarms:
+    """The alarms of whoever owns the directory."""
+
+    def __init__(self, links: Links) -> None:
+        self._links = links
+        self._next = count(1).__next__
+        self._tickets: dict[int, tuple[Alarms, int]] = {}
+
+    def _table(self) -> Alarms:
+        link = self._links.current
+        return link.broker.resources.alarms if isinstance(link, Owned) else self._links.alarms
+
+    @property
+    def active(self) -> tuple[Alarm, ...]:
+        """Those that are set."""
+        return self._table().active
+
+    def add_waiting(self, publisher: BlockedPublisher, wake: Callable[[], None]) -> int:
+        """See Alarms.add_waiting."""
+        table, ticket = self._table(), self._next()
+        self._tickets[ticket] = table, table.add_waiting(publisher, wake)
+        return ticket
+
+    def remove_waiting(self, ticket: int) -> None:
+        """See Alarms.remove_waiting."""
+        table, its = self._tickets.pop(ticket)
+        table.remove_waiting(its)

@@ -1,0 +1,136 @@
+"""What the face asks of the broker (vhost/messages.py, queue/messages.py), as methods of AMQP or calls of amqp/channel/rpc.py."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgpack  # type: ignore[import-untyped]
+from pamqp.commands import Basic, Exchange, Queue
+
+from warrenmq.actors.vhost.messages import (
+    Bind,
+    DeclareExchange,
+    DeclareQueue,
+    DeleteExchange,
+    DeleteQueue,
+    Unbind,
+)
+from warrenmq.amqp.channel.message import REPLY_TO
+from warrenmq.amqp.channel.rpc import RPC
+from warrenmq.amqp.wire.codec import encode_content, encode_method, make, raw_properties
+from warrenmq.broker.stats import queue_memory_of
+from warrenmq.errors import CommandInvalid, Error
+from warrenmq.message.properties import Properties
+from warrenmq.queue.messages import Get, Info, Peek, Purge, QueueInfo
+from warrenmq.routing import TYPES
+from warrenmq.shared.channel import ClientChannel, Received
+from warrenmq.shared.errors import error_called
+
+if TYPE_CHECKING:
+    from warrenmq.routing import Binding
+
+_TAG = "answers"
+
+
+class CallChannel(ClientChannel):
+    """A channel for calls, one at a time."""
+
+    _listens = False
+
+    def ask(self, name: str, **arguments: Any) -> Any:
+        """A call of amqp/channel/rpc.py; raises what it is refused with."""
+        if not self._listens:
+            self.call(Basic.Consume, queue=REPLY_TO, consumer_tag=_TAG, no_ack=True)
+            self._listens = True
+        publish = encode_method(self.number, make(Basic.Publish, exchange="", routing_key=RPC))
+        body = msgpack.packb({"call": name, **arguments})
+        with self._calling:
+            if self.error is not None:
+                raise self.error
+            frames = encode_content(self.number, publish, _PROPERTIES, body, self.connection.frame_max)
+            self.connection.write(b"".join(frames))
+            answer = self._answers.get()
+        if isinstance(answer, Error):
+            raise answer
+        said: dict[str, Any] = msgpack.unpackb(answer.body)
+        if "error" in said:
+            raise error_called(said["error"], said["text"])
+        return said["value"]
+
+    def perform(self, request: Any, queue: str = "") -> Any:
+        """Carry out a request of the face; `queue` is whose process it is for."""
+        match request:
+            case DeclareQueue(record):
+                return self.call(
+                    Queue.Declare, queue=record.name, durable=record.durable, exclusive=record.exclusive,
+                    auto_delete=record.auto_delete, arguments=dict(record.arguments),
+                ).queue  # fmt: skip
+            case DeclareExchange(spec):
+                if spec.type not in TYPES:  # the owner would close the connection
+                    raise CommandInvalid(f"there is no exchange type {spec.type!r}; use {', '.join(TYPES)}")
+                self.call(
+                    Exchange.Declare, exchange=spec.name, exchange_type=spec.type, durable=spec.durable,
+                    auto_delete=spec.auto_delete, internal=spec.internal, arguments=dict(spec.arguments),
+                )  # fmt: skip
+            case Bind(binding):
+                self._bind(binding, Queue.Bind, Exchange.Bind)
+            case Unbind(binding):
+                self._bind(binding, Queue.Unbind, Exchange.Unbind)
+            case DeleteQueue(name, if_unused, if_empty):
+                return self.call(
+                    Queue.Delete, queue=name, if_unused=if_unused, if_empty=if_empty
+                ).message_count
+            case DeleteExchange(name, if_unused):
+                self.call(Exchange.Delete, exchange=name, if_unused=if_unused)
+            case Purge():
+                return self.call(Queue.Purge, queue=queue).message_count
+            case Info():
+                found = self.ask("info", queue=queue)
+                return QueueInfo(**{**found, "memory": queue_memory_of(found["memory"])})
+            case Peek(most):
+                return [
+                    Received(body, len(body), redelivered, exchange, key, raw)
+                    for exchange, key, raw, body, redelivered in self.ask("peek", queue=queue, most=most)
+                ]
+            case _:
+                raise TypeError(request)
+        return None
+
+    def check_queue(self, name: str) -> None:
+        """Raise NotFound or ResourceLocked unless this process may use the queue."""
+        self.call(Queue.Declare, queue=name, passive=True)
+
+    def check_exchange(self, name: str) -> None:
+        """Raise NotFound unless there is the exchange."""
+        self.call(Exchange.Declare, exchange=name, exchange_type="direct", passive=True)
+
+    def _bind(self, binding: Binding, of_queue: Any, of_exchange: Any) -> None:
+        values = {"routing_key": binding.routing_key, "arguments": dict(binding.arguments)}
+        if binding.destination_type == "queue":
+            self.call(of_queue, queue=binding.destination, exchange=binding.source, **values)
+        else:
+            self.call(of_exchange, destination=binding.destination, source=binding.source, **values)
+
+
+_PROPERTIES = raw_properties(Properties(reply_to=REPLY_TO))
+
+
+def may_repeat(request: Any) -> bool:
+    """True for a request that changes nothing more when it is carried out twice.
+
+    | request                                          | twice                                  |
+    | ------------------------------------------------ | -------------------------------------- |
+    | declare with a name, bind, unbind, look, consume | the same as once                       |
+    | declare without a name                           | two queues                             |
+    | get with acks                                    | the first one's message comes again    |
+    | get without                                      | the first one's message is lost        |
+    | delete, purge                                    | another answer                         |
+    """
+    match request:
+        case DeclareQueue(record):
+            return bool(record.name)
+        case Get():
+            return not request.no_ack
+        case DeleteQueue() | DeleteExchange() | Purge():
+            return False
+    return True

@@ -1,0 +1,231 @@
+"""A client's end of a channel: synchronous calls, and what a subclass makes of deliveries, confirms and returns."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import suppress
+from queue import Empty, SimpleQueue
+from struct import Struct
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pamqp.commands import Basic, Channel
+
+from warrenmq.amqp.wire.codec import decode_header, decode_method, encode_method, make, start_of
+from warrenmq.amqp.wire.errors import PRECONDITION_FAILED
+from warrenmq.amqp.wire.frames import BODY, HEADER, METHOD
+from warrenmq.errors import ArgumentValueError, BrokerClosed, Error
+from warrenmq.message.stored import StoredMessage
+from warrenmq.shared.errors import error_of
+
+if TYPE_CHECKING:
+    from pamqp.base import Frame as Method
+
+    from warrenmq.amqp.wire.frames import Frame
+    from warrenmq.shared.connection import ClientConnection
+
+DELIVER, GET_OK, RETURN = start_of(Basic.Deliver), start_of(Basic.GetOk), start_of(Basic.Return)
+ACK, NACK, CANCEL = start_of(Basic.Ack), start_of(Basic.Nack), start_of(Basic.Cancel)
+_CLOSE, _CLOSE_OK = start_of(Channel.Close), start_of(Channel.CloseOk)
+_WITH_CONTENT = frozenset([DELIVER, GET_OK, RETURN])
+_u64 = Struct(">Q")
+_CLOSING = 5.0
+"""Seconds that the owner has to close a channel that nobody uses any more."""
+TIMED_OUT = "delivery acknowledgement on channel"
+
+
+class Received(NamedTuple):
+    """A message that came over the wire, as a Delivery and a Message take it (the counterpart of Fetched)."""
+
+    payload: bytes
+    """The body alone."""
+    size: int
+    redelivered: bool
+    exchange: str
+    routing_key: str
+    raw_properties: bytes
+
+    def decoded(self) -> StoredMessage:
+        """Its exchange, routing key and properties."""
+        return StoredMessage(self.exchange, [self.routing_key], self.raw_properties, self.payload)
+
+
+class Content(NamedTuple):
+    """A method with content: basic.deliver, get-ok or return."""
+
+    method: bytes
+    raw_properties: bytes
+    body: bytes
+
+
+class ClientChannel:
+    """One channel; it is open once it is made.  `call` is for one thread at a time, `send` for any."""
+
+    def __init__(self, connection: ClientConnection) -> None:
+        self.connection = connection
+        self.error: Error | None = None
+        """Why it is closed."""
+        self._mark = self._synced = object()
+        """A new object with each thing that is sent and has no answer, and the last one that the owner has dealt with."""
+        self._closing = False
+        self._answers: SimpleQueue[Any] = SimpleQueue()
+        self._calling = threading.Lock()
+        self._content: tuple[bytes, bytes, int] | None = None
+        self._pieces: list[bytes] = []
+        self._have = 0
+        self.number = connection.add(self)
+        self.call(Channel.Open)
+
+    # -- for everyone
+
+    def call(self, kind: type[Method], **values: Any) -> Any:
+        """Send a method, and return its answer: a decoded method, or Content.
+
+        Raises what the owner refuses with (the channel is closed then), LinkLost when the connection is gone.
+        """
+        with self._calling:
+            mark = self._mark
+            self.send(kind, **values)
+            answer = self._answers.get()
+        self._synced = mark
+        if isinstance(answer, Error):
+            raise answer
+        return answer
+
+    def send(self, kind: type[Method], **values: Any) -> None:
+        """Send a method that has no answer, or whose answer does not matter.  ArgumentValueError when a value does not fit."""
+        if self.error is not None:
+            raise self.error
+        try:
+            data = encode_method(self.number, make(kind, **values))
+        except (ValueError, TypeError, OverflowError) as why:
+            raise ArgumentValueError(
+                f"{kind.name} cannot be sent to the owner of the directory: {why}"
+            ) from why
+        self.connection.write(data)
+
+    def mark(self) -> None:
+        """Something was sent that has no answer."""
+        self._mark = object()
+
+    def sync(self) -> None:
+        """Wait until the owner has dealt with what was sent before; does nothing once the channel is closed."""
+        mark = self._mark
+        if mark is self._synced:
+            return
+        with suppress(Error, Empty):
+            if self._closing:
+                with self._calling:
+                    self._answers.get(timeout=_CLOSING)
+            elif self.error is None:
+                self.call(Channel.Flow, active=True)
+        self._synced = mark
+
+    def close(self) -> None:
+        """Close it; what is unacked goes back to its queues."""
+        if self.error is None:
+            with suppress(Error):
+                self.call(Channel.Close, reply_code=200, reply_text="", class_id=0, method_id=0)
+            self.error = self.error or BrokerClosed("the channel is closed")
+
+    def close_soon(self) -> None:
+        """As `close`, without waiting for the answer; for a finalizer."""
+        if self.error is None:
+            with suppress(Error):
+                self.send(Channel.Close, reply_code=200, reply_text="", class_id=0, method_id=0)
+            self._closing = True
+            self.error = BrokerClosed("the channel is closed")
+
+    # -- in the connection's thread
+
+    def frames(self, frames: list[Frame]) -> None:
+        """See connection.Receiver."""
+        for kind, _, payload in frames:
+            if kind == METHOD:
+                start = payload[:4]
+                if start in _WITH_CONTENT:
+                    self._content = payload, b"", -1
+                elif start == _CLOSE:
+                    self._closed(payload)
+                else:
+                    self._method(start, payload)
+            elif kind == HEADER and self._content is not None:
+                size, raw = decode_header(payload)
+                self._content = self._content[0], raw, size
+                if not size:
+                    self._complete(b"")
+            elif kind == BODY and self._content is not None:
+                if not self._have and len(payload) == self._content[2]:
+                    self._complete(payload)
+                    continue
+                self._pieces.append(payload)
+                self._have += len(payload)
+                if self._have >= self._content[2]:
+                    body, self._pieces, self._have = b"".join(self._pieces), [], 0
+                    self._complete(body)
+        self.batch_ended()
+
+    def lost(self, error: Error) -> None:
+        """See connection.Receiver."""
+        if self.error is None:
+            self.error = error
+        self._answers.put(error)
+        self.ended(error, lost=True)
+
+    def _complete(self, body: bytes) -> None:
+        assert self._content is not None
+        method, raw, _ = self._content
+        self._content = None
+        self.content(method[:4], Content(method, raw, body))
+
+    def _method(self, start: bytes, payload: bytes) -> None:
+        if start == _CLOSE_OK:
+            self.connection.remove(self.number)
+        if not self.event(start, payload):
+            self._answers.put(decode_method(payload))
+
+    def _closed(self, payload: bytes) -> None:
+        method: Any = decode_method(payload)
+        error = error_of(method.reply_code, method.reply_text)
+        timed_out = method.reply_code == PRECONDITION_FAILED and TIMED_OUT in method.reply_text
+        with suppress(Error):
+            self.connection.write(encode_method(self.number, make(Channel.CloseOk)))
+        self.error = error
+        self.connection.remove(self.number)
+        self._answers.put(error)
+        self.ended(error, lost=False, timed_out=timed_out)
+
+    # -- what a subclass does with what comes; in the connection's thread
+
+    def event(self, start: bytes, payload: bytes) -> bool:  # noqa: ARG002
+        """A method that is no answer; False if it is one."""
+        return False
+
+    def content(self, start: bytes, content: Content) -> None:  # noqa: ARG002
+        """A method with content; here, an answer."""
+        self._answers.put(content)
+
+    def batch_ended(self) -> None:
+        """All frames of one read were handled."""
+
+    def ended(self, error: Error, *, lost: bool, timed_out: bool = False) -> None:
+        """The channel is closed: with its connection (`lost`), by the owner for consumer_timeout, or for an error."""
+
+
+def delivered(content: Content) -> tuple[int, Received]:
+    """Tag and message of a basic.deliver or get-ok."""
+    method = content.method
+    at = 4
+    if method[:4] == DELIVER:
+        at += 1 + method[4]
+    (tag,) = _u64.unpack_from(method, at)
+    at += 8
+    redelivered = bool(method[at])
+    exchange, key = short_strings(method, at + 1)
+    return tag, Received(content.body, len(content.body), redelivered, exchange, key, content.raw_properties)
+
+
+def short_strings(method: bytes, at: int) -> tuple[str, str]:
+    """Two short strings, one behind the other: an exchange and a routing key."""
+    middle = at + 1 + method[at]
+    end = middle + 1 + method[middle]
+    return method[at + 1 : middle].decode(), method[middle + 1 : end].decode()

@@ -1,0 +1,399 @@
+"""SharedClient: what the face (broker/broker.py, consumer.py, transaction.py) needs of a client, by whatever link there is now."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import suppress
+from itertools import count
+from queue import Empty
+from typing import TYPE_CHECKING, Any
+
+from warrenmq.actors.sending.confirms import Confirm
+from warrenmq.amqp.wire.codec import raw_properties
+from warrenmq.broker.engine import CLOSED
+from warrenmq.errors import Blocked, BrokerClosed, Nacked, ProcessDied, Refusal
+from warrenmq.message.properties import Properties
+from warrenmq.node.alarms import BlockedPublisher, in_words
+from warrenmq.queue.messages import Ack
+from warrenmq.routing.message_options import header_routes, parse_expiration
+from warrenmq.runtime.life import inbox_of
+from warrenmq.shared.calling import may_repeat
+from warrenmq.shared.consuming import ConsumerChannel, GetChannel
+from warrenmq.shared.errors import LinkLost
+from warrenmq.shared.links import NO_ANSWER, Owned
+from warrenmq.shared.publishing import Unconfirmed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from warrenmq.broker.parts import Transacted
+    from warrenmq.broker.retry import RetryPolicy
+    from warrenmq.message.stored import StoredMessage
+    from warrenmq.queue.collected import OpenAcks
+    from warrenmq.runtime import Channel, Runtime
+    from warrenmq.settings import Settings
+    from warrenmq.shared.attachment import Attachment
+    from warrenmq.shared.links import Links
+    from warrenmq.trace.recorder import ActorTrace
+
+
+class SharedEngine:
+    """What the face asks of an engine: whether it is open, and which consumers end with it."""
+
+    def __init__(self, links: Links) -> None:
+        self._links = links
+        self.consumers: dict[int, Channel] = {}
+
+    @property
+    def is_open(self) -> bool:
+        """True until it is closed, or no owner can be found any more."""
+        return not self._links.is_closed
+
+    @property
+    def is_closed(self) -> bool:
+        """True once it was closed."""
+        return self._links.is_closed
+
+    def check_open(self) -> None:
+        """Raise BrokerClosed once it is closed."""
+        if self._links.is_closed:
+            msg = f"the broker of {self._links.arguments.path} is closed"
+            raise BrokerClosed(msg)
+
+    def end_consumers(self) -> None:
+        """Have every consumer's iterator end."""
+        for channel in list(self.consumers.values()):
+            channel.put(CLOSED)
+
+
+class SharedCalls:
+    """The counterpart of ActorCalls (broker/calls.py)."""
+
+    def __init__(self, links: Links) -> None:
+        self._links = links
+
+    def call_named(self, name: str, request: Any) -> Any:
+        """A request to a process of the supervision tree."""
+        return self._over_link(request, lambda owned: owned.call_named(name, request), "")[0]
+
+    def call_queue(self, queue: str, request: Any) -> tuple[Any, Any]:
+        """A request to a queue's process; returns the answer, and who gave it."""
+        answer: tuple[Any, Any] = self._over_link(
+            request, lambda owned: owned.call_queue(queue, request), queue
+        )
+        return answer
+
+    def check_queue(self, name: str) -> bool:
+        """True if an owner that is another process has this queue; NotFound if it has none, False if this is the owner."""
+        while True:
+            link = self._links.link()
+            if isinstance(link, Owned):
+                return False
+            with suppress(LinkLost):
+                link.sync()
+                with link.calling() as channel:
+                    channel.check_queue(name)
+                return True
+
+    def call_actor(self, ref: Any, request: Any) -> Any:
+        """A request to one process: a consumer's cancel."""
+        if isinstance(ref, ConsumerChannel):
+            ref.cancel(request)
+            return None
+        link = self._links.current
+        return link.broker.client.calls.call_actor(ref, request) if isinstance(link, Owned) else None
+
+    def _over_link(self, request: Any, owned: Callable[[Any], Any], queue: str) -> Any:
+        while True:
+            link = self._links.link()
+            if isinstance(link, Owned):
+                answer = owned(link.broker.client.calls)
+                return answer if queue else (answer, None)
+            try:
+                return link.call(request, queue)
+            except LinkLost as why:
+                if not may_repeat(request):
+                    raise _unknown(request) from why
+
+    def ask(self, name: str, **arguments: Any) -> Any:
+        """A call of amqp/channel/rpc.py, of an owner that is another process; None if it is this one."""
+        while True:
+            link = self._links.link()
+            if isinstance(link, Owned):
+                return None
+            with suppress(LinkLost):
+                link.sync()
+                with link.calling() as channel:
+                    return channel.ask(name, **arguments)
+
+
+def _unknown(request: Any) -> ProcessDied:
+    return ProcessDied(
+        f"the process that owned the directory ended during {type(request).__name__}, which may or may not have taken effect "
+        "and was not repeated"
+    )
+
+
+class SharedPublishing:
+    """One thread's publishing (the counterpart of broker/publisher.py, Publishing)."""
+
+    def __init__(self, links: Links) -> None:
+        self._links = links
+        self.pending: Transacted | None = None
+        """The transaction that this thread is in."""
+
+    def wait_for_turn(self, exchange: str, routing_key: str, timeout: float | None,
+                      properties: Properties | None = None) -> None:  # fmt: skip
+        """See Publishing.wait_for_turn; while there is no owner it waits for one."""
+        clock = self._links.runtime.monotonic_ns
+        deadline = None if timeout is None else clock() + round(timeout * 1e9)
+
+        def left() -> float | None:
+            return None if deadline is None else max(0.0, (deadline - clock()) / 1e9)
+
+        link = self._links.current or self._links.wait(left())
+        if link is None:
+            raise Blocked("the directory has no owner for now, nothing was published; try again later")
+        if isinstance(link, Owned):
+            local = link.broker.client.publishing()
+            local.pending = self.pending
+            try:
+                local.wait_for_turn(exchange, routing_key, left(), properties)
+            finally:
+                local.pending = None
+            return
+        self._wait_for_alarms(exchange, routing_key, left)
+        if deadline is not None and self.pending is None and not link.wait_for_room(left()):
+            raise Blocked(
+                "the owner of the directory is behind and takes no more for now, nothing was published; try again later"
+            )
+
+    def _wait_for_alarms(self, exchange: str, routing_key: str, left: Callable[[], float | None]) -> None:
+        alarms, runtime = self._links.alarms, self._links.runtime
+        if not alarms.active:
+            return
+        who = BlockedPublisher(threading.current_thread().name, exchange, routing_key, runtime.wall_ns())
+        news = runtime.channel()
+        ticket = alarms.add_waiting(who, lambda: news.put(None))
+        try:
+            while active := alarms.active:
+                if self._links.is_closed:
+                    raise BrokerClosed(f"the broker of {self._links.arguments.path} is closed")
+                patience = left()
+                if patience is not None and patience <= 0:
+                    raise Blocked(in_words(active))
+                with suppress(Empty):
+                    news.get(timeout=patience)
+        finally:
+            alarms.remove_waiting(ticket)
+
+    def publish(self, exchange: str, routing_key: str, bodies: list[bytes], properties: Properties | None,
+                persistent: bool, mandatory: bool) -> Confirm:  # fmt: skip
+        """See Publishing.publish."""
+        links = self._links
+        while True:
+            link = links.current or links.link()
+            if isinstance(link, Owned):
+                return link.broker.client.publishing().publish(
+                    exchange, routing_key, bodies, properties, persistent, mandatory
+                )
+            confirm = Confirm(links.runtime)
+            if not bodies:
+                confirm.confirm()
+                return confirm
+            if properties is not None:
+                self.check_properties(properties)
+            link.wait_for_room()
+            with suppress(LinkLost):
+                link.publish(
+                    Unconfirmed(exchange, routing_key, bodies, properties, persistent, mandatory, confirm)
+                )
+                return confirm
+
+    def publish_one(self, exchange: str, routing_key: str, body: bytes, properties: Properties | None,
+                    persistent: bool, mandatory: bool) -> Confirm:  # fmt: skip
+        """See Publishing.publish_one."""
+        link = self._links.current
+        if isinstance(link, Owned):
+            return link.broker.client.publishing().publish_one(
+                exchange, routing_key, body, properties, persistent, mandatory
+            )
+        return self.publish(exchange, routing_key, [body], properties, persistent, mandatory)
+
+    def publish_later(self, exchange: str, routing_key: str, bodies: list[bytes], properties: Properties | None,
+                      persistent: bool, due: int) -> Confirm:  # fmt: skip
+        """See Publishing.publish_later; while another process owns the directory, the call waits for the confirm."""
+        link = self._links.link()
+        if isinstance(link, Owned):
+            return link.broker.client.publishing().publish_later(
+                exchange, routing_key, bodies, properties, persistent, due
+            )
+        self.check(exchange, properties)
+        raw = raw_properties(properties)
+        return self._asked(
+            link, "publish_later", exchange=exchange, routing_key=routing_key, bodies=bodies, properties=raw,
+            persistent=persistent, due=due,
+        )  # fmt: skip
+
+    def publish_copy(self, queues: tuple[str, ...], message: StoredMessage, properties: Properties | bytes, *,
+                     persistent: bool, due: int = 0) -> Confirm:  # fmt: skip
+        """See Publishing.publish_copy; likewise."""
+        link = self._links.link()
+        if isinstance(link, Owned):
+            return link.broker.client.publishing().publish_copy(
+                queues, message, properties, persistent=persistent, due=due
+            )
+        raw = properties if isinstance(properties, bytes) else raw_properties(properties)
+        before = message.stored_properties
+        return self._asked(
+            link, "publish_copy", queues=list(queues), exchange=message.exchange, routing_keys=message.routing_keys,
+            body=message.body, properties=raw, persistent=persistent, due=due,
+            before=before if isinstance(before, bytes) else raw_properties(message.properties),
+        )  # fmt: skip
+
+    def _asked(self, link: Attachment, name: str, **arguments: Any) -> Confirm:
+        confirm = Confirm(self._links.runtime)
+        try:
+            with link.calling() as channel:
+                channel.ask(name, **arguments)
+        except LinkLost:
+            confirm.fail(Nacked(NO_ANSWER))
+        except Refusal as refused:
+            confirm.fail(refused)
+        else:
+            confirm.confirm()
+        return confirm
+
+    def queues_of(
+        self, exchange: str, routing_key: str, headers: Mapping[str, Any] | None
+    ) -> tuple[str, ...]:
+        """See Publishing.queues_of."""
+        link = self._links.link()
+        if isinstance(link, Owned):
+            return link.broker.client.publishing().queues_of(exchange, routing_key, headers)
+        raw = raw_properties(Properties(headers=None if headers is None else dict(headers)))
+        with link.calling() as channel:
+            return tuple(channel.ask("route", exchange=exchange, routing_key=routing_key, properties=raw))
+
+    def promise(self) -> Confirm:
+        """A Confirm for a publish that comes later."""
+        return Confirm(self._links.runtime)
+
+    def check(self, exchange: str, properties: Properties | None) -> None:
+        """Raise what `publish` would, as far as it can be known."""
+        link = self._links.link()
+        if isinstance(link, Owned):
+            link.broker.client.publishing().check(exchange, properties)
+            return
+        if properties is not None:
+            self.check_properties(properties)
+        if exchange:
+            with link.calling() as channel:
+                channel.check_exchange(exchange)
+
+    @staticmethod
+    def check_properties(properties: Properties) -> None:
+        """PreconditionFailed for those that a publish is refused for."""
+        parse_expiration(properties.expiration)
+        header_routes(properties.headers)
+
+    def would_block(self, exchange: str, routing_key: str, properties: Properties | None) -> bool:
+        """True if `publish` would wait."""
+        link = self._links.current
+        if isinstance(link, Owned):
+            return link.broker.client.publishing().would_block(exchange, routing_key, properties)
+        return link is None or not link.has_room()
+
+    def cast(self, ref: Any, message: Any) -> None:
+        """See cast of this module."""
+        cast(self._links, ref, message)
+
+
+def cast(links: Links, ref: Any, message: Any) -> None:
+    """Send a consumer's ack or reject; one for a queue's process of an owner that is gone has nothing to settle."""
+    if isinstance(ref, ConsumerChannel | GetChannel):
+        ref.settle(message)
+    elif isinstance(link := links.current, Owned):
+        link.broker.runtime.cast(ref, message, link.broker.client.trace())
+
+
+class SharedClient:
+    """The counterpart of Client (broker/client.py)."""
+
+    def __init__(self, links: Links) -> None:
+        self.links = links
+        self.engine = SharedEngine(links)
+        self.calls = SharedCalls(links)
+        self.next_consumer_id = count(1).__next__
+        self.retry_policies: dict[str, RetryPolicy] = {}
+        self._local = threading.local()
+
+    @property
+    def runtime(self) -> Runtime:
+        """For what waits in this process."""
+        return self.links.runtime
+
+    @property
+    def settings(self) -> Settings:
+        """Those that it was opened with; the owner goes by its own."""
+        return self.links.arguments.settings
+
+    def trace(self) -> ActorTrace | None:
+        """The calling thread's trace, in the owner."""
+        link = self.links.current
+        return link.broker.client.trace() if isinstance(link, Owned) else None
+
+    def publishing(self) -> SharedPublishing:
+        """The calling thread's publishing side."""
+        try:
+            return self._local.publishing  # type: ignore[no-any-return]
+        except AttributeError:
+            publishing = self._local.publishing = SharedPublishing(self.links)
+            return publishing
+
+    def ack_one(self, ref: Any, acks: OpenAcks, tag: int) -> None:
+        """Send the ack of one delivery."""
+        link = self.links.current
+        if (
+            isinstance(link, Owned)
+            and not isinstance(ref, ConsumerChannel | GetChannel)
+            and self.publishing().pending is None
+        ):
+            link.broker.client.ack_one(ref, acks, tag)
+        else:
+            self.settle(ref, Ack(acks.consumer, tag, multiple=False))
+
+    def settle(self, ref: Any, message: Any) -> None:
+        """Send a consumer's message to its queue, or keep it for the end of the transaction."""
+        publishing = self.publishing()
+        if publishing.pending is not None:
+            publishing.pending.settle(ref, message)
+        else:
+            publishing.cast(ref, message)
+
+    def cast(self, ref: Any, message: Any) -> None:
+        """As `settle`, outside any transaction."""
+        cast(self.links, ref, message)
+
+    def have_later(self) -> None:
+        """Have the queue in which delayed messages wait; another owner makes it when it is asked to publish one."""
+        link = self.links.link()
+        if isinstance(link, Owned):
+            link.broker.client.have_later()
+
+    @property
+    def has_later(self) -> bool:
+        """True if that queue is there, or another process sees to it."""
+        link = self.links.current
+        return link.broker.client.has_later if isinstance(link, Owned) else True
+
+    def on_end(self, ref: Any, notice: Callable[[Any], None]) -> Any:
+        """See Client.on_end."""
+        return ref.on_end(notice) if isinstance(ref, ConsumerChannel) else inbox_of(ref).on_close(notice)
+
+    def forget(self, ref: Any, key: Any) -> None:
+        """See Client.forget."""
+        if isinstance(ref, ConsumerChannel):
+            ref.forget(key)
+        else:
+            inbox_of(ref).forget(key)

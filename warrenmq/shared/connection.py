@@ -1,0 +1,346 @@
+"""A client's end of one AMQP connection to the owner of the directory: one thread that reads, writers in any thread.
+
+    write(), any thread ──► kernel, while it takes everything at once
+                        └─► what is pending ──► the thread "warrenmq-attached" ──► kernel
+    kernel ──► the thread ──frames──► channels, in its thread
+
+Guarantees.  Bytes are sent in the order of the calls of `write`, which never waits; `wait_for_room` is for who may.  The end is
+told once: every channel gets the reason, then `on_end` is called.  Nothing here takes a lock while it calls a channel.
+
+After a fork a child's copy is closed without a word to the owner (`abandon`).
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import threading
+from contextlib import suppress
+from itertools import count
+from typing import TYPE_CHECKING, Any, Protocol
+
+from pamqp.commands import Connection
+
+from warrenmq.amqp.access.auth import EXTERNAL
+from warrenmq.amqp.connection.handshake import PROTOCOL_HEADER
+from warrenmq.amqp.net import local_socket
+from warrenmq.amqp.wire.codec import decode_method, encode_method, make
+from warrenmq.amqp.wire.errors import AmqpError
+from warrenmq.amqp.wire.frames import METHOD, FrameCutter
+from warrenmq.errors import BrokerClosed, Error, ResourceError
+from warrenmq.runtime.shortage import no_thread
+from warrenmq.shared.errors import LinkLost, NobodyServes, error_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pamqp.base import Frame as Method
+
+    from warrenmq.amqp.wire.frames import Frame
+
+HIGH = 4 << 20
+"""Bytes that wait to be sent above which a publisher waits."""
+_READ = 1 << 18
+_HANDSHAKE = 30.0
+"""Seconds that the owner has for each answer of the handshake."""
+_CAPABILITIES = {
+    "publisher_confirms": True,
+    "basic.nack": True,
+    "consumer_cancel_notify": True,
+    "connection.blocked": True,
+}
+
+
+class Receiver(Protocol):
+    """A channel, as its connection sees it; all but `sync` are called in the connection's thread."""
+
+    def frames(self, frames: list[Frame]) -> None:
+        """Frames of this channel, from one read."""
+
+    def lost(self, error: Error) -> None:
+        """The connection is gone."""
+
+    def sync(self) -> None:
+        """Wait until the owner has dealt with what was sent before; in any thread but the connection's."""
+
+
+class ClientConnection:
+    """One connection, open once it is made.
+
+    LinkLost when nobody serves the socket, AccessRefused and others when the owner refuses.
+    """
+
+    def __init__(self, directory: str, vhost: str, on_end: Callable[[ClientConnection], None],
+                 on_blocked: Callable[[str | None], None]) -> None:  # fmt: skip
+        """`on_blocked` is told why the owner does not read from here (an alarm), and None when it does again; both are called in
+        the connection's thread.
+        """
+        try:
+            self._socket = local_socket.connect(directory)
+        except (FileNotFoundError, ConnectionRefusedError) as why:
+            raise NobodyServes(f"nobody serves {directory}: {why.strerror}") from why
+        self._on_end = on_end
+        self._on_blocked = on_blocked
+        self.channels: dict[int, Receiver] = {}
+        self._numbers = count(1)
+        self._free: list[int] = []
+        self._lock = threading.Lock()
+        self._pending: list[bytes] = []
+        self._waiting = 0
+        self._room = threading.Condition(self._lock)
+        self._ended: Error | None = None
+        self._closing = False
+        self._paused = False
+        self._cutter = FrameCutter()
+        self._early: list[Frame] = []
+        self._wake_read, self._wake_write = os.pipe()
+        for each in (self._wake_read, self._wake_write):
+            os.set_blocking(each, False)
+        try:
+            self._shake_hands(vhost)
+            self._socket.setblocking(False)
+            self._thread = threading.Thread(target=self._run, name="warrenmq-attached", daemon=True)
+            try:
+                self._thread.start()
+            except (RuntimeError, MemoryError) as why:
+                raise no_thread(why, self._thread.name) from why
+        except BaseException:
+            self.abandon()
+            raise
+
+    # -- the handshake, in the thread that connects
+
+    def _shake_hands(self, vhost: str) -> None:
+        self._socket.settimeout(_HANDSHAKE)
+        try:
+            self._socket.sendall(PROTOCOL_HEADER)
+            self._expect(Connection.Start)
+            properties = {"product": "warrenmq", "capabilities": _CAPABILITIES}
+            self._say(Connection.StartOk, client_properties=properties, mechanism=EXTERNAL,
+                      response=f"process {os.getpid()}".encode(), locale="en_US")  # fmt: skip
+            tune = self._expect(Connection.Tune)
+            self.frame_max: int = tune.frame_max
+            self.channel_max: int = tune.channel_max or 0xFFFF
+            self._say(Connection.TuneOk, channel_max=tune.channel_max, frame_max=tune.frame_max, heartbeat=0)
+            self._cutter.frame_max = tune.frame_max
+            self._say(Connection.Open, virtual_host=vhost)
+            self._expect(Connection.OpenOk)
+        except TimeoutError as why:
+            raise BrokerClosed(
+                f"the owner of the directory has not answered for {_HANDSHAKE:.0f} s; is it stopped?"
+            ) from why
+        except OSError as why:
+            raise LinkLost(f"the owner went away: {why}") from why
+
+    def _say(self, kind: type[Method], **values: Any) -> None:
+        self._socket.sendall(encode_method(0, make(kind, **values)))
+
+    def _expect(self, kind: type[Method]) -> Any:
+        while not self._early:
+            data = self._socket.recv(_READ)
+            if not data:
+                raise LinkLost("the owner closed the connection")
+            self._early += self._cutter.feed(data)
+            if self._cutter.error is not None:
+                raise BrokerClosed(f"the owner sends what is no AMQP: {self._cutter.error}")
+        method = decode_method(self._early.pop(0).payload)
+        if isinstance(method, Connection.Close):
+            raise error_of(method.reply_code, method.reply_text)
+        if not isinstance(method, kind):
+            raise BrokerClosed(
+                f"the owner answers {method.name} where {kind.name} is due; is it another release?"
+            )
+        return method
+
+    # -- for everyone
+
+    @property
+    def ended(self) -> Error | None:
+        """Why there is no connection any more; None while there is one."""
+        return self._ended
+
+    def add(self, channel: Receiver) -> int:
+        """Give a channel its number; ResourceError when all are taken."""
+        with self._lock:
+            if self._ended is not None:
+                raise self._ended
+            number = self._free.pop() if self._free else next(self._numbers)
+            if number > self.channel_max:
+                raise ResourceError(
+                    f"all {self.channel_max} channels of this process are in use; cancel consumers, settle deliveries, "
+                    "or raise the owner's channel_max"
+                )
+            self.channels[number] = channel
+        return number
+
+    def remove(self, number: int) -> None:
+        """A channel is closed on both sides: its number is free."""
+        with self._lock:
+            if self.channels.pop(number, None) is not None:
+                self._free.append(number)
+
+    def write(self, data: bytes) -> None:
+        """Send bytes behind those before, without waiting.  LinkLost, and nothing is sent, once the connection is gone."""
+        with self._lock:
+            if self._ended is not None:
+                raise self._ended
+            if not self._pending:
+                try:
+                    sent = self._socket.send(data)
+                except BlockingIOError:
+                    sent = 0
+                except OSError:  # the thread reads the end, and tells everybody
+                    sent = 0
+                if sent == len(data):
+                    return
+                data = data[sent:]
+            wake = not self._pending
+            self._pending.append(data)
+            self._waiting += len(data)
+        if wake:
+            self._wake()
+
+    def has_room(self) -> bool:
+        """True if a publisher need not wait."""
+        return self._waiting <= HIGH
+
+    def wait_for_room(self, timeout: float | None = None) -> bool:
+        """Wait until `has_room`, or the end; False after `timeout` seconds."""
+        with self._room:
+            return self._room.wait_for(lambda: self._waiting <= HIGH or self._ended is not None, timeout)
+
+    def pause_reading(self) -> None:
+        """Read nothing for now: what comes waits with the owner."""
+        self._paused = True
+
+    def resume_reading(self) -> None:
+        """Read on."""
+        if self._paused:
+            self._paused = False
+            self._wake()
+
+    def close_soon(self) -> None:
+        """End it without waiting."""
+        self._closing = True
+        with suppress(Error):
+            self.write(encode_method(0, make(Connection.Close, reply_code=200, reply_text="Goodbye")))
+
+    def close(self) -> None:
+        """End it; channels are told that it is lost.  Waits for the thread, unless it is the one that calls."""
+        self.close_soon()
+        if threading.current_thread() is not self._thread:
+            self._thread.join(5.0)
+        self._end(BrokerClosed("the connection was closed"))
+
+    def abandon(self) -> None:
+        """Close the descriptors of this process alone; for a forked child, and for one that was never open."""
+        self._ended = self._ended or LinkLost("it belongs to another process")
+        with suppress(OSError):
+            self._socket.close()
+        for each in (self._wake_read, self._wake_write):
+            with suppress(OSError):
+                os.close(each)
+
+    # -- in the thread
+
+    def _wake(self) -> None:
+        with suppress(BlockingIOError, OSError):
+            os.write(self._wake_write, b"\0")
+
+    def _run(self) -> None:
+        try:
+            self._dispatch(self._early)
+            self._loop()
+        except OSError as why:
+            self._end(LinkLost(f"the owner went away: {why}"))
+        except Error as why:
+            self._end(why)
+        except AmqpError as why:
+            self._end(BrokerClosed(f"the owner sends what makes no sense: {why}"))
+
+    def _loop(self) -> None:
+        poll = select.poll()
+        descriptor = self._socket.fileno()
+        poll.register(self._wake_read, select.POLLIN)
+        watched = select.POLLIN
+        poll.register(descriptor, watched)
+        while True:
+            wanted = (0 if self._paused else select.POLLIN) | (select.POLLOUT if self._pending else 0)
+            if wanted != watched:
+                poll.modify(descriptor, wanted)
+                watched = wanted
+            for ready, events in poll.poll():
+                if ready == self._wake_read:
+                    os.read(self._wake_read, 4096)
+                    continue
+                if events & select.POLLOUT:
+                    self._flush()
+                if events & ~select.POLLOUT:
+                    self._read()
+
+    def _flush(self) -> None:
+        with self._lock:
+            data = b"".join(self._pending)
+            sent = self._socket.send(data)
+            rest = data[sent:]
+            self._pending = [rest] if rest else []
+            self._waiting = len(rest)
+            if self._waiting <= HIGH:
+                self._room.notify_all()
+
+    def _read(self) -> None:
+        try:
+            data = self._socket.recv(_READ)
+        except BlockingIOError:
+            return
+        if not data:
+            raise LinkLost("the owner ended")
+        self._dispatch(self._cutter.feed(data))
+        if self._cutter.error is not None:
+            raise BrokerClosed(f"the owner sends what is no AMQP: {self._cutter.error}")
+
+    def _dispatch(self, frames: list[Frame]) -> None:
+        """Hand frames to their channels, those in a row of one channel together."""
+        start = 0
+        while start < len(frames):
+            number = frames[start].channel
+            stop = start + 1
+            while stop < len(frames) and frames[stop].channel == number:
+                stop += 1
+            if number == 0:
+                for each in frames[start:stop]:
+                    self._own(each)
+            elif (channel := self.channels.get(number)) is not None:
+                channel.frames(frames[start:stop])
+            start = stop
+
+    def _own(self, frame: Frame) -> None:
+        if frame.type != METHOD:
+            return
+        method = decode_method(frame.payload)
+        match method:
+            case Connection.Blocked():
+                self._on_blocked(method.reason)
+            case Connection.Unblocked():
+                self._on_blocked(None)
+            case Connection.CloseOk():
+                raise BrokerClosed("the connection was closed")
+            case Connection.Close():
+                with suppress(Error):
+                    self.write(encode_method(0, make(Connection.CloseOk)))
+                raise error_of(method.reply_code, method.reply_text)
+
+    def _end(self, error: Error) -> None:
+        with self._lock:
+            if self._ended is not None:
+                return
+            self._ended = error if isinstance(error, LinkLost) else LinkLost(str(error))
+            self._pending.clear()
+            self._waiting = 0
+            self._room.notify_all()
+            channels, self.channels = list(self.channels.values()), {}
+        self.abandon()
+        for channel in channels:
+            channel.lost(error)
+        if not self._closing:
+            self._on_end(self)

@@ -1,0 +1,266 @@
+"""Consuming from the owner: a channel for each consumer, and channels for what `get` takes.
+
+A RemoteConsumer stands where the queue's process stands in the owner: the face's Consumer and Delivery (broker/consumer.py)
+send it their acks and cancels, and watch it.  It ends with its channel; the Consumer then subscribes again.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from pamqp.commands import Basic
+
+from warrenmq.errors import ArgumentValueError, Error, PreconditionFailed
+from warrenmq.queue.messages import Ack, Cancel, Deliveries, Get, Got, Reject, Taken
+from warrenmq.shared.channel import CANCEL, DELIVER, ClientChannel, Content, delivered
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from warrenmq.queue.messages import Consume
+    from warrenmq.shared.connection import ClientConnection
+
+MOST_PREFETCH = 65_535
+"""AMQP's prefetch count is a 16-bit number."""
+UNREAD = 4096
+"""Deliveries to a consumer without a prefetch count that wait in this process; then its connection is not read."""
+FIRST_WAIT, LONGEST_WAIT = 0.001, 0.025
+"""Seconds between two looks of a `get` that waits."""
+
+
+class ConsumerChannel(ClientChannel):
+    """The channel of one consumer, and what its queue's process is to it in the owner."""
+
+    def __init__(
+        self, connection: ClientConnection, request: Consume, queue: str, own: ClientConnection | None
+    ) -> None:
+        """`own` is the connection if it serves nothing else: it is not read while too much is unread, and is closed at the end."""
+        if request.prefetch > MOST_PREFETCH:
+            raise ArgumentValueError(
+                f"prefetch is {request.prefetch}; a process that does not own the directory takes at most {MOST_PREFETCH}, or 0"
+            )
+        self._outlet = request.outlet
+        self._holder = None if request.ack_deadline is None else request.ack_deadline.holder
+        self._no_ack = request.no_ack
+        self._own = own
+        self._batch: list[Any] = []
+        self._first = 0
+        self._unread = 0
+        self._last = 0
+        """The tag of the last delivery that came."""
+        self._outstanding: set[int] | None = None
+        """Tags that the application holds once it is cancelled: with the last of them the channel is closed."""
+        self._handed_out: int | None = None
+        """Once it is cancelled, the last tag that the application saw."""
+        self._settled: set[int] = set()
+        self._settled_up_to = 0
+        self._watchers: dict[int, Callable[[Any], None]] = {}
+        self._is_over = False
+        self._tag = f"consumer-{request.consumer}"
+        super().__init__(connection)
+        try:
+            if request.prefetch:
+                self.call(Basic.Qos, prefetch_count=request.prefetch)
+            arguments = {"x-priority": request.priority} if request.priority else {}
+            self.call(Basic.Consume, queue=queue, consumer_tag=self._tag, no_ack=request.no_ack,
+                      exclusive=request.exclusive, arguments=arguments)  # fmt: skip
+        except BaseException:
+            self._give_back()
+            raise
+
+    # -- what the face sends to a queue's process
+
+    def settle(self, message: Ack | Reject | Taken | Cancel) -> None:
+        """Carry out a cast of the consumer; nothing happens once the channel is closed: the messages come again."""
+        if self.error is not None:
+            return
+        try:
+            match message:
+                case Taken():
+                    self._unread -= message.count
+                    if self._own is not None and self._unread <= UNREAD // 2:
+                        self._own.resume_reading()
+                case Cancel():
+                    self._cancel_soon(message)
+                case Ack():
+                    self.mark()
+                    self.send(Basic.Ack, delivery_tag=message.tag, multiple=message.multiple)
+                    self._count(message.tag, multiple=message.multiple)
+                case Reject():
+                    self.mark()
+                    self.send(
+                        Basic.Nack,
+                        delivery_tag=message.tag,
+                        multiple=message.multiple,
+                        requeue=message.requeue,
+                    )
+                    self._count(message.tag, multiple=message.multiple)
+        except Error:
+            return  # it has just been closed
+
+    def cancel(self, message: Cancel) -> None:
+        """No more deliveries; those beyond `handed_out` go back, the others may still be settled.  Waits for the owner."""
+        self._hold_back(message)
+        self.call(Basic.Cancel, consumer_tag=self._tag)
+        if not self._outstanding:
+            self._give_back()
+
+    def _cancel_soon(self, message: Cancel) -> None:
+        """As `cancel`, without waiting: it comes from a finalizer, perhaps in the connection's thread."""
+        self._hold_back(message)
+        self.send(Basic.Cancel, consumer_tag=self._tag, nowait=True)
+        self._close_if_done()
+
+    def _hold_back(self, message: Cancel) -> None:
+        handed_out = self._last if message.handed_out is None else message.handed_out
+        self._handed_out = handed_out
+        if self._no_ack:
+            self._outstanding = set()
+            return
+        self._return(handed_out + 1, self._last)
+        self._outstanding = set(range(self._settled_up_to + 1, handed_out + 1)) - self._settled
+
+    def _return(self, first: int, last: int) -> None:
+        for tag in range(first, last + 1):
+            self.mark()
+            self.send(Basic.Nack, delivery_tag=tag, multiple=False, requeue=True)
+
+    def _count(self, tag: int, *, multiple: bool) -> None:
+        if multiple:
+            self._settled_up_to = max(self._settled_up_to, tag)
+            self._settled = {each for each in self._settled if each > tag}
+        elif tag == self._settled_up_to + 1:
+            self._settled_up_to = tag
+            while self._settled_up_to + 1 in self._settled:
+                self._settled_up_to += 1
+                self._settled.discard(self._settled_up_to)
+        else:
+            self._settled.add(tag)
+        if self._outstanding is not None:
+            self._outstanding -= {
+                each for each in self._outstanding if each == tag or (multiple and each < tag)
+            }
+            self._close_if_done()
+
+    def _close_if_done(self) -> None:
+        if not self._outstanding:
+            self._watchers.clear()
+            self.close_soon()
+            if self._own is not None:
+                self._own.close_soon()
+
+    def _give_back(self) -> None:
+        self._watchers.clear()
+        self.close()
+        if self._own is not None:
+            self._own.close()
+
+    def on_end(self, watcher: Callable[[Any], None]) -> int:
+        """Have `watcher(reason)` called when it ends, or at once; returns a key for `forget`."""
+        key = len(self._watchers) + 1
+        self._watchers[key] = watcher
+        if self._is_over:
+            self._watchers.clear()
+            watcher(self.error)
+        return key
+
+    def forget(self, key: int) -> None:
+        """Do not call that watcher."""
+        self._watchers.pop(key, None)
+
+    # -- in the connection's thread
+
+    def content(self, start: bytes, content: Content) -> None:
+        """basic.deliver."""
+        if start != DELIVER:
+            super().content(start, content)
+            return
+        tag, message = delivered(content)
+        if not self._batch:
+            self._first = tag
+        self._batch.append(message)
+
+    def batch_ended(self) -> None:
+        """What came together goes to the application together."""
+        if not self._batch:
+            return
+        batch, self._batch = self._batch, []
+        self._last = self._first + len(batch) - 1
+        if self._handed_out is not None:  # cancelled: what was on its way goes back
+            if not self._no_ack:
+                with suppress(Error):
+                    self._return(self._first, self._last)
+            return
+        self._unread += len(batch)
+        self._outlet.put(Deliveries(self._first, batch))
+        if self._own is not None and self._unread > UNREAD:
+            self._own.pause_reading()
+
+    def event(self, start: bytes, payload: bytes) -> bool:  # noqa: ARG002
+        """basic.cancel: the queue was deleted, or its process refuses the consumer after a crash."""
+        if start != CANCEL:
+            return False
+        self._over()
+        return True
+
+    def ended(self, error: Error, *, lost: bool, timed_out: bool = False) -> None:  # noqa: ARG002
+        """consumer_timeout, or the end of the connection."""
+        if timed_out and self._holder is not None:
+            self._holder.lapsed(PreconditionFailed(str(error)))
+        self._over()
+
+    def _over(self) -> None:
+        self._is_over = True
+        watchers = list(self._watchers.values())
+        self._watchers.clear()
+        for each in watchers:
+            each(self.error)
+
+
+class GetChannel(ClientChannel):
+    """The channel of a handle that gets: as long as it holds something, nobody else uses it."""
+
+    def __init__(self, connection: ClientConnection, done: Callable[[GetChannel], None]) -> None:
+        """`done` is called when all that was got is settled."""
+        self._done = done
+        self._held: set[int] = set()
+        super().__init__(connection)
+
+    def get(self, queue: str, request: Get) -> Got | None:
+        """basic.get."""
+        answer = self.call(Basic.Get, queue=queue, no_ack=request.no_ack)
+        if not isinstance(answer, Content):
+            return None
+        tag, message = delivered(answer)
+        if not request.no_ack:
+            self._held.add(tag)
+        return Got(tag, message, 0)  # type: ignore[arg-type]  # Received is to a Delivery what Fetched is
+
+    @property
+    def is_idle(self) -> bool:
+        """True if nothing that it got waits to be settled."""
+        return not self._held
+
+    def settle(self, message: Ack | Reject | Taken | Cancel) -> None:
+        """As ConsumerChannel's."""
+        if self.error is not None or not isinstance(message, Ack | Reject):
+            return
+        tags = {
+            each for each in self._held if each == message.tag or (message.multiple and each < message.tag)
+        }
+        if not tags:
+            return
+        self._held -= tags
+        self.mark()
+        try:
+            if isinstance(message, Ack):
+                self.send(Basic.Ack, delivery_tag=message.tag, multiple=message.multiple)
+            else:
+                self.send(
+                    Basic.Nack, delivery_tag=message.tag, multiple=message.multiple, requeue=message.requeue
+                )
+        except Error:
+            return
+        if not self._held:
+            self._done(self)

@@ -1,0 +1,78 @@
+"""Errors that come over the wire, as the classes that the same call raises in the owner."""
+
+from __future__ import annotations
+
+from warrenmq import errors
+from warrenmq.amqp.wire.errors import (
+    ACCESS_REFUSED,
+    COMMAND_INVALID,
+    CONNECTION_FORCED,
+    INTERNAL_ERROR,
+    NAMES,
+    NOT_ALLOWED,
+    NOT_FOUND,
+    PRECONDITION_FAILED,
+    RESOURCE_ERROR,
+    RESOURCE_LOCKED,
+)
+from warrenmq.errors import (
+    AccessRefused,
+    Blocked,
+    BrokerClosed,
+    CommandInvalid,
+    Error,
+    NotFound,
+    PreconditionFailed,
+    ProcessDied,
+    ResourceLocked,
+)
+
+
+class LinkLost(BrokerClosed):
+    """The process that owned the directory is gone, or goes; another one will own it."""
+
+
+class NobodyServes(LinkLost):
+    """The owner of the directory does not serve its socket, yet or any more: it recovers, or stops."""
+
+
+_OF_CODE: dict[int, type[Error]] = {
+    ACCESS_REFUSED: AccessRefused,
+    NOT_FOUND: NotFound,
+    RESOURCE_LOCKED: ResourceLocked,
+    PRECONDITION_FAILED: PreconditionFailed,
+    COMMAND_INVALID: CommandInvalid,
+    NOT_ALLOWED: AccessRefused,
+    RESOURCE_ERROR: Blocked,
+    INTERNAL_ERROR: ProcessDied,
+    CONNECTION_FORCED: LinkLost,
+}
+
+
+def error_of(code: int | None, text: str | None) -> Error:
+    """The error for channel.close or connection.close; BrokerClosed for a code that no call of ours causes.
+
+    | code                   | error              |
+    | ---------------------- | ------------------ |
+    | 403, 530               | AccessRefused      |
+    | 404, 405, 406          | NotFound, ResourceLocked, PreconditionFailed |
+    | 503                    | CommandInvalid     |
+    | 506                    | Blocked            |
+    | 541                    | ProcessDied        |
+    | 320: the owner ends    | LinkLost           |
+    """
+    number = code or 0
+    sentence = (text or "").removeprefix(f"{NAMES.get(number, '')} - ")
+    return _OF_CODE.get(number, BrokerClosed)(sentence)
+
+
+def error_called(name: str, text: str) -> Error:
+    """The error of an answer to a call (amqp/channel/rpc.py), by the name of its class."""
+    kind = getattr(errors, name, None)
+    if (
+        isinstance(kind, type)
+        and issubclass(kind, Error)
+        and kind.__init__ in (Error.__init__, errors.CallerError.__init__)
+    ):
+        return kind(text)
+    return Error(text)

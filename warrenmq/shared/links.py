@@ -1,0 +1,294 @@
+"""Links: who owns the directory now, and how this process reaches it.
+
+    ┌──────────── the lock is free ───────────► Owned: recover, serve the others
+    look ─ the owner shares, and answers ─────► Attachment ─ the owner ends ─► look
+    └───────── the owner does not share ──────► DirectoryInUse
+
+One thread looks at a time: the caller of `open`, later one of its own, which begins as soon as the owner is gone, so that a
+process that only waits for messages takes over, too.  Publishes that the last owner left unanswered fail, or are published
+again before any other of this process (`unconfirmed`).
+
+A forked child has no link at first, and looks for one when it needs it: its parent, if that owns the directory, or any other.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from warrenmq import forks
+from warrenmq.amqp.server import serve_locally
+from warrenmq.broker.broker import Broker, runtime_of
+from warrenmq.directory.layout import DataDirectory
+from warrenmq.errors import BrokerClosed, DirectoryInUse, Error, Nacked
+from warrenmq.log import Log
+from warrenmq.node.alarms import SOURCES, Alarm, Alarms
+from warrenmq.runtime import Threads
+from warrenmq.seams.disk import RealDisk
+from warrenmq.seams.memory import RealMemory
+from warrenmq.shared.attachment import Attachment
+from warrenmq.shared.errors import LinkLost, NobodyServes
+
+if TYPE_CHECKING:
+    from warrenmq.actors.sending.confirms import Confirm
+    from warrenmq.amqp.server import AmqpServer
+    from warrenmq.runtime import Runtime
+    from warrenmq.settings import Settings
+    from warrenmq.shared.publishing import Unconfirmed
+
+AfterLoss = Literal["fail", "repeat"]
+_LOOK = 0.01
+"""Seconds between two looks while an owner starts or stops."""
+_DOUBTS = 20
+"""Looks before an owner is believed not to share the directory: it writes that down a moment after it took the lock."""
+_DROPS = 500
+"""Times in a row that an owner may drop a connection before it is open."""
+
+log = Log("warrenmq.shared")
+
+
+@dataclass(frozen=True, slots=True)
+class OpenArguments:
+    """What `open` was given."""
+
+    path: str
+    settings: Settings
+    trace: str | None
+    vhost: str
+    unconfirmed: AfterLoss
+
+
+class OwnersAlarm(Alarm):
+    """An alarm of the owner, of whose figures an attached process is not told."""
+
+    def __str__(self) -> str:
+        return (
+            f"the {self.source} alarm of the directory's owner is set: consume, make room, or raise its limit"
+        )
+
+
+class Owned:
+    """The link of the owner: a Broker in this process, and the server on the directory's socket."""
+
+    def __init__(self, arguments: OpenArguments) -> None:
+        settings, disk = arguments.settings, RealDisk(arguments.settings.durability)
+        runtime = runtime_of(settings)
+        directory = DataDirectory.open(disk, arguments.path, settings, runtime, shares=True)
+        self.broker = Broker(arguments.path, settings, runtime, directory.disk, RealMemory(), arguments.trace,
+                             arguments.vhost, directory)  # fmt: skip
+        try:
+            self.server: AmqpServer = serve_locally(self.broker)
+        except BaseException:
+            self.broker.close()
+            raise
+
+    def close(self, timeout: float | None) -> tuple[str, ...]:
+        """Send the others away, stop cleanly, and give the directory back."""
+        self.server.close()
+        return self.broker.close(timeout)
+
+
+class Links:
+    """The link of one SharedBroker; all methods may be called from any thread."""
+
+    def __init__(self, arguments: OpenArguments) -> None:
+        """Own the directory, or attach to its owner; raises DirectoryInUse, and what opening a broker raises."""
+        self.arguments = arguments
+        self.alarms = Alarms()
+        """Of the owner, while it is another process."""
+        self.is_closed = False
+        self._begin()
+        self._take(self._look())
+        forks.register(self)
+
+    def _begin(self) -> None:
+        self.runtime: Runtime = Threads()
+        """For what waits in this process, whoever owns the directory."""
+        self.current: Owned | Attachment | None = None
+        """None while the next owner is looked for."""
+        self._changed = threading.Condition()
+        self._unanswered: list[Unconfirmed] = []
+        """Publishes that are to be repeated, in order."""
+        self._failure: Error | OSError | None = None
+        self._looking = False
+
+    def after_fork(self) -> None:
+        """See forks.py: the child has no link yet, and looks for one when it needs it."""
+        last = self.current
+        self._begin()
+        if isinstance(last, Attachment):
+            last.abandon()
+
+    def wait(self, timeout: float | None = None) -> Owned | Attachment | None:
+        """The link, once there is one; None after `timeout` seconds.  BrokerClosed when there will be none."""
+        with self._changed:
+            if self.current is None and not self._looking and self._failure is None and not self.is_closed:
+                self._look_in_background()  # this process has been forked
+            self._changed.wait_for(
+                lambda: self.current is not None or self.is_closed or self._failure is not None, timeout
+            )
+            if self.is_closed:
+                raise BrokerClosed(f"the broker of {self.arguments.path} is closed")
+            if self._failure is not None:
+                raise BrokerClosed(
+                    f"{self.arguments.path} could not be taken over from its last owner: {self._failure}"
+                ) from self._failure
+            return self.current
+
+    def link(self) -> Owned | Attachment:
+        """The link, once there is one."""
+        found = self.current or self.wait()
+        assert found is not None, "it waits without a timeout"
+        return found
+
+    # -- looking
+
+    def _look(self) -> Owned | Attachment:
+        doubts = drops = 0
+        while True:
+            if self.is_closed:
+                raise BrokerClosed("it was closed meanwhile")
+            try:
+                found = Owned(self.arguments)
+            except DirectoryInUse as owner:
+                if owner.shared:
+                    doubts = 0
+                    try:
+                        return self._attach()
+                    except NobodyServes:
+                        drops = 0
+                    except LinkLost:  # it is about to end, or has a fault
+                        if (drops := drops + 1) > _DROPS:
+                            raise
+                elif (doubts := doubts + 1) > _DOUBTS:
+                    raise
+                self.runtime.event().wait(_LOOK)
+            else:
+                log.info("owns the directory", path=self.arguments.path)
+                return found
+
+    def _attach(self) -> Attachment:
+        arguments = self.arguments
+        return Attachment(
+            arguments.path, arguments.vhost, self.runtime, self._lost, self._give_up, self._blocked
+        )
+
+    def _take(self, link: Owned | Attachment) -> bool:
+        """Make it the link, unless it is gone already; publishes that the last one left are repeated first."""
+        while True:
+            with self._changed:
+                again, self._unanswered = self._unanswered, []
+                if not again:
+                    if self.is_closed or (isinstance(link, Attachment) and link.is_over):
+                        return False
+                    self.current = link
+                    self._changed.notify_all()
+                    return True
+            for number, item in enumerate(again):
+                try:
+                    publish_again(link, item)
+                except LinkLost:
+                    with self._changed:
+                        self._unanswered = again[number:] + self._unanswered
+                    return False
+                except (Error, OSError) as why:
+                    item.confirm.fail(why)
+
+    def _look_in_background(self) -> None:
+        self._looking = True
+        threading.Thread(target=self._look_again, name="warrenmq-shared", daemon=True).start()
+
+    def _look_again(self) -> None:
+        """The thread that finds the next owner."""
+        try:
+            while not self._take(link := self._look()):
+                if isinstance(link, Owned):
+                    link.close(None)  # it was closed meanwhile
+        except (Error, OSError) as why:
+            with self._changed:
+                left, self._unanswered = self._unanswered, []
+                self._failure = why
+                self._changed.notify_all()
+            for item in left:
+                item.confirm.fail(Nacked(NO_ANSWER))
+        finally:
+            self._looking = False
+
+    # -- in a connection's thread
+
+    def _lost(self, link: Attachment, why: Error) -> None:
+        for alarm in self.alarms.active:
+            self.alarms.clear(alarm.source)
+        with self._changed:
+            if self.is_closed or self.current is not link:
+                return
+            self.current = None
+            log.info("the owner of the directory is gone", path=self.arguments.path, reason=str(why))
+            self._look_in_background()
+
+    def _give_up(self, items: list[Unconfirmed], error: Error) -> None:
+        """These publishes have no answer: the owner went, or the channel was closed because of one of them."""
+        for item in items:
+            if not isinstance(error, LinkLost) and f"'{item.exchange}'" in str(error):
+                item.confirm.fail(error)
+            elif self.arguments.unconfirmed == "fail" or self.is_closed:
+                item.confirm.fail(Nacked(NO_ANSWER))
+            else:
+                with self._changed:
+                    self._unanswered.append(item)
+        link = self.current
+        if self._unanswered and isinstance(link, Attachment) and not link.is_over:
+            threading.Thread(target=self._take, args=(link,), name="warrenmq-repeat", daemon=True).start()
+
+    def _blocked(self, reason: str | None) -> None:
+        if reason is None:
+            for alarm in self.alarms.active:
+                self.alarms.clear(alarm.source)
+            return
+        for source in SOURCES:
+            if source in reason:
+                self.alarms.set(OwnersAlarm(source, 0, 0, self.runtime.wall_ns()))
+
+    # -- the end
+
+    def close(self, timeout: float | None) -> tuple[str, ...]:
+        """Let go of the directory, or of its owner; returns what could not be written (Broker.close)."""
+        with self._changed:
+            if self.is_closed:
+                return ()
+            self.is_closed = True
+            link, self.current = self.current, None
+            left, self._unanswered = self._unanswered, []
+            self._changed.notify_all()
+        self.alarms.wake_all()
+        unwritten: tuple[str, ...] = ()
+        if isinstance(link, Owned):
+            unwritten = link.close(timeout)
+        elif link is not None:
+            link.close()
+        for item in left:
+            item.confirm.fail(Nacked(NO_ANSWER))
+        return unwritten
+
+
+NO_ANSWER = "the process that owned the directory ended before it confirmed the message, which may be there or not: publish it again"
+
+
+def publish_again(link: Owned | Attachment, item: Unconfirmed) -> None:
+    """Publish what has no answer once more; its publisher hears of this one."""
+    item.bodies, item.answered = item.unanswered(), None
+    if isinstance(link, Attachment):
+        link.publish(item)
+        return
+    answer = link.broker.client.publishing().publish(
+        item.exchange, item.routing_key, item.bodies, item.properties, item.persistent, item.mandatory
+    )
+    answer.on_settled(lambda settled: _follow(settled, item.confirm))
+
+
+def _follow(answer: Confirm, promise: Confirm) -> None:
+    if (error := answer.exception()) is None:
+        promise.confirm()
+    else:
+        promise.fail(error)

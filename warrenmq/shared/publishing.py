@@ -1,0 +1,221 @@
+"""Publishing to the owner: one channel in confirm mode, which all threads of an attached process share.
+
+    publish ──► numbered, noted in `_unconfirmed` ──► the wire ──► ack ──► the publisher's Confirm
+                                                              └──► nack, return ──► its error
+
+A publish is noted before it is sent, so an answer always finds it.  What is still noted when the owner ends is handed to
+Links (links.py), which has it fail or publishes it again.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from struct import Struct
+from typing import TYPE_CHECKING, Any
+
+from pamqp.commands import Basic
+from pamqp.commands import Confirm as ConfirmMode
+
+from warrenmq.amqp.wire.codec import (
+    decode_method,
+    encode_content,
+    encode_header,
+    encode_method,
+    make,
+    raw_properties,
+)
+from warrenmq.amqp.wire.frames import BODY, OVERHEAD
+from warrenmq.errors import ArgumentValueError, Error, Nacked, Returned
+from warrenmq.message.properties import Properties
+from warrenmq.shared.channel import ACK, NACK, RETURN, ClientChannel, Content
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from warrenmq.actors.sending.confirms import Confirm
+    from warrenmq.shared.connection import ClientConnection
+
+_PERSISTENT, _TRANSIENT = Properties(delivery_mode=2), Properties(delivery_mode=1)
+_REMEMBERED = 256
+NACKED = "the owner of the directory does not have the message: publish it again"
+
+
+@dataclass(slots=True, eq=False)
+class Unconfirmed:
+    """One publish whose answer is due."""
+
+    exchange: str
+    routing_key: str
+    bodies: list[bytes]
+    properties: Properties | None
+    persistent: bool
+    mandatory: bool
+    confirm: Confirm
+    first: int = 0
+    """The number of the first body on its channel."""
+    left: int = 0
+    """Bodies that have no answer yet."""
+    answered: set[int] | None = None
+    """Their numbers, where some have one."""
+
+    def unanswered(self) -> list[bytes]:
+        """The bodies that have no answer, in order."""
+        if self.answered is None:
+            return self.bodies
+        return [body for number, body in enumerate(self.bodies, self.first) if number not in self.answered]
+
+
+class PublishChannel(ClientChannel):
+    """The channel; `publish` is for any thread."""
+
+    def __init__(
+        self, connection: ClientConnection, give_up: Callable[[list[Unconfirmed], Error], None]
+    ) -> None:
+        """`give_up` gets what has no answer when the channel ends, and why."""
+        self._give_up = give_up
+        self._order = threading.Lock()
+        self._next = 1
+        self._low = 1
+        """No number below it is unanswered."""
+        self._unconfirmed: dict[int, Unconfirmed] = {}
+        self._mandatory: dict[Unconfirmed, None] = {}
+        """Those of them that may come back, in order."""
+        self._known_exchanges: set[str] = {""}
+        super().__init__(connection)
+        self.call(ConfirmMode.Select)
+
+    def knows(self, exchange: str) -> bool:
+        """True if the exchange was there when this channel published to it first."""
+        return exchange in self._known_exchanges
+
+    def know(self, exchange: str) -> None:
+        """It is there: `check_exchange` asked."""
+        self._known_exchanges.add(exchange)
+
+    def publish(self, item: Unconfirmed) -> None:
+        """Send it.  LinkLost, and it was not sent, once the connection is gone; ArgumentValueError for what AMQP cannot say."""
+        publish = _method(self.number, item.exchange, item.routing_key, item.mandatory)
+        raw = _properties(item.properties, persistent=item.persistent)
+        with self._order:
+            if self.error is not None:
+                raise self.error
+            first, count = self._next, len(item.bodies)
+            item.first, item.left = first, count
+            self._unconfirmed.update(dict.fromkeys(range(first, first + count), item))
+            if item.mandatory:
+                self._mandatory[item] = None
+            try:
+                self.connection.write(
+                    _encoded(self.number, publish, raw, item.bodies, self.connection.frame_max)
+                )
+            except Error:
+                for number in range(first, first + count):
+                    self._unconfirmed.pop(number, None)
+                self._mandatory.pop(item, None)
+                raise
+            self._next = first + count
+            self.mark()
+
+    # -- in the connection's thread
+
+    def event(self, start: bytes, payload: bytes) -> bool:
+        """basic.ack and basic.nack."""
+        if start == ACK:
+            self._settle(int.from_bytes(payload[4:12], "big"), multiple=bool(payload[12] & 1), nacked=False)
+        elif start == NACK:
+            self._settle(int.from_bytes(payload[4:12], "big"), multiple=bool(payload[12] & 1), nacked=True)
+        else:
+            return False
+        return True
+
+    def _settle(self, number: int, *, multiple: bool, nacked: bool) -> None:
+        unconfirmed = self._unconfirmed
+        numbers = range(self._low, number + 1) if multiple else (number,)
+        for each in numbers:
+            if (item := unconfirmed.pop(each, None)) is None:
+                continue
+            item.left -= 1
+            if nacked:
+                item.confirm.fail(Nacked(NACKED))
+            if not item.left:
+                self._mandatory.pop(item, None)
+                item.confirm.confirm()
+            else:
+                if item.answered is None:
+                    item.answered = set()
+                item.answered.add(each)
+        if multiple:
+            self._low = max(self._low, number + 1)
+
+    def content(self, start: bytes, content: Content) -> None:
+        """basic.return: the oldest of the publishes that were the same fails; which of equal ones it was cannot matter."""
+        if start != RETURN:
+            super().content(start, content)
+            return
+        method: Any = decode_method(content.method)
+        returned = method.exchange, method.routing_key
+        for item in list(self._mandatory):
+            if (
+                (item.exchange, item.routing_key) == returned
+                and content.body in item.bodies
+                and not item.confirm.done()
+            ):
+                item.confirm.fail(Returned(item.exchange, item.routing_key))
+                return
+
+    def ended(self, error: Error, *, lost: bool, timed_out: bool = False) -> None:  # noqa: ARG002
+        """What has no answer is not lost, but nobody will answer here."""
+        with self._order:
+            items = list(dict.fromkeys(self._unconfirmed.values()))
+            self._unconfirmed.clear()
+            self._mandatory.clear()
+        if items:
+            self._give_up(items, error)
+
+
+@lru_cache(_REMEMBERED)
+def _method(channel: int, exchange: str, routing_key: str, mandatory: bool) -> bytes:
+    """The frame of a basic.publish."""
+    values = {"exchange": exchange, "routing_key": routing_key, "mandatory": mandatory}
+    try:
+        return encode_method(channel, make(Basic.Publish, **values))
+    except (ValueError, TypeError) as why:
+        raise ArgumentValueError(f"{exchange!r} or {routing_key!r} is longer than AMQP's 255 bytes") from why
+
+
+def _properties(properties: Properties | None, *, persistent: bool) -> bytes:
+    """The property flags and values: AMQP says with delivery_mode what the face says with `persistent`."""
+    if properties is None:
+        return _PLAIN[persistent]
+    lasting = persistent and properties.delivery_mode != _TRANSIENT.delivery_mode
+    try:
+        return raw_properties(replace(properties, delivery_mode=2 if lasting else 1))
+    except ValueError as why:
+        raise ArgumentValueError(f"properties cannot be sent to the owner of the directory: {why}") from why
+
+
+_PLAIN = {True: raw_properties(_PERSISTENT), False: raw_properties(_TRANSIENT)}
+_HEAD = Struct(">BHI")
+
+
+def _encoded(channel: int, publish: bytes, raw: bytes, bodies: list[bytes], frame_max: int) -> bytes:
+    """The frames of publishes that differ in their bodies."""
+    largest = frame_max - OVERHEAD if frame_max else 1 << 62
+    parts: list[bytes] = []
+    head, size = b"", -1
+    for body in bodies:
+        if len(body) > largest:
+            parts += encode_content(channel, publish, raw, body, frame_max)
+            continue
+        if len(body) != size:
+            size = len(body)
+            head = publish + encode_header(channel, raw, size)
+            if size:
+                head += _HEAD.pack(BODY, channel, size)
+        if size:
+            parts += (head, body, b"\xce")
+        else:
+            parts.append(head)
+    return b"".join(parts)
