@@ -62,6 +62,7 @@ def test_the_defaults_are_rabbitmqs() -> None:
         "consumer_timeout": 1_800_000,
         "channel_tick_interval": 60_000,
         "loopback_users": "guest",
+        "quorum_as_classic": False,
         "server_product": "RabbitMQ",
     }
 

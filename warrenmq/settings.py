@@ -363,10 +363,13 @@ def _variables(environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
             yield key, text.strip()
 
 
-def _lines(path: Path) -> Iterator[tuple[str, str]]:
-    """rabbitmq.conf: `key = value`, from # on a comment, '...' around a value that needs it."""
+def conf_lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, str, str]]:
+    """The lines of a rabbitmq.conf: number, key and value; from # on a comment, '...' around a value that needs it.
+
+    SettingsError for a line of another form, OSError when the file cannot be read.
+    """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = Path(path).read_text(encoding="utf-8")
     except UnicodeDecodeError as why:
         msg = f"{path} is no settings file: it is no text ({why.reason} at byte {why.start})."
         raise SettingsError(msg) from why
@@ -378,8 +381,20 @@ def _lines(path: Path) -> Iterator[tuple[str, str]]:
         if not equals or not key:
             msg = f"{path}, line {number}: {code!r} is not of the form key = value."
             raise SettingsError(msg)
-        key, _, form = key.partition(".") if key in _FORMS else (key, "", "")
-        _kind(key, f"{path}, line {number}: {key}")
         if len(value) > 1 and value[0] == value[-1] == "'":
             value = value[1:-1]
-        yield key, f"{form}, {value}" if form else value
+        yield number, key, value
+
+
+def with_form(key: str, value: str) -> tuple[str, str]:
+    """A setting and its text: `disk_free_limit.absolute = 2GB` is disk_free_limit, "absolute, 2GB"."""
+    key, _, form = key.partition(".") if key in _FORMS else (key, "", "")
+    return key, f"{form}, {value}" if form else value
+
+
+def _lines(path: Path) -> Iterator[tuple[str, str]]:
+    """The settings of a file that has nothing else."""
+    for number, key, value in conf_lines(path):
+        name, text = with_form(key, value)
+        _kind(name, f"{path}, line {number}: {name}")
+        yield name, text

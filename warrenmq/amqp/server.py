@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import socket
 import threading
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Self
 
 from pykka import ActorDeadError
@@ -34,7 +34,7 @@ from warrenmq.supervisors import which_children
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from types import TracebackType
 
     from pykka import ActorRef
@@ -53,8 +53,8 @@ log = Log("warrenmq.amqp")
 class AmqpServer:
     """Use `serve`.  Also a context manager."""
 
-    def __init__(self, brokers: Sequence[Broker], host: str, port: int, users: Users,
-                 tls: ssl.SSLContext | None, directory: str | None = None) -> None:  # fmt: skip
+    def __init__(self, brokers: Sequence[Broker], host: str, port: int, users: Users, tls: ssl.SSLContext | None,
+                 directory: str | None = None, sock: socket.socket | None = None) -> None:  # fmt: skip
         """With a `directory`, serve the socket in it instead of a host and port."""
         self._brokers = [*brokers]
         self._added: dict[str, Broker] = {}
@@ -64,7 +64,6 @@ class AmqpServer:
         self._broker = brokers[0]
         self._runtime = runtime = self._broker.runtime
         settings = self._broker.settings
-        self._tls = tls is not None
         self._directory = directory
         self._names = names = Names("" if directory is None else "local")
         self._closing = False
@@ -82,34 +81,40 @@ class AmqpServer:
             self._sup = runtime.start(AmqpSup, node, names, name=names.root)
             inbox_of(self._sup).on_close(self._sup_ended)
             undo.callback(runtime.stop_actor, self._sup)
-            limit = max(READ_LIMIT, 2 * settings.frame_max)
+            self.addresses: list[tuple[str, str, int]] = []
+            """Protocol ("amqp" or "amqps"), host and port of each listener on the network."""
             self.host, self.port = host, port
-            try:
-                if directory is None:
-                    self.host, self.port = self._io.listen(host, port, tls, self._accepted, limit)
-                else:
-                    self._io.listen_in(directory, self._accepted, limit)
-                    undo.callback(local_socket.remove, directory)
-            except OSError as why:
-                reason = why.strerror if isinstance(why, socket.gaierror) else os.strerror(why.errno or 0)
-                msg = f"cannot listen on {self._where}: {reason}."
-                raise CallerError(msg) from why
+            if directory is None:
+                self.host, self.port = self.listen(host, port, tls, sock)
+            else:
+                self._listen_in(directory)
+                undo.callback(local_socket.remove, directory)
             self._undo = undo.pop_all()
+
+    def listen(
+        self, host: str, port: int, tls: ssl.SSLContext | None = None, sock: socket.socket | None = None
+    ) -> tuple[str, int]:
+        """Listen at one more address, or with a socket that is listening; returns the address.  CallerError when it cannot be used."""
+        with _cannot_listen(f"{host}:{port}"):
+            found = self._io.listen(host, port, tls, self._accepted, self._read_limit(), sock)
+        self.addresses.append(("amqp" if tls is None else "amqps", *found))
+        log.info("started AMQP listener", address=_url(*self.addresses[-1]))
+        return found
+
+    def _listen_in(self, directory: str) -> None:
+        with _cannot_listen(os.path.join(directory, local_socket.SOCKET)):
+            self._io.listen_in(directory, self._accepted, self._read_limit())
         log.info("started AMQP listener", address=self.url)
+
+    def _read_limit(self) -> int:
+        return max(READ_LIMIT, 2 * self.node.settings.frame_max)
 
     @property
     def url(self) -> str:
-        """amqp://HOST:PORT, or amqps; the path of the directory's socket."""
-        if self._directory is not None:
-            return self._where
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"amqp{'s' if self._tls else ''}://{host}:{self.port}"
-
-    @property
-    def _where(self) -> str:
+        """amqp://HOST:PORT, or amqps, of the first listener; the path of the directory's socket."""
         if self._directory is not None:
             return os.path.join(self._directory, local_socket.SOCKET)
-        return f"{self.host}:{self.port}"
+        return _url(*self.addresses[0])
 
     @property
     def connections(self) -> int:
@@ -229,6 +234,21 @@ class AmqpServer:
         return self._runtime.cast(to, message, self._broker.client.trace())
 
 
+@contextmanager
+def _cannot_listen(where: str) -> Iterator[None]:
+    """Make an OSError of listening a CallerError."""
+    try:
+        yield
+    except OSError as why:
+        reason = why.strerror if isinstance(why, socket.gaierror) else os.strerror(why.errno or 0)
+        msg = f"cannot listen on {where}: {reason}."
+        raise CallerError(msg) from why
+
+
+def _url(protocol: str, host: str, port: int) -> str:
+    return f"{protocol}://[{host}]:{port}" if ":" in host else f"{protocol}://{host}:{port}"
+
+
 def serve(
     broker: Broker | Sequence[Broker],
     *,
@@ -236,14 +256,16 @@ def serve(
     port: int = PORT,
     users: Users | None = None,
     tls: ssl.SSLContext | None = None,
+    sock: socket.socket | None = None,
 ) -> AmqpServer:
     """Let AMQP 0-9-1 clients use a broker, or one broker for each virtual host.
 
     Port 0 chooses a free one.  `users` are RabbitMQ's defaults unless given: guest, from this machine.  CallerError when
-    the address cannot be used.  Several brokers must come from `open_vhosts`.
+    the address cannot be used.  With `sock`, a listening socket, host and port are those of it.  Several brokers must come from
+    `open_vhosts`.
     """
     brokers = [broker.local()] if isinstance(broker, Broker) else [each.local() for each in broker]
-    return AmqpServer(brokers, host, port, users or Users.default(), tls)
+    return AmqpServer(brokers, host, port, users or Users.default(), tls, sock=sock)
 
 
 def serve_locally(broker: Broker | Sequence[Broker]) -> AmqpServer:

@@ -3,24 +3,33 @@
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 import threading
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
+from warrenmq.cli import _logs, _systemd
 from warrenmq.cli._parsers import add_verb, whole
+from warrenmq.cli._server_conf import ServerConf, log_path, read_conf
+from warrenmq.cli._tls import tls_context
 from warrenmq.errors import CallerError
-from warrenmq.settings import Settings
+from warrenmq.log import Log
+from warrenmq.settings import ENVIRONMENT_PREFIX, Settings, with_form
 
 if TYPE_CHECKING:
+    import socket
     import ssl
 
-    from warrenmq.amqp import AmqpServer
+    from warrenmq.amqp import AmqpServer, Users
+    from warrenmq.broker.broker import Broker
     from warrenmq.management.server import ManagementServer
 
-PORT, TLS_PORT = 5672, 5671
+PORT, TLS_PORT, MANAGEMENT_PORT = 5672, 5671, 15672
 _LOOK = 0.5
 """Seconds between checks that the broker is still alive."""
+
+log = Log("warrenmq.serve")
 
 
 def add_parser(subparsers: Any) -> None:
@@ -57,7 +66,11 @@ def add_parser(subparsers: Any) -> None:
         "--management-port", dest="management", type=address, metavar="PORT", help="the same at 127.0.0.1"
     )
     parser.add_argument("--trace", metavar="DIR", help="write a trace of the run there")
-    parser.add_argument("--config", metavar="FILE", help="settings in the syntax of rabbitmq.conf")
+    parser.add_argument(
+        "--config",
+        metavar="FILE",
+        help="a rabbitmq.conf: settings, listeners, TLS, logs, definitions (docs/operating.md)",
+    )
     parser.add_argument(
         "--setting", action="append", default=[], metavar="KEY=VALUE", help="a setting; may be repeated"
     )
@@ -67,6 +80,7 @@ def add_parser(subparsers: Any) -> None:
         help="users, virtual hosts, queues, exchanges, bindings, policies and limits as `rabbitmqctl export_definitions` "
         "writes them (default: guest with password guest, from this machine only)",
     )
+    parser.add_argument("--log-json", action="store_true", help="log one JSON object an event")
     parser.add_argument("--tls-cert", metavar="FILE", help="a certificate (chain): serve TLS")
     parser.add_argument("--tls-key", metavar="FILE", help="its key, if that is not in the same file")
     parser.add_argument("--tls-ca", metavar="FILE", help="who signs the certificates of clients")
@@ -75,7 +89,7 @@ def add_parser(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     try:
-        from warrenmq.amqp import load_users, open_vhosts, serve, serve_locally
+        from warrenmq.amqp import Users, load_users, open_vhosts, serve_locally
         from warrenmq.amqp.access.users import read_definitions
         from warrenmq.management.definitions import import_file
     except ModuleNotFoundError as why:
@@ -85,10 +99,14 @@ def run(args: argparse.Namespace) -> int:
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
-    settings = _settings(args)
-    users = load_users(args.data, args.users)
-    tls = _tls(args)
-    port = args.port if args.port is not None else TLS_PORT if tls else PORT
+    conf = _conf(args)
+    _configure_logs(args, conf)
+    if conf.without_effect:
+        log.warning("keys of the configuration file have no effect here", keys=", ".join(conf.without_effect))
+    settings = _settings(args, conf)
+    file = args.users or conf.load_definitions
+    users = load_users(args.data, file, _default_user(Users, conf))
+    sockets = _systemd.inherited(os.environ)
     with ExitStack() as stack:
         try:
             brokers = open_vhosts(args.data, settings, users.vhosts, args.trace)
@@ -97,32 +115,142 @@ def run(args: argparse.Namespace) -> int:
             raise CallerError(msg) from why
         for broker in brokers:
             stack.callback(broker.close)
-        if args.users:
-            import_file(
-                brokers,
-                args.users,
-                read_definitions(args.users),
-                quorum_as_classic=settings.quorum_as_classic,
-            )
+        if file:
+            import_file(brokers, file, read_definitions(file), quorum_as_classic=settings.quorum_as_classic)
         stack.enter_context(serve_locally(brokers))
-        server = stack.enter_context(serve(brokers, host=args.host, port=port, users=users, tls=tls))
-        if args.management is not None:
-            stack.callback(server.close)  # after the management listener, which asks it
-            management = stack.enter_context(_manage(server, *args.management))
+        server = _listen(stack, brokers, users, _listeners(args, conf, sockets))
+        if (management := _management(args, conf, server, sockets)) is not None:
+            stack.enter_context(management)
             print(f"management {management.url}", flush=True)
         print(f"ready {server.url}", flush=True)
+        _systemd.notify(f"READY=1\nSTATUS=serving {server.url}", os.environ.get("NOTIFY_SOCKET"))
         while not stop.wait(_LOOK):
             server.check_open()
+        _systemd.notify("STOPPING=1", os.environ.get("NOTIFY_SOCKET"))
     return 0
 
 
-def _manage(server: AmqpServer, host: str, port: int) -> ManagementServer:
+# -- what the arguments and the file say together; arguments win
+
+
+def _conf(args: argparse.Namespace) -> ServerConf:
+    if args.config is None:
+        return ServerConf()
+    try:
+        return read_conf(args.config)
+    except OSError as why:
+        msg = f"the settings file {args.config} cannot be read: {why.strerror or why}."
+        raise CallerError(msg) from why
+
+
+def _configure_logs(args: argparse.Namespace, conf: ServerConf) -> None:
+    path = log_path(conf)
+    try:
+        _logs.configure(
+            level=conf.log_level or "info",
+            as_json=args.log_json or conf.log_json,
+            path=path,
+            console=conf.log_console,
+        )
+    except OSError as why:
+        msg = f"the log file {path} cannot be written: {why.strerror or why}."
+        raise CallerError(msg) from why
+
+
+def _settings(args: argparse.Namespace, conf: ServerConf) -> Settings:
+    texts: dict[str, str] = {}
+    for key, value in conf.settings.items():
+        name, text = with_form(key, value)
+        if ENVIRONMENT_PREFIX + name.upper() not in os.environ:
+            texts[name] = text
+    for each in args.setting:
+        key, equals, value = each.partition("=")
+        if not equals:
+            msg = f"--setting {each}: it must be KEY=VALUE."
+            raise CallerError(msg)
+        texts[key.strip()] = value.strip()
+    return Settings.load(texts=texts)
+
+
+def _default_user(users: type[Users], conf: ServerConf) -> Users:
+    tags = [name for name, has in ({"administrator": True} | conf.default_tags).items() if has]
+    permissions = conf.default_permissions
+    try:
+        return users.default(
+            conf.default_user, conf.default_pass, tags,
+            (permissions["configure"], permissions["write"], permissions["read"]), conf.default_vhost,
+        )  # fmt: skip
+    except ValueError as why:
+        raise CallerError(f"{why}.") from why
+
+
+def _listeners(
+    args: argparse.Namespace, conf: ServerConf, sockets: dict[str, list[socket.socket]]
+) -> list[tuple[str, int, ssl.SSLContext | None, socket.socket | None]]:
+    """Where to listen: systemd's sockets, else --port, else the file's listeners, else the default port.
+
+    CallerError when there is nowhere to.
+    """
+    tls = tls_context(
+        args.tls_cert or conf.certfile, args.tls_key or conf.keyfile, args.tls_ca or conf.cacertfile,
+        password=conf.password, verify=args.tls_verify or (conf.verify is True and conf.fail_if_no_peer_cert),
+        ask=conf.verify is not False, versions=conf.versions,
+    )  # fmt: skip
+    if sockets.get("amqps") and tls is None:
+        raise CallerError("systemd gave a socket for TLS, which needs a certificate: --tls-cert FILE.")
+    given = [
+        (sock, tls if name == "amqps" else None)
+        for name in ("amqp", "amqps")
+        for sock in sockets.get(name, ())
+    ]
+    if given:
+        return [(*sock.getsockname()[:2], context, sock) for sock, context in given]
+    if args.port is not None or not (conf.tcp or conf.ssl):
+        of_arguments = tls if args.tls_cert or not conf.ssl else None
+        port = args.port if args.port is not None else TLS_PORT if of_arguments else PORT
+        return [(args.host, port, of_arguments, None)]
+    tcp = conf.tcp or {"default": (None, PORT)}
+    plain = [(each[0] or args.host, each[1], None, None) for each in tcp.values() if each is not None]
+    secure = [(each[0] or args.host, each[1], tls, None) for each in conf.ssl.values() if each is not None]
+    if not plain and not secure:
+        raise CallerError(
+            f"{args.config} has no listener left: give listeners.tcp.default or listeners.ssl.default a port."
+        )
+    return [*plain, *secure]
+
+
+def _listen(
+    stack: ExitStack,
+    brokers: list[Broker],
+    users: Users,
+    listeners: list[tuple[str, int, ssl.SSLContext | None, socket.socket | None]],
+) -> AmqpServer:
+    from warrenmq.amqp import serve
+
+    host, port, tls, sock = listeners[0]
+    server = stack.enter_context(serve(brokers, host=host, port=port, users=users, tls=tls, sock=sock))
+    for listener in listeners[1:]:
+        server.listen(*listener)
+    return server
+
+
+def _management(
+    args: argparse.Namespace, conf: ServerConf, server: AmqpServer, sockets: dict[str, list[socket.socket]]
+) -> ManagementServer | None:
+    given = sockets.get("management", [None])[0]
+    if args.management is not None:
+        host, port = args.management
+    elif conf.management_port is not None or conf.management_host is not None or given is not None:
+        port = MANAGEMENT_PORT if conf.management_port is None else conf.management_port
+        host = conf.management_host or "127.0.0.1"
+    else:
+        return None
     try:
         from warrenmq.management.server import manage
     except ModuleNotFoundError as why:
-        msg = f"--management needs {why.name}; install warrenmq[management]."
+        msg = f"the management API needs {why.name}; install warrenmq[management]."
         raise CallerError(msg) from why
-    return manage(server, host=host, port=port)
+    return manage(server, host=host, port=port, sock=given)
 
 
 def address(text: str) -> tuple[str, int]:
@@ -132,42 +260,3 @@ def address(text: str) -> tuple[str, int]:
     if not host:
         raise argparse.ArgumentTypeError(f"{text!r} has no host before its port")
     return host, whole(0, 65_535)(port)
-
-
-def _settings(args: argparse.Namespace) -> Settings:
-    texts: dict[str, str] = {}
-    for each in args.setting:
-        key, equals, value = each.partition("=")
-        if not equals:
-            msg = f"--setting {each}: it must be KEY=VALUE."
-            raise CallerError(msg)
-        texts[key.strip()] = value.strip()
-    try:
-        return Settings.load(file=args.config, texts=texts)
-    except OSError as why:
-        msg = f"the settings file {args.config} cannot be read: {why.strerror or why}."
-        raise CallerError(msg) from why
-
-
-def _tls(args: argparse.Namespace) -> ssl.SSLContext | None:
-    import ssl
-
-    if args.tls_cert is None:
-        if args.tls_key or args.tls_ca or args.tls_verify:
-            raise CallerError("TLS needs a certificate: --tls-cert FILE.")
-        return None
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    try:
-        context.load_cert_chain(args.tls_cert, args.tls_key)
-        if args.tls_ca is not None:
-            context.load_verify_locations(args.tls_ca)
-            context.verify_mode = ssl.CERT_OPTIONAL
-    except (OSError, ssl.SSLError) as why:
-        files = ", ".join(filter(None, (args.tls_cert, args.tls_key, args.tls_ca)))
-        msg = f"the files of TLS ({files}) cannot be used: {why.strerror or why}."
-        raise CallerError(msg) from why
-    if args.tls_verify:
-        if args.tls_ca is None:
-            raise CallerError("--tls-verify needs to know who signs: --tls-ca FILE.")
-        context.verify_mode = ssl.CERT_REQUIRED
-    return context

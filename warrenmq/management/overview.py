@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from warrenmq.management.site import Site
 
 ALIVENESS_QUEUE = "aliveness-test"
+_LISTENERS = {"amqps": "amqp/ssl"}
+"""Schemes of URLs -> RabbitMQ's names of protocols, where they differ."""
 _PROTOCOLS = {"amqp": "amqp", "amqp091": "amqp", "amqps": "amqp/ssl", "amqp/ssl": "amqp/ssl", "http": "http"}
 """Names by which a listener may be asked for -> its protocol."""
 _OTHER_PROTOCOLS = (
@@ -46,11 +48,16 @@ def exchange_types() -> list[dict[str, Any]]:
 
 def listeners(site: Site) -> list[dict[str, Any]]:
     """Where the server listens."""
-    server, (host, port) = site.server, site.address
-    protocol = "amqp/ssl" if server.url.startswith("amqps") else "amqp"
+    addresses = [*site.server.addresses, ("http", *site.address)]
     return [
-        {"node": site.name, "protocol": each, "ip_address": ip, "port": at, "socket_opts": {}}
-        for each, ip, at in ((protocol, server.host, server.port), ("http", host, port))
+        {
+            "node": site.name,
+            "protocol": _LISTENERS.get(protocol, protocol),
+            "ip_address": ip,
+            "port": port,
+            "socket_opts": {},
+        }
+        for protocol, ip, port in addresses
     ]
 
 

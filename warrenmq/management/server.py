@@ -78,8 +78,8 @@ class _Protocol(H11Protocol):
 class ManagementServer:
     """Use `manage`.  Also a context manager."""
 
-    def __init__(self, server: AmqpServer, host: str, port: int) -> None:
-        listening = _listen(host, port)
+    def __init__(self, server: AmqpServer, host: str, port: int, sock: socket.socket | None = None) -> None:
+        listening = _listen(host, port) if sock is None else sock
         self.host, self.port = listening.getsockname()[:2]
         self.site = Site(server, (self.host, self.port))
         loopback = ipaddress.ip_address(self.host).is_loopback
@@ -121,9 +121,14 @@ class ManagementServer:
         self.close()
 
 
-def manage(server: AmqpServer, *, host: str = "127.0.0.1", port: int = PORT) -> ManagementServer:
-    """Serve the management API of an AMQP server; port 0 chooses a free one.  CallerError when the address cannot be used."""
-    return ManagementServer(server, host, port)
+def manage(
+    server: AmqpServer, *, host: str = "127.0.0.1", port: int = PORT, sock: socket.socket | None = None
+) -> ManagementServer:
+    """Serve the management API of an AMQP server; port 0 chooses a free one.  CallerError when the address cannot be used.
+
+    With `sock`, a listening socket, host and port are those of it.
+    """
+    return ManagementServer(server, host, port, sock)
 
 
 def _listen(host: str, port: int) -> socket.socket:

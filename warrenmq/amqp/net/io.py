@@ -354,16 +354,22 @@ class AmqpIo:
         tls: ssl.SSLContext | None,
         accepted: Callable[[SocketTransport], None],
         read_limit: int,
+        sock: socket.socket | None = None,
     ) -> tuple[str, int]:
         """Accept connections from now on; returns the address, whose port is chosen when it was 0.  OSError.
 
+        With `sock`, a listening socket, host and port are those of it.
+
         `accepted` is called in the loop, and the socket keeps what comes until `attach`.
         """
+        where: dict[str, Any] = {"sock": sock}
+        if sock is None:
+            where = {"host": host, "port": port, "reuse_address": True}
 
         async def start() -> asyncio.Server:
             return await self.loop.create_server(
-                lambda: SocketTransport(self, accepted, read_limit), host, port, ssl=tls, backlog=BACKLOG,
-                reuse_address=True, ssl_handshake_timeout=None if tls is None else TLS_HANDSHAKE,
+                lambda: SocketTransport(self, accepted, read_limit), **where, ssl=tls, backlog=BACKLOG,
+                ssl_handshake_timeout=None if tls is None else TLS_HANDSHAKE,
             )  # fmt: skip
 
         server = asyncio.run_coroutine_threadsafe(start(), self.loop).result()

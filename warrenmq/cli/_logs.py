@@ -1,0 +1,47 @@
+"""Logs of `warrenmq serve`: one line an event, as text or as JSON, to stderr or to a file."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import Any, TextIO
+
+import structlog
+
+LEVELS = {
+    "debug": logging.DEBUG, "info": logging.INFO, "notice": logging.INFO, "warning": logging.WARNING,
+    "error": logging.ERROR, "critical": logging.CRITICAL, "none": logging.CRITICAL + 1,
+}  # fmt: skip
+"""RabbitMQ's names of levels."""
+
+
+def configure(*, level: str, as_json: bool, path: str | None, console: bool = True) -> None:
+    """Log from now on as said: to a file that is appended to, or to stderr; nowhere when `console` is False without a file.
+
+    OSError when the file cannot be opened.
+    """
+    out: TextIO = sys.stderr
+    if path is not None:
+        out = open(path, "a", encoding="utf-8", buffering=1)  # noqa: SIM115  # open as long as the process
+    elif not console:
+        level = "none"
+    renderer: Any
+    if as_json:
+        renderer = structlog.processors.JSONRenderer(sort_keys=False, default=repr)
+    else:
+        # plain tracebacks: rich ones print the values of variables, among them passwords and messages
+        renderer = structlog.dev.ConsoleRenderer(
+            colors=out.isatty(), exception_formatter=structlog.dev.plain_traceback, pad_event_to=0
+        )
+    processors = [
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso" if as_json else "%Y-%m-%d %H:%M:%S", utc=as_json),
+        *([structlog.processors.format_exc_info] if as_json else []),
+        renderer,
+    ]
+    structlog.configure(
+        processors=processors,
+        wrapper_class=structlog.make_filtering_bound_logger(LEVELS[level]),
+        logger_factory=structlog.PrintLoggerFactory(out),
+        cache_logger_on_first_use=False,
+    )
