@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from tests.support.limits import LIMIT
+
 
 def chromium() -> str | None:
     """The browser's program."""
@@ -37,9 +39,24 @@ class Watched:
 
     def __init__(self, context: Any) -> None:
         self.page = context.new_page()
+        self.may_ask = "file:"
+        """Where its requests may go."""
         self.complaints: list[str] = []
         self.page.on("console", lambda message: self.complaints.append(message.text))
         self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+
+    def asks(self, url: str) -> None:
+        """A request is made."""
+        if not url.startswith((self.may_ask, "data:", "about:")):
+            self.complaints.append(url)
+
+    def until(self, expression: str) -> None:
+        """Wait until an expression is true on the page (its policy forbids Playwright's own way)."""
+        for _ in range(round(LIMIT * 50)):
+            if self.page.evaluate(expression):
+                return
+            self.page.wait_for_timeout(20)
+        raise AssertionError(f"it did not come true: {expression}")
 
     def open(self, path: Any, row: int = 1) -> Any:
         """Open a saved page at a row."""
@@ -55,10 +72,7 @@ def watched(browser: Any) -> Iterator[Watched]:
         viewport={"width": 1280, "height": 800}, reduced_motion="reduce", offline=True
     )
     page = Watched(context)
-    page.page.on(
-        "request",
-        lambda request: None if request.url.startswith(("file:", "data:")) else page.complaints.append(request.url),
-    )  # fmt: skip
+    page.page.on("request", lambda request: page.asks(request.url))
     yield page
     context.close()
     assert page.complaints == []

@@ -479,6 +479,11 @@ class Broker:
         """True if it takes calls: False once closed, or when its supervision tree gave up."""
         return self._engine.is_open
 
+    @property
+    def trace_path(self) -> str | None:
+        """The folder into which the broker writes its trace; None without one."""
+        return self._engine.trace_path
+
     def close(self, timeout: float | None = 60.0) -> tuple[str, ...]:
         """Stop cleanly: outstanding confirms are waited for (`timeout` seconds), everything is on disk, consumers
         end, the directory is free.  Closing twice is no error.  In a forked child it does nothing.

@@ -39,6 +39,7 @@ class Engine:
 
     runtime, resources, vhost   what the actors share; `vhost` has the tables of the virtual host that is served
     trace                       the trace of this run, or None
+    trace_path                  the folder that it is written to, if it is one
     consumers                   the channels of running consumers, which get CLOSED at the end
     is_open                     it takes calls: False once stopped, or when the supervision tree gave up
     is_closed                   `stop` was called
@@ -52,6 +53,7 @@ class Engine:
         self.settings = settings
         self.runtime = runtime
         self.trace: RunTrace | None = None
+        self.trace_path = trace if isinstance(trace, str) else None
         self.consumers: dict[int, Channel] = {}
         self.is_open = True
         self.is_closed = False

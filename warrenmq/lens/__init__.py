@@ -1,1 +1,70 @@
-"""The lens: a page that shows a broker at work, row by row of its trace, forwards and backwards (docs/lens.md)."""
+"""The lens: a page that shows a broker at work, row by row of its trace, forwards and backwards (docs/lens.md).
+
+app.mount("/lens", warrenmq.lens.app(broker))     in FastAPI or Starlette: the broker, live
+warrenmq.lens.show("trace/")                      in Jupyter: a recorded trace
+"""
+
+from __future__ import annotations
+
+import os
+from html import escape
+from typing import TYPE_CHECKING, Protocol
+
+from warrenmq.errors import CallerError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from starlette.applications import Starlette
+
+__all__ = ["Shown", "app", "show"]
+
+
+class Traced(Protocol):
+    """A broker, or what else writes a trace."""
+
+    @property
+    def trace_path(self) -> str | None:
+        """The folder of the trace; None without one."""
+
+
+def app(broker: Traced, *, hosts: Iterable[str] | None = None) -> Starlette:
+    """An ASGI application with the page of a running broker, which only reads; for the root of a server, or to be mounted at a path.
+
+    It answers requests for this machine only (127.0.0.1, localhost, ::1), or for the names in `hosts`; who may see it is for the application
+    around it to say.  The rows are read from the broker's trace by a thread that ends with the process.  CallerError for a broker that
+    writes no trace to a folder.  Needs warrenmq[web].
+    """
+    from warrenmq.lens.server import HERE, site
+    from warrenmq.lens.sources import Follower
+
+    path = broker.trace_path
+    if path is None:
+        raise CallerError("the broker writes no trace: open it with warrenmq.open(..., trace=FOLDER).")
+    follower = Follower(path, os.path.basename(os.path.abspath(path)))
+    follower.start()
+    return site(follower.feed, hosts=HERE if hosts is None else frozenset(hosts))
+
+
+class Shown:
+    """The page of a trace as Jupyter shows it: in a frame that can reach nothing."""
+
+    def __init__(self, page: str, height: int) -> None:
+        self.page = page
+        """The whole page, as `warrenmq trace export --to lens` writes it."""
+        self.height = height
+
+    def _repr_html_(self) -> str:
+        return (
+            f'<iframe sandbox="allow-scripts" srcdoc="{escape(self.page)}" '
+            f'style="width:100%;height:{self.height}px;border:0"></iframe>'
+        )
+
+
+def show(trace: str | os.PathLike[str], *, height: int = 720) -> Shown:
+    """The page of a recorded trace, `height` pixels high; NotATrace if there is none at the path."""
+    from warrenmq.lens.saved import page_of
+    from warrenmq.trace.reader import open_trace
+
+    with open_trace(trace) as opened:
+        return Shown(page_of(opened, os.path.basename(os.path.abspath(trace))), height)

@@ -46,9 +46,10 @@ _make = Step._make
 class Folding:
     """The fold of rows that are given one by one."""
 
-    def __init__(self, runs: Sequence[Run]) -> None:
-        """`runs` may grow while rows come."""
+    def __init__(self, runs: Sequence[Run], first: int = 0) -> None:
+        """`runs` may grow while rows come; `first` rows were before those that will."""
         self._scene = Scene(runs)
+        self._scene.number = first
 
     @property
     def number(self) -> int:

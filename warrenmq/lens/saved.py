@@ -10,7 +10,7 @@ import gzip
 import hashlib
 import re
 from base64 import b64encode
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from html import escape
 from importlib.resources import files
 from typing import Any
@@ -67,7 +67,7 @@ def packed(trace: Trace, title: str, evidence: Evidence = NONE) -> str:
     return "\n".join([compact(head), *lines])
 
 
-def header(runs: list[Run], title: str) -> dict[str, Any]:
+def header(runs: Sequence[Run], title: str) -> dict[str, Any]:
     """What the page must know before any row."""
     return {
         "title": title,
@@ -109,11 +109,16 @@ def require_known(runs: list[Run]) -> None:
         )
 
 
-def save(trace: Trace, path: str, title: str) -> int:
-    """Write the page of a trace, with what a replay finds violated; returns its rows."""
+def page_of(trace: Trace, title: str) -> str:
+    """The page of a trace, with what a replay finds violated; CallerError for one of a later version."""
     require_known(trace.catalog.runs)
     violations = replay_trace(trace).violations
-    text = page(packed(trace, title, Evidence.of_findings(violations)), title)
+    return page(packed(trace, title, Evidence.of_findings(violations)), title)
+
+
+def save(trace: Trace, path: str, title: str) -> int:
+    """Write the page of a trace; returns its rows."""
+    text = page_of(trace, title)
     with open(path, "w", encoding="utf-8", newline="\n") as file:
         file.write(text)
     return trace.catalog.rows

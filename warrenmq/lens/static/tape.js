@@ -23,9 +23,18 @@ export class Tape {
 
   // -- segments
 
-  add(n, text) {
-    this.segments.push({ from: this.last, n, text });
+  add(n, text, fresh = false) {  // fresh: it begins a new dictionary of words and shapes
+    this.segments.push({ from: this.last, n, text, fresh });
     this.last += n;
+  }
+
+  trim(most) {  // let the eldest rows go; the tape then begins at a checkpoint
+    const stop = this.stops.find(([row]) => row >= this.last - most);
+    if (!stop || stop[0] > this.at || stop[0] === this.first) return;
+    while (this.segments.length > 1 && this.segments[0].from + this.segments[0].n <= stop[0] && this.decoded > 1) { this.segments.shift(); this.decoded--; }
+    this.first = stop[0];
+    this.stops = this.stops.filter(([row]) => row >= stop[0]);
+    this.marks = this.marks.filter(([row]) => row > stop[0]);
   }
 
   mark(rows) {  // [row, mark, row, mark, ...], ascending
@@ -45,6 +54,9 @@ export class Tape {
   decode(segment) {
     const packed = JSON.parse(segment.text);
     segment.text = null;
+    if (segment.fresh) { this.words = []; this.shapes = []; }
+    segment.words = this.words;
+    segment.shapes = this.shapes;
     this.words.push(...packed.words);
     for (const shape of packed.new) this.shapes.push(shape);
     const seen = new Map();
@@ -63,25 +75,25 @@ export class Tape {
 
   row(number) {
     const segment = this.segment(number), i = number - segment.from - 1, shape = segment.shape[i], k = segment.place[i];
-    const [run, event, [template, kinds], mark, move] = this.shapes[shape], columns = segment.columns[shape];
+    const [run, event, [template, kinds], mark, move] = segment.shapes[shape], columns = segment.columns[shape];
     let c = 0;
     const next = () => columns[c++][k];
     const message = next(), back = next();
-    const fillers = [...kinds].map((kind) => (kind === "i" ? next() : this.words[next()]));
+    const fillers = [...kinds].map((kind) => (kind === "i" ? next() : segment.words[next()]));
     const ends = move && move.map((parts) => joined(parts, next));
     return { run, event, template, fillers, mark, move: ends, message, cause: back ? number - back : 0, actor: segment.actors[i], t: segment.t[i] };
   }
 
   changes(number) {  // a list of [table, key, fields, values]
     const segment = this.segment(number), i = number - segment.from - 1, shape = segment.shape[i], k = segment.place[i];
-    const [, , [, kinds], , move, changes] = this.shapes[shape], columns = segment.columns[shape];
+    const [, , [, kinds], , move, changes] = segment.shapes[shape], columns = segment.columns[shape];
     let c = 2 + kinds.length;
     const next = () => columns[c++][k];
     if (move) for (const parts of move) c += parts.length - 1;
     return changes.map(([table, key, fields, kinds_]) => {
       const name = key ? joined(key, next) : next();
       const values = [];
-      for (const kind of kinds_) values.push(kind === "i" ? next() : this.words[next()]);
+      for (const kind of kinds_) values.push(kind === "i" ? next() : segment.words[next()]);
       return [table, name, fields, values];
     });
   }
@@ -178,7 +190,7 @@ export async function unpacked(base64) {
 
 export function tapeOf(text) {  // the lines of an export: the header, then the segments
   const lines = text.split("\n"), head = JSON.parse(lines[0]), tape = new Tape(head);
-  head.segments.forEach((n, i) => tape.add(n, lines[i + 1]));
+  head.segments.forEach((n, i) => tape.add(n, lines[i + 1], head.fresh?.includes(i)));
   tape.mark(head.marked);
   return tape;
 }

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from heapq import heappop, heappush, heapreplace
 from itertools import groupby
 from operator import attrgetter
+from typing import Protocol
 
 from warrenmq.errors import CallerError
 from warrenmq.trace.catalog import FOREVER, Chunk, Run
@@ -36,6 +37,13 @@ def select_rows(trace: Trace, wanted: Selection) -> Iterator[tuple[int, Row]]:
     """(index of the run, row), run by run, in the order of t; CallerError for a message that no row names."""
     choice = Choice(trace, wanted)
     return ((run, row) for run, row in rows_in_order(trace, choice) if choice.has(run, row))
+
+
+class Pieces(Protocol):
+    """Which pieces of a trace are wanted."""
+
+    def may_have(self, chunk: Chunk, /) -> bool:
+        """False if no row of a piece is wanted."""
 
 
 class Choice:
@@ -72,7 +80,7 @@ class Choice:
         )
 
 
-def rows_in_order(trace: Trace, choice: Choice | None = None) -> Iterator[tuple[int, Row]]:
+def rows_in_order(trace: Trace, choice: Pieces | None = None) -> Iterator[tuple[int, Row]]:
     """(index of the run, row), run by run, in the order of t; of the pieces alone that a choice may want.
 
     A piece is decoded when its first row is next, and let go behind its last: what is in memory is a piece of each actor at most.

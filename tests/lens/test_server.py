@@ -1,0 +1,243 @@
+"""The local server: who may ask, what it sends, a live trace in a real browser, and the bytes of records."""
+
+from __future__ import annotations
+
+import json
+import threading
+
+import httpx
+import pytest
+
+import warrenmq
+from tests.support.limits import LIMIT
+from tests.support.simulated import SimulatedHost
+from warrenmq import lens
+from warrenmq.cli import main
+from warrenmq.errors import CallerError
+from warrenmq.lens import feed as feeds
+from warrenmq.lens import sources
+from warrenmq.lens.feed import Feed
+from warrenmq.lens.fold import Fold
+from warrenmq.lens.record_bytes import RecordReader
+from warrenmq.lens.server import Site, site
+from warrenmq.lens.sources import Follower, recorded, rows_from
+from warrenmq.replay.export.selection import rows_in_order
+from warrenmq.trace.reader import open_memory, open_trace
+
+
+@pytest.fixture(scope="module")
+def trace():
+    host = SimulatedHost(5)
+    with host.open() as broker:
+        queue = broker.declare_queue("jobs")
+        for number in range(60):
+            queue.publish(b"x" * (number * 40)).result()
+        for _ in range(50):
+            queue.get().ack()
+    files = host.sink.files()
+    host.close()
+    return open_memory(files)
+
+
+def client(app, host="127.0.0.1:5000"):
+    return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url=f"http://{host}")
+
+
+def asked(app, method="GET", path="/", host="127.0.0.1:5000", **headers):
+    import asyncio
+
+    async def ask():
+        async with client(app, host) as each:
+            return await each.request(method, path, headers=headers)
+
+    return asyncio.run(ask())
+
+
+@pytest.mark.parametrize(
+    ("method", "host", "headers", "status"),
+    [
+        ("GET", "127.0.0.1:5000", {}, 200),
+        ("GET", "localhost:5000", {}, 200),
+        ("GET", "[::1]:5000", {}, 200),
+        ("GET", "evil.example", {}, 403),
+        ("GET", "127.0.0.1.evil.example:5000", {}, 403),
+        ("GET", "127.0.0.1:5000", {"Origin": "http://127.0.0.1:5000"}, 200),
+        ("GET", "127.0.0.1:5000", {"Origin": "http://evil.example"}, 403),
+        ("GET", "127.0.0.1:5000", {"Origin": "http://127.0.0.1:6000"}, 403),
+        ("GET", "127.0.0.1:5000", {"Origin": "null"}, 403),
+        ("POST", "127.0.0.1:5000", {}, 403),
+        ("POST", "127.0.0.1:5000", {"X-Lens-Token": "wrong"}, 403),
+        ("POST", "127.0.0.1:5000", {"X-Lens-Token": "right"}, 405),  # past the guard: / takes no commands
+        ("POST", "evil.example", {"X-Lens-Token": "right"}, 403),
+    ],
+)
+def test_only_pages_of_this_machine_are_answered(trace, method, host, headers, status):
+    app = site(recorded(trace, "t"), token="right")
+    answer = asked(app, method, host=host, **headers)
+    assert answer.status_code == status
+    assert "default-src 'none'" in answer.headers["content-security-policy"]
+
+
+def test_without_a_token_nothing_can_be_commanded(trace):
+    assert asked(site(recorded(trace, "t")), "POST", **{"X-Lens-Token": ""}).status_code == 403
+
+
+@pytest.mark.parametrize(
+    "path", ["/static/../server.py", "/static/server.py", "/static/none.js", "/nothing", "/bytes?store=p"]
+)
+def test_nothing_else_is_served(trace, path):
+    assert asked(site(recorded(trace, "t")), path=path).status_code == 404
+
+
+def test_bad_questions_are_answered_in_a_sentence(trace, tmp_path):
+    (tmp_path / "msg_store_persistent").mkdir()
+    app = site(recorded(trace, "t"), reader=RecordReader(str(tmp_path)))
+    for path in (
+        "/bytes?store=x&file=0&offset=0&size=1",
+        "/bytes?store=p&file=..&offset=0&size=1",
+        "/events?after=-1",
+        "/events",
+    ):
+        assert asked(app, path=path).status_code == 400
+    assert "cannot be read" in asked(app, path="/bytes?store=p&file=9&offset=0&size=1").json()["error"]
+
+
+def test_bodies_are_shown_only_where_that_was_asked_for(tmp_path):
+    with warrenmq.open(tmp_path / "data") as broker:
+        broker.declare_queue("q").publish(b"secret" * 2_000).result()
+    for bodies, hidden in ((False, True), (True, False)):
+        found = RecordReader(str(tmp_path / "data"), bodies=bodies).read("p", 0, 0, 5_000)
+        assert int.from_bytes(bytes(found["data"][:8]), "big") > 12_000
+        assert (b"secret" not in bytes(found["data"])) is hidden
+    assert RecordReader(str(tmp_path / "data")).read("p", 0, 1 << 40, 40)["error"]
+    with pytest.raises(CallerError, match="no message store"):
+        RecordReader(str(tmp_path / "nowhere"))
+
+
+def lines(text):
+    head, *segments = text.split("\n")
+    return json.loads(head), [json.loads(each) for each in segments]
+
+
+def test_a_feed_that_grows_sends_each_row_once(trace, monkeypatch):
+    monkeypatch.setattr(feeds, "GENERATION_ROWS", 100)
+    feed = Feed(trace.catalog.runs, "t", live=True)
+    at, rows, sent = 0, list(rows_in_order(trace)), 0
+    while at < len(rows):
+        feed.add(rows[at : at + 33])
+        at += 33
+        for more, last in feed.since(sent):
+            assert last == sent + more["n"]
+            sent = last
+    assert sent == feed.last == trace.catalog.rows
+    head, segments = lines(feed.tape())
+    assert head["first"] + sum(head["segments"]) == sent
+    assert head["first"] > 0
+    assert sum(each["n"] for each in segments) == sum(head["segments"])
+    assert feed.since(3) == [({"anew": True}, 3)]
+
+
+def test_a_window_begins_where_the_whole_trace_has_that_row(trace, monkeypatch):
+    rows = list(rows_in_order(trace))
+    for wanted in (1, len(rows) // 3, len(rows) // 2, len(rows) - 5):
+        before, coming = rows_from(trace, wanted)
+        assert before <= wanted
+        assert list(coming) == rows[before:]
+    monkeypatch.setattr(sources, "WINDOW_ROWS", 100)
+    warm, _ = lines(recorded(trace, "t", at=300).tape())
+    assert (warm["first"], sum(warm["segments"])) == (250, 100)
+    fold = Fold(trace).at(250)
+    assert {name: len(table) for name, table in zip(warm["tables"], warm["base"], strict=True)} == {
+        name: len(table) for name, table in fold.items()
+    }
+    monkeypatch.setattr(sources, "WARM_ROWS", 10)
+    cold, _ = lines(recorded(trace, "t", at=300).tape())
+    assert cold["first"] <= 250 < cold["first"] + 100
+    assert "not shown" in cold["note"]
+    with pytest.raises(CallerError, match="no row"):
+        recorded(trace, "t", at=len(rows) + 1)
+
+
+def test_a_running_broker_is_followed(tmp_path, watched):
+    with warrenmq.open(tmp_path / "data", trace=tmp_path / "trace") as broker:
+        jobs = broker.declare_queue("jobs")
+        served = Site(lens.app(broker))
+        thread = threading.Thread(target=served.run)
+        thread.start()
+        try:
+            watched.page.context.set_offline(False)
+            watched.may_ask = served.url
+            watched.page.goto(served.url)
+            watched.page.wait_for_selector("body[data-ready]")
+            jobs.publish(b"x" * 6_000).result(LIMIT)
+            watched.until(
+                "[...lens.T.queue.keys()].includes('jobs') && lens.tape.marks.some(([, mark]) => lens.tape.head.marks[mark] === 'confirm')"
+            )
+            assert watched.page.locator(".title .live").count() == 1
+            assert watched.page.evaluate("lens.state.at") == watched.page.evaluate("lens.tape.last")
+        finally:
+            watched.page.goto("about:blank")
+            served.close()
+            thread.join()
+    follower = Follower(str(tmp_path / "trace"), "t")
+    for _ in range(3):
+        follower.look()
+    with open_trace(tmp_path / "trace") as whole:
+        assert follower.feed.last == whole.catalog.rows
+
+
+def test_a_broker_without_a_trace_is_refused(tmp_path):
+    with warrenmq.open(tmp_path / "data") as broker, pytest.raises(CallerError, match="trace=FOLDER"):
+        lens.app(broker)
+
+
+def test_a_notebook_shows_the_page_in_a_frame(tmp_path):
+    host = SimulatedHost(1)
+    with host.open() as broker:
+        broker.declare_queue('"><script>').publish(b"m").result()
+    host.save_trace(tmp_path)
+    host.close()
+    shown = lens.show(tmp_path)
+    html = shown._repr_html_()
+    assert html.startswith('<iframe sandbox="allow-scripts" srcdoc="&lt;!doctype html&gt;')
+    assert html.count("<") == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["{tmp}/nowhere"], "no trace at"),
+        (["{tmp}"], "is no trace"),
+        (["{trace}", "--at", "1000000"], "no row"),
+        (["{trace}", "--data", "{tmp}/none", "--at", "1"], "no message store"),
+        (["{trace}", "--bodies"], "--bodies needs --data"),
+        (["{trace}", "--live", "--at", "3"], "leave --at out"),
+        (["{trace}", "--port", "{port}"], "cannot be used"),
+    ],
+)
+def test_what_cannot_be_served_is_said_in_a_sentence(arguments, said, tmp_path, capsys):
+    host = SimulatedHost(1)
+    host.open().close()
+    host.save_trace(tmp_path / "trace")
+    host.close()
+    with Taken() as port:
+        given = [each.format(tmp=tmp_path, trace=tmp_path / "trace", port=port) for each in arguments]
+        assert main(["lens", *given]) == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert len(error.splitlines()) == 1
+
+
+class Taken:
+    """A port that is in use."""
+
+    def __enter__(self):
+        import socket
+
+        self.socket = socket.socket()
+        self.socket.bind(("127.0.0.1", 0))
+        self.socket.listen()
+        return self.socket.getsockname()[1]
+
+    def __exit__(self, *_):
+        self.socket.close()

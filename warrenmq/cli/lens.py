@@ -1,0 +1,96 @@
+"""`warrenmq lens`: see a trace, recorded or live, row by row in a browser."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import webbrowser
+from contextlib import ExitStack
+from typing import Any
+
+from warrenmq.cli._parsers import add_verb, whole
+from warrenmq.errors import CallerError
+
+
+def add_parser(subparsers: Any) -> Any:
+    parser = add_verb(
+        subparsers, "lens",
+        summary="see a trace, row by row, forwards and backwards, in a browser",
+        does="Serve a page that shows the broker of a trace at work: supervision tree and mailboxes, message stores byte by byte, flying counters, "
+        "queues, syncs, confirms. With --live a trace that a broker is writing is followed. Only this machine can ask for the page. "
+        "`warrenmq trace export --to lens` saves it as one file.",
+        example="warrenmq lens trace/ --at 1200",
+        ends="0 ended by Ctrl-C, 2 there is no such trace or row, or the port is in use.",
+    )  # fmt: skip
+    parser.add_argument("trace", metavar="TRACE", help="a directory of trace files, or one file")
+    parser.add_argument("--at", type=whole(1, 1 << 62), metavar="ROW",
+                        help="begin at this row; of a trace of more than 200000 rows those around it are shown (default: 1)")  # fmt: skip
+    parser.add_argument("--live", action="store_true", help="follow the trace while a broker writes it")
+    parser.add_argument(
+        "--data",
+        metavar="DIR",
+        help="the broker's data directory: the inspector reads the bytes of records there; without --at the trace is followed as with --live",
+    )
+    parser.add_argument(
+        "--bodies", action="store_true", help="show the bodies of messages, too (with --data)"
+    )
+    parser.add_argument(
+        "--port",
+        type=whole(0, 65_535),
+        default=0,
+        metavar="N",
+        help="the port on this machine; 0 = any that is free (default: 0)",
+    )
+    parser.add_argument("--open", action="store_true", help="open the page in the browser")
+    return parser
+
+
+def run(args: argparse.Namespace) -> int:
+    if args.bodies and args.data is None:
+        raise CallerError("--bodies needs --data DIR: a trace holds no bodies.")
+    if args.live and args.at is not None:
+        raise CallerError("--live begins with the latest row; leave --at out.")
+    try:
+        from warrenmq.lens.server import run_site, site
+    except ModuleNotFoundError as why:
+        raise CallerError(
+            f"it needs {why.name}; install warrenmq[web], or save the page: warrenmq trace export --to lens."
+        ) from why
+    from warrenmq.lens.record_bytes import RecordReader
+
+    title = os.path.basename(os.path.abspath(args.trace))
+    reader = None if args.data is None else RecordReader(args.data, bodies=args.bodies)
+    follows = args.live or (args.data is not None and args.at is None)
+    with ExitStack() as stack:
+        feed = _followed(args.trace, title, stack) if follows else _recorded(args.trace, title, args.at or 0)
+        row = f"#row={args.at}" if args.at else ""
+
+        def said(url: str) -> None:
+            print(f"ready {url}{row}", flush=True)
+            if args.open:
+                webbrowser.open(url + row)
+
+        try:
+            run_site(site(feed, reader=reader), port=args.port, said=said)
+        except KeyboardInterrupt:
+            pass  # how it ends
+    return 0
+
+
+def _recorded(path: str, title: str, at: int) -> Any:
+    from warrenmq.lens.sources import recorded
+    from warrenmq.trace.reader import open_trace
+
+    with open_trace(path) as trace:
+        return recorded(trace, title, at)
+
+
+def _followed(path: str, title: str, stack: ExitStack) -> Any:
+    from warrenmq.lens.sources import Follower
+    from warrenmq.trace.reader import require_live
+
+    require_live([path])
+    follower = Follower(path, title)
+    follower.start()
+    stack.callback(follower.close)
+    return follower.feed

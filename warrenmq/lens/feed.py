@@ -1,0 +1,169 @@
+"""A feed: the packed rows of a trace, whole or the last ones of one that is being written, for any number of pages.
+
+A page asks for the tape, and then for what came since.  The rows are packed in generations: each begins with the state before it, and a feed that
+grows keeps the last two, so its memory is bounded.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
+
+from warrenmq.lens.chapters import Chapters
+from warrenmq.lens.fold import Folding
+from warrenmq.lens.marked import NONE, Evidence, Marked
+from warrenmq.lens.pack import SEGMENT_ROWS, Packer, compact
+from warrenmq.lens.saved import header
+from warrenmq.lens.tables import Tables
+from warrenmq.trace.catalog import Run
+from warrenmq.trace.schema import Row
+
+GENERATION_ROWS = 100_000
+
+
+@dataclass(slots=True)
+class _Generation:
+    """Rows that were packed with one dictionary of words and shapes."""
+
+    first: int
+    """The number of the row before its first one."""
+    base: Tables
+    """The state then."""
+    packer: Packer = field(default_factory=Packer)
+    segments: list[tuple[int, str]] = field(default_factory=list)
+    """(rows, packed)."""
+    marks: list[int] = field(default_factory=list)
+    rows: int = 0
+
+
+class Feed:
+    """Thread-safe: one thread adds rows, others read."""
+
+    def __init__(
+        self,
+        runs: Sequence[Run],
+        title: str,
+        *,
+        live: bool = False,
+        first: int = 0,
+        note: str = "",
+        evidence: Evidence = NONE,
+    ) -> None:
+        """`runs` may grow; `first` = the number of the row before the first one that will come; `note` is shown beside the title."""
+        self.live = live
+        self._runs = runs
+        self._title, self._note = title, note
+        self._folding = Folding(runs, first)
+        self._chapters, self._marked = Chapters(), Marked(evidence)
+        self._generations = [_Generation(first, _copied(self._folding.tables))]
+        self._lock = threading.Lock()
+
+    @property
+    def last(self) -> int:
+        """The number of the last row that pages can have."""
+        with self._lock:
+            return sum(n for n, _ in self._generations[-1].segments) + self._generations[-1].first
+
+    def add(self, rows: Iterable[tuple[int, Row]]) -> None:
+        """Fold rows, in their order; pages get them from now on."""
+        with self._lock:
+            for run, row in rows:
+                self._add(run, row)
+            self._cut()
+
+    def skip(self, rows: Iterable[tuple[int, Row]], count: int) -> None:
+        """As `add`, but the first `count` rows only lead to the state with which pages begin."""
+        coming = iter(rows)
+        with self._lock:
+            for run, row in islice(coming, count):
+                step = self._folding.step(run, row)
+                self._marked.look(self._folding.number, run, row, step)
+            self._generations = [_Generation(self._folding.number, _copied(self._folding.tables))]
+        self.add(coming)
+
+    def _add(self, run: int, row: Row) -> None:
+        folding, now = self._folding, self._generations[-1]
+        if self.live and now.rows >= GENERATION_ROWS:
+            self._cut()
+            now = _Generation(folding.number, _copied(folding.tables))
+            self._generations = [*self._generations[-1:], now]
+        step = folding.step(run, row)
+        number = folding.number
+        now.packer.add(number, run, row, step)
+        now.rows += 1
+        if step.mark:
+            now.marks += (number, step.mark)
+        self._marked.look(number, run, row, step)
+        self._chapters.look(number, row.event, step)
+        if len(now.packer) == SEGMENT_ROWS:
+            self._cut()
+
+    def _cut(self) -> None:
+        now = self._generations[-1]
+        if count := len(now.packer):
+            now.segments.append((count, now.packer.segment()))
+
+    def tape(self, *, reads_bytes: bool = False) -> str:
+        """The lines that the page begins with: the header, and a segment each; `reads_bytes` = the server can read records."""
+        with self._lock:
+            eldest = self._generations[0]
+            listed = [(g, n, text) for g, each in enumerate(self._generations) for n, text in each.segments]
+            head = self._head() | {
+                "first": eldest.first,
+                "bytes": reads_bytes,
+                "base": [list(table.items()) for table in eldest.base],
+                "segments": [n for _, n, _ in listed],
+                "fresh": [i for i in range(1, len(listed)) if listed[i][0] != listed[i - 1][0]],
+                "marked": [each for generation in self._generations for each in generation.marks],
+            }
+        return "\n".join([compact(head), *(text for _, _, text in listed)])
+
+    def since(self, row: int) -> list[tuple[dict[str, Any], int]]:
+        """What a page that has all rows up to `row` lacks: for each segment its object and its last row.  A page whose rows are gone must
+        begin anew.
+        """
+        with self._lock:
+            known = {
+                g.first + sum(n for n, _ in g.segments[:i])
+                for g in self._generations
+                for i in range(len(g.segments) + 1)
+            }
+            if row not in known:
+                return [({"anew": True}, row)]
+            found: list[tuple[dict[str, Any], int]] = []
+            for generation in self._generations:
+                at = generation.first
+                for place, (n, text) in enumerate(generation.segments):
+                    if at >= row:
+                        marks = [
+                            each
+                            for i in range(0, len(generation.marks), 2)
+                            if at < generation.marks[i] <= at + n
+                            for each in generation.marks[i : i + 2]
+                        ]
+                        more = {
+                            "n": n,
+                            "text": text,
+                            "fresh": place == 0 and generation.first > 0,
+                            "marked": marks,
+                        }
+                        found.append((more | self._news(), at + n))
+                    at += n
+            return found
+
+    def _head(self) -> dict[str, Any]:
+        return header(self._runs, self._title) | {"live": self.live, "note": self._note} | self._news()
+
+    def _news(self) -> dict[str, Any]:
+        """What may have grown in the header."""
+        runs = header(self._runs, "")["runs"]
+        for run, began in self._marked.began.items():
+            runs[run]["t"] = began
+        return {"runs": runs, "chapters": self._chapters.found, "violations": self._marked.violations}
+
+
+def _copied(tables: Tables) -> Tables:
+    return [dict(table) for table in tables]

@@ -1,0 +1,49 @@
+"""The bytes of a record of a message store, read from a data directory for the inspector.
+
+What frames the record is always shown.  Bodies are the users' own, so they are shown only where that was asked for.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from warrenmq.errors import CallerError
+
+FRAME = 24
+"""Bytes before the body: its size, and the message id."""
+MOST = 4_096
+_FOLDERS = {"p": "msg_store_persistent", "t": "msg_store_transient"}
+
+
+class RecordReader:
+    """Reads records; opens nothing for writing, and a broker may have the directory open."""
+
+    def __init__(self, directory: str, *, bodies: bool = False) -> None:
+        """CallerError if there is no message store in the directory."""
+        self._bodies = bodies
+        self._stores: dict[str, str] = {}
+        for folder, names, _ in os.walk(directory):
+            for store, name in _FOLDERS.items():
+                if name in names:
+                    self._stores.setdefault(store, os.path.join(folder, name))
+            if len(self._stores) == len(_FOLDERS):
+                break
+        if not self._stores:
+            raise CallerError(f"{directory} holds no message store; name the data directory of the broker.")
+
+    def read(self, store: str, file: int, offset: int, size: int) -> dict[str, Any]:
+        """{"offset", "size", "data": bytes as numbers, "hidden": how many of the body are left out}, or {"error": a sentence}."""
+        path = os.path.join(self._stores.get(store, ""), f"{file}.rdq")
+        shown = min(size, MOST) if self._bodies else min(size, FRAME)
+        try:
+            with open(path, "rb") as opened:
+                opened.seek(offset)
+                data = opened.read(shown)
+        except OSError as why:
+            return {"error": f"{file}.rdq cannot be read now: {why.strerror}."}
+        if len(data) < shown:
+            return {
+                "error": f"{file}.rdq ends before byte {offset + size}: the file has changed since this row, or is not written yet."
+            }
+        return {"offset": offset, "size": size, "data": list(data), "hidden": size - len(data)}

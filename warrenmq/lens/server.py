@@ -1,0 +1,204 @@
+"""The lens as an ASGI application, and the local server that runs it.
+
+    app = site(feed)                       # GET / the page, /tape its rows, /events what comes, /static/... its modules
+    run_site(app, port=0, said=print)      # until Ctrl-C
+
+Only this machine may ask: the `Host` must be a name of it, and so must the `Origin` where a browser sends one, so that no page of the web can
+reach it by a name that it points here.  What is sent has a policy under which no other script runs and no request leaves the page.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import hmac
+import socket
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any
+from urllib.parse import urlsplit
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.routing import BaseRoute, Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from warrenmq.errors import CallerError
+from warrenmq.lens.feed import Feed
+from warrenmq.lens.pack import compact
+from warrenmq.lens.record_bytes import RecordReader
+from warrenmq.lens.saved import MODULES, static
+
+HERE = frozenset({"127.0.0.1", "localhost", "::1"})
+TOKEN_HEADER = b"x-lens-token"
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src data:; connect-src 'self'; base-uri 'none'; form-action 'none'; "
+    "frame-ancestors 'none'"
+)
+_HEADERS = [
+    (b"content-security-policy", _POLICY.encode()),
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cache-control", b"no-store"),
+]
+_LOOK = 0.2
+"""Seconds between two looks for rows that a page lacks."""
+_PAGE = (
+    '<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width,initial-scale=1">'
+    '<meta name="color-scheme" content="light dark"><title>the lens</title><link rel="icon" href="data:,"><link rel="stylesheet" href="static/style.css"></head>'
+    '<body><div id="app"><p class="wait">Reading the trace.</p></div><script type="module" src="static/served.js"></script></body></html>'
+)
+_STATIC = {f"{name}.js": "text/javascript" for name in (*MODULES, "served")} | {"style.css": "text/css"}
+
+
+class Guard:
+    """Refuses what does not come from a page of this machine, and commands without the token."""
+
+    def __init__(self, app: ASGIApp, token: str = "", hosts: frozenset[str] = HERE) -> None:
+        """Without a token nothing can be commanded: only GET and HEAD are answered."""
+        self._app = app
+        self._token = token.encode()
+        self._hosts = hosts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        refused = self._refusal(scope)
+
+        async def with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message.get("headers", []), *_HEADERS]
+            await send(message)
+
+        answer = self._app if refused is None else PlainTextResponse(refused, status_code=403)
+        await answer(scope, receive, with_headers)
+
+    def _refusal(self, scope: Scope) -> str | None:
+        headers = dict(scope["headers"])
+        host = headers.get(b"host", b"").decode("latin-1")
+        if _host_of("//" + host) not in self._hosts:
+            return f"the host {host!r} is not this machine."
+        origin = headers.get(b"origin")
+        if origin is not None and urlsplit(origin.decode("latin-1")).netloc != host:
+            return "another page asks."
+        if scope["method"] not in {"GET", "HEAD"}:
+            given = headers.get(TOKEN_HEADER, b"")
+            if not self._token or not hmac.compare_digest(given, self._token):
+                return "commands need the token that the start printed."
+        return None
+
+
+def _host_of(url: str) -> str | None:
+    try:
+        return urlsplit(url).hostname
+    except ValueError:
+        return None
+
+
+def site(
+    feed: Feed,
+    *,
+    token: str = "",
+    reader: RecordReader | None = None,
+    routes: Sequence[BaseRoute] = (),
+    hosts: frozenset[str] = HERE,
+) -> Starlette:
+    """The application that shows a feed.
+
+    `reader` reads the bytes of records from a data directory; `routes` are more of the caller's own, whose commands need `token`; `hosts` are
+    the names under which it may be asked for.
+    """
+
+    async def page(_: Request) -> Response:
+        return HTMLResponse(_PAGE)
+
+    async def module(request: Request) -> Response:
+        name = request.path_params["name"]
+        if name not in _STATIC:
+            return PlainTextResponse("there is no such file.", status_code=404)
+        return Response(static(name), media_type=_STATIC[name])
+
+    async def tape(_: Request) -> Response:
+        text = await asyncio.to_thread(feed.tape, reads_bytes=reader is not None)
+        packed = await asyncio.to_thread(gzip.compress, text.encode(), 6)
+        return Response(packed, media_type="text/plain", headers={"content-encoding": "gzip"})
+
+    async def events(request: Request) -> Response:
+        after = request.headers.get("last-event-id", request.query_params.get("after", ""))
+        if not after.isdigit():
+            return PlainTextResponse("after = the number of a row.", status_code=400)
+        return StreamingResponse(_events(feed, int(after)), media_type="text/event-stream")
+
+    async def read_bytes(request: Request) -> Response:
+        if reader is None:
+            return PlainTextResponse("no data directory was named.", status_code=404)
+        asked = request.query_params
+        numbers = [asked.get(name, "") for name in ("file", "offset", "size")]
+        if asked.get("store") not in {"p", "t"} or not all(
+            each.isdigit() and len(each) < 16 for each in numbers
+        ):
+            return PlainTextResponse("store, file, offset and size are needed.", status_code=400)
+        found = await asyncio.to_thread(reader.read, asked["store"], *map(int, numbers))
+        return JSONResponse(found)
+
+    return Starlette(
+        routes=[
+            Route("/", page),
+            Route("/tape", tape),
+            Route("/events", events),
+            Route("/bytes", read_bytes),
+            Route("/static/{name}", module),
+            *routes,
+        ],
+        middleware=[Middleware(Guard, token=token, hosts=hosts)],
+    )
+
+
+async def _events(feed: Feed, after: int) -> AsyncIterator[str]:
+    """Server-sent events; the id of each is the number of its last row, so that a page that was cut off goes on there."""
+    yield "retry: 1000\n\n"
+    while True:
+        if feed.last != after:
+            for each, last in await asyncio.to_thread(feed.since, after):
+                after = last
+                yield f"id: {after}\ndata: {compact(each)}\n\n"
+        await asyncio.sleep(_LOOK)
+
+
+class Site:
+    """A running server of the lens; `close` ends it."""
+
+    def __init__(self, app: ASGIApp, *, port: int = 0) -> None:
+        """Listens on a port of the loopback; 0 = any that is free.  CallerError if the port is in use."""
+        self._socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            self._socket.bind(("127.0.0.1", port))
+        except OSError as why:
+            self._socket.close()
+            raise CallerError(
+                f"port {port} cannot be used ({why.strerror}); say another with --port, or 0 for any that is free."
+            ) from why
+        self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}/"
+        config = uvicorn.Config(
+            app, log_level="warning", access_log=False, timeout_graceful_shutdown=1, lifespan="off"
+        )
+        self._server = uvicorn.Server(config)
+
+    def run(self) -> None:
+        """Serve until `close`, Ctrl-C or SIGTERM."""
+        self._server.run(sockets=[self._socket])
+
+    def close(self) -> None:
+        """End `run`, from another thread."""
+        self._server.should_exit = True
+
+
+def run_site(app: ASGIApp, *, port: int = 0, said: Callable[[str], Any]) -> None:
+    """Serve until Ctrl-C; `said` is told the address."""
+    running = Site(app, port=port)
+    said(running.url)
+    running.run()

@@ -1,0 +1,163 @@
+"""Where the rows of a feed come from: a recorded trace, a part of a long one, or a trace that a broker is writing."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from itertools import dropwhile, islice
+
+from warrenmq.errors import CallerError
+from warrenmq.lens.feed import Feed
+from warrenmq.lens.marked import Evidence
+from warrenmq.lens.saved import require_known
+from warrenmq.replay.drive.engine import replay_trace
+from warrenmq.replay.export.selection import rows_in_order
+from warrenmq.trace.catalog import Chunk, Run
+from warrenmq.trace.reader import Trace
+from warrenmq.trace.schema import Row
+from warrenmq.trace.tail import Place, Tail, read_parts
+
+WINDOW_ROWS = 200_000
+"""Of a longer trace this many rows are shown, around the one that was asked for."""
+WARM_ROWS = 500_000
+"""A window that begins later than this is shown without what was there before: to fold all of it would take seconds."""
+CHECKED_ROWS = 300_000
+"""Traces up to this are replayed at the start, for the marks of violated rules."""
+LOOK = 0.25
+"""Seconds between two looks at a live trace."""
+_LARGE = 64 << 20
+"""A live trace of more bytes than this is shown from now on, not from its beginning."""
+
+
+@dataclass(frozen=True)
+class _Since:
+    """Pieces of a trace that have rows from a time of a run on."""
+
+    run: int
+    t: int
+
+    def may_have(self, chunk: Chunk) -> bool:
+        """False if all its rows are earlier."""
+        return chunk.run > self.run or (chunk.run == self.run and chunk.t_last >= self.t)
+
+
+def recorded(trace: Trace, title: str, at: int = 0) -> Feed:
+    """A feed of a recorded trace; of a long one, of the rows around row `at`."""
+    require_known(trace.catalog.runs)
+    rows = trace.catalog.rows
+    if not 0 <= at <= rows:
+        raise CallerError(f"the trace has rows 1 to {rows}; there is no row {at}.")
+    evidence = Evidence.of_findings(replay_trace(trace).violations if rows <= CHECKED_ROWS else ())
+    if rows <= WINDOW_ROWS:
+        feed = Feed(trace.catalog.runs, title, evidence=evidence)
+        feed.add(rows_in_order(trace))
+        return feed
+    first = max(0, min(at - WINDOW_ROWS // 2, rows - WINDOW_ROWS))
+    note = f"rows {first + 1:,} to {first + WINDOW_ROWS:,} of {rows:,}"
+    if first <= WARM_ROWS:
+        feed = Feed(trace.catalog.runs, title, note=note, evidence=evidence)
+        feed.skip(islice(rows_in_order(trace), WINDOW_ROWS + first), first)
+        return feed
+    before, coming = rows_from(trace, first)
+    feed = Feed(trace.catalog.runs, title, first=before, note=f"{note}; what was there before is not shown")
+    feed.add(islice(coming, WINDOW_ROWS))
+    return feed
+
+
+def rows_from(trace: Trace, first: int) -> tuple[int, Iterator[tuple[int, Row]]]:
+    """(how many rows are before, the rows behind them): from a place at or a little before row `first` on, found without reading what
+    is before it.
+    """
+    chunks = sorted(trace.catalog.chunks, key=lambda chunk: (chunk.run, chunk.t_first))
+    low, high = 0, len(chunks) - 1
+    while low < high:  # the last piece at whose begin not too many rows were written
+        middle = (low + high + 1) // 2
+        if _rows_before(trace, chunks[middle].run, chunks[middle].t_first, exactly=False) <= first:
+            low = middle
+        else:
+            high = middle - 1
+    while (before := _rows_before(trace, chunks[low].run, chunks[low].t_first, exactly=True)) > first:
+        low -= 1  # the guess was too high; the first piece has none before it
+    run, t = chunks[low].run, chunks[low].t_first
+    coming = rows_in_order(trace, _Since(run, t))
+    return before, dropwhile(lambda each: each[0] == run and each[1].t < t, coming)
+
+
+def _rows_before(trace: Trace, run: int, t: int, *, exactly: bool) -> int:
+    found = 0
+    for chunk in trace.catalog.chunks:
+        if chunk.run < run or (chunk.run == run and chunk.t_last < t):
+            found += chunk.rows
+        elif chunk.run == run and chunk.t_first < t:
+            if exactly:
+                found += sum(1 for row in trace.rows(chunk) if row[0] < t)
+            else:
+                found += chunk.rows * (t - chunk.t_first) // max(1, chunk.t_last - chunk.t_first)
+    return found
+
+
+class Follower:
+    """A thread that adds the rows of a live trace to a feed."""
+
+    def __init__(self, path: str, title: str) -> None:
+        self._tail = Tail(os.path.abspath(path))
+        self._runs: list[Run] = []
+        self._place: Place = {}
+        self._waiting: list[tuple[int, int, int, Row]] = []
+        """Rows that are later than what is sure to be complete: (run, t, actor, row)."""
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        note = ""
+        if _bytes_in(path) > _LARGE:
+            self._place = self._tail.look({})
+            self._name_runs(self._place)
+            note = "from now on; what was there before is not shown"
+        self.feed = Feed(self._runs, title, live=True, note=note)
+
+    def start(self) -> None:
+        """Begin to follow, after one look."""
+        self.look()
+        self._thread = threading.Thread(target=self._follow, name="lens", daemon=True)
+        self._thread.start()
+
+    def _follow(self) -> None:
+        while not self._stop.wait(LOOK):
+            self.look()
+
+    def close(self) -> None:
+        """Stop following."""
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def look(self) -> None:
+        """Add what can be read now."""
+        now = self._tail.look(self._place)
+        self._name_runs(now)
+        parts, _ = self._tail.parts(self._place, now)
+        numbers = {key: place["n"] for key, place in now.items()}
+        for chunk, columns in read_parts(parts, numbers):
+            for row in map(Row._make, zip(*columns, strict=True)):
+                heappush(self._waiting, (chunk.run, row.t, chunk.actor, row))
+        settled = {place["n"]: place["settled"] for place in now.values()}
+        rows: list[tuple[int, Row]] = []
+        while self._waiting and self._waiting[0][1] <= settled[self._waiting[0][0]]:
+            run, _, _, row = heappop(self._waiting)
+            rows.append((run, row))
+        self._place = now
+        if rows:
+            self.feed.add(rows)
+
+    def _name_runs(self, place: Place) -> None:
+        for key, each in sorted(place.items(), key=lambda pair: int(pair[1]["n"])):
+            if each["n"] == len(self._runs):
+                self._runs.append(self._tail.runs[key].run)
+
+
+def _bytes_in(path: str) -> int:
+    if os.path.isfile(path):
+        return os.path.getsize(path)
+    return sum(entry.stat().st_size for entry in os.scandir(path) if entry.is_file())
