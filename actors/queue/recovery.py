@@ -21,6 +21,7 @@ from warrenmq.queue_index import versions as index_versions
 from warrenmq.queue_index.protocol import Opening
 from warrenmq.queue_index.v1.recovery import Found
 from warrenmq.routing.delayed import is_store
+from warrenmq.trace.events import PRIORITY_SHIFT
 from warrenmq.vhost.unknown_folders import clear
 
 if TYPE_CHECKING:
@@ -120,6 +121,8 @@ def recover(
         behaviour = DelayedQueue if is_store(spec.name) else _BEHAVIOURS[settings.queue_paging]
         vq = behaviour(index, persistent, transient, settings, clock, trace)
         next_deliver = found.next_seq_id if clean is None else clean.next_deliver_seq_id
+        if trace is not None and walked is not None:
+            found.store_messages = walked.store_messages
         vq.recovered(found.low, found.count, found.next_seq_id, next_deliver, found.lost)
         return vq, found
 
@@ -150,4 +153,9 @@ def _sum_of(each: list[Found]) -> Found:
         expires=any(found.expires for found in each),
         dropped=sum(found.dropped for found in each),
         damage=[damage for found in each for damage in found.damage],
+        store_messages={
+            priority << PRIORITY_SHIFT | seq_id: msg_id
+            for priority, found in enumerate(each)
+            for seq_id, msg_id in found.store_messages.items()
+        },
     )

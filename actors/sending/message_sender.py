@@ -19,7 +19,7 @@ from warrenmq.message.stored import encode_head, encode_raw_head
 from warrenmq.queue.collected import OpenPublish
 from warrenmq.queue.messages import Publish, Publisher
 from warrenmq.runtime.life import inbox_of
-from warrenmq.trace.events import Send, Undelivered, Unrouted
+from warrenmq.trace.events import Routed, Send, Undelivered, Unrouted
 from warrenmq.trace.writers import writer
 
 if TYPE_CHECKING:
@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from warrenmq.runtime import Lock, Runtime
     from warrenmq.trace.recorder import ActorTrace
 
-_write_send, _write_undelivered, _write_unrouted = writer(Send), writer(Undelivered), writer(Unrouted)
+_write_send, _write_undelivered = writer(Send), writer(Undelivered)
+_write_routed, _write_unrouted = writer(Routed), writer(Unrouted)
 
 ID_BLOCK = 1 << 14
 """Message ids that a sender takes at a time."""
@@ -117,6 +118,8 @@ class MessageSender(Generic[F]):
         """The last message of `send_one`, and its ..."""
         self._open_kind = "", "", False
         """... exchange, routing key, and whether its messages are persistent."""
+        self._routed: tuple[str, tuple[str, ...]] = "", ()
+        """The exchange and keys that the trace was last told; of the default exchange no keys are told."""
 
     def publication(self, exchange: str, routing_keys: tuple[str, ...], bodies: Sequence[bytes],
                     properties: Properties | bytes | None, *, persistent: bool,
@@ -133,6 +136,8 @@ class MessageSender(Generic[F]):
             head = encode_raw_head(exchange, [*routing_keys], properties)
         else:
             head = encode_head(exchange, [*routing_keys], properties)
+        if self.trace is not None and (exchange or self._routed[0]):
+            self._tell_route(self.trace, exchange, routing_keys)
         first = self._take_ids(len(bodies))
         size = len(head) - len(plain)
         return Publication(self._ids.prefix, first, head, size, bodies, persistent, expiration, priority, due)
@@ -147,17 +152,29 @@ class MessageSender(Generic[F]):
             self._heads[exchange, routing_keys] = plain
         return plain
 
-    def unrouted(self, messages: int) -> None:
+    def _tell_route(self, trace: ActorTrace, exchange: str, routing_keys: tuple[str, ...]) -> None:
+        """Tell the trace where publishes go from here on, if it does not know."""
+        told = exchange, routing_keys if exchange else ()
+        if told != self._routed:
+            self._routed = told
+            _write_routed(trace, self._text(exchange), self._text(routing_keys[0]) if exchange else 0)
+
+    def unrouted(self, messages: int, exchange: str, routing_key: str) -> None:
         """Tell the trace that so many messages were routed to no queue."""
         if self.trace is not None:
-            _write_unrouted(self.trace, messages)
+            _write_unrouted(self.trace, messages, self._text(exchange), self._text(routing_key))
+
+    def _text(self, text: str) -> int:
+        recorder = self.runtime.recorder
+        return 0 if recorder is None else recorder.text(text)
 
     def send(self, queues: Collection[str], publication: Publication, confirm: Promise) -> None:
         """Cast a publication to each of these queues, all of which owe `confirm` an answer.
 
         A publish that meets a dead mailbox comes back through QueueProcess.undelivered, which nacks.
         """
-        count = len(publication.bodies)
+        bodies = publication.bodies
+        count = len(bodies)
         for queue in queues:
             if (flow := self._flow_to(queue)) is None:
                 confirm.nack(NO_QUEUE)
@@ -167,7 +184,10 @@ class MessageSender(Generic[F]):
                 flow.send(Publish(publication, confirm, flow))
             else:
                 inbox_id = flow.inbox.trace_id
-                row = _write_send(trace, self._kind, publication.first_id, inbox_id, 0, count, len(queues))
+                size = len(bodies[0]) if count == 1 else sum(map(len, bodies))
+                row = _write_send(
+                    trace, self._kind, publication.first_id, inbox_id, size, 0, count, len(queues)
+                )
                 if not flow.send(Publish(publication, confirm, flow, trace.id, row, trace.last_t)):
                     _write_undelivered(trace, self._kind, row)
 
@@ -181,7 +201,9 @@ class MessageSender(Generic[F]):
         msg_id = self._take_ids(1)
         row, trace = 0, self.trace
         if trace is not None:
-            row = _write_send(trace, self._kind, msg_id, flow.inbox.trace_id, 0, 1, 1)
+            if exchange or self._routed[0]:
+                self._tell_route(trace, exchange, (routing_key,))
+            row = _write_send(trace, self._kind, msg_id, flow.inbox.trace_id, len(body), 0, 1, 1)
         message, kind = self._open, (exchange, routing_key, persistent)
         if (
             message is None or flow.inbox.newest is not message or message.publisher is not flow or kind != self._open_kind

@@ -28,6 +28,7 @@ from warrenmq.actors.vhost.messages import (
 )
 from warrenmq.actors.vhost.parameters import Parameters
 from warrenmq.actors.vhost.queue_declarations import QueueDeclarations
+from warrenmq.actors.vhost.routing_trace import RoutingTrace
 from warrenmq.errors import Blocked
 from warrenmq.routing.delayed import LATER
 from warrenmq.runtime import Down, Server
@@ -89,6 +90,8 @@ class VhostProcess(Server):
         vhost.is_up = False
         queues.recover()
         exchanges.recover()
+        if self.trace is not None and self.runtime.recorder is not None:
+            vhost.router.listen(RoutingTrace(self.runtime.recorder, self.trace))
         vhost.is_up = True
         queues.go_ahead()
 

@@ -111,7 +111,7 @@ def test_the_inlined_write_follows_the_table(value, died_at, entry, file) -> Non
     state = MagicMock()
     state.writer.disk_full, state.writer.left = False, []
     state.tables.index.lookup.return_value = entry
-    state.tables.flying.handle_writes.return_value = [value]
+    state.tables.flying.handle_writes_one_by_one.return_value = [value]
     state.gc.file_state.return_value = file
     state._write_action = partial(MsgStoreState._write_action, state)
     batch = [(b"i" * 16, b"body")]

@@ -286,7 +286,7 @@ class Publishing:
     def _unroutable(self, exchange: str, routing_key: str, messages: int, *, failed: bool) -> Confirm:
         """The answer to a publish that no queue gets."""
         if messages:
-            self._sender.unrouted(messages)
+            self._sender.unrouted(messages, exchange, routing_key)
         confirm = Confirm(self._runtime)
         if failed:
             confirm.fail(Returned(exchange, routing_key))

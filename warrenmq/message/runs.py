@@ -75,3 +75,21 @@ def publication_runs(complete: Sequence[tuple[int, int, int, object]]) -> Iterat
             yield first, count, msg
         first, count, msg = next_first, next_count, next_msg
     yield first, count, msg
+
+
+def message_runs(
+    found: Iterable[tuple[int, int]], messages: Mapping[int, int]
+) -> Iterator[tuple[int, int, int]]:
+    """(first, count, message) of runs (first, count), cut wherever message ids are not consecutive; 0 = not known."""
+    if not messages:
+        for first, count in found:
+            yield first, count, 0
+        return
+    for first, count in found:
+        begin, message = first, messages.get(first, 0)
+        for seq in range(first + 1, first + count):
+            its = messages.get(seq, 0)
+            if its != (message and message + seq - begin):
+                yield begin, seq - begin, message
+                begin, message = seq, its
+        yield begin, first + count - begin, message

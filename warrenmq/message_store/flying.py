@@ -24,7 +24,7 @@ last two rows need one message twice in one queue.  RabbitMQ processes a remove 
 
 An ignored write must still be confirmed (`ignored`), and its cache row be dropped.
 
-Concurrency: one lock, taken once a batch.  Clients send under it, the store handles under it, so a value is never
+Concurrency: one lock, taken once a batch (in a traced store once a message).  Clients send under it, the store handles under it, so a value is never
 acted on when it is no longer true.
 """
 
@@ -34,7 +34,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
 Seen: TypeAlias = int | None
 """A value as the store saw it; None = no row."""
@@ -83,6 +83,14 @@ class FlyingTable:
     def handle_removes(self, cref: bytes, msg_ids: Iterable[bytes]) -> list[Seen]:
         """The values seen by these removes, one after the other."""
         return self._handle(cref, msg_ids, -1)
+
+    def handle_writes_one_by_one(self, cref: bytes, msg_ids: Iterable[bytes]) -> Iterator[Seen]:
+        """`handle_writes`, each when its turn comes: for a traced store, whose rows stand where it looked."""
+        return (self._handle(cref, (msg_id,), 1)[0] for msg_id in msg_ids)
+
+    def handle_removes_one_by_one(self, cref: bytes, msg_ids: Iterable[bytes]) -> Iterator[Seen]:
+        """`handle_removes`, each when its turn comes."""
+        return (self._handle(cref, (msg_id,), -1)[0] for msg_id in msg_ids)
 
     def _handle(self, cref: bytes, msg_ids: Iterable[bytes], sign: int) -> list[Seen]:
         """Take `sign` from each value that has its direction, and delete what becomes, or is, 0."""

@@ -160,12 +160,15 @@ class MsgStoreState:
     def _write(self, client: Client, batch: Batch, left: Batch) -> None:
         """Handle what is left of a batch, as far as there is space."""
         writer, index, trace = self.writer, self.tables.index, self._trace
-        seen = self.tables.flying.handle_writes(client.cref, [msg_id for msg_id, _ in left])
+        flying, msg_ids = self.tables.flying, [msg_id for msg_id, _ in left]
+        if trace is None:
+            seen = iter(flying.handle_writes(client.cref, msg_ids))
+        else:  # one by one, so that a row stands where the counter was looked at
+            seen = flying.handle_writes_one_by_one(client.cref, msg_ids)
         ignored: list[bytes] = []
         written: list[bytes] = []
         appended = 0
-        for position, (msg_id, body) in enumerate(left):
-            value = seen[position]
+        for position, ((msg_id, body), value) in enumerate(zip(left, seen, strict=True)):
             # The hot path: the rows of flying.processes_write, and of WRITE_TABLE for a new message of a living client.
             if value is None or value <= 0:
                 action = WriteAction.IGNORE
@@ -185,7 +188,7 @@ class MsgStoreState:
                 writer.append(client, msg_id, body)
                 appended += 1
                 if writer.disk_full:
-                    ignored += self._put_off(client, batch, left[position + 1 :], seen[position + 1 :])
+                    ignored += self._put_off(client, batch, left[position + 1 :], [*seen])
                     break
             elif action is not WriteAction.IGNORE:
                 self._one_more(client, msg_id, written)
@@ -265,7 +268,11 @@ class MsgStoreState:
             self.tables.flying.forget(cref)
             return
         ignored = []
-        seen = self.tables.flying.handle_removes(cref, msg_ids)
+        flying = self.tables.flying
+        if self._trace is None:
+            seen = iter(flying.handle_removes(cref, msg_ids))
+        else:  # as in _write
+            seen = flying.handle_removes_one_by_one(cref, msg_ids)
         for msg_id, value in zip(msg_ids, seen, strict=True):
             if not processes_remove(value):
                 self._tell_remove(msg_id, client.trace_id, value, Decision.IGNORE)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from warrenmq.message.runs import delivery_runs, owned_runs, publication_runs, runs, tagged_runs
+from warrenmq.message.runs import delivery_runs, message_runs, owned_runs, publication_runs, runs, tagged_runs
 from warrenmq.trace import events
 from warrenmq.trace.events import (
     CLEAN,
@@ -91,8 +91,11 @@ class QueueTrace:
         QUEUE_RECOVERED comes after all runs.  A damaged message counts as recovered, and is dropped right after that.
         """
         recovered = [*live, *runs(sorted(lost))]
-        for first, count in recovered:
-            _write_found(self._trace, first, count)
+        numbers = {
+            seq_id: int.from_bytes(msg_id[8:], "big") for seq_id, msg_id in found.store_messages.items()
+        }
+        for first, count, message in message_runs(recovered, numbers):
+            _write_found(self._trace, first, count, message)
         total, dropped = sum(count for _, count in recovered), found.dropped - len(found.lost)
         flag = CLEAN if clean else DIRTY if total or dropped or found.next_seq_id else EMPTY
         _write_recovered(self._trace, flag, total, found.next_seq_id, dropped)

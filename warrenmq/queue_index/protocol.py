@@ -33,12 +33,15 @@ class Walked(NamedTuple):
 
     versions: frozenset[int]
     """Of which there are files."""
-    store_message_ids: list[bytes]
-    """Ids of the messages that a store must keep for this queue, in the order of their sequence ids; an id that the queue
-    holds twice comes twice.
-    """
+    store_messages: dict[int, bytes]
+    """Sequence id -> message id, in their order, of the messages that a store must keep for this queue; it may hold an id twice."""
     version_1: WalkedV1
     version_2: WalkedV2
+
+    @property
+    def store_message_ids(self) -> list[bytes]:
+        """Their ids alone."""
+        return [*self.store_messages.values()]
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,7 +75,7 @@ def walk(disk: Disk, directory: str, names: list[str], settings: Settings) -> Wa
     version_1 = walk_version_1(disk, directory, names, settings.queue_index_segment_entry_count)
     version_2 = walk_version_2(disk, directory, names, settings)
     ids = {**dict(version_1.in_store), **dict(version_2.store_message_ids())}
-    return Walked(versions, [ids[seq_id] for seq_id in sorted(ids)], version_1, version_2)
+    return Walked(versions, dict(sorted(ids.items())), version_1, version_2)
 
 
 def recover(opening: Opening) -> tuple[Index, Found]:

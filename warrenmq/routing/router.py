@@ -18,7 +18,7 @@ found at its beginning, and the change puts another dict in its place.)
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from warrenmq.errors import AccessRefused, NotFound
 from warrenmq.routing.declared import PREDECLARED, Binding, Destination, ExchangeSpec
@@ -29,6 +29,15 @@ if TYPE_CHECKING:
 
 ROUTES_KEPT = 1 << 12
 """Results of walks that are kept; publishers with more routing keys than this begin anew."""
+
+
+class Listener(Protocol):
+    """Hears of each change of a router's tables, in the process that makes it."""
+
+    def exchange_added(self, spec: ExchangeSpec) -> None: ...
+    def exchange_removed(self, name: str) -> None: ...
+    def bound(self, binding: Binding) -> None: ...
+    def unbound(self, binding: Binding) -> None: ...
 
 
 class Router:
@@ -51,8 +60,12 @@ class Router:
         self._fanout: dict[str, dict[str, tuple[str, ...]]] = {}
         """The same of fanout exchanges; the key is empty."""
         self._kept: dict[tuple[str, str], tuple[str, ...]] = {}
+<<<<<<< HEAD
         self._alternates: dict[str, str] = {}
         """Exchange -> the alternate that a policy gives it; one of its own arguments comes first."""
+=======
+        self._listener: Listener | None = None
+>>>>>>> 5f55f72 (trace: marks, exchanges, routes, messages of a recovery)
         for exchange in PREDECLARED:
             self.add_exchange(exchange)
 
@@ -132,6 +145,15 @@ class Router:
 
     # -- for the vhost process
 
+    def listen(self, listener: Listener) -> None:
+        """Have every change told to `listener`, in the place of the one before it, and first what is there already."""
+        self._listener = listener
+        for spec in self.exchanges.values():
+            listener.exchange_added(spec)
+        for bindings in self._by_source.values():
+            for binding in bindings:
+                listener.bound(binding)
+
     def add_queue(self, name: str) -> None:
         """Let the default exchange know a queue."""
         self.queues[name] = (name,)
@@ -167,6 +189,8 @@ class Router:
         if spec.internal:
             self.internal |= {spec.name}
         self._changed(spec.name)
+        if self._listener is not None:
+            self._listener.exchange_added(spec)
 
     def remove_exchange(self, name: str) -> None:
         """Forget an exchange, its bindings and those that led to it."""
@@ -183,6 +207,8 @@ class Router:
             table.pop(name, None)
         self.internal -= {name}
         self._kept = {}
+        if self._listener is not None:
+            self._listener.exchange_removed(name)
 
     def bind(self, binding: Binding) -> bool:
         """Add a binding; False when it is there already."""
@@ -193,6 +219,8 @@ class Router:
         self._by_destination.setdefault(binding.to, {})[binding] = None
         self._types[binding.source].add(binding)
         self._changed(binding.source)
+        if self._listener is not None:
+            self._listener.bound(binding)
         return True
 
     def unbind(self, binding: Binding) -> bool:
@@ -207,6 +235,8 @@ class Router:
             del self._by_destination[binding.to]
         self._types[binding.source].remove(binding)
         self._changed(binding.source)
+        if self._listener is not None:
+            self._listener.unbound(binding)
         return True
 
     def is_bound(self, binding: Binding) -> bool:

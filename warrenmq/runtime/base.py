@@ -271,7 +271,7 @@ class Runtime(ABC):
         receiver = 0 if inbox is None else inbox.trace_id
         traced = getattr(told, "traced", None)
         message_id, first_seq_id, count = traced() if traced is not None else (0, 0, 0)
-        seq = _write_send(trace, kind, message_id, receiver, first_seq_id, count)
+        seq = _write_send(trace, kind, message_id, receiver, 0, first_seq_id, count)
         return Traced(message, trace.id, seq, trace.last_t)
 
     # -- ending

@@ -15,7 +15,7 @@ a reader finds gaps, and skips frames, without unpacking.  0 in the other kinds.
                  that is not all zeros are left out (codec 2), of a column of zeros all are (codec 1, too);
                  the recorder's frames (codec 3) have no `seq`, which rises by one from `seq_first` on, and the two lowest planes
                  of `t` behind the compressed rest: they are random
-    kind META    payload = msgpack {"actor": [id, name, kind, parent]} or {"kind": [id, name]}
+    kind META    payload = msgpack {"actor": [id, name, kind, parent]}, {"kind": [id, name]} or {"text": [number, text]}
     kind FOOTER  payload = msgpack {"frames", "rows", "closed"}: the file is complete; closed = the run's last file
 
 A torn tail is a frame that is cut short or whose crc fails; a damaged middle is skipped to the next magic whose crc

@@ -85,6 +85,8 @@ class Run:
     """Above 0: a boot number of its directory came before, so the directory was copied, or restored from a copy."""
     actors: dict[int, ActorEntry] = field(default_factory=dict)
     kinds: dict[int, str] = field(default_factory=dict)
+    texts: dict[int, str] = field(default_factory=dict)
+    """Names of exchanges, keys, bindings and marks."""
     events: dict[int, str] = field(default_factory=dict)
     start: Row | None = None
     """Its RUN_START row."""
@@ -297,6 +299,7 @@ def _run(files: list[FileIndex]) -> Run:
     for file in segments:
         run.actors |= file.actors
         run.kinds |= file.kinds
+        run.texts |= file.texts
         run.events |= (file.header or {})["events"]
     starts = [row for file in segments for row in file.starts]
     for file in slabs:

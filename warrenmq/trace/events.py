@@ -44,6 +44,7 @@ from warrenmq.trace.schema import (
     SEQ_ID,
     SIZE,
     TAG,
+    TEXT,
     WALL_CLOCK,
     YES_NO,
     Event,
@@ -131,6 +132,12 @@ class Ev(IntEnum):
     # publishers and channels
     UNROUTED = 110
     CHANNEL_LIMIT = 111
+    ROUTED = 112
+    # vhost process
+    EXCHANGE_DECLARED = 113
+    EXCHANGE_DELETED = 114
+    BOUND = 115
+    UNBOUND = 116
     # alarms
     ALARM_SET = 80
     ALARM_CLEAR = 81
@@ -142,6 +149,8 @@ class Ev(IntEnum):
     # the broker's own rows (actor kind "broker")
     RUN_START = 70
     RUN_END = 71
+    # applications, lessons, tests
+    MARK = 72
 
 
 class Worded(IntEnum):
@@ -356,6 +365,23 @@ class Deferred(Worded):
     REMOVE = 2, "a remove"
 
 
+class ExchangeType(Worded):
+    """The type of an exchange, which selects the bindings that a message follows."""
+
+    DIRECT = 1, "direct"
+    FANOUT = 2, "fanout"
+    TOPIC = 3, "topic"
+    HEADERS = 4, "headers"
+    X_DELAYED_MESSAGE = 5, "delayed message"
+
+
+class Bound(Worded):
+    """The destination of a binding."""
+
+    QUEUE = 1, "queue"
+    EXCHANGE = 2, "exchange"
+
+
 class Profile(Worded):
     """The version of RabbitMQ whose defaults the settings take."""
 
@@ -408,11 +434,12 @@ class ActorStop(Event[T], event=Ev.ACTOR_STOP, says="{actor} ended[ {reason}]"):
 
 
 class Send(Event[T], event=Ev.SEND, says="{actor} sent {kind}[ to {receiver}][ with {message_ids}]"):
-    """A message was put in a mailbox."""
+    """A message was put in a mailbox; that of a publish follows the ROUTED row that is in force."""
 
     kind: T = in_flag(MESSAGE_KIND, "message kind")
     message: T = in_msg("first message", default=0)
     receiver: T = in_peer(ACTOR, "receiver; 0 = not known yet", default=0)
+    size: T = in_pseq(SIZE, "of a publish: bytes of the bodies in it; 0 = not said", default=0)
     first_seq_id: T = in_a(SEQ_ID, "first sequence id or 0", default=0)
     count: T = in_b(COUNT, "messages in it", default=0)
     queues: T = in_c(COUNT, "of a publish to how many queues it was routed; 0 = not said", default=0)
@@ -690,11 +717,30 @@ class QueueRests(
 
 
 class Unrouted(
-    Event[T], event=Ev.UNROUTED, says="{actor} published {count} messages that no queue is bound for"
+    Event[T],
+    event=Ev.UNROUTED,
+    says="{actor} published {count} messages that no queue is bound for[, to exchange {exchange}][ with key {routing_key}]",
 ):
     """A publish was routed to no queue."""
 
     count: T = in_b(COUNT, "messages in it")
+    exchange: T = in_a(TEXT, "exchange; 0 = not said", default=0)
+    routing_key: T = in_c(TEXT, "routing key; 0 = not said", default=0)
+
+
+class Routed(
+    Event[T],
+    event=Ev.ROUTED,
+    says="{actor} publishes to exchange {exchange}[ with key {routing_key}] from here on",
+):
+    """The exchange and the routing key of an actor's publishes from here on, until its next such row.
+
+    Written when they change: an actor that has no such row publishes through the default exchange, straight to queues, and of
+    that the keys are not said.  The receivers of the SENDs are the queues that were chosen.
+    """
+
+    exchange: T = in_a(TEXT, "exchange; an empty text is the default exchange, 0 = not said")
+    routing_key: T = in_c(TEXT, "routing key, the first of several; 0 = not said")
 
 
 class ChannelLimit(
@@ -745,11 +791,17 @@ class QueueRecovered(
     dropped: T = in_c(COUNT, "messages dropped because they were transient or not in the store")
 
 
-class Recovered(Event[T], event=Ev.RECOVERED, says="{actor} found {messages} at its recovery"):
-    """Messages were found at recovery (one row a run of consecutive sequence ids)."""
+class Recovered(
+    Event[T], event=Ev.RECOVERED, says="{actor} found {messages} at its recovery[; {message_ids}]"
+):
+    """Messages were found at recovery: one row a run of consecutive sequence ids, and of consecutive message ids where they are known."""
 
     first_seq_id: T = in_a(SEQ_ID, "first sequence id")
     count: T = in_b(COUNT, "how many messages")
+    message: T = in_msg(
+        "first message; 0 = not said: only of a body in a store, and of none in traces of earlier versions",
+        default=0,
+    )
 
 
 class QueueClosed(Event[T], event=Ev.QUEUE_CLOSED, says="{actor} stopped cleanly with {messages} messages"):
@@ -796,6 +848,56 @@ class RamTarget(
     target: T = in_a(LIMIT, "how many messages that is; -1 = as many as there are")
     ram_messages: T = in_b(COUNT, "ram_msg_count")
     ram_bytes: T = in_c(SIZE, "ram_bytes")
+
+
+# exchanges and bindings
+
+
+class ExchangeDeclared(
+    Event[T],
+    event=Ev.EXCHANGE_DECLARED,
+    says="{actor} has the {type} exchange {exchange}[, with the alternate exchange {alternate}]",
+):
+    """An exchange is there: it was declared, or it was recovered.
+
+    The default exchange and those whose names begin with "amq." are always there, and have no such row.
+    """
+
+    type: T = in_flag(ExchangeType, "its type")
+    exchange: T = in_a(TEXT, "its name")
+    alternate: T = in_c(TEXT, "its alternate exchange; 0 = none", default=0)
+
+
+class ExchangeDeleted(Event[T], event=Ev.EXCHANGE_DELETED, says="{actor} deleted exchange {exchange}"):
+    """An exchange is gone, and all bindings from it and to it are (an UNBOUND row each precedes)."""
+
+    exchange: T = in_a(TEXT, "its name")
+
+
+class BindingMade(
+    Event[T],
+    event=Ev.BOUND,
+    says="{actor} bound {to} {destination} to exchange {exchange}[ with key {routing_key}]",
+):
+    """A binding is there: it was made, or it was recovered."""
+
+    to: T = in_flag(Bound, "what the destination is")
+    exchange: T = in_a(TEXT, "the exchange that messages come from")
+    destination: T = in_b(TEXT, "the queue or exchange that they go to")
+    routing_key: T = in_c(TEXT, "routing key")
+
+
+class BindingGone(
+    Event[T],
+    event=Ev.UNBOUND,
+    says="{actor} unbound {to} {destination} from exchange {exchange}[ with key {routing_key}]",
+):
+    """A binding is gone."""
+
+    to: T = in_flag(Bound, "what the destination is")
+    exchange: T = in_a(TEXT, "the exchange that messages came from")
+    destination: T = in_b(TEXT, "the queue or exchange that they went to")
+    routing_key: T = in_c(TEXT, "routing key")
 
 
 # message store
@@ -1162,6 +1264,15 @@ class RunEnd(Event[T], event=Ev.RUN_END, says="{actor} closed its data directory
     """A clean end of the run."""
 
     boot: T = in_a(COUNT, "boot number")
+
+
+# marks
+
+
+class Mark(Event[T], event=Ev.MARK, says="{actor} marks: {text}"):
+    """A place in the run that somebody gave a name: an application (`Broker.mark`), a test, a lesson."""
+
+    text: T = in_a(TEXT, "the name; 0 = one of more names than a trace holds")
 
 
 COVERS_SEQ_IDS = frozenset(

@@ -91,6 +91,7 @@ class FileIndex:
     size: int = 0
     actors: dict[int, ActorEntry] = field(default_factory=dict)
     kinds: dict[int, str] = field(default_factory=dict)
+    texts: dict[int, str] = field(default_factory=dict)
     frames: list[FrameEntry] = field(default_factory=list)
     starts: list[Row] = field(default_factory=list)
     """RUN_START rows, which name the boot."""
@@ -148,6 +149,7 @@ def _index_segment(name: str, data: memoryview) -> FileIndex:
     index = FileIndex(name, header, len(data))
     index.actors = {actor: ActorEntry(*entry) for actor, entry in header["actors"].items()}
     index.kinds = dict(header["kinds"])
+    index.texts = dict(header.get("texts", {}))
     while offset < len(data):
         frame = next_frame(data, offset)
         if frame is None:
@@ -169,20 +171,31 @@ def _take(index: FileIndex, frame: Frame) -> None:
         if entry is not None and entry.kind == BROKER:
             index.starts += run_starts(decode_columns(frame))
     elif frame.kind == Kind.META:
-        take_names(frame, index.actors, index.kinds)
+        take_names(frame, index)
     elif frame.kind == Kind.FOOTER:
         index.footer = decode_map(frame)
 
 
-def take_names(frame: Frame, actors: dict[int, ActorEntry], kinds: dict[int, str]) -> None:
-    """Add the actor, or the message kind, that a META frame registers."""
+class Named(Protocol):
+    """The names that a file registers: of actors, of message kinds, and texts, by their numbers."""
+
+    actors: dict[int, ActorEntry]
+    kinds: dict[int, str]
+    texts: dict[int, str]
+
+
+def take_names(frame: Frame, named: Named) -> None:
+    """Add the actor, the message kind or the text that a META frame registers."""
     meta = decode_map(frame)
     if "actor" in meta:
         actor, *entry = meta["actor"]
-        actors[actor] = ActorEntry(*entry)
+        named.actors[actor] = ActorEntry(*entry)
     if "kind" in meta:
         number, kind = meta["kind"]
-        kinds[number] = kind
+        named.kinds[number] = kind
+    if "text" in meta:
+        number, text = meta["text"]
+        named.texts[number] = text
 
 
 def run_starts(columns: list[memoryview]) -> list[Row]:

@@ -35,6 +35,10 @@ SEGMENT_BYTES = 16 << 20
 """A segment file that has reached this is finished: one row of Spark's `binaryFile`."""
 
 _MAX_KINDS = 255
+TEXTS = 4_096
+"""Names of exchanges, keys and bindings that a trace holds; each segment repeats them."""
+MARKS = 1_024
+"""Names of marks that there is room for when those are used up."""
 _QUICKLY = 1_000_000_000
 """A slab that fills within this many ns is followed by one of the next size."""
 
@@ -80,6 +84,7 @@ class Recorder:
         self._traces: dict[int, ActorTrace] = {}
         self._last_actor = 0
         self._kinds: dict[type, int] = {}
+        self._texts: dict[str, int] = {}
         self._closed = False
         self._is_lossy = False
         self._header: dict[str, Any] = {
@@ -100,6 +105,7 @@ class Recorder:
             "events": {int(event): event.name for event in Ev},
             "actors": {},
             "kinds": {},
+            "texts": {},
         }
         self._segment: Segment | None = self._open_segment()
         self._chunks = self._sink.slabs(self._name + SLAB_SUFFIX, self._header)
@@ -133,6 +139,23 @@ class Recorder:
                 self._header["kinds"][known] = name
                 self._meta({"kind": [known, name]})
                 self._kinds[message_class] = known
+        return known
+
+    def text(self, text: str, most: int = TEXTS) -> int:
+        """The number of a text, for columns that hold a name; 0 if it is new and `most` others have a number already."""
+        known = self._texts.get(text)
+        if known is not None:
+            return known
+        with self._lock:
+            known = self._texts.get(text)
+            if known is None:
+                known = len(self._texts) + 1
+                if known > most:
+                    return 0
+                shown = text.encode(errors="replace").decode()  # msgpack refuses half of a surrogate pair
+                self._header["texts"][known] = shown
+                self._meta({"text": [known, shown]})
+                self._texts[text] = known
         return known
 
     def close(self) -> None:

@@ -106,6 +106,7 @@ SEGMENT = Kind("segment", "the number of a segment file of a queue index", absen
 TAG = Kind("delivery tag", "a delivery tag of AMQP")
 MILLISECONDS = Kind("ms", "milliseconds", absent=None)
 WALL_CLOCK = Kind("wall clock", "microseconds since 1970")
+TEXT = Kind("text", "a name or a text, numbered in the header")
 YES_NO = Kind("yes or no", "1 = yes", absent=None)
 LIMIT = Kind("limit", "the most there may be; -1 = no limit", absent=-1)
 

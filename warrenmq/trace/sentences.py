@@ -36,6 +36,7 @@ from warrenmq.trace.schema import (
     OFFSET,
     SEQ_ID,
     SIZE,
+    TEXT,
     WALL_CLOCK,
     YES_NO,
     Column,
@@ -222,6 +223,8 @@ class Narrator:
             return self._actor(run, value)
         if type_ is MESSAGE_KIND:
             return self._runs[run].kinds.get(value, f"a message of kind {value}")
+        if type_ is TEXT:
+            return self._runs[run].texts.get(value, f"(text {value})")
         if type_ is YES_NO:
             return column.name.replace("_", "-") if value else ""
         if type_ is WALL_CLOCK:

@@ -345,6 +345,7 @@ def _take_header(run: Run, header: dict[str, Any]) -> None:
     for actor, entry in header["actors"].items():
         run.actors.setdefault(actor, ActorEntry(*entry))
     run.kinds.update(header["kinds"])
+    run.texts.update(header.get("texts", {}))
 
 
 def _take_names(files: RunFiles, number: int, frame: Frame) -> None:
@@ -354,7 +355,7 @@ def _take_names(files: RunFiles, number: int, frame: Frame) -> None:
         files.finished.add(number)
         files.run.closed = files.run.closed or bool(decode_map(frame)["closed"])
     elif frame.kind == Kind.META:
-        take_names(frame, files.run.actors, files.run.kinds)
+        take_names(frame, files.run)
 
 
 def _trace_files(path: str) -> list[str]:

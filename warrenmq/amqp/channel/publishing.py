@@ -102,7 +102,7 @@ class ChannelPublishing:
         template, bodies, queues, first = routed
         self._counters.publish += len(bodies)
         if not queues:
-            self._sender.unrouted(len(bodies))
+            self._sender.unrouted(len(bodies), template.envelope.exchange, template.envelope.routing_key)
             if not template.mandatory:
                 self._counters.drop_unroutable += len(bodies)
             else:
