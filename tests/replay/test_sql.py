@@ -23,7 +23,7 @@ TOGETHER = 6
 """Traces that are one trace for a while: a query costs more than twice as much of twice as many rows."""
 EVERY = 9
 """Of the mutations one in so many is tried, and others each time that there are more or fewer of them."""
-MIXED_UP = {("msg", "PUBLISH", "C1"), ("a", "PUBLISH", "C3"), ("b", "DELIVER", "C2")}
+MIXED_UP = {("msg", "PUBLISH", "C1"), ("a", "PUBLISH", "C3"), ("b", "DELIVER", "C2"), ("b", "PUBLISH", "C2")}
 """A wrong that gives one message the number of another one: the machine follows the rows, the query joins by numbers."""
 
 Found = set[tuple[str, str]]

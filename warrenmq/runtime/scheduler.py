@@ -99,6 +99,8 @@ class Scheduler:
         self._ready: list[Task] = []
         self._deadlines: list[tuple[int, int, Task, int]] = []
         self._count = 0
+        self._one_turn = False
+        """The next checkpoint ends the turn."""
         self._background_turns = 0
         """Jumps to a background task's deadline since anybody else could run."""
         self._tasks: dict[Task, None] = {}
@@ -130,7 +132,7 @@ class Scheduler:
         self.now += self._step_ns
         if self._deadlines:
             self._ring()
-        if self._ready and self._draw() < self._restlessness:
+        if self._one_turn or (self._ready and self._draw() < self._restlessness):
             self._ready.append(task)
             self._switch(task)
 
@@ -162,6 +164,29 @@ class Scheduler:
                 task.woken_among = waiters
                 self._resume(task)
                 return
+
+    # -- for the task outside, where somebody chooses who runs
+
+    def can_run(self) -> list[Task]:
+        """The tasks whose turn may come now, in the order of their start."""
+        self._ring()
+        ready = set(self._ready)
+        return [task for task in self._tasks if task in ready]
+
+    def turn(self, chosen: Task | None = None) -> None:
+        """Let one task run up to its next checkpoint or wait: `chosen`, which must be able to, or one that the seed chooses.
+
+        If nothing can run, time jumps to the next deadline; Deadlock if there is none.
+        """
+        if chosen is None:
+            chosen = self._pick()
+        else:
+            self._ready.remove(chosen)
+        self._one_turn, self.current = True, chosen
+        try:
+            chosen.greenlet.switch()
+        finally:
+            self._one_turn, self.current = False, self.outside
 
     # -- for the simulation
 

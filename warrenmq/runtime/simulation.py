@@ -128,6 +128,27 @@ class Simulation(Runtime):
         """Run one more function beside `run`'s; what it raises is raised by `run`."""
         self._scheduler.spawn(name or getattr(function, "__name__", "task"), function, actor=False)
 
+    # -- one turn at a time
+
+    def can_run(self) -> list[str]:
+        """The actors and application tasks whose turn may come now, in the order of their start."""
+        return [task.name for task in self._scheduler.can_run()]
+
+    def turn(self, name: str | None = None) -> bool:
+        """Let one of them run up to its next checkpoint or wait, and no other; for code outside of `run` alone.
+
+        Without a name the seed chooses, and time jumps to the next timer if nothing can run; Deadlock if there is none.  False if
+        the one that is named cannot run.
+        """
+        if name is None:
+            self._scheduler.turn()
+            return True
+        for task in self._scheduler.can_run():
+            if task.name == name:
+                self._scheduler.turn(task)
+                return True
+        return False
+
     # -- sudden ends
 
     def kill(self, ref: ActorRef[Any]) -> None:

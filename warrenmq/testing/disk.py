@@ -145,6 +145,19 @@ class SimulatedDisk:
             self._unsynced.clear()
             self._failures.clear()
 
+    def paths(self) -> list[str]:
+        """The paths of all files."""
+        with self.lock:
+            return sorted(self._files)
+
+    def flip_bit(self, path: str, offset: int, bit: int) -> None:
+        """Have one bit of a file rot, on the platter, too; it is no operation, so nobody is told."""
+        with self.lock:
+            inode = self._inode(_normal(path))
+            for content in (inode.live, inode.durable):
+                if offset < len(content):
+                    content[offset] ^= 1 << bit
+
     @contextmanager
     def power_fails_at(self, operation: int, *, reads: bool = True) -> Iterator[Outage]:
         """End the block before the n-th operation in it, without an exception; `power_cut` is left to the test.

@@ -48,26 +48,33 @@ class SimulatedMachine:
         self.sim = Simulation(seed)
         self.sink = MemorySink() if traced else None
         self.runs = 0
-        self._recorder: Recorder | None = None
+        self._recorders: list[Recorder] = []
         self._scenario: ActorTrace | None = None
         self._outage: Outage | None = None
+
+    @property
+    def rows(self) -> int:
+        """How many rows the trace has so far."""
+        return sum(recorder.rows for recorder in self._recorders)
 
     def open(self) -> Broker:
         """A broker in a new process; what the disk holds is recovered.  The one before it was closed, or crashed."""
         self.runs += 1
         self.disk.before_op = self.before_op
+        recorder = None
         if self.sink is not None:
-            self._recorder = Recorder(self.sink, run=f"{self.runs:06d}", boot=self.runs, clock=self.sim)
-            self._scenario = self._recorder.actor("scenario", "scenario")
-        return Broker(DATA, self.settings, self.sim, self.disk, self.memory, self._recorder)
+            recorder = Recorder(self.sink, run=f"{self.runs:06d}", boot=self.runs, clock=self.sim)
+            self._recorders.append(recorder)
+            self._scenario = recorder.actor("scenario", "scenario")
+        return Broker(DATA, self.settings, self.sim, self.disk, self.memory, recorder)
 
     def mark(self, text: str) -> None:
         """Name this place of the trace (a MARK row of the actor "scenario"); nothing without a trace, or before the first `open`.
 
         Unlike `Broker.mark` it needs no broker that is open: after a crash the mark is the last row of the run that crashed.
         """
-        if self._recorder is not None and self._scenario is not None:
-            mark(self._recorder, self._scenario, short_text("text", text))
+        if self._scenario is not None:
+            mark(self._recorders[-1], self._scenario, short_text("text", text))
 
     def before_op(self, op: str, _path: str) -> None:
         """Called before each disk operation of a broker: a point where another actor may run."""

@@ -77,6 +77,7 @@ class Recorder:
         self.now = clock.monotonic_ns
         self.lost = 0
         """Rows dropped because the disk refused them."""
+        self._rows_of_ended = 0
         self._sink: Sink = DirectorySink(target) if isinstance(target, (str, os.PathLike)) else target
         self._name = f"{run}-{node}-{pid}"
         self._segment_bytes = segment_bytes
@@ -184,6 +185,12 @@ class Recorder:
         self._traces.clear()
         self._slabs = Slabs(self._chunks)
 
+    @property
+    def rows(self) -> int:
+        """How many rows were written so far."""
+        with self._lock:
+            return self._rows_of_ended + sum(trace.seq for trace in self._traces.values())
+
     # for ActorTrace
 
     def store(self, slab: memoryview, used: int) -> None:
@@ -217,8 +224,10 @@ class Recorder:
     def release(self, actor: int, slab: memoryview) -> None:
         """The actor ended and its slab is empty."""
         with self._lock:
-            if self._traces.pop(actor, None) is not None and not self._is_lossy:
-                self._slabs.give_back(slab)
+            if (ended := self._traces.pop(actor, None)) is not None:
+                self._rows_of_ended += ended.seq
+                if not self._is_lossy:
+                    self._slabs.give_back(slab)
 
     # with the lock held
 
