@@ -42,7 +42,8 @@ def modules():
     for home, folder in HOMES.items():
         top = os.path.join(ROOT, folder)
         for where, folders, files in os.walk(top):
-            folders[:] = sorted(name for name in folders if name != "__pycache__")
+            # lessons are found by their folders, 01-one-message and so on: no part of the package's code
+            folders[:] = sorted(name for name in folders if name != "__pycache__" and "-" not in name)
             for file in sorted(files):
                 if file.endswith(".py"):
                     path = os.path.join(where, file)

@@ -60,12 +60,9 @@ class Router:
         self._fanout: dict[str, dict[str, tuple[str, ...]]] = {}
         """The same of fanout exchanges; the key is empty."""
         self._kept: dict[tuple[str, str], tuple[str, ...]] = {}
-<<<<<<< HEAD
         self._alternates: dict[str, str] = {}
         """Exchange -> the alternate that a policy gives it; one of its own arguments comes first."""
-=======
         self._listener: Listener | None = None
->>>>>>> 5f55f72 (trace: marks, exchanges, routes, messages of a recovery)
         for exchange in PREDECLARED:
             self.add_exchange(exchange)
 

@@ -1,0 +1,204 @@
+"""A lesson: a scenario, which makes a trace, and a text whose steps are places of it.
+
+    lesson = find_lesson("flying-counter")     # by number, name or folder
+    lesson.title, lesson.steps
+    played = play(lesson)                      # the scenario runs; each step has its row, each question its answer
+
+A folder NN-name holds scenario.py, which is run, and lesson.md, whose form is in lesson_text.py; docs/lessons.md says how to write one.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.resources import files
+from types import ModuleType
+from typing import Any
+
+from warrenmq.errors import CallerError
+from warrenmq.lens.lesson_text import Lesson, Step, parse
+from warrenmq.lens.predict import Count
+from warrenmq.lens.scripts import SMALL, Script
+from warrenmq.replay.export.selection import rows_in_order
+from warrenmq.testing import SimulatedMachine
+from warrenmq.trace.catalog import Run
+from warrenmq.trace.events import Ev, Mark
+from warrenmq.trace.reader import open_memory
+from warrenmq.trace.schema import Row
+
+SCENARIO, TEXT = "scenario.py", "lesson.md"
+MOST_LINES = 40
+"""Of a scenario."""
+
+
+@dataclass(frozen=True)
+class PlayedStep:
+    """A step of a lesson, and where it is in the trace."""
+
+    step: Step
+    row: int
+    """The number of its mark's row, from 1."""
+    right: int | None
+    """Index of the right answer of its question; None if it asks nothing."""
+
+
+@dataclass(frozen=True)
+class Played:
+    """A lesson with the trace that its scenario made."""
+
+    lesson: Lesson
+    files: dict[str, bytes]
+    """The trace's files."""
+    steps: list[PlayedStep]
+
+
+def folder_of_lessons() -> str:
+    """The folder of the lessons that come with the package."""
+    return str(files("warrenmq.lens").joinpath("lessons"))
+
+
+def lessons() -> list[Lesson]:
+    """The lessons that come with the package, in their order."""
+    folder = folder_of_lessons()
+    return [load(os.path.join(folder, name)) for name in _names(folder)]
+
+
+def _names(folder: str) -> list[str]:
+    return sorted(name for name in os.listdir(folder) if os.path.isfile(os.path.join(folder, name, TEXT)))
+
+
+def find_lesson(wanted: str) -> Lesson:
+    """A lesson by its number ("4"), its name ("flying-counter", "04-flying-counter") or its folder; CallerError if there is none."""
+    folder = folder_of_lessons()
+    for name in _names(folder):
+        number, _, short = name.partition("-")
+        if wanted in {name, short, number} or (wanted.isdecimal() and int(wanted) == int(number)):
+            return load(os.path.join(folder, name))
+    if os.path.isdir(wanted):
+        return load(wanted)
+    known = ", ".join(name.partition("-")[2] for name in _names(folder))
+    raise CallerError(f"there is no lesson {wanted!r}; give a folder, a number, or one of: {known}.")
+
+
+def load(folder: str) -> Lesson:
+    """Read the text of a lesson; CallerError for one that is not as it should be."""
+    path = os.path.join(folder, TEXT)
+    for each in (path, os.path.join(folder, SCENARIO)):
+        if not os.path.isfile(each):
+            raise CallerError(f"a lesson needs {TEXT} and {SCENARIO}; there is no {each}.")
+    try:
+        with open(path, encoding="utf-8") as file:
+            return parse(file.read(), path, os.path.normpath(folder))
+    except (OSError, UnicodeDecodeError) as error:
+        raise CallerError(f"{path} cannot be read: {error}.") from error
+
+
+def script(lesson: Lesson) -> Script:
+    """The scenario as the beginning of a drive."""
+    module = _scenario(lesson)
+    return Script(
+        seed=getattr(module, "SEED", 0),
+        profile=getattr(module, "PROFILE", "modern"),
+        begin=module.scenario,
+        limits={**SMALL, **getattr(module, "LIMITS", {})},
+    )
+
+
+def script_of(name: str) -> Script:
+    """A script by its name, "empty" or a lesson's; CallerError, with a sentence, if there is none."""
+    return Script() if name == "empty" else script(find_lesson(name))
+
+
+def _scenario(lesson: Lesson) -> ModuleType:
+    path = os.path.join(lesson.folder, SCENARIO)
+    spec = importlib.util.spec_from_file_location(f"warrenmq_lesson_{lesson.name.replace('-', '_')}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    before, sys.dont_write_bytecode = sys.dont_write_bytecode, True  # the package may be read only
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise CallerError(f"{path} does not run: {type(error).__name__}: {error}.") from error
+    finally:
+        sys.dont_write_bytecode = before
+    if not callable(getattr(module, "scenario", None)):
+        raise CallerError(f"{path} has no function scenario(machine).")
+    return module
+
+
+def play(lesson: Lesson) -> Played:
+    """Run the scenario, find every mark, decide every question; CallerError names what is missing or undecided."""
+    begin = script(lesson)
+    with SimulatedMachine(begin.seed, begin.settings(begin.profile), traced=True) as machine:
+        try:
+            begin.begin(machine)
+        except Exception as error:
+            where = os.path.join(lesson.folder, SCENARIO)
+            raise CallerError(f"{where} failed: {type(error).__name__}: {error}.") from error
+        assert machine.sink is not None
+        made = machine.sink.files()
+    with open_memory(made) as trace:
+        runs = trace.catalog.runs
+        rows = list(rows_in_order(trace))
+    return Played(lesson, made, list(_placed(lesson, runs, rows)))
+
+
+def _placed(lesson: Lesson, runs: list[Run], rows: list[tuple[int, Row]]) -> Iterator[PlayedStep]:
+    marks: dict[str, int] = {}
+    for number, (run, row) in enumerate(rows, 1):
+        if row.event == Ev.MARK:
+            marks.setdefault(runs[run].texts.get(Mark.of(row).text, ""), number)
+    places = []
+    for step in lesson.steps:
+        if step.mark not in marks:
+            known = ", ".join(repr(mark) for mark in marks) or "none"
+            raise CallerError(
+                f"lesson {lesson.name}, step {step.title!r}: no mark {step.mark!r} in its trace; there are: {known}."
+            )
+        places.append(marks[step.mark])
+    if places != sorted(places):
+        raise CallerError(f"lesson {lesson.name}: its steps are not in the order of their marks.")
+    for step, begin, end in zip(lesson.steps, places, [*places[1:], len(rows)], strict=True):
+        yield PlayedStep(step, begin, _right_answer(lesson, step, runs, rows[begin:end]))
+
+
+def _right_answer(lesson: Lesson, step: Step, runs: list[Run], rows: list[tuple[int, Row]]) -> int | None:
+    """The answer that the rows from this step to the next one make true."""
+    if not step.answers:
+        return None
+    right = [at for at, answer in enumerate(step.answers) if _holds(answer.true_if, runs, rows)]
+    if len(right) != 1:
+        said = ", ".join(step.answers[at].text for at in right) or "none"
+        raise CallerError(
+            f"lesson {lesson.name}, step {step.title!r}: one answer should be right by the trace, and right are: {said}."
+        )
+    return right[0]
+
+
+def _holds(count: Count, runs: list[Run], rows: list[tuple[int, Row]]) -> bool:
+    return count.holds((runs[run].actor_name(row.actor), row) for run, row in rows)
+
+
+def as_dict(played: Played) -> dict[str, Any]:
+    """What a page needs to guide through the trace, as JSON."""
+    return {
+        "name": played.lesson.name,
+        "title": played.lesson.title,
+        "steps": [
+            {
+                "title": each.step.title,
+                "row": each.row,
+                "look": list(each.step.look),
+                "text": each.step.text,
+                "question": each.step.question,
+                "answers": [answer.text for answer in each.step.answers],
+                "right": each.right,
+                "because": each.step.because,
+            }
+            for each in played.steps
+        ],
+    }

@@ -1,0 +1,39 @@
+"""Scripts: what has happened before the reader takes over.
+
+A script is "empty", a broker that has just been opened, or a lesson (lesson.py), whose scenario runs first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from warrenmq.settings import Settings
+
+if TYPE_CHECKING:
+    from warrenmq.broker.broker import Broker
+    from warrenmq.testing import SimulatedMachine
+
+SMALL: Mapping[str, Any] = {
+    "msg_store_file_size_limit": 65_536,
+    "queue_index_max_journal_entries": 64,
+    "queue_index_segment_entry_count": 32,
+    "classic_queue_index_v2_segment_entry_count": 32,
+}
+"""Limits that a few messages reach, where RabbitMQ's need thousands."""
+
+
+@dataclass(frozen=True)
+class Script:
+    """The beginning of a run."""
+
+    seed: int = 0
+    profile: str = "modern"
+    begin: Callable[[SimulatedMachine], Broker | None] = lambda machine: machine.open()
+    """Runs it; returns the broker that is open at its end, if there is one."""
+    limits: Mapping[str, Any] = field(default_factory=lambda: SMALL)
+
+    def settings(self, profile: str) -> Settings:
+        """The settings of its broker."""
+        return Settings(**{"profile": profile, **self.limits})
