@@ -116,7 +116,7 @@ class Commands:
                 raise CallerError(f"{key} is {value!r}; give a value of type {types[key].__name__}.")
         do: Callable[..., Any] = getattr(self, f"_{name}")
         if name in _MACHINE:
-            self._require(**given)
+            self._require(name, **given)
             accepted()
             return {"result": do(**given)}
         if name == "open":
@@ -141,11 +141,13 @@ class Commands:
             answer = {"error": "it is not done yet; give more turns."}
         return answer
 
-    def _require(self, actor: str | None = None, path: str | None = None, **_: Any) -> None:
+    def _require(self, name: str, actor: str | None = None, path: str | None = None, **_: Any) -> None:
         if actor is not None and not self._machine.sim.is_registered(actor):
             raise CallerError(f"there is no actor {actor!r} now.")
         if path is not None and path not in self._files():
             raise CallerError(f"there is no file {path!r}; there are: {', '.join(self._files())}.")
+        if name == "bit_flip" and not self._with_messages():
+            raise CallerError("there is no file with messages yet.")
 
     # -- the application
 
@@ -259,10 +261,7 @@ class Commands:
         self._flips += 1
         draw = Random(f"rot {self._machine.seed} {self._flips}")
         if path is None:
-            paths = [each for each in self._files() if each.endswith(_ROTTEN) and disk.size(f"{DATA}/{each}")]
-            if not paths:
-                raise CallerError("there is no file with messages yet.")
-            path = draw.choice(paths)
+            path = draw.choice(self._with_messages())
         size = disk.size(f"{DATA}/{path}")
         offset = draw.randrange(size) if offset is None and size else offset or 0
         self._machine.mark(f"a bit of {path[-100:]} rots")
@@ -272,6 +271,10 @@ class Commands:
     def _memory(self, used: int) -> None:
         self._machine.mark(f"{used} bytes of memory are in use")
         self._machine.memory.used_bytes = used
+
+    def _with_messages(self) -> list[str]:
+        size = self._machine.disk.size
+        return [path for path in self._files() if path.endswith(_ROTTEN) and size(f"{DATA}/{path}")]
 
     def _files(self) -> list[str]:
         prefix = f"{DATA}/"
