@@ -76,6 +76,7 @@ from warrenmq.seams.disk import RealDisk
 from warrenmq.seams.memory import RealMemory
 from warrenmq.settings import Settings
 from warrenmq.supervisors.broker_sup import PERSISTENT_STORE, TRANSIENT_STORE, VHOST_PROCESS
+from warrenmq.trace.marks import mark
 from warrenmq.vhost.policies import OPERATOR_POLICY, POLICY, Policy
 
 if TYPE_CHECKING:
@@ -302,8 +303,9 @@ class Broker:
         """
         text = short_text("text", text)
         self.check_open()
-        if self._engine.trace is not None:
-            self._engine.trace.mark(text)
+        recorder, trace = self.runtime.recorder, self.client.trace()
+        if recorder is not None and trace is not None:
+            mark(recorder, trace, text)
 
     # -- declarations
 

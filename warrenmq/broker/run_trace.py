@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from warrenmq.trace.events import Profile, RunEnd, RunStart
 from warrenmq.trace.machine import machine_boot
-from warrenmq.trace.marks import mark
 from warrenmq.trace.recorder import Recorder
 from warrenmq.trace.writers import writer
 
@@ -68,10 +67,6 @@ class RunTrace:
         except AttributeError:
             trace = self._local.trace = self._recorder.actor(f"client-{next(self._clients)}", "client")
         return trace
-
-    def mark(self, text: str) -> None:
-        """Write a MARK row in the calling thread's name."""
-        mark(self._recorder, self.client(), text)
 
     def end(self, *, clean: bool) -> None:
         """Close the trace; a run that did not end cleanly has no RUN_END."""
