@@ -59,7 +59,7 @@ MAY_IMPORT = {
     "shared": FACE | {"broker", "amqp"},  # many processes, one directory
     "bench": FACE | {"broker", "root", "terminal"},
     # readers
-    "inspect": STATES | {"erlang", "message_store", "queue_index", "vhost", "terminal"},  # reads directories, knows no actor
+    "inspect": STATES | {"erlang", "message_store", "queue_index", "routing", "vhost", "terminal"},  # reads directories, knows no actor
     "mend": FACE | {"erlang", "inspect", "broker", "remote", "terminal"},  # moves and mends directories
     "rabbit_logs": {"errors", "erlang", "latency", "terminal"},
     "replay": {"errors", "trace", "latency", "rabbit_logs", "terminal", "location"},

@@ -68,9 +68,9 @@ from warrenmq.checks import (
 )
 from warrenmq.directory.definitions import QueueRecord
 from warrenmq.errors import ArgumentTypeError, ArgumentValueError, Error, NotFound, SettingsError
-from warrenmq.queue.messages import Get, Got, Info, Peek, Purge
+from warrenmq.queue.messages import Drain, Get, Got, Info, Peek, Purge
 from warrenmq.routing import Binding, ExchangeSpec
-from warrenmq.routing.delayed import LATER, exchange_of
+from warrenmq.routing.delayed import LATER, exchange_of, store_of
 from warrenmq.runtime import Pool, Runtime, Threads
 from warrenmq.seams.disk import RealDisk
 from warrenmq.seams.memory import RealMemory
@@ -275,6 +275,21 @@ class Broker:
             publishing.wait_for_turn("", LATER, timeout)
         sender = publishing if publishing.pending is None else publishing.pending
         return sender.publish_later(exchange, routing_key, bodies, properties, persistent, due)
+
+    def have_delayed(self, exchange: str | None) -> bool:
+        """For migrations: have the queue in which messages for a delayed exchange wait; None = those of `delay`.
+
+        False if there is no such exchange.
+        """
+        if exchange is None:
+            self.client.have_later()
+            self.hold_delayed()
+        return self.vhost.record(LATER if exchange is None else store_of(exchange)) is not None
+
+    def hold_delayed(self) -> None:
+        """For migrations: no delayed message is released any more until the broker is opened again."""
+        for name in self.vhost.stores():
+            self._calls.call_queue(name, Drain())
 
     def would_block(
         self, exchange: str | Exchange, routing_key: str, properties: Properties | None = None

@@ -12,6 +12,7 @@ from warrenmq.actors.sending.confirms import Confirm
 from warrenmq.broker.publisher import WaitingFlow
 from warrenmq.message.queue_message import Publication
 from warrenmq.queue.messages import Info, Publish
+from warrenmq.routing.delayed import is_store
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -28,7 +29,7 @@ class MigratedMessage(NamedTuple):
     """Bytes of the encoded properties, for the embed rule."""
     body: bytes
     expiration: int | None = None
-    """Milliseconds until it expires; None = it does not."""
+    """Milliseconds until it expires, or in a queue of delayed messages until it is due; None = it does not."""
     priority: int = 0
 
 
@@ -59,6 +60,7 @@ class MigrationPublisher:
         """One for each run of messages that are alike but for their bodies."""
         ids = self._client.engine.vhost.ids
         prefix, msg_id = ids.prefix, ids.take(len(messages))
+        waits, now = is_store(self._queue), self._client.runtime.wall_ns() // 1_000
         start = 0
         for stop in range(1, len(messages) + 1):
             head, size, _, expiration, priority = messages[start]
@@ -67,6 +69,7 @@ class MigrationPublisher:
             ):
                 continue
             bodies = [each.body for each in messages[start:stop]]
-            yield Publication(prefix, msg_id, head, size, bodies, True, expiration, priority)
+            due = now + (expiration or 0) * 1_000 if waits else 0
+            yield Publication(prefix, msg_id, head, size, bodies, True, expiration, priority, due)
             msg_id += len(bodies)
             start = stop

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from warrenmq.cli._endpoint import add_endpoint
 from warrenmq.cli._parsers import add_verb
 from warrenmq.errors import CallerError, NotFound
+from warrenmq.routing.delayed import LONGEST_DELAY
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,15 +32,24 @@ def add_parser(subparsers: Any) -> Any:
         ends="0 all are confirmed, 1 some are not, 2 the queue cannot be reached.",
     )  # fmt: skip
     add_endpoint(parser, data="it may be new")
+    parser.add_argument(
+        "--delay", metavar="SECONDS", type=_delay, help="deliver them not before so many seconds; with --data"
+    )
     return parser
 
 
 def run(args: argparse.Namespace) -> int:
     if sys.stdin is None:
         raise CallerError("stdin is closed; the lines to publish come from there.")
+    if args.url and args.delay is not None:
+        raise CallerError(
+            "--delay needs --data: over AMQP a message is delayed by an exchange of type x-delayed-message and a header x-delay."
+        )
     lines = _lines(sys.stdin.buffer)
     published = (
-        _to_broker(args.url, args.queue, lines) if args.url else _to_directory(args.data, args.queue, lines)
+        _to_broker(args.url, args.queue, lines)
+        if args.url
+        else _to_directory(args.data, args.queue, lines, args.delay)
     )
     print(f"{published} messages published to {args.queue}", file=sys.stderr)
     return 0
@@ -58,7 +68,17 @@ def _lines(file: BinaryIO) -> Iterator[bytes]:
         yield line.removesuffix(b"\n").removesuffix(b"\r")
 
 
-def _to_directory(data: str, name: str, lines: Iterator[bytes]) -> int:
+def _delay(text: str) -> float:
+    try:
+        delay = float(text)
+    except ValueError:
+        delay = -1.0
+    if not 0 <= delay <= LONGEST_DELAY / 1_000:
+        raise argparse.ArgumentTypeError("a delay is seconds, from 0 to ten years")
+    return delay
+
+
+def _to_directory(data: str, name: str, lines: Iterator[bytes], delay: float | None) -> int:
     import warrenmq
 
     confirms: deque[Confirm] = deque()
@@ -69,7 +89,7 @@ def _to_directory(data: str, name: str, lines: Iterator[bytes]) -> int:
         except NotFound:
             queue = broker.declare_queue(name)
         for published, line in enumerate(lines, 1):  # noqa: B007
-            confirms.append(queue.publish(line))
+            confirms.append(queue.publish(line, delay=delay))
             if len(confirms) > WINDOW:
                 confirms.popleft().result()
         for confirm in confirms:

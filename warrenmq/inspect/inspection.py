@@ -38,6 +38,7 @@ from warrenmq.inspect.terms import recovery_terms
 from warrenmq.message.stored import SEALED, bound_to
 from warrenmq.message_store.dump import CLEAN
 from warrenmq.queue_index.v2 import qs
+from warrenmq.routing.delayed import is_store
 from warrenmq.vhost.unknown_folders import NO_QUEUE_KNOWN
 
 if TYPE_CHECKING:
@@ -124,8 +125,12 @@ class VhostInspection:
     def ready(self, queue: QueueFolder) -> Iterator[Entry]:
         """The messages that a start would recover if all files were whole; reads the index alone."""
         for entry in self._indexes[queue.path].entries():
-            if entry.persistent and not 0 < entry.expiry <= self._now_us:
+            if entry.persistent and not self._has_expired(queue, entry):
                 yield entry
+
+    def _has_expired(self, queue: QueueFolder, entry: Entry) -> bool:
+        """In a queue of delayed messages the index has the times at which they are due, not at which they expire."""
+        return 0 < entry.expiry <= self._now_us and not is_store(queue.name or "")
 
     def rows(self, queue: QueueFolder, *, bodies: bool) -> Iterator[Row]:
         """Every entry of a queue, in order of delivery; `bodies` reads the messages, one at a time."""
@@ -153,7 +158,7 @@ class VhostInspection:
             return replace(
                 row, reason=QUEUE_NOT_DURABLE if queue.durable is False else NOT_PERSISTENT, salvaged=None
             )
-        if row.reason is None and 0 < entry.expiry <= self._now_us:
+        if row.reason is None and self._has_expired(queue, entry):
             return replace(row, reason=EXPIRED, salvaged=None)
         if row.reason == NO_RECORD and entry.persistent:
             reason = f"message {entry.msg_id.hex() or entry.seq_id}: no record of it is in a store or beside the index"

@@ -22,6 +22,7 @@ from warrenmq.erlang import definitions as mnesia
 from warrenmq.errors import AccessRefused, CallerError, NotFound, PreconditionFailed
 from warrenmq.mend.living import node_of
 from warrenmq.message.plain_properties import dict_of_plain, name_of_rabbit
+from warrenmq.routing.delayed import is_store
 from warrenmq.vhost.queue_folders import records_of
 
 if TYPE_CHECKING:
@@ -163,8 +164,13 @@ class Target(Protocol):
 
 
 def declare(target: Target, said: Definitions, notes: list[str]) -> dict[str, str]:
-    """Have all of it in the target; returns what each queue is called there.  `notes` gets what was refused."""
-    called = {name: have_queue(target, queue, notes) for name, queue in said.queues.items()}
+    """Have all of it in the target; returns what each queue is called there.  `notes` gets what was refused.
+
+    Queues of delayed messages are left out: their exchanges have them.
+    """
+    called = {
+        name: have_queue(target, queue, notes) for name, queue in said.queues.items() if not is_store(name)
+    }
     refused = {exchange.name for exchange in said.exchanges if not _have_exchange(target, exchange, notes)}
     lost = 0
     for each in said.bindings:

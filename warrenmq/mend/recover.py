@@ -33,6 +33,7 @@ from warrenmq.mend.ledger import Ledger
 from warrenmq.mend.living import node_of, refuse_living_rabbitmq
 from warrenmq.mend.moving import Outcome, move
 from warrenmq.mend.redelivery import mark
+from warrenmq.routing.delayed import exchange_of, is_store
 from warrenmq.seams.disk import RealDisk
 
 if TYPE_CHECKING:
@@ -123,6 +124,7 @@ def recover(
             with closing(open_broker(data, vhost=vhost)) as broker:
                 for definitions in said.get(vhost, []):
                     declare(broker, definitions, report.notes)
+                broker.hold_delayed()  # what is due now comes when the directory is opened the next time
                 for queue in queues:
                     progress(queue.name)
                     report.queues.append(queue.move(broker, source, now_us))
@@ -271,9 +273,12 @@ class _Queue:
     def move(self, broker: Broker, source: str, now_us: int) -> QueueReport:
         """Publish what is not there yet."""
         report = self._report
-        report.name = have_queue(broker, QueueRecord(self.name), [])
-        info = broker.queue(report.name).info()
-        self._was_empty = not (info.ready or info.unacked)
+        if is_store(self.name) and broker.have_delayed(exchange_of(self.name)):
+            report.name = self.name
+        else:
+            report.name = have_queue(broker, QueueRecord(self.name), [])
+            info = broker.queue(report.name).info()
+            self._was_empty = not (info.ready or info.unacked)
         RealDisk().mkdir(self._ledgers)
         for part, folder in self._folders:
             report.directories.append(os.path.relpath(folder.path, source))
@@ -284,6 +289,8 @@ class _Queue:
     def mark_redelivered(self) -> None:
         """Have the queue say which of its messages had been delivered before; its broker must not run."""
         report = self._report
+        if is_store(report.name):  # they are delivered as new messages when their time has come
+            return
         folder = f"{self._target}/queues/{queue_folder(self._vhost, report.name)}"
         if report.redelivered and not (
             self._was_empty and mark(RealDisk(), folder, report.redelivered_below)

@@ -41,6 +41,7 @@ from warrenmq.mend.living import node_of, refuse_living_rabbitmq
 from warrenmq.mend.moving import BATCH, BATCH_BYTES, Candidate, candidates
 from warrenmq.mend.recover import QueueReport, Report, by_name, by_vhost, definitions_of
 from warrenmq.remote import Remote
+from warrenmq.routing.delayed import is_store
 from warrenmq.seams.disk import RealDisk
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
 
 LEDGER = ".recovered"
 """After the source's name: the folder of the ledgers, where no other one is named."""
+WAITING = "delayed: it waits for its time, which a recovery --to DIRECTORY keeps"
 DEFAULT_PORT = {"amqp": 5672, "amqps": 5671}
 _PERSISTENT = 2
 
@@ -90,6 +92,9 @@ def recover_to_broker(
                     called |= declare(remote, definitions, report.notes)
                 for name, folders in queues.items():
                     progress(name)
+                    if is_store(name):
+                        report.queues.append(_left_waiting(vhost, name, folders, source))
+                        continue
                     if name not in called:
                         called[name] = have_queue(remote, QueueRecord(name), report.notes)
                     move = _Move(remote, called[name], QueueReport(vhost=vhost, name=called[name]), now_us)
@@ -98,6 +103,18 @@ def recover_to_broker(
                         move.folder(part, folder, f"{ledgers}/{vhost_folder(vhost)}")
                     report.queues.append(move.report)
         report.damaged = inspection.findings.damaged()
+    return report
+
+
+def _left_waiting(
+    vhost: str, name: str, folders: list[tuple[VhostInspection, QueueFolder]], source: str
+) -> QueueReport:
+    """The report on delayed messages, which no method of AMQP brings into another broker without changing them."""
+    report = QueueReport(vhost=vhost, name=name)
+    for part, folder in folders:
+        report.directories.append(os.path.relpath(folder.path, source))
+        if count := sum(1 for _ in part.ready(folder)):
+            report.not_recovered[WAITING] += count
     return report
 
 
