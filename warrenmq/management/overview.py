@@ -140,6 +140,15 @@ def cluster_name(site: Site, _request: Request) -> Any:
     return {"name": site.node.properties["cluster_name"]}
 
 
+def global_parameters(site: Site, _request: Request) -> Any:
+    """GET /api/global-parameters: the cluster's name is the only one."""
+    return [{"name": "cluster_name", "value": site.node.properties["cluster_name"]}]
+
+
+def rebalance(_site: Site, _request: Request) -> None:
+    """POST /api/rebalance/queues: there is one node, so everything is where it belongs."""
+
+
 def nothing(_site: Site, _request: Request) -> Any:
     """An empty list of what does not exist here."""
     return []
@@ -214,8 +223,10 @@ def protocol_listener(site: Site, request: Request) -> Any:
     return _failed("No active listener", missing=name, protocols=protocols)
 
 
-def certificates(_site: Site, _request: Request) -> Any:
-    """GET /api/health/checks/certificate-expiration: the listener's own certificate is not looked into."""
+def certificates(site: Site, _request: Request) -> Any:
+    """GET /api/health/checks/certificate-expiration: fine without TLS; the certificate of a listener is not looked into."""
+    if all(protocol != "amqps" for protocol, _, _ in site.server.addresses):
+        return {"status": "ok"}
     raise HttpError(501, "not_implemented", "certificates are not looked into by this server")
 
 
@@ -243,6 +254,8 @@ ROUTES = (
     Route("GET", "nodes", nodes, "monitoring"),
     Route("GET", "nodes/{name}", show_node, "monitoring"),
     Route("GET", "cluster-name", cluster_name),
+    Route("GET", "global-parameters", global_parameters, "policymaker"),
+    Route("POST", "rebalance/queues", rebalance, "administrator"),
     Route("GET", "extensions", nothing),
     Route("GET", "feature-flags", nothing),
     Route("GET", "deprecated-features", nothing),
