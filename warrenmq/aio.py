@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from warrenmq.message.properties import Properties
     from warrenmq.runtime import Channel
     from warrenmq.settings import Settings
+    from warrenmq.vhost.policies import Policy
 
 _write_blocked, _write_unblocked = writer(AlarmBlocked), writer(AlarmUnblocked)
 
@@ -137,6 +138,20 @@ class Broker:
     async def stats(self) -> Stats:
         """As `warrenmq.Broker.stats`."""
         return await asyncio.to_thread(self.sync.stats)
+
+    async def set_policy(self, name: str, pattern: str, definition: Mapping[str, Any], *, apply_to: str = "all",
+                         priority: int = 0, operator: bool = False) -> None:  # fmt: skip
+        """As `warrenmq.Broker.set_policy`."""
+        change = partial(self.sync.set_policy, apply_to=apply_to, priority=priority, operator=operator)
+        await asyncio.to_thread(change, name, pattern, definition)
+
+    async def clear_policy(self, name: str, *, operator: bool = False) -> None:
+        """As `warrenmq.Broker.clear_policy`."""
+        await asyncio.to_thread(partial(self.sync.clear_policy, name, operator=operator))
+
+    async def policies(self) -> list[Policy]:
+        """As `warrenmq.Broker.policies`."""
+        return await asyncio.to_thread(self.sync.policies)
 
     async def set_vm_memory_high_watermark(self, watermark: _broker.Watermark) -> int:
         """As `warrenmq.Broker.set_vm_memory_high_watermark`."""

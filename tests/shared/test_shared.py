@@ -161,6 +161,20 @@ def test_stats_are_the_owners(pair: Pair) -> None:
     assert pair.owner.stats().alarms[1].limit == 1000
 
 
+def test_policies_are_the_owners(pair: Pair) -> None:
+    queue = pair.attached.declare_queue("q")
+    pair.attached.set_policy("short", "^q$", {"max-length": 1}, apply_to="queues", priority=2)
+    queue.publish_many([b"1", b"2"]).result(LIMIT)
+    assert pair.owner.queue("q").info().ready == 1
+    (policy,) = pair.attached.policies()
+    assert policy == pair.owner.policies()[0]
+    pair.attached.clear_policy("short")
+    with pytest.raises(warrenmq.NotFound, match="no policy 'short'"):
+        pair.attached.clear_policy("short")
+    with pytest.raises(warrenmq.PreconditionFailed, match="not recognised policy settings"):
+        pair.attached.set_policy("short", "", {"x": 1})
+
+
 def test_a_consumer_gives_back_what_it_did_not_hand_out(pair: Pair) -> None:
     queue = pair.attached.declare_queue("q")
     queue.publish_many([b"%d" % each for each in range(20)]).result(LIMIT)

@@ -422,16 +422,20 @@ class Broker:
         `definition` has the keys of docs/operating.md, as {"max-length": 1000}; with `operator` it sets bounds for what policies
         and declarations say.  PreconditionFailed for a key or a value that is wrong.
         """
-        value = Policy(
+        self._set_policy(Policy(
             short_text("name", name), text("pattern", pattern), check.table("definition", definition),
             text("apply_to", apply_to), whole("priority", priority, -(1 << 31), 1 << 31), flag("operator", operator),
-        )  # fmt: skip
-        self._calls.call_named(VHOST_PROCESS, SetParameter(value.component, value.name, value.value))
+        ))  # fmt: skip
+
+    def _set_policy(self, policy: Policy) -> None:
+        self._calls.call_named(VHOST_PROCESS, SetParameter(policy.component, policy.name, policy.value))
 
     def clear_policy(self, name: str, *, operator: bool = False) -> None:
         """Remove a policy; queues and exchanges go by the next one that fits, or by their arguments.  NotFound."""
-        component = OPERATOR_POLICY if flag("operator", operator) else POLICY
-        self._calls.call_named(VHOST_PROCESS, ClearParameter(component, short_text("name", name)))
+        self._clear_policy(short_text("name", name), operator=flag("operator", operator))
+
+    def _clear_policy(self, name: str, *, operator: bool) -> None:
+        self._calls.call_named(VHOST_PROCESS, ClearParameter(OPERATOR_POLICY if operator else POLICY, name))
 
     def policies(self) -> list[Policy]:
         """All policies and operator policies, the highest priority first."""

@@ -15,6 +15,7 @@ from warrenmq.errors import Error, PreconditionFailed
 from warrenmq.settings import Settings
 from warrenmq.shared.client import SharedClient
 from warrenmq.shared.links import Links, OpenArguments, Owned
+from warrenmq.vhost.policies import Policy
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -95,6 +96,24 @@ class SharedBroker(Broker):
         self.check_open()
         found = self._shared_calls.ask("stats")
         return self.local().stats() if found is None else Stats.from_dict(found)
+
+    def _set_policy(self, policy: Policy) -> None:
+        if isinstance(self._links.link(), Owned):
+            self.local()._set_policy(policy)  # noqa: SLF001  # the same class's
+        else:
+            self._shared_calls.ask("set_policy", policy=[*policy])
+
+    def _clear_policy(self, name: str, *, operator: bool) -> None:
+        if isinstance(self._links.link(), Owned):
+            self.local()._clear_policy(name, operator=operator)  # noqa: SLF001  # the same class's
+        else:
+            self._shared_calls.ask("clear_policy", policy=name, operator=operator)
+
+    def policies(self) -> list[Policy]:
+        """As Broker.policies."""
+        self.check_open()
+        found = self._shared_calls.ask("policies")
+        return self.local().policies() if found is None else [Policy(*fields) for fields in found]
 
     def set_vm_memory_high_watermark(self, watermark: Watermark) -> int:
         """As Broker.set_vm_memory_high_watermark, of the owner; another owner begins with its setting."""

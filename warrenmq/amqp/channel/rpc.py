@@ -14,6 +14,9 @@ correlation_id, a msgpack map: {"value": ...}, or {"error": class, "text": sente
     route                          exchange, routing_key, properties: the queues that a message would go to
     set_vm_memory_high_watermark   limit           bytes
     set_disk_free_limit            limit           bytes
+    set_policy                     policy          None; a list of Policy's fields
+    clear_policy                   policy, its name; operator  None
+    policies                                       a list of such lists
 
 What the same channel was told before has happened when the answer is made.  It is for clients on the directory's own socket, and
 for users with the tag `administrator`; others get 403.  An ordinary queue cannot have this name: it begins with "amq.".
@@ -34,6 +37,7 @@ from warrenmq.errors import Error, PreconditionFailed
 from warrenmq.message.properties import Properties
 from warrenmq.message.stored import StoredMessage
 from warrenmq.queue.messages import Info, Peek
+from warrenmq.vhost.policies import Policy
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -143,6 +147,27 @@ class ChannelRpc:
         """Another limit."""
         return self._broker.set_disk_free_limit(_limit(request))
 
+    def set_policy(self, request: dict[str, Any]) -> Any:
+        """Have a policy."""
+        try:
+            policy = Policy(*_argument(request, "policy", list))
+        except TypeError as why:
+            msg = f"set_policy needs policy, a list of {', '.join(Policy._fields)}"
+            raise PreconditionFailed(msg) from why
+        self._broker.set_policy(
+            policy.name, policy.pattern, policy.definition, apply_to=policy.apply_to, priority=policy.priority,
+            operator=policy.operator,
+        )  # fmt: skip
+
+    def clear_policy(self, request: dict[str, Any]) -> Any:
+        """Do not have it."""
+        name = _argument(request, "policy", str)
+        self._broker.clear_policy(name, operator=_argument(request, "operator", bool))
+
+    def policies(self, _request: dict[str, Any]) -> Any:
+        """All policies."""
+        return [list(policy) for policy in self._broker.policies()]
+
 
 _CALLS = {
     "stats": ChannelRpc.stats,
@@ -154,6 +179,9 @@ _CALLS = {
     "route": ChannelRpc.route,
     "set_vm_memory_high_watermark": ChannelRpc.set_memory,
     "set_disk_free_limit": ChannelRpc.set_disk,
+    "set_policy": ChannelRpc.set_policy,
+    "clear_policy": ChannelRpc.clear_policy,
+    "policies": ChannelRpc.policies,
 }
 
 
